@@ -23,7 +23,6 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.files import write_atomically, write_json
 from dem_apps.runtime.settings import option, parse_search
 from dem_apps.runtime.signals import command_line
-from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig, import_environments, resolve
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def tune(
     ``train``, made from ``train_flags``, is what every trial trains with apart from the point and the seed. The command
     with ``arguments`` continues the study. Raises InputError: settings that do not fit, no trial with a score.
     """
-    from dem_apps.jobs.search import Plan, best_trial, opened_study, refuse_given, run_search, trials_table
+    from dem_apps.jobs.search import Plan, best_trial, opened_study, print_trials, refuse_given, run_search
 
     refuse_given(train, ent_coef="the search finds it")
     resolved, space = resolve(train), search_space(train)
@@ -104,7 +103,7 @@ def tune(
         judged = jobs(path / "final" / f"{best.number:04d}", best.params, first, config.final_seeds)
         for name, failure in run_jobs(judged, config, ONE_THREAD).items():
             raise InputError(f"{path}: the choice could not be trained with fresh seeds ({name}: {failure})")
-        console().print(trials_table(study, "return"))
+        print_trials(study, "return")
         returns = [score for job in judged if (score := job.score()) is not None]
         fresh = list(range(first, first + len(returns)))
         _write_results(path, len(study.trials), best, config.seeds, fresh, returns, train)

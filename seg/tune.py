@@ -19,7 +19,6 @@ from dem_apps.jobs.executor import Job, SearchConfig, flags, threads_of_jobs
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_search
 from dem_apps.runtime.signals import command_line
-from dem_apps.runtime.terminal import console
 from seg.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ def _report(path: Path, study: optuna.Study, share: float, train_flags: Sequence
     from matplotlib import pyplot
     from optuna.visualization.matplotlib import plot_contour
 
-    from dem_apps.jobs.search import best_trial, scored, trials_table
+    from dem_apps.jobs.search import best_trial, print_trials, scored
     from dem_apps.runtime.files import whole_file, write_atomically
 
     best = best_trial(path, study)
@@ -126,7 +125,7 @@ def _report(path: Path, study: optuna.Study, share: float, train_flags: Sequence
     plot_contour(study, ["tau", "alpha"], target_name="mIoU")
     with whole_file(path / "search.png") as picture:
         pyplot.savefig(picture)
-    console().print(trials_table(study, "mIoU"))
+    print_trials(study, "mIoU")
     entropy = next((f", entropy {trial.value:.4f}" for trial in scored(study) if trial.params == _ENTROPY), "")
     print(
         f"best     tau {best.params['tau']:g}, alpha {best.params['alpha']:g}: mIoU {best.value:.4f}{entropy}\n"

@@ -27,10 +27,11 @@ from rich.table import Table
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import Executor, Job, JobFailed, JobKilled, SearchConfig, build_executor
 from dem_apps.report.tables import write_csv
-from dem_apps.runtime.files import new_run_dir
+from dem_apps.runtime.files import new_run_dir, refuse_used_folder
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.settings import dotted
 from dem_apps.runtime.signals import command_line, going_on_with
+from dem_apps.runtime.terminal import console
 
 Values = dict[str, float]
 #: The jobs of a trial, one for each seed, from its folder and its point.
@@ -111,8 +112,8 @@ def opened_study(
     """
     path = Path(config.study_dir) if config.study_dir else new_run_dir(*module.split("."))
     again = arguments if config.study_dir else [*arguments, "--study-dir", str(path)]
-    if path.exists() and not (path / "trials").is_dir() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(f"{path}: holds other files, and a study needs a folder of its own; name another one")
+    if not (path / "trials").is_dir():
+        refuse_used_folder(path, "--study-dir")
     (path / "trials").mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -251,8 +252,8 @@ def _write_trials(path: Path, study: optuna.Study, score: str) -> None:
     write_csv(path / "trials.csv", rows)
 
 
-def trials_table(study: optuna.Study, score: str) -> Table:
-    """The ten best trials, for a terminal."""
+def print_trials(study: optuna.Study, score: str) -> None:
+    """The ten best trials as a table."""
     trials, best = study.get_trials(deepcopy=False), scored(study)
     pruned = sum(trial.state == TrialState.PRUNED for trial in trials)
     table = Table(title=f"{len(best)} of {len(trials)} trials scored, {pruned} pruned")
@@ -260,4 +261,4 @@ def trials_table(study: optuna.Study, score: str) -> Table:
         table.add_column(column, justify="right")
     for trial in best[:10]:
         table.add_row(str(trial.number), *(f"{value:g}" for value in trial.params.values()), f"{trial.value:.4f}")
-    return table
+    console().print(table)

@@ -102,11 +102,16 @@ def _figure(title: str, across: str, up: str) -> tuple[Figure, Axes]:
 
 
 def _svg(figure: Figure, axes: Axes) -> str:
-    """A data URI; the same figure gives the same bytes."""
+    """A data URI."""
     if len(axes.get_legend_handles_labels()[0]) > 1:
         for text in axes.legend(fontsize=7, frameon=False).get_texts():
             text.set_parse_math(False)
+    return f"data:image/svg+xml;base64,{base64.b64encode(drawn(figure, 'svg')).decode()}"
+
+
+def drawn(figure: Figure, kind: str) -> bytes:
+    """The content of a file of the ``kind`` ``svg`` or ``png``; the same figure gives the same bytes."""
     content = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "dem-apps", "svg.fonttype": "path"}):
-        figure.savefig(content, format="svg", metadata={"Date": None})
-    return f"data:image/svg+xml;base64,{base64.b64encode(content.getvalue()).decode()}"
+        figure.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {})
+    return content.getvalue()

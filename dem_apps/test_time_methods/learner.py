@@ -188,8 +188,6 @@ class Learner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a :meth:`state_dict`."""
-        if (self.optimizer is None) != (state["optimizer"] is None):
-            raise InputError("state: it is of a method that learns and this one does not, or the other way round")
         self.network.load_state_dict(state["network"])
         if self.optimizer is not None:
             self.optimizer.zero_grad()

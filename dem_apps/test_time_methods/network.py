@@ -173,10 +173,10 @@ class AdaptedNetwork:
         moving its stored statistics."""
         if images.is_inference():
             images = images.clone()
+        taken = self._resting
         if model is None:
             taken, self._next = self._next, self._resting
-            return self._run(self.model, lambda running: running(images), taken)
-        return self._run(model, lambda running: running(images), self._resting)
+        return self._run(self.model if model is None else model, lambda running: running(images), taken)
 
     def first_logits(self, images: Tensor) -> Tensor:
         """The logits of the first weights."""

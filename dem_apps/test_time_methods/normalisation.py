@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -108,12 +108,8 @@ def own_statistics(model: nn.Module, bn_alpha: float | None) -> Iterator[None]:
         if layer in stored:
             layer.running_mean, layer.running_var = stored.pop(layer)
 
-    handles = []
-    for layer in tracking(model):
-        handles.append(layer.register_forward_pre_hook(mix, with_kwargs=True))
-        handles.append(layer.register_forward_hook(put_back, always_call=True))
-    try:
+    with ExitStack() as hooks:
+        for layer in tracking(model):
+            hooks.enter_context(layer.register_forward_pre_hook(mix, with_kwargs=True))
+            hooks.enter_context(layer.register_forward_hook(put_back, always_call=True))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()

@@ -6,20 +6,19 @@ the share of runs at the goal is Kaplan and Meier's estimate (JASA, 1958).
 
 from __future__ import annotations
 
-import io
 import math
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from scipy import stats
 
 from dem_apps.errors import InputError, nearest
-from dem_apps.report.charts import mean_curve, style
+from dem_apps.report.charts import drawn, mean_curve, style
 from dem_apps.report.grid_report import Compared, by_row, score_tables
 from dem_apps.report.runs import Run, differing, flat, read_run
 from dem_apps.report.tables import write_csv
@@ -72,12 +71,16 @@ def write_report(runs: Sequence[Run], arms: Sequence[str], out: Path, baseline: 
     text = score_tables(compared, baseline, _TABLE)
     write_csv(out / "runs.csv", [_row(run, arm) for run, arm in zip(runs, arms, strict=True)])
     write_atomically(out / "table.md", text.encode())
-    for actions in ACTIONS:
-        figure = curves_figure(compared, f"eval/mean_return_{actions}", f"return, {actions} actions")
-        _save(figure, out / f"returns_{actions}")
-    _save(curves_figure(compared, "train/policy_entropy", "policy entropy, nats"), out / "policy_entropy")
+    figures = {
+        f"returns_{actions}": curves_figure(compared, f"eval/mean_return_{actions}", f"return, {actions} actions")
+        for actions in ACTIONS
+    }
+    figures["policy_entropy"] = curves_figure(compared, "train/policy_entropy", "policy entropy, nats")
     if any(run.score("steps_without_goal") is not None for run in runs):
-        _save(goal_figure(compared), out / "time_to_goal")
+        figures["time_to_goal"] = goal_figure(compared)
+    for name, figure in figures.items():
+        for kind in ("png", "svg"):
+            write_atomically(out / f"{name}.{kind}", drawn(figure, kind))
     return text
 
 
@@ -130,7 +133,7 @@ def _row(run: Run, arm: str) -> dict[str, object]:
     return row
 
 
-def _panels(envs: Sequence[str]) -> tuple[Figure, dict[str, mpl.axes.Axes]]:
+def _panels(envs: Sequence[str]) -> tuple[Figure, dict[str, Axes]]:
     columns = min(3, len(envs))
     rows = math.ceil(len(envs) / columns)
     figure = Figure(figsize=(2.6 + 2.8 * columns, 1.1 + 2.5 * rows), layout="constrained")
@@ -153,12 +156,3 @@ def _finished(figure: Figure, across: str, up: str) -> Figure:
         lines.values(), lines.keys(), loc="outside upper center", ncols=min(4, len(lines) or 1), frameon=False
     )
     return figure
-
-
-def _save(figure: Figure, path: Path) -> None:
-    """``PATH.png`` and ``PATH.svg``, without dates and random ids."""
-    with mpl.rc_context({"svg.hashsalt": "rl", "svg.fonttype": "path"}):
-        for suffix, metadata in ((".png", {}), (".svg", {"Date": None})):
-            content = io.BytesIO()
-            figure.savefig(content, format=suffix[1:], dpi=150, metadata=metadata)
-            write_atomically(path.with_suffix(suffix), content.getvalue())

@@ -189,7 +189,7 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) ->
         refused("another command runs this search; wait for it, or name another folder")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("mine")
-    refused("holds other files", study_dir=str(tmp_path / "mine"))
+    refused("holds files already", study_dir=str(tmp_path / "mine"))
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
 
 
