@@ -19,7 +19,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import read_json, required
 from dem_apps.runtime.settings import option
 
@@ -196,7 +196,7 @@ class RayExecutor(Executor):
         except ImportError as error:
             raise InputError("--executor ray: needs ray, not installed here; pip install -e '.[cluster]'") from error
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            why = " ".join(str(error).split())[:200]
+            why = first_words(error, 200)
             raise InputError(f"--ray-address: no cluster of Ray's at '{config.ray_address}' ({why})") from error
         finally:
             signal.signal(signal.SIGTERM, handler)  # Ray takes it for itself
@@ -218,7 +218,7 @@ class RayExecutor(Executor):
         except errors.RayTaskError as error:
             raise error.cause if isinstance(error.cause, JobFailed) else JobFailed(f"{error.cause}") from error
         except errors.RayError as error:
-            raise JobKilled(f"its node went down ({' '.join(str(error).split())[:200]})") from error
+            raise JobKilled(f"its node went down ({first_words(error, 200)})") from error
 
 
 def build_executor(config: ExecutorConfig, environment: Mapping[str, str]) -> Executor:

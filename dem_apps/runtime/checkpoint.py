@@ -82,14 +82,16 @@ def _plain(value: Any, file: Path, path: str = "") -> Any:
         items = [_plain(item, file, f"{path}/{index}") for index, item in enumerate(value)]
         return tuple(items) if isinstance(value, tuple) else items
     if isinstance(value, np.ndarray):
-        return {_ARRAY: _plain(torch.from_numpy(value.copy(order="C")), file, path)}
+        if not value.flags.writeable or min(value.strides, default=0) < 0:
+            value = value.copy()  # torch takes no such array
+        return {_ARRAY: _plain(torch.from_numpy(value), file, path)}
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Tensor):
         if not all_finite([value]):
             intact = f"the previous checkpoint {file} is intact" if file.exists() else "nothing was overwritten"
             raise NotFiniteError(f"{file}: '{path}' holds NaN or infinite values and is not saved; {intact}")
-        return value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        return value.detach().cpu().clone()  # in its own order in memory, on which the rounding of a sum depends
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     raise TypeError(f"a checkpoint cannot hold {type(value).__name__} at '{path}'")

@@ -75,7 +75,7 @@ def restore_train_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None
         model.num_timesteps = state["step"]
         model._n_updates = state["n_updates"]
         model._current_progress_remaining = state["progress_remaining"]
-        model._last_obs = _laid_out(state["last_obs"], model)
+        model._last_obs = state["last_obs"]
         model._last_episode_starts = state["last_episode_starts"]
         model.ep_success_buffer = deque(state["successes"], maxlen=model._stats_window_size)
         normalised = model.get_vec_normalize_env()
@@ -125,19 +125,3 @@ def _restore_episodes(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
                 "--resume: the environment did not come back to the same observation after its actions were repeated; "
                 "it draws randomness from somewhere else than np_random, so this run cannot be continued exactly"
             )
-
-
-def _laid_out(observations: Any, model: OnPolicyAlgorithm) -> Any:
-    """Pictures in the memory order of VecTransposeImage's views: the order of a sum decides its rounding."""
-    assert model.env is not None
-    transposing = unwrap_vec_wrapper(model.env, VecTransposeImage)
-    if transposing is None:
-        return observations
-    if isinstance(observations, dict):
-        keys = transposing.image_space_keys or []
-        return {key: _as_view(part) if key in keys else part for key, part in observations.items()}
-    return _as_view(observations)
-
-
-def _as_view(pictures: np.ndarray) -> np.ndarray:
-    return np.moveaxis(np.moveaxis(pictures, 1, -1).copy(), -1, 1)

@@ -24,7 +24,10 @@ STATE: dict[str, Any] = {
     "step": 7,
     "weights": OrderedDict(a=torch.arange(6.0).view(2, 3).t(), half=torch.ones(3, dtype=torch.bfloat16)),
     "optimizer": {"state": {0: {"step": torch.tensor(3.0)}, 1: {}}, "param_groups": [{"betas": (0.9, 0.99)}]},
-    "arrays": {"observations": np.arange(12, dtype=np.uint8).reshape(3, 4).T, "none": np.zeros((0, 2))},
+    "arrays": {
+        "observations": np.arange(12, dtype=np.uint8).reshape(3, 4).T, "none": np.zeros((0, 2)),
+        "backwards": np.arange(3)[::-1], "fixed": np.frombuffer(b"abc", np.uint8),
+    },
     "plain": [1, 2.5, None, "straße", True, (1, (2,)), 2**70, np.float64(0.1), np.int32(4)],
     "random": None,
 }  # fmt: skip
@@ -33,7 +36,10 @@ STATE: dict[str, Any] = {
 def test_a_state_comes_back(tmp_path: Path) -> None:
     state = {**STATE, "random": random_states()}
     file = save_checkpoint(tmp_path / "checkpoints", "last", state)
-    assert same(load_checkpoint(file.parent, "last"), state)
+    loaded = load_checkpoint(file.parent, "last")
+    assert same(loaded, state)
+    assert loaded["arrays"]["observations"].strides == state["arrays"]["observations"].strides  # as pictures have them
+    assert loaded["weights"]["a"].stride() == (1, 3)
     big = torch.zeros(100_000)
     smaller = save_checkpoint(tmp_path, "view", {"step": 0, "row": big[:1]})
     assert smaller.stat().st_size < 10_000  # of a view not the storage
