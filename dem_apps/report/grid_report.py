@@ -86,9 +86,8 @@ def _with_tail(runs: Sequence[Run], tail: Sequence[str]) -> list[Run]:
     extended = []
     for run in runs:
         mean = tail_mean(run, tails) if run.info.classes else None
-        evaluation = run.evaluation if mean is None else {**run.evaluation, _TAIL.key: mean}
         info = replace(run.info, scores=(*run.info.scores, _TAIL))
-        extended.append(replace(run, info=info, evaluation=evaluation))
+        extended.append(replace(run, info=info, evaluation={**run.evaluation, _TAIL.key: mean}))
     return extended
 
 
