@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from accelerate.state import AcceleratorState
 from PIL import Image
 from support.fake_tracker import assert_like_tensorboard, fake_wandb
 from support.glossary import explained, keys_of
@@ -219,6 +220,7 @@ def test_the_second_gpu_is_the_one_that_trains(monkeypatch):
     # accelerate's own choice is the first; the device is named and not touched, so no machine has to have it
     monkeypatch.setattr(seg.training.loop, "torch_device", torch.device)
     assert seg.training.loop._accelerator("cuda:1", "float32").device == torch.device("cuda:1")
+    AcceleratorState._reset_state(reset_partial_state=True)  # the next test may have no GPU
 
 
 def test_the_demo_config_file_is_the_default():
