@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 import torch.distributed as dist
@@ -11,6 +13,7 @@ from torch import Tensor
 REDUCTIONS = ("mean", "balanced", "sum", "none")
 #: Types of devices whose numbers have at most 32 bits: Apple's GPUs.
 WITHOUT_FLOAT64 = {"mps"}
+_alone = ContextVar("alone", default=False)
 
 
 def sums_in(tensor: Tensor) -> torch.dtype:
@@ -58,9 +61,20 @@ def class_weights(counts: Tensor, reduction: str, balance: float = 1.0, least_sh
     return weights * world_size()
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """Within, this process counts for itself: for gradients that nothing averages over processes."""
+    token = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(token)
+
+
 def world_size() -> int:
-    """The number of processes that train together."""
-    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    """The number of processes that train together; 1 within :func:`alone`."""
+    together = dist.is_available() and dist.is_initialized() and not _alone.get()
+    return dist.get_world_size() if together else 1
 
 
 def summed_over_processes(*parts: Tensor) -> list[Tensor]:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError, one_of
 from dem_apps.objective import EntropyObjective
+from dem_apps.reduction import alone
 from dem_apps.test_time_methods import build_method
 from dem_apps.test_time_methods.learner import Learner, OptimizerBuilder
 from dem_apps.test_time_methods.method import check_images
@@ -25,7 +26,7 @@ PREDICT = ("before", "after")
 
 
 class TestTimeAdapter:
-    """A trained network that adapts to the images it predicts; in one process, whose threads take turns.
+    """A trained network that adapts to the images it predicts. Threads take turns; each process adapts for itself.
 
     In float16 and bfloat16 what learns is kept in float32, and the network's own weights are rounded from it.
 
@@ -206,6 +207,6 @@ class TestTimeAdapter:
 
 @contextmanager
 def _gradients() -> Iterator[None]:
-    """Gradients are on and new tensors are no inference tensors, in every mode of the caller."""
-    with torch.inference_mode(False), torch.enable_grad():
+    """Gradients are on and new tensors are no inference tensors, in every mode of the caller; no process is asked."""
+    with torch.inference_mode(False), torch.enable_grad(), alone():
         yield

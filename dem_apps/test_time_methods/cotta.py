@@ -7,12 +7,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import interpolate
 
 from dem_apps.entropy import computed_in
 from dem_apps.errors import InputError, number, passed_on
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask
+from dem_apps.test_time_methods.method import Method, fitted_mask, resized
 from dem_apps.test_time_methods.network import AdaptedNetwork, deep_copy, in_float32, put_values
 
 
@@ -66,6 +65,8 @@ class CoTTA(Method):
 
     def begin(self, learner: Learner) -> None:
         """The teacher begins as the network."""
+        if isinstance(learner.network.model, nn.DataParallel):
+            raise InputError("model: method 'cotta' cannot run the first weights of a DataParallel; give its .module")
         self.teacher = deep_copy(learner.network.model).requires_grad_(False)
         self._begin_average(learner)
         self._compared = False
@@ -104,12 +105,11 @@ class CoTTA(Method):
         views = []
         for scale in self.scales or [1.0]:
             size = [max(1, round(side * scale)) for side in images.shape[2:]]
-            sized = images if scale == 1.0 else interpolate(images, size, mode="bilinear", antialias=True)
+            sized = images if scale == 1.0 else resized(images, size)
             for turned in (False, True)[: 1 + self.mirror]:
                 logits = network.logits(sized.flip(3) if turned else sized, self.teacher)
                 logits = logits.flip(3) if turned and logits.ndim == 4 else logits
-                fits = logits.shape == plain.shape
-                views.append(logits if fits else interpolate(logits, plain.shape[2:], mode="bilinear", antialias=True))
+                views.append(logits if logits.shape == plain.shape else resized(logits, plain.shape[2:]))
         return torch.stack(views).mean(0)
 
     def _compare(self, network: AdaptedNetwork, images: Tensor) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from dem_apps.entropy import probabilities
 from dem_apps.errors import InputError, number, one_of
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask
+from dem_apps.test_time_methods.method import Method, fitted_mask, resized
 from dem_apps.test_time_methods.selection import FILTER_BY, Units, margin, units
 
 
@@ -85,15 +84,11 @@ class DeYO(Method):
             raise InputError(f"images: method 'deyo' shuffles patches of (B, C, H, W), got shape {tuple(images.shape)}")
         n, (height, width) = self.patches, images.shape[2:]
         size = (max(height // n, 1) * n, max(width // n, 1) * n)
-        fitting = images if size == (height, width) else _resized(images, size)
+        fitting = images if size == (height, width) else resized(images, size)
         order = torch.stack([torch.randperm(n * n, generator=generator, device="cpu") for _ in images]).to(
             images.device
         )
         rows = torch.arange(len(images), device=images.device)[:, None]
         patches = fitting.unflatten(3, (n, -1)).unflatten(2, (n, -1)).permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
         mixed = patches[rows, order].unflatten(1, (n, n)).permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
-        return mixed if size == (height, width) else _resized(mixed, (height, width))
-
-
-def _resized(images: Tensor, size: tuple[int, int]) -> Tensor:
-    return interpolate(images, size, mode="bilinear", antialias=True)
+        return mixed if size == (height, width) else resized(mixed, (height, width))

@@ -15,7 +15,7 @@ from torch.nn.functional import interpolate
 
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, check_images
+from dem_apps.test_time_methods.method import Method, check_images, fitted_mask
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -96,14 +96,20 @@ class LabTransfer(Method):
     @torch.no_grad()
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
         """The logits of the images in the source's colours."""
-        return learner.logits(self.transferred(images, mask))
+        logits = learner.logits(self.transferred(images, mask))
+        fitted_mask(mask, images, logits)  # refuses what does not fit
+        return logits
 
     def transferred(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, 3, H, W) normalised images in the source's colours; a mask leaves pixels out of the statistics."""
         if images.ndim != 4 or images.shape[1] != 3:
             raise InputError(f"images: method 'lab' needs RGB, (B, 3, H, W), got shape {tuple(images.shape)}")
         lab = rgb_to_lab(_plain(images, self.mean, self.std))
-        if mask is not None and mask.shape[1:] != images.shape[2:]:
+        if mask is not None and (not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim not in (1, 3)):
+            fitted_mask(mask, images, images)  # which says why not
+        if mask is not None and mask.ndim == 1:
+            mask = mask[:, None, None].expand(len(images), *images.shape[2:])
+        elif mask is not None and mask.shape[1:] != images.shape[2:]:
             mask = interpolate(mask[:, None].float(), images.shape[2:])[:, 0] > 0.5
         mean, std = _moments(lab, mask)
         moved = (lab - mean) * (_column(self.source_std, lab) / std.clamp_min(1e-3)) + _column(self.source_mean, lab)

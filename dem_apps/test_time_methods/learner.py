@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -86,6 +86,13 @@ class Learner:
         if self.num_classes not in (None, num_classes):
             raise InputError(f"num_classes: {self.num_classes}, but the network's logits have {num_classes} classes")
         self.num_classes = num_classes
+        if self.optimizer is None:
+            return
+        if num_classes < 2:
+            raise InputError(
+                "model: one logit per element, as for yes or no, has no classes to choose from; give logits_of=lambda "
+                "output: torch.cat([torch.zeros_like(output), output], 1)"
+            )
         if self._objective is None:
             self._take_objective(self._build(num_classes=num_classes))
         self.objective.to(device)
@@ -141,9 +148,15 @@ class Learner:
             )
         assert self.optimizer is not None  # for the type checker: only methods that learn come here
         for factor in _LOSS_FACTORS if self.network.used_float16 else (1.0,):
-            self.optimizer.zero_grad()
+            for parameter in (*self.network.learning.values(), *self.network.weights.values()):
+                parameter.grad = None  # also of the network in half precision, of which the optimiser has copies
             (loss * factor).backward(retain_graph=factor != 1.0)
             gradients = self.network.take_gradients(factor)
+            if not gradients:
+                raise InputError(
+                    "model: what learns got no gradient; its parameters were replaced since the adapter was made, "
+                    "as by load_state_dict(assign=True) or by offloading; make a new adapter"
+                )
             if factor != 1.0 and all_finite(gradients):
                 return
         check_finite("a gradient", *gradients)
@@ -187,7 +200,13 @@ class Learner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a :meth:`state_dict`."""
+        """Continue from a :meth:`state_dict`; another objective's or optimiser's is refused before anything moves."""
+        if state["num_classes"] is not None:
+            self.prepare(state["num_classes"], next(self.network.model.parameters()).device)
+            _check_same("objective", state["objective"], self.objective.state_dict())
+        if self.optimizer is not None:
+            first, own = state["optimizer"]["param_groups"][0], self.optimizer.state_dict()["param_groups"][0]
+            _check_same("optimizer", first, own)
         self.network.load_state_dict(state["network"])
         if self.optimizer is not None:
             self.optimizer.zero_grad()
@@ -195,9 +214,13 @@ class Learner:
         if state["num_classes"] is None:
             self._reset_objective()
         else:
-            self.prepare(state["num_classes"], next(self.network.model.parameters()).device)
             self.objective.load_state_dict(state["objective"])
         self.generator.set_state(state["generator"])
+
+
+def _check_same(argument: str, given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    if given.keys() != own.keys():
+        raise InputError(f"state: it is of an adapter with another {argument}=; give the one that it was made with")
 
 
 def _optimizer(network: AdaptedNetwork, optimizer: str | OptimizerBuilder, lr: float) -> torch.optim.Optimizer | None:
@@ -210,6 +233,9 @@ def _optimizer(network: AdaptedNetwork, optimizer: str | OptimizerBuilder, lr: f
                 f"optimizer: expected one of {', '.join(OPTIMIZERS)}, or a function that makes one which takes single "
                 f"steps, such as lambda parameters: torch.optim.SGD(parameters, lr=0.01), got {made or optimizer!r:.80}"
             )
+        moved = {id(each) for group in made.param_groups for each in group["params"]} if made else set()
+        if moved - {id(each) for each in parameters}:
+            raise InputError("optimizer: it moves parameters that the function was not given; make it from these alone")
         return made
     make: Any = OPTIMIZERS[one_of("optimizer", optimizer, list(OPTIMIZERS))]
     return make(parameters, lr=lr) if parameters else None

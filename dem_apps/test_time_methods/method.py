@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from dem_apps.entropy import computed_in
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.learner import Learner
 
@@ -31,7 +32,9 @@ class Method:
 
         The mask is boolean, (B,) or (B, H, W) as the logits or the images; False elements count nowhere.
         """
-        return learner.logits(images)
+        logits = learner.logits(images)
+        fitted_mask(mask, images, logits)  # refuses what does not fit
+        return logits
 
     def predict(self, learner: Learner, images: Tensor) -> Tensor:
         """Logits without learning."""
@@ -66,6 +69,12 @@ def check_images(name: str, images: Any) -> None:
     several = isinstance(images, (list, tuple, Mapping))
     what = f"a {type(images).__name__}" + (f" of {len(images)}; pass the images of it" if several else "")
     raise InputError(f"{name}: expected a tensor of images (B, …), got {what}")
+
+
+def resized(images: Tensor, size: Sequence[int]) -> Tensor:
+    """(B, C, h, w) → (B, C, *size), bilinear with antialiasing, which torch has in half precision on a GPU alone."""
+    wide = images.to(computed_in(images.dtype))
+    return torch.nn.functional.interpolate(wide, size, mode="bilinear", antialias=True).to(images.dtype)
 
 
 def fitted_mask(mask: Tensor | None, images: Tensor, logits: Tensor) -> Tensor | None:

@@ -109,6 +109,8 @@ class AdaptedNetwork:
         if bn_alpha is not None and batch_norm != "batch":
             raise InputError(f"bn_alpha: batch norm uses the {batch_norm} statistics here; leave it out")
         self.bn_alpha = None if bn_alpha is None else number("bn_alpha", bn_alpha, 0.0, 1.0)
+        if batch_norm == "moving":
+            self.bn_alpha = 1.0  # of forwards that move nothing
         _make_adaptable(model)
         self.learning = {} if parameters is None else _chosen(model, parameters, skip)
         self.model, self.logits_of, self._seen, self._stepping = model, logits_of, False, False
@@ -126,6 +128,7 @@ class AdaptedNetwork:
                 "once it adds up, or at once in a float32 network under torch.autocast"
             )
         self._in_float16 = any(parameter.dtype == torch.float16 for parameter in model.parameters())
+        self._writes_images: bool | None = None  #: whether it normalises its input in place; None is not known yet
         self.used_float16 = False  #: whether the last forward was, or in part
         self._start = self._copies()
 
@@ -150,6 +153,14 @@ class AdaptedNetwork:
                 self._stepping, self._next = False, self._resting
 
     @torch.no_grad()
+    def _read(self) -> None:
+        """What somebody has written to half precision weights since, such as a checkpoint, is what learns."""
+        for name, parameter in self.learning.items():
+            weight = self.weights[name]
+            if weight is not parameter and not torch.equal(weight.to(parameter.dtype), parameter):
+                weight.copy_(parameter)
+
+    @torch.no_grad()
     def write(self) -> None:
         """Called when the weights have moved: the network's own follow where they are in half precision."""
         for name, parameter in self.learning.items():
@@ -171,30 +182,33 @@ class AdaptedNetwork:
     def logits(self, images: Tensor, model: nn.Module | None = None) -> Tensor:
         """(B, C) or (B, C, H, W) logits, in the modes that adapting needs; of a ``model`` such as a teacher without
         moving its stored statistics."""
-        if images.is_inference():
-            images = images.clone()
         taken = self._resting
         if model is None:
             taken, self._next = self._next, self._resting
-        return self._run(self.model if model is None else model, lambda running: running(images), taken)
+        return self._run(self.model if model is None else model, taken, images)
 
     def first_logits(self, images: Tensor) -> Tensor:
         """The logits of the first weights."""
         start = {name: value.to(self.learning[name].dtype) for name, value in self.start.items()}
         start |= self._start["buffers"]
-        return self._run(self.model, lambda running: functional_call(running, start, (images,)), self._resting)
+        return self._run(self.model, self._resting, images, lambda given: functional_call(self.model, start, (given,)))
 
     @property
     def _resting(self) -> str:
         """Batch norm's statistics without moving the stored ones."""
         return "batch" if self.batch_norm == "moving" else self.batch_norm
 
-    def _run(self, model: nn.Module, forward: Callable[[nn.Module], Any], batch_norm: str) -> Tensor:
+    def _run(
+        self, model: nn.Module, batch_norm: str, images: Tensor, forward: Callable[[Tensor], Any] | None = None
+    ) -> Tensor:
         set_modes(model, batch_norm)
+        if self._writes_images is not False or images.is_inference():
+            images = images.clone()
+        version = images._version
         own = batch_norm == "batch" and not (self._stepping and model is self.model)
         try:
             with own_statistics(model, self.bn_alpha) if own else nullcontext():
-                output = forward(model)
+                output = (forward or model)(images)
         except (RuntimeError, ValueError) as error:
             if "Inference tensors cannot" in str(error):
                 raise InputError(
@@ -208,6 +222,7 @@ class AdaptedNetwork:
                 "images: a batch norm got a single value per channel, which has no variance; give at least two images "
                 f"at a time{way}"
             ) from error
+        self._writes_images = self._writes_images or images._version != version
         logits = self.logits_of(output)
         if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim not in (2, 4):
             what = f"{logits.dtype} of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits)
@@ -258,6 +273,7 @@ class AdaptedNetwork:
 
     def _copies(self) -> dict[str, dict[str, Tensor]]:
         """Everything that adapting may change."""
+        self._read()
         return {
             "parameters": {name: value.detach().clone() for name, value in self.weights.items()},
             "buffers": {name: value.detach().clone() for name, value in self.model.named_buffers()},
@@ -297,6 +313,8 @@ def _chosen(model: nn.Module, parameters: str, skip: str | None) -> dict[str, nn
     else:
         pattern = _pattern("parameters", "" if parameters == "all" else parameters)
         chosen = {name: each for name, each in model.named_parameters() if pattern.search(name)}
+    # whole numbers, as of quantised layers, have no gradient
+    chosen = {name: each for name, each in chosen.items() if each.is_floating_point()}
     if skip is not None:
         chosen = {name: each for name, each in chosen.items() if not _pattern("skip", skip).search(name)}
     if not chosen:

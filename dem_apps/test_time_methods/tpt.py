@@ -6,12 +6,11 @@ import math
 
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from dem_apps.entropy import probabilities, shannon_entropy
 from dem_apps.errors import InputError, number
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask
+from dem_apps.test_time_methods.method import Method, fitted_mask, resized
 
 #: Of a crop: the share of the image's area, as torchvision's RandomResizedCrop draws it.
 _AREA = (0.08, 1.0)
@@ -97,7 +96,7 @@ def _crop(image: Tensor, area: float, across: float, down: float) -> Tensor:
     rows, columns = max(1, round(side * height)), max(1, round(side * width))
     top, left = round(down * (height - rows)), round(across * (width - columns))
     part = image[None, :, top : top + rows, left : left + columns]
-    return interpolate(part, (height, width), mode="bilinear", antialias=True)[0]
+    return resized(part, (height, width))[0]
 
 
 def _recoloured(image: Tensor, contrast: float, brightness: float) -> Tensor:

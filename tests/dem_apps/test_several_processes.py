@@ -55,5 +55,14 @@ def test_processes_agree_with_one(
 
 
 @pytest.mark.parametrize("world", [2, 3])
+def test_an_adapter_learns_alone(world: int, shared: dict[int, list[Any]]) -> None:
+    """Not all of them adapt as often as the others, and none waits."""
+    for rank, results in enumerate(shared[world]):
+        for method, weight in zip(("tent", "eta", "cotta")[: 3 - rank], results["adapted"], strict=True):
+            assert not torch.equal(weight, torch.ones_like(weight))
+            assert torch.equal(weight, worker.adapted(method)), method
+
+
+@pytest.mark.parametrize("world", [2, 3])
 def test_processes_stop_after_the_same_step(world: int, shared: dict[int, list[Any]]) -> None:
     assert [results["stopping step"] for results in shared[world]] == [3] * world

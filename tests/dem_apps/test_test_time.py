@@ -98,6 +98,10 @@ def test_normalisation_layers_of_any_kind_learn(norm: nn.Module) -> None:
         ({"objective": torch.nn.CrossEntropyLoss()}, "objective: expected a name such as 'adadem', or what build_obj"),
         ({"objective": AdaDEM(CLASSES), "num_classes": CLASSES + 1}, "num_classes: the objective that is given has"),
         ({"optimizer": torch.optim.LBFGS}, "a function that makes one which takes single steps, such as lambda"),
+        (
+            {"optimizer": lambda _: torch.optim.SGD(tiny().parameters())},
+            "it moves parameters that the function",
+        ),
         ({"optimizer": torch.optim.SGD([torch.ones(1)])}, "optimizer: expected one of sgd, adam, adamw, or a function"),
         ({"parameters": ["norm.weight"]}, r"parameters: '\['norm.weight'\]' is no regular expression"),
     ],
@@ -145,7 +149,7 @@ def test_logits_are_found_in_the_outputs_of_networks(end: Any) -> None:
         (lambda z: z[:, :1].sigmoid(), "lies between 0 and 1 everywhere, so it is probabilities"),
         (lambda z: (z, z), "no logits were found"),
         (lambda z: z.flatten(2), "expected logits \\(B, C\\) or \\(B, C, H, W\\)"),
-        (lambda z: z[:, :1], "num_classes: expected an integer of at least 2"),
+        (lambda z: z[:, :1], "one logit per element.* give logits_of=lambda output: torch.cat"),
         (lambda z: z.repeat(1, 2, 1, 1), "num_classes: 5, but the network's logits have 10"),
     ],
 )
@@ -181,6 +185,14 @@ def test_the_three_ways_of_batch_norm() -> None:
     torch.testing.assert_close(moving.model.norm.running_mean, mean)
     stored = adapter_of("tent", batch_norm="stored")
     assert torch.equal(stored(images), tiny().eval()(images))
+    again = adapter_of("tent", batch_norm="moving", lr=0.0, predict="after")  # a forward that moves nothing
+    assert torch.equal(again(images), by_batch)
+
+
+@pytest.mark.parametrize("method", ["none", "bn"])
+def test_what_minimises_nothing_needs_no_classes(method: str) -> None:
+    (images,) = batches(1)
+    assert torch.equal(adapter_of(method, Ends(lambda z: z[:, :1] - 9))(images), adapter_of(method)(images)[:, :1] - 9)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -257,6 +269,9 @@ def test_weights_that_are_loaded_meanwhile_are_not_mixed_with_the_first() -> Non
     with pytest.raises(InputError, match="weights that do not learn were written since the adapter was made"):
         adapter.reset()
     copied.reset()
+    adapter.model.load_state_dict(tiny(seed=1).state_dict(), assign=True)
+    with pytest.raises(InputError, match="what learns got no gradient; its parameters were replaced"):
+        adapter(batches(1)[0])
 
 
 def test_the_prediction_after_the_update() -> None:
@@ -290,6 +305,13 @@ def test_states_of_other_adapters_are_refused() -> None:
         adapter_of("none").load_state_dict(state)
     with pytest.raises(InputError, match="use the same model and options"):
         adapter_of("tent", parameters="all").load_state_dict(state)
+    for argument, name in (("objective", "entropy"), ("optimizer", "adam")):
+        other = adapter_of("tent", **{argument: name})
+        other(batches(1)[0])
+        other_state, mine = other.state_dict(), adapter_of("tent")
+        with pytest.raises(InputError, match=f"it is of an adapter with another {argument}="):
+            mine.load_state_dict(other_state)
+        assert not moved(mine.model, tiny())
 
 
 class WithGrid(Ends):
@@ -350,6 +372,8 @@ def test_networks_that_torch_cannot_adapt() -> None:
     detached = Ends(lambda z: z.detach())
     with pytest.raises(InputError, match="the logits do not depend on what learns"):
         adapter_of("tent", detached)(images)
+    with pytest.raises(InputError, match="cannot run the first weights of a DataParallel; give"):
+        adapter_of("cotta", nn.DataParallel(tiny()))
     teacher = adapter_of("cotta", Hooked(), batch_norm="stored")
     with pytest.raises(InputError, match="cotta's teacher is a copy of it, which predicts something else; a hook"):
         teacher(images)
@@ -397,3 +421,29 @@ def test_unusual_networks_adapt_as_plain_ones_do(method: str, bn_alpha: float | 
         for images in batches(3):
             torch.testing.assert_close(adapter(images), plain(images), rtol=1e-9, atol=1e-9)
         adapter.reset()
+
+
+class InPlace(Tiny):
+    """Normalises its input where it lies (pytorch/vision#517), and has whole numbers among its parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.double().load_state_dict(tiny().state_dict())
+        self.whole = nn.Parameter(torch.ones(2, dtype=torch.uint8), requires_grad=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images.mul_(2.0))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_network_that_writes_into_its_input_gets_it_as_it_was(method: str) -> None:
+    class Apart(InPlace):
+        def forward(self, images: Tensor) -> Tensor:
+            return Tiny.forward(self, images * 2.0)
+
+    arguments = {"parameters": "all", "predict": "after"} if method in LEARNING else {}
+    adapter, expected = adapter_of(method, InPlace(), **arguments), adapter_of(method, Apart(), **arguments)
+    for images in batches(2):
+        given = images.clone()
+        assert torch.equal(adapter(given), expected(images))
+        assert torch.equal(given, images)

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dem_apps import build_objective
+from dem_apps import TestTimeAdapter, build_objective
 from dem_apps.runtime.signals import StopRequest
 from seg.training.processes import leave_group
 
@@ -67,6 +67,15 @@ def losses_and_gradients(backend: str, rank: int, world: int) -> dict[str, list[
     return results
 
 
+def adapted(method: str) -> Tensor:
+    """A weight after one step of an adapter, which nothing averages over processes."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 1), torch.nn.GroupNorm(2, 8), torch.nn.Conv2d(8, C, 1))
+    options = {"eta": {"entropy_margin": 9.0}, "cotta": {"objective_weight": 1.0}}.get(method, {})
+    TestTimeAdapter(model, method, "adadem", lr=0.1, **options)(torch.randn(4, 3, 8, 8))
+    return model[1].weight.detach()
+
+
 def stopping_step(rank: int, world: int) -> int:
     """The step after which this process stops: the last rank gets a signal at step 3, each before it two later."""
     with StopRequest("") as stop:
@@ -84,5 +93,6 @@ def run(rank: int, worlds: list[int], backends: list[str], folder: str) -> None:
         if rank < world:
             with in_group(folder, rank, world):
                 results: dict[str, Any] = {backend: losses_and_gradients(backend, rank, world) for backend in backends}
+                results["adapted"] = [adapted(method) for method in ("tent", "eta", "cotta")[: 3 - rank]]
                 results["stopping step"] = stopping_step(rank, world)
             torch.save(results, Path(folder) / f"{rank}-of-{world}.pt")

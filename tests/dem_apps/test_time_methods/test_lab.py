@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from support.tiny_networks import tiny
+from support.tiny_networks import adapter_of, batches, tiny
 from torch import Tensor
 
 from dem_apps import TestTimeAdapter
@@ -63,6 +63,18 @@ def test_padding_does_not_count() -> None:
     torch.testing.assert_close(method.transferred(padded, mask)[..., :8], method.transferred(images))
     assert method.transferred(padded, torch.zeros_like(mask)).isfinite().all()
     assert method.transferred(torch.zeros(1, 3, 8, 8)).isfinite().all()  # no deviation at all
+
+
+@pytest.mark.parametrize("method", ["lab", "bn", "none"])
+def test_masks_are_checked_though_nothing_learns(method: str) -> None:
+    (images,) = batches(1)
+    ones = torch.ones(4, 8, 8)
+    for mask in (ones, ones[:, None].bool(), ones[0].bool(), ones[:, :3, :3].bool()):
+        with pytest.raises(InputError, match="mask: expected bool of shape"):
+            adapter_of(method)(images, mask)
+    of_images = torch.tensor([True, True, False, True])
+    classifier = adapter_of(method, tiny(dense=False))
+    assert torch.equal(classifier(images, of_images)[0], adapter_of(method, tiny(dense=False))(images)[0])
 
 
 def test_the_network_predicts_the_transferred_image() -> None:

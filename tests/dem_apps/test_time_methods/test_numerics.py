@@ -104,6 +104,34 @@ def test_half_precision_learns_as_float32(
         assert torch.equal(resumed(images.to(dtype)), half(images.to(dtype)))
 
 
+@pytest.mark.filterwarnings("ignore:model. its numbers")
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("method", LEARNING)
+def test_half_precision_forgets_gradients_and_keeps_what_is_loaded(method: str, dtype: torch.dtype) -> None:
+    """Gradients of somebody else's backward (apex's users), and a checkpoint loaded between two batches."""
+    given = [images.to(dtype) for images in batches(2)]
+    arguments = {"source_images": given} if method == "eata" else {}
+    adapter, fresh = (adapter_of(method, tiny("group").to(dtype), lr=1e-3, **arguments) for _ in range(2))
+    adapter.model(given[0]).square().sum().backward()
+    assert torch.equal(adapter(given[0]), fresh(given[0]))
+    assert not moved(adapter.model, fresh.model)
+    for each in (adapter, fresh):
+        each.model.load_state_dict(tiny("group", seed=1).to(dtype).state_dict())
+        each(given[1])
+    assert float((adapter.model.norm.weight - tiny("group", seed=1).norm.weight).detach().abs().max()) < 0.1
+
+
+@pytest.mark.filterwarnings("ignore:model. its numbers")
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [("cotta", {"scales": [0.75, 1.5]}), ("deyo", {"patches": 3}), ("tpt", {}), ("lab", {})],
+)
+def test_half_precision_resizes(method: str, arguments: dict[str, Any], dtype: torch.dtype) -> None:
+    adapter = adapter_of(method, tiny("group", dense=method != "tpt").to(dtype), **arguments)
+    assert adapter(batches(1)[0].to(dtype)).dtype == dtype
+
+
 @pytest.mark.parametrize("dtype", HALF)
 def test_half_precision_is_announced(dtype: torch.dtype) -> None:
     with pytest.warns(UserWarning, match=f"are {torch.finfo(dtype).eps:.1g} apart; .*kept in float32"):
