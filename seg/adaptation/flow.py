@@ -6,7 +6,6 @@ Shapes: B images, C classes, h × w the logits' resolution.
 from __future__ import annotations
 
 import copy
-import dataclasses
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,9 +22,9 @@ from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
 from dem_apps.test_time_methods.network import put_values
 from dem_apps.test_time_methods.normalisation import tracking
 from seg.adaptation.decision import LabelScore, label_score
-from seg.adaptation.evidence import Evidence, Forward, Probe, plain_forward
+from seg.adaptation.evidence import Forward, Probe, plain_forward
 from seg.adaptation.predictions import REFUSED, Predictions
-from seg.adaptation.watched import Check, Scorer, WatchedAdapter, assess
+from seg.adaptation.watched import Scorer, Watch, deployed_copy
 from seg.models.adaptive_batch_norm import re_estimated
 from seg.models.batch_norm import batch_norm_normalises
 from seg.models.trained_network import TrainedNetwork
@@ -39,20 +38,6 @@ FEWEST_CHECKS, MOST_CHECKS, IMAGES_PER_CHECK = 2, 4, 64
 
 #: How many times as fast convolutions have to be without oneDNN for doing without it.
 _CLEARLY = 1.5
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of an adaptation."""
-
-    before: Evidence  #: of the unadapted network
-    checks: list[Check]  #: the looks at the adapted one
-    used: Check | None  #: the look whose network is used; None for the unadapted one
-    batches: int = 0  #: learnt from
-    planned: int = 0  #: to be learnt from
-    stopped: str = ""  #: why learning ended early, as a clause; empty otherwise
-    refused: dict[str, Tensor] | None = None  #: weights of an adaptation that was not accepted
-    share: float | None = None  #: of the images' batch norm statistics, where they are taken once
 
 
 @dataclass(frozen=True)
@@ -72,14 +57,15 @@ class Flow:
     bn_alpha: float | None = None  #: the share; None for the best
     accept: bool = False  #: whether the user takes what the evidence speaks against
 
-    def run(self) -> Outcome:
+    def run(self) -> Watch:
         """Write all predictions; afterwards the network holds the weights that are used."""
         self._predict("before", self.trained.raw_logits)
         images, multiple = self.predictions.folder.spread_batches(PROBE_IMAGES, 4), self.trained.description.multiple
         before = Probe(images, multiple).look(plain_forward(self.trained.network))
         probe = Probe([self._prepared(batch) for batch in images], multiple)
         network, first = self.trained.network, copy.deepcopy(self.trained.network.state_dict())
-        score, share = self._scorer(), None
+        score = self._scorer()
+        watch = Watch(probe, before, score, self.accept)
         # one batch norm among layer norms, as in SegFormer's head, is late, and other statistics there only harm
         if self.statistics and tracking(network) and (batch_norm_normalises(network) or not self.learns):
 
@@ -88,13 +74,14 @@ class Flow:
                     return score(plain_forward(other)).after
                 return probe.look(plain_forward(other)).worth_on(before)
 
-            adapted, share = re_estimated(network, probe.batches, self.bn_alpha, worth)
+            adapted, watch.share = re_estimated(network, probe.batches, self.bn_alpha, worth)
             put_values(network, adapted.state_dict())
         adapter = self.make()
         if self.mode == "episodic":
-            return self._adapt_to_each(adapter, probe, before)
-        watched = WatchedAdapter(adapter, probe, before, score, self.accept)
-        return dataclasses.replace(self._adapt_to_all(watched, first), share=share)
+            self._adapt_to_each(adapter, watch)
+        else:
+            self._adapt_to_all(adapter, watch, first)
+        return watch
 
     def _scorer(self) -> Scorer | None:
         if self.predictions.labels is None:
@@ -106,32 +93,33 @@ class Flow:
 
         return score
 
-    def _adapt_to_all(self, watched: WatchedAdapter, first: dict[str, Tensor]) -> Outcome:
+    def _adapt_to_all(self, adapter: TestTimeAdapter, watch: Watch, first: dict[str, Tensor]) -> None:
         """Learn from batches under watch, restore the best state, and predict with it what is not predicted yet.
 
         ``first`` are the weights of the unadapted network.
         """
         batches, network = self._batches(), self.trained.network
-        self._learn(watched, batches)
-        watched.adapter.reset()
-        watched.adapter.close()
+        watch.planned = len(batches)
+        self._learn(adapter, watch, batches)
+        adapter.reset()
+        adapter.close()
         put_values(network, first)
-        used = watched.best_check if self._differs(watched.best) else None
-        streamed: set[int] = set()
-        if used is not None and watched.best is not None:
-            put_values(network, watched.best)
+        if not self._differs(watch.best):
+            watch.used = watch.best = None
+        if watch.used is not None and watch.best is not None:
+            watch.refused = None
+            put_values(network, watch.best)
+            streamed: set[int] = set()
             if self.mode == "online":  # predictions made before the restored state stand
-                until = used.step if watched.stopped else watched.step
+                until = watch.used.step if watch.stopped else watch.batches
                 streamed = {index for batch in batches[:until] for index in batch}
             self._predict("after", plain_forward(network), streamed)
-        else:
-            self.predictions.keep_before()
-        if used is None and watched.refused is not None:
-            put_values(network, watched.refused)
+            return
+        self.predictions.keep_before()
+        if watch.refused is not None:
+            put_values(network, watch.refused)
             self._predict(REFUSED, plain_forward(network))
             put_values(network, first)
-        refused = watched.refused if used is None else None
-        return Outcome(watched.before, watched.checks, used, watched.step, len(batches), watched.stopped, refused)
 
     def _differs(self, best: dict[str, Tensor] | None) -> bool:
         """Whether the best state is another one than the unadapted network; the first look need not be."""
@@ -154,35 +142,42 @@ class Flow:
         passes = [folder.shuffled(self.batch_size, self.seed, epoch) for epoch in range(self.epochs)]
         return [batch for batches in passes for batch in batches]
 
-    def _learn(self, watched: WatchedAdapter, batches: list[list[int]]) -> None:
+    def _learn(self, adapter: TestTimeAdapter, watch: Watch, batches: list[list[int]]) -> None:
         folder = self.predictions.folder
         per_pass = max(1, len(batches) // self.epochs)
         checks = min(MOST_CHECKS, max(FEWEST_CHECKS, len(folder) // IMAGES_PER_CHECK))
         marks = {len(batches), *range(0, len(batches), max(1, -(-per_pass // checks)))}
-        watched.check()
+
+        def accepted() -> bool:
+            candidate = deployed_copy(adapter, watch.probe)
+            return watch.check(plain_forward(candidate), candidate.state_dict())
+
+        accepted()  # the first look ends nothing
         for indices in track(batches, len(batches), "adapting", "batches"):
             images, valid = folder.batch(indices)
-            logits = watched.learn(self._prepared(images), valid)
-            if logits is None:
+            try:
+                logits = adapter(self._prepared(images), valid)
+            except NotFiniteError:
+                watch.stopped = f"the loss was not finite at batch {watch.batches + 1}"
                 return
+            watch.batches += 1
             if self.mode == "online":
                 for index, prediction in zip(indices, logits, strict=True):
                     self.predictions.write("after", index, prediction)
-            if watched.step in marks and not watched.check().verdict.adapt:
+            if watch.batches in marks and not accepted():
                 return
 
-    def _adapt_to_each(self, adapter: TestTimeAdapter, probe: Probe, before: Evidence) -> Outcome:
+    def _adapt_to_each(self, adapter: TestTimeAdapter, watch: Watch) -> None:
         """Adapt to every image alone; afterwards the network is the unadapted one."""
         forward = _each_anew(adapter, self.trained.network, self.epochs)
-        check = assess(0, probe, forward, before, self._scorer(), self.accept)
-        used = check if check.verdict.adapt else None
-        if used is None:
+        if watch.check(forward):
+            self._predict("after", forward)
+        else:
             self.predictions.keep_before()
-        if used is not None or check.evidence is not None:
-            self._predict(REFUSED if used is None else "after", forward)
+            if watch.checks[-1].evidence is not None:
+                self._predict(REFUSED, forward)
         adapter.reset()
         adapter.close()
-        return Outcome(before, [check], used)
 
     @torch.no_grad()
     def _predict(self, stage: str, forward: Forward, leave: Container[int] = ()) -> None:

@@ -24,8 +24,9 @@ from dem_apps.runtime.terminal import console
 from dem_apps.test_time_methods.network import put_values
 from seg.adaptation.decision import RECORD, LabelScore, label_score
 from seg.adaptation.evidence import Evidence
-from seg.adaptation.flow import PROBE_IMAGES, Outcome
+from seg.adaptation.flow import PROBE_IMAGES
 from seg.adaptation.predictions import REFUSED, Predictions, Row
+from seg.adaptation.watched import Watch
 from seg.data.labels import ClassSet
 from seg.models.trained_network import TrainedNetwork
 from seg.scores.described_metrics import VIEWS
@@ -45,7 +46,7 @@ class Result:
 
     settings: dict[str, Any]  #: of the command, resolved
     classes: ClassSet
-    outcome: Outcome
+    outcome: Watch
     rows: Mapping[str, Mapping[str, Row]]  #: by image: "before" of the unadapted network, "after" of what stands
     skipped: Mapping[str, str]  #: why an image was left out, by its path
 
@@ -169,7 +170,12 @@ class Result:
 
     def print(self, out: Path) -> None:
         """Shares, answer and places in a terminal."""
-        console().print(shares_table(self.shown_shares()))
+        (first, *numbers), *rows = self.shown_shares()
+        columns = [Column(heading, justify="right") for heading in numbers]
+        table = RichTable(first, *columns, title="predicted share of the pixels")
+        for row in rows:
+            table.add_row(*row)
+        console().print(table)
         print(self.answer)
         if self.score is not None:
             print(f"with labels: {self.score.sentence}" + (f"; {self.numbering}" if self.numbering else ""))
@@ -178,16 +184,6 @@ class Result:
         if self.skipped:
             total = len(self.rows["before"]) + len(self.skipped)
             print(f"skipped:     {len(self.skipped)} of {total} images, which cannot be read; see {out / 'adapt.json'}")
-
-
-def shares_table(rows: list[list[str]]) -> RichTable:
-    """For a terminal."""
-    first, *numbers = rows[0]
-    columns = [Column(heading, justify="right") for heading in numbers]
-    table = RichTable(first, *columns, title="predicted share of the pixels")
-    for row in rows[1:]:
-        table.add_row(*row)
-    return table
 
 
 def _shares(pixels: NDArray[np.int64]) -> list[float]:

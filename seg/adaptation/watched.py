@@ -1,4 +1,4 @@
-"""Adaptation with early stopping and rollback: evidence before and during learning, and the best accepted state."""
+"""Early stopping and rollback: the looks at a network while it is adapted, and the best accepted state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dem_apps.errors import NotFiniteError
 from dem_apps.test_time_methods.network import deep_copy
 from dem_apps.test_time_methods.normalisation import tracking
 from seg.adaptation.decision import LabelScore, Verdict, decide, decide_with_labels
-from seg.adaptation.evidence import Evidence, Forward, Probe, plain_forward
+from seg.adaptation.evidence import Evidence, Forward, Probe
 from seg.models.adaptive_batch_norm import SHARES, re_estimated
 
 #: The score of a network on labelled images.
@@ -44,70 +44,49 @@ def deployed_copy(adapter: TestTimeAdapter, probe: Probe) -> nn.Module:
         return deep_copy(network).eval()
 
 
-def assess(
-    step: int, probe: Probe, forward: Forward, before: Evidence, score: Scorer | None, accept: bool = False
-) -> Check:
-    """The evidence of a network after ``step`` batches, and the verdict on it; clear scores on labels decide.
-
-    ``accept`` is the user's word, which decides unless the output is not finite.
-    """
-    try:
-        evidence = probe.look(forward)
-    except NotFiniteError:
-        return Check(step, None, Verdict(False, "its output is not finite"))
-    verdict, found = decide(before, evidence), None if score is None else score(forward)
-    if found is not None:
-        verdict = decide_with_labels(verdict, found)
-    if accept and not verdict.adapt:
-        verdict = Verdict(True, f"--accept takes it, although {verdict.reason}")
-    return Check(step, evidence, verdict, found)
-
-
 @dataclass
-class WatchedAdapter:
-    """An adapter whose network is checked at times. The best accepted state is kept, a rejected one ends learning."""
+class Watch:
+    """The looks at an adapted network: the best accepted state is kept, a rejected one ends learning."""
 
-    adapter: TestTimeAdapter
     probe: Probe
     before: Evidence  #: of the unadapted network
     score: Scorer | None = None  #: of a network on labelled images, where there are any
-    accept: bool = False
-    step: int = 0  #: batches that it has learnt from
+    accept: bool = False  #: the user's word, which decides unless the output is not finite
+    share: float | None = None  #: of the images' batch norm statistics, where they are taken once
+    planned: int = 0  #: batches to learn from
+    batches: int = 0  #: learnt from so far
     checks: list[Check] = field(default_factory=list)  #: the looks so far
-    best: dict[str, Tensor] | None = None  #: weights of the best accepted state
-    best_check: Check | None = None  #: the look that they were kept at
+    used: Check | None = None  #: the look whose network is used; None for the unadapted one
+    best: dict[str, Tensor] | None = None  #: weights of that network
     refused: dict[str, Tensor] | None = None  #: weights of the last state, where it was not accepted
     stopped: str = ""  #: why learning has ended early, as a clause; empty otherwise
 
-    def learn(self, images: Tensor, valid: Tensor | None = None) -> Tensor | None:
-        """Adapt to a batch, to the pixels where ``valid``, (B, H, W), is True; its prediction.
-
-        None where the loss was not finite, which ends learning.
-        """
-        try:
-            logits = self.adapter(images, valid)
-        except NotFiniteError:
-            self.stopped = f"the loss was not finite at batch {self.step + 1}"
-            return None
-        self.step += 1
-        return logits
-
-    def check(self) -> Check:
-        """Look at the network as it is now."""
-        candidate = deployed_copy(self.adapter, self.probe)
-        check = assess(self.step, self.probe, plain_forward(candidate), self.before, self.score, self.accept)
+    def check(self, forward: Forward, state: dict[str, Tensor] | None = None) -> bool:
+        """Look at a network, whose weights are ``state``; whether it is accepted."""
+        check = self._look(forward)
         self.checks.append(check)
-        if check.verdict.adapt:
-            if self.accept or self.best_check is None or self._worth(check) >= self._worth(self.best_check):
-                self.best, self.best_check = candidate.state_dict(), check
-        else:
-            self.refused = candidate.state_dict() if check.evidence is not None else None
-            if self.step:
-                self.stopped = f"after batch {self.step} {check.verdict.reason}"
-        return check
+        if not check.verdict.adapt:
+            self.refused = None if check.evidence is None else state
+            if self.batches:
+                self.stopped = f"after batch {self.batches} {check.verdict.reason}"
+        elif self.accept or self.used is None or self._worth(check) >= self._worth(self.used):
+            self.used, self.best = check, state
+        return check.verdict.adapt
+
+    def _look(self, forward: Forward) -> Check:
+        """The evidence of a network, and the verdict on it; clear scores on labels decide."""
+        try:
+            evidence = self.probe.look(forward)
+        except NotFiniteError:
+            return Check(self.batches, None, Verdict(False, "its output is not finite"))
+        verdict, found = decide(self.before, evidence), None if self.score is None else self.score(forward)
+        if found is not None:
+            verdict = decide_with_labels(verdict, found)
+        if self.accept and not verdict.adapt:
+            verdict = Verdict(True, f"--accept takes it, although {verdict.reason}")
+        return Check(self.batches, evidence, verdict, found)
 
     def _worth(self, check: Check) -> float:
-        """The mIoU, or that of the evidence where there are no labels."""
-        if check.score is not None:
-            return check.score.after
-        return 0.0 if check.evidence is None else check.evidence.worth_on(self.before)
+        """The mIoU of an accepted look, or what its evidence is worth where there are no labels."""
+        assert check.evidence is not None
+        return check.evidence.worth_on(self.before) if check.score is None else check.score.after
