@@ -65,7 +65,8 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
         own = settings.target == training.config.target
         images = "target images" if own else f"training images of {settings.target.root}"
         adapted = re_estimated_on(unlabelled, trained.network, device, config.bn_alpha)
-        trained, training = trained.with_statistics(adapted.network, adapted.on(images))
+        trained = dataclasses.replace(trained, network=adapted.network)
+        training = dataclasses.replace(training, re_estimated_on=adapted.on(images))
     processes.wait_for_everyone()  # until all have seen that nothing is overwritten
     result = evaluate(
         trained.network, dataset, classes, device, align_corners=trained.description.align_corners,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
+import shutil
 import warnings
 from collections.abc import Mapping
 from functools import partial
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 import yaml
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, nearest, passed_on
@@ -42,10 +44,8 @@ from seg.models.description import (
     write_description,
 )
 from seg.models.network import OUR_KEY, OUR_VERSION, SegmentationNetwork
-from seg.models.smp_network import SmpNetwork
 from seg.models.trained_network import TrainedNetwork, Training
-from seg.models.transformers_network import TransformersNetwork
-from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, load_weights, weights_content
+from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, load_weights
 
 #: How the names of an encoder's tensors begin, in every network here.
 ENCODER = "encoder."
@@ -114,8 +114,7 @@ def open_trained(spec: str, weights: str | None = None, checkpoint: str = "auto"
         return open_run(folder, checkpoint)[0]
     if not (folder / CONFIG_FILE).is_file():
         raise InputError(f"{folder}: holds neither config.yaml, as a run does, nor {CONFIG_FILE}")
-    config = required(read_json(folder / CONFIG_FILE), str(folder / CONFIG_FILE))
-    return _read_exported(folder, config) if OUR_KEY in config else _read_saved(folder, config)
+    return _read_saved(folder)
 
 
 def build_network(
@@ -175,26 +174,23 @@ def _write_run(network: nn.Module, run: Path, training: Training, classes: Class
     (new / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
 
 
-def _read_exported(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
-    """A network of :func:`seg.build_model` that is no other library's."""
-    where, config = folder / CONFIG_FILE, {"align_corners": True, **config}
-    required(config, str(where), num_classes=int, align_corners=bool, name=str)
-    if config[OUR_KEY] != OUR_VERSION:
-        raise InputError(f"{where}: {OUR_KEY} is {config[OUR_KEY]!r:.50}, and this version reads {OUR_VERSION}")
-    with passed_on(str(where)):
-        network = build_model(**{key: config[key] for key in config if key not in (OUR_KEY, "align_corners")})
-    load_weights(network, find_weights(folder / WEIGHTS_FILE, network).tensors, str(folder / WEIGHTS_FILE))
-    description = read_description(folder, align_corners=config["align_corners"])
-    write = partial(_write_saved, network, folder, description)
-    return TrainedNetwork(str(folder), network, config["num_classes"], description, write)
-
-
-def _read_saved(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
-    """A folder of a library's ``save_pretrained``. One output per pixel becomes two classes, no and yes."""
-    network: SmpNetwork | TransformersNetwork
-    if "model_type" in config:
-        network = transformers_network.network_of_folder(folder)
-        outputs: int = network.network.config.num_labels
+def _read_saved(folder: Path) -> TrainedNetwork:
+    """A folder of ``save_pretrained``, a library's or ours. One output per pixel becomes two classes, no and yes."""
+    file = folder / CONFIG_FILE
+    config = required(read_json(file), str(file))
+    network: SegmentationNetwork
+    if OUR_KEY in config:
+        config = required({"align_corners": True, **config}, str(file), num_classes=int, align_corners=bool, name=str)
+        if config[OUR_KEY] != OUR_VERSION:
+            raise InputError(f"{file}: {OUR_KEY} is {config[OUR_KEY]!r:.50}, and this version reads {OUR_VERSION}")
+        with passed_on(str(file)):
+            network = build_model(**{key: config[key] for key in config if key not in (OUR_KEY, "align_corners")})
+        load_weights(network, find_weights(folder / WEIGHTS_FILE, network).tensors, str(folder / WEIGHTS_FILE))
+        outputs: int = config["num_classes"]
+        description = read_description(folder, align_corners=config["align_corners"])
+    elif "model_type" in config:
+        network = of_library = transformers_network.network_of_folder(folder)
+        outputs = of_library.network.config.num_labels
         document, classes = transformers_network.processor_of_folder(folder), _classes_of_labels(config, outputs)
         description = read_description(folder, document, outputs, align_corners=False, classes=classes)
     else:
@@ -206,7 +202,7 @@ def _read_saved(folder: Path, config: dict[str, Any]) -> TrainedNetwork:
                 f"{PIXELS_FILE} beside it, with bands, dtype, mean, std and shown, as a run has it"
             )
         network = smp_network.network_of_folder(str(folder), config)
-    whole: nn.Module = network if outputs > 1 else PlainLogits(network, description)
+    whole = network if outputs > 1 else PlainLogits(network, description)
     write = partial(_write_saved, network, folder, description)
     return TrainedNetwork(str(folder), whole, max(outputs, 2), description, write)
 
@@ -260,8 +256,12 @@ def _read_function(spec: str, file: Path | None) -> TrainedNetwork:
 def _write_weights(network: nn.Module, names: list[str], file: str, prefix: str, key: str | None, new: Path) -> None:
     """A file of the same name, kind, key and prefix."""
     now = network.state_dict()
-    state = {f"{prefix}{name}": now[name] for name in names}
-    (new / file).write_bytes(weights_content(state, Path(file).suffix == SAFETENSORS, key))
+    # clones, because safetensors refuses tensors that share memory, and torch would write the whole of it
+    state = {f"{prefix}{name}": now[name].cpu().clone().contiguous() for name in names}
+    if Path(file).suffix == SAFETENSORS:
+        save_file(state, new / file, metadata={"format": "pt"})
+    else:
+        torch.save(state if key is None else {key: state}, new / file)
 
 
 def _multiple_of(network: nn.Module) -> int:
@@ -324,4 +324,4 @@ def _normalisation_of(network: nn.Module) -> Mapping[str, Any] | None:
 def _copy(names: tuple[str, ...], folder: Path, new: Path) -> None:
     for name in names:
         if (folder / name).is_file():
-            (new / name).write_bytes((folder / name).read_bytes())
+            shutil.copyfile(folder / name, new / name)

@@ -162,12 +162,6 @@ class TrainedNetwork:
             raise NotFiniteError("the network's output is not finite; its weights are no use")
         return logits
 
-    def with_statistics(self, network: nn.Module, images: str) -> tuple[TrainedNetwork, Training]:
-        """A run with the batch norm statistics of ``network``, which were re-estimated on ``images``."""
-        assert self.training is not None  # of every run
-        training = dataclasses.replace(self.training, re_estimated_on=images)
-        return dataclasses.replace(self, network=network, training=training), training
-
     def save(self, folder: Path) -> None:
         """Write the network as it is now to a new folder, in the format that it came in; of a function its weights."""
         with new_folder(folder, "save") as part:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import io
 import pathlib
 import warnings
 from collections import Counter, defaultdict
@@ -144,17 +143,6 @@ def over_bands(given: Mapping[str, Tensor], own: Mapping[str, Tensor], below: st
         if before != now and value[:, 0].shape == theirs[:, 0].shape:
             spread[name] = theirs[:, [band % before for band in range(now)]] * (before / now)
     return spread
-
-
-def weights_content(weights: Mapping[str, Tensor], safe: bool = True, key: str | None = None) -> bytes:
-    """The bytes of a file of weights: safetensors, or torch's with the weights under ``key``."""
-    # clones, because safetensors refuses tensors that share memory, and torch would write the whole of it
-    tensors = {name: value.detach().cpu().clone().contiguous() for name, value in weights.items()}
-    if safe:
-        return safetensors.torch.save(tensors, metadata={"format": "pt"})
-    content = io.BytesIO()
-    torch.save(tensors if key is None else {key: tensors}, content)
-    return content.getvalue()
 
 
 def weights_file(encoder: str, weights: str | None) -> Path | None:
