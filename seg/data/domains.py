@@ -194,7 +194,7 @@ def _pixels(pair: DomainPair, bands: BandConfig, measure: bool, workers: int, rg
     for found in (first, *(first_header([image for image, _ in dataset.files]) for dataset in pair.splits().values())):
         if found is not None:
             refuse_other(*found, wanted)
-    return wanted if wanted.is_rgb else measured_format(files, number, wanted.dtype, wanted.shown, workers)
+    return wanted if wanted.is_rgb else measured_format(files, wanted, workers)
 
 
 def _demo_pair(world: DemoConfig) -> Path:

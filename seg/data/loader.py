@@ -261,20 +261,17 @@ class _Stream(Dataset[Batch | InputError]):
     styled: int
 
     def __getitem__(self, position: int) -> Batch | InputError:
+        index = self.sampler(position)
         try:
-            return self._at(position)
+            sample = self.dataset[index]
+            if self.style is not None and index < self.styled:
+                # before the augmentation, as FDA does: of the whole image, and colour augmentation stays
+                sample = replace(sample, image=self.style(sample.image, self._random(Draws.STYLE, position)))
+            if self.augmentation is not None:
+                seed = int(self._random(Draws.AUGMENTATION, position).integers(2**31))
+                sample = apply_augmentation(self.augmentation, sample, seed)
         except InputError as error:
             return error
-
-    def _at(self, position: int) -> Batch:
-        index = self.sampler(position)
-        sample = self.dataset[index]
-        if self.style is not None and index < self.styled:
-            # before the augmentation, as FDA does: of the whole image, and colour augmentation stays
-            sample = replace(sample, image=self.style(sample.image, self._random(Draws.STYLE, position)))
-        if self.augmentation is not None:
-            seed = int(self._random(Draws.AUGMENTATION, position).integers(2**31))
-            sample = apply_augmentation(self.augmentation, sample, seed)
         draw = int(self._random(Draws.METHOD, position).integers(2**62))
         batch: Batch = {"name": sample.name, "image": sample.normalised(), "draw": draw}
         if sample.label is not None:

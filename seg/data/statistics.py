@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
@@ -61,27 +62,23 @@ def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.i
     return pixels
 
 
-def measured_format(
-    files: Sequence[Path], bands: int, dtype: str, shown: tuple[int, int, int], workers: int = 0
-) -> PixelFormat:
-    """The format of images with so many bands, with the mean and deviation of the pixels that hold data."""
-    unmeasured = PixelFormat(bands, dtype, (0.0,) * bands, (1.0,) * bands, shown)
-    each = each_file(functools.partial(_moments, files, unmeasured), range(len(files)), workers, "measuring the bands")
+def measured_format(files: Sequence[Path], wanted: PixelFormat, workers: int = 0) -> PixelFormat:
+    """The format with the mean and deviation of the pixels of these images that hold data."""
+    each = each_file(functools.partial(_moments, files, wanted), range(len(files)), workers, "measuring the bands")
     count, total, squares = functools.reduce(np.add, each)
     if count[0] == 0:
         raise InputError(f"{files[0].parent}: no pixel of {len(files)} training images holds data")
     mean = total / count
     std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
     std[std <= 1e-7 * np.abs(mean)] = 1.0  # of a band with one value everywhere
-    return PixelFormat(
-        bands, dtype, tuple(mean.tolist()), tuple(std.tolist()), shown, f"{len(files):,} labelled training images"
-    )
+    measured_on = f"{len(files):,} labelled training images"
+    return replace(wanted, mean=tuple(mean.tolist()), std=tuple(std.tolist()), measured_on=measured_on)
 
 
 def spread_batches(
-    read: Callable[[int], Tensor | None], count: int, device: torch.device, process: tuple[int, int] = (0, 1)
+    read: Callable[[int], Tensor], count: int, device: torch.device, process: tuple[int, int] = (0, 1)
 ) -> Iterator[Tensor]:
-    """Yields (B, 3, H, W) normalised images on the device, each once; ``read`` gives image i or None.
+    """Yields (B, 3, H, W) normalised images on the device, each once; ``read`` gives image i.
 
     Batch k of n has the images k, k + n, …: neighbours, often frames of one drive, are in different batches. Images of
     different sizes come apart. ``process`` is (rank, number).
@@ -89,8 +86,7 @@ def spread_batches(
     number = -(-count // IMAGES)
     rank, processes = process
     for first in range(rank, number, processes):
-        images = [image for index in range(first, count, number) if (image := read(index)) is not None]
-        images.sort(key=lambda image: tuple(image.shape))
+        images = sorted(map(read, range(first, count, number)), key=lambda image: tuple(image.shape))
         for _, same in groupby(images, key=lambda image: tuple(image.shape)):
             yield torch.stack(list(same)).to(device)
 
