@@ -20,10 +20,10 @@ from seg.data.files import flat_names, left_out
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
 from seg.inference.settings import EvaluateConfig
-from seg.models.adaptive_batch_norm import check_there_are_statistics, re_estimated_on
+from seg.models.adaptive_batch_norm import re_estimated_on
 from seg.models.tiles import tiling
 from seg.models.trained import open_run
-from seg.scores.evaluation import evaluate
+from seg.scores.evaluation import OnSample, evaluate
 from seg.scores.protocol import protocol
 from seg.scores.tables import score_table
 from seg.training.processes import launched_processes
@@ -56,10 +56,9 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
     writer = None
     if config.save_predictions:
         names = flat_names([dataset.name(index) for index in range(len(dataset))])
-        writer = PredictionWriter(Path(config.save_predictions), classes, names)
+        writer = prediction_writer(Path(config.save_predictions), classes, names)
     if config.batch_norm_after == "target":
         settings = dataclasses.replace(settings, bn_alpha=config.bn_alpha)
-        check_there_are_statistics(trained.network, "the run's network")
         unlabelled = open_unlabelled(settings.target, classes, demo=settings.demo)
         unlabelled.pixels = pixels
         own = settings.target == training.config.target
@@ -92,21 +91,20 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
         print(f"scores:      {out}")
 
 
-class PredictionWriter:
+def prediction_writer(folder: Path, classes: ClassSet, names: Sequence[str]) -> OnSample:
     """Writes predictions as ``<name>_pred_labelIds.png`` into a folder that holds none yet, by the classes' ids."""
+    if folder.exists() and (not folder.is_dir() or any(folder.glob("*_pred_labelIds.png"))):
+        what = "holds predictions already, which are never overwritten" if folder.is_dir() else "is no folder"
+        raise InputError(f"--save-predictions: {folder} {what}; give a new folder")
+    label_ids = classes.to_ids()
 
-    def __init__(self, folder: Path, classes: ClassSet, names: Sequence[str]) -> None:
-        if folder.exists() and (not folder.is_dir() or any(folder.glob("*_pred_labelIds.png"))):
-            what = "holds predictions already, which are never overwritten" if folder.is_dir() else "is no folder"
-            raise InputError(f"--save-predictions: {folder} {what}; give a new folder")
-        self._folder, self._names, self._ids = folder, names, classes.to_ids()
-
-    def __call__(self, index: int, sample: Sample, logits: Tensor) -> None:
-        """Write the prediction of an image's (C, H, W) logits."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        ids = self._ids[logits.argmax(0).cpu().numpy()]
+    def write(index: int, sample: Sample, logits: Tensor) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        ids = label_ids[logits.argmax(0).cpu().numpy()]
         if sample.valid is not None:
             ids[~resized_mask(sample.valid, ids.shape[::-1])] = IGNORE_INDEX
         # another command may write to the folder meanwhile
-        with whole_file(self._folder / f"{self._names[index]}_pred_labelIds.png", "--save-predictions") as temporary:
+        with whole_file(folder / f"{names[index]}_pred_labelIds.png", "--save-predictions") as temporary:
             Image.fromarray(ids).save(temporary)
+
+    return write

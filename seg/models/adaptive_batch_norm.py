@@ -110,11 +110,11 @@ def _worth(network: nn.Module, batches: list[Tensor]) -> Callable[[nn.Module], f
     return lambda other: probe.look(plain_forward(other)).worth_on(before)
 
 
-def check_there_are_statistics(model: nn.Module, name: str = "the network") -> None:
-    """Raises an InputError for a network without batch normalisation; ``name`` is of the network."""
+def check_there_are_statistics(model: nn.Module) -> None:
+    """Raises an InputError for a network without batch normalisation."""
     if not tracking(model):
         raise InputError(
-            f"--batch-norm-after: {name} has no batch normalisation, so there are no running statistics to "
+            "--batch-norm-after: the network has no batch normalisation, so there are no running statistics to "
             "re-estimate; leave it at none"
         )
 

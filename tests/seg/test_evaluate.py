@@ -19,7 +19,7 @@ from seg.data.domains import open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
 from seg.data.pixel_format import RGB
 from seg.evaluate import main
-from seg.inference.evaluate_run import PredictionWriter
+from seg.inference.evaluate_run import prediction_writer
 from seg.models.network import upsampled
 from seg.models.trained import load
 from seg.scores.evaluation import evaluate, predicted
@@ -110,7 +110,7 @@ def test_cityscapes_own_package_gives_the_same_scores(target, tmp_path):
         Image.fromarray(np.where(ids == 33, 0, ids).astype(np.uint8)).save(file)
     dataset = open_validation(DataConfig(root=str(target)), CITYSCAPES_CLASSES)
     folder = tmp_path / "predictions"
-    writer = PredictionWriter(folder, CITYSCAPES_CLASSES, [Path(image).stem for image, _ in dataset.files])
+    writer = prediction_writer(folder, CITYSCAPES_CLASSES, [Path(image).stem for image, _ in dataset.files])
     result = evaluate(Answers(dataset), dataset, CITYSCAPES_CLASSES, CPU, on_sample=writer)
     arguments = theirs.args
     arguments.evalInstLevelScore, arguments.quiet, arguments.JSONOutput = False, True, False  # no instances are drawn
