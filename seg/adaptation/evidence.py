@@ -84,7 +84,9 @@ class Probe:
         for batch, own in zip(self.batches, logits, strict=True):
             scores.update(own)
             tables[0] += _agreement(own, forward(batch.flip(3)).flip(3))
-            tables[1] += _agreement(own, forward(_smaller(batch, self.multiple)))
+            size = [max(self.multiple, round(SCALE * side / self.multiple) * self.multiple) for side in batch.shape[2:]]
+            smaller = F.interpolate(batch, size=size, mode="bilinear", align_corners=False, antialias=True)
+            tables[1] += _agreement(own, forward(smaller))
         named = scores.result()
         number, shares = sum(map(len, self.batches)), tuple(scores.predicted_shares())
         return Evidence(number, shares, -named["entropy"], named["im"], _stability(tables))
@@ -103,8 +105,3 @@ def _stability(tables: Tensor) -> tuple[float | None, ...]:
     union = tables.sum(1) + tables.sum(2) - kept
     iou = (kept / union.clamp_min(1)).mean(0).tolist()
     return tuple(value if there else None for value, there in zip(iou, (union > 0).any(0).tolist(), strict=True))
-
-
-def _smaller(images: Tensor, multiple: int) -> Tensor:
-    size = [max(multiple, round(SCALE * side / multiple) * multiple) for side in images.shape[2:]]
-    return F.interpolate(images, size=size, mode="bilinear", align_corners=False, antialias=True)

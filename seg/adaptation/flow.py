@@ -86,7 +86,7 @@ class Flow:
     def _scorer(self) -> Scorer | None:
         if self.predictions.labels is None:
             return None
-        old = self.predictions.confusions("before")
+        old = [row.confusion for row in self.predictions.rows["before"].values() if row.confusion is not None]
 
         def score(forward: Forward) -> LabelScore:
             return label_score(old, self.predictions.confusions_of(lambda images: forward(self._prepared(images))))

@@ -83,13 +83,9 @@ class Predictions:
         self.rows["after"].clear()
         self.rows["after"].update(self.rows["before"])
 
-    def confusions(self, stage: str) -> list[NDArray[np.int64]]:
-        """The confusion matrix of every labelled image, in order."""
-        return [row.confusion for row in self.rows[stage].values() if row.confusion is not None]
-
     @torch.no_grad()
     def confusions_of(self, forward: Forward) -> list[NDArray[np.int64]]:
-        """The same of a network, called with images as it sees them; nothing is written."""
+        """Those of the labelled images, in order, by a network that is called with images as it sees them."""
         found = []
         for index, relative in enumerate(self.folder.relative):
             if self.labels is not None and relative in self.labels.files:

@@ -59,19 +59,18 @@ class Result:
     def answer(self) -> str:
         """One sentence, and another on classes whose shares have moved far."""
         outcome, used = self.outcome, self.outcome.used
-        number = outcome.before.images
-        doubt = (
-            "" if number >= _FEW_IMAGES else f", on {number} image{'s' * (number != 1)} only, which is weak evidence"
-        )
+        number, doubt = outcome.before.images, ""
+        if number < _FEW_IMAGES:
+            doubt = f", on {number} image{'s' * (number != 1)} only, which is weak evidence"
         if used is None or not self.adapted:
             last = outcome.checks[-1].verdict
             why = "no adapted state is better than the unadapted network" if last.adapt else last.reason
             if outcome.share == 0 and not outcome.planned:
-                why = (
-                    "no share of these images' batch norm statistics is clearly better than none (--bn-alpha sets one)"
-                )
+                why = "no share of these images' batch norm statistics is clearly better than none"
+                why += " (--bn-alpha sets one)"
             why = "the method is none" if self.settings["method"] == "none" else f"{outcome.stopped or why}{doubt}"
-            return f"Not adapted: {why}; predictions and weights are those of the unadapted network.{self._kept}"
+            kept = " Those of the adaptation are in refused/, and --accept takes them." if self.refused else ""
+            return f"Not adapted: {why}; predictions and weights are those of the unadapted network.{kept}"
         share = {None: "", 1.0: "all of "}.get(outcome.share, f"a share of {outcome.share or 0:g} of ")
         done = f" by {share}these images' batch norm statistics alone"
         done = f" up to batch {used.step} of {outcome.planned}" if used.step else done
@@ -99,10 +98,6 @@ class Result:
         """Whether an adaptation was made and not accepted."""
         last = self.outcome.checks[-1]
         return self.outcome.used is None and not last.verdict.adapt and last.evidence is not None
-
-    @property
-    def _kept(self) -> str:
-        return " Those of the adaptation are in refused/, and --accept takes them." if self.refused else ""
 
     @property
     def score(self) -> LabelScore | None:
@@ -231,8 +226,8 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
 
 def _facts(result: Result) -> list[tuple[str, str]]:
     settings, outcome = result.settings, result.outcome
-    facts = [("network", str(settings["model"])), ("images", str(len(result.rows["before"])))]
-    facts.append(("method", settings["method"]))
+    images = str(len(result.rows["before"]))
+    facts = [("network", str(settings["model"])), ("images", images), ("method", settings["method"])]
     if outcome.planned:
         facts.append(("objective", f"{settings['loss']}, {settings['reduction']}, learning rate {settings['lr']:g}"))
         facts.append(("batches learnt from", f"{outcome.batches} of {outcome.planned}"))
@@ -262,10 +257,8 @@ def _evidence_cells(evidence: Evidence, before: Evidence) -> list[Cell]:
 
 
 def _gallery(predictions: Predictions, result: Result) -> Gallery:
-    folder, stages = predictions.folder, {"before": "before", "after": "after"}
-    if result.refused:
-        stages = {"before": "before", "refused": REFUSED}
-    pictures: list[Picture] = []
+    folder, pictures = predictions.folder, list[Picture]()
+    stages = {"before": "before", **({"refused": REFUSED} if result.refused else {"after": "after"})}
     with TemporaryDirectory() as previews:
         for index in folder.spread(_IMAGES):
             name, preview = folder.relative[index].as_posix(), Path(previews) / f"{index}.png"
