@@ -1,4 +1,4 @@
-"""Label-free acceptance test for an adapted network, and the score that decides where there are labels.
+"""Label-free acceptance test for an adapted network, the score that decides where there are labels, and the watch.
 
 The thresholds were chosen on ``benchmarks/adapt_looks.py``, see docs/adaptation.md. Entropy alone does not decide: it
 falls in good and in bad adaptations, and a collapsed network is certain and stable under every view. What decides is
@@ -10,14 +10,19 @@ Shapes: C classes, N labelled images.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
+from dem_apps.errors import NotFiniteError
 from dem_apps.report.intervals import LEVEL
-from seg.adaptation.evidence import Evidence
+from seg.adaptation.evidence import Evidence, Forward, Probe
+
+#: The score of a network on labelled images.
+Scorer = Callable[[Forward], "LabelScore"]
 
 #: Least worth after / before, the square of the stability times the effective number of classes.
 LEAST_WORTH = 0.95
@@ -68,6 +73,16 @@ class LabelScore:
             f"on {images} mIoU goes from {100 * self.before:.1f} to {100 * self.after:.1f} % "
             f"({100 * self.gain:+.1f}; {ends})"
         )
+
+
+@dataclass(frozen=True)
+class Check:
+    """A look at the adapted network."""
+
+    step: int  #: batches that it had learnt from
+    evidence: Evidence | None  #: None where its output was not finite
+    verdict: Verdict  #: whether it is accepted in place of the unadapted network
+    score: LabelScore | None = None  #: on labelled images, where there are any
 
 
 def decide(before: Evidence, after: Evidence) -> Verdict:
@@ -121,3 +136,51 @@ def mean_iou(confusion: NDArray[np.int64]) -> float:
     union = confusion.sum(0) + confusion.sum(1) - hits
     there = union > 0
     return float((hits[there] / union[there]).mean()) if there.any() else 0.0
+
+
+@dataclass
+class Watch:
+    """The looks at an adapted network: the best accepted state is kept, a rejected one ends learning."""
+
+    probe: Probe
+    before: Evidence  #: of the unadapted network
+    score: Scorer | None = None  #: of a network on labelled images, where there are any
+    accept: bool = False  #: the user's word, which decides unless the output is not finite
+    share: float | None = None  #: of the images' batch norm statistics, where they are taken once
+    planned: int = 0  #: batches to learn from
+    batches: int = 0  #: learnt from so far
+    checks: list[Check] = field(default_factory=list)  #: the looks so far
+    used: Check | None = None  #: the look whose network is used; None for the unadapted one
+    best: dict[str, Tensor] | None = None  #: weights of that network
+    refused: dict[str, Tensor] | None = None  #: weights of the last state, where it was not accepted
+    stopped: str = ""  #: why learning has ended early, as a clause; empty otherwise
+
+    def check(self, forward: Forward, state: dict[str, Tensor] | None = None) -> bool:
+        """Look at a network, whose weights are ``state``; whether it is accepted."""
+        check = self._look(forward)
+        self.checks.append(check)
+        if not check.verdict.adapt:
+            self.refused = None if check.evidence is None else state
+            if self.batches:
+                self.stopped = f"after batch {self.batches} {check.verdict.reason}"
+        elif self.accept or self.used is None or self._worth(check) >= self._worth(self.used):
+            self.used, self.best = check, state
+        return check.verdict.adapt
+
+    def _look(self, forward: Forward) -> Check:
+        """The evidence of a network, and the verdict on it; clear scores on labels decide."""
+        try:
+            evidence = self.probe.look(forward)
+        except NotFiniteError:
+            return Check(self.batches, None, Verdict(False, "its output is not finite"))
+        verdict, found = decide(self.before, evidence), None if self.score is None else self.score(forward)
+        if found is not None:
+            verdict = decide_with_labels(verdict, found)
+        if self.accept and not verdict.adapt:
+            verdict = Verdict(True, f"--accept takes it, although {verdict.reason}")
+        return Check(self.batches, evidence, verdict, found)
+
+    def _worth(self, check: Check) -> float:
+        """The mIoU of an accepted look, or what its evidence is worth where there are no labels."""
+        assert check.evidence is not None
+        return check.evidence.worth_on(self.before) if check.score is None else check.score.after

@@ -19,13 +19,12 @@ from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.progress import track
 from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
-from dem_apps.test_time_methods.network import put_values
+from dem_apps.test_time_methods.network import deep_copy, put_values
 from dem_apps.test_time_methods.normalisation import tracking
-from seg.adaptation.decision import LabelScore, label_score
+from seg.adaptation.decision import LabelScore, Scorer, Watch, label_score
 from seg.adaptation.evidence import Forward, Probe, plain_forward
 from seg.adaptation.predictions import REFUSED, Predictions
-from seg.adaptation.watched import Scorer, Watch, deployed_copy
-from seg.models.adaptive_batch_norm import re_estimated
+from seg.models.adaptive_batch_norm import SHARES, re_estimated
 from seg.models.batch_norm import batch_norm_normalises
 from seg.models.trained_network import TrainedNetwork
 
@@ -149,7 +148,7 @@ class Flow:
         marks = {len(batches), *range(0, len(batches), max(1, -(-per_pass // checks)))}
 
         def accepted() -> bool:
-            candidate = deployed_copy(adapter, watch.probe)
+            candidate = _deployed_copy(adapter, watch.probe)
             return watch.check(plain_forward(candidate), candidate.state_dict())
 
         accepted()  # the first look ends nothing
@@ -189,6 +188,20 @@ class Flow:
                 images = folder.seen(index, picture)[0][None]
                 logits = forward(images if before else self._prepared(images))
                 self.predictions.write(stage, index, logits[0], picture)
+
+
+def _deployed_copy(adapter: TestTimeAdapter, probe: Probe) -> nn.Module:
+    """A copy of the adapted network in ``eval()`` mode, with stored statistics that fit its weights.
+
+    Where adapting normalises by the batch, the stored statistics are those of other images and other weights. They are
+    re-estimated on the probe's images, so that the copy predicts one image as it does many, in any order.
+    """
+    network = adapter.predictor
+    with torch.no_grad():
+        if adapter.batch_norm != "stored" and tracking(network):
+            share = SHARES[1] if adapter.bn_alpha is None else adapter.bn_alpha
+            network = re_estimated(network, probe.batches, share).network
+        return deep_copy(network).eval()
 
 
 def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forward:

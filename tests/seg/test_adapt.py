@@ -102,7 +102,7 @@ def config(networks: Any, images: Path, tmp_path: Path) -> AdaptConfig:
 @pytest.fixture
 def accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every adaptation is accepted."""
-    monkeypatch.setattr("seg.adaptation.watched.decide", lambda *_: Verdict(True, "the test says so"))
+    monkeypatch.setattr("seg.adaptation.decision.decide", lambda *_: Verdict(True, "the test says so"))
 
 
 def spec(networks: Any, name: str, folder: Path) -> dict[str, str]:
@@ -222,7 +222,7 @@ def test_the_saved_weights_predict_what_was_written(config: AdaptConfig, accepte
 def test_what_harms_is_kept_apart_and_accepted_on_demand(
     config: AdaptConfig, mode: str, monkeypatch, capsys, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("seg.adaptation.watched.decide", lambda *_: Verdict(False, "the test says so"))
+    monkeypatch.setattr("seg.adaptation.decision.decide", lambda *_: Verdict(False, "the test says so"))
     result = adapt(replace(config, mode=mode))
     out = Path(str(config.out))
     assert not result.adapted
