@@ -155,8 +155,7 @@ def adapt(config: AdaptConfig) -> Result:
     from dem_apps.runtime.device import torch_device
     from dem_apps.runtime.files import new_folder, new_run_dir
     from seg.adaptation.flow import Flow, colours_of, in_precision, quickest_convolutions, share_that_bf16_moves
-    from seg.adaptation.images import ImageFolder, Labels
-    from seg.adaptation.predictions import STAGES, Predictions
+    from seg.adaptation.images import STAGES, ImageFolder, Labels, Predictions
     from seg.adaptation.result import Result, write_result
     from seg.models.batch_norm import batch_norm_normalises
     from seg.models.trained import open_trained

@@ -25,7 +25,7 @@ from dem_apps.test_time_methods.network import put_values
 from seg.adaptation.decision import RECORD, LabelScore, Watch, label_score
 from seg.adaptation.evidence import Evidence
 from seg.adaptation.flow import PROBE_IMAGES
-from seg.adaptation.predictions import REFUSED, Predictions, Row
+from seg.adaptation.images import REFUSED, Predictions, Row
 from seg.data.labels import ClassSet
 from seg.models.trained_network import TrainedNetwork
 from seg.scores.described_metrics import VIEWS

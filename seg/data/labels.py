@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,33 +156,25 @@ def load_classes(file: str | None) -> ClassSet:
     fits = isinstance(ignored, list) and all(map(_is_color if by_color else _is_byte, ignored))
     _expect(fits, f"{file}, ignored", what, ignored)
     rows = [{"name": row} if isinstance(row, str) else row for row in rows]
+    colored = by_color or any(isinstance(row, dict) and "color" in row for row in rows)
     for index, row in enumerate(rows):
-        _known_keys(f"{file}, classes[{index}]", row, ("name", "color", "id"))
-    names = _column(file, rows, "name", _is_name, f"a text of 1 to {_LONGEST_NAME} characters")
-    ids = _column(file, rows, "id", _is_byte, "a number from 0 to 255", range(len(rows)))
-    chosen = None if any("color" in row for row in rows) else [list(color) for color in named_classes(names).colors]
-    colors = _column(file, rows, "color", _is_color, "3 numbers from 0 to 255", chosen, by_color)
+        where = f"{file}, classes[{index}]"
+        _known_keys(where, row, ("name", "color", "id"))
+        name, color, label_id = row.get("name"), row.get("color"), row.setdefault("id", index)
+        _expect(_is_name(name), f"{where}, name", f"a text of 1 to {_LONGEST_NAME} characters", name)
+        _expect(_is_byte(label_id), f"{where}, id", "a number from 0 to 255", label_id)
+        _expect(not colored or _is_color(color), f"{where}, color", "3 numbers from 0 to 255", color)
+    names, ids = (tuple(row[key] for row in rows) for key in ("name", "id"))
+    colors = tuple(tuple(row["color"]) for row in rows) if colored else named_classes(names).colors
+    for key, values in (("name", names), ("id", ids), *([("color", colors)] if by_color else [])):
+        if twice := [value for value, count in Counter(values).items() if count > 1]:
+            raise InputError(f"{file}, classes: the {key} {twice[0]!r} is given to more than one class")
     if by_color:
         return ClassSet(names, colors, ids, (), True, tuple(sorted({tuple(color) for color in ignored})))
     both = sorted(set(ids) & set(ignored))
     if both:
         raise InputError(f"{file}, ignored: the id {both[0]} is that of class '{names[ids.index(both[0])]}'")
     return ClassSet(names, colors, ids, tuple(sorted(set(ignored))))
-
-
-def _column(
-    file: str, rows: list[dict[str, Any]], key: str, fits: Callable[[Any], bool], expected: str,
-    defaults: Sequence[Any] | None = None, distinct: bool = True,
-) -> tuple[Any, ...]:  # fmt: skip
-    """One value of each class, checked; lists as tuples."""
-    values = [row.get(key, None if defaults is None else defaults[index]) for index, row in enumerate(rows)]
-    for index, value in enumerate(values):
-        _expect(fits(value), f"{file}, classes[{index}], {key}", expected, value)
-    column = tuple(tuple(value) if isinstance(value, list) else value for value in values)
-    twice = next((value for value, count in Counter(column).items() if count > 1), None)
-    if distinct and twice is not None:
-        raise InputError(f"{file}, classes: the {key} {twice!r} is given to more than one class")
-    return column
 
 
 def _expect(fits: bool, where: str, expected: str, value: object) -> None:

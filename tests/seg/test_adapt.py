@@ -24,7 +24,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.settings import parse_config
 from seg.adapt import AdaptConfig, adapt, main
 from seg.adaptation.decision import RECORD, Verdict
-from seg.adaptation.predictions import Predictions, Row
+from seg.adaptation.images import Predictions, Row
 from seg.models.batch_norm import batch_norm_normalises
 from seg.models.description import Description
 from seg.models.trained import open_trained
