@@ -186,9 +186,12 @@ def adapt(config: AdaptConfig) -> Result:
         if config.precision == "bf16":
             moved = share_that_bf16_moves(trained.network, folder.spread_batches(config.batch_size, config.batch_size))
             print(f"bf16: {100 * moved:.1f} % of the pixels get another class than in float32", flush=True)
+        passes = range(config.epochs if METHODS[config.method].learns else 0)
+        seeds = [None if config.mode == "online" else (config.seed, epoch) for epoch in passes]
+        learnt_from = [batch for seed in seeds for batch in folder.batches(config.batch_size, seed)]
         flow = Flow(
-            trained, predictions, make, config.mode, METHODS[config.method].learns, config.epochs, config.batch_size,
-            config.seed, prepare, config.takes_statistics_first(), config.bn_alpha, config.accept,
+            trained, predictions, make, learnt_from, config.mode, config.epochs, prepare,
+            config.takes_statistics_first(), config.bn_alpha, config.accept,
         )  # fmt: skip
         with in_precision(config.precision, device), quickest_convolutions(trained.network, folder.seen(0)[0][None]):
             outcome = flow.run()

@@ -41,16 +41,14 @@ _CLEARLY = 1.5
 
 @dataclass(frozen=True)
 class Flow:
-    """One adaptation; modes, epochs, batch size and seed are those of :class:`seg.adapt.AdaptConfig`."""
+    """One adaptation; modes and epochs are those of :class:`seg.adapt.AdaptConfig`."""
 
     trained: TrainedNetwork  #: on its device; its weights become the adapted ones
     predictions: Predictions
     make: Callable[[], TestTimeAdapter]  #: an adapter of the network
+    batches: list[list[int]]  #: the images to learn from, in order, over all passes; none of a method without learning
     mode: str = "epochs"
-    learns: bool = True  #: whether the method learns from batches; bn and lab need none
     epochs: int = 1
-    batch_size: int = 4
-    seed: int = 0
     prepare: Forward | None = None  #: changes images before the network sees them
     statistics: bool = False  #: whether a share of the images' statistics is taken once, which the rest stands on
     bn_alpha: float | None = None  #: the share; None for the best
@@ -66,7 +64,7 @@ class Flow:
         score = self._scorer()
         watch = Watch(probe, before, score, self.accept)
         # one batch norm among layer norms, as in SegFormer's head, is late, and other statistics there only harm
-        if self.statistics and tracking(network) and (batch_norm_normalises(network) or not self.learns):
+        if self.statistics and tracking(network) and (batch_norm_normalises(network) or not self.batches):
 
             def worth(other: nn.Module) -> float:
                 if score is not None:
@@ -97,9 +95,9 @@ class Flow:
 
         ``first`` are the weights of the unadapted network.
         """
-        batches, network = self._batches(), self.trained.network
-        watch.planned = len(batches)
-        self._learn(adapter, watch, batches)
+        network = self.trained.network
+        watch.planned = len(self.batches)
+        self._learn(adapter, watch)
         adapter.reset()
         adapter.close()
         put_values(network, first)
@@ -111,7 +109,7 @@ class Flow:
             streamed: set[int] = set()
             if self.mode == "online":  # predictions made before the restored state stand
                 until = watch.used.step if watch.stopped else watch.batches
-                streamed = {index for batch in batches[:until] for index in batch}
+                streamed = {index for batch in self.batches[:until] for index in batch}
             self._predict("after", plain_forward(network), streamed)
             return
         self.predictions.keep_before()
@@ -131,18 +129,8 @@ class Flow:
     def _prepared(self, images: Tensor) -> Tensor:
         return images if self.prepare is None else self.prepare(images)
 
-    def _batches(self) -> list[list[int]]:
-        """The batches to learn from, in order, over all passes."""
-        folder = self.predictions.folder
-        if not self.learns:
-            return []
-        if self.mode == "online":
-            return folder.in_order(self.batch_size) * self.epochs
-        passes = [folder.shuffled(self.batch_size, self.seed, epoch) for epoch in range(self.epochs)]
-        return [batch for batches in passes for batch in batches]
-
-    def _learn(self, adapter: TestTimeAdapter, watch: Watch, batches: list[list[int]]) -> None:
-        folder = self.predictions.folder
+    def _learn(self, adapter: TestTimeAdapter, watch: Watch) -> None:
+        folder, batches = self.predictions.folder, self.batches
         per_pass = max(1, len(batches) // self.epochs)
         checks = min(MOST_CHECKS, max(FEWEST_CHECKS, len(folder) // IMAGES_PER_CHECK))
         marks = {len(batches), *range(0, len(batches), max(1, -(-per_pass // checks)))}

@@ -92,13 +92,11 @@ class ImageFolder:
         valid = torch.stack([whole if mask is None else torch.from_numpy(mask) for mask in masks])
         return batch, valid.to(self.device)
 
-    def in_order(self, batch_size: int) -> list[list[int]]:
-        """Batches of neighbours; one ends where the size changes."""
-        return self._of_one_size(range(len(self)), batch_size)
-
-    def shuffled(self, batch_size: int, seed: int, epoch: int) -> list[list[int]]:
-        """Batches of one size each, in an order that depends on seed and epoch alone; every image once."""
-        generator = np.random.default_rng((seed, epoch))
+    def batches(self, batch_size: int, seed: tuple[int, int] | None = None) -> list[list[int]]:
+        """Batches of one size each, every image once: of neighbours, or shuffled by a seed."""
+        if seed is None:
+            return self._of_one_size(range(len(self)), batch_size)
+        generator = np.random.default_rng(seed)
         order = sorted(generator.permutation(len(self)).tolist(), key=lambda index: self.sizes[index])
         batches = self._of_one_size(order, batch_size)
         return [batches[place] for place in generator.permutation(len(batches))]

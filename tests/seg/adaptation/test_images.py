@@ -27,12 +27,12 @@ def folder(tmp_path: Path) -> Path:
 
 def test_batches_hold_one_size_and_every_image_once(folder: Path) -> None:
     images = ImageFolder(folder, Description(), None, CPU)
-    assert images.in_order(2) == [[0, 1], [2], [3, 4, 5], [6]]
-    for batches in (images.in_order(2), images.shuffled(2, 0, 0), images.shuffled(3, 5, 1)):
+    assert images.batches(2) == [[0, 1], [2], [3, 4, 5], [6]]
+    for batches in (images.batches(2), images.batches(2, (0, 0)), images.batches(3, (5, 1))):
         assert sorted(index for batch in batches for index in batch) == list(range(7))
         assert all(len({images.sizes[index] for index in batch}) == 1 for batch in batches)
-    assert images.shuffled(2, 0, 0) == images.shuffled(2, 0, 0)
-    assert len({str(images.shuffled(2, seed, epoch)) for seed in (0, 1) for epoch in (0, 1)}) > 1
+    assert images.batches(2, (0, 0)) == images.batches(2, (0, 0))
+    assert len({str(images.batches(2, (seed, epoch))) for seed in (0, 1) for epoch in (0, 1)}) > 1
     assert images.spread(3) == [0, 2, 4]
     assert [len(batch) for batch in images.spread_batches(7, 2)] == [2, 3, 2]
 
