@@ -225,7 +225,8 @@ def palette_of(file: Path, ids: Collection[int]) -> dict[Color, int]:
 
 def label_colors(file: Path, most: int) -> list[Color]:
     """The colours of a picture, in order; ``most`` and one more where there are more."""
-    return [_color(int(code)) for code in np.unique(_codes(file))[: most + 1]]
+    codes = np.unique(_codes(file))[: most + 1].tolist()
+    return [(code >> 16, code >> 8 & 255, code & 255) for code in codes]
 
 
 def read_all_bits(file: Path) -> NDArray[Any]:
@@ -310,16 +311,14 @@ def _upright(values: NDArray[Any], orientation: int) -> NDArray[Any]:
 def _colored_ids(file: Path, classes: ClassSet) -> NDArray[np.uint8]:
     """(H, W) uint8 ids of the class set from a picture in its colours; ``IGNORE_INDEX`` for ignored colours."""
     codes = _codes(file)
-    table = {_code(color): IGNORE_INDEX for color in classes.ignored_colors}
-    table |= {_code(color): label_id for color, label_id in zip(classes.colors, classes.ids, strict=True)}
+    ids = dict.fromkeys(classes.ignored_colors, IGNORE_INDEX) | dict(zip(classes.colors, classes.ids, strict=True))
+    table = {int.from_bytes(color): label_id for color, label_id in ids.items()}
     known = np.array(sorted(table), np.uint32)
     places = np.searchsorted(known, codes).clip(max=len(known) - 1)
     unknown = known[places] != codes
     if unknown.any():
-        color, pixels = _color(int(codes[unknown].min())), int(unknown.sum())
-        raise InputError(
-            f"{file}: the colour {list(color)} is no class's and not ignored ({pixels:,} pixels have such)"
-        )
+        color, pixels = [*int(codes[unknown].min()).to_bytes(3)], int(unknown.sum())
+        raise InputError(f"{file}: the colour {color} is no class's and not ignored ({pixels:,} pixels have such)")
     return np.asarray(np.array([table[code] for code in known.tolist()], np.uint8)[places])
 
 
@@ -328,11 +327,3 @@ def _codes(file: Path) -> NDArray[np.uint32]:
     with opened_image(file, LOSSLESS) if not rasters.readable(file) else nullcontext():
         rgb = read_image(file).values.astype(np.uint32)
     return np.asarray(rgb[..., 0] << 16 | rgb[..., 1] << 8 | rgb[..., 2], np.uint32)
-
-
-def _code(color: Color) -> int:
-    return color[0] << 16 | color[1] << 8 | color[2]
-
-
-def _color(code: int) -> Color:
-    return code >> 16, code >> 8 & 255, code & 255

@@ -70,16 +70,6 @@ class Description:
             values = values.float().logit(1e-7) if values.shape[1] == 1 else values.float().clamp_min(1e-12).log()
         return torch.cat([torch.zeros_like(values), values], 1) if values.shape[1] == 1 else values
 
-    def preprocessor(self) -> dict[str, Any]:
-        """The content of ``preprocessor_config.json``."""
-        sizes = {} if self.size is None else {"size": {"height": self.size[1], "width": self.size[0]}}
-        return {
-            "do_normalize": True, "do_rescale": self.pixels.is_rgb, "rescale_factor": 1 / 255,
-            "image_mean": list(self.pixels.mean), "image_std": list(self.pixels.std),
-            "do_flip_channel_order": self.order == "bgr", "do_resize": bool(sizes), **sizes,
-            "do_center_crop": False, "do_reduce_labels": self.reduce_labels,
-        }  # fmt: skip
-
 
 class PlainLogits(nn.Module):
     """A network that returns logits alone, as its description finds them."""
@@ -132,11 +122,19 @@ def _notes(document: Mapping[str, Any], folder: Path, pixels: PixelFormat) -> li
 
 def write_description(description: Description, folder: Path) -> None:
     """Write the files that :func:`read_description` reads."""
-    documents: dict[str, Any] = {PREPROCESSOR_FILE: description.preprocessor()}
+    pixels, size = description.pixels, description.size
+    sizes = {} if size is None else {"size": {"height": size[1], "width": size[0]}}
+    preprocessor = {
+        "do_normalize": True, "do_rescale": pixels.is_rgb, "rescale_factor": 1 / 255,
+        "image_mean": list(pixels.mean), "image_std": list(pixels.std),
+        "do_flip_channel_order": description.order == "bgr", "do_resize": bool(sizes), **sizes,
+        "do_center_crop": False, "do_reduce_labels": description.reduce_labels,
+    }  # fmt: skip
+    documents: dict[str, Any] = {PREPROCESSOR_FILE: preprocessor}
     if description.classes is not None:
         documents[CLASSES_FILE] = description.classes.document()
-    if not description.pixels.is_rgb:
-        documents[PIXELS_FILE] = description.pixels.document()
+    if not pixels.is_rgb:
+        documents[PIXELS_FILE] = pixels.document()
     for name, document in documents.items():
         write_json(folder / name, document)
 

@@ -52,7 +52,13 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
         )
         given |= {name: own[name] for name in replaced}
     elif classes is not None and theirs is not None and not alone:
-        _refuse_other_classes(source, theirs, classes)
+        # names in their order: colours are for display, and ids differ between data sets
+        for output, (their, our) in enumerate(zip(theirs.names, classes.names, strict=False)):
+            if their != our:
+                raise InputError(
+                    f"{FLAG}: output {output} of {source} is '{their}', and in --classes '{our}'; give the classes "
+                    "that it was trained with, in their order"
+                )
     hint = " (--model.name pretrained trains the one that it describes)" if (source / "config.json").is_file() else ""
     load_weights(model, given, f"{FLAG}: {source} does not fit this network{hint}")
     return notes
@@ -95,16 +101,6 @@ def _of_other_classes(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) ->
     pairs = {(own[name].shape[:1], given[name].shape[:1]) for name in different}
     alike = all(own[name].shape[1:] == given[name].shape[1:] and not name.startswith(ENCODER) for name in different)
     return different if alike and len(pairs) == 1 else set()
-
-
-def _refuse_other_classes(source: Path, theirs: ClassSet, ours: ClassSet) -> None:
-    """Compares names in their order: colours are for display, and ids differ between data sets."""
-    for output, (their, our) in enumerate(zip(theirs.names, ours.names, strict=False)):
-        if their != our:
-            raise InputError(
-                f"{FLAG}: output {output} of {source} is '{their}', and in --classes '{our}'; give the classes that it "
-                "was trained with, in their order"
-            )
 
 
 def normalisation(model: ModelConfig) -> PixelFormat:
