@@ -145,9 +145,8 @@ def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Pat
     del image  # of a large scene the largest
     rows, pixels = [], np.zeros(len(classes), np.int64)
     for run, prediction in zip(runs, predictions, strict=True):
-        own = run.tables.add(relative.as_posix(), prediction)
-        rows.append(run.write(name, shown, prediction, own, place))
-        pixels += own
+        pixels += run.tables.add(relative.as_posix(), prediction)
+        rows.append(run.write(name, shown, prediction, place))
     if len(runs) > 1:
         picture = panels.comparison(shown, rows, panels.legend(pixels, classes))
         panels.save_panel(output_path(out / "comparison", name, "comparison.png"), picture)

@@ -5,7 +5,7 @@ Shapes: C classes, H × W pixels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,8 +53,7 @@ def map_pictures(
     if label is not None:
         tiles["label"] = coloured_label(label, classes.colors)
         tiles |= wrong_pixels(image, label, prediction, tiles["prediction"])
-    names = legend(prediction.pixels(len(classes)), classes)
-    return tiles, panel(image, tiles["prediction"], tiles["entropy"], prediction.caption, names)
+    return tiles, panel(image, tiles, prediction, classes)
 
 
 def legend(pixels: NDArray[np.integer], classes: ClassSet) -> list[tuple[str, Colour]]:
@@ -64,11 +63,11 @@ def legend(pixels: NDArray[np.integer], classes: ClassSet) -> list[tuple[str, Co
 
 
 def panel(
-    image: NDArray[np.uint8], prediction: NDArray[np.uint8], entropy: NDArray[np.uint8], caption: str,
-    legend: Sequence[tuple[str, Colour]] = (),
-) -> Image.Image:  # fmt: skip
-    """Image | prediction | entropy with titles and the colour bar, see :func:`comparison`."""
-    return comparison(image, [Row("image", prediction, entropy, caption)], legend)
+    image: NDArray[np.uint8], tiles: Mapping[str, NDArray[np.uint8]], prediction: Prediction, classes: ClassSet
+) -> Image.Image:
+    """Image | prediction | entropy, of the prediction's ``tiles``, with titles and legend, see :func:`comparison`."""
+    row = Row("image", tiles["prediction"], tiles["entropy"], prediction.caption)
+    return comparison(image, [row], legend(prediction.pixels(len(classes)), classes))
 
 
 def comparison(image: NDArray[np.uint8], rows: Sequence[Row], legend: Sequence[tuple[str, Colour]] = ()) -> Image.Image:

@@ -81,18 +81,15 @@ class RunPictures:
     label_ids: bool = False  #: whether label ids are written as well
 
     def write(
-        self, name: Path, image: NDArray[np.uint8], prediction: entropy_maps.Prediction, pixels: NDArray[np.int64],
-        place: Georeference | None = None,
-    ) -> panels.Row:  # fmt: skip
+        self, name: Path, image: NDArray[np.uint8], prediction: entropy_maps.Prediction, place: Georeference | None
+    ) -> panels.Row:
         """Write one image's files, whose names begin with ``name``, GeoTIFF with a ``place``; returns its row."""
         classes = self.trained.class_set
         tiles = prediction.tiles(classes.colors)
         row = panels.Row(self.title, tiles["prediction"], tiles["entropy"], prediction.caption)
         pictures = {kind: Image.fromarray(tile) for kind, tile in tiles.items()}
         pictures["overlay"] = Image.fromarray(entropy_maps.overlay(image, row.prediction))
-        pictures["panel"] = panels.panel(
-            image, row.prediction, row.entropy, row.caption, panels.legend(pixels, classes)
-        )
+        pictures["panel"] = panels.panel(image, tiles, prediction, classes)
         if "png16" in self.raw:
             pictures["entropy16"] = Image.fromarray((prediction.entropy * 65535).round().astype(np.uint16))
         if self.label_ids:

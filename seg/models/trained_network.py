@@ -102,8 +102,7 @@ class PredictedImage:
     def panel(self) -> Image.Image:
         """Image, prediction and entropy side by side, entropy on the scale from 0 to 1, with the classes' names."""
         tiles = self._maps.tiles(self.class_set.colors)
-        names = panels.legend(self._maps.pixels(len(self.names)), self.class_set)
-        return panels.panel(self.image, tiles["prediction"], tiles["entropy"], self._maps.caption, names)
+        return panels.panel(self.image, tiles, self._maps, self.class_set)
 
     def __repr__(self) -> str:
         height, width = self._size

@@ -8,7 +8,7 @@ from PIL import Image
 
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.maps.entropy_maps import Prediction, coloured_entropy, coloured_label, coloured_prediction, wrong_pixels
-from seg.maps.panels import map_pictures, panel
+from seg.maps.panels import Row, comparison, map_pictures
 from seg.scores.described_metrics import VIEWS
 
 RED, GREEN, BLUE = (230, 40, 10), (10, 200, 30), (20, 30, 220)
@@ -20,6 +20,10 @@ def grey(width: int, height: int) -> np.ndarray:
 
 def filled(width: int, height: int, colour: tuple[int, int, int]) -> np.ndarray:
     return np.full((height, width, 3), colour, np.uint8)
+
+
+def panel(image: np.ndarray, prediction: np.ndarray, entropy: np.ndarray, legend=()) -> Image.Image:
+    return comparison(image, [Row("image", prediction, entropy, "")], legend)
 
 
 def extent(picture: Image.Image, colour: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -39,21 +43,21 @@ def extent(picture: Image.Image, colour: tuple[int, int, int]) -> tuple[int, int
     ],
 )
 def test_tiles_are_legible_and_never_huge(size, shown):
-    picture = panel(grey(*size), filled(*size, GREEN), filled(*size, BLUE), "mean 0.00")
+    picture = panel(grey(*size), filled(*size, GREEN), filled(*size, BLUE))
     assert extent(picture, GREEN)[:2] == shown
 
 
 def test_a_reduced_prediction_has_no_colour_between_classes():
     prediction = coloured_prediction(np.indices((900, 1800)).sum(0) % 2, [GREEN, BLUE])
-    picture = np.asarray(panel(grey(1800, 900), prediction, grey(1800, 900), ""))
+    picture = np.asarray(panel(grey(1800, 900), prediction, grey(1800, 900)))
     green, blue = ((picture == colour).all(-1).sum() for colour in (GREEN, BLUE))
     assert green + blue == 640 * 320
 
 
 def test_a_legend_is_wrapped_inside_the_picture():
     legend = [(f"a class with a name {index}", (250, 5, index)) for index in range(30)]
-    plain = panel(grey(30, 60), grey(30, 60), grey(30, 60), "")
-    picture = panel(grey(30, 60), grey(30, 60), grey(30, 60), "", legend)
+    plain = panel(grey(30, 60), grey(30, 60), grey(30, 60))
+    picture = panel(grey(30, 60), grey(30, 60), grey(30, 60), legend)
     assert picture.width == plain.width
     assert picture.height > plain.height
     shown = {colour for _, colour in picture.getcolors(maxcolors=10**6)}
