@@ -153,7 +153,7 @@ class Labels:
             return None
         label = read_label(self.files[image], self._classes)
         size = (label.shape[1], label.shape[0])
-        predicted = np.asarray(cv2.resize(predicted, size, interpolation=cv2.INTER_NEAREST), np.uint8)
+        predicted = np.asarray(cv2.resize(predicted, size, interpolation=cv2.INTER_NEAREST_EXACT), np.uint8)
         counted = label != IGNORE_INDEX
         if valid is not None:
             counted &= resized_mask(valid, size)

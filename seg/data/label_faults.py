@@ -89,7 +89,7 @@ def check_label(
         report.held -= {IGNORE_INDEX}
     report.label = label
     size = (ids.shape[1], ids.shape[0])
-    if (turned := turned_upright(image, size)) is not None:
+    if (turned := turned_upright(image, label, size)) is not None:
         report.warnings.append(turned)
     else:
         with suppress(InputError):  # of the image, which is said where it is read

@@ -27,6 +27,8 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 #: In the folder of a run that does not see 8-bit RGB in ImageNet's normalisation.
 PIXELS_FILE = "pixels.json"
 MOST_BANDS = 512
+#: Orientations of EXIF and TIFF that change width for height.
+SIDEWAYS = (5, 6, 7, 8)
 #: Percentiles of a band that become black and white in previews, and most pixels that they are taken of.
 _BLACK, _WHITE, _SEEN = 2.0, 98.0, 1 << 20
 
@@ -135,6 +137,15 @@ def kind_of(dtype: str) -> str:
     if found == np.uint8:
         return "8 bits"
     return "integers" if np.issubdtype(found, np.integer) else "floating point"
+
+
+def upright(values: NDArray[Any], orientation: int) -> NDArray[Any]:
+    """(H, W, …) pixels as they are stored, turned as an orientation of EXIF and TIFF, 1 to 8, says."""
+    if orientation in SIDEWAYS:
+        values = values.swapaxes(0, 1)
+    if orientation in (3, 4, 7, 8):
+        values = values[::-1]
+    return np.ascontiguousarray(values[:, ::-1] if orientation in (2, 3, 6, 7) else values)
 
 
 def resized(values: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float32]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import struct
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -16,10 +17,11 @@ from numpy.typing import NDArray
 
 from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import write_atomically
-from seg.data.pixel_format import MOST_BANDS
+from seg.data.pixel_format import MOST_BANDS, SIDEWAYS, upright
 
 #: Most pixels of an image.
 MOST_PIXELS = 1 << 28
+_ORIENTATION = 0x0112
 _MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 NEEDED = "needs rasterio, which is not installed here; pip install 'dem-apps[geo]'"
 
@@ -57,6 +59,22 @@ def is_tiff(file: Path) -> bool:
     return False
 
 
+def orientation_of(file: Path) -> int:
+    """The orientation, 1 to 8, by its tag in a TIFF's first directory, which GDAL does not tell; 1 without one."""
+    with suppress(OSError, struct.error), open(file, "rb") as opened:
+        start = opened.read(16)
+        order, large = "<" if start[:1] == b"I" else ">", b"+" in start[2:4]
+        (place,) = struct.unpack_from(order + ("Q" if large else "I"), start, 8 if large else 4)
+        opened.seek(place)
+        number, entry = (order + form for form in (("Q", "HHQ8s") if large else ("H", "HHI4s")))
+        (entries,) = struct.unpack(number, opened.read(struct.calcsize(number)))
+        for tag, _, _, value in struct.iter_unpack(entry, opened.read(entries * struct.calcsize(entry))):
+            (orientation,) = struct.unpack_from(order + "H", value)
+            if tag == _ORIENTATION and 1 <= orientation <= 8:
+                return int(orientation)
+    return 1
+
+
 @functools.cache
 def available() -> bool:
     """Whether the extra ``geo`` is installed."""
@@ -85,7 +103,9 @@ def read_header(file: Path) -> Header:
         colours = None
         if {"red", "green", "blue"} <= set(kinds):
             colours = (kinds.index("red"), kinds.index("green"), kinds.index("blue"))
-        return Header((source.width, source.height), bands, dtype, alpha, colours, source.nodata)
+        size = (source.width, source.height)
+        size = size[::-1] if orientation_of(file) in SIDEWAYS else size
+        return Header(size, bands, dtype, alpha, colours, source.nodata)
 
 
 def read_raster(file: Path, bands: int) -> tuple[NDArray[Any], NDArray[np.bool_] | None, Georeference | None]:
@@ -93,7 +113,7 @@ def read_raster(file: Path, bands: int) -> tuple[NDArray[Any], NDArray[np.bool_]
     with _opened(file) as source:
         wanted = list(range(1, bands + 1))
         values = np.moveaxis(source.read(wanted), 0, -1)
-        return values, _valid(source, wanted, values), _place(source)
+        return _upright(file, _place(source), values, _valid(source, wanted, values))
 
 
 def read_rgb(file: Path) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None, Georeference | None]:
@@ -107,14 +127,15 @@ def read_rgb(file: Path) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None, G
         elif len(wanted) == 1:
             white_is_0 = source.tags(ns="IMAGE_STRUCTURE").get("MINISWHITE") == "YES"
             values = (255 - values if white_is_0 else values).repeat(3, axis=2)
-        return np.ascontiguousarray(values), _valid(source, wanted, None), _place(source)
+        return _upright(file, _place(source), values, _valid(source, wanted, None))
 
 
 def read_beside(file: Path) -> tuple[NDArray[np.bool_] | None, Georeference | None]:
     """What Pillow does not read: which pixels hold data, (H, W) or None for all, and coordinates."""
     with _opened(file) as source:
         alpha = source.count > 1 and source.colorinterp[-1].name == "alpha"
-        return _valid(source, list(range(1, source.count + 1 - alpha)), None), _place(source)
+        wanted = list(range(1, source.count + 1 - alpha))
+        return _upright(file, _place(source), _valid(source, wanted, None))
 
 
 def read_ids(file: Path, kept: Collection[int] = ()) -> NDArray[np.uint8]:
@@ -131,6 +152,7 @@ def read_ids(file: Path, kept: Collection[int] = ()) -> NDArray[np.uint8]:
             raise InputError(f"{file}: {compression} rounds ids to other ids; save the label without")
         ids = source.read(1)
         valid = None if source.nodata in kept else _valid(source, [1], None)
+    ids, valid, _ = _upright(file, None, ids, valid)
     if valid is not None:
         ids = np.where(valid, ids, 255)
     if ids.min() < 0 or ids.max() > 255:
@@ -179,6 +201,13 @@ def _valid(source: Any, wanted: list[int], values: NDArray[Any] | None) -> NDArr
     if values is not None and np.issubdtype(values.dtype, np.floating):
         valid = valid & np.isfinite(values).all(axis=-1)
     return None if valid.all() else np.asarray(valid)
+
+
+def _upright(file: Path, place: Georeference | None, *arrays: Any) -> tuple[Any, ...]:
+    """The arrays turned as the file says, and its coordinates, which turned pixels have none of."""
+    orientation = orientation_of(file)
+    turned = (None if array is None else upright(array, orientation) for array in arrays)
+    return *turned, place if orientation == 1 else None
 
 
 def _place(source: Any) -> Georeference | None:

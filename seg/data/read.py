@@ -24,20 +24,17 @@ from dem_apps.runtime.images import opened_image
 from seg.data import rasters
 from seg.data.labels import IGNORE_INDEX, ClassSet, Color, id_tables, spans
 from seg.data.layouts.layout import OWN_IDS, Layout
-from seg.data.pixel_format import RGB, PixelFormat, kind_of, resized, resized_mask
+from seg.data.pixel_format import RGB, SIDEWAYS, PixelFormat, kind_of, resized, resized_mask, upright
 from seg.data.rasters import Georeference, Header
 
 #: Tags of TIFF and EXIF.
 _ORIENTATION, _PHOTOMETRIC, _SAMPLES = 0x0112, 0x0106, 0x0115
-_SIDEWAYS = (5, 6, 7, 8)
 _EXIF_OF_PNG = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
 #: How a JPEG and a PNG begin and end, and bytes in which the end is looked for.
 _PNG, _TAIL = b"\x89P", 1 << 12
 _ENDS = {b"\xff\xd8": b"\xff\xd9", _PNG: b"IEND"}
 #: Formats of label images.
 LOSSLESS = ("PNG", "TIFF", "BMP", "GIF")
-#: Formats of photographs with EXIF, but for TIFF, which Pillow turns unasked.
-_TURNED = ("JPEG", "PNG", "WEBP")
 #: Pillow's modes with one band beside transparency.
 _GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 _EIGHT_BIT_COPIES = "make 8-bit copies, with the range of the data from black to white, or train on such images"
@@ -59,7 +56,7 @@ def read_header(file: Path) -> Header:
     with opened_image(file) as picture:
         deep, bands = _deep_type(picture), 1 if picture.mode in _GREY else 3
         alpha = picture.has_transparency_data
-        size = (picture.height, picture.width) if _orientation(picture) in _SIDEWAYS else picture.size
+        size = (picture.height, picture.width) if _orientation(picture) in SIDEWAYS else picture.size
     return Header(size, bands, deep or "uint8", alpha)
 
 
@@ -91,9 +88,7 @@ def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
         rgb = _picture(file)
     except InputError:  # a kind that Pillow does not read, or too large for it
         return ImagePixels(*rasters.read_rgb(file))
-    # Pillow turns a TIFF as its EXIF says, and rasterio does not
-    upright = rgb.values.shape[:2] == header.size[::-1]
-    return ImagePixels(rgb.values, *rasters.read_beside(file)) if upright else rgb
+    return ImagePixels(rgb.values, *rasters.read_beside(file))
 
 
 def damaged(file: Path, thoroughly: bool = False) -> bool:
@@ -129,17 +124,28 @@ def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
     return f"{file}: its last band is transparency and is not read; {hint}"
 
 
-def turned_upright(file: Path, label_size: tuple[int, int]) -> str | None:
-    """A sentence about an image that its EXIF turns, and whose label, (width, height), need not fit; else None."""
-    orientation, width, height = 1, 0, 0
-    with suppress(InputError), opened_image(file, _TURNED) as picture:
-        orientation, (height, width) = _orientation(picture), picture.size
-    if orientation == 1 or (orientation in _SIDEWAYS and (width - height) * (label_size[0] - label_size[1]) > 0):
+def turned_upright(file: Path, label: Path, label_size: tuple[int, int]) -> str | None:
+    """A sentence about an image that is turned and whose label, (width, height), is not and need not fit; else None."""
+    orientation = orientation_of(file)
+    if orientation in (1, orientation_of(label)):
         return None
+    if orientation in SIDEWAYS:
+        width, height = read_header(file).size
+        if (width - height) * (label_size[0] - label_size[1]) > 0:
+            return None
     return (
         f"{file}: is turned upright as its EXIF says (orientation {orientation}), and its label is read as it stands; "
         "if it was drawn on the pixels as they are stored, remove the orientation"
     )
+
+
+def orientation_of(file: Path) -> int:
+    """How an image is stored, 1 to 8 by EXIF or a TIFF's tag; 1 is upright, also where it cannot be read."""
+    if rasters.is_tiff(file):
+        return rasters.orientation_of(file)
+    with suppress(InputError), opened_image(file) as picture:
+        return _orientation(picture)
+    return 1
 
 
 def as_rgb(picture: Image.Image, file: Path) -> NDArray[np.uint8]:
@@ -147,7 +153,7 @@ def as_rgb(picture: Image.Image, file: Path) -> NDArray[np.uint8]:
     if (deep := _deep_type(picture)) is not None:
         raise InputError(f"{file}: holds {deep}, and the network sees 8-bit RGB; {_EIGHT_BIT_COPIES}")
     orientation = _orientation(picture)
-    return np.ascontiguousarray(_upright(np.asarray(picture.convert("RGB")), orientation))
+    return upright(np.asarray(picture.convert("RGB")), orientation)
 
 
 def seen(
@@ -209,7 +215,7 @@ def read_index_image(file: Path, kept: Collection[int] = ()) -> NDArray[np.uint8
             raise InputError(f"{file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}")
         if stored in ("L;2", "L;4"):  # decoders spread the 4 or 16 shades over 0 to 255
             raise InputError(f"{file}: a label image in grey has 8 bits per pixel, this one has {stored[2:]}; save 8")
-        return np.ascontiguousarray(_upright(np.asarray(picture), orientation))
+        return upright(np.asarray(picture), orientation)
 
 
 def palette_of(file: Path, ids: Collection[int]) -> dict[Color, int]:
@@ -261,7 +267,7 @@ def _picture_in_bands(file: Path, header: Header, bands: int) -> ImagePixels:
         values = values[..., None]
     elif header.bands == 1:
         values = values[..., [0, -1]]  # OpenCV makes colours of grey with transparency
-    return ImagePixels(np.ascontiguousarray(_upright(values, orientation)[..., :bands]))
+    return ImagePixels(upright(values[..., :bands], orientation))
 
 
 def _stored(picture: Image.Image) -> tuple[Any, ...]:
@@ -297,15 +303,6 @@ def _orientation(picture: Image.Image) -> int:
     except Exception:  # broken EXIF raises nearly anything; the pixels may be good
         return 1
     return orientation if 1 <= orientation <= 8 else 1
-
-
-def _upright(values: NDArray[Any], orientation: int) -> NDArray[Any]:
-    """(H, W, …) pixels as they are stored, turned as the EXIF orientation says."""
-    if orientation in _SIDEWAYS:
-        values = values.swapaxes(0, 1)
-    if orientation in (3, 4, 7, 8):
-        values = values[::-1]
-    return values[:, ::-1] if orientation in (2, 3, 6, 7) else values
 
 
 def _colored_ids(file: Path, classes: ClassSet) -> NDArray[np.uint8]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ from PIL import Image, ImageOps
 
 from seg.data.check import check_file
 from seg.data.datasets import SegmentationDataset
-from seg.data.read import as_rgb, read_header, read_image, read_index_image
+from seg.data.pixel_format import RGB, PixelFormat
+from seg.data.read import as_rgb, orientation_of, read_header, read_image, read_index_image
 
 #: Seen upright: no two of the eight orientations of it are alike.
 UPRIGHT = np.zeros((12, 20, 3), np.uint8)
@@ -24,11 +27,11 @@ STORED_AS = {
 }  # fmt: skip
 
 
-def draw(file: Path, orientation: int, picture: Image.Image) -> Path:
+def draw(file: Path, orientation: int, picture: Image.Image, tags: dict[int, Any] | None = None) -> Path:
     """As a camera that was held that way saves it."""
     stored = picture if STORED_AS[orientation] is None else picture.transpose(STORED_AS[orientation])
     exif = Image.Exif()
-    exif[0x0112] = orientation
+    exif.update({0x0112: orientation, **(tags or {})})
     file.parent.mkdir(parents=True, exist_ok=True)
     stored.save(file, exif=exif, **LOSSLESS[file.suffix[1:]])
     return file
@@ -42,20 +45,48 @@ def test_every_format_is_read_upright(suffix: str, orientation: int, tmp_path: P
         np.testing.assert_array_equal(np.asarray(ImageOps.exif_transpose(opened).convert("RGB")), UPRIGHT)
         np.testing.assert_array_equal(as_rgb(opened, file), UPRIGHT)
     np.testing.assert_array_equal(read_image(file).values, UPRIGHT)
-    if suffix != "tif":
-        assert read_header(file).size == (20, 12)
-    ids = draw(tmp_path / "label.png", orientation, Image.fromarray(UPRIGHT[..., 0]))
-    np.testing.assert_array_equal(read_index_image(ids), UPRIGHT[..., 0])
+    assert read_header(file).size == (20, 12)
+    if suffix != "webp":
+        ids = draw(tmp_path / f"label.{suffix}", orientation, Image.fromarray(UPRIGHT[..., 0]))
+        np.testing.assert_array_equal(read_index_image(ids), UPRIGHT[..., 0])
 
 
+#: GDAL's: no data, the size of a pixel, and where one lies.
+GDAL = {42113: "0", 33550: (2.0, 2.0, 0.0), 33922: (0.0, 0.0, 0.0, 5.0, 5.0, 0.0)}
+
+
+@pytest.mark.parametrize("orientation", STORED_AS)
+def test_masks_and_deep_numbers_of_a_tiff_are_turned_and_its_coordinates_go(orientation: int, tmp_path: Path) -> None:
+    pytest.importorskip("rasterio")
+    deep = PixelFormat(1, "uint16", (0.0,), (1.0,), (0, 0, 0))
+    for picture, wanted in ((UPRIGHT, RGB), (UPRIGHT[..., 0].astype(np.uint16) * 100, deep)):
+        image = read_image(draw(tmp_path / "a.tif", orientation, Image.fromarray(picture), GDAL), wanted)
+        np.testing.assert_array_equal(image.values.squeeze(), picture)
+        np.testing.assert_array_equal(image.valid, picture.any(2) if wanted is RGB else picture > 0)
+        assert (image.place is not None) == (orientation == 1)
+
+
+@pytest.mark.parametrize("start", [b"II*\0", b"MM\0*", b"II+\0\x08\0\0\0", b"MM\0+\0\x08\0\0"])
+def test_the_orientation_of_every_kind_of_tiff(start: bytes, tmp_path: Path) -> None:
+    order, large = "<" if start[:1] == b"I" else ">", b"+" in start
+    place, count, entry = ("Q", "Q", "HHQHHI") if large else ("I", "H", "HHIHH")
+    value = [0x0112, 3, 1, 6, 0, 0] if large else [0x0112, 3, 1, 6, 0]
+    directory = struct.pack(order + count, 1) + struct.pack(order + entry, *value)
+    (tmp_path / "a.tif").write_bytes(start + struct.pack(order + place, 16 if large else 8) + directory)
+    assert orientation_of(tmp_path / "a.tif") == 6
+    (tmp_path / "a.tif").write_bytes((tmp_path / "a.tif").read_bytes()[:20])
+    assert orientation_of(tmp_path / "a.tif") == 1
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif"])
 @pytest.mark.parametrize(
     ("orientation", "label", "warned"),
     [(1, (12, 20), False), (6, (12, 20), False), (6, (20, 12), True), (3, (12, 20), True)],
 )
 def test_a_label_that_need_not_fit_its_turned_image_is_a_warning(
-    orientation: int, label: tuple[int, int], warned: bool, tmp_path: Path
+    orientation: int, label: tuple[int, int], warned: bool, suffix: str, tmp_path: Path
 ) -> None:
-    draw(tmp_path / "images" / "a.png", orientation, Image.fromarray(UPRIGHT))
+    draw(tmp_path / "images" / f"a.{suffix}", orientation, Image.fromarray(UPRIGHT))
     (tmp_path / "labels").mkdir()
     ids = np.full(label, 7, np.uint8)
     ids[:6] = 8
@@ -64,8 +95,10 @@ def test_a_label_that_need_not_fit_its_turned_image_is_a_warning(
     report = check_file(samples, 0)
     assert (report.size, report.errors) == ((20, 12), [])
     for lines in (samples.look_at_labels("mine"), report.warnings):
-        said = f"a.png: is turned upright as its EXIF says (orientation {orientation})"
+        said = f"a.{suffix}: is turned upright as its EXIF says (orientation {orientation})"
         assert sum(said in line for line in lines) == warned
+    draw(tmp_path / "labels" / "a.png", orientation, Image.fromarray(UPRIGHT[..., 0] // 50 + 7))  # turned as well
+    assert not samples.look_at_labels("mine")
 
 
 @pytest.mark.parametrize("exif", [b"", b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12", b"junk" * 9])
