@@ -56,7 +56,7 @@ class TrainConfig(ObjectiveSettings):
     update: str = option("auto", "auto: fast where possible; sb3: SB3's own code", choices=("auto", "sb3"))
     timesteps: int | None = option(None, "environment steps; default: n_timesteps of the entry", at_least=1)
     seed: int = option(0, "seed of weights, sampling and environments", at_least=0, at_most=LARGEST_SEED)
-    device: str = option("cpu", "torch device; for these small networks a CPU is faster")
+    device: str = option("cpu", "torch device; for these small networks a CPU is faster", of_machine=True)
     deterministic: bool = option(False, "only operations that repeat bit for bit on the same machine; may be slower")
     threads: int = option(1, "torch threads; for these small networks one is the fastest", at_least=1, at_most=1024)
     hyperparameters_file: str | None = option(

@@ -301,8 +301,8 @@ class TrainConfig(ObjectiveSettings):
     precision: str = option("float32", "of the network; objectives and scores are always float32", PRECISIONS)
     deterministic: bool = option(False, "only operations that repeat bit for bit on the same machine; may be slower")
     compile: bool = option(False, "compile the network with torch.compile: a minute at the start, faster after it")
-    workers: int = option(0, "processes that read images ahead", at_least=0, at_most=128)
-    device: str = option("auto", "cpu, cuda, or auto")
+    workers: int = option(0, "processes that read images ahead", at_least=0, at_most=128, of_machine=True)
+    device: str = option("auto", "cpu, cuda, or auto", of_machine=True)
     eval_every: int = option(
         175, "steps between scores on the target validation set and checkpoints", at_least=1,
         group="scores, checkpoints, pictures",

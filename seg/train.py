@@ -6,6 +6,7 @@ The loop is :mod:`seg.training.loop`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from dem_apps.runtime.command import run_command
@@ -28,7 +29,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         config_help="best, the recipe of docs/adaptation.md, or a YAML file with any of the settings below, as "
         "keys with underscores; flags win over it",
     )  # fmt: skip
-    check_paths(config)
+    # of a run that goes on the checkpoint holds all weights
+    start = None if config.resume else config.model.start_from
+    check_paths(replace(config, model=replace(config.model, start_from=start)))
     train(config)
 
 

@@ -25,6 +25,8 @@ _PATH_ERRORS = (
 _NO_MEMORY = re.compile(
     r"not enough memory|allocate memory|out of memory|calculation overflowed|multiplication overflow"
 )
+#: Of torch's DataLoader.
+_NO_READER = re.compile(r"shared memory|DataLoader worker .*(killed|exited)")
 #: Of gloo on a CPU, of NCCL on a GPU; both raise RuntimeErrors of several classes for many reasons.
 _LOST = ("gloo/transport/", "ncclRemoteError")
 
@@ -44,6 +46,10 @@ def run_command(main: Callable[[], None]) -> None:
     except OSError as error:
         _end(f"error: {_of_a_path(error)}", 2)
     except (MemoryError, RuntimeError) as error:
+        if _NO_READER.search(str(error)):
+            reason = str(error).strip().splitlines()[-1]
+            lost = f"a process that reads images was lost or had no shared memory ({reason})"
+            _end(f"error: {lost}; --workers 0 needs none, and Docker's --shm-size gives more; --resume goes on", 2)
         if not is_out_of_memory(error):
             _end(f"error: {_of_a_connection(error)}", 1)
         _end(f"error: not enough memory ({first_words(error)}); smaller images, batches or settings need less", 2)

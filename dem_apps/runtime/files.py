@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -162,7 +164,15 @@ def new_run_dir(*parts: str) -> Path:
 def cache_dir() -> Path:
     """Where files that can be made again are kept: ``$DEM_APPS_CACHE``, else ``dem-apps`` in the user's cache."""
     own = os.environ.get("DEM_APPS_CACHE")
-    return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dem-apps"
+    try:
+        return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dem-apps"
+    except RuntimeError:  # a user without a home, as in a container
+        return _cache_of_this_process()
+
+
+@functools.cache
+def _cache_of_this_process() -> Path:
+    return Path(tempfile.mkdtemp(prefix="dem-apps-"))
 
 
 def _flush(path: Path) -> None:

@@ -37,6 +37,7 @@ def option(
     default: Any, help: str, choices: Iterable[str] = (), *, at_least: float | None = None,
     at_most: float | None = None, above: float | None = None, below: float | None = None, value: str | None = None,
     group: str | None = None, flag_only: str | None = None, needed: bool = False, exists: bool = False,
+    of_machine: bool = False,
 ) -> Any:  # fmt: skip
     """A dataclass field with its line of help.
 
@@ -50,11 +51,12 @@ def option(
         flag_only: the flag, without its dashes, of what no YAML file and no resumed run can set, as it runs code.
         needed: the command cannot do without it; ``default`` is empty, and stands for a flag that was not given.
         exists: a path or each of a list of them, has to exist: :func:`check_paths`.
+        of_machine: a resumed run may have another, as another machine does.
     """
     metadata = {
         "help": help, "choices": tuple(choices), "value": value,
         "range": {"at_least": at_least, "at_most": at_most, "above": above, "below": below}, "group": group,
-        "flag_only": flag_only, "needed": needed, "exists": exists,
+        "flag_only": flag_only, "needed": needed, "exists": exists, "of_machine": of_machine,
     }  # fmt: skip
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -252,6 +254,8 @@ def _resumed(config: Any, given: Namespace) -> Any:
     saved = from_dict(type(config), read_config(run_dir), str(run_dir / "config.yaml"))
     mine = {name: getattr(config, name) for name in flag_only(type(config))}
     now, before = dotted(dataclasses.asdict(config)), dotted(dataclasses.asdict(saved))
+    own = [field.name for field in dataclasses.fields(config) if field.metadata.get("of_machine")]
+    mine |= {name: getattr(config, name) for name in own if name in given}
     for key in dotted(given.as_dict()):
         if key not in ("config", "resume", "run_dir", *mine) and before.get(key) != now.get(key):
             raise InputError(

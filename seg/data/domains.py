@@ -51,6 +51,10 @@ class DomainPair:
         }  # fmt: skip
         return {title: dataset for title, dataset in splits.items() if dataset is not None}
 
+    def sizes(self) -> dict[str, int]:
+        """The numbers of their images, by their titles."""
+        return {title: len(dataset) for title, dataset in self.splits().items()}
+
     def look_at_labels(self) -> list[str]:
         """Warnings and notes about all labels; an InputError for those of which nothing can be learnt or scored."""
         of_each = (dataset.look_at_labels(title) for title, dataset in self.splits().items())

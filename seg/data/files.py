@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -22,13 +23,16 @@ LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".gif")
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 #: Endings of a label's name behind its image's, in order of preference.
 _LABEL_ENDINGS = ("", "_mask", "_label", "_labels", "_masks", "_segmentation", "_seg", "_gt")
+#: Of labels, beside a folder images.
+_LABEL_FOLDERS = re.compile(r"/(labels?|masks?|annotations)(?=/)")
 
 
 def checked_size(size: Sequence[int] | str | None, flag: str) -> tuple[int, int] | None:
     """(width, height) to resize images to, None for their own; else an InputError that names the flag."""
     if size is None:
         return None
-    if isinstance(size, str) or len(size) != 2 or min(size) < 1 or max(size) > LARGEST_SIDE:
+    whole = all(hasattr(side, "__index__") for side in size)  # a character is not
+    if isinstance(size, str) or not whole or len(size) != 2 or min(size) < 1 or max(size) > LARGEST_SIDE:
         raise InputError(f"{flag}: expected W,H such as 1024,512, 1 to {LARGEST_SIDE:,} pixels, got {size}")
     return size[0], size[1]
 
@@ -50,7 +54,7 @@ def image_files(folder: Path) -> list[Path]:
     """The images below a folder and the folders that it links to, by suffix in any case, in sorted order.
 
     Hidden files do not count (macOS writes ``._0.png`` beside 0.png), nor does the label beside an image:
-    ``a_mask.png``, or a.png with a palette or in grey beside a.jpg.
+    ``a_mask.png``, a.png with a palette or in grey beside a.jpg, or labels/a.png beside images/a.png.
     """
     return _divided(folder)[0]
 
@@ -106,12 +110,19 @@ def _divided(folder: Path) -> tuple[list[Path], Counter[str]]:
     images, others = [], Counter[str]()
     files = [(file, file.suffix.lower(), _key(os.path.splitext(file)[0])) for file in _visible_files(folder)]
     stems = {stem for _, suffix, stem in files if suffix in IMAGE_SUFFIXES}
+    above = len(_key(str(folder)))
+
+    def of_images(label: str) -> set[str]:
+        stem, changed = _LABEL_FOLDERS.subn("/images", label[above:])
+        names = (stem[: len(stem) - len(ending)] for ending in _LABEL_ENDINGS if changed and stem.endswith(ending))
+        return {label[:above] + name for name in names}
+
     jpegs = {stem for _, suffix, stem in files if suffix in _JPEG}
     for file, suffix, stem in files:
         if suffix not in IMAGE_SUFFIXES:
             others[suffix or "without suffix"] += 1
         elif any(stem.endswith(ending) and stem.removesuffix(ending) in stems for ending in _LABEL_ENDINGS[1:]) or (
-            suffix in LABEL_SUFFIXES and stem in jpegs and _is_mask(file)
+            suffix in LABEL_SUFFIXES and ((stem in jpegs and _is_mask(file)) or of_images(stem) & stems)
         ):
             others["label beside its image"] += 1
         else:

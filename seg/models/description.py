@@ -112,6 +112,11 @@ def read_description(
 def _notes(document: Mapping[str, Any], folder: Path, pixels: PixelFormat) -> list[str]:
     unknown = [key for key, value in document.items() if key.startswith("do_") and value and key not in _KNOWN]
     notes = [f"{folder}: {PREPROCESSOR_FILE} has {', '.join(unknown)}, unknown here and left out"] if unknown else []
+    if document.get("do_resize") and document.get("size") and _size(document["size"]) is None:
+        notes.append(
+            f"{folder}: {PREPROCESSOR_FILE} resizes images to {document['size']}, which is not done here; --size W,H "
+            "shows them to the network at such a size"
+        )
     if "assumed" in document and pixels.is_rgb:
         notes.append(
             f"{folder} does not say how images are normalised: assumed is {document['assumed']}; {PREPROCESSOR_FILE} "

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from dem_apps.errors import passed_on
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.models.batch_norm import Domain, feed_batch_norm
+from seg.models.weights_file import written
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -57,7 +58,8 @@ class SegmentationNetwork(
         """As the mixin does; ``config.json`` says what :func:`seg.build_model` takes, and ``config`` besides."""
         arguments: Any = self._hub_mixin_config
         own = {OUR_KEY: OUR_VERSION, "name": self.name, **(arguments or {}), "weights": None, **(config or {})}
-        return super().save_pretrained(save_directory, config=own, **options)
+        with written():
+            return super().save_pretrained(save_directory, config=own, **options)
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, config: Any = None, **options: Any) -> Any:

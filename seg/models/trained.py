@@ -45,7 +45,7 @@ from seg.models.description import (
 )
 from seg.models.network import OUR_KEY, OUR_VERSION, SegmentationNetwork
 from seg.models.trained_network import TrainedNetwork, Training
-from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, load_weights
+from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, load_weights, written
 
 #: How the names of an encoder's tensors begin, in every network here.
 ENCODER = "encoder."
@@ -225,6 +225,8 @@ def _classes_of_labels(config: Mapping[str, Any], outputs: int) -> ClassSet | No
 def _read_function(spec: str, file: Path | None) -> TrainedNetwork:
     """The network that a function returns, alone or with facts, the fields of a description; ``classes`` as names."""
     network, facts = _called_function(spec)
+    if file is not None and isinstance(network, torch.jit.ScriptModule):
+        raise InputError(f"{spec}: gives a ScriptModule, which has weights already; leave out --weights")
     found = FoundWeights({}) if file is None else find_weights(file, network)
     if file is not None:
         load_weights(network, found.tensors, f"--weights: {file} does not fit the network of {spec}")
@@ -259,7 +261,8 @@ def _write_weights(network: nn.Module, names: list[str], file: str, prefix: str,
     # clones, because safetensors refuses tensors that share memory, and torch would write the whole of it
     state = {f"{prefix}{name}": now[name].cpu().clone().contiguous() for name in names}
     if Path(file).suffix == SAFETENSORS:
-        save_file(state, new / file, metadata={"format": "pt"})
+        with written():
+            save_file(state, new / file, metadata={"format": "pt"})
     else:
         torch.save(state if key is None else {key: state}, new / file)
 

@@ -165,6 +165,7 @@ class TrainedNetwork:
         self, size: Sequence[int] | str | None = "auto", tile: int | None = None, tile_overlap: int | None = None
     ) -> TrainedNetwork:
         """The same network, which sees images at another size or by tiles; the arguments are those of ``seg.load``."""
+        size = size if size is None or isinstance(size, str) else tuple(size)  # also an array
         own = size in ("own", "run") or (size == "auto" and tile is None)
         chosen = self.description.size if own else None if size == "auto" else checked_size(size, "--size")
         return dataclasses.replace(self, size=chosen, cut=tiling(tile, tile_overlap))
@@ -233,9 +234,9 @@ class TrainedNetwork:
             raise NotFiniteError("the network's output is not finite; its weights are no use")
         return logits
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write the network as it is now to a new folder, in the format that it came in; of a function its weights."""
-        with new_folder(folder, "save") as part:
+        with new_folder(Path(folder), "save") as part:
             self.write(part)
 
     def __repr__(self) -> str:

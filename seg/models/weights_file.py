@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import pathlib
+import re
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ import numpy as np
 import safetensors.torch
 import timm
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
@@ -47,6 +51,18 @@ class FoundWeights:
     prefix: str = ""  #: that the names have in the file
     key: str | None = None  #: under which they lie there
     notes: tuple[str, ...] = ()  #: what is left aside
+
+
+@contextmanager
+def written() -> Iterator[None]:
+    """Around safetensors' writing: what the system refuses comes as an OSError, as of every other file."""
+    try:
+        yield
+    except SafetensorError as error:
+        code = re.search(r"(?:os error |code: )(\d+)", str(error))
+        if code is None:
+            raise
+        raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
 
 
 def find_weights(file: Path, module: nn.Module, flag: str = "--weights") -> FoundWeights:

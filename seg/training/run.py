@@ -118,6 +118,7 @@ class TrainingRun:
     def _save(self) -> None:
         if self.folder is not None:
             state = {**self.state.state(), "choice": self.selector.state(), "scored": self.scored}
+            state["images"] = self.pair.sizes()
             self.folder.save_checkpoint("last", state)
         self.saved_step = self.state.step
 

@@ -124,6 +124,19 @@ def test_bugs_keep_their_trace(error: Exception) -> None:
     assert raised.value is error
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Caught RuntimeError in DataLoader worker process 0.\nTraceback\nunable to allocate shared memory(shm) for f",
+        "DataLoader worker (pid 7) is killed by signal: Killed. ",
+    ],
+)
+def test_a_lost_reader_names_what_needs_less(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ending(raising(RuntimeError(text))) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"({text.splitlines()[-1].strip()}); --workers 0 needs none" in line
+
+
 def test_a_lost_connection_names_the_process(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

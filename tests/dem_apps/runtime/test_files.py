@@ -105,6 +105,19 @@ def test_a_folder_that_is_filled_meanwhile_stays(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["theirs"]
 
 
+def test_a_user_without_a_home_has_a_cache_for_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> Path:
+        raise RuntimeError("Could not determine home directory.")  # as Path.home() in a container
+
+    for name in ("DEM_APPS_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(files.Path, "home", nowhere)
+    assert files.cache_dir().is_dir()
+    assert files.cache_dir() == files.cache_dir()
+    files.cache_dir().rmdir()
+    files._cache_of_this_process.cache_clear()
+
+
 def test_two_runs_of_one_second_get_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(files.time, "strftime", lambda _: "now")

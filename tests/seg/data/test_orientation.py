@@ -98,7 +98,7 @@ def test_a_label_that_need_not_fit_its_turned_image_is_a_warning(
         said = f"a.{suffix}: is turned upright as its EXIF says (orientation {orientation})"
         assert sum(said in line for line in lines) == warned
     draw(tmp_path / "labels" / "a.png", orientation, Image.fromarray(UPRIGHT[..., 0] // 50 + 7))  # turned as well
-    assert not samples.look_at_labels("mine")
+    assert not any("turned upright" in line for line in samples.look_at_labels("mine"))
 
 
 @pytest.mark.parametrize("exif", [b"", b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12", b"junk" * 9])

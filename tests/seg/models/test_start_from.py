@@ -21,6 +21,7 @@ import seg.train
 import seg.training.loop
 from dem_apps.errors import InputError
 from seg.config import ModelConfig, TrainConfig
+from seg.data.domains import DomainPair
 from seg.data.labels import named_classes
 from seg.models import NETWORK_FILE, build_model
 from seg.models.start_from import normalisation, start_from
@@ -180,7 +181,7 @@ def test_encoder_weights_are_not_fetched_beside_weights_to_start_from(tmp_path: 
         build_state(alone, 4, Accelerator(cpu=True))
 
 
-def test_a_run_of_their_network_stands_alone(theirs: Path, tmp_path: Path, settings, capsys) -> None:
+def test_a_run_of_their_network_stands_alone(theirs: Path, tmp_path: Path, settings, capsys, monkeypatch) -> None:
     """It goes on, and is read, when the folder that it started from is gone; another run starts from it."""
     config = settings(theirs)
     run = seg.train.train(config)
@@ -191,7 +192,12 @@ def test_a_run_of_their_network_stands_alone(theirs: Path, tmp_path: Path, setti
     Path(str(config.classes)).write_text("{}")  # the run has a copy of its classes
     seg.train.train(dataclasses.replace(config, resume=True))
     Path(str(config.classes)).unlink()
-    seg.train.train(dataclasses.replace(config, resume=True))
+    seg.train.main(["--run-dir", str(run), "--resume", "--workers", "1", "--device", "cpu"])
+    assert "the images are others" not in capsys.readouterr().out
+    monkeypatch.setattr(DomainPair, "sizes", lambda _: {"source train": 99})
+    seg.train.main(["--run-dir", str(run), "--resume"])
+    assert "the images are others than when it was saved (99 of source train, 6 before, " in capsys.readouterr().out
+    monkeypatch.undo()
     assert json.loads((run / "eval.json").read_text()) == scores
     opened = open_trained(str(run))
     opened.save(tmp_path / "copy")

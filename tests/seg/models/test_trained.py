@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import segmentation_models_pytorch as smp
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
@@ -178,6 +179,25 @@ def test_files_beside_smps_say_more(tmp_path: Path) -> None:
     expected = (image[..., ::-1].astype(np.float64) / 255 - 0.5) / 0.2
     np.testing.assert_allclose(opened.description.normalised(image).permute(1, 2, 0), expected, atol=1e-6)
     assert_comes_back(opened, tmp_path / "again")
+    document |= {"do_resize": True, "size": {"shortest_edge": 224}}
+    (folder / "preprocessor_config.json").write_text(json.dumps(document))
+    (note,) = open_trained(str(folder)).description.notes
+    assert "resizes images to {'shortest_edge': 224}, which is not done here; --size W,H" in note
+
+
+def test_a_disk_that_fills_while_safetensors_writes_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(tmp_path / "smp")
+    opened = open_trained(str(tmp_path / "smp"))
+
+    def full(*_: object, **__: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.serialize_file", full)
+    with pytest.raises(InputError, match="again: no space left on the disk while writing; nothing was overwritten"):
+        opened.save(str(tmp_path / "again"))
+    assert not (tmp_path / "again").exists()
 
 
 @pytest.mark.parametrize(
@@ -452,6 +472,7 @@ def test_files_that_are_no_weights(own: str, tmp_path: Path) -> None:
 
     refused({"weight": Trap(tmp_path / "sprung")}, "asks for code to be run, which is refused")
     assert not (tmp_path / "sprung").exists()
+    refused({}, "gives a ScriptModule, which has weights already; leave out", spec=f"{own}:frozen")
     refused(b"junk", "is no safetensors file", name="weights.safetensors")
     refused({"epoch": 1, "optimizer": {}}, "holds the keys epoch, optimizer and no tensors by name")
     refused({"0.weight": torch.zeros(4, 3, 3, 3)}, "does not fit the network of own_.*Missing key.*0.bias")
