@@ -12,6 +12,7 @@ import copy
 import pkgutil
 import re
 import traceback
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -140,19 +141,19 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._where = f"--env {env_id}"
         self._shape = env.observation_space.shape
+        self._dtype = env.observation_space.dtype if isinstance(env.observation_space, spaces.Box) else None
         parts = dict(getattr(env.observation_space, "spaces", {"": env.observation_space}))
         self._counted = {key: part for key, part in parts.items() if isinstance(part, _COUNTED)}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset, and check the observation."""
         observation, info = self._returned("reset", seed=seed, options=options)
-        self._check_observation(observation, "reset")
-        return observation, info
+        return self._checked(observation, "reset"), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step, and check observation and reward. What is kept over a reset is a copy of the environment's own."""
         observation, reward, terminated, truncated, info = self._returned("step", action)
-        self._check_observation(observation, "step")
+        observation = self._checked(observation, "step")
         try:
             # an array of one value is a reward too, and NumPy no longer makes a float of it
             reward = float(reward.item() if isinstance(reward, np.ndarray) else reward)
@@ -177,7 +178,10 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
             said = f"failed ({error})"
         raise InputError(f"{self._where}: its {call}() {said}; in gymnasium's API {signature} returns {right}")
 
-    def _check_observation(self, observation: Any, call: str) -> None:
+    def _checked(self, observation: Any, call: str) -> Any:
+        """The observation; of a Box, an array, which wrappers and buffers take it for."""
+        if self._dtype is not None and isinstance(observation, (list, tuple)):
+            observation = np.array(observation, self._dtype)
         shape = observation.shape if isinstance(observation, np.ndarray) else np.shape(observation)
         if self._shape is not None and shape != self._shape:  # None: several arrays, which the policy checks
             raise InputError(
@@ -190,6 +194,7 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
             if not ((number >= 0) & (number < (part.n if isinstance(part, spaces.Discrete) else part.nvec))).all():
                 said = " ".join(f"{key} {seen} outside of its space {part}".split())
                 raise InputError(f"{self._where}: its {call}() gave the observation {said}")
+        return observation
 
 
 class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
@@ -202,6 +207,8 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._start: dict[str, Any] = {}
         self._actions: list[Any] = []
+        #: Once, also where nobody closes it: a simulator ends, and what an environment writes then is written.
+        self._close = weakref.finalize(self, env.close)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset, after noting where the randomness of this episode starts."""
@@ -215,6 +222,10 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
         """Step, after noting the action."""
         self._actions.append(np.asarray(action).tolist())
         return self.env.step(action)
+
+    def close(self) -> None:
+        """Close the environment, once."""
+        self._close()
 
     def episode_record(self) -> dict[str, Any]:
         """What :meth:`restore` needs, as JSON values."""
@@ -296,7 +307,9 @@ def episode_limit(env_id: str, wrapper: Wrappers = None) -> int | None:
     limits = [limit for limit in (*given, gym.spec(own_id(env_id)).max_episode_steps) if limit]
     if limits:
         return min(limits)
-    limit = getattr(_made(env_id).unwrapped, "max_steps", None)
+    env = _made(env_id)
+    limit = getattr(env.unwrapped, "max_steps", None)
+    env.close()
     return limit if isinstance(limit, int) and limit > 0 else None
 
 

@@ -217,16 +217,17 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
         """As in torch. The state of a plain policy, without any of the objective, starts that afresh."""
         fresh = {name: value for name, value in self.state_dict().items() if name.startswith(_STATE)}
-        if strict and fresh and not any(name.startswith(_STATE) for name in state_dict):
+        if fresh and not any(name.startswith(_STATE) for name in state_dict):
             aside = getattr(state_dict, "_metadata", {}).get(_STATE)
-            if not aside:
+            if strict and not aside:
                 warnings.warn(
                     f"the parameters come from a model without an entropy objective; '{self.objective}' starts afresh",
                     stacklevel=2,
                 )
                 for objective in self.entropy_objective:
                     objective.reset()  # type: ignore[operator]
-            state_dict = {**state_dict, **(aside or fresh)}  # the fresh values are the buffers themselves
+                aside = fresh  # the buffers themselves
+            state_dict = {**state_dict, **(aside or {})}
         return super().load_state_dict(state_dict, strict, assign)
 
     def _get_action_dist_from_latent(self, *args: Any, **kwargs: Any) -> Any:

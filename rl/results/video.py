@@ -88,13 +88,23 @@ def _film(model: OnPolicyAlgorithm, env: gym.Env, episode: Episode, title: str) 
             entropy = -sum(float(np.sum(p * np.log(np.maximum(p, 1e-300)))) for p in heads)
             most = sum(math.log(len(p)) for p in heads)
             text = f"{title}\nstep {step} of {episode.length}, return {total:.3f}, entropy {entropy:.2f} of {most:.2f}"
-            yield _frame(np.asarray(env.render()), text, heads, action, names), _LAST if action is None else 1
+            yield _frame(_rendered(env), text, heads, action, names), _LAST if action is None else 1
         if action is None:
             return
         observation, again, *_ = env.step(action)
         if float(again) != episode.rewards[step]:
             raise InputError("--video: the episode differs when its actions are repeated; its seed does not decide it")
         total += episode.rewards[step]
+
+
+def _rendered(env: gym.Env) -> np.ndarray:
+    picture: Any = env.render()
+    got = type(picture).__name__
+    if isinstance(picture, np.ndarray):
+        if picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] in (3, 4):
+            return picture
+        got = f"{picture.dtype} of shape {picture.shape}"
+    raise InputError(f"--video: the environment's render() has to give (H, W, 3) uint8, and it gave {got}")
 
 
 def _frame(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from gymnasium import spaces
 from stable_baselines3 import PPO
 
 from dem_apps.errors import InputError
-from rl.envs.make import make_env, make_training_envs
+from rl.envs.make import episode_limit, make_env, make_training_envs
 
 ID = "Faulty-v0"
 
@@ -51,6 +52,8 @@ class Faulty(gym.Env):
             return None
         if self.fault == "choice":
             return 7
+        if self.fault == "list observation":
+            return [0.0] * 4
         return np.zeros((1,) if self.fault == fault else self.observation_space.shape, np.float32)
 
 
@@ -109,6 +112,29 @@ def test_an_error_of_its_own_is_left_alone(fault: str, error: Exception, registe
     register(fault)
     with pytest.raises(type(error), match=f"^{error}"):
         train()
+
+
+def test_lists_are_arrays_as_for_sb3(register: Callable[..., None]) -> None:
+    register("list observation")
+    env = make_env(ID, None)
+    for observation in (env.reset()[0], env.step(1)[0]):
+        assert isinstance(observation, np.ndarray)
+        assert (observation.dtype, observation.shape) == (np.float32, (4,))
+
+
+def test_environments_are_closed_once(register: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()  # those of other tests
+    closed: list[Any] = []
+    monkeypatch.setattr(Faulty, "close", lambda env: closed.append(id(env)))
+    register("")
+    envs = make_training_envs(ID, None, 2, normalise=False, gamma=0.99)
+    envs.close()
+    assert len(set(closed)) == 2
+    assert episode_limit(ID) == 99
+    env = make_env(ID, None)
+    del envs, env
+    gc.collect()
+    assert len(closed) == 3
 
 
 @pytest.mark.parametrize("fault", ["", "array"])

@@ -109,6 +109,10 @@ def test_the_table_is_saved_in_the_zip_and_not_optimised(tmp_path: Any) -> None:
     assert saved.keys() == read.keys()
     assert all(torch.equal(saved[name], read[name]) for name in saved)
     table = read[TABLE].clone()
+    for given in (model.get_parameters(), tmp_path / "model.zip"):
+        other = PPOAda("MlpPolicy", ToyEnv(spaces.Discrete(5)), **SMALL["PPO"])
+        other.set_parameters(given, exact_match=False)
+        assert torch.equal(other.policy.state_dict()[TABLE], table)
     assert table.shape == (5, 5)
     assert not torch.equal(table, torch.full((5, 5), 0.2))
 

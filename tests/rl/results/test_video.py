@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -13,7 +14,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import InputError
-from rl.envs.make import make_training_envs
+from rl.envs.make import RestorableEpisode, make_training_envs
 from rl.results.evaluator import FINAL, Episode, Evaluator, summary
 from rl.results.video import MOST_FRAMES, _rendering_env, record_episodes
 
@@ -104,4 +105,16 @@ def test_an_episode_that_cannot_be_repeated_is_refused(tmp_path: Path, model: On
     wrong = Episode(0, 0, [np.int64(0), np.int64(1)], [0.0, 0.5])
     with pytest.raises(InputError, match="differs when its actions are repeated"):
         record_episodes(model, EMPTY, [wrong], tmp_path / "video.gif", "about", wrapper=FLAT)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("picture", [None, np.zeros((4, 4, 3)), np.zeros((4, 4, 1), np.uint8), [np.zeros((4, 4, 3))]])
+def test_what_is_no_picture_is_one_sentence(
+    picture: Any, tmp_path: Path, model: OnPolicyAlgorithm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RestorableEpisode, "render", lambda _: picture)
+    with pytest.raises(
+        InputError, match=r"--video: the environment's render\(\) has to give \(H, W, 3\) uint8, and it"
+    ):
+        record_episodes(model, EMPTY, [Episode(0, 0, [np.int64(0)], [0.0])], tmp_path / "a.gif", "about", wrapper=FLAT)
     assert list(tmp_path.iterdir()) == []
