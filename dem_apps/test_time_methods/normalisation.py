@@ -97,6 +97,7 @@ def own_statistics(model: nn.Module, bn_alpha: float | None) -> Iterator[None]:
     @torch.no_grad()
     def mix(layer: Any, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         features = [*inputs, *named.values()][0]
+        layer._check_input_dim(features)  # what torch says of an image without a batch
         single = features.numel() <= features.shape[1]
         layer.training = share == 1.0 and not single
         if share not in (0.0, 1.0) and not single:
