@@ -174,12 +174,13 @@ def reward_norm(
 
 
 def calibrated_cadf(
-    logits: Tensor, calibration: Tensor, delta: Tensor | float, dim: int = -1, class_mask: Tensor | None = None
-) -> Tensor:
+    logits: Tensor, calibration: Tensor, delta: Tensor | float, dim: int = -1, class_mask: Tensor | None = None,
+    total: float | None = None,
+) -> Tensor:  # fmt: skip
     """−(1/δ) Σ (pᵢ − calibrationᵢ) zᵢ: AdaDEM where the calibration is a row of MEC (Eq. 11, Algorithm 1).
 
     Calibration, the logits' shape, and δ, a value per element or 1.0, are held constant. For AdaDEM-Norm the
-    calibration is the probabilities themselves.
+    calibration is the probabilities themselves. ``total`` is Σ calibrationᵢ, where it is known better than by summing.
 
     >>> calibrated_cadf(torch.tensor([1.0, 3.0]).log(), torch.tensor([0.5, 0.5]), delta=1.0)  # −(3/4 − 1/2) log 3
     tensor(-0.2747)
@@ -189,7 +190,7 @@ def calibrated_cadf(
     # The weights nearly sum to 0, so the element's maximum can be taken out of the logits without changing the
     # gradient; its part of the value is added again exactly.
     top = _top(logits, dim, class_mask)
-    excess = (calibration.sum(dim) - 1.0) * top.squeeze(dim)
+    excess = ((calibration.sum(dim) if total is None else total) - 1.0) * top.squeeze(dim)
     return (excess - (difference * (filled - top)).sum(dim)) / delta
 
 

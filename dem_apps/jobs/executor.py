@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import read_json, required
+from dem_apps.runtime.run_reader import LOCK
 from dem_apps.runtime.settings import option
 
 #: For small networks on a CPU, where one thread is the fastest.
@@ -111,10 +112,12 @@ def run_job(
         return
     job.run.parent.mkdir(parents=True, exist_ok=True)
     try:
+        if job.run.is_dir():  # a training may have outlived the command that started it
+            FileLock(job.run / LOCK, timeout=0).acquire().lock.release()
         with FileLock(f"{job.run}.lock", timeout=0):
             status = _process(job, environment, folder, stop or threading.Event()) if job.scores() is None else 0
     except Timeout as error:
-        raise JobTaken("another command runs it") from error
+        raise JobTaken("another command runs it, or its training goes on after the command was killed") from error
     output = f"(all of its output: {job.log})"
     # a training that a signal has stopped after it has saved ends with 128 + the signal's number
     number = -status if status < 0 else status - 128

@@ -10,11 +10,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import ExecutorConfig, Job, JobFailed, JobTaken, build_executor, flags
 from dem_apps.runtime.progress import Progress
+from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import LARGEST_SEED, dotted, option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
 
@@ -76,6 +75,8 @@ def _check(config: GridConfig, rows_key: str, rows: Mapping[str, Any], control: 
         raise InputError("--folder: needs the folder that the runs go to")
     for key, group in ((rows_key, rows), ("arms", config.arms)):
         for name, settings in group.items():
+            if not isinstance(name, str) or (key == "arms" and not name):
+                raise InputError(f"{key}: expected names, got {name!r}; write it in quotes")
             if settings is not None and not isinstance(settings, dict):
                 raise InputError(f"{key}, {name}: expected a mapping of settings such as {{}}, got {settings!r}")
             if "/" in name or name.startswith("."):
@@ -109,7 +110,7 @@ def _job(
     file = run / "config.yaml"
     if file.is_file():
         asked = dotted(asdict(replace(resolved, seed=seed, run_dir=str(run))), training.config_class)
-        for key, value in dotted(yaml.safe_load(file.read_text()), training.config_class).items():
+        for key, value in dotted(read_config(run), training.config_class).items():
             if key in asked and key not in ("run_dir", "resume", *_OF_THE_COMMAND_LINE) and asked[key] != value:
                 raise InputError(
                     f"{run}: was trained with {key} {value!r}, this grid asks for {asked[key]!r}; "

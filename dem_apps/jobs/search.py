@@ -5,6 +5,8 @@ A trial is a training for each seed; after each Optuna's MedianPruner may end it
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import statistics
 import warnings
@@ -24,7 +26,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 from rich.table import Table
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, first_words
 from dem_apps.jobs.executor import Executor, Job, JobFailed, JobKilled, SearchConfig, build_executor
 from dem_apps.report.tables import write_csv
 from dem_apps.runtime.files import new_run_dir, refuse_used_folder
@@ -128,20 +130,29 @@ def opened_study(
 
 
 def _study(path: Path, storage: str | None, settings: Mapping[str, Any]) -> optuna.Study:
+    journal = path / "journal.log"
+    if storage is None and journal.is_file():
+        *_, cut = journal.read_bytes().rpartition(b"\n")
+        os.truncate(journal, journal.stat().st_size - len(cut))  # a line that a full disk or a power cut ended
     try:
-        backend = JournalStorage(JournalFileBackend(str(path / "journal.log"))) if storage is None else storage
+        backend = JournalStorage(JournalFileBackend(str(journal))) if storage is None else storage
         study = optuna.create_study(
             storage=backend, study_name="search" if storage is None else str(path.resolve()), direction="maximize",
             pruner=optuna.pruners.MedianPruner(n_startup_trials=5), load_if_exists=True,
         )  # fmt: skip
     except Exception as error:  # SQLAlchemy's and those of every database driver have no class in common
+        if isinstance(error, json.JSONDecodeError):
+            raise InputError(f"{journal}: is damaged ({first_words(error)}); name another folder") from error
         if storage is None:
             raise
         raise InputError(
             f"--storage: cannot be opened ({type(error).__name__}); expected a database URL such as sqlite:///study.db"
         ) from error
     if not study.get_trials(deepcopy=False) and any((path / "trials").iterdir()):
-        raise InputError(f"{path}: its trials are of another --storage; give that one, or name another folder")
+        raise InputError(
+            f"{path}: the study does not know its trials, which are of another --storage, or its journal.log is lost; "
+            "give that storage, or name another folder"
+        )
     saved = study.user_attrs.get("settings")
     if saved is None:
         study.set_user_attr("settings", dict(settings))

@@ -64,7 +64,8 @@ class DecoupledObjective(EntropyObjective):
             calibration = entropy.probabilities(logits.detach(), dim, class_mask=class_mask)
         calibration = calibration.to(entropy.computed_in(logits.dtype))
         delta = 1.0 if spec.norm is None else entropy.reward_norm(logits, dim, spec.norm, spec.delta, class_mask)
-        return entropy.calibrated_cadf(logits, spec.alpha * calibration, delta, dim, class_mask)
+        total = spec.alpha if spec.calibrator == "self" else None
+        return entropy.calibrated_cadf(logits, spec.alpha * calibration, delta, dim, class_mask, total)
 
     def observe(self, sums: Tensor, counts: Tensor) -> None:
         """Move the class marginals towards the batch."""

@@ -31,12 +31,11 @@ from dem_apps.runtime.device import processor
 from dem_apps.runtime.files import write_atomically, write_json
 from dem_apps.runtime.metrics_info import FILE as METRICS_INFO
 from dem_apps.runtime.metrics_info import MetricsInfo
-from dem_apps.runtime.run_reader import read_config, read_metrics
+from dem_apps.runtime.run_reader import LOCK, read_config, read_metrics
 from dem_apps.runtime.trackers import Trackers
 
-_LOCK = "run.lock"
 #: What a folder holds whose run was killed before it had its ``config.yaml``.
-_NO_RUN_YET = {_LOCK, "environment.json", METRICS_INFO}
+_NO_RUN_YET = {LOCK, "environment.json", METRICS_INFO}
 _PACKAGES = (
     "torch", "torchvision", "segmentation-models-pytorch", "albumentations", "stable-baselines3",
     "gymnasium", "minigrid", "numpy",
@@ -155,7 +154,7 @@ def _refuse_used(path: Path) -> None:
 
 
 def _locked(path: Path) -> FileLock:
-    lock = FileLock(path / _LOCK)
+    lock = FileLock(path / LOCK)
     try:
         lock.acquire(blocking=False)
     except Timeout as error:

@@ -8,6 +8,9 @@ from typing import Any
 from dem_apps.errors import InputError
 from dem_apps.runtime.files import parsed_json, read_text, read_yaml, required
 
+#: Held by the process that writes to the folder.
+LOCK = "run.lock"
+
 
 def read_config(path: Path) -> dict[str, Any]:
     """The resolved settings of a run; an InputError where the folder is none."""

@@ -114,6 +114,8 @@ def test_a_grid_of_real_trainings(tmp_path: Path, data: dict[str, Any], capsys) 
         ({"arms": {}}, "--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml"),
         ({"control": "nothing"}, "--control: 'nothing' is not one of the arms control, adadem"),
         ({"tasks": {"a b": {}, "a-b": {}}}, "tasks: two of a b, a-b would share a folder; rename one"),
+        ({"arms": {"control": {}, 0.001: {}}}, "arms: expected names, got 0.001; write it in quotes"),
+        ({"arms": {"control": {}, "": {}}}, "arms: expected names, got ''"),
         ({"tasks": {"day": {"max_stesp": 3}}}, "day, control: unknown argument '--max-stesp'; did you mean"),
         ({"train": {"run-dir": "x"}}, "control: leave 'run-dir' out, the grid sets it"),
         ({"report_only": True}, "no run of this grid is finished, so there is nothing to report"),
@@ -130,4 +132,7 @@ def test_a_run_of_other_settings_is_refused(tmp_path: Path) -> None:
     run.mkdir(parents=True)
     (run / "config.yaml").write_text(yaml.safe_dump({"loss": "adadem", "weights": {"target_main": 0.1}}))
     with pytest.raises(InputError, match=r"seed1: was trained with weights.target_main 0.1, this grid asks for 0.2"):
+        grid_jobs(config(tmp_path))
+    (run / "config.yaml").write_text("")
+    with pytest.raises(InputError, match=r"seed1/config\.yaml: "):
         grid_jobs(config(tmp_path))

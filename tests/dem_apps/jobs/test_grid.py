@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import (
@@ -23,6 +24,7 @@ from dem_apps.jobs.executor import (
     Job,
     JobFailed,
     JobKilled,
+    JobTaken,
     build_executor,
     flags,
     run_job,
@@ -88,6 +90,14 @@ def test_a_signal_is_told_from_a_failure(script: str, error: type, message: str,
         run_job(job(tmp_path, script), {})
     assert type(caught.value) is error
     assert f"(all of its output: {tmp_path / 'run.log'})" in str(caught.value)
+
+
+def test_a_training_that_outlived_its_command_is_not_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    with FileLock(tmp_path / "run" / "run.lock"), pytest.raises(JobTaken, match="its training goes on"):
+        run_job(job(tmp_path, DONE), {})
+    run_job(job(tmp_path, DONE), {})
+    assert job(tmp_path, DONE).scores() is not None
 
 
 def test_a_damaged_result_is_one_sentence(tmp_path: Path) -> None:

@@ -184,9 +184,19 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) ->
 
     refused(r"another configuration \(share is 0.2 there, 0.3 here\)", {**SETTINGS, "share": 0.3})
     refused(r"another configuration \(train.seed is 0 there, 1 here\)", {**SETTINGS, "train": {"seed": 1}})
-    refused("its trials are of another --storage", storage=f"sqlite:///{tmp_path}/study.db")
+    refused(
+        "its trials, which are of another --storage, or its journal.log is lost",
+        storage=f"sqlite:///{tmp_path}/study.db",
+    )
     with FileLock(tmp_path / "s/study.lock"):
         refused("another command runs this search; wait for it, or name another folder")
+    journal = tmp_path / "s" / "journal.log"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole[:-20])  # a power cut
+    assert search(tmp_path / "s", tpe(2))[1].state == TrialState.COMPLETE
+    assert search(tmp_path / "s", tpe(2))[1].state == TrialState.COMPLETE
+    journal.write_bytes(b"{junk\n" + whole)
+    refused("journal.log: is damaged")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("mine")
     refused("holds files already", study_dir=str(tmp_path / "mine"))
