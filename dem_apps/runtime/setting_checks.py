@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
+import os
 import re
 import types
 from collections.abc import Callable, Iterable
@@ -12,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from jsonargparse import ArgumentParser
 
-from dem_apps.errors import InputError, nearest, nearest_path
+from dem_apps.errors import InputError, nearest, nearest_path, shown
 from dem_apps.runtime.arguments import fields_of, flag
 
 _BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
@@ -22,15 +23,22 @@ _BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
 
 
 def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
-    """Check every value of a dataclass of options, nested ones included, against its choices and its range.
+    """Check every value of a dataclass of options, nested ones included, against its type, its choices and its range.
 
-    ``name`` gives a dotted key's name in errors, by default its flag. Raises InputError: the first wrong value or need.
+    ``name`` gives a dotted key's name in errors, by default its flag. A path of pathlib becomes text, as in a file of
+    settings. Raises InputError: the first wrong value or need.
     """
     missing: list[str] = []
     for key, field, hint in fields_of(type(settings)):
+        above, _, last = key.rpartition(".")
+        owner = operator.attrgetter(above)(settings) if above else settings
+        if isinstance(getattr(owner, last), os.PathLike):
+            object.__setattr__(owner, last, os.fspath(getattr(owner, last)))  # settings are frozen
+        value, choices = getattr(owner, last), choices_of(field, hint)
+        if value is not None and not choices and not _is_a(value, hint):
+            raise InputError(f"{name(key)}: expected {_described(hint)}, got {shown(value)}")
         if dataclasses.is_dataclass(hint):
             continue
-        value, choices = operator.attrgetter(key)(settings), choices_of(field, hint)
         items = value if isinstance(value, list) else [value]
         wrong = [item for item in items if choices and item is not None and item not in choices]
         if field.metadata.get("needed") and not value:
@@ -45,6 +53,18 @@ def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
             raise InputError(f"{name(key)}: {problem}")
     if missing:
         raise InputError(f"{name(missing[0])}: is missing; needed: {' '.join(needed_flags(type(settings)))}")
+
+
+def _is_a(value: Any, hint: Any) -> bool:
+    """Whether a value is of an annotation's type: a whole number is a float too, and a tuple a list."""
+    kind, parts = get_origin(hint) or hint, get_args(hint)
+    if kind in (Union, types.UnionType):
+        return any(_is_a(value, part) for part in parts)
+    if kind is list:
+        return isinstance(value, (list, tuple)) and all(_is_a(item, parts[0]) for item in value)
+    if kind in (int, float):
+        return isinstance(value, (int, kind)) and not isinstance(value, bool)
+    return not isinstance(kind, type) or isinstance(value, kind)
 
 
 def out_of_range(items: Iterable[Any], **bounds: float | None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -77,7 +78,10 @@ def find_entry(
     if not isinstance(entry, dict):
         raise InputError(f"{where}: expected a mapping of keys, found {type(entry).__name__}")
     ours = file is None and name in entries
-    return {**{key: value for key, value in entry.items() if key != "ent_coef" or ours}, **given}, where
+    merged = {**{key: value for key, value in entry.items() if key != "ent_coef" or ours}, **given}
+    # YAML takes 1e-3 for text
+    texts = {key: float(value) for key, value in merged.items() if re.fullmatch(r"[-+]?\d+e[-+]?\d+", str(value), re.I)}
+    return merged | texts, where
 
 
 def _sb3_defaults(env_id: str, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -53,3 +53,10 @@ def test_of_episodes_without_a_limit_there_are_as_many_as_in_an_evaluation() -> 
         assert resolve(TrainConfig(env="Endless-v0", timesteps=100_000)).final_episodes == 10
     finally:
         del gym.registry["Endless-v0"]
+
+
+def test_numbers_that_yaml_takes_for_text(tmp_path: Path) -> None:
+    file = tmp_path / "ppo.yaml"
+    file.write_text("CartPole-v1: {policy: MlpPolicy, n_timesteps: 1e4, learning_rate: 1e-3}")
+    config = resolve(TrainConfig(env="CartPole-v1", hyperparameters_file=str(file)))
+    assert (config.timesteps, config.hyperparameters["learning_rate"]) == (10_000, 0.001)

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import from_dict, option, parse_config
 
 
@@ -163,6 +164,28 @@ def test_help_says_kind_and_default_once(capsys: pytest.CaptureFixture[str]) -> 
         "--verbose 100 % more lines", "source:", "--source.root ROOT folder of the data",
     ):  # fmt: skip
         assert f" {line} " in shown, line
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"max_steps": "2"}, "--max-steps: expected int, got '2'"),
+        ({"max_steps": True}, "--max-steps: expected int, got True"),
+        ({"source": {"root": "x"}}, "--source: expected Source, got "),
+        ({"classes": ["a"]}, "--classes: expected list of int, got "),
+        ({"run_dir": 3}, "--run-dir: expected str or null, got 3"),
+        ({"hyperparameters": [1]}, "--hyperparameters: expected mapping, got "),
+    ],
+)
+def test_settings_made_in_python_are_checked_too(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        check_settings(dataclasses.replace(Settings(), **change))
+
+
+def test_paths_of_pathlib_are_text_in_settings(tmp_path: Path) -> None:
+    made = Settings(run_dir=tmp_path, source=Source(root=tmp_path), learning_rate=1, share=(0.0, 1.0))  # type: ignore[arg-type]
+    check_settings(made)
+    assert (made.run_dir, made.source.root) == (str(tmp_path), str(tmp_path))
 
 
 def test_to_dict_and_back() -> None:
