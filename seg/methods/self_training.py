@@ -1,7 +1,8 @@
 """Self-training: a teacher, the average of the student's past weights, labels target images for the student.
 
 Sources: DACS (Tranheden et al., WACV 2021): mix of domains; DAFormer (Hoyer et al., CVPR 2022): strong view; MIC (Hoyer
-et al., CVPR 2023): masked consistency. FixMatch, FreeMatch and UniMatch (Yang et al., CVPR 2023) are settings of it.
+et al., CVPR 2023): masked consistency, here of the image as it is, where MIC first changes its colours. FixMatch,
+FreeMatch and UniMatch (Yang et al., CVPR 2023) are settings of it.
 """
 
 from __future__ import annotations
