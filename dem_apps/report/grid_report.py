@@ -69,8 +69,10 @@ def score_tables(
         classes = class_table(groups, tail) if keys is None else None
         text += f"## {row}\n\n" if row else ""
         for each in filter(None, (table, classes)):
-            lines = [[name, *map(_in_one_line, cells)] for name, cells in each.rows]
-            text += f"{each.caption}\n\n{markdown(each.header, lines)}"
+            lines = [each.header, *([name, *map(_in_one_line, cells)] for name, cells in each.rows)]
+            widths = [max(map(len, column)) for column in zip(*lines, strict=True)]  # for a terminal
+            header, *rows = [[f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)] for line in lines]
+            text += f"{each.caption}\n\n{markdown(header, rows)}"
         note = max(note, table.note.replace("Small", "In parentheses"), key=len)
     return f"{text}{note}\n"
 

@@ -29,7 +29,7 @@ def runs(tmp_path: Path) -> Path:
 
 def test_the_command_compares_arms_seed_by_seed(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     main([str(runs), "--out", str(tmp_path / "report")])
-    table = capsys.readouterr().out
+    table = re.sub(" +", " ", capsys.readouterr().out)  # columns are aligned
     by_seed = [dict(enumerate(MEANS[loss])) for loss in ("adadem", "none")]
     difference = difference_interval(*by_seed)
     ends = f"+{difference.estimate:.3f} [+{difference.low:.3f}, +{difference.high:.3f}], better"
