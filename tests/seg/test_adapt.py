@@ -52,6 +52,10 @@ def group():
     model = build()
     model.norm = nn.GroupNorm(2, 8)
     return model
+def bare():
+    model = build()
+    model.norm = nn.Identity()
+    return model
 def mostly_layer_norm():
     return nn.Sequential(nn.LayerNorm(8), Own(), nn.LayerNorm(8))
 class Grid(nn.Module):
@@ -382,6 +386,10 @@ def test_buffers_that_forward_makes_for_each_size(
 def test_a_network_that_is_no_use(config: AdaptConfig, networks, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the network's output is not finite; its weights are no use"):
         adapt(replace(config, **spec(networks, "nan", tmp_path)))
+    with pytest.raises(
+        InputError, match=r"--method tent: learns scale and shift .* has none; cotta learns all weights"
+    ):
+        adapt(replace(config, method="auto", **spec(networks, "bare", tmp_path)))
     assert not (tmp_path / "out").exists()
 
 
