@@ -154,6 +154,7 @@ def adapt(config: AdaptConfig) -> Result:
     from dem_apps import TestTimeAdapter
     from dem_apps.runtime.device import torch_device
     from dem_apps.runtime.files import new_folder, new_run_dir
+    from dem_apps.test_time_methods import method_class
     from dem_apps.test_time_methods.normalisation import affine_parameters
     from seg.adaptation.flow import Flow, colours_of, in_precision, quickest_convolutions, share_that_bf16_moves
     from seg.adaptation.images import STAGES, ImageFolder, Labels, Predictions
@@ -164,7 +165,7 @@ def adapt(config: AdaptConfig) -> Result:
     config = _with_demo(config)
     trained, device = open_trained(str(config.model), config.weights), torch_device(config.device)
     config = config.resolved(batch_norm_normalises(trained.network))
-    if METHODS[config.method].learns and config.method != "cotta" and not affine_parameters(trained.network):
+    if method_class(config.method).parameters == "normalisation" and not affine_parameters(trained.network):
         raise InputError(
             f"--method {config.method}: learns scale and shift of normalisation layers, and {trained.spec} has none; "
             "cotta learns all weights, lab changes colours alone"

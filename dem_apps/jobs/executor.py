@@ -112,9 +112,9 @@ def run_job(
         return
     job.run.parent.mkdir(parents=True, exist_ok=True)
     try:
-        if job.run.is_dir():  # a training may have outlived the command that started it
-            FileLock(job.run / LOCK, timeout=0).acquire().lock.release()
         with FileLock(f"{job.run}.lock", timeout=0):
+            if job.run.is_dir():  # a training may have outlived the command that started it
+                FileLock(job.run / LOCK, timeout=0).acquire().lock.release()
             status = _process(job, environment, folder, stop or threading.Event()) if job.scores() is None else 0
     except Timeout as error:
         raise JobTaken("another command runs it, or its training goes on after the command was killed") from error

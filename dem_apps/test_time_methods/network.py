@@ -154,7 +154,7 @@ class AdaptedNetwork:
 
     @torch.no_grad()
     def _read(self) -> None:
-        """What somebody has written to half precision weights since, such as a checkpoint, is what learns."""
+        """Take over half precision weights that were written from outside since, such as a checkpoint's."""
         for name, parameter in self.learning.items():
             weight = self.weights[name]
             if weight is not parameter and not torch.equal(weight.to(parameter.dtype), parameter):

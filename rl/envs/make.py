@@ -207,7 +207,7 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._start: dict[str, Any] = {}
         self._actions: list[Any] = []
-        #: Once, also where nobody closes it: a simulator ends, and what an environment writes then is written.
+        #: Called once, at the latest when this object goes: a simulator ends, and files are written.
         self._close = weakref.finalize(self, env.close)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -24,7 +24,7 @@ _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 #: Endings of a label's name behind its image's, in order of preference.
 _LABEL_ENDINGS = ("", "_mask", "_label", "_labels", "_masks", "_segmentation", "_seg", "_gt")
 #: Of labels, beside a folder images.
-_LABEL_FOLDERS = re.compile(r"/(labels?|masks?|annotations)(?=/)")
+_LABEL_FOLDERS = re.compile(r"(^|/)(?:labels?|masks?|annotations)(?=/)")
 
 
 def checked_size(size: Sequence[int] | str | None, flag: str) -> tuple[int, int] | None:
@@ -108,26 +108,30 @@ def missing_label(image: Path, label: Path) -> str:
 def _divided(folder: Path) -> tuple[list[Path], Counter[str]]:
     """The images below a folder, and the number of other files by suffix or as labels beside their images."""
     images, others = [], Counter[str]()
-    files = [(file, file.suffix.lower(), _key(os.path.splitext(file)[0])) for file in _visible_files(folder)]
+    files = [
+        (file, file.suffix.lower(), _key(os.path.splitext(file.relative_to(folder))[0]))
+        for file in _visible_files(folder)
+    ]
     stems = {stem for _, suffix, stem in files if suffix in IMAGE_SUFFIXES}
-    above = len(_key(str(folder)))
-
-    def of_images(label: str) -> set[str]:
-        stem, changed = _LABEL_FOLDERS.subn("/images", label[above:])
-        names = (stem[: len(stem) - len(ending)] for ending in _LABEL_ENDINGS if changed and stem.endswith(ending))
-        return {label[:above] + name for name in names}
-
     jpegs = {stem for _, suffix, stem in files if suffix in _JPEG}
     for file, suffix, stem in files:
+        there = _LABEL_FOLDERS.sub(r"\1images", stem)
         if suffix not in IMAGE_SUFFIXES:
             others[suffix or "without suffix"] += 1
-        elif any(stem.endswith(ending) and stem.removesuffix(ending) in stems for ending in _LABEL_ENDINGS[1:]) or (
-            suffix in LABEL_SUFFIXES and ((stem in jpegs and _is_mask(file)) or of_images(stem) & stems)
+        elif (
+            _labelled_by(stem) & (stems - {stem})
+            or (suffix in LABEL_SUFFIXES and stem in jpegs and _is_mask(file))
+            or (suffix in LABEL_SUFFIXES and there != stem and _labelled_by(there) & stems)
         ):
             others["label beside its image"] += 1
         else:
             images.append(file)
     return images, others
+
+
+def _labelled_by(stem: str) -> set[str]:
+    """The stems of images that a label of this stem may belong to."""
+    return {stem.removesuffix(ending) for ending in _LABEL_ENDINGS if stem.endswith(ending)}
 
 
 def _visible_files(folder: Path) -> list[Path]:

@@ -208,7 +208,8 @@ def _open(
         print_summary(config, pair, path, accelerator, state.model)
         if config.resume and saved is None:
             print("the run has no checkpoint yet and begins again", flush=True)
-        before, now = (saved or {}).get("images", pair.sizes()), pair.sizes()
+        now = pair.sizes()
+        before = (saved or {}).get("images", now)
         if before != now:
             changed = ", ".join(f"{now.get(title, 0)} of {title}, {before[title]} before" for title in before)
             print(f"the images are others than when it was saved ({changed}), and so will the numbers be", flush=True)

@@ -63,7 +63,7 @@ def test_the_label_of_an_image(tmp_path: Path) -> None:
         find_labels(tmp_path, [Path("a.jpg"), Path("a.png")])
 
 
-def test_the_label_beside_an_image_is_no_image(tmp_path: Path) -> None:
+def test_the_label_beside_an_image_is_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     images = tmp_path / "images"
     for name in ("a.jpg", "b.png", "c.jpeg", "d.png", "d_mask_2.png"):
         save(images / name)
@@ -85,6 +85,8 @@ def test_the_label_beside_an_image_is_no_image(tmp_path: Path) -> None:
         save(tmp_path / "Labels" / name, (6, 8), np.arange(8) % 2)
     others = [file for file in find_images(tmp_path) if file.parent != images]
     assert others == [tmp_path / "Labels" / "lone.png"]
+    monkeypatch.chdir(tmp_path)
+    assert len(find_images(Path("."))) == len(find_images(tmp_path))
 
 
 @pytest.mark.parametrize(
