@@ -215,7 +215,7 @@ def arguments(bed: ModuleType, images: Images, part: Row) -> dict[str, Any]:
         name, _, given = part["objective"].partition(":")
         pairs = [pair.split("=") for pair in given.split(",") if pair]
         kwargs |= {"objective": name, "objective_options": {key: yaml.safe_load(value) for key, value in pairs}}
-        kwargs |= {"lr": part["rate"], "optimizer": part["optimizer"]}
+        kwargs |= {"lr": part["rate"], "optimizer": part["optimizer"], "marginals": "uniform"}  # as published
     if part["method"] == "eata":
         kwargs["source_images"] = images.source()
     if part["method"] == "sar":  # its authors' 0.2 is for 1000 classes

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dem_apps import entropy
 from dem_apps.entropy import ObjectiveSpec
-from dem_apps.errors import InputError, number, one_of
+from dem_apps.errors import InputError, NotFiniteError, number, one_of
 from dem_apps.fused.kernel import supports_kernel
 from dem_apps.fused.one_pass import FusedPass, weighted_loss
 from dem_apps.objective_input import check_call, check_state, inside_backward
@@ -110,7 +110,55 @@ class EntropyObjective(nn.Module):
         """
 
     def reset(self) -> None:
-        """Set the buffers back to their first values."""
+        """Set the buffers back to their first values, those of :meth:`start` where it was called."""
+
+    def begin(self, sums: Tensor, further: bool) -> None:
+        """Start the buffers from the sums of :class:`Batch`, and with ``further`` from those of earlier calls as well.
+
+        Called by :meth:`start`. Without buffers there is nothing to do.
+        """
+
+    @torch.no_grad()
+    def start(
+        self,
+        logits: Tensor,
+        dim: int = 1,
+        mask: Tensor | None = None,
+        class_mask: Tensor | None = None,
+        further: bool = False,
+    ) -> None:
+        """Start the class marginals from predictions: row k is the mean of p over the elements predicted as k.
+
+        Rows of classes that are not predicted are 1/C. Without it all rows begin at 1/C, and after n batches with
+        momentum π a share (1 − π)ⁿ of a row is still the uniform one: 0.66 after four batches of AdaDEM, whose
+        calibrator is then hardly there. A short stream needs a start; on a long one both end alike.
+
+        The start is in ``state_dict``, and :meth:`reset` goes back to it. It is made in ``eval()`` too. Objectives
+        without class marginals have nothing to start.
+
+        Args:
+            logits, dim, mask, class_mask: as of :meth:`forward`. With torch.distributed initialised every process
+                makes the call, and all start from the joined batch.
+            further: add to the predictions of the calls before, as for the batches of a folder: rows are the means
+                over all of them. False begins anew.
+
+        Raises:
+            ValueError: as :meth:`forward`, and for a prediction that is NaN; nothing has started then.
+
+        >>> from dem_apps import AdaDEM
+        >>> objective = AdaDEM(num_classes=2)
+        >>> objective.start(torch.tensor([[0.9, 0.1], [0.7, 0.3]]).log())  # both predicted as class 0
+        >>> objective.class_marginals
+        tensor([[0.8000, 0.2000],
+                [0.5000, 0.5000]])
+        """
+        dim = check_call(logits, dim, mask, class_mask, "none", self.num_classes)
+        check_state(logits, self)
+        logits, counted, class_mask = _allowed(logits, dim, mask, class_mask)
+        (sums,) = summed_over_processes(self._class_sums(logits, dim, counted, class_mask)[1])
+        if not sums.isfinite().all():
+            raise NotFiniteError("logits: a prediction is NaN or infinite, and class marginals cannot start from it")
+        self.begin(sums, further)
 
     def fused_spec(self) -> ObjectiveSpec | None:
         """The case of the one-pass forms that this objective is, or None.
@@ -191,22 +239,10 @@ class EntropyObjective(nn.Module):
         self, logits: Tensor, dim: int, mask: Tensor | None, class_mask: Tensor | None, reduction: str
     ) -> Tensor:
         """The loss from :meth:`values`, with autograd's own gradient."""
-        elements = logits.shape[:dim] + logits.shape[dim + 1 :]
-        counted = logits.new_ones(elements, dtype=torch.bool) if mask is None else mask
-        if mask is not None:
-            # NaN in an element that does not count must not reach value or gradient
-            logits = logits.masked_fill(~mask.unsqueeze(dim), 0.0)
-        if class_mask is not None:
-            logits = logits.masked_fill(class_mask, -torch.inf)
-        ordinary = class_mask is None and _are_ordinary(logits)
-        if not ordinary:
-            class_mask = entropy.forbidden_classes(logits, dim)
-            counted = counted & ~class_mask.all(dim)
-            class_mask = class_mask & counted.unsqueeze(dim)
-            logits = logits.masked_fill(class_mask | ~counted.unsqueeze(dim), 0.0)
+        logits, counted, class_mask = _allowed(logits, dim, mask, class_mask)
         batch = self._batch(logits.detach(), dim, counted, class_mask, reduction)
         values = self.values(logits, dim, class_mask, batch)
-        if not ordinary and self.fused_spec() is None:
+        if class_mask is not None and self.fused_spec() is None:
             # an equation in p alone takes +inf for certainty; the fused family's multiply by the logit itself
             values = torch.where(logits.isfinite().all(dim), values, torch.nan)
         values = torch.where(counted, values, 0.0)
@@ -216,20 +252,25 @@ class EntropyObjective(nn.Module):
 
     @torch.no_grad()
     def _batch(self, logits: Tensor, dim: int, counted: Tensor, class_mask: Tensor | None, reduction: str) -> Batch:
-        grouped = self.needs_class_sums or reduction == "balanced"
-        predicted, sums = torch.zeros_like(counted, dtype=torch.long), None
-        if grouped:
-            # not by p: different logits may have the same float32 probability
-            predicted = (logits if class_mask is None else logits.masked_fill(class_mask, -torch.inf)).argmax(dim)
+        sums: Tensor | None = None
         if self.needs_class_sums:
-            p = entropy.probabilities(logits, dim, class_mask=class_mask).movedim(dim, -1)
-            sums, counts = entropy.class_sums(p[counted], predicted[counted], self.num_classes)
+            predicted, sums, counts = self._class_sums(logits, dim, counted, class_mask)
         else:
+            grouped = reduction == "balanced"
+            predicted = _predicted(logits, dim, class_mask) if grouped else torch.zeros_like(counted, dtype=torch.long)
             counts = torch.bincount(predicted[counted], minlength=self.num_classes if grouped else 1)
             counts = counts.to(sums_in(counts))
         sums, counts = self._observed(sums, counts, reduction)
         weights = class_weights(counts, "mean" if reduction == "none" else reduction, self.balance, self.least_share)
         return Batch(predicted, sums, counts, weights)
+
+    def _class_sums(
+        self, logits: Tensor, dim: int, counted: Tensor, class_mask: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Each element's predicted class, and per class the sum of p over the counted elements and their number."""
+        predicted = _predicted(logits, dim, class_mask)
+        p = entropy.probabilities(logits, dim, class_mask=class_mask).movedim(dim, -1)
+        return predicted, *entropy.class_sums(p[counted], predicted[counted], self.num_classes)
 
     @torch.no_grad()
     def _observed(self, sums: Tensor | None, counts: Tensor, reduction: str) -> tuple[Tensor | None, Tensor]:
@@ -269,6 +310,33 @@ class EntropyObjective(nn.Module):
             return "compiled"
         at_once = logits.numel() if logits.movedim(dim, -1).is_contiguous() else math.prod(logits.shape[dim:])
         return "eager" if at_once >= _EAGER_FROM else "reference"
+
+
+def _allowed(
+    logits: Tensor, dim: int, mask: Tensor | None, class_mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Logits with a finite number wherever nothing counts, the elements that count, and their forbidden classes.
+
+    The class mask has the logits' shape, or is None where nothing is forbidden and no logit is NaN or infinite.
+    """
+    elements = logits.shape[:dim] + logits.shape[dim + 1 :]
+    counted = logits.new_ones(elements, dtype=torch.bool) if mask is None else mask
+    if mask is not None:
+        # NaN in an element that does not count must not reach value or gradient
+        logits = logits.masked_fill(~mask.unsqueeze(dim), 0.0)
+    if class_mask is not None:
+        logits = logits.masked_fill(class_mask, -torch.inf)
+    elif _are_ordinary(logits):
+        return logits, counted, None
+    class_mask = entropy.forbidden_classes(logits, dim)
+    counted = counted & ~class_mask.all(dim)
+    class_mask = class_mask & counted.unsqueeze(dim)
+    return logits.masked_fill(class_mask | ~counted.unsqueeze(dim), 0.0), counted, class_mask
+
+
+def _predicted(logits: Tensor, dim: int, class_mask: Tensor | None) -> Tensor:
+    """k, by the logits: different ones may have the same float32 probability."""
+    return (logits if class_mask is None else logits.masked_fill(class_mask, -torch.inf)).argmax(dim)
 
 
 def _are_ordinary(logits: Tensor) -> bool:

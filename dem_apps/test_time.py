@@ -19,7 +19,7 @@ from dem_apps.objective import EntropyObjective
 from dem_apps.reduction import alone
 from dem_apps.test_time_methods import build_method
 from dem_apps.test_time_methods.learner import Learner, OptimizerBuilder
-from dem_apps.test_time_methods.method import check_images
+from dem_apps.test_time_methods.method import check_images, fitted_mask
 from dem_apps.test_time_methods.network import AdaptedNetwork, find_logits
 
 PREDICT = ("before", "after")
@@ -57,6 +57,9 @@ class TestTimeAdapter:
         num_classes: C, or None to take it from the first logits.
         logits_of: takes the logits out of what the model returns. None finds a tensor, ``.logits``, or one of the keys
             ``logits``, ``main`` and ``out``.
+        marginals: where AdaDEM's class marginals begin: ``start``, at the predictions of the first batch that is learnt
+            from, or those of :meth:`start`; ``uniform``, at 1/C as published, from where a few batches hardly move them
+            (:meth:`dem_apps.EntropyObjective.start`). None is ``start``; an objective that is given has its own.
         objective_options: of the named objective, such as ``{"momentum": 0.05}``.
         seed: of all random draws; the same on every device.
         options: of the method, see :func:`dem_apps.test_time_methods.method_options`.
@@ -93,6 +96,7 @@ class TestTimeAdapter:
         episodic: bool = False,
         num_classes: int | None = None,
         logits_of: Callable[[Any], Any] | None = None,
+        marginals: str | None = None,
         objective_options: dict[str, Any] | None = None,
         seed: int = 0,
         **options: Any,
@@ -108,7 +112,7 @@ class TestTimeAdapter:
             )  # fmt: skip
             try:
                 self._learner = Learner(
-                    network, objective, objective_options or {}, optimizer, lr, reduction, num_classes, seed
+                    network, objective, objective_options or {}, optimizer, lr, reduction, num_classes, seed, marginals
                 )
                 self._method.begin(self._learner)
             except BaseException:
@@ -163,6 +167,23 @@ class TestTimeAdapter:
                 with torch.no_grad():
                     logits = self._method.predict(self._learner, images)
         return logits.detach()
+
+    def start(self, images: Tensor, mask: Tensor | None = None) -> None:
+        """Start the objective's class marginals from images, such as a folder's; nothing is learnt.
+
+        Several calls add up, and :meth:`reset` goes back to where they ended. The arguments are those of a call.
+
+        Raises:
+            NotFiniteError: a prediction is NaN.
+            ValueError: as of a call, and a method that minimises nothing.
+        """
+        check_images("images", images)
+        with self._turns, _gradients():
+            if self.optimizer is None:
+                raise InputError(f"method '{self.method}': it minimises nothing, and has no class marginals to start")
+            with torch.no_grad():
+                logits = self._learner.logits(images)
+            self._learner.start_for_good(logits, fitted_mask(mask, images, logits))
 
     def reset(self) -> None:
         """Weights and buffers, bit for bit, and optimiser, objective, draws and the method's memory as they began."""

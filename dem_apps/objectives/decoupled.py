@@ -6,7 +6,7 @@ one-pass forms of :mod:`dem_apps.fused`.
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -19,28 +19,28 @@ from dem_apps.fused.kernel_objective import KernelObjective, has_kernel_for
 from dem_apps.fused.numpy_objective import NumpyForm, NumpyObjective, by_equations
 from dem_apps.fused.one_pass import HUGE
 from dem_apps.objective import Batch, EntropyObjective
+from dem_apps.reduction import sums_in
 
 
 class DecoupledObjective(EntropyObjective):
     """A member of the family by its parts; the classes below are the paper's members.
 
-    State: with the calibrator MEC the buffer ``class_marginals`` (C, C), whose row k is the mean prediction over
-    elements predicted as k. It is float32, starts at 1/C, is in ``state_dict`` and moves once per call, before the loss
-    uses it, in ``train()`` mode only. NaN probabilities do not move it.
+        State: with the calibrator MEC the buffer ``class_marginals`` (C, C), whose row k is the mean prediction over
+    X
+        Args:
+            spec: which member.
+            momentum: π, the weight of the batch in the class marginals' moving average (Sec. 3.3).
+            num_classes, backend, balance: as of :class:`dem_apps.EntropyObjective`.
 
-    Args:
-        spec: which member.
-        momentum: π, the weight of the batch in the class marginals' moving average (Sec. 3.3).
-        num_classes, backend, balance: as of :class:`dem_apps.EntropyObjective`.
-
-    >>> objective = DecoupledObjective(ObjectiveSpec("mec", norm="l1"), num_classes=2)  # AdaDEM
-    >>> loss = objective(torch.tensor([[9.0, 0.0], [8.0, 0.0]]))  # all predicted as class 0: its row moves
-    >>> objective.class_marginals
-    tensor([[0.5500, 0.4500],
-            [0.5000, 0.5000]])
+        >>> objective = DecoupledObjective(ObjectiveSpec("mec", norm="l1"), num_classes=2)  # AdaDEM
+        >>> loss = objective(torch.tensor([[9.0, 0.0], [8.0, 0.0]]))  # all predicted as class 0: its row moves
+        >>> objective.class_marginals
+        tensor([[0.5500, 0.4500],
+                [0.5000, 0.5000]])
     """
 
     class_marginals: Tensor
+    start_sums: Tensor | None
 
     def __init__(
         self, spec: ObjectiveSpec, num_classes: int, momentum: float = 0.1, backend: str = "auto", balance: float = 1.0
@@ -52,6 +52,7 @@ class DecoupledObjective(EntropyObjective):
         if self.needs_class_sums:
             uniform = torch.full((num_classes, num_classes), 1.0 / num_classes, dtype=torch.float32)
             self.register_buffer("class_marginals", uniform)
+            self.register_buffer("start_sums", None)
 
     def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
         """T_τ + Q_α (Eq. 10), or −(1/δ) Σ (pᵢ − α calibrationᵢ) zᵢ (Eq. 11), as ``spec`` says."""
@@ -73,10 +74,29 @@ class DecoupledObjective(EntropyObjective):
         # NaN would stay in them; the loss of this batch is NaN in any case
         self.class_marginals.copy_(torch.where(sums.isfinite().all(), moved, self.class_marginals))
 
-    def reset(self) -> None:
-        """Every row of the class marginals becomes uniform, 1/C."""
+    def begin(self, sums: Tensor, further: bool) -> None:
+        """Row k of the class marginals becomes the mean of p over the elements predicted as k."""
         if self.needs_class_sums:
-            self.class_marginals.fill_(1.0 / self.num_classes)
+            before = self.start_sums if further else None
+            self.start_sums = sums if before is None else before + sums.to(before)
+            self.reset()
+
+    def reset(self) -> None:
+        """The class marginals become what :meth:`start` made them; without a start every row is uniform, 1/C."""
+        if not self.needs_class_sums:
+            return
+        self.class_marginals.fill_(1.0 / self.num_classes)
+        if self.start_sums is not None:
+            numbers = self.start_sums.sum(1, keepdim=True)  # of elements, since each p sums to 1
+            rows = self.start_sums / torch.where(numbers > 0, numbers, 1.0)
+            self.class_marginals.copy_(torch.where(numbers > 0, rows, 1.0 / self.num_classes))
+
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+        """Called by ``load_state_dict``; whether there was a start is part of the state."""
+        if f"{prefix}class_marginals" in state and self.needs_class_sums:
+            here = torch.zeros_like(self.class_marginals, dtype=sums_in(self.class_marginals))
+            self.start_sums = here if f"{prefix}start_sums" in state else None
+        super()._load_from_state_dict(state, prefix, *rest)
 
     def fused_spec(self) -> ObjectiveSpec | None:
         """The parts; None for a subclass with an equation of its own, which has no fast form."""

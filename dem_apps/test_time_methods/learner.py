@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError, number, one_of
+from dem_apps.errors import InputError, NotFiniteError, number, one_of
 from dem_apps.objective import EntropyObjective
 from dem_apps.objectives import AVERAGES, build_objective
 from dem_apps.reduction import all_finite, class_weights, sums_in
@@ -21,6 +21,9 @@ from dem_apps.test_time_methods.normalisation import batch_norms
 OptimizerBuilder = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 OPTIMIZERS = {"sgd": partial(torch.optim.SGD, momentum=0.9), "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+
+#: Where class marginals begin, see :class:`dem_apps.TestTimeAdapter`; the first is the default.
+MARGINALS = ("start", "uniform")
 
 #: Where float16 computes, a loss is multiplied by the first of these under which no gradient overflows: float16 has no
 #: number below 6e-8, and a mean over a megapixel has such gradients.
@@ -40,15 +43,19 @@ class Learner:
         reduction: str,
         num_classes: int | None,
         seed: int,
+        marginals: str | None = None,
     ) -> None:
         self.network, self.reduction, self.seed = network, one_of("reduction", reduction, AVERAGES), seed
         self._objective: EntropyObjective | None = None
         self._observes = True  #: whether the objective's marginals move
+        #: Whether the first batch that is learnt from starts them.
+        self._starts = one_of("marginals", marginals or MARGINALS[0], MARGINALS) == "start"
         if isinstance(objective, EntropyObjective):
-            if objective_options or num_classes not in (None, objective.num_classes):
-                what = "objective_options" if objective_options else "num_classes"
+            classes = num_classes not in (None, objective.num_classes)
+            own = {"objective_options": objective_options, "marginals": marginals, "num_classes": classes}
+            for what in (name for name, given in own.items() if given):
                 raise InputError(f"{what}: the objective that is given has its own; leave it out")
-            num_classes, self._observes = objective.num_classes, objective.training
+            num_classes, self._observes, self._starts = objective.num_classes, objective.training, False
             self._take_objective(objective)
         elif isinstance(objective, str):
             self._build = partial(build_objective, objective, **objective_options)
@@ -100,6 +107,21 @@ class Learner:
     def _take_objective(self, objective: EntropyObjective) -> None:
         self._objective, self._first_objective = objective, copy.deepcopy(objective.state_dict())
 
+    @property
+    def starting(self) -> bool:
+        """Whether the objective has class marginals that the next batch is to start."""
+        return self._starts and getattr(self.objective, "start_sums", False) is None
+
+    def start(self, logits: Tensor, counted: Tensor | None = None, further: bool = False) -> None:
+        """Start the class marginals from predictions, see :meth:`dem_apps.EntropyObjective.start`."""
+        with suppress(NotFiniteError):  # the loss is NaN as well, and its error says what became of the batch
+            self.objective.start(logits.detach(), 1, counted, further=further)
+
+    def start_for_good(self, logits: Tensor, counted: Tensor | None) -> None:
+        """Start them so that :meth:`reset` goes back there; several calls add up."""
+        self.objective.start(logits, 1, counted, further="start_sums" in self._first_objective)
+        self._first_objective = copy.deepcopy(self.objective.state_dict())
+
     def loss(
         self, logits: Tensor, counted: Tensor | None = None, weights: Tensor | None = None, observe: bool = True
     ) -> Tensor:
@@ -108,6 +130,8 @@ class Learner:
         ``counted`` is boolean, the logits' shape without C, at least once True; None for all. ``weights`` of the same
         shape multiply the elements' values, not the divisor. Without ``observe`` the objective's buffers stay.
         """
+        if self.starting:
+            self.start(logits, counted)
         objective = self.objective.train(observe and self._observes)
         if weights is None or counted is None:
             return torch.as_tensor(objective(logits, dim=1, mask=counted, reduction=self.reduction))
@@ -196,6 +220,7 @@ class Learner:
             "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
             "num_classes": None if self._objective is None else self._objective.num_classes,
             "objective": None if self._objective is None else self._objective.state_dict(),
+            "first_objective": None if self._objective is None else self._first_objective,
             "generator": self.generator.get_state(),
         }
 
@@ -215,11 +240,12 @@ class Learner:
             self._reset_objective()
         else:
             self.objective.load_state_dict(state["objective"])
+            self._first_objective = state["first_objective"]
         self.generator.set_state(state["generator"])
 
 
 def _check_same(argument: str, given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    if given.keys() != own.keys():
+    if (given.keys() ^ own.keys()) - {"start_sums"}:  # which an objective has once it was started
         raise InputError(f"state: it is of an adapter with another {argument}=; give the one that it was made with")
 
 

@@ -48,12 +48,15 @@ class TPT(Method):
         counted = fitted_mask(mask, images, plain)
         if counted is not None and not bool(counted.any()):
             return plain
-        means = []
+        means, starting = [], learner.starting
         for index, image in enumerate(images):
             views, mirrored = self.drawn(image, learner.generator, dense=plain.ndim == 4)
             with torch.no_grad():
                 logits = _aligned(learner.logits(views), mirrored)
-            best = self.best(logits, None if counted is None else counted[index])
+            own = None if counted is None else counted[index]
+            if starting:  # a single image has many views
+                learner.start(logits, None if own is None else own.expand(len(logits), *own.shape), index > 0)
+            best = self.best(logits, own)
             means.append(log_mean(_aligned(learner.logits(views[best]), mirrored[best])))
         learner.descend(learner.loss(torch.stack(means), counted))
         return plain

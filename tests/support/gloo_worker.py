@@ -56,6 +56,10 @@ def losses_and_gradients(backend: str, rank: int, world: int) -> dict[str, list[
     for name, reduction, masked in itertools.product(NAMES, REDUCTIONS, (False, True)):
         objective = build_objective(name, C, backend=backend)
         parts: list[Tensor] = []
+        if masked:
+            for step in (STEPS, STEPS + 1):
+                inputs, mask, weights = batch(step)
+                objective.start(inputs[own] @ weights, mask=mask[own], further=True)
         for step in range(STEPS):
             inputs, mask, weights = batch(step)
             weights.requires_grad_()

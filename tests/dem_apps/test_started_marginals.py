@@ -1,0 +1,181 @@
+"""Class marginals that start from predictions; of several processes in test_several_processes.py."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import pytest
+import torch
+from support.tiny_networks import CLASSES, LEARNING, adapter_of, batches, moved, tiny
+from torch import Tensor
+
+from dem_apps import OBJECTIVE_NAMES, AdaDEM, EntropyObjective, build_objective
+from dem_apps.errors import InputError, NotFiniteError
+
+C = 5
+UNIFORM = torch.full((C, C), 1 / C)
+WITH_MARGINALS = ("adadem", "adadem-mec")
+
+
+def logits_of(*shape: int, seed: int = 0) -> Tensor:
+    """Class 4 is never predicted."""
+    logits = 2 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    logits.select(1, 4).sub_(20)
+    return logits
+
+
+def mean_predictions(rows: Tensor) -> Tensor:
+    """Class by class, (N, C) logits."""
+    p, table = rows.double().softmax(1), UNIFORM.double().clone()
+    for k in rows.argmax(1).unique():
+        table[k] = p[rows.argmax(1) == k].mean(0)
+    return table
+
+
+def near(objective: EntropyObjective, expected: Tensor) -> None:
+    torch.testing.assert_close(objective.class_marginals.double(), expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("name", WITH_MARGINALS)
+def test_rows_are_mean_predictions_over_all_batches(name: str, backend: str) -> None:
+    objective, first, second = build_objective(name, C, backend=backend), logits_of(2, C, 6, 7), logits_of(3, C, 6, 7)
+    rows = [each.movedim(1, -1).reshape(-1, C) for each in (first, second)]
+    objective.start(first)
+    near(objective, mean_predictions(rows[0]))
+    assert torch.equal(objective.class_marginals[4], UNIFORM[4])
+    objective.start(second, further=True)
+    near(objective, mean_predictions(torch.cat(rows)))
+    objective.eval().start(second)
+    near(objective, mean_predictions(rows[1]))
+    mask = torch.rand(2, 6, 7) < 0.5
+    objective.start(first.movedim(1, -1), dim=-1, mask=mask)
+    near(objective, mean_predictions(rows[0][mask.flatten()]))
+    objective.start(first, mask=mask & False)
+    assert torch.equal(objective.class_marginals, UNIFORM)
+
+
+def test_forbidden_classes_have_no_part() -> None:
+    logits, forbidden = logits_of(40, C), torch.zeros(1, C, dtype=torch.bool)
+    forbidden[0, 1] = True
+    expected = mean_predictions(logits.masked_fill(forbidden, -torch.inf))
+    for arguments in ((logits, 1, None, forbidden), (logits.masked_fill(forbidden, -torch.inf),)):
+        objective = AdaDEM(C)
+        objective.start(*arguments)
+        near(objective, expected)
+
+
+@pytest.mark.parametrize("name", OBJECTIVE_NAMES)
+def test_reset_and_state_go_back_to_the_start(name: str) -> None:
+    objective, logits = build_objective(name, C), logits_of(30, C)
+    objective.start(logits)
+    started = copy.deepcopy(objective.state_dict())
+    assert set(started) == ({"class_marginals", "start_sums"} if name in WITH_MARGINALS else set())
+    objective(logits_of(30, C, seed=1))
+    file = io.BytesIO()
+    torch.save(objective.state_dict(), file)
+    file.seek(0)
+    loaded = build_objective(name, C)
+    loaded.load_state_dict(torch.load(file, weights_only=True))
+    for each in (objective, loaded, copy.deepcopy(loaded)):
+        each.reset()
+        assert all(torch.equal(value, started[key]) for key, value in each.state_dict().items())
+        each.half().reset()  # keeps float32
+        torch.testing.assert_close(dict(each.state_dict()), dict(started), check_dtype=False, rtol=1e-6, atol=1e-6)
+    fresh = build_objective(name, C)
+    loaded.load_state_dict(fresh.state_dict())
+    loaded.reset()
+    assert all(torch.equal(value, UNIFORM) for value in loaded.state_dict().values())
+
+
+def test_what_cannot_start_leaves_the_table_alone() -> None:
+    objective = AdaDEM(C)
+    nan = torch.full((2, C), torch.nan)
+    for logits, said in ((torch.zeros(2, C + 1), "has 6 classes"), (nan, "a prediction is NaN")):
+        with pytest.raises(ValueError, match=said):
+            objective.start(logits)
+    assert torch.equal(objective.class_marginals, UNIFORM)
+
+
+def test_four_batches_need_a_start_and_two_hundred_do_not() -> None:
+    """What is left of 1/C is (1 − π)ⁿ: the calibrator's part of the gradient differs, and then no longer."""
+    uniform, started = AdaDEM(C), AdaDEM(C)
+    started.start(logits_of(500, C))
+    probe, apart = logits_of(200, C, seed=-1), {}
+    for number in range(1, 201):
+        for objective in (uniform, started):
+            objective(logits_of(500, C, seed=number))
+        if number in (4, 200):
+            gradients = []
+            for objective in (uniform, started):
+                leaf = probe.clone().requires_grad_()
+                copy.deepcopy(objective).eval()(leaf).backward()
+                gradients.append(leaf.grad)
+            apart[number] = float((gradients[0] - gradients[1]).norm() / gradients[1].norm())
+            rows = (uniform.class_marginals - started.class_marginals)[:4].norm()
+            first = (UNIFORM - mean_predictions(logits_of(500, C)))[:4].norm()
+            assert float(rows / first) == pytest.approx(0.9**number, rel=1e-3, abs=1e-6)
+    assert apart[4] > 0.1
+    assert apart[200] < 1e-6
+
+
+# -- the adapter ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", LEARNING)
+def test_an_adapter_starts_at_its_first_batch_or_at_images(method: str) -> None:
+    first, second = batches(2)
+    started, uniform = adapter_of(method, seed=1), adapter_of(method, marginals="uniform", seed=1)
+    for adapter in (started, uniform):
+        adapter(first)
+    assert "start_sums" in started.objective.state_dict()
+    assert "start_sums" not in uniform.objective.state_dict()
+    assert moved(started.model, uniform.model)
+    begun = copy.deepcopy(started.objective.state_dict())
+    started.reset()
+    assert "start_sums" not in started.objective.state_dict()
+    started(first)
+    assert all(torch.equal(value, begun[key]) for key, value in started.objective.state_dict().items())
+    given = adapter_of(method, seed=1)
+    for images in (first, second):
+        given.start(images)
+    assert not moved(given.model, tiny())
+    expected = AdaDEM(CLASSES)
+    with torch.no_grad():
+        for images in (first, second):
+            expected.start(adapter_of("bn")(images), further=True)
+    table = given.objective.class_marginals.clone()
+    torch.testing.assert_close(table, expected.class_marginals)
+    given(first)
+    resumed = adapter_of(method, seed=1)
+    resumed.load_state_dict(given.state_dict())
+    for adapter in (given, resumed):
+        adapter.reset()
+        assert torch.equal(adapter.objective.class_marginals, table)
+
+
+def test_published_is_uniform_and_a_single_image_starts_from_its_views() -> None:
+    """As published, AdaDEM's marginals are at 1/C when the first batch moves them."""
+    (image,) = batches(1, size=1)
+    tpt = adapter_of("tpt", tiny(dense=False), batch_norm="stored", episodic=True)
+    tpt(image)
+    views, _ = tpt._method.drawn(image[0], torch.Generator().manual_seed(0), dense=False)
+    expected = AdaDEM(CLASSES)
+    expected.start(tiny(dense=False).eval()(views).detach())
+    present = tpt.objective.start_sums.sum(1)
+    torch.testing.assert_close(tpt.objective.start_sums, expected.start_sums)
+    assert present.sum().item() == pytest.approx(len(views))
+
+
+def test_marginals_that_cannot_be_started_are_one_sentence() -> None:
+    (images,) = batches(1)
+    with pytest.raises(InputError, match="marginals: 'unifrom' is not one of start, uniform; did you mean 'uniform'"):
+        adapter_of("tent", marginals="unifrom")
+    with pytest.raises(InputError, match="marginals: the objective that is given has its own; leave it out"):
+        adapter_of("tent", objective=AdaDEM(CLASSES), marginals="start")
+    with pytest.raises(InputError, match="method 'bn': it minimises nothing"):
+        adapter_of("bn").start(images)
+    adapter = adapter_of("tent")
+    with pytest.raises(NotFiniteError, match="a prediction is NaN"):
+        adapter.start(images * torch.nan)
+    adapter_of("tent", objective="entropy").start(images)  # has none
