@@ -20,7 +20,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from dem_apps.errors import InputError, first_words
-from dem_apps.runtime.files import read_json, required
+from dem_apps.runtime.documents import read_json, required
 from dem_apps.runtime.run_reader import LOCK
 from dem_apps.runtime.settings import option
 
@@ -88,7 +88,7 @@ class Job:
         file = self.run / "eval.json"
         if not file.is_file():
             return None
-        return required(read_json(file), str(file), **{self.metric: (int, float, type(None))})
+        return required(read_json(file), str(file), **{self.metric: float | None})
 
     def score(self) -> float | None:
         """The :attr:`metric` of a finished run; None without one."""

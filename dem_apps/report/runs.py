@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.files import read_json, required
+from dem_apps.runtime.documents import read_json, required
 from dem_apps.runtime.metrics_info import FILE, MetricsInfo, read_metrics_info
 from dem_apps.runtime.run_reader import read_config, read_metrics
 from dem_apps.runtime.settings import dotted

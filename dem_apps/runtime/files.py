@@ -1,11 +1,13 @@
-"""Files: JSON and YAML as plain values; files and folders that appear whole and never replace what a user made."""
+"""Files: only regular ones are opened; new files and folders appear whole and never replace what a user made."""
 
 from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import shutil
+import stat
 import tempfile
 import time
 import uuid
@@ -16,64 +18,37 @@ from typing import Any
 
 from dem_apps.errors import InputError, disk_error, first_words
 
+#: Bytes of a text that are read at most.
+LARGEST_TEXT = 16_000_000
 
-def read_text(file: Path) -> str:
-    """The content of a text file in UTF-8; an InputError where it cannot be read."""
+
+def regular_file(file: Path, inside: Path | None = None, most: float = math.inf) -> Path:
+    """The file, to be opened: a regular one of ``most`` bytes at most; an InputError for a device, a pipe or a folder.
+
+    With ``inside`` it lies in that folder after its links are followed.
+    """
     try:
-        return file.read_text(encoding="utf-8")
+        status = file.stat()
+        leads_out = inside is not None and not file.resolve().is_relative_to(inside.resolve())
     except FileNotFoundError as error:
         raise InputError(f"{file}: cannot be read (no such file)") from error
-    except (OSError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise InputError(f"{file}: cannot be read ({first_words(error)})") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"{file}: cannot be read (not a regular file)")
+    if leads_out:
+        raise InputError(f"{file}: cannot be read (a link to a file outside {inside})")
+    if status.st_size > most:
+        raise InputError(f"{file}: cannot be read ({status.st_size:,} bytes; at most {most:,.0f} are read)")
+    return file
 
 
-def read_json(file: Path) -> Any:
-    """The value in a JSON file; an InputError where it cannot be read or is not JSON."""
-    return parsed_json(read_text(file), str(file))
-
-
-def parsed_json(text: str, where: str) -> Any:
-    """The value of a JSON text; ``where`` names it in errors."""
+def read_text(file: Path, inside: Path | None = None, most: float = LARGEST_TEXT) -> str:
+    """The content of a :func:`regular_file` in UTF-8; an InputError where it cannot be read."""
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not valid JSON ({first_words(error)})") from error
-
-
-def read_yaml(file: Path) -> Any:
-    """The value in a YAML file, plain values alone; an InputError where it cannot be read or is not YAML."""
-    return parsed_yaml(read_text(file), str(file))
-
-
-def parsed_yaml(text: str, where: str) -> Any:
-    """The value of a YAML text; ``where`` names it in errors."""
-    import yaml  # here, for the objectives and the hook run with torch and numpy alone
-
-    class Loader(yaml.SafeLoader):
-        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-            keys = [key.value for key, _ in node.value]
-            if twice := [key for place, key in enumerate(keys) if key in keys[:place]]:  # of which YAML keeps the last
-                raise yaml.MarkedYAMLError(problem=f"the key '{twice[0]}' is there twice", problem_mark=node.start_mark)
-            return super().construct_mapping(node, deep)
-
-    try:
-        return yaml.load(text, Loader)
-    # PyYAML raises most of these for an impossible number, date or key
-    except (yaml.YAMLError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise InputError(f"{where}: not valid YAML: {first_words(error, 300)}") from error
-
-
-def required(document: Any, where: str, /, **kinds: type | tuple[type, ...]) -> dict[str, Any]:
-    """The mapping, else an InputError that names the first key missing or of another type; a bool is no int."""
-    if not isinstance(document, dict):
-        raise InputError(f"{where}: expected a mapping, found {type(document).__name__}")
-    for key, kind in kinds.items():
-        if key not in document:
-            raise InputError(f"{where}: holds no '{key}'")
-        value = document[key]
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise InputError(f"{where}: '{key}' is of the wrong type ({type(value).__name__})")
-    return document
+        return regular_file(file, inside, most).read_text(encoding="utf-8")
+    except (OSError, UnicodeError) as error:
+        raise InputError(f"{file}: cannot be read ({first_words(error)})") from error
 
 
 @contextmanager

@@ -10,23 +10,22 @@ from pathlib import Path
 from PIL import Image
 
 from dem_apps.errors import InputError, first_words
+from dem_apps.runtime.files import regular_file
 
 #: What photos, labels and our own pictures come in.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "PPM", "GIF")
 
 
 @contextmanager
-def opened_image(file: Path, formats: tuple[str, ...] = FORMATS) -> Iterator[Image.Image]:
-    """The image of a file of one of Pillow's ``formats``, not decoded yet; an InputError where it is damaged."""
+def opened_image(file: Path, formats: tuple[str, ...] = FORMATS, inside: Path | None = None) -> Iterator[Image.Image]:
+    """The image of a :func:`regular_file` of one of Pillow's ``formats``, not decoded yet; an InputError if damaged."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(file, formats=formats) as picture:
+            with Image.open(regular_file(file, inside), formats=formats) as picture:
                 yield picture
     except InputError:
         raise
-    except FileNotFoundError as error:
-        raise InputError(f"{file}: no such file") from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise InputError(f"{file}: more than {Image.MAX_IMAGE_PIXELS:,} pixels; make it smaller first") from error
     except Exception as error:  # decoders raise nearly anything for a damaged file

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dem_apps.errors import InputError
-from dem_apps.runtime.files import read_json
+from dem_apps.errors import InputError, number
+from dem_apps.runtime.documents import read_json, shaped
 
 FILE = "metrics_info.json"
+#: Size of a number that is drawn and averaged at most, and digits that are shown.
+LARGEST, _MOST_DIGITS = 1e100, 15
 #: Which direction is an improvement; empty where neither is.
 Better = Literal["higher", "lower", ""]
 
@@ -26,6 +28,9 @@ class Metric:
     scale: float = 1.0
     label_free: bool = False  #: known without labels, and drawn apart from what labels say
 
+    def __post_init__(self) -> None:
+        number(f"scale of {self.name}", self.scale, -LARGEST, LARGEST)
+
 
 @dataclass(frozen=True)
 class Score:
@@ -38,6 +43,10 @@ class Score:
     warning: bool = False  #: whether the note is a warning, such as that target labels were used
     scale: float = 1.0  #: for display, such as 100 for per cent
     digits: int = 3
+
+    def __post_init__(self) -> None:
+        number(f"scale of {self.key}", self.scale, -LARGEST, LARGEST)
+        number(f"digits of {self.key}", self.digits, 0, _MOST_DIGITS)
 
     def text(self, value: float, sign: str = "") -> str:
         """The value as it is displayed; ``sign="+"`` for differences."""
@@ -52,6 +61,10 @@ class View:
     note: str = ""
     classes: bool = False  #: its colours are classes, between which no colour may be made
     main: bool = True  #: shown unfolded
+
+    def __post_init__(self) -> None:
+        if Path(self.name).name != self.name:
+            raise InputError(f"the view '{self.name}': its name is no plain name of a file")
 
 
 @dataclass(frozen=True)
@@ -72,15 +85,6 @@ class MetricsInfo:
     histogram: str = ""  #: key of a mapping with the list ``edges`` and one list of counts for each part
 
 
-def read_metrics_info(file: Path) -> MetricsInfo:
+def read_metrics_info(file: Path, inside: Path | None = None) -> MetricsInfo:
     """The description in a run folder; an InputError where it is none of this version's."""
-    document = read_json(file)
-    lists = {"metrics": Metric, "scores": Score, "classes": Score, "views": View}
-    try:
-        parts = {name: tuple(kind(**item) for item in document.pop(name)) for name, kind in lists.items()}
-        info = MetricsInfo(**{**document, **parts, "settings": tuple(document["settings"])})
-    except (AttributeError, KeyError, TypeError) as error:
-        raise InputError(f"{file}: is no description of this version ({error})") from error
-    if any(Path(view.name).name != view.name for view in info.views):
-        raise InputError(f"{file}: a view's name is no plain name of a file")
-    return info
+    return shaped(MetricsInfo, read_json(file, inside), str(file))

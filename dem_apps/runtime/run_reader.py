@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.files import parsed_json, read_text, read_yaml, required
+from dem_apps.runtime.documents import parsed_json, read_yaml, required
+from dem_apps.runtime.files import read_text
 
 #: Held by the process that writes to the folder.
 LOCK = "run.lock"
+#: Bytes of ``metrics.jsonl`` that are read at most.
+_LARGEST_LOG = 256_000_000
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -17,13 +20,13 @@ def read_config(path: Path) -> dict[str, Any]:
     file = path / "config.yaml"
     if not file.is_file():
         raise InputError(f"{path}: not a run folder (it has no config.yaml)")
-    return required(read_yaml(file), str(file))
+    return required(read_yaml(file, path), str(file))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of ``metrics.jsonl``, mappings with a ``step``; a last line that a kill cut short is left out."""
     file = path / "metrics.jsonl"
-    rows = [row for row in read_text(file).split("\n") if row]
+    rows = [row for row in read_text(file, path, _LARGEST_LOG).split("\n") if row]
     lines: list[dict[str, Any]] = []
     for number, row in enumerate(rows, start=1):
         try:

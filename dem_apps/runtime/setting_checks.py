@@ -15,6 +15,7 @@ from jsonargparse import ArgumentParser
 
 from dem_apps.errors import InputError, nearest, nearest_path, shown
 from dem_apps.runtime.arguments import fields_of, flag
+from dem_apps.runtime.documents import is_a
 
 _BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
     "at_least": (operator.ge, "{} or more"), "at_most": (operator.le, "{} at most"),
@@ -35,7 +36,7 @@ def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
         if isinstance(getattr(owner, last), os.PathLike):
             object.__setattr__(owner, last, os.fspath(getattr(owner, last)))  # settings are frozen
         value, choices = getattr(owner, last), choices_of(field, hint)
-        if value is not None and not choices and not _is_a(value, hint):
+        if value is not None and not choices and not is_a(value, hint):
             raise InputError(f"{name(key)}: expected {_described(hint)}, got {shown(value)}")
         if dataclasses.is_dataclass(hint):
             continue
@@ -53,18 +54,6 @@ def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
             raise InputError(f"{name(key)}: {problem}")
     if missing:
         raise InputError(f"{name(missing[0])}: is missing; needed: {' '.join(needed_flags(type(settings)))}")
-
-
-def _is_a(value: Any, hint: Any) -> bool:
-    """Whether a value is of an annotation's type: a whole number is a float too, and a tuple a list."""
-    kind, parts = get_origin(hint) or hint, get_args(hint)
-    if kind in (Union, types.UnionType):
-        return any(_is_a(value, part) for part in parts)
-    if kind is list:
-        return isinstance(value, (list, tuple)) and all(_is_a(item, parts[0]) for item in value)
-    if kind in (int, float):
-        return isinstance(value, (int, kind)) and not isinstance(value, bool)
-    return not isinstance(kind, type) or isinstance(value, kind)
 
 
 def out_of_range(items: Iterable[Any], **bounds: float | None) -> str | None:

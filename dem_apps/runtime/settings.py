@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 import yaml
-from jsonargparse import ArgumentParser, Namespace
+from jsonargparse import ArgumentParser, Namespace, _loaders_dumpers
 
 from dem_apps.errors import InputError, first_words, nearest, shown
 from dem_apps.runtime.arguments import fields_of, flag, normalise, shipped_with
 from dem_apps.runtime.command_help import EXAMPLE, CommandHelp, help_line, value_name
-from dem_apps.runtime.files import parsed_yaml, read_text
+from dem_apps.runtime.documents import PlainValues, parsed_yaml
+from dem_apps.runtime.files import read_text
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.setting_checks import check_settings, choices_of, needed_flags, one_sentence
 
@@ -165,6 +166,7 @@ def _build_parser(
         exit_on_error=False,
         allow_abbrev=False,  # --los is a mistake, not --loss
     )
+    _loaders_dumpers.yaml_default_loader = PlainValues  # type: ignore[assignment]  # its own reads 1:30 as 90
     parser.add_argument("--config", action="config", help=config_help, metavar="FILE")
     _add_fields(parser, config_class(), "settings", common)
     return parser

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError, first_words, passed_on
-from dem_apps.runtime.files import read_json, write_atomically
+from dem_apps.runtime.documents import read_json
+from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import option
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import math
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -18,7 +17,7 @@ from torch import nn
 
 from dem_apps.errors import InputError, nearest, shown
 from dem_apps.runtime.arguments import CONFIGS
-from dem_apps.runtime.files import read_yaml
+from dem_apps.runtime.documents import read_yaml
 from dem_apps.runtime.setting_checks import out_of_range
 from rl.envs.families import family_of, own_id
 from rl.envs.make import is_picture, make_env
@@ -78,10 +77,7 @@ def find_entry(
     if not isinstance(entry, dict):
         raise InputError(f"{where}: expected a mapping of keys, found {type(entry).__name__}")
     ours = file is None and name in entries
-    merged = {**{key: value for key, value in entry.items() if key != "ent_coef" or ours}, **given}
-    # YAML takes 1e-3 for text
-    texts = {key: float(value) for key, value in merged.items() if re.fullmatch(r"[-+]?\d+e[-+]?\d+", str(value), re.I)}
-    return merged | texts, where
+    return {**{key: value for key, value in entry.items() if key != "ent_coef" or ours}, **given}, where
 
 
 def _sb3_defaults(env_id: str, given: Mapping[str, Any]) -> dict[str, Any]:

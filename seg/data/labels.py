@@ -18,7 +18,7 @@ from torchvision.datasets import Cityscapes
 
 from dem_apps.errors import InputError, nearest, shown
 from dem_apps.runtime.arguments import found
-from dem_apps.runtime.files import read_json, read_yaml
+from dem_apps.runtime.documents import read_json, read_yaml
 from seg.data.files import distinct
 
 Color = tuple[int, int, int]

@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError, passed_on
-from dem_apps.runtime.files import read_json, required
+from dem_apps.runtime.documents import read_json, required
 
 #: Mean and standard deviation of ImageNet in RGB, 0 to 1: what most encoders' published weights expect.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError, nearest
-from dem_apps.runtime.files import read_json, required
+from dem_apps.runtime.documents import read_json, required
 from seg.models import smp_network, transformers_network
 from seg.models.deeplabv2 import DeepLabV2
 from seg.models.deeplabv2_advent import build_advent_network

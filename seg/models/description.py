@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
-from dem_apps.runtime.files import read_json, required, write_json
+from dem_apps.runtime.documents import read_json, required
+from dem_apps.runtime.files import write_json
 from dem_apps.test_time_methods.network import find_logits
 from seg.data.labels import ClassSet, load_classes, named_classes
 from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD, PIXELS_FILE, RGB, PixelFormat, read_format, rgb_format

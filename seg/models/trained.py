@@ -24,7 +24,8 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError, nearest, passed_on
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.files import read_json, required, write_json
+from dem_apps.runtime.documents import read_json, required
+from dem_apps.runtime.files import write_json
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict
 from dem_apps.test_time_methods.network import deep_copy, refuse_probabilities

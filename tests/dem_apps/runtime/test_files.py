@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,9 @@ from hypothesis import strategies as st
 
 from dem_apps.errors import InputError
 from dem_apps.runtime import files
-from dem_apps.runtime.files import (
-    claim,
-    new_folder,
-    new_run_dir,
-    parsed_json,
-    parsed_yaml,
-    read_json,
-    read_yaml,
-    write_atomically,
-)
+from dem_apps.runtime.documents import parsed_json, parsed_yaml, read_json, read_yaml, shaped
+from dem_apps.runtime.files import claim, new_folder, new_run_dir, write_atomically
+from dem_apps.runtime.metrics_info import MetricsInfo, Score
 
 TAGS = ["!!python/object/apply:os.system ", "!!int ", "!!timestamp ", "!!bool ", "!!binary ", "!!map ", "<<: "]
 PIECES = st.sampled_from([*TAGS, *"{}[]:-&*'\"\t\n=?", ": ", "- ", "&a ", "*a ", "1:1", "0x_"])
@@ -54,6 +48,74 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         parsed_yaml("a: {b: 1, b: 2}", "a")
     (tmp_path / "a.yaml").write_text(yaml.safe_dump({"a": [1, None]}))
     assert read_yaml(tmp_path / "a.yaml") == {"a": [1, None]}
+
+
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{level + 1}: &a{level + 1} [{', '.join([f'*a{level}'] * 9)}]\n" for level in range(9)
+)
+
+
+def test_documents_are_bounded(tmp_path: Path) -> None:
+    for text, why in (
+        (BOMB, "with its aliases it has more than 1,000,000 characters"),
+        ("&a [*a]", "with its aliases"),
+        (f"a: 1{'0' * 400}", "a whole number beyond 64 bits"),
+    ):
+        with pytest.raises(InputError, match=why):
+            parsed_yaml(text, "a.yaml")
+    for text in ("[" * 500 + "]" * 500, f"[1{'0' * 400}]", "[1e999]"):
+        with pytest.raises(InputError, match=r"a.json: not valid JSON"):
+            parsed_json(text, "a.json")
+    (tmp_path / "a.yaml").write_text("a: " + "x" * 1_000_000)
+    with pytest.raises(InputError, match=r"1,000,003 bytes; at most 1,000,000 are read"):
+        read_yaml(tmp_path / "a.yaml")
+    assert parsed_yaml("a: &a {b: 1}\nc: {<<: *a, d: *a}", "") == {"a": {"b": 1}, "c": {"b": 1, "d": {"b": 1}}}
+    assert parsed_json('{"a": NaN, "b": [-Infinity]}', "") == {"a": None, "b": [None]}
+
+
+def test_what_a_plain_value_of_yaml_is() -> None:
+    for text in ("1:30", "1:30.5", "2026-11-26", "08", "1.2.3", "e5", "."):
+        assert parsed_yaml(text, "") == text
+    for text, value in (("1e-3", 0.001), ("-.5E3", -500.0), ("1_000", 1000), ("0x1f", 31), ("+1.", 1.0), ("0", 0)):
+        assert repr(parsed_yaml(text, "")) == repr(value)
+
+
+def test_only_a_regular_file_inside_the_folder_is_opened(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (tmp_path / "secret.json").write_text("{}")
+    (folder / "link.json").symlink_to("../secret.json")
+    (folder / "link").symlink_to("..")
+    os.mkfifo(folder / "pipe.json")
+    (folder / "device.json").symlink_to("/dev/zero")
+    for name in ("link.json", "link/secret.json"):
+        assert read_json(folder / name) == {}
+        with pytest.raises(InputError, match=r"cannot be read \(a link to a file outside .*run\)$"):
+            read_json(folder / name, folder)
+    for name in ("pipe.json", "device.json", "."):
+        with pytest.raises(InputError, match=r"cannot be read \(not a regular file\)$"):
+            read_json(folder / name)
+
+
+def test_a_document_has_the_shape_that_is_declared() -> None:
+    whole = {"heading": "Racing", "scores": [{"key": "lap", "title": "lap time"}], "settings": ["car"]}
+    assert shaped(MetricsInfo, whole, "a.json") == MetricsInfo(
+        "Racing", scores=(Score("lap", "lap time"),), settings=("car",)
+    )
+    for change, why in (
+        ({"heading": 5}, "a.json: 'heading' is of the wrong type (int)"),
+        ({"scores": {}}, "a.json: 'scores' is of the wrong type (dict)"),
+        ({"scores": [{"key": "lap"}]}, "a.json, scores[0]: holds no 'title'"),
+        ({"scores": [5]}, "a.json, scores[0]: expected a mapping, found int"),
+        ({"scores": [{"key": "lap", "title": "", "digits": 1e9}]}, "a.json, scores[0]: 'digits' is of the wrong type"),
+        ({"scores": [{"key": "lap", "title": "", "digits": 10**9}]}, "digits of lap: expected a number from 0 to 15"),
+        ({"scores": [{"key": "lap", "title": "", "better": "faster"}]}, "'better' is of the wrong type"),
+        ({"settings": [None]}, "'settings' is of the wrong type"),
+        ({"views": [{"name": "../../secret"}]}, "a.json, views[0]: the view '../../secret'"),
+        ({"headin": ""}, "a.json: unknown key 'headin'; did you mean 'heading'?"),
+    ):
+        with pytest.raises(InputError, match=re.escape(why)):
+            shaped(MetricsInfo, whole | change, "a.json")
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,6 +109,7 @@ def test_spellings_of_flags(arguments: list[str], changes: dict[str, Any]) -> No
         (["--share", "0.5,1.5"], r"^--share: expected 1 at most, got 1\.5$"),
         (["--raw", "npz,png"], r"^--raw: 'png' is not one of png16, npz; did you mean 'png16'\?$"),
         (["--threads", "x"], r"^--threads: expected int or null, got 'x'$"),
+        (["--threads", "1:30"], r"^--threads: expected int or null, got '1:30'$"),  # not 90
         (["--config", "/nowhere.yaml"], r"^--config: .*/nowhere\.yaml"),
     ],
 )
@@ -124,6 +125,8 @@ def test_mistakes_in_flags(arguments: list[str], message: str) -> None:
         ("source:\n  crop_sise: 5", r"unknown key 'source\.crop_sise'; did you mean 'source\.crop_size'\?$"),
         ("max_steps: many", r"^--max-steps: expected int, got 'many'$"),
         ("max_steps: -1", r"^--max-steps: expected 1 or more, got -1$"),
+        ("max_steps: 1:30", r"^--max-steps: expected int, got '1:30'$"),
+        ("a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *c]", r"^--config: not valid YAML: with its aliases"),
         ("max_steps: [1", r"^--config: not valid YAML"),
         ("- 1", r"^--config: expected a mapping"),
         ("!!python/object/apply:os.system [x]", r"^--config: not valid YAML"),
