@@ -25,18 +25,21 @@ from dem_apps.reduction import sums_in
 class DecoupledObjective(EntropyObjective):
     """A member of the family by its parts; the classes below are the paper's members.
 
-        State: with the calibrator MEC the buffer ``class_marginals`` (C, C), whose row k is the mean prediction over
-    X
-        Args:
-            spec: which member.
-            momentum: π, the weight of the batch in the class marginals' moving average (Sec. 3.3).
-            num_classes, backend, balance: as of :class:`dem_apps.EntropyObjective`.
+    State: with the calibrator MEC the buffer ``class_marginals`` (C, C), whose row k is the mean prediction over
+    elements predicted as k. It is float32, is in ``state_dict`` and moves once per call, before the loss uses it, in
+    ``train()`` mode only. NaN probabilities do not move it. It begins at 1/C, or where :meth:`start` has set it: then
+    the buffer ``start_sums`` (C, C), the sums of p that it started from, is in ``state_dict`` too.
 
-        >>> objective = DecoupledObjective(ObjectiveSpec("mec", norm="l1"), num_classes=2)  # AdaDEM
-        >>> loss = objective(torch.tensor([[9.0, 0.0], [8.0, 0.0]]))  # all predicted as class 0: its row moves
-        >>> objective.class_marginals
-        tensor([[0.5500, 0.4500],
-                [0.5000, 0.5000]])
+    Args:
+        spec: which member.
+        momentum: π, the weight of the batch in the class marginals' moving average (Sec. 3.3).
+        num_classes, backend, balance: as of :class:`dem_apps.EntropyObjective`.
+
+    >>> objective = DecoupledObjective(ObjectiveSpec("mec", norm="l1"), num_classes=2)  # AdaDEM
+    >>> loss = objective(torch.tensor([[9.0, 0.0], [8.0, 0.0]]))  # all predicted as class 0: its row moves
+    >>> objective.class_marginals
+    tensor([[0.5500, 0.4500],
+            [0.5000, 0.5000]])
     """
 
     class_marginals: Tensor
