@@ -29,8 +29,8 @@ from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
 from dem_apps.report.tables import markdown
 from seg.adaptation.decision import LEAST_CLASSES, LEAST_ENTROPY, LEAST_WORTH, REGAINED_CLASSES, decide
-from seg.adaptation.evidence import Evidence, Probe
-from seg.models.adaptive_batch_norm import best_share, re_estimated
+from seg.inference.adaptive_batch_norm import best_share, re_estimated
+from seg.scores.evidence import Evidence, Probe
 
 Row = dict[str, float]
 #: Way: share of the statistics, passes, and arguments of the adapter that learns, if one does. Those that learn begin

@@ -1,5 +1,5 @@
 """A plain loop that follows ADVENT (Vu et al., CVPR 2019), the reference of benchmarks/seg_step.py and of
-tests/seg/test_step.py.
+tests/seg/training/test_step.py.
 
 Written from the published protocol: float32, NCHW, full-size maps of both heads at once, one loss after the other.
 """
@@ -56,7 +56,7 @@ class PlainLoop:
             self.judge_optimizers[head] = torch.optim.Adam(judge.parameters(), config.discriminator.lr, (0.9, 0.99))
 
     def step(self, source: dict[str, Any], target: dict[str, Any]) -> dict[str, float]:
-        """One step of the network and the discriminators; its losses, by the names of :mod:`seg.step`."""
+        """One step of the network and the discriminators; its losses, by the names of :mod:`seg.training.step`."""
         self._start()
         weights, losses = self.config.weights, dict[str, Tensor]()
         maps = self._predict(source["image"])

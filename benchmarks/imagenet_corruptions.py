@@ -29,7 +29,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
-from seg.config import package_file
+from seg.models.settings import package_file
 
 CORRUPTIONS = (
     ("none", 0), ("gaussian_noise", 5), ("motion_blur", 5), ("fog", 5), ("contrast", 5), ("pixelate", 5),

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from seg.config import PRETRAINED, package_file
+from seg.models.settings import PRETRAINED, package_file
 from seg.models.weights_file import load_encoder
 
 #: A network's set, source domains, head, and classes.

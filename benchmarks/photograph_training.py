@@ -30,16 +30,17 @@ from torch import nn
 from dem_apps.report.intervals import difference_interval
 from dem_apps.report.tables import markdown
 from dem_apps.runtime.settings import from_dict
-from seg.adaptation.evidence import Probe, plain_forward
-from seg.config import PRETRAINED, TrainConfig
+from seg.config import TrainConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
 from seg.data.statistics import spread_batches
-from seg.models.adaptive_batch_norm import SHARES, best_share, re_estimated_on
+from seg.inference.adaptive_batch_norm import SHARES, best_share, re_estimated_on
 from seg.models.batch_norm import batch_norm_normalises
-from seg.models.start_from import normalisation
-from seg.models.trained import open_run
+from seg.models.settings import PRETRAINED
 from seg.scores.evaluation import evaluate
+from seg.scores.evidence import Probe, plain_forward
+from seg.trained.open import open_run
+from seg.trained.start_from import normalisation
 from seg.training.loop import train
 
 #: A pair's set, source domains, target domain.
@@ -212,7 +213,7 @@ def scores(config: TrainConfig) -> dict[str, Any]:
 
 
 def by_rule(row: Mapping[str, Any]) -> float:
-    """The score with the share that :func:`seg.models.adaptive_batch_norm.re_estimated` takes."""
+    """The score with the share that :func:`seg.inference.adaptive_batch_norm.re_estimated` takes."""
     worths = [float(value) for value in row["worths"].split()] or [0.0]
     share = best_share(worths)
     return float(row["as trained" if share == 0 else f"share {share:g}"])

@@ -13,11 +13,13 @@ from advent_loop import PlainLoop
 from torch import Tensor
 
 from dem_apps.runtime.reproducibility import seed_everything
-from seg.config import ModelConfig, OptimizerConfig, TrainConfig, WeightConfig
+from seg.config import TrainConfig, WeightConfig
 from seg.data.labels import IGNORE_INDEX
-from seg.step import training_step
+from seg.methods.optimization import MicroBatch
+from seg.methods.settings import OptimizerConfig
+from seg.models.settings import ModelConfig
 from seg.training.loop import build_state
-from seg.training.optimization import MicroBatch
+from seg.training.step import training_step
 
 CLASSES = 19
 Step = Callable[[], dict[str, float]]

@@ -10,11 +10,11 @@ from dem_apps.runtime.extras import command_needs
 command_needs("seg", "jsonargparse", "rich", "segmentation_models_pytorch", "albumentations", "accelerate")
 
 if TYPE_CHECKING:
-    from seg.models import build_model
-    from seg.models.trained import load
+    from seg.models.networks import build_model
+    from seg.trained.open import load
 
 #: Where the public names are; a name is imported when it is asked for, so that `import seg` takes no time.
-_HOMES = {"build_model": "seg.models", "load": "seg.models.trained"}
+_HOMES = {"build_model": "seg.models.networks", "load": "seg.trained.open"}
 
 __all__ = ["build_model", "load"]
 

@@ -22,7 +22,7 @@ from seg.data.files import checked_size, left_out
 if TYPE_CHECKING:
     from seg.adaptation.result import Result
     from seg.data.labels import ClassSet
-    from seg.models.trained_network import TrainedNetwork
+    from seg.trained.trained_network import TrainedNetwork
 
 MODES = ("epochs", "online", "episodic")
 #: Methods that need source images, and how many of them are read.
@@ -160,7 +160,7 @@ def adapt(config: AdaptConfig) -> Result:
     from seg.adaptation.images import STAGES, ImageFolder, Labels, Predictions
     from seg.adaptation.result import Result, write_result
     from seg.models.batch_norm import batch_norm_normalises
-    from seg.models.trained import open_trained
+    from seg.trained.open import open_trained
 
     config = _with_demo(config)
     trained, device = open_trained(str(config.model), config.weights), torch_device(config.device)

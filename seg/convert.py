@@ -24,7 +24,7 @@ def main() -> None:
     """The command."""
     example = "python -m seg.convert --advent DeepLab_resnet.pth --run-dir runs/published"
     config = parse_config(ConvertConfig, "python -m seg.convert", example)
-    from seg.models.advent_weights import convert
+    from seg.trained.advent_weights import convert
 
     run = Path(config.run_dir)
     if convert(Path(config.advent), run, config.classes) == "encoder":

@@ -14,8 +14,8 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import check_paths, option, parse_config
-from seg.config import CHECKPOINT_HELP, CHECKPOINTS
 from seg.data.files import LARGEST_SIDE
+from seg.scores.checkpoints import CHECKPOINT_HELP, CHECKPOINTS
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def export_model(config: ExportModelConfig) -> Path:
     check_settings(config)
     if config.size is not None and (len(config.size) != 2 or not config.onnx):
         raise InputError("--size: expected W,H such as 1024,512, together with --onnx, which is made for one size")
-    from seg.models.export_folder import export_folder
+    from seg.trained.export_folder import export_folder
 
     size = None if config.size is None else (config.size[0], config.size[1])
     export_folder(Path(config.run), Path(config.out), config.checkpoint, config.onnx, size)

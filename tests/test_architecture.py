@@ -7,7 +7,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
-from support.imports import imported_packages
+from support.imports import imported_modules, imported_packages
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("dem_apps", "seg", "rl")
@@ -18,8 +18,8 @@ ROOTS = {
         "__init__", "__main__", "entropy", "errors", "objective", "objective_input", "reduction", "test_time",
     },
     "seg": {
-        "__init__", "__main__", "adapt", "benchmark", "config", "convert", "evaluate", "export", "export_model",
-        "step", "train", "tune",
+        "__init__", "__main__", "adapt", "benchmark", "config", "check", "convert", "evaluate", "export",
+        "export_model", "train", "tune",
     },
     "rl": {"__init__", "__main__", "benchmark", "config", "evaluate", "export", "plots", "train", "tune"},
 }  # fmt: skip
@@ -37,6 +37,32 @@ def test_imports_run_from_applications_to_the_core(path: Path) -> None:
 def test_the_root_of_a_package_has_commands_and_public_names(package: str) -> None:
     assert not {path.stem for path in SOURCES} & {"utils", "util", "helpers", "helper", "misc", "common"}
     assert {path.stem for path in (ROOT / package).glob("*.py")} == ROOTS[package]
+
+
+#: Rooms, which are folders below a package and modules at its root, in the order in which they may import: each from
+#: itself and from those before it.
+ROOMS = {
+    "seg": (
+        "data", "models", "methods", "scores", "config", "maps", "trained", "inference", "training", "adaptation",
+        "adapt", "benchmark", "check", "convert", "evaluate", "export", "export_model", "train", "tune",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("package", ROOMS)
+def test_rooms_import_from_rooms_before_them(package: str) -> None:
+    order = {f"{package}.{room}": place for place, room in enumerate(ROOMS[package])}
+    wrong = set[str]()
+    for path in SOURCES:
+        own = ".".join(path.relative_to(ROOT).with_suffix("").parts[:2])
+        if own in order:
+            for module in imported_modules(path.read_text(encoding="utf-8")):
+                room = ".".join(module.split(".")[:2])
+                if module.startswith(f"{package}.") and order.get(room, len(order)) > order[own]:
+                    wrong.add(f"{path.relative_to(ROOT)} imports {module}")
+    rooms = {".".join(path.relative_to(ROOT).with_suffix("").parts[:2]) for path in SOURCES if package in path.parts}
+    assert rooms - {f"{package}.__init__", f"{package}.__main__"} == set(order)
+    assert not wrong, sorted(wrong)
 
 
 def test_imports_have_no_cycle() -> None:

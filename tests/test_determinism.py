@@ -19,7 +19,7 @@ from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.reproducibility import deterministic_algorithms
 from dem_apps.runtime.settings import parse_config
 from seg.config import TrainConfig
-from seg.demo.demo_pair import write_demo_pair
+from seg.data.street.demo_pair import write_demo_pair
 
 ROOT = Path(__file__).resolve().parents[1]
 SEG = [

@@ -14,7 +14,7 @@ import pytest
 from support.same_state import same
 
 from dem_apps.runtime.checkpoint import load_checkpoint
-from seg.demo.demo_pair import write_demo_pair
+from seg.data.street.demo_pair import write_demo_pair
 
 SEG = [
     "seg.train", "--loss", "adadem", "--max-steps", "12", "--eval-every", "3", "--log-every", "1", "--maps", "0",

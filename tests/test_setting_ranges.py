@@ -19,7 +19,7 @@ from dem_apps.runtime.setting_checks import check_settings, out_of_range
 from dem_apps.runtime.settings import option
 from rl.training.entries import _NOT_IN_ENTRIES, _RANGES, _WHOLE_NUMBERS, ALGORITHMS, check_entry
 from seg.config import TrainConfig
-from seg.scores.protocol import protocol
+from seg.inference.protocol import protocol
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = [file for package in ("seg", "rl") for file in (ROOT / package).glob("[a-z]*.py")]

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from dem_apps.errors import NotFiniteError
 from dem_apps.report.intervals import LEVEL
-from seg.adaptation.evidence import Evidence, Forward, Probe
+from seg.scores.evidence import Evidence, Forward, Probe
 
 #: The score of a network on labelled images.
 Scorer = Callable[[Forward], "LabelScore"]

@@ -17,10 +17,11 @@ from PIL import Image
 
 from dem_apps.runtime.files import cache_dir, new_folder
 from dem_apps.runtime.progress import track
-from seg.config import SourceConfig, TargetDataConfig, TrainConfig
-from seg.demo.street.looks import target_look
-from seg.demo.street.world import WORLD_VERSION, draw_street
-from seg.train import train
+from seg.config import TrainConfig
+from seg.data.settings import SourceConfig, TargetDataConfig
+from seg.data.street.looks import target_look
+from seg.data.street.world import WORLD_VERSION, draw_street
+from seg.training.loop import train
 
 #: Of the network's training on source images alone, which it sees at this width and height: about a minute.
 STEPS, SEEN = 300, (96, 48)

@@ -22,11 +22,11 @@ from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
 from dem_apps.test_time_methods.network import deep_copy, put_values
 from dem_apps.test_time_methods.normalisation import tracking
 from seg.adaptation.decision import LabelScore, Scorer, Watch, label_score
-from seg.adaptation.evidence import Forward, Probe, plain_forward
 from seg.adaptation.images import REFUSED, Predictions
-from seg.models.adaptive_batch_norm import SHARES, re_estimated
+from seg.inference.adaptive_batch_norm import SHARES, re_estimated
 from seg.models.batch_norm import batch_norm_normalises
-from seg.models.trained_network import TrainedNetwork
+from seg.scores.evidence import Forward, Probe, plain_forward
+from seg.trained.trained_network import TrainedNetwork
 
 #: Images that evidence is taken on, evenly from the folder.
 PROBE_IMAGES = 16

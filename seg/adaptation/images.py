@@ -20,7 +20,6 @@ from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError, NotFiniteError
-from seg.adaptation.evidence import Forward
 from seg.data.files import find_images, find_labels, output_names
 from seg.data.label_faults import look_at_labels
 from seg.data.labels import IGNORE_INDEX, ClassSet
@@ -28,9 +27,10 @@ from seg.data.pixel_format import resized_mask
 from seg.data.read import ImagePixels, read_image, read_label, seen
 from seg.maps import entropy_maps, panels
 from seg.maps.run_pictures import output_path, write_geotiffs
-from seg.models.description import Description
 from seg.models.network import upsampled
+from seg.scores.evidence import Forward
 from seg.scores.metrics import confusion
+from seg.trained.description import Description
 
 #: Of an image in pixels; smaller ones are no photographs, and have no statistics.
 LEAST_SIDE = 8

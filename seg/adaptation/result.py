@@ -23,13 +23,13 @@ from dem_apps.runtime.files import write_json
 from dem_apps.runtime.terminal import console
 from dem_apps.test_time_methods.network import put_values
 from seg.adaptation.decision import RECORD, LabelScore, Watch, label_score
-from seg.adaptation.evidence import Evidence
 from seg.adaptation.flow import PROBE_IMAGES
 from seg.adaptation.images import REFUSED, Predictions, Row
 from seg.data.labels import ClassSet
-from seg.models.trained_network import TrainedNetwork
 from seg.scores.described_metrics import VIEWS
+from seg.scores.evidence import Evidence
 from seg.scores.metrics import other_numbering
+from seg.trained.trained_network import TrainedNetwork
 
 #: Images in the page.
 _IMAGES = 8

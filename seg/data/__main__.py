@@ -1,40 +1,5 @@
-"""``python -m seg.data check``: every fault of the data before any training, with the settings of seg.train."""
+"""``python -m seg.data check``: the command :mod:`seg.check`."""
 
-from __future__ import annotations
+import runpy
 
-import sys
-
-from dem_apps.errors import InputError, nearest
-from dem_apps.runtime.command import run_command
-from dem_apps.runtime.settings import parse_config
-from seg.config import TrainConfig
-
-_PROG = "python -m seg.data check"
-_DESCRIPTION = f"""Look at every file of both data sets: pairs, sizes, label ids, blank or damaged images. Exit status 1
-when something is wrong. Settings are those of python -m seg.train; see {_PROG} --help"""
-
-
-def _main() -> None:
-    command, arguments = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("", [])
-    if command in ("", "-h", "--help"):
-        print(f"usage: {_PROG} [--config FILE] [any setting of python -m seg.train]\n\n{_DESCRIPTION}")
-        return
-    if command != "check":
-        raise InputError(f"seg.data: expected check first, found '{command}'{nearest(command, ['check'])}")
-    config = parse_config(
-        TrainConfig, _PROG, f"{_PROG} --config configs/seg/demo.yaml", arguments, description=_DESCRIPTION
-    )
-    config.check()
-    from seg.data.check import check_pair
-    from seg.data.domains import open_pair
-
-    pair = open_pair(
-        config.source, config.target, config.classes, config.validation_part, labels_must_exist=False, demo=config.demo,
-        bands=config.bands, measure=False,
-    )  # fmt: skip
-    if check_pair(pair, config.workers):
-        sys.exit(1)
-
-
-if __name__ == "__main__":
-    run_command(_main)
+runpy.run_module("seg.check", run_name="__main__", alter_sys=True)

@@ -10,7 +10,6 @@ from typing import Any
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.files import cache_dir
-from seg.config import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.files import checked_size, left_out
 from seg.data.found_classes import found_classes
@@ -20,9 +19,10 @@ from seg.data.layouts.folders import FOLDERS
 from seg.data.layouts.gta5 import GTA5
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.data.read import first_header, refuse_other
+from seg.data.settings import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.data.statistics import measured_format
-from seg.demo.demo_pair import write_demo_pair
-from seg.demo.street.world import WORLD_VERSION
+from seg.data.street.demo_pair import write_demo_pair
+from seg.data.street.world import WORLD_VERSION
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,14 @@ from seg.data.domains import open_unlabelled, open_validation
 from seg.data.files import flat_names, left_out
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
+from seg.inference.adaptive_batch_norm import re_estimated_on
+from seg.inference.processes import launched_processes
+from seg.inference.protocol import protocol
 from seg.inference.settings import EvaluateConfig
-from seg.models.adaptive_batch_norm import re_estimated_on
 from seg.models.tiles import tiling
-from seg.models.trained import open_run
 from seg.scores.evaluation import OnSample, evaluate
-from seg.scores.protocol import protocol
 from seg.scores.tables import score_table
-from seg.training.processes import launched_processes
+from seg.trained.open import open_run
 
 
 def evaluate_run(config: EvaluateConfig) -> None:

@@ -5,32 +5,75 @@ Shapes: C classes, H × W pixels.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from accelerate import PartialState
 from accelerate.utils import gather_object
+from numpy.typing import NDArray
+from PIL import Image
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.command import is_out_of_memory
 from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.files import claim, refuse_used_folder
+from dem_apps.runtime.files import claim, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.files import distinct, find_images, left_out, output_names
-from seg.data.rasters import Header
+from seg.data.rasters import Georeference, Header
 from seg.data.read import first_header, read_image
+from seg.inference.processes import launched_processes
+from seg.inference.protocol import batch_norm_statistics
 from seg.inference.settings import ExportConfig
-from seg.maps import panels
-from seg.maps.run_pictures import ENTROPY_TABLE, EntropyTables, RunPictures, output_path
-from seg.models.trained import open_run
-from seg.scores.protocol import batch_norm_statistics
-from seg.training.processes import launched_processes
-from seg.training.summary import title
+from seg.maps import entropy_maps, panels
+from seg.maps.entropy_maps import Prediction
+from seg.maps.run_pictures import ENTROPY_TABLE, EntropyTables, output_path, write_geotiffs
+from seg.trained.open import open_run
+from seg.trained.trained_network import TrainedNetwork
 
 #: A note names images that are made smaller by this factor or more.
 _SHRUNK = 4
+
+
+@dataclass(frozen=True)
+class RunPictures:
+    """One of the exported runs."""
+
+    title: str  #: of its rows in a comparison
+    trained: TrainedNetwork  #: its network
+    folder: Path  #: of its files
+    tables: EntropyTables  #: of its images
+    raw: frozenset[str] = frozenset()  #: ``png16``, ``npz`` for entropy as numbers
+    label_ids: bool = False  #: whether label ids are written as well
+
+    def write(
+        self, name: Path, image: NDArray[np.uint8], prediction: Prediction, place: Georeference | None
+    ) -> panels.Row:
+        """Write one image's files, whose names begin with ``name``, GeoTIFF with a ``place``; returns its row."""
+        classes = self.trained.class_set
+        tiles = prediction.tiles(classes.colors)
+        row = panels.Row(self.title, tiles["prediction"], tiles["entropy"], prediction.caption)
+        pictures = {kind: Image.fromarray(tile) for kind, tile in tiles.items()}
+        pictures["overlay"] = Image.fromarray(entropy_maps.overlay(image, row.prediction))
+        pictures["panel"] = panels.panel(image, tiles, prediction, classes)
+        if "png16" in self.raw:
+            pictures["entropy16"] = Image.fromarray((prediction.entropy * 65535).round().astype(np.uint16))
+        if self.label_ids:
+            pictures["pred_labelIds"] = Image.fromarray(prediction.ids(classes))
+        for kind, picture in pictures.items():
+            panels.save_panel(output_path(self.folder, name, f"{kind}.png"), picture)
+        if place is not None:
+            write_geotiffs(lambda kind: output_path(self.folder, name, kind), prediction, classes, place)
+        if "npz" in self.raw:
+            nats = prediction.entropy * np.float32(math.log(len(classes)))
+            with whole_file(output_path(self.folder, name, "entropy.npz")) as temporary:
+                np.savez_compressed(
+                    temporary, entropy=nats, entropy_normalised=prediction.entropy, prediction=prediction.classes
+                )
+        return row
 
 
 def export_images(config: ExportConfig) -> int:
@@ -86,7 +129,7 @@ def _open_runs(config: ExportConfig, out: Path) -> list[RunPictures]:
         pixels, others = trained.description.pixels.described, first.description.pixels.described
         if pixels != others:
             raise InputError(f"--run: {path} sees {pixels}, and {paths[0]} {others}; export them one after the other")
-    titles = [title(training.config) for _, training in opened]
+    titles = [training.title for _, training in opened]
     # a run named like the folder of the comparison gives way to it
     folders = distinct(["comparison", *(path.resolve().name for path in paths)])[1:]
     return [

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dem_apps.runtime.settings import option, section
-from seg.config import BATCH_NORM_AFTER, BN_ALPHA_HELP, CHECKPOINT_HELP, CHECKPOINTS, LAYOUT_CHOICES, LAYOUT_HELP
+from seg.config import BATCH_NORM_AFTER, BN_ALPHA_HELP
+from seg.data.settings import LAYOUT_CHOICES, LAYOUT_HELP
+from seg.models.settings import LEAST_TILE, OVERLAP_HELP, TILE_HELP
+from seg.scores.checkpoints import CHECKPOINT_HELP, CHECKPOINTS
 
 RAW_FORMATS = ("png16", "npz")
-#: Of the commands that predict: two of the grid that tiles begin at, see :mod:`seg.models.tiles`.
-LEAST_TILE = 64
-TILE_HELP = "side of the tiles that a larger image is predicted by; default: the whole image at once"
-OVERLAP_HELP = "pixels that tiles share; default: a quarter of --tile"
 
 
 @dataclass(frozen=True)

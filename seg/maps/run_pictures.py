@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from dem_apps.report.tables import write_csv
-from dem_apps.runtime.files import whole_file
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.rasters import Georeference, write_geotiff
-from seg.maps import entropy_maps, panels
-from seg.models.trained_network import TrainedNetwork
+from seg.maps import entropy_maps
 
 #: The table of images, which is the last that an export writes and the first that it makes.
 ENTROPY_TABLE = "entropy.csv"
@@ -67,44 +63,6 @@ class EntropyTables:
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     return {key: f"{value:.6f}" if isinstance(value, float) else value for key, value in row.items()}
-
-
-@dataclass(frozen=True)
-class RunPictures:
-    """One of the exported runs."""
-
-    title: str  #: of its rows in a comparison
-    trained: TrainedNetwork  #: its network
-    folder: Path  #: of its files
-    tables: EntropyTables  #: of its images
-    raw: frozenset[str] = frozenset()  #: ``png16``, ``npz`` for entropy as numbers
-    label_ids: bool = False  #: whether label ids are written as well
-
-    def write(
-        self, name: Path, image: NDArray[np.uint8], prediction: entropy_maps.Prediction, place: Georeference | None
-    ) -> panels.Row:
-        """Write one image's files, whose names begin with ``name``, GeoTIFF with a ``place``; returns its row."""
-        classes = self.trained.class_set
-        tiles = prediction.tiles(classes.colors)
-        row = panels.Row(self.title, tiles["prediction"], tiles["entropy"], prediction.caption)
-        pictures = {kind: Image.fromarray(tile) for kind, tile in tiles.items()}
-        pictures["overlay"] = Image.fromarray(entropy_maps.overlay(image, row.prediction))
-        pictures["panel"] = panels.panel(image, tiles, prediction, classes)
-        if "png16" in self.raw:
-            pictures["entropy16"] = Image.fromarray((prediction.entropy * 65535).round().astype(np.uint16))
-        if self.label_ids:
-            pictures["pred_labelIds"] = Image.fromarray(prediction.ids(classes))
-        for kind, picture in pictures.items():
-            panels.save_panel(output_path(self.folder, name, f"{kind}.png"), picture)
-        if place is not None:
-            write_geotiffs(lambda kind: output_path(self.folder, name, kind), prediction, classes, place)
-        if "npz" in self.raw:
-            nats = prediction.entropy * np.float32(math.log(len(classes)))
-            with whole_file(output_path(self.folder, name, "entropy.npz")) as temporary:
-                np.savez_compressed(
-                    temporary, entropy=nats, entropy_normalised=prediction.entropy, prediction=prediction.classes
-                )
-        return row
 
 
 def write_geotiffs(

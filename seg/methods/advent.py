@@ -16,9 +16,9 @@ from torch.nn import functional as F
 from dem_apps.errors import InputError
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.minent import MinEnt
+from seg.methods.optimization import MicroBatch, Values, update, valid_pixels
 from seg.methods.settings import AdversarialWeights, DiscriminatorConfig
 from seg.models.network import Predictor
-from seg.training.optimization import MicroBatch, Values, update, valid_pixels
 
 _SOURCE, _TARGET = 0.0, 1.0
 #: Five convolutions of stride 2 leave one region of this many pixels.

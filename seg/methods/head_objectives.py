@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dem_apps import build_objective
 from dem_apps.objectives import objective_class
-from seg.training.optimization import Values
+from seg.methods.optimization import Values
 
 
 class HeadObjectives(nn.Module):

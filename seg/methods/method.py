@@ -7,15 +7,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from seg.methods.optimization import MicroBatch, Values
 from seg.models.network import Predictor
-from seg.training.optimization import MicroBatch, Values
 
 
 class Method:
     """A method that adds nothing, which is ``source``, and what one may say beyond that.
 
-    :func:`seg.step.training_step` calls, for every micro-batch, :meth:`prepare`, the source loss, :meth:`after_source`
-    and :meth:`target_loss`; then the network makes its step, and :meth:`after_step` follows. A method adds its own
+    :func:`seg.training.step.training_step` calls, for every micro-batch, :meth:`prepare`, the source loss,
+    :meth:`after_source` and :meth:`target_loss`; then the network makes its step, and :meth:`after_step` follows. A
+    method adds its own
 
     - ``modules``, such as objectives with a table or discriminators, and ``optimizers``: by these names they are in
       checkpoints. Each optimiser is prepared by ``network.accelerator``, and its groups hold a ``base_lr``, which
@@ -53,7 +54,7 @@ class Method:
         """After the network's step: discriminators learn, a teacher follows. Returns values to log.
 
         ``batches`` are the step's micro-batches, before :meth:`prepare`; ``step`` counts from 1. Raises NotFiniteError:
-        a loss that is not finite, as of :func:`seg.training.optimization.update`.
+        a loss that is not finite, as of :func:`seg.methods.optimization.update`.
         """
         return {}
 

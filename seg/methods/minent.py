@@ -9,8 +9,8 @@ from torch import Tensor
 
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.method import Method
+from seg.methods.optimization import MicroBatch, Values, valid_pixels
 from seg.models.network import Predictor
-from seg.training.optimization import MicroBatch, Values, valid_pixels
 
 #: Policies under which target images move no statistics.
 _OWN_STATISTICS = ("source", "frozen")

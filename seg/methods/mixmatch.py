@@ -16,10 +16,10 @@ from torch.nn import functional as F
 from seg.data.labels import IGNORE_INDEX
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.minent import MinEnt
+from seg.methods.optimization import MicroBatch, Values, mean_over_pixels, valid_pixels
 from seg.methods.settings import MixMatchConfig, MixMatchWeights
 from seg.methods.views import check_sizes, generators, recoloured
 from seg.models.network import Predictor
-from seg.training.optimization import MicroBatch, Values, mean_over_pixels, valid_pixels
 
 #: Of the draws of one sample: how much of it stays, which images are mixed, and one more for each view.
 _SHARE, _ORDER, _VIEW = range(3)

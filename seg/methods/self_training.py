@@ -18,10 +18,10 @@ from dem_apps.reduction import summed_over_processes, sums_in
 from dem_apps.test_time_methods.network import deep_copy
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.minent import MinEnt
+from seg.methods.optimization import MicroBatch, Values, valid_pixels
 from seg.methods.settings import PseudoLabelWeights, SelfTrainingConfig
 from seg.methods.views import check_sizes, generators, hidden, pasted_pixels, recoloured
 from seg.models.network import Predictor
-from seg.training.optimization import MicroBatch, Values, valid_pixels
 
 #: Of the draws of one sample: strong views take two each from 2 on.
 _MASK = 1

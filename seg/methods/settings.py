@@ -1,4 +1,4 @@
-"""Settings of the adaptation methods; without torch, so that ``--help`` is quick."""
+"""Settings of the adaptation methods and their optimiser; without torch, so that ``--help`` is quick."""
 
 from __future__ import annotations
 
@@ -6,6 +6,27 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dem_apps.runtime.settings import option
+
+#: Learning rates from random and from pretrained weights of the encoder.
+RANDOM_RATE, PRETRAINED_RATE = 3e-3, 5e-4
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """The optimiser and its schedule."""
+
+    name: str = option("adamw", "optimiser", ("adamw", "sgd"))
+    lr: float | None = option(
+        None, f"rate of the encoder; default: {RANDOM_RATE}, with encoder weights {PRETRAINED_RATE}", at_least=0
+    )
+    head_factor: float = option(1.0, "the heads learn this many times faster", at_least=0)
+    weight_decay: float = option(5e-4, "weight decay", at_least=0)
+    momentum: float = option(0.9, "momentum of sgd", at_least=0, below=1)
+    power: float = option(0.9, "the rate falls as (1 - step / horizon) ** power", at_least=0)
+    repeats: Literal["none", "advent"] = option(
+        "none", "advent: sgd moves a weight of the encoder again for every module that it is in, as ADVENT's code does"
+    )
+    horizon: int | None = option(None, "steps over which the rate falls to 0; default: --max-steps", at_least=1)
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from torch.nn import functional as F
 
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.minent import MinEnt
+from seg.methods.optimization import MicroBatch, Values, mean_over_pixels, valid_pixels
 from seg.methods.settings import VATConfig, VATWeights
 from seg.methods.views import generators
 from seg.models.network import Predictor
-from seg.training.optimization import MicroBatch, Values, mean_over_pixels, valid_pixels
 
 #: Root mean square of ξ d. The authors' 1e-6 (of the L2 norm) is lost in float32, and less would be in bf16.
 _XI = 0.1

@@ -15,7 +15,7 @@ from torchvision.transforms import v2
 from dem_apps.errors import InputError
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import RGB, PixelFormat
-from seg.training.optimization import MicroBatch
+from seg.methods.optimization import MicroBatch
 
 #: Blur, and colour jitter before it, of DACS and DAFormer.
 _BLUR = v2.RandomApply([v2.GaussianBlur(5, (0.15, 1.15))], 0.5)

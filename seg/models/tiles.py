@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dem_apps.errors import InputError
-from seg.inference.settings import LEAST_TILE
-from seg.models.description import Description
+from seg.models.settings import LEAST_TILE
 
 #: Tiles begin at multiples of it and of the logits' stride: encoders halve their features five times.
 GRID = 32
@@ -54,7 +53,8 @@ class TilesOfImage:
 
     values: NDArray[Any]  #: (H, W, B) as read
     valid: NDArray[np.bool_] | None  #: (H, W), False where they hold no data; None for everywhere
-    description: Description
+    #: (h, w, B) pixels and (h, w) where they hold data → (B, h, w) as the network takes them
+    normalised: Callable[[NDArray[Any], NDArray[np.bool_] | None], Tensor]
     device: torch.device
 
     @property
@@ -67,7 +67,7 @@ class TilesOfImage:
         """(1, B, h, w) of ``[:, :, rows, columns]``."""
         place = parts[2:]
         valid = None if self.valid is None else self.valid[place]
-        return self.description.normalised(self.values[place], valid)[None].to(self.device)
+        return self.normalised(self.values[place], valid)[None].to(self.device)
 
 
 def tiled_logits(forward: Callable[[Tensor], Tensor], images: Tensor | TilesOfImage, cut: Tiling | None) -> Tensor:

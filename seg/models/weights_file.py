@@ -23,8 +23,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
-from seg.config import PRETRAINED, ModelConfig, package_file
 from seg.data.pixel_format import RGB, PixelFormat
+from seg.models.settings import PRETRAINED, ModelConfig, package_file
 
 SAFETENSORS = ".safetensors"
 #: Where trainings put a state dict beside other things; of several that fit, the first is taken.

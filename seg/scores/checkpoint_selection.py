@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dem_apps.runtime.checkpoint import fitting
-from seg.config import chosen_by
+from seg.scores.checkpoints import chosen_by
 
 #: A collapse: predictions in one class beyond this share, or a mean entropy below this share of log C.
 _ONE_CLASS, _NO_ENTROPY = 0.95, 0.01

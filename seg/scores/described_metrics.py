@@ -6,7 +6,7 @@ import dataclasses
 import math
 
 from dem_apps.runtime.metrics_info import Metric, MetricsInfo, Score, View
-from seg.config import chosen_by
+from seg.scores.checkpoints import chosen_by
 
 _OBJECTIVE = "values of different objectives cannot be compared"
 METRICS = (

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from dem_apps.errors import InputError
-from seg.config import DataConfig, ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
+from seg.config import TrainConfig
 from seg.data.layouts import AUTO, fitting_layouts, named_layout
 from seg.data.read import read_header
+from seg.data.settings import DataConfig, SourceConfig, TargetDataConfig
+from seg.models.settings import ModelConfig
 from seg.models.weights_file import weights_file
 
 #: Most pixels of images that are not resized unasked, on a CPU and on a GPU: those of 256 × 192 and of 1024 × 512.

@@ -27,31 +27,33 @@ from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict
 from dem_apps.runtime.signals import StopRequest, command_line, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
-from seg.config import OptimizerConfig, TrainConfig
+from seg.config import TrainConfig
 from seg.data.domains import DomainPair, open_pair
 from seg.data.labels import ClassSet
 from seg.data.loader import Sampler, batches, labelled_sampler
 from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
 from seg.data.style import TargetStyle, check_style
+from seg.inference.adaptive_batch_norm import check_there_are_statistics, re_estimated_on
+from seg.inference.processes import leave_group
+from seg.inference.protocol import protocol
 from seg.methods import METHODS
 from seg.methods.head_objectives import HeadObjectives
-from seg.models import NETWORK_FILE, network_document
-from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON, check_there_are_statistics, re_estimated_on
+from seg.methods.optimization import MicroBatch, PolySchedule, RepeatedSGD
+from seg.methods.settings import OptimizerConfig
 from seg.models.batch_norm import set_up_batch_norm
-from seg.models.description import CLASSES_FILE
 from seg.models.network import Predictor, parameter_groups
-from seg.models.start_from import normalisation, start_from
-from seg.models.trained import build_network, classes_of_run
+from seg.models.networks import NETWORK_FILE, network_document
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.scores.described_metrics import described_metrics
-from seg.scores.protocol import protocol
 from seg.scores.tables import checkpoints_table, score_table
-from seg.step import TrainState, training_step
+from seg.trained.description import CLASSES_FILE
+from seg.trained.open import build_network, classes_of_run
+from seg.trained.start_from import normalisation, start_from
+from seg.trained.trained_network import RE_ESTIMATED_ON
 from seg.training import unused_settings
 from seg.training.decided import decided
-from seg.training.optimization import MicroBatch, PolySchedule, RepeatedSGD
-from seg.training.processes import leave_group
 from seg.training.run import TrainingRun
+from seg.training.step import TrainState, training_step
 from seg.training.summary import in_words, print_summary
 
 _SOURCE_STREAM, _TARGET_STREAM = 0, 1

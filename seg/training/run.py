@@ -21,7 +21,7 @@ from seg.data.pixel_format import resized_mask
 from seg.maps.panels import map_pictures, save_panel
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.scores.evaluation import OnSample, evaluate
-from seg.step import TrainState
+from seg.training.step import TrainState
 
 _LOGGED_SCORES = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
 
@@ -30,7 +30,7 @@ _LOGGED_SCORES = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
 class TrainingRun:
     """The train state with the run folder that it is written to."""
 
-    state: TrainState  #: moved on by :func:`seg.step.training_step`
+    state: TrainState  #: moved on by :func:`seg.training.step.training_step`
     pair: DomainPair  #: its target validation images are scored
     selector: CheckpointSelector  #: which checkpoints are kept besides the last
     path: Path

@@ -8,7 +8,6 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from dem_apps.objectives.flags import given_options
 from dem_apps.test_time_methods.normalisation import batch_norms
 from seg.config import TrainConfig
 from seg.data.domains import DomainPair
@@ -64,26 +63,6 @@ def in_words(config: TrainConfig, model: nn.Module) -> str:
     if config.re_estimates(model):
         words.append("batch norm statistics re-estimated on target images at the end")
     return "; ".join(words)
-
-
-def title(config: TrainConfig) -> str:
-    """Method, loss, what was done to the source and labelled part, short enough to stand beside a picture."""
-    part, use = config.target.labelled_part, config.target.labelled_use
-    labelled = f", {part:g} of target labelled ({use})" if part else ""
-    style = "" if config.source.style == "none" else f", {config.source.style} style"
-    rare = "" if config.source.rare_class_temperature is None else ", rare classes first"
-    return f"{_method_and_loss(config)}{style}{rare}{labelled}"
-
-
-def _method_and_loss(config: TrainConfig) -> str:
-    if not METHODS[config.method].uses_target:
-        return f"{config.method} only{', then target statistics' * config.after_training()}"
-    if config.loss == "none":
-        return f"{config.method}, no objective"
-    given = given_options(config).items()
-    options = "".join(f", {name} {f'{value:g}' if isinstance(value, float) else value}" for name, value in given)
-    power = f" n^-{config.balance:g}" if config.reduction == "balanced" and config.balance != 1.0 else ""
-    return f"{config.method}, {config.loss}{options}, {config.reduction}{power}"
 
 
 def _about_pixels(pair: DomainPair) -> str:

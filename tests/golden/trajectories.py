@@ -29,10 +29,13 @@ from rl.config import resolve
 from rl.envs.make import make_env
 from rl.training import callback
 from rl.training.run import train as train_policy
-from seg.config import ModelConfig, OptimizerConfig, SourceConfig, TargetDataConfig, WeightConfig
 from seg.config import TrainConfig as SegConfig
-from seg.demo.demo_pair import write_demo_pair
+from seg.config import WeightConfig
+from seg.data.settings import SourceConfig, TargetDataConfig
+from seg.data.street.demo_pair import write_demo_pair
 from seg.methods.advent import DiscriminatorConfig
+from seg.methods.settings import OptimizerConfig
+from seg.models.settings import ModelConfig
 
 Values = dict[str, list[float]]
 Runs = dict[str, Callable[[], Values]]

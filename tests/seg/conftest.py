@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from dem_apps.runtime.command import run_command as run_main
-from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
-from seg.demo.demo_pair import write_demo_pair
+from seg.config import TrainConfig
+from seg.data.settings import SourceConfig, TargetDataConfig
+from seg.data.street.demo_pair import write_demo_pair
+from seg.models.settings import ModelConfig
 
 
 @pytest.fixture(scope="session")

@@ -26,8 +26,8 @@ from seg.adapt import AdaptConfig, adapt, main
 from seg.adaptation.decision import RECORD, Verdict
 from seg.adaptation.images import Predictions, Row
 from seg.models.batch_norm import batch_norm_normalises
-from seg.models.description import Description
-from seg.models.trained import open_trained
+from seg.trained.description import Description
+from seg.trained.open import open_trained
 
 NETWORKS = """
 import torch
@@ -351,7 +351,7 @@ def test_statistics_are_taken_where_most_layers_are_batch_norm(config, accepted,
 
 
 def test_where_no_share_is_worth_more_than_none_nothing_is_adapted(config, accepted, monkeypatch) -> None:
-    monkeypatch.setattr("seg.models.adaptive_batch_norm.LEAST_GAIN", 1000.0)
+    monkeypatch.setattr("seg.inference.adaptive_batch_norm.LEAST_GAIN", 1000.0)
     result = adapt(replace(config, method="bn"))
     assert not result.adapted
     assert result.outcome.share == 0

@@ -18,11 +18,11 @@ from seg.config import TrainConfig
 from seg.export import ExportConfig, export
 from seg.export_model import ExportModelConfig, export_model
 from seg.methods.self_training import PseudoLabels
-from seg.models.start_from import start_from
-from seg.models.trained import open_run
 from seg.scores.metrics import SegmentationScores
 from seg.scores.unsupervised_scores import LabelFreeScores
 from seg.train import train
+from seg.trained.open import open_run
+from seg.trained.start_from import start_from
 
 SMALL = ("--model.encoder", "resnet18", "--model.depth", "3", "--model.output-stride", "8", "--max-steps", "2",
          "--eval-every", "1", "--maps", "1")  # fmt: skip

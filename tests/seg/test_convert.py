@@ -13,9 +13,9 @@ from torchvision.models.resnet import Bottleneck, ResNet
 from seg import build_model
 from seg.convert import main
 from seg.data.pixel_format import RGB
-from seg.models.advent_weights import from_advent
-from seg.models.start_from import start_from
-from seg.models.trained import open_run
+from seg.trained.advent_weights import from_advent
+from seg.trained.open import open_run
+from seg.trained.start_from import start_from
 
 C = 19
 MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)

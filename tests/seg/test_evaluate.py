@@ -13,16 +13,16 @@ from torch import nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
-from seg.config import DataConfig, TargetDataConfig
 from seg.data.datasets import Sample
 from seg.data.domains import open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
 from seg.data.pixel_format import RGB
+from seg.data.settings import DataConfig, TargetDataConfig
 from seg.evaluate import main
 from seg.inference.evaluate_run import prediction_writer
 from seg.models.network import upsampled
-from seg.models.trained import load
 from seg.scores.evaluation import evaluate, predicted
+from seg.trained.open import load
 
 CPU = torch.device("cpu")
 CLASSES = ClassSet(("a", "b", "c"), ((0, 0, 0), (1, 1, 1), (2, 2, 2)), (10, 20, 30))

@@ -20,12 +20,12 @@ from torch.nn import functional as F
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.settings import parse_config
-from seg.config import TargetDataConfig
 from seg.data.labels import CITYSCAPES_CLASSES, named_classes
 from seg.data.pixel_format import RGB
 from seg.data.read import read_image
+from seg.data.settings import TargetDataConfig
 from seg.export import ExportConfig, _gathered, export, main
-from seg.models.trained import open_run
+from seg.trained.open import open_run
 
 KINDS = ("prediction", "overlay", "entropy", "panel")
 
@@ -148,7 +148,7 @@ def test_a_damaged_image_is_one_line_and_the_others_go_on(run, draw, tmp_path, r
 def test_an_image_that_does_not_fit_into_memory_is_one_line(run, draw, tmp_path, capsys, monkeypatch):
     draw("a.png")
     error = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")
-    monkeypatch.setattr("seg.models.trained_network.upsampled", lambda *_: (_ for _ in ()).throw(error))
+    monkeypatch.setattr("seg.trained.trained_network.upsampled", lambda *_: (_ for _ in ()).throw(error))
     assert export(settings(run, tmp_path)) == 1
     assert "a.png: does not fit into memory" in capsys.readouterr().err
 

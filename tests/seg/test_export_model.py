@@ -12,11 +12,11 @@ import segmentation_models_pytorch as smp
 import torch
 
 from dem_apps.errors import InputError
-from seg.config import ModelConfig
 from seg.export_model import ExportModelConfig, export_model
-from seg.models.trained import open_trained
-from seg.models.trained_network import TrainedNetwork
+from seg.models.settings import ModelConfig
 from seg.train import train
+from seg.trained.open import open_trained
+from seg.trained.trained_network import TrainedNetwork
 
 IMAGES = torch.randn(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))
 

@@ -9,8 +9,8 @@ import pytest
 from support.pictures import noise, save
 
 from seg import evaluate, load, train
-from seg.config import PRETRAINED, package_file
 from seg.data.labels import load_classes
+from seg.models.settings import PRETRAINED, package_file
 
 IDS = np.repeat(np.array([[0, 1, 2]], np.uint8), 400, 0).repeat(200, 1)
 ROOTS = (("source.root", "mine"), ("target.root", "theirs"))

@@ -15,8 +15,8 @@ from PIL import Image
 
 import seg.evaluate
 from seg import load
-from seg.config import ModelConfig
 from seg.export import ExportConfig, export
+from seg.models.settings import ModelConfig
 from seg.train import train
 
 

@@ -16,7 +16,7 @@ from support.report_runs import page, text_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch import nn
 
-import seg.data.__main__
+import seg.check
 import seg.evaluate
 import seg.train
 import seg.training.loop
@@ -25,9 +25,11 @@ from dem_apps.report.runs import read_run
 from dem_apps.runtime.run_reader import read_metrics
 from dem_apps.runtime.settings import parse_config
 from seg.benchmark import BenchmarkConfig, grid_jobs
-from seg.config import LOSSES, METHODS, TrainConfig
+from seg.config import LOSSES, TrainConfig
 from seg.data.labels import CITYSCAPES_CLASSES
-from seg.training.summary import in_words, title
+from seg.methods import METHODS
+from seg.trained.trained_network import Training
+from seg.training.summary import in_words
 
 REPOSITORY = Path(__file__).parents[2]
 #: What a method logs beside what every run does, for each head or once.
@@ -187,7 +189,7 @@ def test_a_target_without_any_label_is_adapted_to_and_scored_without(tmp_path, t
     searched = run_here(seg.tune.main, *_prefixed(tiny_flags), "--train.target.root", str(target))
     assert (searched.returncode, searched.stderr.count("\n")) == (2, 1)
     assert "the search compares mIoU, and this target's validation images have no labels" in searched.stderr
-    checked = run_here(seg.data.__main__._main, "check", *tiny_flags, "--target.root", str(target))
+    checked = run_here(seg.check.main, "check", *tiny_flags, "--target.root", str(target))
     assert checked.returncode == 0, checked.stdout
     assert f"note: target val: {target}: no labels, so training gives the unsupervised scores alone" in checked.stdout
 
@@ -257,4 +259,7 @@ def test_style_rare_classes_and_labels_in_words() -> None:
         "style of target images (fourier); images with rare classes are drawn more often; 0.5 of the target's training "
         "images have labels"
     )
-    assert title(config) == "minent, no objective, fourier style, rare classes first, 0.5 of target labelled (beside)"
+    assert (
+        Training(config, "last", 0).title
+        == "minent, no objective, fourier style, rare classes first, 0.5 of target labelled (beside)"
+    )

@@ -8,7 +8,7 @@ import torch
 from timm.layers import BatchNormAct2d
 from torch import Tensor, nn
 
-from seg.models.adaptive_batch_norm import re_estimated
+from seg.inference.adaptive_batch_norm import re_estimated
 from support.gloo_worker import in_group
 
 #: Images per batch.

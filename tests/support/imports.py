@@ -1,19 +1,23 @@
-"""The packages that a module needs, out of its source."""
+"""The modules and packages that a module needs, out of its source."""
 
 from __future__ import annotations
 
 import ast
 
 
-def imported_packages(source: str) -> set[str]:
-    """Top-level packages that a module names, wherever in the file; relative imports stay inside their own."""
+def imported_modules(source: str) -> set[str]:
+    """Full names of the modules that a source names, wherever in the file; relative imports stay inside their own."""
     found = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found.add(node.module.split(".")[0])
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names if "." not in node.module)}
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "__import__"):
-            names = [argument.value for argument in node.args[:1] if isinstance(argument, ast.Constant)]
-            found |= {str(name).split(".")[0] for name in names}
+            found |= {str(argument.value) for argument in node.args[:1] if isinstance(argument, ast.Constant)}
     return found
+
+
+def imported_packages(source: str) -> set[str]:
+    """Top-level packages of :func:`imported_modules`."""
+    return {name.split(".")[0] for name in imported_modules(source)}

@@ -10,7 +10,7 @@ import torch
 
 from dem_apps.errors import NotFiniteError
 from seg.config import TrainConfig
-from seg.step import training_step
+from seg.training.step import training_step
 from support.gloo_worker import in_group
 from support.training_steps import MODEL, fresh, micro_batch
 

@@ -9,10 +9,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dem_apps.runtime.reproducibility import seed_everything
-from seg.config import ModelConfig, TrainConfig
-from seg.step import TrainState
+from seg.config import TrainConfig
+from seg.methods.optimization import MicroBatch
+from seg.models.settings import ModelConfig
 from seg.training.loop import build_state
-from seg.training.optimization import MicroBatch
+from seg.training.step import TrainState
 
 C, H, W = 4, 32, 64
 MODEL = ModelConfig(encoder="resnet18", depth=3, output_stride=8)

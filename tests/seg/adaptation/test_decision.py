@@ -20,7 +20,7 @@ from seg.adaptation.decision import (
     label_score,
     mean_iou,
 )
-from seg.adaptation.evidence import Evidence
+from seg.scores.evidence import Evidence
 
 BEFORE = Evidence(8, (0.4, 0.3, 0.3), 0.3, 0.4, (0.6, 0.6, 0.6))
 

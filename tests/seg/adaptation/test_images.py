@@ -13,7 +13,7 @@ from support.pictures import noise, save
 from seg.adaptation.images import ImageFolder, Labels
 from seg.data.labels import IGNORE_INDEX, named_classes
 from seg.data.pixel_format import rgb_format
-from seg.models.description import Description
+from seg.trained.description import Description
 
 CPU = torch.device("cpu")
 

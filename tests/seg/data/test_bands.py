@@ -12,13 +12,13 @@ from PIL import Image
 from support.scenes import SCENE, draw_pair, write_scene
 
 from dem_apps.errors import InputError
-from seg.config import BandConfig, SourceConfig, TargetDataConfig
 from seg.data import rasters
 from seg.data.domains import DomainPair, open_pair
 from seg.data.labels import load_classes
 from seg.data.loader import batches, build_augmentation
 from seg.data.pixel_format import RGB, PixelFormat, resized
 from seg.data.read import left_out, read_header, read_image, read_label
+from seg.data.settings import BandConfig, SourceConfig, TargetDataConfig
 
 
 def measured(bands: int, dtype: str = "uint16") -> PixelFormat:

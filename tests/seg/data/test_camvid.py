@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from seg.config import SourceConfig, TargetDataConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
 from seg.data.labels import IGNORE_INDEX, load_classes
+from seg.data.settings import SourceConfig, TargetDataConfig
 
 CLASSES_FILE = str(Path(__file__).parents[3] / "configs/seg/classes/camvid.yaml")
 CLASSES = load_classes(CLASSES_FILE)

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from support.pictures import noise, save
 
-from seg.data.__main__ import _main
+from seg.check import main
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import load_classes
 
@@ -23,7 +23,7 @@ def check(run_here):
     """Run ``python -m seg.data check …`` here; gives (exit status, stdout, stderr)."""
 
     def command(*arguments: str) -> tuple[int, str, str]:
-        done = run_here(_main, *arguments)
+        done = run_here(main, *arguments)
         return done.returncode, done.stdout, done.stderr
 
     return partial(command, "check")

@@ -10,11 +10,11 @@ from PIL import Image
 from support.pictures import noise, save
 
 from dem_apps.errors import InputError
-from seg.config import DataConfig, SourceConfig, TargetDataConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair, open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, LABELS, ClassSet, load_classes, named_classes
 from seg.data.layouts import found_layout
+from seg.data.settings import DataConfig, SourceConfig, TargetDataConfig
 
 SYNTHIA_16 = load_classes(str(Path(__file__).parents[3] / "configs/seg/classes/synthia16.yaml"))
 OWN = ClassSet(("ground", "plant"), ((0, 0, 0), (1, 1, 1)), (4, 2), ignored=(9,))

@@ -13,7 +13,7 @@ from support.pictures import noise, save
 
 from dem_apps.errors import InputError
 from seg import adapt, evaluate, train
-from seg.data.__main__ import _main as check
+from seg.check import main as check
 from seg.data.label_faults import look_at_labels
 from seg.data.labels import load_classes
 from seg.scores.metrics import other_numbering

@@ -14,10 +14,10 @@ from support.pictures import noise, save
 from torch.utils.data import ConcatDataset
 
 from dem_apps.errors import InputError
-from seg.config import SourceConfig, TargetDataConfig
 from seg.data.check import check_pair
 from seg.data.domains import open_pair
 from seg.data.loader import batches, labelled_sampler
+from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.train import train
 
 SEED = (3, 0)

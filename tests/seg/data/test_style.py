@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 import pytest
 
-from seg.config import SourceConfig
 from seg.data.datasets import Sample
+from seg.data.settings import SourceConfig
 from seg.data.style import TargetStyle, fourier, lab
 from seg.train import train
 

@@ -16,15 +16,16 @@ from dem_apps import OBJECTIVE_NAMES, build_objective
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.settings import parse_config
-from seg.config import ModelConfig, TrainConfig
+from seg.config import TrainConfig
+from seg.inference.protocol import protocol
 from seg.methods import METHODS
 from seg.methods.advent import Adversary, build_discriminator, weighted_self_information
 from seg.methods.head_objectives import HeadObjectives
+from seg.methods.optimization import MicroBatch
 from seg.methods.settings import MixMatchConfig
 from seg.models.network import upsampled
-from seg.scores.protocol import protocol
-from seg.step import TrainState, supervised_loss, training_step
-from seg.training.optimization import MicroBatch
+from seg.models.settings import ModelConfig
+from seg.training.step import TrainState, supervised_loss, training_step
 
 WEIGHTS = {"main": 0.5, "aux": 0.1}
 

@@ -15,12 +15,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
-from seg.config import OptimizerConfig, TrainConfig, WeightConfig
+from seg.config import TrainConfig, WeightConfig
 from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
+from seg.methods.optimization import MicroBatch
 from seg.methods.self_training import PseudoLabels, SelfTraining, SelfTrainingConfig
+from seg.methods.settings import OptimizerConfig
 from seg.methods.views import generators, hidden, pasted_pixels, recoloured
-from seg.step import TrainState, training_step
-from seg.training.optimization import MicroBatch
+from seg.training.step import TrainState, training_step
 
 PLAIN = SelfTrainingConfig(strong_view=False, threshold=0.4)
 BASE = TrainConfig(

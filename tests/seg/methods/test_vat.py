@@ -10,10 +10,10 @@ from support.tiny_networks import CLASSES, TwoHeads, batches, tiny
 from torch import Tensor
 
 from seg.methods.head_objectives import HeadObjectives
+from seg.methods.optimization import MicroBatch
 from seg.methods.settings import VATConfig, VATWeights
 from seg.methods.vat import VAT, adversarial_perturbation, divergence
 from seg.methods.views import generators
-from seg.training.optimization import MicroBatch
 
 WEIGHTS = {"main": 0.7, "aux": 0.2}
 

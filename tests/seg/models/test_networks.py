@@ -12,13 +12,13 @@ import torch
 
 from dem_apps.runtime.run_reader import read_metrics
 from seg import build_model
-from seg.config import ModelConfig
-from seg.models import NETWORKS
 from seg.models.deeplabv2 import AtrousHead
 from seg.models.network import parameter_groups
+from seg.models.networks import NETWORKS
+from seg.models.settings import ModelConfig
 from seg.models.smp_network import SMP_NETWORKS
-from seg.models.trained import open_trained
 from seg.train import train
+from seg.trained.open import open_trained
 
 #: ``pretrained`` is whatever a folder describes: test_start_from.py.
 OWN = [name for name in NETWORKS if name not in (*SMP_NETWORKS, "pretrained")]

@@ -9,7 +9,7 @@ import torch
 
 from dem_apps.errors import InputError
 from seg import build_model
-from seg.config import PRETRAINED, ModelConfig, package_file
+from seg.models.settings import PRETRAINED, ModelConfig, package_file
 
 needs_package = pytest.mark.skipif(package_file(PRETRAINED) is None, reason="the extra pretrained is not installed")
 

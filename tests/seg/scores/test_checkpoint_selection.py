@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from seg.config import RECORD, RECORD_RUNS, chosen_by
 from seg.scores.checkpoint_selection import CheckpointSelector
+from seg.scores.checkpoints import RECORD, RECORD_RUNS, chosen_by
 
 SOURCE = {"road": 0.5, "sky": 0.49, "rider": 0.01}
 

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from support.pictures import noise, save
 
-from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
+from seg.config import TrainConfig
+from seg.data.settings import SourceConfig, TargetDataConfig
+from seg.models.settings import ModelConfig
 from seg.training.decided import decided
 
 

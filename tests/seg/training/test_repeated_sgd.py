@@ -16,10 +16,10 @@ from torch import nn
 
 from dem_apps.runtime.checkpoint import load_state
 from seg import build_model
-from seg.config import OptimizerConfig
+from seg.methods.optimization import RepeatedSGD
+from seg.methods.settings import OptimizerConfig
 from seg.models.batch_norm import set_up_batch_norm
 from seg.models.network import parameter_groups
-from seg.training.optimization import RepeatedSGD
 
 
 def weights_of(counts: list[int]) -> list[nn.Parameter]:

@@ -14,10 +14,10 @@ from torch import Tensor
 from dem_apps.errors import InputError
 from dem_apps.runtime.arguments import fields_of
 from dem_apps.runtime.setting_checks import choices_of
-from seg.config import OptimizerConfig, TrainConfig
+from seg.config import TrainConfig
 from seg.methods import METHODS
-from seg.methods.settings import SelfTrainingConfig
-from seg.step import training_step
+from seg.methods.settings import OptimizerConfig, SelfTrainingConfig
+from seg.training.step import training_step
 from seg.training.unused_settings import lines, unused
 
 #: What is not of a step: data, files, scores, when things are done, how they are computed.

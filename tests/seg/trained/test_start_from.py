@@ -20,12 +20,13 @@ from safetensors.torch import save_file
 import seg.train
 import seg.training.loop
 from dem_apps.errors import InputError
-from seg.config import ModelConfig, TrainConfig
+from seg.config import TrainConfig
 from seg.data.domains import DomainPair
 from seg.data.labels import named_classes
-from seg.models import NETWORK_FILE, build_model
-from seg.models.start_from import normalisation, start_from
-from seg.models.trained import open_run, open_trained
+from seg.models.networks import NETWORK_FILE, build_model
+from seg.models.settings import ModelConfig
+from seg.trained.open import open_run, open_trained
+from seg.trained.start_from import normalisation, start_from
 from seg.training.loop import build_state
 
 HEAD = "segmentation_head.0"

@@ -20,12 +20,10 @@ from dem_apps.errors import InputError
 from dem_apps.reduction import summed_over_processes, sums_in, world_size
 from dem_apps.test_time_methods.network import deep_copy
 from dem_apps.test_time_methods.normalisation import mixed, moments, tracking
-from seg.adaptation.evidence import Probe, plain_forward
 from seg.data.datasets import SegmentationDataset
 from seg.data.statistics import spread_batches
+from seg.scores.evidence import Probe, plain_forward
 
-#: The key of a checkpoint under which it names the images of its AdaBN statistics.
-RE_ESTIMATED_ON = "re_estimated_on"
 #: The shares that are compared, and how many times as much the best has to be worth as none.
 SHARES, LEAST_GAIN = (0.0, 0.3, 0.5, 1.0), 1.01
 #: Images on which the shares are compared, and most of a data set that statistics are taken on.
@@ -39,7 +37,7 @@ class Estimated(NamedTuple):
     share: float
 
     def on(self, images: str) -> str:
-        """What the statistics are of, for :data:`RE_ESTIMATED_ON`; ``images`` in words."""
+        """What the statistics are of, for :data:`seg.trained.trained_network.RE_ESTIMATED_ON`; ``images`` in words."""
         return f"{images} (share {self.share:g})"
 
 
@@ -53,7 +51,7 @@ def re_estimated(
     """A network with a share of the running statistics of (B, 3, H, W) batches, and the share.
 
     The share is ``bn_alpha``; 1 is AdaBN as published. None is :func:`best_share` by the ``worth`` of the networks, by
-    default :meth:`seg.adaptation.evidence.Evidence.worth_on` the first images. In the pass every layer normalises by
+    default :meth:`seg.scores.evidence.Evidence.worth_on` the first images. In the pass every layer normalises by
     its batch, as in training. A layer's mean and variance are those of all its inputs' pixels, of all processes, pooled
     in float64 (``sums_in``); one that gets a single pixel keeps its own. The copy has the same parameter objects.
     Raises InputError: a network without batch normalisation, or no image.

@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from dem_apps.errors import InputError
 from seg import load
 from seg.data.labels import named_classes
-from seg.models.trained import open_trained
-from seg.models.trained_network import TrainedNetwork
+from seg.trained.open import open_trained
+from seg.trained.trained_network import TrainedNetwork
 
 IMAGES = torch.randn(2, 3, 64, 96, generator=torch.Generator().manual_seed(0))
 ODD = IMAGES[:, :, :45, :70]

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.files import new_folder
-from seg.models.description import write_description
 from seg.models.smp_network import SmpNetwork
-from seg.models.trained import open_run
-from seg.models.trained_network import TrainedNetwork
 from seg.models.transformers_network import TransformersNetwork
+from seg.trained.description import write_description
+from seg.trained.open import open_run
+from seg.trained.trained_network import TrainedNetwork
 
 ONNX_FILE = "model.onnx"
 #: Largest difference from the network's logits, relative to the largest logit.

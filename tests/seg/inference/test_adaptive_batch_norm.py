@@ -9,7 +9,7 @@ from support.adaptive_worker import SHARES, batches, network, run
 from torch import nn
 
 from dem_apps.errors import InputError
-from seg.models.adaptive_batch_norm import re_estimated
+from seg.inference.adaptive_batch_norm import re_estimated
 
 
 def pixels(features):

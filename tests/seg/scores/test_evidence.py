@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps.errors import NotFiniteError
-from seg.adaptation.evidence import SCALE, Evidence, Probe
+from seg.scores.evidence import SCALE, Evidence, Probe
 
 CLASSES = 4
 

@@ -17,8 +17,8 @@ from PIL import Image
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.progress import track
 from seg.data.labels import LABELS
-from seg.demo.street.looks import GAME_STREET, Domain, target_look
-from seg.demo.street.world import WORLD_VERSION, draw_street
+from seg.data.street.looks import GAME_STREET, Domain, target_look
+from seg.data.street.world import WORLD_VERSION, draw_street
 
 CITY = "demostadt"
 MANIFEST = "manifest.json"

@@ -20,19 +20,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.files import new_folder
 from dem_apps.test_time_methods.network import find_logits
-from seg.config import TrainConfig, chosen_by
+from seg.config import TrainConfig
 from seg.data.files import checked_size, find_images
 from seg.data.labels import ClassSet, named_classes
 from seg.data.pixel_format import PixelFormat, kind_of
 from seg.data.read import ImagePixels, as_rgb, read_image, seen
 from seg.maps import panels
 from seg.maps.entropy_maps import Prediction
-from seg.models.description import Description
+from seg.methods import METHODS
 from seg.models.network import upsampled, upsampled_bands
 from seg.models.tiles import TilesOfImage, Tiling, tiled_logits, tiling
+from seg.scores.checkpoints import chosen_by
+from seg.trained.description import Description
 
+#: The key of a checkpoint under which it names the images of its AdaBN statistics.
+RE_ESTIMATED_ON = "re_estimated_on"
 #: Predictions are bytes, and 255 stands for no class.
 _MOST_CLASSES = 255
 
@@ -51,6 +56,27 @@ class Training:
         """Which checkpoint it is, and what chose it."""
         chosen = chosen_by(self.checkpoint, self.config.selection)
         return f"checkpoint {self.checkpoint} ({chosen}), step {self.step:,}"
+
+    @property
+    def title(self) -> str:
+        """Method, loss, style and labelled part, short enough to stand beside a picture."""
+        source, target = self.config.source, self.config.target
+        part, use = target.labelled_part, target.labelled_use
+        labelled = f", {part:g} of target labelled ({use})" if part else ""
+        style = "" if source.style == "none" else f", {source.style} style"
+        rare = "" if source.rare_class_temperature is None else ", rare classes first"
+        return f"{self._method_and_loss()}{style}{rare}{labelled}"
+
+    def _method_and_loss(self) -> str:
+        config = self.config
+        if not METHODS[config.method].uses_target:
+            return f"{config.method} only{', then target statistics' * config.after_training()}"
+        if config.loss == "none":
+            return f"{config.method}, no objective"
+        given = given_options(config).items()
+        options = "".join(f", {name} {f'{value:g}' if isinstance(value, float) else value}" for name, value in given)
+        power = f" n^-{config.balance:g}" if config.reduction == "balanced" and config.balance != 1.0 else ""
+        return f"{config.method}, {config.loss}{options}, {config.reduction}{power}"
 
 
 @dataclass(frozen=True)
@@ -229,7 +255,7 @@ class TrainedNetwork:
         values, valid = (image.values, image.valid)
         if not as_read or self.cut is None:
             values, valid = seen(image, self.description.pixels, self.size)
-        logits = tiled_logits(forward, TilesOfImage(values, valid, self.description, self.device), self.cut)
+        logits = tiled_logits(forward, TilesOfImage(values, valid, self.description.normalised, self.device), self.cut)
         if not logits.isfinite().all():
             raise NotFiniteError("the network's output is not finite; its weights are no use")
         return logits

@@ -14,8 +14,8 @@ from PIL import Image
 from dem_apps.errors import InputError
 from seg import load
 from seg.data.read import ImagePixels
-from seg.models.trained_network import TrainedNetwork
 from seg.train import train
+from seg.trained.trained_network import TrainedNetwork
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (45, 70, 3)).astype(np.uint8)
 

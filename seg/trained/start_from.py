@@ -14,13 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError
-from seg.config import ModelConfig, chosen_by
 from seg.data.labels import ClassSet
 from seg.data.pixel_format import RGB, PixelFormat, read_format, rgb_format
-from seg.models.description import PlainLogits
+from seg.models.settings import ModelConfig
 from seg.models.smp_network import preprocessing
-from seg.models.trained import ENCODER, only_encoder, open_trained, read_run
 from seg.models.weights_file import FoundWeights, find_weights, fitted, load_weights, over_bands
+from seg.scores.checkpoints import chosen_by
+from seg.trained.description import PlainLogits
+from seg.trained.open import ENCODER, only_encoder, open_trained, read_run
 
 FLAG = "--model.start-from"
 _SHOWN = 4

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 
 from seg.data.labels import LABEL_ID
-from seg.demo.street.looks import Color, Domain
+from seg.data.street.looks import Color, Domain
 
 Pair = tuple[float, float]
 Point = tuple[float, float, float]

@@ -17,13 +17,15 @@ from torch import Tensor
 
 from dem_apps.errors import passed_on
 from dem_apps.runtime.run_folder import RunFolder
-from seg.config import ModelConfig, SourceConfig, TargetDataConfig, TrainConfig
+from seg.config import TrainConfig
 from seg.data.labels import load_classes
+from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.models.deeplabv2_advent import DEPTH, OUTPUT_STRIDE, AdventDeepLabV2
 from seg.models.deeplabv2_advent import ENCODER as ENCODER_NAME
-from seg.models.description import CLASSES_FILE
-from seg.models.trained import ENCODER, only_encoder
+from seg.models.settings import ModelConfig
 from seg.models.weights_file import state_dicts
+from seg.trained.description import CLASSES_FILE
+from seg.trained.open import ENCODER, only_encoder
 
 #: How a name begins in ADVENT's layout → here; the encoder's have no prefix there.
 _HEADS = {"layer5.conv2d_list.": "auxiliary_head.branches.", "layer6.conv2d_list.": "main_head.branches."}

@@ -1,4 +1,4 @@
-"""The street world: an endless supply of labelled streets in two looks, see :mod:`seg.demo.street.looks`.
+"""The street world: an endless supply of labelled streets in two looks, see :mod:`seg.data.street.looks`.
 
 One scene grammar draws both domains: the plan of a street, what stands where, painted from the sky to the own car's
 bonnet. A picture depends on nothing but its arguments and ``WORLD_VERSION``.
@@ -14,10 +14,10 @@ import cv2
 import numpy as np
 
 from seg.data.labels import LABEL_ID
-from seg.demo.street import figures, vehicles
-from seg.demo.street.canvas import Camera, Canvas, Light
-from seg.demo.street.figures import SIDES, draw_hedge, pick, vary
-from seg.demo.street.looks import Color, Domain
+from seg.data.street import figures, vehicles
+from seg.data.street.canvas import Camera, Canvas, Light
+from seg.data.street.figures import SIDES, draw_hedge, pick, vary
+from seg.data.street.looks import Color, Domain
 
 #: Raised with every change that alters a single pixel: stored pairs are then drawn anew.
 WORLD_VERSION = 1

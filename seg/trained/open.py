@@ -29,13 +29,16 @@ from dem_apps.runtime.files import write_json
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict
 from dem_apps.test_time_methods.network import deep_copy, refuse_probabilities
-from seg.config import ModelConfig, TrainConfig
+from seg.config import TrainConfig
 from seg.data.files import checked_size
 from seg.data.labels import ClassSet, load_classes, named_classes
 from seg.data.pixel_format import PIXELS_FILE, read_format, rgb_format
-from seg.models import NETWORK_FILE, build_model, smp_network, transformers_network
-from seg.models.adaptive_batch_norm import RE_ESTIMATED_ON
-from seg.models.description import (
+from seg.models import smp_network, transformers_network
+from seg.models.network import OUR_KEY, OUR_VERSION, SegmentationNetwork
+from seg.models.networks import NETWORK_FILE, build_model
+from seg.models.settings import ModelConfig
+from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, load_weights, written
+from seg.trained.description import (
     ASSUMED,
     CLASSES_FILE,
     DESCRIPTION_FILES,
@@ -44,9 +47,7 @@ from seg.models.description import (
     read_description,
     write_description,
 )
-from seg.models.network import OUR_KEY, OUR_VERSION, SegmentationNetwork
-from seg.models.trained_network import TrainedNetwork, Training
-from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, load_weights, written
+from seg.trained.trained_network import RE_ESTIMATED_ON, TrainedNetwork, Training
 
 #: How the names of an encoder's tensors begin, in every network here.
 ENCODER = "encoder."
@@ -71,7 +72,7 @@ def load(
     """A trained network that predicts images, see :meth:`TrainedNetwork.predict`.
 
     Args:
-        spec: see :mod:`seg.models.trained`.
+        spec: see :mod:`seg.trained.open`.
         weights: file for ``package.module:function``.
         checkpoint: of a run, ``last``, ``selected`` or ``best``; ``auto`` is best where target labels chose one, else
             last.

@@ -10,10 +10,11 @@ from typing import Any
 from torch import nn
 
 from dem_apps.objectives.flags import given_options
-from seg.config import TrainConfig, chosen_by
+from seg.config import TrainConfig
 from seg.methods import METHODS
 from seg.models.batch_norm import describe, statistics
 from seg.models.tiles import Tiling
+from seg.scores.checkpoints import chosen_by
 
 _PACKAGES = ("torch", "torchvision", "segmentation-models-pytorch")
 

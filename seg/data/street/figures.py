@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from seg.demo.street.canvas import Canvas, panel, panels
-from seg.demo.street.looks import Color
+from seg.data.street.canvas import Canvas, panel, panels
+from seg.data.street.looks import Color
 
 SKIN: tuple[Color, ...] = ((226, 182, 150), (196, 146, 110), (140, 96, 68), (92, 62, 46))
 CLOTHES: tuple[Color, ...] = (

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from seg.demo import demo_pair as demo
 from support.same_state import contents
 
 from seg.data.labels import CITYSCAPES_CLASSES, CITYSCAPES_IDS, IGNORE_INDEX, LABELS, id_tables
-from seg.demo import demo_pair as demo
-from seg.demo.street.looks import CAMERA_STREET, GAME_STREET, Domain, target_look
-from seg.demo.street.world import draw_street
+from seg.data.street.looks import CAMERA_STREET, GAME_STREET, Domain, target_look
+from seg.data.street.world import draw_street
 
 SMALL: dict[str, Any] = {"size": (64, 32), "source_train": 3, "target_train": 2, "target_val": 2}
 

@@ -13,10 +13,11 @@ from support.without_float64 import without_float64
 from torch import nn
 
 from dem_apps.runtime.reproducibility import seed_everything
-from seg.config import OptimizerConfig, TrainConfig, WeightConfig
+from seg.config import TrainConfig, WeightConfig
 from seg.methods.advent import DiscriminatorConfig
-from seg.step import TrainState, training_step
-from seg.training.optimization import MicroBatch, RepeatedSGD
+from seg.methods.optimization import MicroBatch, RepeatedSGD
+from seg.methods.settings import OptimizerConfig
+from seg.training.step import TrainState, training_step
 
 BASE = TrainConfig(
     method="minent", loss="entropy", reduction="mean", max_steps=10,

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from seg.demo.street.canvas import Canvas, Pair, panel, panels
-from seg.demo.street.figures import window_grid
-from seg.demo.street.looks import Color
+from seg.data.street.canvas import Canvas, Pair, panel, panels
+from seg.data.street.figures import window_grid
+from seg.data.street.looks import Color
 
 GLASS: Color = (44, 54, 64)
 RUBBER: Color = (26, 26, 28)

@@ -1,1 +1,0 @@
-"""The built-in pair of street worlds."""

@@ -1,0 +1,107 @@
+"""Networks by name, their batch normalisation, and how they are read back from runs.
+
+A network of this project is a :class:`seg.models.network.SegmentationNetwork`. To add one, write it in a file of its
+own and enter its builder in ``NETWORKS``: docs/howto/add_a_network.md.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from dem_apps.errors import InputError, nearest
+from dem_apps.runtime.documents import read_json, required
+from seg.models import smp_network, transformers_network
+from seg.models.deeplabv2 import DeepLabV2
+from seg.models.deeplabv2_advent import build_advent_network
+from seg.models.network import SegmentationNetwork
+from seg.models.smp_network import SMP_NETWORKS
+from seg.models.weights_file import load_encoder, weights_file
+
+#: A run's copy of the ``config.json`` that describes its network, so that the folder it came from may be deleted.
+NETWORK_FILE = "network.json"
+
+
+def network_document(folder: Path) -> dict[str, Any]:
+    """What describes the network of a folder: of a run, of segmentation-models-pytorch's or transformers'."""
+    file = folder / NETWORK_FILE if (folder / NETWORK_FILE).is_file() else folder / "config.json"
+    return required(read_json(file), str(file))
+
+
+def pretrained_network(
+    encoder: str, num_classes: int, weights: str | None = None, bands: int = 3
+) -> SegmentationNetwork:
+    """The network that the folder ``encoder`` describes, with random weights; ``--model.start-from`` loads others."""
+    if weights is not None:
+        raise InputError("--model.encoder-weights: a pretrained network has its own; leave it away")
+    document = network_document(Path(encoder))
+    if "model_type" not in document:
+        return smp_network.network_of_config(document, num_classes, encoder, bands)
+    if bands != 3:
+        raise InputError(f"--model.name: the network of {encoder} sees 3 bands, and the images have {bands}")
+    return transformers_network.network_of_config(document, num_classes, encoder)
+
+
+#: Called with the encoder's name, the number of classes, ``weights`` and those options of its own that were given.
+NETWORKS: dict[str, Callable[..., SegmentationNetwork]] = {
+    "deeplabv2": DeepLabV2,
+    "deeplabv2-advent": build_advent_network,
+    **SMP_NETWORKS,
+    "pretrained": pretrained_network,
+}
+
+
+def build_model(
+    name: str = "deeplabv2",
+    encoder: str = "resnet101",
+    num_classes: int = 19,
+    output_stride: int | None = None,
+    depth: int | None = None,
+    weights: str | None = None,
+    bands: int = 3,
+    **options: Any,
+) -> SegmentationNetwork:
+    """A segmentation network by name.
+
+    Args:
+        name: ``deeplabv2``, ``deeplabv2-advent``, an architecture of segmentation-models-pytorch such as ``unet`` or
+            ``segformer``, or ``pretrained``, the network that a folder describes.
+        encoder: of segmentation-models-pytorch (``resnet101``, ``tu-…`` for timm); of ``pretrained`` the folder.
+        num_classes: C.
+        output_stride: input pixels per feature of the encoder; None is the network's default.
+        depth: stages of the encoder in use; None is the network's default.
+        weights: of the encoder: a name such as ``imagenet``, a file, or None for a random start. ImageNet's are read
+            from the package of the extra ``pretrained`` where it is installed and has the encoder's.
+        bands: of the images; pretrained weights of the first convolution are repeated over other bands than 3.
+        options: of that network alone.
+
+    Returns a module that maps (B, 3, H, W) images, or other bands, to ``{"main": (B, C, h, w)}`` and, where it has an
+    auxiliary head, ``"aux"``. Raises InputError: a name or option that is not known, or weights that cannot be had.
+
+    >>> import torch
+    >>> model = build_model("deeplabv2", encoder="resnet18", num_classes=4, output_stride=8)
+    >>> {head: tuple(logits.shape) for head, logits in model(torch.zeros(1, 3, 64, 96)).items()}
+    {'main': (1, 4, 8, 12), 'aux': (1, 4, 8, 12)}
+    """
+    if name not in NETWORKS:
+        raise InputError(f"model: '{name}' is not one of {', '.join(NETWORKS)}{nearest(name, NETWORKS)}")
+    builder = NETWORKS[name]
+    signature, options = inspect.signature(builder), {**options, "depth": depth, "output_stride": output_stride}
+    given = {option: value for option, value in options.items() if value is not None}
+    if bands != 3 and "bands" not in signature.parameters:
+        raise InputError(f"model: {name} sees 3 bands, and the images have {bands}; take deeplabv2, or unet")
+    given |= {} if bands == 3 else {"bands": bands}
+    # the last two refuse weights themselves
+    file = None if name in ("pretrained", "deeplabv2-advent") else weights_file(encoder, weights)
+    weights = None if file is not None else weights
+    try:
+        signature.bind(encoder, num_classes, weights=weights, **given)
+    except TypeError as error:
+        own = [each for each in signature.parameters if each not in ("encoder", "num_classes", "weights", "bands")]
+        raise InputError(f"model: {name} {error}; its options are {', '.join(own) or 'none'}") from error
+    network = builder(encoder, num_classes, weights=weights, **given)
+    if file is not None:
+        load_encoder(network.encoder, encoder, file)
+    return network
