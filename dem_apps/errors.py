@@ -117,10 +117,10 @@ def check_named(
 
 def number(option: str, value: float, least: float, most: float = math.inf) -> float:
     """An option that is a finite number within bounds; an InputError otherwise."""
-    fits = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    fits = isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
     if not fits or not least <= value <= most:
         wanted = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
-        raise InputError(f"{option}: expected a number {wanted}, got {value!r}")
+        raise InputError(f"{option}: expected a number {wanted}, got {shown(value)}")
     return float(value)
 
 

@@ -12,7 +12,7 @@ from dem_apps.jobs.executor import ONE_THREAD
 from dem_apps.jobs.grid import Cells, GridConfig, Training, end_of_grid, grid_cells, run_grid
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
-from rl.config import TrainConfig, import_environments, modules_option, resolve
+from rl.config import TrainConfig, modules_option, resolve
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command; exit status 1 if a run failed."""
     example = "python -m rl.benchmark --config configs/rl/paper.yaml --workers 2"
     config = parse_config(BenchmarkConfig, "python -m rl.benchmark", example, arguments)
-    parts = [config.train, *config.envs.values(), *config.arms.values()]
-    named = [str(part["env"]) for part in parts if isinstance(part, dict) and "env" in part]
-    import_environments(config.import_modules, [*config.envs, *named])
     end_of_grid("rl.benchmark", arguments, lambda: benchmark(config))
 
 

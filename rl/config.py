@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,7 +48,9 @@ class TrainConfig(ObjectiveSettings):
         None, "weight of the entropy term, or lin_0.001 to let it fall to 0; default: that of configs/rl/ALGO.yaml, "
         "else the paper's 0.001 (that of a --hyperparameters-file is not used)",
     )  # fmt: skip
-    env: str = option("MiniGrid-DoorKey-5x5-v0", "id of an environment in gymnasium, or MODULE:ID to import it from")
+    env: str = option(
+        "MiniGrid-DoorKey-5x5-v0", "id of an environment in gymnasium, or MODULE:ID to import it from", code="import"
+    )
     import_modules: str | None = modules_option()
     algo: str = option("ppo", "algorithm", choices=("ppo", "a2c"), group="training")
     update: str = option("auto", "auto: fast where possible; sb3: SB3's own code", choices=("auto", "sb3"))
@@ -92,7 +92,7 @@ def resolve(config: TrainConfig) -> TrainConfig:
     from rl.training.entries import DEFAULT_WEIGHT, check_entry, find_entry
 
     check_tracker(config.tracker)
-    import_environments(config.import_modules)
+    import_environments(config)
     _check_flags(config)
     file = Path(config.hyperparameters_file) if config.hyperparameters_file else None
     entry, where = find_entry(config.env, config.algo, file, config.hyperparameters)
@@ -134,40 +134,33 @@ def evaluation_length(config: TrainConfig) -> int:
     return limit or max(int(EVALUATION_SHARE * timesteps / episodes), 1)
 
 
-def read_run(run_dir: Path) -> TrainConfig:
-    """The settings of a run of ``rl.train``, checked again, else an InputError; no module they name is imported."""
+def read_run(run_dir: Path, modules: str | None = None) -> TrainConfig:
+    """The settings of a run of ``rl.train``, checked again, else an InputError; it imports none but the ``modules``."""
+    where = str(run_dir / "config.yaml")
+    config = from_dict(TrainConfig, read_config(run_dir), where, {"import_modules": modules})
+    import_environments(dataclasses.replace(config, import_modules=modules))
+    check_read(config, where)
+    return config
+
+
+def check_read(config: TrainConfig, where: str) -> None:
+    """Check the settings of a run folder, which may be another person's or have been tampered with."""
     from rl.training.entries import check_entry
 
-    where = str(run_dir / "config.yaml")
-    config = from_dict(TrainConfig, read_config(run_dir), where)
     try:
-        import_environments(None, [config.env])
         _check_flags(dataclasses.replace(config, device="cpu"))  # a run may be read without its device
         check_entry(config.hyperparameters, config.algo, "hyperparameters")
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
-    return config
 
 
-def import_environments(modules: str | None, env_ids: Sequence[str] = (), arguments: Sequence[str] = ()) -> None:
-    """Import the modules of ``--import``, and of ids ``module:Id`` that stand in the command line ``arguments``.
-
-    A run folder or a file of settings may be another person's: ``module:Id`` in it has no module imported. Raises
-    InputError: a module that cannot be imported, or the module of an environment that stands in a file only.
-    """
+def import_environments(config: TrainConfig) -> None:
+    """Import the modules of ``--import``, and that of an environment ``module:Id``."""
     from rl.envs.family import import_modules
 
-    import_modules([] if modules is None else modules.split(","), "--import")
-    for env_id in env_ids:
-        module = env_id.rpartition(":")[0]
-        if not module or module in sys.modules:
-            continue
-        if not any(argument == env_id or argument.endswith(f"env={env_id}") for argument in arguments):
-            raise InputError(
-                f"--env {env_id}: stands in a file, which cannot have the code of {module} run; if it is yours, add "
-                f"--import {module}"
-            )
-        import_modules([module], f"--env {env_id}")
+    import_modules([] if config.import_modules is None else config.import_modules.split(","), "--import")
+    if module := config.env.rpartition(":")[0]:
+        import_modules([module], f"--env {config.env}")
 
 
 def _check_flags(config: TrainConfig) -> None:

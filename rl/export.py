@@ -12,7 +12,7 @@ from pathlib import Path
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.files import refuse_used_file
 from dem_apps.runtime.settings import option, parse_config
-from rl.config import import_environments, modules_option, read_run
+from rl.config import modules_option, read_run
 
 
 @dataclass(frozen=True)
@@ -29,16 +29,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     """The command."""
     example = "python -m rl.export --run runs/doorkey --out doorkey.zip"
     config = parse_config(ExportConfig, "python -m rl.export", example, argv)
-    import_environments(config.import_modules)
-    for file in export(Path(config.run), config.checkpoint, Path(config.out)):
+    for file in export(Path(config.run), config.checkpoint, Path(config.out), config.import_modules):
         print(f"written to {file}")
 
 
-def export(run_dir: Path, checkpoint: str, out: Path) -> list[Path]:
+def export(run_dir: Path, checkpoint: str, out: Path, modules: str | None = None) -> list[Path]:
     """Write the zip and, where something was normalised, ``NAME.vecnormalize.pkl``; an InputError if one exists."""
     refuse_used_file(out, "--out", ".zip")
     refuse_used_file(out.with_suffix(".vecnormalize.pkl"), "--out")
-    config = read_run(run_dir)
+    config = read_run(run_dir, modules)
 
     import torch
 

@@ -6,13 +6,12 @@ rollouts. PPO is :class:`rl.fast.ppo.FastPPO`, or SB3's own with ``--update sb3`
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import parse_config
-from rl.config import TrainConfig, import_environments, read_run, resolve
+from rl.config import TrainConfig, check_read, import_environments, resolve
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -20,9 +19,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = parse_config(
         TrainConfig, "python -m rl.train", "python -m rl.train --env MiniGrid-DoorKey-5x5-v0 --loss adadem", argv
     )
-    import_environments(config.import_modules, [config.env], sys.argv[1:] if argv is None else argv)
     if config.resume:
-        read_run(Path(str(config.run_dir)))  # whose settings these are; they may have been tampered with
+        import_environments(config)
+        check_read(config, str(Path(str(config.run_dir), "config.yaml")))
     else:
         config = resolve(config)
     from rl.training.run import train

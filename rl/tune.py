@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 import yaml
 
 from dem_apps.errors import InputError
-from dem_apps.jobs.executor import ONE_THREAD, Job, SearchConfig, flags
+from dem_apps.jobs.executor import ONE_THREAD, Job, SearchConfig
 from dem_apps.jobs.grid import run_jobs
 from dem_apps.objectives import objective_options
+from dem_apps.runtime.arguments import flags
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.files import write_atomically, write_json
 from dem_apps.runtime.settings import option, parse_search
 from dem_apps.runtime.signals import command_line
-from rl.config import TrainConfig, import_environments, resolve
+from rl.config import TrainConfig, resolve
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -145,7 +146,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     config, train, given = parse_search(TuneConfig, TrainConfig, "rl.tune", "rl.train", _EXAMPLE, arguments)
-    import_environments(train.import_modules, [train.env], arguments)
     tune(config, train, given, arguments)
 
 

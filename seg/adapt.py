@@ -47,7 +47,7 @@ class AdaptConfig(ObjectiveSettings):
     model: str | None = option(
         None, "run folder, folder of segmentation-models-pytorch's or transformers' save_pretrained, or "
         "package.module:function; default: a network of the built-in demo", value="SPEC",
-        group="what is read and written",
+        group="what is read and written", code="model",
     )  # fmt: skip
     weights: str | None = option(None, "file of weights for package.module:function", value="FILE")
     images: str | None = option(None, "folder of images, searched with its subfolders", value="DIR")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shlex
@@ -38,8 +37,9 @@ class ExecutorConfig:
     )  # fmt: skip
     workers: int = option(1, "trainings at a time", at_least=1, at_most=1000)
     ray_address: str = option(
-        "auto", "the cluster's head; auto: of the cluster that this machine is in", value="HOST:PORT"
-    )
+        "auto", "the cluster's head; auto: of the cluster that this machine is in", value="HOST:PORT",
+        flag_only="ray-address",
+    )  # fmt: skip
     cores_per_job: int = option(1, "cores that ray sets aside for a training", at_least=1)
     gpus_per_job: float = option(0.0, "GPUs that ray sets aside for a training, or a share of one", at_least=0)
 
@@ -148,18 +148,6 @@ def _process(job: Job, environment: Mapping[str, str], folder: str | None, stop:
             process.terminate()
             status = process.wait()
     return status
-
-
-def flags(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """Settings as flags; mappings and lists as JSON.
-
-    >>> flags({"env": "CartPole-v1", "eval_freq": 500, "hyperparameters": {"n_steps": 64}, "source.root": "GTA5"})
-    ('--env', 'CartPole-v1', '--eval-freq', '500', '--hyperparameters', '{"n_steps": 64}', '--source.root', 'GTA5')
-    """
-    parts: list[str] = []
-    for name, value in settings.items():
-        parts += [f"--{str(name).replace('_', '-')}", value if isinstance(value, str) else json.dumps(value)]
-    return tuple(parts)
 
 
 class Executor:

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError
-from dem_apps.jobs.executor import ExecutorConfig, Job, JobFailed, JobTaken, build_executor, flags
+from dem_apps.jobs.executor import ExecutorConfig, Job, JobFailed, JobTaken, build_executor
+from dem_apps.runtime.arguments import flags
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_reader import read_config
-from dem_apps.runtime.settings import LARGEST_SEED, dotted, option, parse_config
+from dem_apps.runtime.settings import LARGEST_SEED, dotted, line_only, option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
 
 #: The jobs of each (row, arm): one per seed.
 Cells = dict[tuple[str, str], list[Job]]
-#: Settings of a training that the grid decides, and those that only a command line may name.
+#: Settings of a training that the grid decides.
 _OF_THE_GRID = ("run_dir", "resume", "config", "seed")
-_OF_THE_COMMAND_LINE = ("import", "import_modules")
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,9 @@ def _resolved(training: Training, settings: Mapping[str, Any], where: str) -> An
         name = str(key).replace("-", "_")
         if name in _OF_THE_GRID:
             raise InputError(f"{where}: leave '{key}' out, the grid sets it")
-        if name in _OF_THE_COMMAND_LINE:  # they run code
-            raise InputError(f"{where}: '{key}' can only be given on the command line of {training.module}")
+    command = f"python -m {training.module}"
     try:
-        given = [*flags(settings), *training.more_flags]
-        return training.resolve(parse_config(training.config_class, f"python -m {training.module}", "", given))
+        return training.resolve(parse_config(training.config_class, command, "", training.more_flags, in_file=settings))
     except InputError as error:
         raise InputError(f"{where}: {error}") from error
 
@@ -110,8 +108,9 @@ def _job(
     file = run / "config.yaml"
     if file.is_file():
         asked = dotted(asdict(replace(resolved, seed=seed, run_dir=str(run))), training.config_class)
+        free = ("run_dir", "resume", *line_only(training.config_class))
         for key, value in dotted(read_config(run), training.config_class).items():
-            if key in asked and key not in ("run_dir", "resume", *_OF_THE_COMMAND_LINE) and asked[key] != value:
+            if key in asked and key not in free and asked[key] != value:
                 raise InputError(
                     f"{run}: was trained with {key} {value!r}, this grid asks for {asked[key]!r}; "
                     "name another folder, or move that run away"

@@ -1,9 +1,10 @@
-"""Normalise command-line arguments: spellings of flags, lists, switches, and the files that ``--config`` names."""
+"""Command-line arguments: spellings of flags, lists, switches, and the files that ``--config`` names."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -27,19 +28,30 @@ def flag(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
 
-def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
-    """Flags in the form that the parser takes.
+def flags(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Settings as flags, each with its value in one argument; mappings and lists as JSON.
+
+    >>> flags({"env": "CartPole-v1", "eval_freq": 500, "hyperparameters": {"n_steps": 64}, "source.root": "--GTA5"})
+    ('--env=CartPole-v1', '--eval-freq=500', '--hyperparameters={"n_steps": 64}', '--source.root=--GTA5')
+    """
+    return tuple(
+        f"{flag(str(name))}={value if isinstance(value, str) else json.dumps(value)}"
+        for name, value in settings.items()
+    )
+
+
+def normalise(arguments: Sequence[str], config_class: type) -> tuple[list[str], list[Path]]:
+    """Flags in the form that the parser takes, and the files of ``--config``.
 
     ``--max_steps`` is ``--max-steps``, a switch alone is ``=true``, ``--resume DIR`` is ``--run-dir DIR --resume``, and
-    lists may come without brackets. ``--config NAME`` may be a file that comes with the application. It goes first,
-    since the parser lets what comes later win, and a flag wins over the file wherever it stands.
+    lists may come without brackets. ``--config NAME`` may be a file that comes with the application.
     """
     hints = {flag(key): hint for key, _, hint in fields_of(config_class)}
     switches = {name for name, hint in hints.items() if hint in (bool, bool | None)}
     mappings = {name for name, hint in hints.items() if get_origin(hint) is dict}
     # whose values may come without brackets: --scales 0.75,1.0
     lists = {name for name, hint in hints.items() if any(get_origin(part) is list for part in (hint, *get_args(hint)))}
-    files: list[str] = []
+    files: list[Path] = []
     normal: list[str] = []
     rest = list(arguments)
     while rest:
@@ -55,7 +67,7 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
         if name == "--config" and (equals or rest):
             value = value if equals else rest.pop(0)
             named = None if Path(value).exists() else shipped_with(config_class).get(value)
-            files.append(f"--config={named or found(value)}")
+            files.append(named or found(value))
         elif name in switches and not equals:
             value = rest.pop(0) if rest and not rest[0].startswith("-") else "true"
             if name == "--resume" and value not in ("true", "false"):
@@ -68,7 +80,7 @@ def normalise(arguments: Sequence[str], config_class: type) -> list[str]:
             normal.append(f"{name}={value if word or value == 'null' or value.startswith('[') else f'[{value}]'}")
         else:
             normal.append(name + equals + value)
-    return files + normal
+    return normal, files
 
 
 def shipped_with(config_class: type) -> dict[str, Path]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import operator
 import os
 import re
+import sys
 import types
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, Union, get_args, get_origin
@@ -59,8 +59,8 @@ def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
 def out_of_range(items: Iterable[Any], **bounds: float | None) -> str | None:
     """What is wrong, as half a sentence, with the first number that is not finite or beyond one of ``_BOUNDS``."""
     for number in items:
-        if isinstance(number, (int, float)) and not math.isfinite(number):
-            return f"expected a finite number, got {number}"
+        if isinstance(number, (int, float)) and not abs(number) <= sys.float_info.max:  # nor does a larger int fit
+            return f"expected a finite number, got {shown(number)}"
         for name, bound in bounds.items():
             fits, expected = _BOUNDS[name]
             if isinstance(number, (int, float)) and bound is not None and not fits(number, bound):

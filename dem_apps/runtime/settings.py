@@ -13,13 +13,13 @@ import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar, get_origin, get_type_hints
 
 import yaml
 from jsonargparse import ArgumentParser, Namespace, _loaders_dumpers
 
-from dem_apps.errors import InputError, first_words, nearest, shown
-from dem_apps.runtime.arguments import fields_of, flag, normalise, shipped_with
+from dem_apps.errors import InputError, first_words, nearest, nearest_path, shown
+from dem_apps.runtime.arguments import fields_of, flag, flags, normalise, shipped_with
 from dem_apps.runtime.command_help import EXAMPLE, CommandHelp, help_line, value_name
 from dem_apps.runtime.documents import PlainValues, parsed_yaml
 from dem_apps.runtime.files import read_text
@@ -31,14 +31,16 @@ TrainingConfig = TypeVar("TrainingConfig")
 #: The largest seed that numpy takes.
 LARGEST_SEED = (1 << 32) - 1
 #: What PyYAML and jsonargparse raise for a value that they cannot read; their errors have no common class.
-_UNREADABLE = (yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError)
+_UNREADABLE = (
+    yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
+)  # fmt: skip
 
 
 def option(
     default: Any, help: str, choices: Iterable[str] = (), *, at_least: float | None = None,
     at_most: float | None = None, above: float | None = None, below: float | None = None, value: str | None = None,
     group: str | None = None, flag_only: str | None = None, needed: bool = False, exists: bool = False,
-    of_machine: bool = False,
+    of_machine: bool = False, code: str | None = None,
 ) -> Any:  # fmt: skip
     """A dataclass field with its line of help.
 
@@ -49,15 +51,16 @@ def option(
         at_least, at_most, above, below: the range of a number, or of each of a list.
         value: what stands for the value in the help, such as ``DIR``; by default its choices, its kind or its name.
         group: heading in the help for this field and those that follow, up to the next heading.
-        flag_only: the flag, without its dashes, of what no YAML file and no resumed run can set, as it runs code.
+        flag_only: the flag, without its dashes, of what runs code and so is taken from the command line alone.
         needed: the command cannot do without it; ``default`` is empty, and stands for a flag that was not given.
         exists: a path or each of a list of them, has to exist: :func:`check_paths`.
         of_machine: a resumed run may have another, as another machine does.
+        code: for what may be a ``MODULE:NAME``, which imports the module: the flag to name one in, its own or another.
     """
     metadata = {
         "help": help, "choices": tuple(choices), "value": value,
         "range": {"at_least": at_least, "at_most": at_most, "above": above, "below": below}, "group": group,
-        "flag_only": flag_only, "needed": needed, "exists": exists, "of_machine": of_machine,
+        "flag_only": flag_only, "needed": needed, "exists": exists, "of_machine": of_machine, "code": code,
     }  # fmt: skip
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -76,22 +79,36 @@ def parse_config(
     argv: Sequence[str] | None = None,
     config_help: str = "YAML file with any of the settings below, as keys with underscores; flags win over it",
     description: str | None = None,
+    in_file: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Read a command's configuration from ``--config FILE`` and flags.
+    """Read a command's configuration from ``--config FILE`` and flags; a file cannot set what runs code.
 
     With ``--resume`` the settings are those of the run folder in ``--run-dir``; a setting that is given again must be
     the same. ``--help`` lists the settings that the class names in ``COMMON``, ``--help all`` all of them. ``prog`` is
-    how the command is called, ``example`` one full command line; ``description`` is by default the class's docstring.
+    how the command is called, ``example`` one full command line; ``description`` is by default the class's docstring,
+    ``in_file`` are settings by dotted keys that stand in another file.
     Raises InputError: an unknown key, a value of the wrong type, an unreadable file.
     """
-    arguments = normalise(sys.argv[1:] if argv is None else argv, config_class)
+    arguments, files = normalise(sys.argv[1:] if argv is None else argv, config_class)
     common = () if arguments[-1:] == ["all"] else getattr(config_class, "COMMON", ())
     parser = _build_parser(config_class, prog, example, config_help, description, common)
-    for file in (argument for argument in arguments if argument.startswith("--config=")):
-        _check_file(file.removeprefix("--config="), config_class)
-    config = _read(lambda: parser.parse_args(arguments), config_class, "--config", flag, parser)
+
+    def read(
+        parse: Callable[..., Namespace], given: Any, before: Namespace | None = None, **with_defaults: bool
+    ) -> Any:
+        where = "--config" if isinstance(given, dict) else "the command line"
+        return _read(lambda: parse(given, before, **with_defaults), config_class, where, flag, parser)
+
+    line = read(parser.parse_args, arguments, defaults=False)
+    before = read(parser.parse_args, _flags_of_file(in_file or {}, config_class), defaults=False)
+    _refuse_code(config_class, before, line, "")
+    for file in files:
+        document = _document(file, config_class)
+        _refuse_code(config_class, read(parser.parse_object, document, defaults=False), line, "--config: ")
+        before = read(parser.parse_object, document, before, defaults=False)
+    config = _checked(config_class, read(parser.parse_args, arguments, before), flag)
     if getattr(config, "resume", False):
-        config = _resumed(config, parser.parse_args(arguments, defaults=False))
+        config = _resumed(config, line, read(parser.parse_args, arguments, before, defaults=False))
     return config
 
 
@@ -120,8 +137,13 @@ def parse_search(
     return search, parse_config(train_class, f"python -m {train_module}", example, train_flags), train_flags
 
 
-def from_dict(config_class: type[Config], values: dict[str, Any], where: str) -> Config:
-    """Rebuild a configuration that ``dataclasses.asdict`` made; an InputError for an unknown key or a wrong value."""
+def from_dict(
+    config_class: type[Config], values: dict[str, Any], where: str, line: Mapping[str, Any] | Namespace | None = None
+) -> Config:
+    """Rebuild a configuration that ``dataclasses.asdict`` made; an InputError for an unknown key or a wrong value.
+
+    Of settings that run code it has the defaults; see :func:`option`. ``line`` is what the command line names.
+    """
     if not isinstance(values, dict):
         raise InputError(f"{where}: expected a mapping of keys, found {type(values).__name__}")
     parser = _build_parser(config_class, where, "", "", None, ())
@@ -129,13 +151,52 @@ def from_dict(config_class: type[Config], values: dict[str, Any], where: str) ->
     def name(key: str) -> str:
         return f"{where}, {key}"
 
-    return _read(lambda: parser.parse_object(values), config_class, where, name, parser)
+    read = _read(lambda: parser.parse_object(values), config_class, where, name, parser)
+    for key in line_only(config_class):
+        read.pop(key, None)
+    _refuse_code(config_class, read, line or {}, f"{where}, ")
+    return _checked(config_class, read, name)
 
 
-def flag_only(config_class: type) -> dict[str, str]:
-    """Settings that only a command line may change: the name of the field, and that of its flag as a key of YAML."""
-    fields = dataclasses.fields(config_class)
-    return {field.name: field.metadata["flag_only"] for field in fields if field.metadata.get("flag_only")}
+def line_only(config_class: type) -> dict[str, str]:
+    """Settings of the command line alone: the key of each, and its flag without dashes."""
+    only = {key: field.metadata.get("flag_only") for key, field, _ in fields_of(config_class)}
+    return {"config": "config", **{key: name for key, name in only.items() if name is not None}}
+
+
+def _refuse_code(config_class: type, of_file: Namespace, line: Mapping[str, Any] | Namespace, where: str) -> None:
+    """Refuse parsed values out of a file that would run code, or name a second file.
+
+    A ``MODULE:NAME`` may stand there if the command ``line`` holds the same, or names the module.
+    """
+    only = line_only(config_class)
+    for key, name in only.items():
+        if (value := of_file.get(key)) is not None:
+            raise InputError(f"{where}{key}: can only be given on the command line, as {flag(name)} {value}")
+    named = [module for key in only for module in str(line.get(key)).split(",")]
+    for key, field, _ in fields_of(config_class):
+        value, by = str(of_file.get(key)), field.metadata.get("code")
+        module, colon, _ = value.rpartition(":")
+        if by is None or not colon or value == line.get(key):
+            continue
+        if not any(f"{each}.".startswith(f"{module}.") for each in named):
+            wanted = f"{flag(by)} {value if by == key else module}"
+            raise InputError(
+                f"{where}{key}: {value} stands in a file, which cannot have the code of {module} run; if it is yours, "
+                f"add {wanted}"
+            )
+
+
+def _flags_of_file(settings: Mapping[str, Any], config_class: type) -> list[str]:
+    """Settings with dotted keys as flags; an InputError for a key that is none."""
+    fields = {key: hint for key, _, hint in fields_of(config_class) if not dataclasses.is_dataclass(hint)}
+    known = [*fields, *line_only(config_class).values()]
+    for key in settings:
+        group = str(key).partition(".")[0].replace("-", "_")
+        if str(key).replace("-", "_") not in known and get_origin(fields.get(group)) is not dict:
+            given = flag(str(key))
+            raise InputError(f"unknown argument '{given}'{nearest_path(given, map(flag, known))}")
+    return normalise(flags(settings), config_class)[0]
 
 
 def dotted(values: Mapping[str, Any], config_class: type | None = None, prefix: str = "") -> dict[str, Any]:
@@ -167,7 +228,7 @@ def _build_parser(
         allow_abbrev=False,  # --los is a mistake, not --loss
     )
     _loaders_dumpers.yaml_default_loader = PlainValues  # type: ignore[assignment]  # its own reads 1:30 as 90
-    parser.add_argument("--config", action="config", help=config_help, metavar="FILE")
+    parser.add_argument("--config", type=str, help=config_help, metavar="FILE")
     _add_fields(parser, config_class(), "settings", common)
     return parser
 
@@ -196,18 +257,21 @@ def _add_fields(parser: ArgumentParser, defaults: Any, heading: str, common: Seq
 
 
 def _read(
-    parse: Callable[[], Namespace], config_class: type[Config], where: str, name: Callable[[str], str],
-    parser: ArgumentParser,
-) -> Config:  # fmt: skip
-    """The checked settings that jsonargparse makes of arguments or an object; its complaint becomes one sentence."""
+    parse: Callable[[], Namespace], config_class: type, where: str, name: Callable[[str], str], parser: ArgumentParser
+) -> Namespace:
+    """What jsonargparse makes of arguments or an object; its complaint becomes one sentence."""
     try:
-        values = parse().as_dict()
+        return parse()
     except argparse.ArgumentError as error:
         raise InputError(one_sentence(str(error), config_class, where, name, parser)) from error
     except _UNREADABLE as error:
         raise InputError(f"{where}: cannot be read ({first_words(error, 200)})") from error
-    values.pop("config", None)
-    config: Config = _built(config_class, values, name, "")
+
+
+def _checked(config_class: type[Config], values: Namespace, name: Callable[[str], str]) -> Config:
+    """The dataclass of parsed values, each in its range."""
+    given = {key: value for key, value in values.as_dict().items() if key != "config"}
+    config: Config = _built(config_class, given, name, "")
     check_settings(config, name)
     return config
 
@@ -217,6 +281,8 @@ def _built(config_class: type, values: Any, name: Callable[[str], str], prefix: 
     if not isinstance(values, dict):
         raise InputError(f"{name(prefix.rstrip('.'))}: expected a mapping of keys, got {shown(values)}")
     hints = get_type_hints(config_class)
+    if unknown := set(values) - set(hints):  # of jsonargparse's own, such as __path__
+        raise InputError(f"unknown key '{prefix}{min(unknown)}'")
     nested = {key for key in values if dataclasses.is_dataclass(hints[key])}
     return config_class(
         **{key: _built(hints[key], value, name, f"{prefix}{key}.") if key in nested else value
@@ -224,19 +290,17 @@ def _built(config_class: type, values: Any, name: Callable[[str], str], prefix: 
     )  # fmt: skip
 
 
-def _check_file(file: str, config_class: type) -> None:
-    """Check what jsonargparse does not of a YAML file of settings: that it holds any, and none of the flags alone."""
+def _document(file: Path, config_class: type) -> dict[str, Any]:
+    """The settings in a YAML file, of which there must be any."""
     try:
-        document = parsed_yaml(read_text(Path(file)), "")
+        document = parsed_yaml(read_text(file), "")
     except InputError as error:
         known = shipped_with(config_class)
-        has = f"; those that come with it: {', '.join(known)}{nearest(file, known)}" if "." not in file else ""
+        has = f"; those that come with it: {', '.join(known)}{nearest(file.name, known)}" if not file.suffix else ""
         raise InputError(f"--config: {str(error).removeprefix(': ')}{has}") from error
     if not isinstance(document, dict) or not document:
         raise InputError("--config: expected a mapping of keys, such as 'max_steps: 100', and at least one")
-    for name, only in flag_only(config_class).items():
-        if document.get(name) is not None:
-            raise InputError(f"--config: {name}: can only be given on the command line, as {flag(only)}")
+    return document
 
 
 def check_paths(config: Any) -> None:
@@ -249,12 +313,17 @@ def check_paths(config: Any) -> None:
                     raise InputError(f"{flag(key)}: {path}: no such file or folder")
 
 
-def _resumed(config: Any, given: Namespace) -> Any:
+def _resumed(config: Any, line: Namespace, given: Namespace) -> Any:
     if config.run_dir is None:
         raise InputError("--resume: needs --run-dir, the folder of the run to continue")
-    run_dir = Path(config.run_dir)
-    saved = from_dict(type(config), read_config(run_dir), str(run_dir / "config.yaml"))
-    mine = {name: getattr(config, name) for name in flag_only(type(config))}
+    run_dir, only = Path(config.run_dir), line_only(type(config))
+    document, where = read_config(run_dir), str(run_dir / "config.yaml")
+    saved = from_dict(type(config), document, where, line)
+    mine = {name: getattr(config, name) for name in only if name != "config"}
+    for name in mine:
+        if document.get(name) is not None and name not in line:
+            wanted = f"{flag(only[name])} {document[name]}"
+            raise InputError(f"{where}, {name}: can only be given on the command line, as {wanted}")
     now, before = dotted(dataclasses.asdict(config)), dotted(dataclasses.asdict(saved))
     own = [field.name for field in dataclasses.fields(config) if field.metadata.get("of_machine")]
     mine |= {name: getattr(config, name) for name in own if name in given}

@@ -23,7 +23,8 @@ TRAINER = """
 import sys
 from pathlib import Path
 from support.report_runs import rl_run
-value = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+words = [word for argument in sys.argv[1:] for word in argument.split("=", 1)]
+value = dict(zip(words[::2], words[1::2]))
 seed, loss = int(value["--seed"]), value["--loss"]
 if seed == 13:
     sys.exit("error: unlucky")

@@ -21,7 +21,8 @@ ENV = "MiniGrid-Empty-Random-5x5-v0"
 # Best at ent_coef 0.01 and alpha 1; seeds add a little; alpha 0 ends with an error; fresh seeds are worse by 0.1.
 TRAINER = """
 import json, math, os, sys
-value = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+words = [word for argument in sys.argv[1:] for word in argument.split("=", 1)]
+value = dict(zip(words[::2], words[1::2]))
 seed, run, alpha = int(value["--seed"]), value["--run-dir"], float(value["--alpha"])
 if alpha == 0:
     sys.exit("error: no alpha")

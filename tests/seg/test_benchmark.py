@@ -20,7 +20,8 @@ from seg.scores.described_metrics import described_metrics
 # Its mIoU is the weight of the objective and a little for the seed.
 TRAINER = """
 import json, os, sys
-value = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+words = [word for argument in sys.argv[1:] for word in argument.split("=", 1)]
+value = dict(zip(words[::2], words[1::2]))
 seed, loss, run, weight = int(value["--seed"]), value["--loss"], value["--run-dir"], value["--weights.target-main"]
 miou = float(weight) + 0.001 * seed * (1 + (loss == "adadem"))
 os.makedirs(run)

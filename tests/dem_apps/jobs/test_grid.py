@@ -26,11 +26,11 @@ from dem_apps.jobs.executor import (
     JobKilled,
     JobTaken,
     build_executor,
-    flags,
     run_job,
     threads_of_jobs,
 )
 from dem_apps.jobs.grid import run_jobs
+from dem_apps.runtime.arguments import flags
 
 DONE = """mkdir -p "$RUN"; echo $$ >> "$RUN/starts"; echo '{"score": 0.5}' > "$RUN/eval.json" """
 
@@ -67,7 +67,7 @@ def test_a_job_leaves_its_result_and_its_output(tmp_path: Path) -> None:
 
 def test_the_command_of_a_job_continues_what_has_begun(tmp_path: Path) -> None:
     training = Job("a", "seg.train", flags({"loss": "none", "eval_every": 5, "tau": None}), tmp_path / "run", "miou")
-    command = [sys.executable, "-m", "seg.train", "--loss", "none", "--eval-every", "5", "--tau", "null"]
+    command = [sys.executable, "-m", "seg.train", "--loss=none", "--eval-every=5", "--tau=null"]
     assert training.command() == [*command, "--run-dir", str(tmp_path / "run")]
     (tmp_path / "run").mkdir()
     (tmp_path / "run/config.yaml").touch()

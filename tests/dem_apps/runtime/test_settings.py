@@ -109,6 +109,11 @@ def test_spellings_of_flags(arguments: list[str], changes: dict[str, Any]) -> No
         (["--share", "0.5,1.5"], r"^--share: expected 1 at most, got 1\.5$"),
         (["--raw", "npz,png"], r"^--raw: 'png' is not one of png16, npz; did you mean 'png16'\?$"),
         (["--threads", "x"], r"^--threads: expected int or null, got 'x'$"),
+        (["--max-steps", f"{10**400}"], r"^--max-steps: expected a finite number, got 10+\.\.\.0+$"),
+        (
+            ["--learning-rate", f"{10**400}"],
+            r"^the command line: cannot be read \(int too large to convert to float\)$",
+        ),
         (["--threads", "1:30"], r"^--threads: expected int or null, got '1:30'$"),  # not 90
         (["--config", "/nowhere.yaml"], r"^--config: .*/nowhere\.yaml"),
     ],
@@ -132,27 +137,13 @@ def test_mistakes_in_flags(arguments: list[str], message: str) -> None:
         ("!!python/object/apply:os.system [x]", r"^--config: not valid YAML"),
         ("learning_rate: .nan", r"^--learning-rate: expected a finite number, got nan$"),
         ("source: other.yaml", r"^--source: expected a mapping of keys, got 'other.yaml'$"),
+        ("__path__: other.yaml", r"^unknown key '__path__'$"),
     ],
 )
 def test_mistakes_in_yaml(text: str, message: str, yaml_file: Any) -> None:
     with pytest.raises(InputError, match=message) as raised:
         parse("--config", yaml_file(text))
     assert "\n" not in str(raised.value)
-
-
-@dataclasses.dataclass(frozen=True)
-class Importing:
-    """Import something."""
-
-    import_modules: str | None = option(None, "a module, whose code is run", flag_only="import")
-
-
-def test_a_file_cannot_set_what_runs_code(yaml_file: Any) -> None:
-    assert parse_config(Importing, "x", "x", ["--import", "mine"]) == Importing("mine")
-    with pytest.raises(
-        InputError, match=r"^--config: import_modules: can only be given on the command line, as --import$"
-    ):
-        parse_config(Importing, "x", "x", ["--config", yaml_file("import_modules: mine")])
 
 
 def test_help_says_kind_and_default_once(capsys: pytest.CaptureFixture[str]) -> None:

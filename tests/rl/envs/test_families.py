@@ -179,7 +179,8 @@ def test_a_run_folder_imports_no_code_without_the_flag(
     for main, more in ((rl.evaluate.main, ["--run", run, "--episodes", "2"]), (rl.train.main, ["--resume", run]),
                        (rl.export.main, ["--run", run, "--out", str(tmp_path / "model.zip")])):  # fmt: skip
         forget()
-        with pytest.raises(InputError, match=refused):
+        again = main is rl.train.main and refused == UNKNOWN
+        with pytest.raises(InputError, match="import_modules: .* as --import my_envs" if again else refused):
             main(more)
         assert "my_envs" not in sys.modules
         main([*more, "--import=my_envs"])
@@ -192,7 +193,7 @@ def test_files_of_settings_import_no_code(my_envs: list[str], tmp_path: Path) ->
         with pytest.raises(InputError, match=IN_A_FILE):
             main(["--config", str(tmp_path / file)])
     grid = rl.benchmark.BenchmarkConfig(envs={"Corridor-v0": {}}, arms={"a": {"import": "my_envs"}}, folder="grid")
-    with pytest.raises(InputError, match=r"can only be given on the command line of rl\.train"):
+    with pytest.raises(InputError, match="can only be given on the command line, as --import my_envs"):
         rl.benchmark.grid_jobs(grid)
     assert "my_envs" not in sys.modules
 
