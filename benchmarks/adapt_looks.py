@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
 from dem_apps.report.tables import markdown
-from seg.adaptation.decision import LEAST_CLASSES, LEAST_ENTROPY, LEAST_WORTH, REGAINED_CLASSES, decide
+from seg.adaptation.decision import LEAST_CLASSES, LEAST_ENTROPY, LEAST_SCORE, REGAINED_CLASSES, decide
 from seg.inference.adaptive_batch_norm import best_share, re_estimated
 from seg.scores.evidence import Evidence, Probe
 
@@ -225,7 +225,7 @@ def _accepted(row: Row) -> bool:
     if _times(row, "classes") >= REGAINED_CLASSES:
         return True
     kept = _times(row, "classes") >= LEAST_CLASSES and _times(row, "entropy") >= LEAST_ENTROPY
-    return kept and worth(row) >= LEAST_WORTH
+    return kept and worth(row) >= LEAST_SCORE
 
 
 def main() -> None:

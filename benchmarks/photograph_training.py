@@ -204,10 +204,10 @@ def scores(config: TrainConfig) -> dict[str, Any]:
         return result
     probe = Probe(list(itertools.islice(images, 2)), 32)
     before = probe.look(plain_forward(trained.network))
-    result["worths"] = [before.worth_on(before)]
+    result["worths"] = [before.stability_score(before)]
     for share in SHARES[1:]:
         network = re_estimated_on(pair.target_train, trained.network, device, share).network
-        result["worths"].append(probe.look(plain_forward(network)).worth_on(before))
+        result["worths"].append(probe.look(plain_forward(network)).stability_score(before))
         result[f"share {share:g}"] = miou(network, pair.target_val)[0]
     return result
 

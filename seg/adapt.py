@@ -146,7 +146,7 @@ class AdaptConfig(ObjectiveSettings):
 
 
 def adapt(config: AdaptConfig) -> Result:
-    """Open, predict before, adapt under watch, predict after, and write the result.
+    """Open, predict before, adapt while a monitor looks, predict after, and write the result.
 
     Raises InputError: a network, folder or flag that does not fit.
     """
@@ -156,7 +156,13 @@ def adapt(config: AdaptConfig) -> Result:
     from dem_apps.runtime.files import new_folder, new_run_dir
     from dem_apps.test_time_methods import method_class
     from dem_apps.test_time_methods.normalisation import affine_parameters
-    from seg.adaptation.flow import Flow, colours_of, in_precision, quickest_convolutions, share_that_bf16_moves
+    from seg.adaptation.adaptation import (
+        Adaptation,
+        colours_of,
+        in_precision,
+        quickest_convolutions,
+        share_that_bf16_moves,
+    )
     from seg.adaptation.images import STAGES, ImageFolder, Labels, Predictions
     from seg.adaptation.result import Result, write_result
     from seg.models.batch_norm import batch_norm_normalises
@@ -196,12 +202,12 @@ def adapt(config: AdaptConfig) -> Result:
         passes = range(config.epochs if METHODS[config.method].learns else 0)
         seeds = [None if config.mode == "online" else (config.seed, epoch) for epoch in passes]
         learnt_from = [batch for seed in seeds for batch in folder.batches(config.batch_size, seed)]
-        flow = Flow(
+        adaptation = Adaptation(
             trained, predictions, make, learnt_from, config.mode, config.epochs, prepare,
             config.takes_statistics_first(), config.bn_alpha, config.accept,
         )  # fmt: skip
         with in_precision(config.precision, device), quickest_convolutions(trained.network, folder.seen(0)[0][None]):
-            outcome = flow.run()
+            outcome = adaptation.run()
         settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("out", "device")}
         rows = {stage: predictions.rows[stage] for stage in STAGES}
         result = Result({"method": config.method} | settings, classes, outcome, rows, folder.skipped)

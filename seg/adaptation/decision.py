@@ -1,4 +1,4 @@
-"""Label-free acceptance test for an adapted network, the score that decides where there are labels, and the watch.
+"""Label-free acceptance test for an adapted network, the score that decides with labels, and its monitor.
 
 The thresholds were chosen on ``benchmarks/adapt_looks.py``, see docs/adaptation.md. Entropy alone does not decide: it
 falls in good and in bad adaptations, and a collapsed network is certain and stable under every view. What decides is
@@ -24,8 +24,8 @@ from seg.scores.evidence import Evidence, Forward, Probe
 #: The score of a network on labelled images.
 Scorer = Callable[[Forward], "LabelScore"]
 
-#: Least worth after / before, the square of the stability times the effective number of classes.
-LEAST_WORTH = 0.95
+#: Least stability score after / before.
+LEAST_SCORE = 0.95
 #: Least effective number of classes after / before: small classes are lost before stability shows it.
 LEAST_CLASSES = 0.9
 #: Of default shares of statistics accepted so on photographs (``benchmarks/adapt_looks.py``): their number,
@@ -94,7 +94,7 @@ def decide(before: Evidence, after: Evidence) -> Verdict:
         return Verdict(False, f"signs of harm: it predicts fewer classes ({classes} after)")
     if after.effective_classes >= REGAINED_CLASSES * before.effective_classes:
         return Verdict(True, f"no sign of harm: it predicts lost classes again ({classes} after)")
-    if after.worth_on(before) < LEAST_WORTH * before.worth_on(before):
+    if after.stability_score(before) < LEAST_SCORE * before.stability_score(before):
         why = "its predictions are less stable under mirroring and resizing, or of fewer classes"
         return Verdict(False, f"signs of harm: {why} ({steady}; {classes} after)")
     if after.entropy < LEAST_ENTROPY * before.entropy:
@@ -139,8 +139,8 @@ def mean_iou(confusion: NDArray[np.int64]) -> float:
 
 
 @dataclass
-class Watch:
-    """The looks at an adapted network: the best accepted state is kept, a rejected one ends learning."""
+class AcceptanceMonitor:
+    """Keeps the best accepted state of an adapted network; the first rejected one ends learning."""
 
     probe: Probe
     before: Evidence  #: of the unadapted network
@@ -163,7 +163,7 @@ class Watch:
             self.refused = None if check.evidence is None else state
             if self.batches:
                 self.stopped = f"after batch {self.batches} {check.verdict.reason}"
-        elif self.accept or self.used is None or self._worth(check) >= self._worth(self.used):
+        elif self.accept or self.used is None or self._score(check) >= self._score(self.used):
             self.used, self.best = check, state
         return check.verdict.adapt
 
@@ -180,7 +180,7 @@ class Watch:
             verdict = Verdict(True, f"--accept takes it, although {verdict.reason}")
         return Check(self.batches, evidence, verdict, found)
 
-    def _worth(self, check: Check) -> float:
-        """The mIoU of an accepted look, or what its evidence is worth where there are no labels."""
+    def _score(self, check: Check) -> float:
+        """The mIoU of an accepted look, or the stability score where there are no labels."""
         assert check.evidence is not None
-        return check.evidence.worth_on(self.before) if check.score is None else check.score.after
+        return check.evidence.stability_score(self.before) if check.score is None else check.score.after

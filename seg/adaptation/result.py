@@ -22,8 +22,8 @@ from dem_apps.report.tables import Cell, Table, write_csv
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.terminal import console
 from dem_apps.test_time_methods.network import put_values
-from seg.adaptation.decision import RECORD, LabelScore, Watch, label_score
-from seg.adaptation.flow import PROBE_IMAGES
+from seg.adaptation.adaptation import PROBE_IMAGES
+from seg.adaptation.decision import RECORD, AcceptanceMonitor, LabelScore, label_score
 from seg.adaptation.images import REFUSED, Predictions, Row
 from seg.data.labels import ClassSet
 from seg.scores.described_metrics import VIEWS
@@ -45,7 +45,7 @@ class Result:
 
     settings: dict[str, Any]  #: of the command, resolved
     classes: ClassSet
-    outcome: Watch
+    outcome: AcceptanceMonitor
     rows: Mapping[str, Mapping[str, Row]]  #: by image: "before" of the unadapted network, "after" of what stands
     skipped: Mapping[str, str]  #: why an image was left out, by its path
 

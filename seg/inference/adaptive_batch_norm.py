@@ -24,7 +24,7 @@ from seg.data.datasets import SegmentationDataset
 from seg.data.statistics import spread_batches
 from seg.scores.evidence import Probe, plain_forward
 
-#: The shares that are compared, and how many times as much the best has to be worth as none.
+#: The shares that are compared, and the least stability score of the best over that of none.
 SHARES, LEAST_GAIN = (0.0, 0.3, 0.5, 1.0), 1.01
 #: Images on which the shares are compared, and most of a data set that statistics are taken on.
 _COMPARED_ON, _MOST_IMAGES = 16, 64
@@ -46,12 +46,12 @@ def re_estimated(
     model: nn.Module,
     batches: Iterable[Tensor],
     bn_alpha: float | None = None,
-    worth: Callable[[nn.Module], float] | None = None,
+    score: Callable[[nn.Module], float] | None = None,
 ) -> Estimated:
     """A network with a share of the running statistics of (B, 3, H, W) batches, and the share.
 
-    The share is ``bn_alpha``; 1 is AdaBN as published. None is :func:`best_share` by the ``worth`` of the networks, by
-    default :meth:`seg.scores.evidence.Evidence.worth_on` the first images. In the pass every layer normalises by
+    The share is ``bn_alpha``; 1 is AdaBN as published. None is :func:`best_share` by the ``score`` of the networks, by
+    default :meth:`seg.scores.evidence.Evidence.stability_score` the first images. In the pass every layer normalises by
     its batch, as in training. A layer's mean and variance are those of all its inputs' pixels, of all processes, pooled
     in float64 (``sums_in``); one that gets a single pixel keeps its own. The copy has the same parameter objects.
     Raises InputError: a network without batch normalisation, or no image.
@@ -83,29 +83,29 @@ def re_estimated(
 
     share = bn_alpha
     if share is None:
-        worth = worth or _worth(take(0.0), first)
-        worths = summed_over_processes(joined[-1].new_tensor([worth(take(each)) for each in SHARES]))[0]
-        share = best_share(worths.tolist())
+        score = score or _score(take(0.0), first)
+        scores = summed_over_processes(joined[-1].new_tensor([score(take(each)) for each in SHARES]))[0]
+        share = best_share(scores.tolist())
     return Estimated(take(share), share)
 
 
-def best_share(worths: Sequence[float]) -> float:
-    """Of ``SHARES`` that whose network is worth most, or 0 where none is clearly worth more than that.
+def best_share(scores: Sequence[float]) -> float:
+    """Of ``SHARES`` that whose network has the highest score, or 0 where none is clearly higher than that.
 
     >>> best_share([1.0, 1.1, 1.2, 0.9]), best_share([1.0, 1.0, 1.005, 0.9])
     (0.5, 0.0)
     """
-    best = max(range(len(worths)), key=worths.__getitem__)
-    return SHARES[best] if worths[best] >= LEAST_GAIN * worths[0] else 0.0
+    best = max(range(len(scores)), key=scores.__getitem__)
+    return SHARES[best] if scores[best] >= LEAST_GAIN * scores[0] else 0.0
 
 
-def _worth(network: nn.Module, batches: list[Tensor]) -> Callable[[nn.Module], float]:
-    """What another network is worth on batches, beside the network; 0 without any."""
+def _score(network: nn.Module, batches: list[Tensor]) -> Callable[[nn.Module], float]:
+    """The stability score of another network on batches, beside the network; 0 without any."""
     if not batches:
         return lambda other: 0.0
     probe = Probe(batches, 32)
     before = probe.look(plain_forward(network))
-    return lambda other: probe.look(plain_forward(other)).worth_on(before)
+    return lambda other: probe.look(plain_forward(other)).stability_score(before)
 
 
 def check_there_are_statistics(model: nn.Module) -> None:

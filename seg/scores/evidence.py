@@ -53,8 +53,8 @@ class Evidence:
         counted = [index for index, share in enumerate(reference.shares) if share >= least_share]
         return sum(self.stability[index] or 0.0 for index in counted) / max(len(counted), 1)
 
-    def worth_on(self, reference: Evidence) -> float:
-        """Square of :meth:`stability_on` times the effective number of classes: the higher, the better of two.
+    def stability_score(self, reference: Evidence) -> float:
+        """Square of :meth:`stability_on` times the effective number of classes; of two networks the higher is better.
 
         Stability alone is high where few classes are left, and the number of classes where predictions are noise; that
         stability counts twice keeps unshifted images from all of their statistics (docs/adaptation.md).

@@ -150,7 +150,7 @@ def thresholds() -> str:
     from seg.adaptation import decision
 
     return (
-        f"below {decision.LEAST_WORTH} of the network's own, with fewer than {decision.LEAST_CLASSES} of its classes, "
+        f"below {decision.LEAST_SCORE} of the network's own, with fewer than {decision.LEAST_CLASSES} of its classes, "
         f"or with less than {decision.LEAST_ENTROPY} of its entropy"
     )
 

@@ -346,7 +346,7 @@ def test_auto_is_statistics_unless_learning_is_asked_for(config, networks, netwo
 
 @pytest.mark.parametrize("most", [True, False])
 def test_statistics_are_taken_where_most_layers_are_batch_norm(config, accepted, monkeypatch, most: bool) -> None:
-    monkeypatch.setattr("seg.adaptation.flow.batch_norm_normalises", lambda network: most)
+    monkeypatch.setattr("seg.adaptation.adaptation.batch_norm_normalises", lambda network: most)
     assert (adapt(config).outcome.share is not None) == most
 
 
@@ -414,7 +414,7 @@ def test_flags_that_do_not_fit(config: AdaptConfig, images: Path, tmp_path: Path
 def test_what_was_there_is_never_overwritten_and_after_an_error_nothing_is_there(config: AdaptConfig, monkeypatch):
     out = Path(str(config.out))
     with monkeypatch.context() as patch:
-        patch.setattr("seg.adaptation.flow.Flow.run", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("seg.adaptation.adaptation.Adaptation.run", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             adapt(config)
     assert not out.exists()

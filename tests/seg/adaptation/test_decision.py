@@ -12,7 +12,7 @@ from torchmetrics.classification import MulticlassJaccardIndex
 from seg.adaptation.decision import (
     LEAST_CLASSES,
     LEAST_ENTROPY,
-    LEAST_WORTH,
+    LEAST_SCORE,
     LabelScore,
     Verdict,
     decide,
@@ -36,8 +36,8 @@ def with_(**changes: object) -> Evidence:
         ({"entropy": 0.3 * LEAST_ENTROPY + 0.01}, ""),
         ({"entropy": 0.3 * LEAST_ENTROPY - 0.01}, "certain everywhere"),
         ({"entropy": 0.9}, ""),
-        ({"stability": (0.6 * LEAST_WORTH**0.5 + 0.01,) * 3}, ""),
-        ({"stability": (0.6 * LEAST_WORTH**0.5 - 0.01,) * 3}, "less stable"),
+        ({"stability": (0.6 * LEAST_SCORE**0.5 + 0.01,) * 3}, ""),
+        ({"stability": (0.6 * LEAST_SCORE**0.5 - 0.01,) * 3}, "less stable"),
         ({"shares": (0.34, 0.33, 0.33), "stability": (0.7, 0.7, 0.7)}, ""),
         (
             {"shares": (1.0, 0.0, 0.0), "stability": (1.0, None, None), "entropy": 0.0},

@@ -54,10 +54,10 @@ def test_the_share_whose_network_is_worth_most_is_taken():
         asked.append(sorted(worth)[len(asked)])
         return worth[asked[-1]]
 
-    adapted, share = re_estimated(network(), batches(), worth=worth_of)
+    adapted, share = re_estimated(network(), batches(), score=worth_of)
     assert (asked, share) == ([0.0, 0.3, 0.5, 1.0], 0.5)
     hardly_more = iter([0.29, 0.29, 0.292, 0.28])
-    assert re_estimated(network(), batches(), worth=lambda _: next(hardly_more)).share == 0
+    assert re_estimated(network(), batches(), score=lambda _: next(hardly_more)).share == 0
     expected = re_estimated(network(), batches(), 0.5).network.state_dict()
     for name, value in adapted.state_dict().items():
         torch.testing.assert_close(value, expected[name])

@@ -1,4 +1,4 @@
-"""From a network and a folder to predictions before and after: predict, learn under watch, predict again.
+"""From a network and a folder to predictions before and after: predict, learn while a monitor looks, predict again.
 
 Shapes: B images, C classes, h × w the logits' resolution.
 """
@@ -21,7 +21,7 @@ from dem_apps.runtime.progress import track
 from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
 from dem_apps.test_time_methods.network import deep_copy, put_values
 from dem_apps.test_time_methods.normalisation import tracking
-from seg.adaptation.decision import LabelScore, Scorer, Watch, label_score
+from seg.adaptation.decision import AcceptanceMonitor, LabelScore, Scorer, label_score
 from seg.adaptation.images import REFUSED, Predictions
 from seg.inference.adaptive_batch_norm import SHARES, re_estimated
 from seg.models.batch_norm import batch_norm_normalises
@@ -40,7 +40,7 @@ _CLEARLY = 1.5
 
 
 @dataclass(frozen=True)
-class Flow:
+class Adaptation:
     """One adaptation; modes and epochs are those of :class:`seg.adapt.AdaptConfig`."""
 
     trained: TrainedNetwork  #: on its device; its weights become the adapted ones
@@ -54,7 +54,7 @@ class Flow:
     bn_alpha: float | None = None  #: the share; None for the best
     accept: bool = False  #: whether the user takes what the evidence speaks against
 
-    def run(self) -> Watch:
+    def run(self) -> AcceptanceMonitor:
         """Write all predictions; afterwards the network holds the weights that are used."""
         self._predict("before", self.trained.raw_logits)
         images, multiple = self.predictions.folder.spread_batches(PROBE_IMAGES, 4), self.trained.description.multiple
@@ -62,23 +62,23 @@ class Flow:
         probe = Probe([self._prepared(batch) for batch in images], multiple)
         network, first = self.trained.network, copy.deepcopy(self.trained.network.state_dict())
         score = self._scorer()
-        watch = Watch(probe, before, score, self.accept)
+        monitor = AcceptanceMonitor(probe, before, score, self.accept)
         # one batch norm among layer norms, as in SegFormer's head, is late, and other statistics there only harm
         if self.statistics and tracking(network) and (batch_norm_normalises(network) or not self.batches):
 
-            def worth(other: nn.Module) -> float:
+            def score_of(other: nn.Module) -> float:
                 if score is not None:
                     return score(plain_forward(other)).after
-                return probe.look(plain_forward(other)).worth_on(before)
+                return probe.look(plain_forward(other)).stability_score(before)
 
-            adapted, watch.share = re_estimated(network, probe.batches, self.bn_alpha, worth)
+            adapted, monitor.share = re_estimated(network, probe.batches, self.bn_alpha, score_of)
             put_values(network, adapted.state_dict())
         adapter = self.make()
         if self.mode == "episodic":
-            self._adapt_to_each(adapter, watch)
+            self._adapt_to_each(adapter, monitor)
         else:
-            self._adapt_to_all(adapter, watch, first)
-        return watch
+            self._adapt_to_all(adapter, monitor, first)
+        return monitor
 
     def _scorer(self) -> Scorer | None:
         if self.predictions.labels is None:
@@ -90,31 +90,31 @@ class Flow:
 
         return score
 
-    def _adapt_to_all(self, adapter: TestTimeAdapter, watch: Watch, first: dict[str, Tensor]) -> None:
-        """Learn from batches under watch, restore the best state, and predict with it what is not predicted yet.
+    def _adapt_to_all(self, adapter: TestTimeAdapter, monitor: AcceptanceMonitor, first: dict[str, Tensor]) -> None:
+        """Learn while the monitor looks, restore the best state, and predict with it what is not predicted yet.
 
         ``first`` are the weights of the unadapted network.
         """
         network = self.trained.network
-        watch.planned = len(self.batches)
-        self._learn(adapter, watch)
+        monitor.planned = len(self.batches)
+        self._learn(adapter, monitor)
         adapter.reset()
         adapter.close()
         put_values(network, first)
-        if not self._differs(watch.best):
-            watch.used = watch.best = None
-        if watch.used is not None and watch.best is not None:
-            watch.refused = None
-            put_values(network, watch.best)
+        if not self._differs(monitor.best):
+            monitor.used = monitor.best = None
+        if monitor.used is not None and monitor.best is not None:
+            monitor.refused = None
+            put_values(network, monitor.best)
             streamed: set[int] = set()
             if self.mode == "online":  # predictions made before the restored state stand
-                until = watch.used.step if watch.stopped else watch.batches
+                until = monitor.used.step if monitor.stopped else monitor.batches
                 streamed = {index for batch in self.batches[:until] for index in batch}
             self._predict("after", plain_forward(network), streamed)
             return
         self.predictions.keep_before()
-        if watch.refused is not None:
-            put_values(network, watch.refused)
+        if monitor.refused is not None:
+            put_values(network, monitor.refused)
             self._predict(REFUSED, plain_forward(network))
             put_values(network, first)
 
@@ -129,15 +129,15 @@ class Flow:
     def _prepared(self, images: Tensor) -> Tensor:
         return images if self.prepare is None else self.prepare(images)
 
-    def _learn(self, adapter: TestTimeAdapter, watch: Watch) -> None:
+    def _learn(self, adapter: TestTimeAdapter, monitor: AcceptanceMonitor) -> None:
         folder, batches = self.predictions.folder, self.batches
         per_pass = max(1, len(batches) // self.epochs)
         checks = min(MOST_CHECKS, max(FEWEST_CHECKS, len(folder) // IMAGES_PER_CHECK))
         marks = {len(batches), *range(0, len(batches), max(1, -(-per_pass // checks)))}
 
         def accepted() -> bool:
-            candidate = _deployed_copy(adapter, watch.probe)
-            return watch.check(plain_forward(candidate), candidate.state_dict())
+            candidate = _deployed_copy(adapter, monitor.probe)
+            return monitor.check(plain_forward(candidate), candidate.state_dict())
 
         accepted()  # the first look ends nothing
         for indices in track(batches, len(batches), "adapting", "batches"):
@@ -145,23 +145,23 @@ class Flow:
             try:
                 logits = adapter(self._prepared(images), valid)
             except NotFiniteError:
-                watch.stopped = f"the loss was not finite at batch {watch.batches + 1}"
+                monitor.stopped = f"the loss was not finite at batch {monitor.batches + 1}"
                 return
-            watch.batches += 1
+            monitor.batches += 1
             if self.mode == "online":
                 for index, prediction in zip(indices, logits, strict=True):
                     self.predictions.write("after", index, prediction)
-            if watch.batches in marks and not accepted():
+            if monitor.batches in marks and not accepted():
                 return
 
-    def _adapt_to_each(self, adapter: TestTimeAdapter, watch: Watch) -> None:
+    def _adapt_to_each(self, adapter: TestTimeAdapter, monitor: AcceptanceMonitor) -> None:
         """Adapt to every image alone; afterwards the network is the unadapted one."""
         forward = _each_anew(adapter, self.trained.network, self.epochs)
-        if watch.check(forward):
+        if monitor.check(forward):
             self._predict("after", forward)
         else:
             self.predictions.keep_before()
-            if watch.checks[-1].evidence is not None:
+            if monitor.checks[-1].evidence is not None:
                 self._predict(REFUSED, forward)
         adapter.reset()
         adapter.close()
