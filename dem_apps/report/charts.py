@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -13,13 +12,16 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from dem_apps.errors import printable
 from dem_apps.report.intervals import mean_band
-from dem_apps.report.runs import Group, Run, at
+from dem_apps.report.runs import Group, Run
 from dem_apps.runtime.metrics_info import Metric
 
 #: Okabe and Ito's colours, distinct under any colour vision; lines differ in their dashes as well.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", "-.", ":")
+#: Characters of a text in a chart.
+_LONGEST = 100
 
 
 def style(position: int) -> dict[str, Any]:
@@ -68,24 +70,24 @@ def reliability_chart(runs: Sequence[Run], key: str) -> str | None:
     """Accuracy against confidence, a line a run; None where no run has it."""
     figure, axes = _figure("Reliability", "confidence", "accuracy")
     axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
-    found = [(run, at(run.evaluation, key)) for run in runs if isinstance(at(run.evaluation, key), Mapping)]
+    found = [(run, bins) for run in runs if {"confidence", "accuracy"} <= (bins := run.lists(key)).keys()]
     for position, (run, bins) in enumerate(found):
-        points = [(x, y) for x, y in zip(bins["confidence"], bins["accuracy"], strict=True) if x is not None]
-        axes.plot(*zip(*points, strict=True), label=run.name, marker=".", **style(position))
+        full = np.isfinite(bins["confidence"])
+        axes.plot(bins["confidence"][full], bins["accuracy"][full], label=run.name, marker=".", **style(position))
     return _svg(figure, axes) if found else None
 
 
 def histogram_chart(runs: Sequence[Run], key: str) -> str | None:
     """Share of the items in each bin, a line a part of each run; None where no run has it."""
     figure, axes = _figure("Entropy of the pixels", "entropy / log C", "share of the pixels")
-    found = [(run, dict(at(run.evaluation, key))) for run in runs if isinstance(at(run.evaluation, key), Mapping)]
+    found = [(run, parts) for run in runs if "edges" in (parts := run.lists(key, longer="edges"))]
     position = 0
     for run, parts in found:
-        middles = [(low + high) / 2 for low, high in pairwise(parts.pop("edges"))]
-        total = sum(map(sum, parts.values())) or 1
+        edges = parts.pop("edges")
+        total = np.nansum(list(parts.values())) or 1
         for part, counts in parts.items():
             label = part if len(found) == 1 else f"{run.name}, {part}"
-            axes.plot(middles, np.asarray(counts) / total, label=label, **style(position))
+            axes.plot((edges[:-1] + edges[1:]) / 2, counts / total, label=label, **style(position))
             position += 1
     return _svg(figure, axes) if found else None
 
@@ -93,19 +95,20 @@ def histogram_chart(runs: Sequence[Run], key: str) -> str | None:
 def _figure(title: str, across: str, up: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(4.6, 3.1), layout="constrained")
     axes = figure.subplots()
-    axes.set_title(title, fontsize=10, parse_math=False)
+    axes.set_title(title, fontsize=10)
     axes.set_xlabel(across, fontsize=8)
-    axes.set_ylabel(up, fontsize=8, parse_math=False)
+    axes.set_ylabel(up, fontsize=8)
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.3)
     return figure, axes
 
 
 def _svg(figure: Figure, axes: Axes) -> str:
-    """A data URI."""
-    if len(axes.get_legend_handles_labels()[0]) > 1:
-        for text in axes.legend(fontsize=7, frameon=False).get_texts():
-            text.set_parse_math(False)
+    """A data URI; texts, which may come from a run's files, are of few characters and no formulas."""
+    legend = axes.legend(fontsize=7, frameon=False) if len(axes.get_legend_handles_labels()[0]) > 1 else None
+    for text in (axes.title, axes.yaxis.label, *(legend.get_texts() if legend else ())):
+        text.set_text(printable(text.get_text())[:_LONGEST])
+        text.set_parse_math(False)
     return f"data:image/svg+xml;base64,{base64.b64encode(drawn(figure, 'svg')).decode()}"
 
 

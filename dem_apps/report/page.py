@@ -87,6 +87,7 @@ def _sections(runs: Sequence[Run], baseline: Run | None) -> list[Section]:
     curves: dict[str, list[Metric]] = {"Curves": [], "Label-free curves": []}
     for metric in info.metrics:
         curves["Label-free curves" if metric.label_free else "Curves"].append(metric)
+    colours = next(filter(None, (run.colours() for run in runs)), []) if pictures else []
     certainty = [reliability_chart(shown, info.reliability), histogram_chart(shown, info.histogram)]
     alarms = [f"{run.name}, step {step:,}: {text}" for run in runs for step, text in run.alarms()]
     return [
@@ -97,7 +98,7 @@ def _sections(runs: Sequence[Run], baseline: Run | None) -> list[Section]:
         Section("Alarms", "notes", alarms),
         Section("Settings that differ", "table", _differences(groups)),
         Section("Pictures", "gallery", pictures),
-        Section("", "colours", next(filter(None, (run.colours for run in runs)), []) if pictures else []),
+        Section("", "colours", colours),
         Section("", "notes", ["Pictures are of the first run of each arm."] if first_of_arm else []),
         Section("Videos", "videos", videos),
         Section("Scores", "table", _scores_table(scores[:_SCORES], groups, reference)),

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import io
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from PIL import Image
 
-from dem_apps.report.runs import Run
+from dem_apps.report.runs import Run, named_in
+from dem_apps.runtime.files import regular_file
+from dem_apps.runtime.images import opened_image
 from dem_apps.runtime.metrics_info import View
 
 _VIDEOS = {".gif": "image/gif", ".mp4": "video/mp4"}
@@ -22,41 +25,40 @@ _LARGEST_VIDEO = 5_000_000
 
 @dataclass(frozen=True)
 class Picture:
-    """One view of an image, by a run: what it is read from."""
+    """One view of an image, by a run, or a video, as it stands in the page."""
 
-    image: str
-    view: View
-    run: str
-    file: Path
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A picture, or a video, as it stands in the page."""
-
-    caption: str
+    caption: str  #: the run's name
     uri: str
-    alt: str = ""
+    image: str = ""
+    view: View = View("")
+
+    @property
+    def alt(self) -> str:
+        """Its description in words."""
+        return f"{self.view.name} of {self.image}, {self.caption}"
 
 
 #: By image: each view with its pictures, one a run.
-Gallery = list[tuple[str, list[tuple[View, list[Shown]]]]]
+Gallery = list[tuple[str, list[tuple[View, list[Picture]]]]]
 
 
 def find_pictures(run: Run) -> list[Picture]:
-    """The pictures in ``entropy_maps/IMAGE/VIEW.png``."""
-    images = sorted((run.path / "entropy_maps").glob("*/"))
-    files = [(view, image / f"{view.name}.png") for image in images for view in run.info.views]
-    return [Picture(file.parent.name, view, run.name, file) for view, file in files if file.is_file()]
+    """The pictures in ``entropy_maps/IMAGE/VIEW.png``; one that is damaged is named as missing."""
+    found = []
+    for image in sorted((run.path / "entropy_maps").glob("*/")):
+        for view in run.info.views:
+            file = image / f"{view.name}.png"
+            if os.path.lexists(file):
+                with named_in(run.missing):
+                    found.append(Picture(run.name, picture_uri(file, view.classes, run.path), image.name, view))
+    return found
 
 
 def gallery(pictures: Sequence[Picture]) -> Gallery:
     """Pictures by image and view; one that is the same in every run stands once."""
-    images: dict[str, dict[View, list[Shown]]] = {}
+    images: dict[str, dict[View, list[Picture]]] = {}
     for picture in pictures:
-        alt = f"{picture.view.name} of {picture.image}, {picture.run}"
-        shown = Shown(picture.run, _uri(picture), alt)
-        images.setdefault(picture.image, {}).setdefault(picture.view, []).append(shown)
+        images.setdefault(picture.image, {}).setdefault(picture.view, []).append(picture)
     for views in images.values():
         for view, shots in views.items():
             if len(shots) > 1 and len({shot.uri for shot in shots}) == 1:
@@ -64,24 +66,30 @@ def gallery(pictures: Sequence[Picture]) -> Gallery:
     return [(name, list(views.items())) for name, views in images.items()]
 
 
-def embed_videos(run: Run) -> list[Shown]:
-    """The recordings in ``videos/`` that are small enough."""
-    files = [file for file in sorted((run.path / "videos").glob("*")) if file.suffix in _VIDEOS]
-    small = [file for file in files if file.stat().st_size < _LARGEST_VIDEO]
-    return [Shown(file.name, _data(_VIDEOS[file.suffix], file.read_bytes())) for file in small]
+def embed_videos(run: Run) -> list[Picture]:
+    """The recordings in ``videos/`` that are small enough; another one is named as missing."""
+    found = []
+    for file in sorted((run.path / "videos").glob("*")):
+        if file.suffix in _VIDEOS:
+            with named_in(run.missing):
+                content = regular_file(file, run.path, _LARGEST_VIDEO).read_bytes()
+                found.append(Picture(file.name, _data(_VIDEOS[file.suffix], content)))
+    return found
 
 
-def _uri(picture: Picture) -> str:
-    """The file as it is where it is small, else at most ``_WIDEST`` wide."""
-    if picture.file.stat().st_size <= _SMALL:
-        return _data("image/png", picture.file.read_bytes())
-    with Image.open(picture.file) as opened:
-        image = opened.convert("RGB")
-    content = io.BytesIO()
-    crisp = picture.view.classes  # between two classes there is no colour
-    image.thumbnail((_WIDEST, _WIDEST), Image.Resampling.NEAREST if crisp else Image.Resampling.BOX)
-    (image.quantize(256) if crisp else image).save(content, "PNG" if crisp else "JPEG", optimize=crisp, quality=85)
-    return _data("image/png" if crisp else "image/jpeg", content.getvalue())
+def picture_uri(file: Path, crisp: bool, inside: Path | None = None) -> str:
+    """A PNG as a data URI: as it is where it is small, else at most ``_WIDEST`` wide.
+
+    ``crisp`` is of classes, between which there is no colour.
+    """
+    with opened_image(file, ("PNG",), inside) as opened:
+        opened.load()
+        if file.stat().st_size <= _SMALL:
+            return _data("image/png", file.read_bytes())
+        image, content = opened.convert("RGB"), io.BytesIO()
+        image.thumbnail((_WIDEST, _WIDEST), Image.Resampling.NEAREST if crisp else Image.Resampling.BOX)
+        (image.quantize(256) if crisp else image).save(content, "PNG" if crisp else "JPEG", optimize=crisp, quality=85)
+        return _data("image/png" if crisp else "image/jpeg", content.getvalue())
 
 
 def _data(kind: str, content: bytes) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dem_apps.errors import InputError
-from dem_apps.runtime.documents import read_json, required
-from dem_apps.runtime.metrics_info import FILE, MetricsInfo, read_metrics_info
+from dem_apps.errors import InputError, passed_on
+from dem_apps.runtime.documents import is_a, read_json, required
+from dem_apps.runtime.metrics_info import FILE, LARGEST, MetricsInfo, read_metrics_info
 from dem_apps.runtime.run_reader import read_config, read_metrics
 from dem_apps.runtime.settings import dotted
 
@@ -31,7 +33,7 @@ class Run:
     environment: dict[str, Any] = field(default_factory=dict)  #: ``environment.json``
     evaluation: dict[str, Any] = field(default_factory=dict)  #: ``eval.json``; empty while the run is not finished
     metrics: list[dict[str, Any]] = field(default_factory=list)  #: the lines of ``metrics.jsonl``
-    missing: tuple[str, ...] = ()  #: a sentence for each file that is not there or cannot be read
+    missing: list[str] = field(default_factory=list)  #: a sentence for each part that is not there or is damaged
 
     @property
     def seed(self) -> Any:
@@ -44,12 +46,16 @@ class Run:
         task = flat(self.config).get(self.info.task)
         return f"{self.info.heading}: {task}" if task else self.info.heading
 
-    @property
     def colours(self) -> list[tuple[str, str]]:
         """Names and #rrggbb of the classes, where the run has ``classes.json``."""
         file = self.path / "classes.json"
-        rows = read_json(file).get("classes", []) if file.is_file() else []
-        return [(str(row["name"]), "#{:02x}{:02x}{:02x}".format(*row["color"])) for row in rows if row.get("color")]
+        with named_in(self.missing, "the colours of the classes are unknown"):
+            document = read_json(file, self.path) if file.exists() else {"classes": []}
+            with passed_on(f"{file}: expected classes with a name and three numbers from 0 to 255"):
+                rows = document["classes"]
+                coloured = [(str(row["name"]), bytes([*row["color"]])) for row in rows if row.get("color")]
+                return [(name, "#{:02x}{:02x}{:02x}".format(*colour)) for name, colour in coloured]
+        return []
 
     def score(self, key: str) -> float | None:
         """A number of ``eval.json`` by its key with dots; None where the run has none."""
@@ -59,6 +65,18 @@ class Run:
         """A mapping from classes to numbers; None for a class without one."""
         found = at(self.evaluation, key)
         return {str(name): number(value) for name, value in found.items()} if isinstance(found, dict) else {}
+
+    def lists(self, key: str, longer: str = "") -> dict[str, NDArray[np.float64]]:
+        """Lists of numbers by name, of one length but for ``longer``, which has one more; NaN for what is no number."""
+        found = at(self.evaluation, key)
+        with named_in(self.missing):
+            if found is not None and not is_a(found, dict[str, list[float | None]]):
+                raise InputError(f"eval.json: '{key}' is no mapping of lists of numbers")
+            lists = {name: np.array([number(value) for value in found[name]], float) for name in found or {}}
+            if len({len(values) - (name == longer) for name, values in lists.items()}) > 1:
+                raise InputError(f"eval.json: '{key}' has lists of different lengths")
+            return lists
+        return {}
 
     def curve(self, key: str) -> dict[int, float]:
         """Value of a metric by step; lines without a finite value are left out."""
@@ -102,32 +120,45 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 
 
 def read_run(path: Path, name: str | None = None) -> Run:
-    """Read one run folder, else an InputError; what is missing or broken is said in :attr:`Run.missing`."""
-    config = read_config(path)
-    if not (path / FILE).is_file():
-        raise InputError(f"{path}: is a run of an earlier version, or no run of a training (it has no {FILE})")
+    """Read one run folder, else an InputError; what is missing or damaged is said in :attr:`Run.missing`."""
+    for needed, lacks in (
+        ("config.yaml", "not a run folder"),
+        (FILE, "is a run of an earlier version, or no training"),
+    ):
+        if not (path / needed).exists():
+            raise InputError(f"{path}: {lacks} (it has no {needed})")
     missing: list[str] = []
 
-    def read(file: str, consequence: str) -> Any:
-        try:
-            if (path / file).is_file():
-                return (
-                    read_metrics(path)
-                    if file == "metrics.jsonl"
-                    else required(read_json(path / file), str(path / file))
-                )
+    def read(file: str, consequence: str, reader: Callable[[], Any]) -> Any:
+        if not (path / file).exists():
             missing.append(f"{file} is missing: {consequence}.")
-        except InputError as error:
-            missing.append(f"{str(error)[:300]}: {consequence}.")
-        return None
+            return None
+        with named_in(missing, consequence):
+            return reader()
 
-    environment = read("environment.json", "versions and command are unknown")
-    evaluation = read("eval.json", "the run has not finished, so there are no final scores")
-    metrics = read("metrics.jsonl", "there are no curves")
-    return Run(
-        name or path.resolve().name, path, read_metrics_info(path / FILE), config, environment or {},
-        evaluation or {}, metrics or [], tuple(missing),
-    )  # fmt: skip
+    def mapping(file: str) -> dict[str, Any]:
+        return required(read_json(path / file, path), str(path / file))
+
+    config = read("config.yaml", "its settings are unknown", lambda: read_config(path)) or {}
+    info = read(FILE, "its metrics, scores and pictures are unknown", lambda: read_metrics_info(path / FILE, path))
+    info = info or MetricsInfo("A run of an unknown kind")
+    environment = read("environment.json", "versions and command are unknown", lambda: mapping("environment.json"))
+    without_scores = "the run has not finished, so there are no final scores"
+    evaluation = read("eval.json", without_scores, lambda: mapping("eval.json")) or {}
+    metrics = read("metrics.jsonl", "there are no curves", lambda: read_metrics(path)) or []
+    for part, kind in (*((each.key, float) for each in info.scores), *((each.key, dict) for each in info.classes)):
+        if (value := at(evaluation, part)) is not None and not is_a(value, kind):
+            missing.append(f"eval.json: '{part}' is of the wrong type ({type(value).__name__}): it is left out.")
+    return Run(name or path.resolve().name, path, info, config, environment or {}, evaluation, metrics, missing)
+
+
+@contextmanager
+def named_in(missing: list[str], consequence: str = "it is left out") -> Iterator[None]:
+    """Around the reading of a part of a run: an error about it becomes a sentence in ``missing``."""
+    try:
+        yield
+    except (InputError, OSError) as error:
+        missing.append(f"{str(error)[:300]}: {consequence}.")
 
 
 def grouped(runs: Sequence[Run]) -> list[Group]:
@@ -173,7 +204,5 @@ def at(document: Any, key: str) -> Any:
 
 
 def number(value: Any) -> float | None:
-    """``value`` as a finite float, or None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not np.isfinite(value):
-        return None
-    return float(value)
+    """``value`` as a float that can be drawn and averaged, or None."""
+    return float(value) if is_a(value, float) and abs(value) <= LARGEST else None

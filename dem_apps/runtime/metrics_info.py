@@ -11,7 +11,7 @@ from dem_apps.runtime.documents import read_json, shaped
 
 FILE = "metrics_info.json"
 #: Size of a number that is drawn and averaged at most, and digits that are shown.
-LARGEST, _MOST_DIGITS = 1e100, 15
+LARGEST, _MOST_DIGITS = 1e30, 15
 #: Which direction is an improvement; empty where neither is.
 Better = Literal["higher", "lower", ""]
 

@@ -16,7 +16,7 @@ from rich.table import Column
 from rich.table import Table as RichTable
 
 from dem_apps.report.page import Section, render
-from dem_apps.report.pictures import Gallery, Picture, gallery
+from dem_apps.report.pictures import Gallery, Picture, gallery, picture_uri
 from dem_apps.report.runs import flat
 from dem_apps.report.tables import Cell, Table, write_csv
 from dem_apps.runtime.files import write_json
@@ -266,5 +266,5 @@ def _gallery(predictions: Predictions, result: Result) -> Gallery:
             for view in VIEWS[:3]:  # image, prediction, entropy
                 for title, stage in stages.items():
                     file = preview if view.name == "image" else predictions.file(stage, index, f"{view.name}.png")
-                    pictures.append(Picture(name, view, title, file))
+                    pictures.append(Picture(title, picture_uri(file, view.classes), name, view))
         return gallery(pictures)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import base64
+import functools
 import io
 import itertools
 import json
 import os
 import re
+import tempfile
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from PIL import Image
+from support.pictures import png
 from support.report_runs import page, rl_run, seg_run, text_of, write_picture
 
 from dem_apps.errors import InputError
@@ -22,6 +26,8 @@ from dem_apps.report.runs import grouped, read_runs
 from dem_apps.report.tables import write_csv
 from dem_apps.runtime.metrics_info import FILE
 from seg.scores.described_metrics import METRICS
+
+PICTURE = "entropy_maps/a/image.png"
 
 
 def test_a_seg_run(tmp_path: Path) -> None:
@@ -47,8 +53,9 @@ def test_source_only_names_no_loss_and_a_picture_of_all_runs_stands_once(tmp_pat
         write_picture(run / "entropy_maps" / "a" / "image.png", "the same")
     source = page(*runs)
     assert "method source minent loss – none" in text_of(source)
-    pictures = [f"image of {name}" for name in ("a, source", "a, control", "b, source", "b, control")]
-    assert [f'alt="{name}"' in source for name in pictures] == [True, False, True, True]
+    pictures = [f"image of {name}" for name in ("a, source, control", "b, source", "b, control")]
+    assert all(f'alt="{name}"' in source for name in pictures)
+    assert "image of a, control" not in source
     assert "source, control</figcaption>" in source
     alone = text_of(page(runs[0]))
     assert "method source seed 0" in alone
@@ -131,6 +138,79 @@ def test_large_pictures_become_smaller(tmp_path: Path) -> None:
     assert len(source) < 2_500_000
     for uri in re.findall(r"/png;base64,([^\"]+)", source):
         assert Image.open(io.BytesIO(base64.b64decode(uri))).size[0] <= 512
+
+
+def changed(**values: object) -> Callable[[Path], None]:
+    """Sets keys of a JSON file, ``scores__0__key`` for those of nested values."""
+
+    def change(file: Path) -> None:
+        document = json.loads(file.read_text()) if file.exists() else {}
+        for name, value in values.items():
+            *above, last = name.split("__")
+            functools.reduce(lambda part, key: part[int(key) if key.isdigit() else key], above, document)[last] = value
+        file.write_text(json.dumps(document))
+
+    return change
+
+
+def moved_away(file: Path) -> None:
+    elsewhere = Path(tempfile.mkdtemp()) / "moved"
+    file.rename(elsewhere)
+    file.symlink_to(elsewhere)
+
+
+def replaced_by_a_pipe(file: Path) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.unlink(missing_ok=True)
+    os.mkfifo(file)
+
+
+LINES = "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 30)}]\n" for a, b in itertools.pairwise("abcdef"))
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "sentence"),
+    [
+        (PICTURE, lambda file: file.write_bytes(file.read_bytes()[:200]), "the image cannot be read"),
+        (PICTURE, lambda file: file.write_bytes(png(25_000, 25_000, bytes(9))), "pixels; make it smaller first"),
+        (PICTURE, lambda file: file.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n"), "in none of PNG"),
+        (PICTURE, replaced_by_a_pipe, "image.png: cannot be read (not a regular file)"),
+        ("videos/a.gif", replaced_by_a_pipe, "a.gif: cannot be read (not a regular file)"),
+        (PICTURE, moved_away, "a link to a file outside"),
+        ("entropy_maps", moved_away, "a link to a file outside"),
+        ("config.yaml", moved_away, "a link to a file outside"),
+        ("config.yaml", lambda file: file.write_text("a: &a [x, x, x]\n" + LINES), "with its aliases it has more than"),
+        (FILE, changed(scores__0__scale="a"), "scores[0]: 'scale' is of the wrong type (str)"),
+        (FILE, changed(scores__0__digits=10**9), "digits of miou: expected a number from 0 to 15"),
+        (FILE, changed(views__0__name="../a"), "the view '../a': its name is no plain name"),
+        ("eval.json", changed(miou=10**400), "a whole number beyond 64 bits"),
+        ("eval.json", changed(miou=[1]), "'miou' is of the wrong type (list): it is left out"),
+        ("eval.json", changed(reliability={"confidence": 0}), "'reliability' is no mapping of lists of numbers"),
+        ("eval.json", changed(entropy_histogram__wrong=[1]), "'entropy_histogram' has lists of different lengths"),
+        ("classes.json", changed(classes=[{"name": "a", "color": [1, 2, 999]}]), "three numbers from 0 to 255"),
+        ("classes.json", lambda file: file.write_text("[1]"), "expected classes with a name"),
+        ("metrics.jsonl", lambda file: file.write_text(f'{{"step": {10**400}}}\n{{"step": 1}}\n'), "beyond 64 bits"),
+    ],
+)
+def test_a_damaged_part_is_named_and_the_rest_is_shown(
+    name: str, damage: Callable[[Path], None], sentence: str, tmp_path: Path
+) -> None:
+    run, whole = seg_run(tmp_path / "a"), seg_run(tmp_path / "b", loss="none")
+    assert "Missing" not in text_of(page(run))
+    damage(run / name)
+    source = page(run, whole)
+    text = text_of(source)
+    assert sentence in text[text.index("Missing a: ") :]
+    assert "b: mean IoU %, last 30.00" in text
+    assert "image of b, b" in source
+
+
+@pytest.mark.parametrize("values", [(1e308, -1e308), (1e30, -1e30), (None, "x")])
+def test_any_numbers_are_drawn_or_left_out(tmp_path: Path, values: tuple[object, ...]) -> None:
+    run = seg_run(tmp_path / "a")
+    rows = [{"step": step, "val/miou": value} for step, value in enumerate(values)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "mean IoU %, last 30.00" in text_of(page(run))
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
