@@ -38,8 +38,9 @@ DeltaSource = Literal["cadf", "entropy"]
 #: (L∞) and needs no such floor.
 ENTROPY_DELTA_FLOOR = torch.finfo(torch.float32).eps
 
-#: A logit this far below the element's largest is no score but a mask: −inf, or ``torch.finfo(…).min`` in its place.
-FORBIDDEN_BELOW = -1e30
+#: A logit at or below it is no score but a mask, as −1e8 in public code; in float16 it is the lowest number, −65504.
+#: Half of −1e8, since a score may have been added to it.
+FORBIDDEN_BELOW = -5e7
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,26 @@ class ObjectiveSpec:
 
 
 def forbidden_classes(logits: Tensor, dim: int = -1) -> Tensor:
-    """The class mask that logits imply: True at −inf, and 1e30 or more below the element's largest logit.
+    """The class mask that logits imply: True at −inf, and at large negative numbers, see :data:`FORBIDDEN_BELOW`.
 
-    >>> forbidden_classes(torch.tensor([0.0, -1e8, -torch.inf]))
-    tensor([False, False,  True])
+    Where all classes have such a number it is none: the largest logit is far above a mask.
+
+    >>> forbidden_classes(torch.tensor([0.0, -1e4, -1e8, -torch.inf]))
+    tensor([False, False,  True,  True])
     """
-    logits = _wide(logits.detach())
-    return logits.isneginf() | (logits - logits.amax(dim, keepdim=True) <= FORBIDDEN_BELOW)
+    below, logits = _forbidden_below(logits.dtype), _wide(logits.detach())
+    far = logits - logits.amax(dim, keepdim=True) <= below / 2
+    return logits.isneginf() | ((logits <= below) & far)
+
+
+def are_ordinary(logits: Tensor) -> bool:
+    """Whether no logit forbids a class and none is NaN or infinite; False where that cannot be looked at."""
+    if not can_branch_on(logits):
+        return False
+    if not logits.numel():
+        return True
+    lowest, highest = logits.detach().aminmax()
+    return bool((lowest > _forbidden_below(logits.dtype)) & (highest < torch.inf))
 
 
 def probabilities(logits: Tensor, dim: int = -1, tau: float = 1.0, class_mask: Tensor | None = None) -> Tensor:
@@ -248,6 +262,10 @@ def can_branch_on(tensor: Tensor) -> bool:
         or type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__  # of fake and distributed tensors
         or forward_ad.unpack_dual(tensor).tangent is not None
     )
+
+
+def _forbidden_below(dtype: torch.dtype) -> float:
+    return max(FORBIDDEN_BELOW, torch.finfo(dtype).min)
 
 
 def _wide(logits: Tensor) -> Tensor:

@@ -183,8 +183,8 @@ class EntropyObjective(nn.Module):
 
         Args:
             logits: any shape and floating dtype, classes on ``dim``; computed in float32 or wider. A logit of −inf, or
-                of ``torch.finfo(dtype).min`` from bfloat16's range on, forbids its class as ``class_mask`` does. NaN
-                and +inf that are neither masked nor forbidden make the loss NaN or infinite.
+                of −1e8 and below (−65504 in float16), forbids its class as ``class_mask`` does. NaN and +inf that are
+                neither masked nor forbidden make the loss NaN or infinite.
             dim: the class dimension.
             mask: boolean, the logits' shape without ``dim``. False elements count nowhere: not in the mean, not
                 in the class marginals, and their gradient is 0. A mask without a True gives 0.
@@ -326,7 +326,7 @@ def _allowed(
         logits = logits.masked_fill(~mask.unsqueeze(dim), 0.0)
     if class_mask is not None:
         logits = logits.masked_fill(class_mask, -torch.inf)
-    elif _are_ordinary(logits):
+    elif entropy.are_ordinary(logits):
         return logits, counted, None
     class_mask = entropy.forbidden_classes(logits, dim)
     counted = counted & ~class_mask.all(dim)
@@ -337,13 +337,3 @@ def _allowed(
 def _predicted(logits: Tensor, dim: int, class_mask: Tensor | None) -> Tensor:
     """k, by the logits: different ones may have the same float32 probability."""
     return (logits if class_mask is None else logits.masked_fill(class_mask, -torch.inf)).argmax(dim)
-
-
-def _are_ordinary(logits: Tensor) -> bool:
-    """Whether no logit forbids a class and none is NaN or infinite."""
-    if not entropy.can_branch_on(logits):
-        return False
-    if not logits.numel():
-        return True
-    lowest, highest = logits.detach().aminmax()
-    return bool((lowest > entropy.FORBIDDEN_BELOW) & (highest < torch.inf))

@@ -10,10 +10,16 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError, one_of
 from dem_apps.reduction import REDUCTIONS
 
+#: Of logits.
+_DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+
 
 def check_call(logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any, num_classes: int) -> int:
     """The class dimension, not negative, of checked arguments of :meth:`dem_apps.EntropyObjective.forward`."""
     _check_logits(logits)
+    for name, given in (("mask", mask), ("class_mask", class_mask)):
+        if isinstance(given, Tensor):
+            _check_dense(name, given)
     of_classes = _class_dimension(logits, dim, num_classes)
     elements = logits.shape[:of_classes] + logits.shape[of_classes + 1 :]
     if mask is not None and not (isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == elements):
@@ -28,6 +34,8 @@ def check_call(logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any
     for name, given in (("mask", mask), ("class_mask", class_mask)):
         if given is not None and given.device != logits.device:
             raise InputError(f"{name}: is on {given.device} and the logits on {logits.device}; both have to be on one")
+    if logits.is_meta:
+        raise InputError("logits: they are on the device meta, which keeps no numbers")
     one_of("reduction", reduction, REDUCTIONS)
     return of_classes
 
@@ -65,8 +73,16 @@ def _check_logits(logits: Any) -> None:
             f"logits: expected a tensor of scores before softmax, got {_shown(logits)}; pass its .logits, or a tensor "
             "in it"
         )
-    if not logits.is_floating_point():
-        raise InputError(f"logits: expected a floating dtype, got {logits.dtype} (scores before softmax, not labels)")
+    _check_dense("logits", logits)
+    if logits.dtype not in _DTYPES:
+        labels = "" if logits.is_floating_point() else " (scores before softmax, not labels)"
+        raise InputError(f"logits: expected float32, float64, bfloat16 or float16, got {logits.dtype}{labels}")
+
+
+def _check_dense(name: str, tensor: Tensor) -> None:
+    if tensor.is_nested or tensor.layout != torch.strided:
+        kind = "nested" if tensor.is_nested else "sparse"
+        raise InputError(f"{name}: expected an ordinary dense tensor, got a {kind} one")
 
 
 def _class_dimension(logits: Tensor, dim: Any, num_classes: int) -> int:

@@ -29,6 +29,7 @@ class NumpyObjective:
     def __init__(self, spec: ObjectiveSpec, momentum: float, class_marginals: np.ndarray | None) -> None:
         self._spec, self._momentum, self._marginals = spec, np.float32(momentum), class_marginals
 
+    @np.errstate(invalid="ignore")
     def __call__(self, logits: np.ndarray, probabilities: np.ndarray) -> tuple[float, np.ndarray]:
         """The mean over the rows in nats, and its (B, C) gradient by the logits, of (B, C) logits and their softmax."""
         spec, rows = self._spec, len(logits)

@@ -24,12 +24,12 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_batchedtensor, is_legacy_batchedtensor
 
-from dem_apps.entropy import ObjectiveSpec, computed_in
+from dem_apps.entropy import FORBIDDEN_BELOW, ObjectiveSpec, are_ordinary, computed_in
 from dem_apps.errors import InputError
 from dem_apps.fused.chunked import chunked_finish, chunked_pass
 from dem_apps.fused.kernel import kernel_finish, kernel_pass
 
-#: No sum of scores reaches it, and one logit at :data:`dem_apps.entropy.FORBIDDEN_BELOW` over any δ does.
+#: No sum of scores reaches it.
 HUGE = 1e28
 
 
@@ -83,6 +83,8 @@ class FusedPass:
         size, side = (rows.shape[1] if grouped else 1), (rows.shape[1] if with_marginals else 0)
         counts, values, p, z = sums.split([size, size, side**2, side**2])
         square, ordinary = (side, side), abs(sums.sum().item()) < HUGE
+        if with_marginals and ordinary and _may_forbid(z, logits):
+            ordinary = are_ordinary(logits)
         return FusedSums(counts, values, p.view(square), z.view(square), gradient, predicted, inverse_delta, ordinary)
 
     def finish(self, sums: FusedSums, weights: Tensor, weighted_rows: Tensor | None) -> Tensor:
@@ -119,6 +121,15 @@ def weighted_loss(logits: Tensor, one_pass: FusedPass, sums: FusedSums, weights:
         return value
     loss: Tensor = _ReadyGradient.apply(logits, value, one_pass, sums, weights, weighted_rows)
     return loss
+
+
+def _may_forbid(scaled_logits: Tensor, logits: Tensor) -> bool:
+    """Whether sums of (z − max z)/δ, none of them positive, are as low as a single forbidden class makes them.
+
+    Its logit counts in the calibrator alone, so only class marginals have to know. δ is at most 2 H + 1.
+    """
+    below = max(FORBIDDEN_BELOW, torch.finfo(logits.dtype).min)
+    return scaled_logits.amin().item() <= below / (2 * (2 * math.log(len(scaled_logits)) + 1))
 
 
 class _ReadyGradient(torch.autograd.Function):

@@ -14,12 +14,15 @@ from torch import Tensor
 
 from dem_apps import entropy
 from dem_apps.entropy import Calibrator, DeltaSource, Norm, ObjectiveSpec
-from dem_apps.errors import InputError, number, one_of, warn
+from dem_apps.errors import number, one_of, warn
 from dem_apps.fused.kernel_objective import KernelObjective, has_kernel_for
 from dem_apps.fused.numpy_objective import NumpyForm, NumpyObjective, by_equations
 from dem_apps.fused.one_pass import HUGE
 from dem_apps.objective import Batch, EntropyObjective
 from dem_apps.reduction import sums_in
+
+#: Of τ, 1/τ and α: beyond it float32 would overflow.
+_LARGEST = 1e6
 
 
 class DecoupledObjective(EntropyObjective):
@@ -114,12 +117,14 @@ class DecoupledObjective(EntropyObjective):
         fast = form(self.spec, self.momentum, marginals if self.needs_class_sums else None)
 
         def checked(logits: np.ndarray, p: np.ndarray) -> tuple[float, np.ndarray]:
+            least = np.minimum.reduce(logits, None, initial=0.0) if self.needs_class_sums else 0.0
+            if not len(logits) or least <= entropy.FORBIDDEN_BELOW:
+                return by_equations(self)(logits, p)
             before = marginals.copy()
-            with np.errstate(invalid="ignore"):
-                value, gradient = fast(logits, p) if len(logits) else (np.inf, logits)
+            value, gradient = fast(logits, p)
             if abs(value) < HUGE:
                 return value, gradient
-            marginals[:] = before  # forbidden classes, or nothing
+            marginals[:] = before  # NaN, or forbidden classes
             return by_equations(self)(logits, p)
 
         return checked
@@ -160,8 +165,8 @@ class DEM(DecoupledObjective):
     """T_τ + Q_α (Eq. 10): CADF with a temperature, and GMC with a weight.
 
     Args:
-        tau: τ, above 0. Above 2/α, outside Prop. A.1, it gives a warning.
-        alpha: α, at least 0.
+        tau: τ, from 1e-6 to 1e6. Above 2/α, outside Prop. A.1, it gives a warning.
+        alpha: α, from 0 to 1e6.
         num_classes, backend, balance: as of :class:`dem_apps.EntropyObjective`.
 
     >>> DEM(num_classes=2, tau=0.5)(torch.tensor([[1.0, 3.0]]).log())  # −9/10 log 3 + log 4
@@ -173,9 +178,7 @@ class DEM(DecoupledObjective):
     def __init__(
         self, num_classes: int, tau: float = 1.0, alpha: float = 1.0, backend: str = "auto", balance: float = 1.0
     ) -> None:
-        tau, alpha = number("tau", tau, 0.0), number("alpha", alpha, 0.0)
-        if tau == 0:
-            raise InputError(f"tau: expected a temperature above 0, got {tau}")
+        tau, alpha = number("tau", tau, 1 / _LARGEST, _LARGEST), number("alpha", alpha, 0.0, _LARGEST)
         if alpha > 0 and tau > 2 / alpha:
             warn(
                 f"tau = {tau} is above 2/alpha = {2 / alpha:.3g}: outside Prop. A.1 the reward of the most probable "
@@ -189,7 +192,7 @@ class AdaDEM(DecoupledObjective):
 
     Args:
         momentum: π, from 0 to 1.
-        alpha: α, at least 0.
+        alpha: α, from 0 to 1e6.
         norm: that makes δ: ``l1``, ``l2`` or ``linf``.
         delta: whose reward δ measures: ``cadf``, or ``entropy`` (the paper's AdaDEM-V).
         num_classes, backend, balance: as of :class:`dem_apps.EntropyObjective`.
@@ -233,7 +236,7 @@ class AdaDEMMEC(DecoupledObjective):
     def __init__(
         self, num_classes: int, momentum: float = 0.1, alpha: float = 1.0, backend: str = "auto", balance: float = 1.0
     ) -> None:
-        spec = ObjectiveSpec("mec", alpha=number("alpha", alpha, 0.0))
+        spec = ObjectiveSpec("mec", alpha=number("alpha", alpha, 0.0, _LARGEST))
         super().__init__(spec, num_classes, momentum, backend, balance)
 
 
@@ -241,4 +244,4 @@ def _normalised(calibrator: Calibrator, alpha: float, norm: Norm, delta: DeltaSo
     """A member with a normalised reward, of checked options."""
     one_of("norm", norm, get_args(Norm))
     one_of("delta", delta, get_args(DeltaSource))
-    return ObjectiveSpec(calibrator, alpha=number("alpha", alpha, 0.0), norm=norm, delta=delta)
+    return ObjectiveSpec(calibrator, alpha=number("alpha", alpha, 0.0, _LARGEST), norm=norm, delta=delta)

@@ -10,7 +10,7 @@ import math
 from torch import Tensor
 
 from dem_apps.entropy import computed_in, shannon_entropy
-from dem_apps.errors import InputError, number
+from dem_apps.errors import number
 from dem_apps.objective import Batch, EntropyObjective
 
 #: ε² of the penalty in the paper. The authors' code has 1e-8; with η = 2 the two differ by 2e-6 at most.
@@ -34,7 +34,7 @@ class RobustEntropy(EntropyObjective):
     of the entropy, so certain elements hardly move.
 
     Args:
-        eta: η; FDA trains with 2.
+        eta: η, from 1e-6 to 1e6; FDA trains with 2.
         num_classes, backend, balance: as of :class:`dem_apps.EntropyObjective`.
 
     >>> import torch
@@ -45,9 +45,7 @@ class RobustEntropy(EntropyObjective):
 
     def __init__(self, num_classes: int, eta: float = 2.0, backend: str = "auto", balance: float = 1.0) -> None:
         super().__init__(num_classes, backend, balance)
-        self.eta = number("eta", eta, 0.0)
-        if self.eta == 0:
-            raise InputError(f"eta: expected a number above 0, got {eta!r}")
+        self.eta = number("eta", eta, 1e-6, 1e6)
 
     def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
         """:func:`charbonnier` of the entropy as a share of what it can be, the log of the number of allowed classes."""

@@ -25,8 +25,8 @@ class DeYO(Method):
 
     Args:
         filter_by: the judged unit, each ``element`` (a pixel) or each ``image``.
-        entropy_margin: τ_Ent in nats; None is 0.5 log C.
-        weight_margin: E₀ of the weights, in nats; None is 0.4 log C.
+        entropy_margin: τ_Ent in nats; None is 0.5 log C of the allowed classes.
+        weight_margin: E₀ of the weights, in nats; None is 0.4 log C, likewise.
         plpd_above: τ_PLPD, from −1 to 1; the paper has 0.2 or 0.3.
         patches: patches per row and per column. An image that does not divide by it is resized to one that does and
             back.
@@ -52,13 +52,13 @@ class DeYO(Method):
         """One forward, a second of the shuffled images without gradient, and one backward, if anything is kept."""
         logits = learner.logits(images)
         judged = units(logits, fitted_mask(mask, images, logits), self.filter_by)
-        kept = judged.counted & (judged.entropy < margin(self.entropy_margin, 0.5, logits.shape[1]))
+        kept = judged.counted & (judged.entropy < margin(self.entropy_margin, 0.5, judged))
         if not bool(kept.any()):
             return logits
         plpd = self._plpd(learner, images, logits, judged, kept)
         kept = kept & (plpd > self.plpd_above)
         if bool(kept.any()):
-            e0 = margin(self.weight_margin, 0.4, logits.shape[1])
+            e0 = margin(self.weight_margin, 0.4, judged)
             weights = judged.of_elements((e0 - judged.entropy).exp() + plpd.exp())
             learner.descend(learner.loss(logits, judged.kept_elements(kept), weights))
         return logits

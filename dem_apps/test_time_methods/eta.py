@@ -3,7 +3,6 @@ Model Adaptation without Forgetting*, ICML 2022)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,7 +28,8 @@ class ETA(Method):
         filter_by: the judged unit, each ``element`` (a pixel) or each ``image`` by its pixels' mean entropy and mean
             prediction. Mean predictions of street scenes are all alike, so ``image`` learns from hardly any after the
             first batch.
-        entropy_margin: E₀ in nats (Eq. 3); None is 0.4 log C. The paper's 0.4 log 1000 is above log C up to 15 classes.
+        entropy_margin: E₀ in nats (Eq. 3); None is 0.4 log C of the allowed classes. The paper's 0.4 log 1000 is above
+            log C up to 15 classes.
         similarity: ε, from 0 to 1 (1 filters nothing); None is 0.05 √(1000 / C), at most 1: the cosine between a
             one-hot and a uniform prediction is 1 / √C, so a fixed 0.05 keeps nothing with few classes.
     """
@@ -48,7 +48,7 @@ class ETA(Method):
         """One forward, and one backward if anything is kept."""
         logits = learner.logits(images)
         judged = units(logits, fitted_mask(mask, images, logits), self.filter_by)
-        e0 = margin(self.entropy_margin, 0.4, logits.shape[1])
+        e0 = margin(self.entropy_margin, 0.4, judged)
         kept = self._kept(judged, e0)
         if bool(kept.any()):
             weights = judged.of_elements((e0 - judged.entropy).exp())
@@ -62,16 +62,16 @@ class ETA(Method):
         """Added to the loss."""
         return 0.0
 
-    def _kept(self, judged: Units, e0: float) -> Tensor:
+    def _kept(self, judged: Units, e0: Tensor | float) -> Tensor:
         reliable = judged.counted & (judged.entropy < e0)
         if self.mean_p is None:
             return reliable
         mean = self.mean_p.view(1, -1, *[1] * (judged.p.ndim - 2))
         cosine = torch.cosine_similarity(mean, judged.p, dim=1)
-        most = self.similarity
-        if most is None:
-            most = min(1.0, _SIMILARITY_AT_1000 * math.sqrt(1000 / judged.p.shape[1]))
-        return reliable if most == 1.0 else reliable & (cosine.abs() < most)
+        most = torch.as_tensor(judged.possible if self.similarity is None else self.similarity)
+        if self.similarity is None:
+            most = _SIMILARITY_AT_1000 * (1000 / most.exp()).sqrt()
+        return reliable & ((cosine.abs() < most) | (most >= 1))
 
 
 class EATA(ETA):

@@ -30,7 +30,8 @@ class SAR(Method):
 
     Args:
         filter_by: the judged unit, each ``element`` (a pixel) or each ``image`` by its pixels' mean entropy.
-        entropy_margin: E₀ in nats; None is 0.4 log C. The authors' code has 0.4 log 1000 for every C.
+        entropy_margin: E₀ in nats; None is 0.4 log C of the allowed classes. The authors' code has 0.4 log 1000 for
+            every C.
         rho: ρ, the length of the climb.
         reset_below: e₀ in nats; the paper's 0.2 is for 1000 classes, and a segmentation network may be below it from
             the start. None never resets.
@@ -60,7 +61,7 @@ class SAR(Method):
         logits = learner.logits(images)
         counted = fitted_mask(mask, images, logits)
         judged = units(logits, counted, self.filter_by)
-        e0 = margin(self.entropy_margin, 0.4, logits.shape[1])
+        e0 = margin(self.entropy_margin, 0.4, judged)
         kept = judged.counted & (judged.entropy < e0)
         if not bool(kept.any()):
             return logits

@@ -28,6 +28,7 @@ class Units:
     entropy: Tensor  #: U, in nats; of an image the mean over its elements
     counted: Tensor  #: U, False where the mask leaves all elements out
     elements: Tensor  #: (B,) or (B, H, W), False where the mask leaves the element out
+    possible: Tensor | float  #: log C of the classes that are allowed, U where these differ; what entropy can be
 
     def of_elements(self, values: Tensor) -> Tensor:
         """U → (B,) or (B, H, W): the value of the unit that each element belongs to."""
@@ -57,14 +58,18 @@ def units(logits: Tensor, mask: Tensor | None, filter_by: str) -> Units:
         logits = logits.masked_fill(~mask.unsqueeze(1), 0.0)
     p, h, counted = entropy.probabilities(logits, 1), entropy.shannon_entropy(logits, 1), elements
     check_finite("the predictions' entropy", h)
+    possible: Tensor | float = math.log(logits.shape[1])
+    if not entropy.are_ordinary(logits):
+        possible = (~entropy.forbidden_classes(logits, 1)).sum(1).to(h).log()
     if filter_by == "image" and logits.ndim == 4:
         number = elements.flatten(1).sum(1)
         share = elements / number.clamp_min(1)[:, None, None]
         p, h = (p * share.unsqueeze(1)).sum((2, 3)), (h * share).sum((1, 2))
+        possible = (possible * share).sum((1, 2)) if isinstance(possible, Tensor) else possible
         counted = number > 0
-    return Units(p, h, counted, elements)
+    return Units(p, h, counted, elements, possible)
 
 
-def margin(given: float | None, share: float, num_classes: int) -> float:
-    """A threshold on entropies in nats: the given one, or a share of log C."""
-    return share * math.log(num_classes) if given is None else given
+def margin(given: float | None, share: float, judged: Units) -> Tensor | float:
+    """A threshold on entropies in nats: the given one, or a share of log C of the classes that are allowed."""
+    return share * judged.possible if given is None else given

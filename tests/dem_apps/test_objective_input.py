@@ -31,6 +31,11 @@ def logits_of(*shape: int, seed: int = 0) -> Tensor:
         (({"main": torch.zeros(2, C)},), r"^logits: expected a tensor of scores before softmax, got a dict; pass its"),
         ((torch.zeros(2, C), 1, torch.ones(2, dtype=torch.bool, device="meta")), r"^mask: is on meta"),
         ((torch.zeros(2, C), 1, None, np.zeros((2, C), bool)), r"^class_mask: .*got a ndarray$"),
+        ((torch.zeros(2, C).to(torch.float8_e4m3fn),), r"^logits: expected float32, .*, got torch\.float8_e4m3fn$"),
+        ((torch.zeros(2, C).to_sparse(),), "^logits: expected an ordinary dense tensor, got a sparse one$"),
+        ((torch.nested.nested_tensor([torch.zeros(C)], layout=torch.jagged),), "^logits: .*, got a nested one$"),
+        ((torch.zeros(2, C), 1, torch.ones(2, dtype=torch.bool).to_sparse()), "^mask: .*, got a sparse one$"),
+        ((torch.zeros(2, C, device="meta"),), "^logits: they are on the device meta, which keeps no numbers$"),
     ],
 )
 def test_input_that_is_no_logits_is_one_sentence(arguments: tuple[Any, ...], said: str) -> None:

@@ -50,8 +50,10 @@ def test_defaults_are_the_papers() -> None:
         (("adadem", C), {"momentun": 0.1}, r"unknown option 'momentun'; .*; did you mean 'momentum'\?"),
         (("entropy", C), {"alpha": 0.1}, r"objective 'entropy': unknown option 'alpha'; it has none$"),
         (("adadem", 1), {}, r"num_classes: expected an integer of at least 2, got 1$"),
-        (("dem", C), {"tau": 0.0}, r"tau: expected a temperature above 0, got 0\.0$"),
-        (("dem", C), {"alpha": "1"}, r"alpha: expected a number of at least 0, got '1'$"),
+        (("dem", C), {"tau": 0.0}, r"tau: expected a number from 1e-06 to 1e\+06, got 0\.0$"),
+        (("dem", C), {"tau": 1e-300}, r"tau: expected a number from 1e-06 to 1e\+06, got 1e-300$"),
+        (("adadem", C), {"alpha": 1e300}, r"alpha: expected a number from 0 to 1e\+06, got 1e\+300$"),
+        (("dem", C), {"alpha": "1"}, r"alpha: expected a number from 0 to 1e\+06, got '1'$"),
         (("adadem", C), {"norm": "l3"}, r"norm: 'l3' is not one of l1, l2, linf"),
         (("adadem", C), {"momentum": float("nan")}, r"momentum: expected a number from 0 to 1, got nan$"),
         (("adadem", C), {"balance": "half"}, r"balance: expected a number from 0 to 1, got 'half'$"),
@@ -67,7 +69,7 @@ def test_mistakes_when_building(arguments: tuple[Any, ...], options: dict[str, A
 @pytest.mark.parametrize(
     ("logits", "arguments", "message"),
     [
-        (torch.zeros(2, C, dtype=torch.long), {}, r"logits: expected a floating dtype, got torch\.int64 \(scores"),
+        (torch.zeros(2, C, dtype=torch.long), {}, r"logits: expected float32, .*, got torch\.int64 \(scores"),
         (torch.zeros(2, 5), {}, r"dimension 1 of shape \(2, 5\) has 5 classes, but the objective was built for 4$"),
         (torch.zeros(2, C), {"dim": 2}, r"dim: 2 is no dimension of logits of shape \(2, 4\)$"),
         (torch.zeros(2, C), {"mask": torch.ones(2, dtype=torch.uint8)}, r"mask: expected bool of shape \(2,\)"),

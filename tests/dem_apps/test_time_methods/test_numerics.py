@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from support import tiny_networks
-from support.tiny_networks import CLASSES, LEARNING, batches, moved, tiny
+from support.tiny_networks import CLASSES, LEARNING, assert_same_parameters, batches, moved, tiny
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -173,22 +173,29 @@ def test_one_autocast_around_all_batches_is_as_one_around_each(dtype: torch.dtyp
 
 
 class Masked(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, fill: float | None) -> None:
         super().__init__()
-        self.inner = tiny()
+        self.inner, self.fill = tiny(), fill
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        return self.inner(images).masked_fill(torch.arange(CLASSES).view(1, -1, 1, 1) == 2, -torch.inf)
+        allowed, logits = torch.arange(CLASSES) != 2, self.inner(images)
+        return logits[:, allowed] if self.fill is None else logits.where(allowed.view(1, -1, 1, 1), self.fill)
 
 
+@pytest.mark.parametrize("options", [{}, {"filter_by": "image"}], ids=str)
 @pytest.mark.parametrize("method", LEARNING)
-def test_a_class_that_a_network_forbids_is_not_there(method: str) -> None:
-    model = Masked()
-    adapter = adapter_of(method, model)
-    for images in batches(2):
-        logits = adapter(images)
-    assert (logits[:, 2] == -torch.inf).all()
-    assert moved(model.inner, tiny())
+def test_a_class_that_a_network_forbids_is_not_there(method: str, options: dict[str, Any]) -> None:
+    """Margins and similarities as well are those of the classes that are left."""
+    filters = method in ("eta", "eata", "sar", "deyo")
+    options = {**options, "similarity": None} if method in ("eta", "eata") else options
+    options = {"objective": "entropy", **(options if filters else {})}
+    each = [adapter_of(method, Masked(fill), **options) for fill in (None, -torch.inf, -1e8)]
+    for images in batches(3):
+        for adapter in each:
+            adapter(images)
+    assert moved(each[0].model.inner, tiny()) or "filter_by" in options
+    for adapter in each[1:]:
+        assert_same_parameters(adapter.model.inner, each[0].model.inner, rtol=1e-6)
 
 
 @pytest.mark.parametrize("batch_norm", ["batch", "moving"])
