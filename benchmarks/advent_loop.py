@@ -30,9 +30,10 @@ class PlainLoop:
     """
 
     def __init__(self, config: TrainConfig, classes: int, device: torch.device) -> None:
+        config = config.resolved()
         self.config, self.classes, self.device, self.done = config, classes, device, 0
-        self.horizon = config.optimizer.horizon or config.max_steps
-        model = config.model.decided()
+        self.horizon = config.optimizer.horizon
+        model = config.model
         network = build_model(**model.architecture(), num_classes=classes, weights=model.encoder_weights)
         self.model = network.to(device).train()
         for head in ("main_head", "auxiliary_head"):
@@ -72,7 +73,7 @@ class PlainLoop:
                 size = maps[head].numel() // self.classes
                 losses[f"target/objective_{head}"] = self_information(maps[head]).sum() / size
             total = total + weights.target_main * losses["target/objective_main"]
-            total = total + weights.target_aux * losses["target/objective_aux"]
+            total = total + weights.on_target("target")["aux"] * losses["target/objective_aux"]
         total.backward()
         self._judge(source_maps, maps, losses)
         for optimizer in (self.optimizer, *self.judge_optimizers.values()):
@@ -99,7 +100,7 @@ class PlainLoop:
         for head, judge in self.judges.items():
             judge.requires_grad_(False)
             losses[f"target/fooling_{head}"] = _verdict_loss(judge(self_information(maps[head])), 0.0)
-            total = total + getattr(self.config.weights, f"adversarial_{head}") * losses[f"target/fooling_{head}"]
+            total = total + self.config.weights.on_target("adversarial")[head] * losses[f"target/fooling_{head}"]
         return total
 
     def _judge(self, source: dict[str, Tensor], target: dict[str, Tensor], losses: dict[str, Tensor]) -> None:

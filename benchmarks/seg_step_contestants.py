@@ -13,12 +13,12 @@ from advent_loop import PlainLoop
 from torch import Tensor
 
 from dem_apps.runtime.reproducibility import seed_everything
-from seg.config import TrainConfig, WeightConfig
+from seg.config import TrainConfig
 from seg.data.labels import IGNORE_INDEX
 from seg.methods.optimization import MicroBatch
-from seg.methods.settings import OptimizerConfig
+from seg.methods.settings import OptimizerConfig, WeightConfig
 from seg.models.settings import ModelConfig
-from seg.training.loop import build_state
+from seg.training.loop import build_state, new_network
 from seg.training.step import training_step
 
 CLASSES = 19
@@ -117,7 +117,7 @@ def make_step(setting: Setting, contestant: Contestant, device: torch.device) ->
         max_steps=120_000,
         model=setting.model,
         optimizer=OptimizerConfig(name="sgd", lr=2.5e-4, head_factor=10.0, horizon=250_000),
-        weights=WeightConfig(target_main=0.001, target_aux=0.0002, relative=False),
+        weights=WeightConfig(target_main=0.001, aux=0.2, relative=False),
     )
     batch = micro_batch(setting)
     seed_everything(0)
@@ -127,7 +127,9 @@ def make_step(setting: Setting, contestant: Contestant, device: torch.device) ->
     AcceleratorState._reset_state()
     precision = "no" if contestant.precision == "float32" else contestant.precision
     accelerator = Accelerator(mixed_precision=precision, cpu=device.type == "cpu")
-    state = build_state(config, CLASSES, accelerator)
+    config = config.resolved()
+    network = new_network(config.model, CLASSES)
+    state = build_state(config.for_network(network), network, CLASSES, accelerator)
     return lambda: training_step(state, [batch])
 
 

@@ -69,11 +69,11 @@ def _checked(config: TrainConfig) -> TrainConfig:
     """As a run records it."""
     config.check()
     if config.source.root is None and config.target.root is None:
-        return config.decided()
+        return config.resolved()
     from dem_apps.runtime.device import torch_device
-    from seg.training.decided import decided
+    from seg.training.resolve import resolve
 
-    return decided(config, torch_device(config.device).type)[0]
+    return resolve(config, torch_device(config.device).type)[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

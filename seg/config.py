@@ -30,27 +30,6 @@ PRECISIONS = ("float32", "bf16", "fp16")
 
 
 @dataclass(frozen=True)
-class WeightConfig(
-    settings.AdversarialWeights, settings.PseudoLabelWeights, settings.VATWeights, settings.MixMatchWeights
-):
-    """How much each part of the loss counts."""
-
-    seg_main: float = option(1.0, "cross-entropy of the main head on source", at_least=0)
-    seg_aux: float = option(0.1, "cross-entropy of the auxiliary head on source", at_least=0)
-    target_main: float = option(0.01, "objective of the main head on target", at_least=0)
-    target_aux: float = option(0.002, "objective of the auxiliary head on target", at_least=0)
-    warm_up: int = option(0, "steps over which all that a method adds on target rises from 0 to its weight", at_least=0)
-    back_off: float = option(
-        1.0, "every alarm multiplies by this what a method adds on target; 0.3 mends a weight that is too large",
-        at_least=0, at_most=1,
-    )  # fmt: skip
-    relative: bool | None = option(
-        None, "what a method adds on target counts less as source is learned: times its cross-entropy, at most 1; "
-        "default: true for minent, whose objective would outgrow it, false for the others",
-    )  # fmt: skip
-
-
-@dataclass(frozen=True)
 class TrainConfig(ObjectiveSettings):
     """Adapt a segmentation network from labelled source images to unlabelled target images."""
 
@@ -122,7 +101,7 @@ class TrainConfig(ObjectiveSettings):
     bands: BandConfig = section(BandConfig, "bands of images that are no 8-bit RGB")
     model: ModelConfig = section(ModelConfig, "network")
     optimizer: settings.OptimizerConfig = section(settings.OptimizerConfig, "optimiser and its schedule")
-    weights: WeightConfig = section(WeightConfig, "how much each part of the loss counts")
+    weights: settings.WeightConfig = section(settings.WeightConfig, "how much each part of the loss counts")
     discriminator: settings.DiscriminatorConfig = section(
         settings.DiscriminatorConfig, "discriminators of --method advent, one per head"
     )
@@ -133,7 +112,7 @@ class TrainConfig(ObjectiveSettings):
     mixmatch: settings.MixMatchConfig = section(settings.MixMatchConfig, "guesses and mixtures of --method mixmatch")
 
     def check(self) -> None:
-        """What parsing could not check. Raises InputError: naming the flag and what would be right."""
+        """Check settings against each other. Raises InputError: naming the flag and a value that would be right."""
         check_settings(self)
         check_tracker(self.tracker)
         if self.demo != DemoConfig() and not self.uses_demo():
@@ -143,7 +122,7 @@ class TrainConfig(ObjectiveSettings):
             raise InputError("--model.name: pretrained is the network of a folder; name it by --model.start-from DIR")
         check_options(self, trained=self.method != "source")
         if self.optimizer.repeats == "advent" and not (
-            self.optimizer.name == "sgd" and str(self.model.decided().name).startswith("deeplabv2")
+            self.optimizer.name == "sgd" and str(self.model.resolved().name).startswith("deeplabv2")
         ):
             raise InputError(
                 "--optimizer.repeats: ADVENT's schedule is one of sgd on a DeepLab-V2, not of "
@@ -167,45 +146,43 @@ class TrainConfig(ObjectiveSettings):
                 "alone moves would stay as they started; leave it away, or add --batch-norm-after target"
             )
 
-    def decided(self) -> TrainConfig:
-        """The same with the network and its learning rate, where they were left open."""
-        model = self.model.decided()
-        if self.optimizer.lr is not None:
-            return replace(self, model=model)
+    def resolved(self) -> TrainConfig:
+        """Fill in what is open of network, rate, horizon and weights: defaults that follow from other settings."""
+        method, model = METHODS[self.method], self.model.resolved()
         rate = settings.RANDOM_RATE if model.encoder_weights is None else settings.PRETRAINED_RATE
-        return replace(self, model=model, optimizer=replace(self.optimizer, lr=rate))
+        own, weights = self.optimizer, self.weights
+        return replace(
+            self, model=model,
+            optimizer=replace(own, lr=rate if own.lr is None else own.lr, horizon=own.horizon or self.max_steps),
+            weights=replace(
+                weights, aux=method.aux if weights.aux is None else weights.aux,
+                relative=method.relative if weights.relative is None else weights.relative,
+            ),
+        )  # fmt: skip
 
-    def batch_norm_policy(self, network: nn.Module) -> str:
-        """``model.batch_norm``, or what the method and the network make of its default."""
-        from seg.models.batch_norm import resolved_policy
+    def for_network(self, network: nn.Module) -> TrainConfig:
+        """Fill in what is open of batch norm, whose defaults depend on the network's layers.
 
-        moved = METHODS[self.method].uses_target and self.batch_norm_after == "none"
-        return resolved_policy(self.model.batch_norm, network, moved)
+        A network with few batch norm layers is not re-estimated unasked.
+        """
+        from seg.models.batch_norm import batch_norm_normalises, resolved_policy
 
-    def after_training(self) -> bool:
-        """Whether results get a share of the target's statistics, in a network that has such."""
-        if self.batch_norm_after is not None:
-            return self.batch_norm_after == "target"
-        return METHODS[self.method].uses_target and self.model.batch_norm is None
-
-    def re_estimates(self, network: nn.Module) -> bool:
-        """:meth:`after_training` in this network; by default not in one of few batch norm layers."""
-        from seg.models.batch_norm import batch_norm_normalises
-
-        return self.after_training() and (self.batch_norm_after is not None or batch_norm_normalises(network))
-
-    def relative_weights(self) -> bool:
-        """``weights.relative``, or what the method makes of its default."""
-        chosen = self.weights.relative
-        return METHODS[self.method].relative if chosen is None else chosen
+        uses_target, after, given = METHODS[self.method].uses_target, self.batch_norm_after, self.model.batch_norm
+        policy = resolved_policy(given, network, moved_by_target=uses_target and after == "none")
+        if after is None:
+            after = "target" if uses_target and given is None and batch_norm_normalises(network) else "none"
+        return replace(self, batch_norm_after=after, model=replace(self.model, batch_norm=policy))
 
     def uses_demo(self) -> bool:
         """Whether training reads the built-in pair: no root is given of what it opens."""
         return self.source.root is None and not (self.target.replaces_source() and self.target.root is not None)
 
     def method_options(self) -> dict[str, Any]:
-        """The sections that ``method`` declares, for its ``__init__``."""
-        return {name: getattr(self, name) for name, _ in METHODS[self.method].sections}
+        """The section that ``method`` declares, and its weights, for its ``__init__``."""
+        row = METHODS[self.method]
+        if row.section is None:
+            return {}
+        return {row.section: getattr(self, row.section), "weights": self.weights.on_target(row.weight)}
 
     def objective_options(self) -> dict[str, Any]:
         """Options of the balanced mean, and the options that were given, for :func:`dem_apps.build_objective`."""

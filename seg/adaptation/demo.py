@@ -35,7 +35,7 @@ def demo_network() -> Path:
     config = TrainConfig(
         method="source", max_steps=STEPS, batch_size=4, eval_every=STEPS, maps=0, device="cpu",
         source=SourceConfig(size=list(SEEN)), target=TargetDataConfig(size=list(SEEN)),
-    ).decided()  # fmt: skip
+    ).resolved()  # fmt: skip
     # by all settings, so that a run of a version with others is not opened
     settings = hashlib.sha256(json.dumps(dataclasses.asdict(config), sort_keys=True).encode()).hexdigest()[:8]
     place = cache_dir() / "adapt" / f"source-v{WORLD_VERSION}-{settings}"

@@ -147,7 +147,7 @@ class _Sums:
         self.sums += number * torch.cat([mean, variance + mean.square(), mean.new_ones(1)])
 
     def statistics(self, sums: Tensor, share: float) -> tuple[Tensor, Tensor]:
-        """What ``running_mean`` and ``running_var`` become; those of a layer without any input stay."""
+        """Mixed ``running_mean`` and ``running_var``; those of a layer without input stay."""
         number = sums[-1]
         if float(number) == 0:
             return self.before

@@ -22,7 +22,7 @@ _PACKAGES = ("torch", "torchvision", "segmentation-models-pytorch")
 def batch_norm_statistics(config: TrainConfig, model: nn.Module, step: int, re_estimated_on: str | None = None) -> str:
     """The images that a run's running statistics are of, in a few words; arguments as of :func:`protocol`."""
     return statistics(
-        config.batch_norm_policy(model), model, labelled=config.target.labelled_domains(),
+        str(config.model.batch_norm), model, labelled=config.target.labelled_domains(),
         uses_target=METHODS[config.method].uses_target, trained=step > 0, re_estimated_on=re_estimated_on,
     )  # fmt: skip
 
@@ -54,7 +54,7 @@ def protocol(
         "flip": flip,
         **({} if cut is None else {"tile": cut.side, "tile_overlap": cut.overlap}),
         "score_precision": "float32",
-        "batch_norm": describe(config.batch_norm_policy(model), model, whose),
+        "batch_norm": describe(str(config.model.batch_norm), model, whose),
         "batch_norm_statistics": whose,
         "initialisation": config.model.start_from or config.model.encoder_weights or "random",
         "network": config.model.architecture(),
@@ -71,6 +71,6 @@ def protocol(
             name: dataclasses.asdict(each) for name, each in config.method_options().items() if name != "weights"
         },
         "options": given_options(config),
-        "weights": dataclasses.asdict(config.weights) | {"relative": config.relative_weights()},
+        "weights": dataclasses.asdict(config.weights),
         "versions": {package: metadata.version(package) for package in _PACKAGES},
     }

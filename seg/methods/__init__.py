@@ -4,45 +4,46 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from seg.methods import settings
-
 
 class Row(NamedTuple):
-    """A method: its class, and what the settings need to know of it."""
+    """A method: its class, and the facts that settings depend on."""
 
     path: str  #: module and class, a :class:`seg.methods.method.Method`
     summary: str  #: follows the name in ``--help``
     uses_target: bool = True  #: whether it reads target images
     #: What it adds counts times the source's cross-entropy, unless ``--weights.relative`` says otherwise.
     relative: bool = False
-    #: Its options, by the name of the field of :class:`seg.config.TrainConfig`; a section ``weights`` is a base class
-    #: of :class:`seg.config.WeightConfig`.
-    sections: tuple[tuple[str, type], ...] = ()
+    #: Weight of the auxiliary head on target as a factor of the main head's, unless ``--weights.aux`` says otherwise.
+    aux: float = 0.1
+    section: str | None = None  #: the field of :class:`seg.config.TrainConfig` with its options
+    weight: str | None = None  #: how its weight's name begins in :class:`seg.methods.settings.WeightConfig`; else 1
 
 
 METHODS = {
     "source": Row("seg.methods.method:Method", "source images alone", uses_target=False),
     # A weight that suits the first steps is many times too large when the source has been learned:
     # docs/appendix.md#weights-that-are-too-large.
-    "minent": Row("seg.methods.minent:MinEnt", "the objective on target", relative=True),
+    "minent": Row("seg.methods.minent:MinEnt", "the objective on target", relative=True, aux=0.2),
     "advent": Row(
         "seg.methods.advent:AdvEnt",
         "the objective, and discriminators to fool",
-        sections=(("discriminator", settings.DiscriminatorConfig), ("weights", settings.AdversarialWeights)),
+        aux=0.2,
+        section="discriminator",
+        weight="adversarial",
     ),
     "self-training": Row(
         "seg.methods.self_training:SelfTraining",
         "a teacher's pseudo-labels and the objective on target, source pixels pasted in",
-        sections=(("self_training", settings.SelfTrainingConfig), ("weights", settings.PseudoLabelWeights)),
+        section="self_training",
     ),
     "vat": Row(
         "seg.methods.vat:VAT",
         "the objective, and target predictions that an adversarial perturbation leaves alone",
-        sections=(("vat", settings.VATConfig), ("weights", settings.VATWeights)),
+        section="vat",
     ),
     "mixmatch": Row(
         "seg.methods.mixmatch:MixMatch",
         "the objective, and guessed target labels mixed with source",
-        sections=(("mixmatch", settings.MixMatchConfig), ("weights", settings.MixMatchWeights)),
+        section="mixmatch",
     ),
 }

@@ -17,7 +17,7 @@ from dem_apps.errors import InputError
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.minent import MinEnt
 from seg.methods.optimization import MicroBatch, Values, update, valid_pixels
-from seg.methods.settings import AdversarialWeights, DiscriminatorConfig
+from seg.methods.settings import DiscriminatorConfig
 from seg.models.network import Predictor
 
 _SOURCE, _TARGET = 0.0, 1.0
@@ -30,11 +30,11 @@ class AdvEnt(MinEnt):
 
     def __init__(
         self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives], *,
-        discriminator: DiscriminatorConfig, weights: AdversarialWeights,
+        discriminator: DiscriminatorConfig, weights: Mapping[str, float],
     ) -> None:  # fmt: skip
         super().__init__(network, num_classes, make_objectives)
         device = network.accelerator.device
-        per_head = {head: getattr(weights, f"adversarial_{head}") for head in network.heads}
+        per_head = {head: weights[head] for head in network.heads}
         self.adversary = Adversary(num_classes, per_head, discriminator.channels)
         self.adversary.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         group = {"params": list(self.adversary.parameters()), "base_lr": discriminator.lr}
@@ -46,7 +46,7 @@ class AdvEnt(MinEnt):
         self._target: list[dict[str, Tensor]] = []
 
     def after_source(self, logits: dict[str, Tensor]) -> None:
-        """Keep what the discriminators learn from."""
+        """Keep the source maps for the discriminators' step."""
         self._source.append(logits)
 
     def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
@@ -84,7 +84,7 @@ class Adversary(nn.Module):
         self.discriminators = nn.ModuleDict({head: build_discriminator(num_classes, channels) for head in weights})
 
     def fooling_loss(self, logits: Mapping[str, Tensor], valid: Tensor | None = None) -> tuple[Tensor, Values]:
-        """What the network minimises on target: its maps should be taken for source. No gradient for discriminators.
+        """Fooling loss of the network: target maps classified as source. Discriminators get no gradient.
 
         Of (B, C, H, W) logits per head; where ``valid``, (B, H, W), is False the map is 0. The weighted sum over heads,
         and the losses per head to log; an InputError for images too small to judge a region of.
@@ -103,7 +103,7 @@ class Adversary(nn.Module):
         self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], valid_source: Tensor | None = None,
         valid_target: Tensor | None = None,
     ) -> tuple[Tensor, Values]:  # fmt: skip
-        """What the discriminators minimise: source is 0, target is 1, each domain counts half. None for the network.
+        """Loss of the discriminators: source 0, target 1, each domain counts half. The network gets no gradient.
 
         Of (B, C, H, W) logits per head; the sum over heads, and the losses per head to log.
         """

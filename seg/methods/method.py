@@ -1,4 +1,4 @@
-"""What an adaptation method is: the part of a training step that looks at target images."""
+"""Base class of the adaptation methods: the part of a training step that reads target images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from seg.models.network import Predictor
 
 
 class Method:
-    """A method that adds nothing, which is ``source``, and what one may say beyond that.
+    """Adaptation method that adds nothing, which is ``source``; the base class of the others.
 
     :func:`seg.training.step.training_step` calls, for every micro-batch, :meth:`prepare`, the source loss,
     :meth:`after_source` and :meth:`target_loss`; then the network makes its step, and :meth:`after_step` follows. A
@@ -21,7 +21,7 @@ class Method:
     - ``modules``, such as objectives with a table or discriminators, and ``optimizers``: by these names they are in
       checkpoints. Each optimiser is prepared by ``network.accelerator``, and its groups hold a ``base_lr``, which
       falls as the network's does.
-    - options: the sections that its line in the table names. They are fields of :class:`seg.config.TrainConfig`: a
+    - options: the section that its line in the table names, a field of :class:`seg.config.TrainConfig`: a
       section ``self_training`` with a field ``mix`` is the flag ``--self-training.mix``, and ``__init__`` gets it.
 
     Args:
@@ -40,14 +40,14 @@ class Method:
         self.optimizers: dict[str, Any] = {}
 
     def prepare(self, batch: MicroBatch) -> MicroBatch:
-        """The micro-batch to train on, such as one whose source images have the target's style."""
+        """Return the micro-batch to train on, such as one with mixed images."""
         return batch
 
     def after_source(self, logits: dict[str, Tensor]) -> None:
-        """Look at the source predictions, (B, C, H, W) per head, detached; to keep them costs their memory."""
+        """Take the detached source predictions, (B, C, H, W) per head; keeping them costs their memory."""
 
     def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
-        """What is added to the network's loss, or None, and detached values to log, the same names every time."""
+        """Return the loss on target, or None, and detached values to log under the same names at every step."""
         return None, {}
 
     def after_step(self, batches: Sequence[MicroBatch], step: int) -> dict[str, float]:

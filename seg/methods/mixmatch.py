@@ -6,7 +6,7 @@ Shapes: B batch, N = B source images and K views of B target images, C classes, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from scipy.special import betaincinv
@@ -17,7 +17,7 @@ from seg.data.labels import IGNORE_INDEX
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.minent import MinEnt
 from seg.methods.optimization import MicroBatch, Values, mean_over_pixels, valid_pixels
-from seg.methods.settings import MixMatchConfig, MixMatchWeights
+from seg.methods.settings import MixMatchConfig
 from seg.methods.views import check_sizes, generators, recoloured
 from seg.models.network import Predictor
 
@@ -36,12 +36,12 @@ class MixMatch(MinEnt):
 
     def __init__(
         self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives], *,
-        mixmatch: MixMatchConfig, weights: MixMatchWeights,
+        mixmatch: MixMatchConfig, weights: Mapping[str, float],
     ) -> None:  # fmt: skip
         super().__init__(network, num_classes, make_objectives)
         self.settings = mixmatch
         self.num_classes = num_classes
-        self.weights = {head: getattr(weights, f"mixed_{head}") for head in network.heads}
+        self.weights = {head: weights[head] for head in network.heads}
 
     def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
         """The weighted sum over heads, and the objective."""

@@ -126,7 +126,7 @@ def update(
 
 
 def _average_gradients(module: nn.Module) -> None:
-    """Over processes, in one message: every backward of a step before has only added to the local gradients."""
+    """Average gradients over processes in one message; each backward has only added to the local ones."""
     if world_size() == 1:
         return
     gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
@@ -135,7 +135,7 @@ def _average_gradients(module: nn.Module) -> None:
 
 
 def _means(logged: Sequence[Values]) -> dict[str, float]:
-    """The mean over micro-batches and processes, with one wait for the device."""
+    """Mean over micro-batches and processes, with one wait for the device."""
     stacked = torch.stack([torch.stack([value.float() for value in values.values()]) for values in logged]).mean(0)
     (total,) = summed_over_processes(stacked)
     return dict(zip(logged[0], (total / world_size()).tolist(), strict=True))
@@ -144,7 +144,7 @@ def _means(logged: Sequence[Values]) -> dict[str, float]:
 def _refuse_nonfinite(
     wrong: dict[str, float], logged: Sequence[Values], step: int, batches: Sequence[MicroBatch]
 ) -> None:
-    """Stop at what is NaN or infinite, in every process alike: it is of all of them."""
+    """Raise NotFiniteError in every process, naming the losses and their images."""
     images: list[str] = []
     for values, (source, target) in zip(logged, batches, strict=True):
         names = [name for name in wrong if name not in values or not values[name].isfinite()]

@@ -19,7 +19,7 @@ from dem_apps.test_time_methods.network import deep_copy
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.minent import MinEnt
 from seg.methods.optimization import MicroBatch, Values, valid_pixels
-from seg.methods.settings import PseudoLabelWeights, SelfTrainingConfig
+from seg.methods.settings import SelfTrainingConfig
 from seg.methods.views import check_sizes, generators, hidden, pasted_pixels, recoloured
 from seg.models.network import Predictor
 
@@ -39,11 +39,11 @@ class SelfTraining(MinEnt):
 
     def __init__(
         self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives], *,
-        self_training: SelfTrainingConfig, weights: PseudoLabelWeights,
+        self_training: SelfTrainingConfig, weights: Mapping[str, float],
     ) -> None:  # fmt: skip
         super().__init__(network, num_classes, make_objectives)
         self.settings = self_training
-        self.weights = {head: getattr(weights, f"pseudo_{head}") for head in network.heads}
+        self.weights = {head: weights[head] for head in network.heads}
         device = network.accelerator.device
         self.pseudo_labels = PseudoLabels(num_classes, self_training.weighting, self_training.threshold).to(device)
         self.modules |= {"pseudo_labels": self.pseudo_labels}
@@ -75,7 +75,7 @@ class SelfTraining(MinEnt):
 
     @torch.no_grad()
     def after_step(self, batches: Sequence[MicroBatch], step: int) -> dict[str, float]:
-        """The teacher follows, once a step however many micro-batches it had."""
+        """Move the teacher once a step, whatever the number of micro-batches."""
         if self.teacher is self.network:
             return {}
         kept = min(1.0 - 1.0 / step, self.settings.teacher_decay)
@@ -101,13 +101,13 @@ class SelfTraining(MinEnt):
         return label, weight
 
     def _views_teach(self) -> bool:
-        """False where neither pixel nor objective counts in a view: the teacher is then an average and no more."""
+        """Whether any pixel or objective counts in a view; without, the teacher is an average alone."""
         return self.settings.mix != "none" or self.settings.pseudo_weight > 0 or bool(self.objectives.objectives)
 
     def _view_loss(
         self, batch: MicroBatch, images: Tensor, label: Tensor, weight: Tensor, valid: Tensor | None, purpose: int
     ) -> tuple[Tensor, Values]:
-        """Of one strong view of all images of the micro-batch."""
+        """Loss of one strong view of all images of the micro-batch."""
         draws = batch.target["draw"]
         source_label = batch.source["label"].to(images.device, non_blocking=True)
         weight = self.settings.pseudo_weight * weight

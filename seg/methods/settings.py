@@ -41,14 +41,6 @@ class DiscriminatorConfig:
 
 
 @dataclass(frozen=True)
-class AdversarialWeights:
-    """How much the fooling loss counts, among the other weights of the loss."""
-
-    adversarial_main: float = option(0.001, "advent: fooling the main head's discriminator on target", at_least=0)
-    adversarial_aux: float = option(0.0002, "advent: fooling the auxiliary head's discriminator on target", at_least=0)
-
-
-@dataclass(frozen=True)
 class SelfTrainingConfig:
     """Teacher, pseudo-labels and views of --method self-training."""
 
@@ -76,14 +68,6 @@ class SelfTrainingConfig:
 
 
 @dataclass(frozen=True)
-class PseudoLabelWeights:
-    """How much the pseudo-labels count, among the other weights of the loss."""
-
-    pseudo_main: float = option(1.0, "self-training: cross-entropy of the main head on target views", at_least=0)
-    pseudo_aux: float = option(0.1, "self-training: the same of the auxiliary head", at_least=0)
-
-
-@dataclass(frozen=True)
 class VATConfig:
     """Perturbation of --method vat."""
 
@@ -92,14 +76,6 @@ class VATConfig:
         "image's values it is the paper's L2 norm", above=0,
     )  # fmt: skip
     iterations: int = option(1, "power iterations, each of a forward and a backward more", at_least=1, at_most=100)
-
-
-@dataclass(frozen=True)
-class VATWeights:
-    """How much the divergence counts, among the other weights of the loss."""
-
-    vat_main: float = option(1.0, "vat: divergence of the main head's predictions on target", at_least=0)
-    vat_aux: float = option(0.1, "vat: the same of the auxiliary head", at_least=0)
 
 
 @dataclass(frozen=True)
@@ -115,8 +91,32 @@ class MixMatchConfig:
 
 
 @dataclass(frozen=True)
-class MixMatchWeights:
-    """How much mixed images count, among the other weights of the loss."""
+class WeightConfig:
+    """How much each part of the loss counts."""
 
-    mixed_main: float = option(1.0, "mixmatch: main head on mixed images, both parts", at_least=0)
-    mixed_aux: float = option(0.1, "mixmatch: the same of the auxiliary head", at_least=0)
+    seg_main: float = option(1.0, "cross-entropy of the main head on source", at_least=0)
+    seg_aux: float = option(0.1, "cross-entropy of the auxiliary head on source", at_least=0)
+    target_main: float = option(0.01, "objective of the main head on target", at_least=0)
+    adversarial_main: float = option(0.001, "advent: fooling the main head's discriminator on target", at_least=0)
+    aux: float | None = option(
+        None, "weight of the auxiliary head on target, as a factor of the main head's; default: 0.2 of minent and "
+        "advent, as ADVENT has it, else 0.1", at_least=0,
+    )  # fmt: skip
+    warm_up: int = option(0, "steps over which all that a method adds on target rises from 0 to its weight", at_least=0)
+    back_off: float = option(
+        1.0, "every alarm multiplies by this what a method adds on target; 0.3 mends a weight that is too large",
+        at_least=0, at_most=1,
+    )  # fmt: skip
+    relative: bool | None = option(
+        None, "what a method adds on target counts less as source is learned: times its cross-entropy, at most 1; "
+        "default: true for minent, whose objective would outgrow it, false for the others",
+    )  # fmt: skip
+
+    def on_source(self) -> dict[str, float]:
+        """Weights of the cross-entropy by head."""
+        return {"main": self.seg_main, "aux": self.seg_aux}
+
+    def on_target(self, name: str | None) -> dict[str, float]:
+        """Weights by head of the part ``name``, such as ``target``; without a name the main head's is 1."""
+        main: float = 1.0 if name is None else getattr(self, f"{name}_main")
+        return {"main": main, "aux": main * float(self.aux or 0)}

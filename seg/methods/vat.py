@@ -6,7 +6,7 @@ Shapes: B batch, C classes, H × W the images' size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
 import torch
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.minent import MinEnt
 from seg.methods.optimization import MicroBatch, Values, mean_over_pixels, valid_pixels
-from seg.methods.settings import VATConfig, VATWeights
+from seg.methods.settings import VATConfig
 from seg.methods.views import generators
 from seg.models.network import Predictor
 
@@ -32,11 +32,11 @@ class VAT(MinEnt):
 
     def __init__(
         self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives], *,
-        vat: VATConfig, weights: VATWeights,
+        vat: VATConfig, weights: Mapping[str, float],
     ) -> None:  # fmt: skip
         super().__init__(network, num_classes, make_objectives)
         self.settings = vat
-        self.weights = {head: getattr(weights, f"vat_{head}") for head in network.heads}
+        self.weights = {head: weights[head] for head in network.heads}
 
     def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
         """The divergences of the heads, and the objective."""

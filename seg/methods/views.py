@@ -1,4 +1,4 @@
-"""What a student sees of a target image: source pixels pasted into it, other colours, parts of it hidden.
+"""Strong views of a target image: source pixels pasted in, colour jitter, blur, masked blocks.
 
 Every draw comes from a generator of the sample's own, so that it is the same in one process or several.
 Shapes: B batch, H × W the images' size; images are normalised (``seg.data.loader.normalised``).
@@ -23,7 +23,7 @@ _STRONG = v2.Compose([v2.RandomApply([v2.ColorJitter(0.2, 0.2, 0.2, 0.2)], 0.8),
 
 
 def generators(draws: Tensor, purpose: int) -> list[torch.Generator]:
-    """One per sample, from the batch's ``draw`` (B,); each ``purpose`` has draws that depend on no other's."""
+    """Return a generator per sample from the batch's ``draw`` (B,); draws of one ``purpose`` depend on no other's."""
     return [torch.Generator().manual_seed((int(draw) + 7919 * purpose) % 2**63) for draw in draws]
 
 
@@ -39,7 +39,7 @@ def check_sizes(batch: MicroBatch, what: str, instead: str = "") -> None:
 
 
 def pasted_pixels(label: Tensor, mix: str, draws: Sequence[torch.Generator]) -> Tensor:
-    """Where source pixels go, (B, H, W) bool, by the label (B, H, W) of the source images; never where it is ignored.
+    """Mask (B, H, W) of the pixels pasted from source, by its labels (B, H, W); never ignored pixels.
 
     ``classes``: half of the classes in the label, rounded up (ClassMix, Olsson et al., WACV 2021); ``box``: a box of a
     quarter to half of the image (CutMix, Yun et al., ICCV 2019).

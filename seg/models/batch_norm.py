@@ -7,16 +7,17 @@ A score depends on the policy, which its protocol names. A network without batch
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 from timm.layers.norm_act import convert_sync_batchnorm
 from torch import nn
 
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.normalisation import NORMALISATIONS, batch_norms, tracking
+from seg.models.settings import BatchNormPolicy
 
 #: The first is the only one of a network without batch normalisation.
-BATCH_NORM_POLICIES = ("trainable", "affine-frozen", "frozen", "source", "target")
+BATCH_NORM_POLICIES: tuple[BatchNormPolicy, ...] = get_args(BatchNormPolicy)
 
 #: Of a batch; images of neither move no statistics.
 Domain = Literal["source", "target", "neither"]
@@ -29,7 +30,7 @@ def batch_norm_normalises(network: nn.Module) -> bool:
     return 2 * len(tracking(network)) > len(layers)
 
 
-def resolved_policy(given: str | None, model: nn.Module, moved_by_target: bool) -> str:
+def resolved_policy(given: BatchNormPolicy | None, model: nn.Module, moved_by_target: bool) -> BatchNormPolicy:
     """The policy that is ``given``, else ``target`` where target images alone move the statistics, or ``source``."""
     if given is not None:
         return given

@@ -120,7 +120,7 @@ def upsampled(logits: Tensor, size: tuple[int, int], align_corners: bool = True)
 def upsampled_bands(
     logits: Tensor, size: tuple[int, int], align_corners: bool = True, rows: int = 128
 ) -> Iterator[Tensor]:
-    """What :func:`upsampled` gives of one image, (1, C, h, w), up to rounding, as bands (1, C, ≤ rows, W) top down."""
+    """Upsample in horizontal strips to bound memory; (1, C, h, w) → (1, C, ≤ rows, W) each, top down."""
     height, width = logits.shape[2], size[1]
     every = torch.arange(size[0], dtype=torch.float32, device=logits.device)
     if align_corners:

@@ -25,7 +25,7 @@ NETWORK_FILE = "network.json"
 
 
 def network_document(folder: Path) -> dict[str, Any]:
-    """What describes the network of a folder: of a run, of segmentation-models-pytorch's or transformers'."""
+    """Read the description of a network in a folder of a run, of segmentation-models-pytorch or transformers."""
     file = folder / NETWORK_FILE if (folder / NETWORK_FILE).is_file() else folder / "config.json"
     return required(read_json(file), str(file))
 

@@ -11,6 +11,8 @@ from typing import Any, Literal
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import option
 
+#: What of batch norm trains, and which batches update its statistics; the first is of networks without any.
+BatchNormPolicy = Literal["trainable", "affine-frozen", "frozen", "source", "target"]
 #: Of ``encoder_weights``: ImageNet's where they can be had.
 AUTO = "auto"
 #: Of the commands that predict: two of the grid that tiles begin at, see :mod:`seg.models.tiles`.
@@ -53,7 +55,7 @@ class ModelConfig:
     output_stride: int | None = option(
         None, "input pixels per feature, such as 8; default: 4 of deeplabv2, else the network's own", at_least=1
     )
-    batch_norm: Literal["trainable", "affine-frozen", "frozen", "source", "target"] | None = option(
+    batch_norm: BatchNormPolicy | None = option(
         None, "what of batch norm trains and which batches update its statistics; default: source, or target where "
         "--batch-norm-after none keeps target images from it",
     )  # fmt: skip
@@ -63,8 +65,8 @@ class ModelConfig:
         value="PATH", exists=True,
     )  # fmt: skip
 
-    def decided(self) -> ModelConfig:
-        """The same with what was left open, as a run to start from has it, or as ImageNet weights can be had."""
+    def resolved(self) -> ModelConfig:
+        """Fill in what is open, as a run to start from has it, or as ImageNet weights can be had."""
         start, own = Path(self.start_from or "", "config.yaml"), self
         if self.start_from and start.is_file() and self.name is self.encoder is None:
             theirs = read_config(start.parent)["model"]
@@ -75,13 +77,14 @@ class ModelConfig:
             weights = "imagenet" if found else None
         if found and own.encoder is None and weights == "imagenet":
             own = replace(own, encoder=PRETRAINED, name=own.name or ("fpn" if own.output_stride is None else None))
-        return replace(own, name=own.name or "deeplabv2", encoder=own.encoder or "resnet18", encoder_weights=weights)
+        own = replace(own, name=own.name or "deeplabv2", encoder=own.encoder or "resnet18", encoder_weights=weights)
+        if own.name != "deeplabv2":
+            return own
+        if str(own.encoder).startswith("tu-"):
+            return replace(own, output_stride=own.output_stride or 16)
+        return replace(own, depth=own.depth or 3, output_stride=own.output_stride or 4)  # the demo's fits a CPU
 
     def architecture(self) -> dict[str, Any]:
-        """What :func:`seg.build_model` takes besides classes and weights; None stands for the network's own default."""
-        own, usual = self.decided(), dict[str, int]()
-        if own.name == "deeplabv2":  # the demo's fits a CPU
-            usual = {"output_stride": 16} if str(own.encoder).startswith("tu-") else {"depth": 3, "output_stride": 4}
-        given = {"depth": own.depth, "output_stride": own.output_stride}
-        options = {name: usual.get(name) if value is None else value for name, value in given.items()}
-        return {"name": own.name, "encoder": own.start_from if own.name == "pretrained" else own.encoder, **options}
+        """Arguments of :func:`seg.build_model` besides classes and weights; None is the network's own default."""
+        encoder = self.start_from if self.name == "pretrained" else self.encoder
+        return {"name": self.name, "encoder": encoder, "depth": self.depth, "output_stride": self.output_stride}

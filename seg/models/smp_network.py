@@ -157,7 +157,7 @@ def network_of_folder(folder: str, config: Mapping[str, Any], **options: Any) ->
 
 
 def preprocessing(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What images the encoder's published weights expect, by timm's table; the library's own has to be downloaded."""
+    """Normalisation of an encoder's published weights, by timm's table; smp's own would be downloaded."""
     encoder, weights = str(config.get("encoder_name")), config.get("encoder_weights")
     name = encoder.removeprefix("tu-").removeprefix("timm-")
     with passed_on(f"encoder {encoder}"):

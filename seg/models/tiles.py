@@ -27,7 +27,7 @@ GRID = 32
 
 @dataclass(frozen=True)
 class Tiling:
-    """How an image is cut: pixels of a tile's sides, and those that neighbours share at least."""
+    """Size of the tiles, and least overlap of neighbours, in pixels."""
 
     side: int
     overlap: int
@@ -71,7 +71,7 @@ class TilesOfImage:
 
 
 def tiled_logits(forward: Callable[[Tensor], Tensor], images: Tensor | TilesOfImage, cut: Tiling | None) -> Tensor:
-    """What a network gives on (B, 3, H, W) images, (B, C, h, w), by tiles, in main memory, where they are larger."""
+    """Predict (B, 3, H, W) images by tiles where they are larger; (B, C, h, w) logits in main memory."""
     height, width = images.shape[2:]
     if cut is None or max(height, width) <= cut.side:
         return forward(images[:, :, :, :])
@@ -97,7 +97,7 @@ def tiled_logits(forward: Callable[[Tensor], Tensor], images: Tensor | TilesOfIm
 
 
 def _starts(length: int, cut: Tiling, stride: int) -> list[int]:
-    """Where tiles begin along a side: multiples of a grid, the last one as long as the others or nearly so."""
+    """First pixels of the tiles along a side: multiples of a grid; the last tile is about as long as the others."""
     if length <= cut.side:
         return [0]
     grid = math.lcm(GRID, stride)

@@ -24,7 +24,7 @@ class TransformersNetwork(SegmentationNetwork):
 
     @property
     def encoder(self) -> nn.Module:  # type: ignore[override]  # registered once, as a part of the network
-        """What the library calls the base model."""
+        """Name of the base model in the library."""
         base: nn.Module = self.network.base_model
         return base
 

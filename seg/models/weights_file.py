@@ -44,7 +44,7 @@ _SUFFIXES = (".pth", ".pt", ".bin", ".ckpt", SAFETENSORS)
 
 @dataclass(frozen=True)
 class FoundWeights:
-    """What a file holds for one network."""
+    """Weights of one network found in a file."""
 
     tensors: dict[str, Tensor]  #: by the network's names where it is complete, else all as they are
     complete: bool = False  #: whether every weight of the network is there

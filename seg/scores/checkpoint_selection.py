@@ -80,7 +80,7 @@ class CheckpointSelector:
         }
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the state for a checkpoint."""
         return {"chosen": dict(self._kept), "current": self._previous}
 
     def restore(self, state: Any) -> None:

@@ -15,7 +15,7 @@ CHECKPOINT_HELP = (
 
 
 def chosen_by(checkpoint: str, criterion: str) -> str:
-    """What chose a checkpoint, and how the label-free score ``criterion`` fared where it did."""
+    """Describe how a checkpoint was chosen, with the record of the label-free score ``criterion``."""
     better, worse = RECORD[criterion]
     score = f"label-free score {criterion}; better than last in {better} of {RECORD_RUNS} runs, worse in {worse}"
     return {"selected": score, "best": "target labels"}.get(checkpoint, "end of training")

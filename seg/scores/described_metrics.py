@@ -1,4 +1,4 @@
-"""What a segmentation run logs and writes, for :mod:`dem_apps.report`; every key is explained in docs/metrics.md."""
+"""Descriptions of the metrics, scores and pictures of a segmentation run, for :mod:`dem_apps.report`."""
 
 from __future__ import annotations
 

@@ -157,7 +157,9 @@ def open_run(run: Path, checkpoint: str = "auto") -> tuple[TrainedNetwork, Train
     if only_encoder(state["model"]):
         raise InputError(f"{where}: holds an encoder without heads; train from it with --model.start-from {run}")
     pixels = read_format(run)
+    config = config.resolved()  # of a run that did not record what was open
     network = build_network(config.model, len(classes), own=run, bands=pixels.bands)  # the checkpoint has every weight
+    config = config.for_network(network)
     load_weights(network, state["model"], where)
     training = Training(config, checkpoint, state["step"], state.get(RE_ESTIMATED_ON))
     size = checked_size(config.target.size, f"{run}, target.size")

@@ -70,7 +70,7 @@ class Training:
     def _method_and_loss(self) -> str:
         config = self.config
         if not METHODS[config.method].uses_target:
-            return f"{config.method} only{', then target statistics' * config.after_training()}"
+            return f"{config.method} only{', then target statistics' * (config.batch_norm_after == 'target')}"
         if config.loss == "none":
             return f"{config.method}, no objective"
         given = given_options(config).items()

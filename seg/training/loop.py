@@ -41,8 +41,9 @@ from seg.methods.head_objectives import HeadObjectives
 from seg.methods.optimization import MicroBatch, PolySchedule, RepeatedSGD
 from seg.methods.settings import OptimizerConfig
 from seg.models.batch_norm import set_up_batch_norm
-from seg.models.network import Predictor, parameter_groups
+from seg.models.network import Predictor, SegmentationNetwork, parameter_groups
 from seg.models.networks import NETWORK_FILE, network_document
+from seg.models.settings import ModelConfig
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.scores.described_metrics import described_metrics
 from seg.scores.tables import checkpoints_table, score_table
@@ -51,7 +52,7 @@ from seg.trained.open import build_network, classes_of_run
 from seg.trained.start_from import normalisation, start_from
 from seg.trained.trained_network import RE_ESTIMATED_ON
 from seg.training import unused_settings
-from seg.training.decided import decided
+from seg.training.resolve import resolve
 from seg.training.run import TrainingRun
 from seg.training.step import TrainState, training_step
 from seg.training.summary import in_words, print_summary
@@ -73,11 +74,14 @@ def _train(config: TrainConfig) -> Path:
         classes = classes_of_run(path, classes)
         pixels = read_format(path) if (path / CLASSES_FILE).is_file() else None  # of a run that had begun
         saved, was = checkpoint_to_resume(path), from_dict(TrainConfig, read_config(path), str(path))
-        # with what was left open and decided at the start
-        config = replace(config, source=was.source, target=was.target, model=was.model, optimizer=was.optimizer)
+        # with what was left open and filled in at the start
+        config = replace(
+            config, source=was.source, target=was.target, model=was.model, optimizer=was.optimizer, weights=was.weights,
+            batch_norm_after=was.batch_norm_after,
+        )  # fmt: skip
     else:
         unused = unused_settings.lines(config)
-        config, lines = decided(config, accelerator.device.type)
+        config, lines = resolve(config, accelerator.device.type)
         for line in [*lines, *unused]:
             accelerator.print(line)
     with accelerator.main_process_first():
@@ -94,11 +98,11 @@ def _train(config: TrainConfig) -> Path:
         )  # fmt: skip
     # after the data: what is drawn and counted into a cache the first time must not move the weights
     seed_everything(config.seed)
-    state = build_state(
-        config, len(pair.classes), accelerator, resumed=saved is not None, classes=pair.classes,
-        own=path if config.resume else None, pixels=pair.pixels,
-    )  # fmt: skip
-    if config.re_estimates(state.model):
+    own, resumed = path if config.resume else None, saved is not None
+    network = new_network(config.model, len(pair.classes), pair.pixels.bands, own, with_weights=not resumed)
+    config = config.for_network(network)
+    state = build_state(config, network, len(pair.classes), accelerator, pair.classes, pair.pixels, resumed)
+    if config.batch_norm_after == "target":
         check_there_are_statistics(state.model)
         device, share = accelerator.device, config.bn_alpha
         state.re_estimate = lambda model: re_estimated_on(pair.target_train, model, device, share)
@@ -131,43 +135,49 @@ def _accelerator(device_name: str, precision: str) -> Accelerator:
         return Accelerator(mixed_precision={"float32": "no"}.get(precision, precision), cpu=device.type == "cpu")
 
 
+def new_network(
+    settings: ModelConfig, num_classes: int, bands: int = 3, own: Path | None = None, with_weights: bool = True
+) -> SegmentationNetwork:
+    """The network of resolved settings; ``own`` is the folder of a run that is continued.
+
+    Without ``with_weights``, or where other weights replace all of the encoder's, it begins at random.
+    """
+    replaced = not with_weights or (settings.start_from is not None and settings.name != "pretrained")
+    return build_network(settings, num_classes, own, None if replaced else settings.encoder_weights, bands)
+
+
 def build_state(
-    config: TrainConfig, num_classes: int, accelerator: Accelerator, resumed: bool = False,
-    classes: ClassSet | None = None, own: Path | None = None, pixels: PixelFormat = RGB,
+    config: TrainConfig, network: SegmentationNetwork, num_classes: int, accelerator: Accelerator,
+    classes: ClassSet | None = None, pixels: PixelFormat = RGB, resumed: bool = False,
 ) -> TrainState:  # fmt: skip
     """The network, its optimiser and the method, on their device; below here nothing sees all settings.
 
     Where ``resumed``, a checkpoint will bring the weights, and those of ``--model.start-from`` are not read; else its
-    outputs have to mean ``classes`` as well. ``own`` is the folder of a run that is continued.
+    outputs have to mean ``classes`` as well.
     """
-    config = config.decided()
-    settings, weights = config.model, config.weights
-    # other weights replace all of the encoder's; `pretrained` refuses encoder weights itself
-    replaced = resumed or (settings.start_from is not None and settings.name != "pretrained")
-    given = None if replaced else settings.encoder_weights
-    network = build_network(settings, num_classes, own, given, pixels.bands)
+    settings, rates, weights = config.model, config.optimizer, config.weights
+    policy, lr = str(settings.batch_norm), float(rates.lr or 0)
     network.to(accelerator.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-    policy = config.batch_norm_policy(network)
     model = set_up_batch_norm(network, policy, synchronised=world_size() > 1)
-    if not resumed:
-        for note in [] if settings.start_from is None else start_from(model, Path(settings.start_from), classes):
+    if settings.start_from is not None and not resumed:
+        for note in start_from(model, Path(settings.start_from), classes):
             accelerator.print(note)
-    rates, lr = config.optimizer, float(config.optimizer.lr or 0)
     groups = parameter_groups(model, lr, rates.head_factor, rates.repeats)
     optimizer = accelerator.prepare_optimizer(_optimizer(rates, lr, groups))
     if config.compile:
         model.compile()
     predict = Predictor(model, accelerator, policy, settings.align_corners, pixels)
-    source_weights = {head: getattr(weights, f"seg_{head}") for head in predict.heads}
-    target_weights = {head: getattr(weights, f"target_{head}") for head in predict.heads}
+    source_weights, target_weights = (
+        {head: each[head] for head in predict.heads} for each in (weights.on_source(), weights.on_target("target"))
+    )
     make_objectives = partial(
         HeadObjectives, config.loss, num_classes, target_weights, config.reduction, config.objective_options()
     )
     method = resolve_name(METHODS[config.method].path)(predict, num_classes, make_objectives, **config.method_options())
-    schedule = PolySchedule(config.optimizer.horizon or config.max_steps, config.optimizer.power)
+    schedule = PolySchedule(rates.horizon or config.max_steps, rates.power)
     counts = torch.zeros(num_classes, dtype=torch.int64, device=accelerator.device)
     return TrainState(
-        predict, optimizer, method, source_weights, schedule, counts, weights.warm_up, config.relative_weights(),
+        predict, optimizer, method, source_weights, schedule, counts, weights.warm_up, bool(weights.relative),
         weights.back_off,
     )  # fmt: skip
 
@@ -183,7 +193,7 @@ def _optimizer(settings: OptimizerConfig, lr: float, groups: list[dict[str, Any]
 def _open(
     config: TrainConfig, pair: DomainPair, state: TrainState, path: Path | None, saved: dict[str, Any] | None
 ) -> TrainingRun:
-    """The run folder, new or continued; every process restores the checkpoint ``saved``. Without a path it gets one."""
+    """Open the run folder, new or continued, and restore the checkpoint ``saved`` in every process."""
     accelerator, selector = state.predict.accelerator, CheckpointSelector(config.selection)
     folder = progress = None
     if saved is not None:
@@ -229,7 +239,7 @@ def _open(
 def _steps(
     config: TrainConfig, pair: DomainPair, sampler: Sampler, accelerator: Accelerator, first: int
 ) -> Iterator[list[MicroBatch]]:
-    """For every remaining step its micro-batches; ``sampler`` is that of the labelled images."""
+    """Yield the micro-batches of each remaining step; ``sampler`` is that of the labelled images."""
     positions = range(first * config.accumulate, config.max_steps * config.accumulate)
     process = (accelerator.process_index, accelerator.num_processes)
     settings, style, styled = config.source, None, None
@@ -252,7 +262,7 @@ def _steps(
 
 
 def _finish(config: TrainConfig, run: TrainingRun) -> None:
-    """Entropy maps, ``eval.json`` and the tables."""
+    """Write entropy maps and ``eval.json``, and print the tables."""
     result = run.final_scores()
     if run.folder is None or run.progress is None:
         return

@@ -45,7 +45,7 @@ class TrainingRun:
     saved_step: int | None  #: of the last checkpoint, in every process; None before the first
 
     def report(self, values: dict[str, float]) -> None:
-        """Show that a step was made, and log its values where they are due."""
+        """Advance the progress bar, and log the values of a step where they are due."""
         step = self.state.step
         self.scored = False
         if self.progress is not None:
@@ -65,32 +65,32 @@ class TrainingRun:
         raise self.stop.stopped(self.state.step)
 
     def score_if_due(self) -> None:
-        """Between two steps; the last one's scores are :meth:`final_scores`."""
+        """Score between two steps; :meth:`final_scores` follows the last."""
         step = self.state.step
         if not self.scored and step % self.eval_every == 0 and step < self.max_steps:
             self._score_and_save()
 
     def final_scores(self) -> dict[str, Any]:
-        """The scores of the end, with entropy maps as files."""
+        """Score the last state and write its entropy maps."""
         # a resumed run that had come to its end has its scores in the log
         return self._scores(write_maps=True) if self.scored else self._score_and_save(write_maps=True)
 
     def way_back(self) -> str:
-        """Which checkpoint is from before something went wrong."""
+        """Name the last checkpoint before a failure."""
         if self.saved_step is None:
             return "no checkpoint had been saved yet"
         checkpoint = self.path / "checkpoints" / "last"
         return f"the checkpoint {checkpoint} of step {self.saved_step} is from before, and --resume continues from it"
 
     def close(self) -> None:
-        """Safe to call twice."""
+        """Close the run folder; safe to call twice."""
         if self.progress is not None:
             self.progress.close()
         if self.folder is not None:
             self.folder.close()
 
     def _score_and_save(self, write_maps: bool = False) -> dict[str, Any]:
-        """Score on the target's validation set, log it, keep the state and the checkpoints that are worth it."""
+        """Score on the target's validation set, log the scores, save the selected checkpoints and the state."""
         step = self.state.step
         result = self._scores(write_maps)
         alarm = self.selector.alarm(result, dict(zip(self.pair.classes.names, self.state.source_shares(), strict=True)))

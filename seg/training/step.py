@@ -24,7 +24,7 @@ from seg.trained.trained_network import RE_ESTIMATED_ON
 
 @dataclass
 class TrainState:
-    """Everything that changes while training and is in a checkpoint, with what a step needs besides."""
+    """Train state: everything that changes while training and is in a checkpoint, and the parts that a step uses."""
 
     predict: Predictor  #: the network that learns
     optimizer: Any  #: of the network, prepared by accelerate
@@ -53,7 +53,7 @@ class TrainState:
         return shares
 
     def ease(self) -> None:
-        """After an alarm: predictions go wrong, and what the method adds is the first suspect."""
+        """Scale the method's weight by ``back_off`` after a collapse alarm."""
         self.eased *= self.back_off
 
     def scored_model(self) -> nn.Module:
@@ -76,7 +76,7 @@ class TrainState:
         return {"model": scored.state_dict(), "step": self.step, **marked}
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the state for a checkpoint."""
         return {
             **self.result(),
             **{name: part.state_dict() for name, part in self._parts().items()},
@@ -104,7 +104,7 @@ class TrainState:
             restore_random_states(state["random"])
 
     def _parts(self) -> dict[str, Any]:
-        """What training goes on from, by the names in a checkpoint, whose ``model`` is what is scored and exported."""
+        """Return the state to resume from, by its names in a checkpoint; ``model`` is the scored network."""
         scored, scaler = self.method.scored_model(), self.predict.accelerator.scaler
         # re-estimated statistics are not those that the scored network goes on with
         name = "model" if self.re_estimate is None else "scored_model"
@@ -120,7 +120,7 @@ class TrainState:
 
 
 def training_step(state: TrainState, batches: Sequence[MicroBatch]) -> dict[str, float]:
-    """One step of the network, then what the method does after it; returns values to log, means over all processes.
+    """One step of the network and then of the method; returns values to log, means over all processes.
 
     The gradients of the micro-batches are averaged. Raises NotFiniteError: a loss that is not finite, with the step and
     the names of the images. Neither the network nor, where it is theirs, the discriminators have made the step.
@@ -154,7 +154,7 @@ def _add_gradients(state: TrainState, batch: MicroBatch, share: float) -> Values
 
 
 def _weight_on_target(state: TrainState, cross_entropy: Tensor) -> Tensor | float:
-    """By how much all that the method adds is multiplied; the same in every process."""
+    """Factor of all that the method adds; the same in every process."""
     weight = state.eased * min(1.0, (state.step + 1) / max(1, state.warm_up))
     if not state.relative:
         return weight

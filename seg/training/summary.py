@@ -1,4 +1,4 @@
-"""What a training says of itself: before its first step, and in a few words on its page."""
+"""Summary of a training: printed before its first step, and one phrase for its page."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def print_summary(
         f"method   {config.method}{loss}{style}\n"
         f"data     {_training_images(config, pair)}, {len(pair.target_val)} validation images{labels}, "
         f"{len(pair.classes)} classes{pair.left_out()}\n{_about_pixels(pair)}"
-        f"network  {network}, batch norm {config.batch_norm_policy(model) if batch_norms(model) else 'none'}"
-        f"{', for scores with a share of the statistics of target' if config.re_estimates(model) else ''}\n"
+        f"network  {network}, batch norm {config.model.batch_norm if batch_norms(model) else 'none'}"
+        f"{', for scores with a share of the statistics of target' if config.batch_norm_after == 'target' else ''}\n"
         f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
         f"{config.max_steps} steps, seed {config.seed}\n"
         f"results  {path}",
@@ -42,13 +42,13 @@ def print_summary(
 
 
 def in_words(config: TrainConfig, model: nn.Module) -> str:
-    """What a run learns from, in one phrase."""
+    """Return in one phrase the data and method that a run learns from."""
     labelled, target = " and ".join(config.target.labelled_domains()), config.target
     words = [f"trained on labelled {labelled} images"]
     if not METHODS[config.method].uses_target:
         words[0] += " alone"
     elif config.method == "minent" and config.loss == "none":
-        follows = config.batch_norm_policy(model) not in ("source", "frozen") and batch_norms(model)
+        follows = config.model.batch_norm not in ("source", "frozen") and batch_norms(model)
         if follows:
             words.append("target images only move its batch norm statistics")
     else:
@@ -60,13 +60,13 @@ def in_words(config: TrainConfig, model: nn.Module) -> str:
         words.append("images with rare classes are drawn more often")
     if target.labelled_part:
         words.append(f"{target.labelled_part:g} of the target's training images have labels")
-    if config.re_estimates(model):
+    if config.batch_norm_after == "target":
         words.append("batch norm statistics re-estimated on target images at the end")
     return "; ".join(words)
 
 
 def _about_pixels(pair: DomainPair) -> str:
-    """What the network sees of images that are no plain 8-bit RGB, a line each."""
+    """Describe the bands of images other than 8-bit RGB, a line each."""
     lines = []
     if not pair.pixels.is_rgb:
         shown = ", ".join(str(band + 1) for band in pair.pixels.shown)
@@ -81,7 +81,7 @@ def _about_pixels(pair: DomainPair) -> str:
 
 
 def _training_images(config: TrainConfig, pair: DomainPair) -> str:
-    """Where they come from, how many there are and how many of the target's are labelled."""
+    """Describe the training images: folders, numbers, labelled images of the target."""
     roots = [root for root in (None if pair.source_train is None else config.source.root, config.target.root) if root]
     source = "no source" if pair.source_train is None else f"{len(pair.source_train)} source"
     labelled = "" if pair.target_labelled is None else f" ({len(pair.target_labelled)} of them with labels)"

@@ -1,4 +1,4 @@
-"""Settings that were given and that a training, as the others are, makes nothing of."""
+"""Find given settings that have no effect beside the other settings."""
 
 from __future__ import annotations
 
@@ -19,8 +19,13 @@ def _objective(config: TrainConfig) -> bool:
     return _on_target(config) and config.loss != "none"
 
 
+def _re_estimates(config: TrainConfig) -> bool:
+    after = config.batch_norm_after
+    return after == "target" or (after is None and _on_target(config) and config.model.batch_norm is None)
+
+
 def _auxiliary(config: TrainConfig) -> bool:
-    name = config.model.decided().name
+    name = config.model.resolved().name
     return str(name).startswith("deeplabv2") or name == "pretrained"
 
 
@@ -28,7 +33,7 @@ def _auxiliary(config: TrainConfig) -> bool:
 _USES: tuple[tuple[tuple[str, ...], str, Callable[[TrainConfig], bool]], ...] = (
     (("target.augmentation",), "a method that reads target images", _on_target),
     (
-        ("weights.warm_up", "weights.back_off", "weights.relative"), "a loss on target images",
+        ("weights.warm_up", "weights.back_off", "weights.relative", "weights.aux"), "a loss on target images",
         lambda config: _objective(config) or config.method not in ("source", "minent"),
     ),
     (("loss",), "a method that reads target images", lambda config: _on_target(config) or config.loss == "none"),
@@ -38,11 +43,7 @@ _USES: tuple[tuple[tuple[str, ...], str, Callable[[TrainConfig], bool]], ...] = 
         lambda config: _objective(config) and config.reduction == "balanced",
     ),
     (
-        (
-            "weights.seg_aux", "weights.target_aux", "weights.pseudo_aux", "weights.adversarial_aux", "weights.vat_aux",
-            "weights.mixed_aux",
-        ),
-        "a network with an auxiliary head, deeplabv2", _auxiliary,
+        ("weights.seg_aux", "weights.aux"), "a network with an auxiliary head, deeplabv2", _auxiliary,
     ),
     (("optimizer.momentum",), "--optimizer.name sgd", lambda config: config.optimizer.name == "sgd"),
     (("source.style_beta",), "--source.style fourier", lambda config: config.source.style == "fourier"),
@@ -51,7 +52,7 @@ _USES: tuple[tuple[tuple[str, ...], str, Callable[[TrainConfig], bool]], ...] = 
         ("source.rare_class_pixels",), "--source.rare-class-temperature",
         lambda config: config.source.rare_class_temperature is not None,
     ),
-    (("bn_alpha",), "--batch-norm-after target", TrainConfig.after_training),
+    (("bn_alpha",), "--batch-norm-after target", _re_estimates),
     (
         ("self_training.threshold",), "--self-training.weighting image or pixel",
         lambda config: config.self_training.weighting != "adaptive",
@@ -60,14 +61,16 @@ _USES: tuple[tuple[tuple[str, ...], str, Callable[[TrainConfig], bool]], ...] = 
 
 
 def unused(config: TrainConfig) -> dict[str, str]:
-    """The keys of settings that are not the default's and change nothing, and what each belongs to."""
+    """Return the keys of settings that differ from the default and change nothing, each with its owner."""
     found, default = dict[str, str](), TrainConfig()
     for key, _, hint in fields_of(TrainConfig):
         read = operator.attrgetter(key)
         if dataclasses.is_dataclass(hint) or read(config) == read(default):
             continue
-        section, _, name = key.partition(".")
-        owners = [method for method, row in METHODS.items() if hasattr(dict(row.sections).get(section), name)]
+        section = key.partition(".")[0]
+        owners = [
+            method for method, row in METHODS.items() if section == row.section or key == f"weights.{row.weight}_main"
+        ]
         if owners and config.method not in owners:
             found[key] = f"--method {', '.join(owners)}"
         for begins, belong_to, used in _USES:

@@ -30,11 +30,10 @@ from rl.envs.make import make_env
 from rl.training import callback
 from rl.training.run import train as train_policy
 from seg.config import TrainConfig as SegConfig
-from seg.config import WeightConfig
 from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.data.street.demo_pair import write_demo_pair
 from seg.methods.advent import DiscriminatorConfig
-from seg.methods.settings import OptimizerConfig
+from seg.methods.settings import OptimizerConfig, WeightConfig
 from seg.models.settings import ModelConfig
 
 Values = dict[str, list[float]]
@@ -46,13 +45,13 @@ SEG = SegConfig(
     reduction="mean", max_steps=6, eval_every=6, log_every=1, maps=0, device="cpu",
     model=ModelConfig("deeplabv2", "resnet18", output_stride=8, batch_norm="trainable"),
     optimizer=OptimizerConfig(name="sgd", lr=0.002, head_factor=2.0),
-    weights=WeightConfig(target_main=1.0, target_aux=0.5),
+    weights=WeightConfig(target_main=1.0, aux=0.5),
 )  # fmt: skip
 #: Adam makes of the discriminators' first, tiny gradients steps of full size, and so of their rounding: hence their
 #: small rate, and weights at which what the network learns from them is seen all the same.
 ADVENT = {
     "method": "advent",
-    "weights": WeightConfig(target_main=1.0, target_aux=0.5, adversarial_main=100.0, adversarial_aux=50.0),
+    "weights": WeightConfig(target_main=1.0, adversarial_main=100.0, aux=0.5),
     "discriminator": DiscriminatorConfig(lr=1e-4, channels=32),
 }
 _EVAL = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")

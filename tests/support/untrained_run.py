@@ -22,7 +22,7 @@ def write_run(path: Path, seed: int, checkpoints: tuple[str, ...] = ("last",), *
     (path / "config.yaml").write_text(yaml.safe_dump(asdict(config)))
     for step, checkpoint in enumerate(checkpoints):
         torch.manual_seed(seed + step)
-        model = build_model(**config.model.architecture(), num_classes=len(CITYSCAPES_CLASSES))
+        model = build_model(**config.model.resolved().architecture(), num_classes=len(CITYSCAPES_CLASSES))
         state = {name: 30 * value if "main_head" in name else value for name, value in model.state_dict().items()}
         save_checkpoint(path / "checkpoints", checkpoint, {"model": state, "step": step})
     return path

@@ -54,7 +54,7 @@ def two(seed: int) -> list[MicroBatch]:
     ],
 )
 def test_minents_weight_follows_the_cross_entropy_unless_told_otherwise(arguments: list[str], relative: bool) -> None:
-    config = parse_config(TrainConfig, "seg.train", "", arguments)
+    config = parse_config(TrainConfig, "seg.train", "", arguments).resolved()
     state = fresh(dataclasses.replace(config, model=MODEL))
     assert state.relative is relative
     assert protocol(config, state.model, "last", 1)["weights"]["relative"] is relative

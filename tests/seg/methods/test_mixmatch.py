@@ -13,11 +13,11 @@ from torch import Tensor
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.mixmatch import MixMatch, larger_shares, sharpened
 from seg.methods.optimization import MicroBatch
-from seg.methods.settings import MixMatchConfig, MixMatchWeights
+from seg.methods.settings import MixMatchConfig
 from seg.methods.views import generators, recoloured
 
 SETTINGS = MixMatchConfig(views=3, temperature=0.7, alpha=0.6, guess_weight=5.0)
-WEIGHTS = MixMatchWeights(mixed_main=0.7, mixed_aux=0.2)
+WEIGHTS = {"main": 0.7, "aux": 0.2}
 
 
 def method(network: TwoHeads, loss: str = "none") -> MixMatch:

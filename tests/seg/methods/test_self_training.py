@@ -15,11 +15,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
-from seg.config import TrainConfig, WeightConfig
+from seg.config import TrainConfig
 from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
 from seg.methods.optimization import MicroBatch
 from seg.methods.self_training import PseudoLabels, SelfTraining, SelfTrainingConfig
-from seg.methods.settings import OptimizerConfig
+from seg.methods.settings import OptimizerConfig, WeightConfig
 from seg.methods.views import generators, hidden, pasted_pixels, recoloured
 from seg.training.step import TrainState, training_step
 
@@ -28,7 +28,7 @@ BASE = TrainConfig(
     method="self-training", loss="none", max_steps=10, self_training=PLAIN,
     model=dataclasses.replace(MODEL, batch_norm="target"),
     optimizer=OptimizerConfig(name="sgd", lr=0.02, horizon=20, momentum=0.0, weight_decay=0.0),
-    weights=WeightConfig(pseudo_main=0.7, pseudo_aux=0.2),
+    weights=WeightConfig(aux=0.3),
 )  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def plain_step(student: nn.Module, teacher: nn.Module, batch: MicroBatch, step: 
         labels.append(torch.where(region, label[i], pseudo[i]))
         weights.append(torch.where(region, torch.tensor(1.0), share))
     maps = full_size(student(torch.stack(images)))
-    for head, factor in (("main", 0.7), ("aux", 0.2)):
+    for head, factor in (("main", 1.0), ("aux", 0.3)):
         pixels = F.cross_entropy(maps[head], torch.stack(labels), reduction="none")
         loss = loss + factor * (pixels * torch.stack(weights)).mean()
     student.zero_grad()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.optimization import MicroBatch
-from seg.methods.settings import VATConfig, VATWeights
+from seg.methods.settings import VATConfig
 from seg.methods.vat import VAT, adversarial_perturbation, divergence
 from seg.methods.views import generators
 
@@ -20,7 +20,7 @@ WEIGHTS = {"main": 0.7, "aux": 0.2}
 
 def method(network: TwoHeads, loss: str = "none", **settings: float) -> VAT:
     objectives = partial(HeadObjectives, loss, CLASSES, {"main": 0.3, "aux": 0.1}, "mean", {})
-    own = {"vat": VATConfig(**settings), "weights": VATWeights(vat_main=WEIGHTS["main"], vat_aux=WEIGHTS["aux"])}
+    own = {"vat": VATConfig(**settings), "weights": WEIGHTS}
     return VAT(network, CLASSES, objectives, **own)
 
 

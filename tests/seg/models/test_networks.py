@@ -48,7 +48,7 @@ def test_it_is_trained_scored_and_saved(name, tiny_config, tmp_path):
     )
     run = train(config)
     scores = json.loads((run / "eval.json").read_text())
-    assert scores["protocol"]["network"] == config.model.architecture()
+    assert scores["protocol"]["network"] == config.model.resolved().architecture()
     again = dataclasses.replace(config, model=dataclasses.replace(config.model, start_from=str(run)), run_dir=None)
     assert train(dataclasses.replace(again, run_dir=str(tmp_path / "again"), max_steps=1)).is_dir()
 

@@ -55,5 +55,5 @@ def test_weights_from_a_file_of_the_library(encoder, tmp_path):
     ],
 )
 def test_what_was_left_open_is_pretrained(given, expected):
-    model = ModelConfig(**given).decided()
+    model = ModelConfig(**given).resolved()
     assert (model.name, model.encoder, model.encoder_weights) == expected

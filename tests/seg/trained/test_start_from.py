@@ -13,8 +13,6 @@ import pytest
 import segmentation_models_pytorch as smp
 import torch
 import yaml
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from safetensors.torch import save_file
 
 import seg.train
@@ -27,7 +25,7 @@ from seg.models.networks import NETWORK_FILE, build_model
 from seg.models.settings import ModelConfig
 from seg.trained.open import open_run, open_trained
 from seg.trained.start_from import normalisation, start_from
-from seg.training.loop import build_state
+from seg.training.loop import new_network
 
 HEAD = "segmentation_head.0"
 
@@ -174,12 +172,11 @@ def test_encoder_weights_are_not_fetched_beside_weights_to_start_from(tmp_path: 
     encoder = smp.Unet("resnet18", encoder_weights=None).encoder.state_dict()
     torch.save(encoder, tmp_path / "encoder.pth")
     model = ModelConfig("unet", "resnet18", encoder_weights="of-no-library", start_from=str(tmp_path / "encoder.pth"))
-    AcceleratorState._reset_state()
-    state = build_state(TrainConfig(max_steps=1, model=model), 4, Accelerator(cpu=True))
-    assert torch.equal(state.model.state_dict()["encoder.conv1.weight"], encoder["conv1.weight"])
-    alone = TrainConfig(max_steps=1, model=dataclasses.replace(model, start_from=None))
+    network = new_network(model, 4)
+    start_from(network, tmp_path / "encoder.pth")
+    assert torch.equal(network.state_dict()["encoder.conv1.weight"], encoder["conv1.weight"])
     with pytest.raises(InputError, match="of-no-library"):
-        build_state(alone, 4, Accelerator(cpu=True))
+        new_network(dataclasses.replace(model, start_from=None), 4)
 
 
 def test_a_run_of_their_network_stands_alone(theirs: Path, tmp_path: Path, settings, capsys, monkeypatch) -> None:

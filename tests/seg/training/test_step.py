@@ -13,17 +13,17 @@ from support.without_float64 import without_float64
 from torch import nn
 
 from dem_apps.runtime.reproducibility import seed_everything
-from seg.config import TrainConfig, WeightConfig
+from seg.config import TrainConfig
 from seg.methods.advent import DiscriminatorConfig
 from seg.methods.optimization import MicroBatch, RepeatedSGD
-from seg.methods.settings import OptimizerConfig
+from seg.methods.settings import OptimizerConfig, WeightConfig
 from seg.training.step import TrainState, training_step
 
 BASE = TrainConfig(
     method="minent", loss="entropy", reduction="mean", max_steps=10,
     model=dataclasses.replace(MODEL, batch_norm="trainable"),
     optimizer=OptimizerConfig(name="sgd", lr=0.02, head_factor=10.0, horizon=20),
-    weights=WeightConfig(target_main=0.3, target_aux=0.1, adversarial_main=50.0, adversarial_aux=20.0, relative=False),
+    weights=WeightConfig(target_main=0.3, adversarial_main=50.0, aux=0.4, relative=False),
     discriminator=DiscriminatorConfig(lr=1e-3, channels=4),
 )  # fmt: skip
 
@@ -121,7 +121,7 @@ def test_bf16_keeps_objectives_in_float32_and_stays_near() -> None:
 
 def test_what_a_method_adds_warms_up_in_a_straight_line() -> None:
     """At the second of four steps half of the weight counts: the step of half the weight."""
-    one, other = weighted(warm_up=4), weighted(target_main=0.15, target_aux=0.05)
+    one, other = weighted(warm_up=4), weighted(target_main=0.15)
     one.step = other.step = 1
     for state in (one, other):
         training_step(state, [micro_batch(0)])
@@ -141,8 +141,7 @@ def test_relative_weights_follow_the_cross_entropy_and_never_rise(learned: bool)
     start = {name: value.clone() for name, value in one.model.state_dict().items()}
     cross_entropy = training_step(one, [batch])["source/cross_entropy_main"]
     assert (cross_entropy < 0.7) == learned
-    weights = {name: getattr(BASE.weights, name) * min(1.0, cross_entropy) for name in ("target_main", "target_aux")}
-    other = weighted(**weights)
+    other = weighted(target_main=BASE.weights.target_main * min(1.0, cross_entropy))
     other.model.load_state_dict(start)
     training_step(other, [batch])
     assert_close(one.model.state_dict(), other.model.state_dict(), 1e-5, 1e-6)
@@ -153,7 +152,7 @@ def test_an_alarm_takes_from_the_weight_and_the_rest_is_resumed() -> None:
     alarmed.ease()
     resumed.restore(alarmed.state())
     plain.ease()
-    other = weighted(target_main=0.15, target_aux=0.05)
+    other = weighted(target_main=0.15)
     assert (alarmed.eased, resumed.eased, plain.eased) == (0.5, 0.5, 1.0)
     for state in (resumed, other):
         training_step(state, [micro_batch(0)])

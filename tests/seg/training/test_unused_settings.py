@@ -31,7 +31,7 @@ ELSEWHERE = (
 OTHERS: dict[str, Any] = {
     "loss": "entropy", "tau": 2.0, "alpha": 2.0, "norm": "l2", "delta": "entropy", "momentum": 0.7, "eta": 3.0,
     "optimizer.lr": 0.002, "optimizer.name": "sgd", "optimizer.horizon": 5, "model.batch_norm": "frozen",
-    "weights.warm_up": 5,
+    "weights.warm_up": 5, "weights.aux": 0.7,
 }  # fmt: skip
 BASE = TrainConfig(
     loss="adadem", max_steps=4, model=dataclasses.replace(MODEL, batch_norm="trainable"),

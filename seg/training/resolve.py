@@ -1,4 +1,4 @@
-"""What a training decides where no setting says it, and what it says of that."""
+"""Fill in defaults that depend on data and device."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _CHANGES_SIZE = ("Crop", "Resize", "RandomScale", "MaxSize", "Pad")
 Data = TypeVar("Data", SourceConfig, TargetDataConfig)
 
 
-def decided(config: TrainConfig, device: str) -> tuple[TrainConfig, list[str]]:
-    """The settings as a run records them, and a line about each size that was chosen, and weights not at hand."""
+def resolve(config: TrainConfig, device: str) -> tuple[TrainConfig, list[str]]:
+    """The settings with every default filled in but those of the network's layers, and lines for the user."""
     source, first = (config.source, "") if config.target.replaces_source() else _sized(config.source, "source", device)
     target, second = _sized(config.target, "target", device)
-    config = replace(config.decided(), source=source, target=target)
+    config = replace(config.resolved(), source=source, target=target)
     return config, [line for line in (first, second, _from_hub(config.model)) if line]
 
 

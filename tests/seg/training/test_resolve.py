@@ -12,7 +12,7 @@ from support.pictures import noise, save
 from seg.config import TrainConfig
 from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.models.settings import ModelConfig
-from seg.training.decided import decided
+from seg.training.resolve import resolve
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_an_augmentation_sets_the_size_where_it_crops_or_resizes(
         save(tmp_path / folder / "a.png", noise(0, 600, 400))
     source = SourceConfig(str(tmp_path), augmentation=augmentation)
     config = TrainConfig(source=source, target=TargetDataConfig(str(tmp_path)))
-    found, lines = decided(config, "cpu")
+    found, lines = resolve(config, "cpu")
     assert found.source == replace(source, size=size)
     assert found.target.size == [256, 192]
     assert len(lines) == 1 + (size is not None)
@@ -38,6 +38,6 @@ def test_an_augmentation_sets_the_size_where_it_crops_or_resizes(
 
 def test_weights_that_may_have_to_be_downloaded_are_named() -> None:
     model = ModelConfig(encoder="resnet34", encoder_weights="imagenet")
-    (line,) = decided(TrainConfig(model=model), "cpu")[1]
+    (line,) = resolve(TrainConfig(model=model), "cpu")[1]
     assert line.startswith("weights  imagenet of resnet34 come from its library: from the cache, or downloaded")
-    assert not decided(TrainConfig(model=replace(model, encoder_weights=None)), "cpu")[1]
+    assert not resolve(TrainConfig(model=replace(model, encoder_weights=None)), "cpu")[1]
