@@ -6,7 +6,9 @@ Shapes: B images, C classes, H × W elements of an image's logits.
 from __future__ import annotations
 
 import copy
+import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,8 +21,8 @@ from dem_apps.objective import EntropyObjective
 from dem_apps.reduction import alone
 from dem_apps.test_time_methods import build_method
 from dem_apps.test_time_methods.learner import Learner, OptimizerBuilder
-from dem_apps.test_time_methods.method import check_images, fitted_mask
-from dem_apps.test_time_methods.network import AdaptedNetwork, find_logits
+from dem_apps.test_time_methods.method import checked_images, fitted_mask
+from dem_apps.test_time_methods.network import AdaptedNetwork, deep_copy, find_logits
 
 PREDICT = ("before", "after")
 
@@ -103,6 +105,7 @@ class TestTimeAdapter:
     ) -> None:
         self.method, self.predict, self.episodic = method, one_of("predict", predict, PREDICT), episodic
         self._turns = threading.RLock()
+        _ADAPTERS.add(self)
         self._method = build_method(method, **options)
         own = self._method.parameters
         with _gradients():
@@ -148,10 +151,11 @@ class TestTimeAdapter:
 
         Raises:
             NotFiniteError: the loss, its gradient or what the step made of them is NaN or infinite.
-            ValueError: no tensor of images, an output without logits, a mask that does not fit.
+            ValueError: no tensor of images, or one that the network does not take; an output without logits, a mask
+                that does not fit.
             With every error the call has changed nothing; under ``episodic`` it has begun anew.
         """
-        check_images("images", images)
+        images = checked_images("images", images)
         with self._turns, _gradients():
             torch.clear_autocast_cache()  # a forward under no_grad() may have left weights there without gradients
             if not len(images):
@@ -177,7 +181,7 @@ class TestTimeAdapter:
             NotFiniteError: a prediction is NaN.
             ValueError: as of a call, and a method that minimises nothing.
         """
-        check_images("images", images)
+        images = checked_images("images", images)
         with self._turns, _gradients():
             if self.optimizer is None:
                 raise InputError(f"method '{self.method}': it minimises nothing, and has no class marginals to start")
@@ -201,6 +205,14 @@ class TestTimeAdapter:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _turns=threading.RLock())
+        _ADAPTERS.add(self)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TestTimeAdapter:
+        for network in (self.model, self.predictor):
+            deep_copy(network, memo)
+        made = TestTimeAdapter.__new__(type(self))
+        made.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return made
 
     def state_dict(self) -> dict[str, Any]:
         """Copies of all that an exact continuation needs, except the weights that never learn.
@@ -224,6 +236,26 @@ class TestTimeAdapter:
         with _gradients():
             self._learner.load_state_dict(copy.deepcopy(state["learner"]))
             self._method.load_state_dict(copy.deepcopy(state["memory"]))
+
+
+#: Their steps end before the process is forked: a child has none of the threads that would end them.
+_ADAPTERS: weakref.WeakSet[TestTimeAdapter] = weakref.WeakSet()
+_held: list[Any] = []  # while the process is forked
+
+
+def _wait_for_steps() -> None:
+    for adapter in list(_ADAPTERS):
+        adapter._turns.acquire()
+        _held.append(adapter._turns)
+
+
+def _go_on() -> None:
+    while _held:
+        _held.pop().release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_wait_for_steps, after_in_parent=_go_on, after_in_child=_go_on)
 
 
 @contextmanager

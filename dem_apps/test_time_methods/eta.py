@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError, number, one_of
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, check_images, fitted_mask
+from dem_apps.test_time_methods.method import Method, checked_images, fitted_mask
 from dem_apps.test_time_methods.selection import FILTER_BY, Units, margin, units
 
 #: ε of the paper for ImageNet's 1000 classes; 0.4 for the ten of CIFAR-10.
@@ -110,8 +110,8 @@ class EATA(ETA):
         batches, given = 0, self._source_images
         if isinstance(given, Tensor):
             raise InputError("source_images: expected batches of images, got one tensor; pass a list with it inside")
-        for images in given:
-            check_images("source_images", images)
+        for each in given:
+            images = checked_images("source_images", each)
             if not len(images):
                 continue
             batches += 1

@@ -15,7 +15,7 @@ from torch.nn.functional import interpolate
 
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, check_images, fitted_mask
+from dem_apps.test_time_methods.method import Method, checked_images, fitted_mask
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -118,7 +118,7 @@ class LabTransfer(Method):
 
 def _plain(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """RGB from 0 to 1, float32 or wider."""
-    check_images("images", images)
+    images = checked_images("images", images)
     images = images if images.dtype == torch.float64 else images.float()
     return (images * _column(std, images) + _column(mean, images)).clamp(0, 1)
 

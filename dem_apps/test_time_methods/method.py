@@ -62,10 +62,13 @@ class Method:
             setattr(self, name, state[name])
 
 
-def check_images(name: str, images: Any) -> None:
-    """That a batch of images is a tensor. Raises ValueError: what a DataLoader of labelled images yields, and more."""
+def checked_images(name: str, images: Any) -> Tensor:
+    """A batch of images, apart from the graph that made it, which is the caller's.
+
+    Raises ValueError: what a DataLoader of labelled images yields, and everything else that is no tensor.
+    """
     if isinstance(images, Tensor) and images.ndim:
-        return
+        return images.detach()
     several = isinstance(images, (list, tuple, Mapping))
     what = f"a {type(images).__name__}" + (f" of {len(images)}; pass the images of it" if several else "")
     raise InputError(f"{name}: expected a tensor of images (B, …), got {what}")

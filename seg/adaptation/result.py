@@ -77,7 +77,8 @@ class Result:
             done = ""
         elif not outcome.stopped and used.step:
             done += ", the best state"
-        back = f"{outcome.stopped}{doubt}, so it went back to that state"
+        state = f"the state after batch {used.step}" if used.step else "the statistics alone, before the first batch"
+        back = f"{outcome.stopped}{doubt}, so it went back to {state}"
         said = f"Adapted{done}: {back if outcome.stopped else used.verdict.reason + doubt}."
         moved = [
             f"{row['class']} from {100 * row['before']:.1f} % of the pixels to {100 * row['after']:.1f} %"
