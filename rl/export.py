@@ -53,6 +53,11 @@ def export(run_dir: Path, checkpoint: str, out: Path, modules: str | None = None
     if "optimizer" in state:
         load_state(model.policy.optimizer, state["optimizer"], f"{run_dir}, checkpoint {checkpoint}, 'optimizer'")
     model.num_timesteps = state["step"]
+    if state.get("inside"):
+        print(
+            "note: the environment normalises inside (gymnasium's NormalizeObservation or NormalizeReward); its "
+            "statistics are not in the zip, so an environment that is made anew begins with others"
+        )
     model._update_current_progress_remaining(state["step"], config.timesteps or 1)  # which a schedule follows
     return save_plain(model, out)
 

@@ -43,11 +43,14 @@ def goal_return(env_id: str) -> float | None:
     return None if spec is None else spec.reward_threshold
 
 
-def counts_as_success(env_id: str, episode_return: float, goal: float | None) -> bool:
-    """Whether an undiscounted return is a success: above 0, or from ``goal`` on (:func:`goal_return` or the user's)."""
-    if goal is None or family_of(env_id).unit_returns:
+def counts_as_success(env_id: str, episode_return: float, goal: float | None) -> bool | None:
+    """Whether an undiscounted return is a success: above 0 in a family of unit returns, else from ``goal`` on.
+
+    ``goal`` is :func:`goal_return` or the user's; without one a return does not tell, and the answer is None.
+    """
+    if family_of(env_id).unit_returns:
         return episode_return > 0
-    return episode_return >= goal
+    return None if goal is None else episode_return >= goal
 
 
 def family_of(env_id: str) -> Family:

@@ -11,21 +11,23 @@ from __future__ import annotations
 import copy
 import pkgutil
 import re
-import traceback
-import weakref
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
+from gymnasium.utils import seeding
 from gymnasium.wrappers import TransformAction, TransformObservation
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from dem_apps.errors import InputError, nearest
+from dem_apps.runtime.reproducibility import random_states, restore_random_states, seed_everything
+from rl.envs.checked import COUNTED, CheckedEnv, raised_in
+from rl.envs.episode import RestorableEpisode
 from rl.envs.families import WRAPPERS, family_of, own_id
 from rl.envs.family import import_modules
 from rl.fast.compact_normalize import CompactNormalize
@@ -34,13 +36,6 @@ from rl.fast.compact_normalize import CompactNormalize
 _SMALLEST_PICTURE = 36
 #: Ids in an error.
 _SHOWN = 5
-#: gymnasium's API: the call, how many values it returns, and which.
-_API = {
-    "reset": ("reset(*, seed=None, options=None)", 2, "(observation, info)"),
-    "step": ("step(action)", 5, "(observation, reward, terminated, truncated, info)"),
-}
-#: Spaces of choices, which SB3 counts from 0 along one axis.
-_COUNTED = (spaces.Discrete, spaces.MultiDiscrete)
 #: As the Zoo writes them: a name, ``{name: {argument: value}}``, or a list of these, the innermost first.
 Wrappers = str | dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]]] | None
 
@@ -56,6 +51,7 @@ def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> 
     check_env_id(env_id)
     # drawn without the checker, whose warnings are of training
     env = _made(env_id, **({"render_mode": render_mode, "disable_env_checker": True} if render_mode else {}))
+    _own_spaces(env.unwrapped)
     if family.innermost is not None:
         env = pkgutil.resolve_name(family.innermost)(env)
     for name, arguments in wrappers:
@@ -75,7 +71,7 @@ def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> 
     env = CheckedEnv(env, env_id)
     if (converted := _converted(space)) is not None:
         env = TransformObservation(env, converted[1], converted[0])
-    if isinstance(actions, _COUNTED) and (counted := _from_zero(actions)) != actions:
+    if isinstance(actions, COUNTED) and (counted := _from_zero(actions)) != actions:
         shape, start = np.shape(actions.start), actions.start
         env = TransformAction(env, lambda action: np.reshape(action, shape) + start, counted)
     return RestorableEpisode(Monitor(env))
@@ -88,19 +84,44 @@ def _made(env_id: str, **arguments: Any) -> gym.Env:
         raise InputError(f"--env {env_id}: {error}") from error
     except TypeError as error:
         cause = error.__cause__ or error  # gymnasium raises it again, with all arguments in its text
-        if not _raised_in(cause, r"gymnasium\.envs\.registration"):
+        if not raised_in(cause, r"gymnasium\.envs\.registration"):
             raise
         raise InputError(f"--env {env_id}: {cause}; gymnasium.register(…, kwargs=…) gives it arguments") from error
 
 
-def _raised_in(error: BaseException, modules: str) -> bool:
-    """Whether a call in one of these modules failed; the environment's own errors are left alone."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return re.match(modules, frame.f_globals.get("__name__", "")) is not None
+def _own_spaces(env: gym.Env) -> None:
+    """Give the environment spaces of its own, seeded by numpy's global generator.
+
+    Those of a class are shared by its instances, and an unseeded one draws from the operating system.
+    """
+    for name in ("action_space", "observation_space"):
+        space = copy.deepcopy(getattr(env, name))
+        space.seed(int(np.random.randint(1 << 31)))
+        with suppress(AttributeError):  # a property, which the environment makes itself
+            setattr(env, name, space)
+
+
+@contextmanager
+def drawn_from(seed: int) -> Iterator[None]:
+    """Inside, all global generators and gymnasium's unseeded ones follow ``seed``; afterwards they are as before.
+
+    For environments that draw when they are made, before any reset gives them a seed.
+    """
+    states, fresh = random_states(), seeding.np_random
+    seed_everything(seed)
+    seeding.np_random = lambda seed=None: fresh(int(np.random.randint(1 << 31)) if seed is None else seed)
+    try:
+        yield
+    finally:
+        seeding.np_random = fresh
+        restore_random_states(states)
 
 
 def is_picture(space: spaces.Space[Any]) -> bool:
-    """Whether observations are pictures that SB3's CnnPolicy takes: uint8 from 0 to 255, 36 pixels or more each way."""
+    """Whether observations are pictures that SB3's CnnPolicy takes: uint8 from 0 to 255, 36 pixels or more each way.
+
+    Every policy of SB3 divides pictures by 255, smaller ones too.
+    """
     return is_image_space(space) and sorted(space.shape or ())[-2] >= _SMALLEST_PICTURE
 
 
@@ -112,13 +133,13 @@ def _known_to_sb3(space: spaces.Space[Any]) -> bool:
 def _converted(space: spaces.Space[Any]) -> tuple[spaces.Space[Any], Callable[[Any], Any]] | None:
     """The space and the conversion of observations that SB3's networks or buffers would misread; None for others."""
     if isinstance(space, spaces.Dict):
-        parts = {key: found for key, part in space.items() if (found := _converted(part)) is not None}
+        parts = {key: found for key, part in space.items() if (found := _converted(part) or _scaled(part)) is not None}
         whole = spaces.Dict({**space.spaces, **{key: changed for key, (changed, _) in parts.items()}})
         return (whole, lambda seen: {**seen, **{k: f(seen[k]) for k, (_, f) in parts.items()}}) if parts else None
-    if isinstance(space, _COUNTED):
+    if isinstance(space, COUNTED):
         counted = _from_zero(space)
         return (counted, lambda seen: np.reshape(seen - space.start, counted.shape)) if counted != space else None
-    if isinstance(space, spaces.Box) and not is_picture(space):
+    if isinstance(space, spaces.Box) and not is_image_space(space):
         shape: tuple[int, ...] = space.shape or (1,)  # a single number is an array of one
         if shape != space.shape or space.dtype not in (np.float32, np.float64):
             box = spaces.Box(space.low.reshape(shape), space.high.reshape(shape), shape, np.float32)
@@ -126,120 +147,16 @@ def _converted(space: spaces.Space[Any]) -> tuple[spaces.Space[Any], Callable[[A
     return None
 
 
+def _scaled(space: spaces.Space[Any]) -> tuple[spaces.Space[Any], Callable[[Any], Any]] | None:
+    """A picture of a dictionary that is too small for SB3's NatureCNN, divided by 255 as SB3 does; None for others."""
+    if not is_image_space(space) or is_picture(space):
+        return None
+    return spaces.Box(0, 1, space.shape, np.float32), lambda seen: np.asarray(seen, np.float32) / np.float32(255)
+
+
 def _from_zero(space: Any) -> spaces.Space[Any]:
     """A Discrete space that counts from 0, as SB3 does, or such a MultiDiscrete space of one axis."""
     return spaces.Discrete(space.n) if isinstance(space, spaces.Discrete) else spaces.MultiDiscrete(space.nvec.ravel())
-
-
-class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
-    """An InputError for what is not gymnasium's API, a reward that is no number, or an observation outside its space.
-
-    Of observations the shape is checked, which NumPy might broadcast, and that numbered choices exist.
-    """
-
-    def __init__(self, env: gym.Env, env_id: str) -> None:
-        super().__init__(env)
-        self._where = f"--env {env_id}"
-        self._shape = env.observation_space.shape
-        self._dtype = env.observation_space.dtype if isinstance(env.observation_space, spaces.Box) else None
-        parts = dict(getattr(env.observation_space, "spaces", {"": env.observation_space}))
-        self._counted = {key: part for key, part in parts.items() if isinstance(part, _COUNTED)}
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset, and check the observation."""
-        observation, info = self._returned("reset", seed=seed, options=options)
-        return self._checked(observation, "reset"), info
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step, and check observation and reward. What is kept over a reset is a copy of the environment's own."""
-        observation, reward, terminated, truncated, info = self._returned("step", action)
-        observation = self._checked(observation, "step")
-        try:
-            # an array of one value is a reward too, and NumPy no longer makes a float of it
-            reward = float(reward.item() if isinstance(reward, np.ndarray) else reward)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{self._where}: its step() gave the reward {reward!r:.50}, which is no number") from error
-        if terminated or truncated:
-            observation = copy.deepcopy(observation)
-            if isinstance(info.get("is_success"), np.ndarray):  # which SB3 appends to floats
-                info = {**info, "is_success": info["is_success"].mean()}
-        return observation, reward, terminated, truncated, dict(info)
-
-    def _returned(self, call: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        signature, count, right = _API[call]
-        try:
-            returned = getattr(self.env, call)(*args, **kwargs)
-            if isinstance(returned, tuple) and len(returned) == count:
-                return returned
-            said = f"returned a {type(returned).__name__}{f' of {len(returned)}' * isinstance(returned, tuple)}"
-        except (AssertionError, TypeError, ValueError) as error:
-            if not _raised_in(error, rf"{__name__}|gymnasium\.(core|utils|wrappers)"):
-                raise
-            said = f"failed ({error})"
-        raise InputError(f"{self._where}: its {call}() {said}; in gymnasium's API {signature} returns {right}")
-
-    def _checked(self, observation: Any, call: str) -> Any:
-        """The observation; of a Box, an array, which wrappers and buffers take it for."""
-        if self._dtype is not None and isinstance(observation, (list, tuple)):
-            observation = np.array(observation, self._dtype)
-        shape = observation.shape if isinstance(observation, np.ndarray) else np.shape(observation)
-        if self._shape is not None and shape != self._shape:  # None: several arrays, which the policy checks
-            raise InputError(
-                f"{self._where}: its {call}() gave an observation of shape {shape}, and its observation_space says "
-                f"{self._shape}"
-            )
-        for key, part in self._counted.items():
-            seen = observation[key] if key else observation
-            number = np.asarray(seen, float) - part.start
-            if not ((number >= 0) & (number < (part.n if isinstance(part, spaces.Discrete) else part.nvec))).all():
-                said = " ".join(f"{key} {seen} outside of its space {part}".split())
-                raise InputError(f"{self._where}: its {call}() gave the observation {said}")
-        return observation
-
-
-class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
-    """Outermost wrapper that records (:meth:`episode_record`) and repeats (:meth:`restore`) the episode so far.
-
-    Where all randomness is ``np_random``, its generator, a reset and the actions reach the same state again.
-    """
-
-    def __init__(self, env: gym.Env) -> None:
-        super().__init__(env)
-        self._start: dict[str, Any] = {}
-        self._actions: list[Any] = []
-        #: Called once, at the latest when this object goes: a simulator ends, and files are written.
-        self._close = weakref.finalize(self, env.close)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset, after noting where the randomness of this episode starts."""
-        # With a seed the environment makes a new generator from it; the present one does not matter.
-        generator = self.unwrapped.np_random.bit_generator.state if seed is None else None
-        self._start = {"seed": seed, "options": options, "generator": generator}
-        self._actions = []
-        return self.env.reset(seed=seed, options=options)
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step, after noting the action."""
-        self._actions.append(np.asarray(action).tolist())
-        return self.env.step(action)
-
-    def close(self) -> None:
-        """Close the environment, once."""
-        self._close()
-
-    def episode_record(self) -> dict[str, Any]:
-        """What :meth:`restore` needs, as JSON values."""
-        return {**self._start, "actions": list(self._actions)}
-
-    def restore(self, record: dict[str, Any]) -> Any:
-        """Bring the environment to the state in which :meth:`episode_record` was called; returns its observation."""
-        if record["generator"] is not None:
-            self.unwrapped.np_random.bit_generator.state = record["generator"]
-        observation, _ = self.reset(seed=record["seed"], options=record["options"])
-        for action in record["actions"]:
-            # [()] turns an array without dimensions into the scalar that a Discrete space expects
-            observation = self.step(np.asarray(action, dtype=self.action_space.dtype)[()])[0]
-        return observation
 
 
 def make_training_envs(env_id: str, wrapper: Wrappers, count: int, normalise: bool, gamma: float) -> VecEnv:

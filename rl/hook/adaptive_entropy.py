@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dem_apps.entropy import shannon_entropy
+from dem_apps.entropy import forbidden_classes, shannon_entropy
 from dem_apps.errors import InputError
 from dem_apps.fused.numpy_objective import NumpyForm, entropy_gradient, log_softmax
 from dem_apps.objective import Batch, EntropyObjective
@@ -26,7 +26,7 @@ class AdaptiveEntropy(EntropyObjective):
     """w · H, where ``ent_coef`` is what w is multiplied by: the first coefficient, and the unit of the others.
 
     The buffer ``multiplier`` is w, 1 at first; it is in ``state_dict`` and moves in ``train()`` mode. ``target`` is the
-    entropy to hold, as a share of log C.
+    entropy to hold, as a share of log C; of masked actions C counts the allowed ones, as a mean over the elements.
     """
 
     multiplier: Tensor
@@ -35,7 +35,7 @@ class AdaptiveEntropy(EntropyObjective):
         super().__init__(num_classes, **others)
         if not 0.0 < target < 1.0:
             raise InputError(f"target: expected a share of log C between 0 and 1, got {target!r}")
-        self.target = target * math.log(num_classes)
+        self.share = target
         self.register_buffer("multiplier", torch.ones(()))
 
     def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
@@ -45,9 +45,8 @@ class AdaptiveEntropy(EntropyObjective):
     def forward(self, logits: Tensor, dim: int = 1, mask: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
         """The weighted mean, after which w moves if an element counts; with another reduction that one."""
         entropy: Tensor = super().forward(logits, dim, mask, *args, **kwargs)
-        if not logits.numel() or (mask is not None and not bool(mask.any())):
-            return entropy
-        return entropy * self._weight_of(float(entropy.detach().mean()))
+        most = _most_possible(logits.detach(), dim, mask, *args, **kwargs)
+        return entropy * self._weight_of(float(entropy.detach().mean()), most) if math.isfinite(most) else entropy
 
     def reset(self) -> None:
         """w = 1."""
@@ -60,16 +59,26 @@ class AdaptiveEntropy(EntropyObjective):
             log_p, _ = log_softmax(logits)
             entropy = -(p * log_p).sum(1)
             mean = float(entropy.mean())
-            weight = self._weight_of(mean)
+            weight = self._weight_of(mean, math.log(p.shape[1]))
             return weight * mean, np.float32(weight) * entropy_gradient(log_p, p, entropy)
 
         return term
 
     @torch.no_grad()
-    def _weight_of(self, entropy: float) -> float:
-        """w for a minibatch of this mean entropy, after which it moves."""
-        weight = self.multiplier.item()
+    def _weight_of(self, entropy: float, most: float) -> float:
+        """w for a minibatch of this mean entropy, of which ``most`` is possible, after which it moves."""
+        weight, target = self.multiplier.item(), self.share * most
         if self.training:
-            moved = weight + (STEP if entropy < self.target else -STEP)
+            moved = weight + (STEP if entropy < target else -STEP)
             self.multiplier.fill_(min(max(moved, 0.0), MOST))
-        return weight if entropy <= self.target else 0.0
+        return weight if entropy <= target else 0.0
+
+
+def _most_possible(
+    logits: Tensor, dim: int, mask: Tensor | None, class_mask: Tensor | None = None, reduction: str = "mean"
+) -> float:
+    """The mean of log(allowed classes) over the elements that count; NaN where none does."""
+    forbidden = forbidden_classes(logits, dim)
+    allowed = (~(forbidden if class_mask is None else forbidden | class_mask)).sum(dim)
+    counted = allowed > 0 if mask is None else mask & (allowed > 0)
+    return allowed[counted].double().log().mean().item()

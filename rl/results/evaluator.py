@@ -19,9 +19,9 @@ from rich.table import Table
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.reproducibility import random_states, restore_random_states, seed_everything
+from rl.envs.episode import RestorableEpisode
 from rl.envs.families import counts_as_success
-from rl.envs.make import Wrappers, make_env
+from rl.envs.make import Wrappers, drawn_from, make_env
 from rl.fast.acting import Acting
 from rl.results.described_metrics import ACTIONS
 from rl.training.state import restore_policy
@@ -123,10 +123,9 @@ class Evaluator:
     ) -> None:  # fmt: skip
         seeds = np.random.SeedSequence([seed, purpose]).generate_state(episodes + 1).tolist()
         self._sampling_seed, self._seeds = seeds[0], seeds[1:]
-        self._env_id, self._goal, self._length = env_id, goal, length
-        self._envs = [make_env(env_id, wrapper) for _ in range(min(episodes, SIDE_BY_SIDE))]
+        self._env_id, self._wrapper, self._goal, self._length = env_id, wrapper, goal, length
 
-    def __call__(self, model: OnPolicyAlgorithm, kinds: Sequence[str] = ACTIONS) -> dict[str, dict[str, float]]:
+    def __call__(self, model: OnPolicyAlgorithm, kinds: Sequence[str] = ACTIONS) -> dict[str, dict[str, float | None]]:
         """Figures by kind of actions, ``"sampled"`` and ``"greedy"``: see :func:`summary`."""
         return {
             actions: summary(self.episodes(model, actions == "greedy"), self._env_id, self._goal) for actions in kinds
@@ -137,12 +136,10 @@ class Evaluator:
         # episodes that end by themselves are not cut for a training of a few steps
         seen = max((info["l"] for info in model.ep_info_buffer or ()), default=0)
         length = max(self._length, min(2 * seen, SHORT_EPISODE))
-        states = random_states()
-        seed_everything(self._sampling_seed)
-        try:
-            episodes = play(model, self._envs, self._seeds, greedy, length)
-        finally:
-            restore_random_states(states)
+        with drawn_from(self._sampling_seed):
+            envs = self._made_for(model)
+        with drawn_from(self._sampling_seed):
+            episodes = play(model, envs, self._seeds, greedy, length)
         cut = [episode.length for episode in episodes if episode.cut]
         if cut:
             print(
@@ -152,21 +149,31 @@ class Evaluator:
             )  # fmt: skip
         return episodes
 
+    def _made_for(self, model: OnPolicyAlgorithm) -> list[RestorableEpisode]:
+        """New environments, so that nothing of earlier episodes is left in them, in the scale that training has."""
+        assert model.env is not None
+        (statistics,) = model.env.env_method("statistics", indices=0)
+        made = [make_env(self._env_id, self._wrapper) for _ in range(min(len(self._seeds), SIDE_BY_SIDE))]
+        for env in made:
+            env.use_statistics(statistics, frozen=True)
+        return made
 
-def summary(episodes: Sequence[Episode], env_id: str, goal: float | None = None) -> dict[str, float]:
+
+def summary(episodes: Sequence[Episode], env_id: str, goal: float | None = None) -> dict[str, float | None]:
     """Mean and standard deviation (divisor n) of the undiscounted return, success rate in 0..1, mean length.
 
-    Success is the environment's ``is_success``, else :func:`rl.envs.families.counts_as_success` of the return.
+    Success is the environment's ``is_success``; an episode without the word has none where others have it. Where no
+    episode has it, :func:`rl.envs.families.counts_as_success` of the return decides, and the rate is None if it cannot.
     """
     returns = np.array([episode.total for episode in episodes])
-    successes = [
-        counts_as_success(env_id, episode.total, goal) if episode.said_success is None else episode.said_success
-        for episode in episodes
-    ]
+    if any(episode.said_success is not None for episode in episodes):
+        successes: list[bool | None] = [bool(episode.said_success) for episode in episodes]
+    else:
+        successes = [counts_as_success(env_id, episode.total, goal) for episode in episodes]
     return {
         "mean_return": float(returns.mean()),
         "std_return": float(returns.std()),
-        "success_rate": float(np.mean(successes)),
+        "success_rate": None if None in successes else float(np.mean(successes)),  # type: ignore[arg-type]
         "mean_length": float(np.mean([episode.length for episode in episodes])),
     }
 
@@ -189,6 +196,7 @@ def results_table(title: str, results: Sequence[dict[str, Any]]) -> Table:
             figures = result[actions]
             spread = f"{figures['mean_return']:.3f} ± {figures['std_return']:.3f}"
             table.add_row(
-                result["checkpoint"], f"{result['step']:,}", actions, spread, f"{figures['success_rate']:.0%}"
-            )
+                result["checkpoint"], f"{result['step']:,}", actions, spread,
+                "–" if (rate := figures["success_rate"]) is None else f"{rate:.0%}",
+            )  # fmt: skip
     return table

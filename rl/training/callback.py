@@ -61,7 +61,19 @@ class TrainingCallback(BaseCallback):
                     f"the {what} of environment {', '.join(map(str, np.flatnonzero(wrong)))} is NaN or infinite; "
                     "training has stopped before it learnt from it"
                 )
+        if (dones := self.locals["dones"]).any():
+            self._count_silent_failures(self.locals["infos"], dones)
         return True
+
+    def _count_silent_failures(self, infos: list[dict[str, Any]], dones: np.ndarray) -> None:
+        """Count episodes without ``is_success`` as failures where others have it."""
+        told = self.model.ep_success_buffer
+        assert told is not None
+        if not told and any("is_success" in infos[index] for index in np.flatnonzero(dones)):
+            told.extend([0.0] * len(self.model.ep_info_buffer or ()))
+        if told:
+            for index in np.flatnonzero(dones):
+                infos[index].setdefault("is_success", 0.0)
 
     def _on_rollout_start(self) -> None:
         self._update_done(last=False)
@@ -99,9 +111,12 @@ class TrainingCallback(BaseCallback):
         figures = self._evaluator(self.model, kinds)
         for actions in kinds:
             for name in ("mean_return", "std_return", "success_rate"):
-                self.logger.record(f"eval/{name}_{actions}", figures[actions][name])
-        self.logger.record("eval/success_rate", figures[HEADLINE]["success_rate"])
+                if figures[actions][name] is not None:
+                    self.logger.record(f"eval/{name}_{actions}", figures[actions][name])
+        if figures[HEADLINE]["success_rate"] is not None:
+            self.logger.record("eval/success_rate", figures[HEADLINE]["success_rate"])
         score = figures[HEADLINE]["mean_return"]
+        assert score is not None
         if self._best is None or score > self._best[0]:
             self._best = [score]
             self._run.save_checkpoint("best", policy_state(self.model))

@@ -25,7 +25,7 @@ from dem_apps.runtime.run_reader import read_metrics
 from dem_apps.runtime.signals import StopRequest, command_line, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig, evaluation_length
-from rl.envs.make import make_training_envs, normalised
+from rl.envs.make import drawn_from, make_training_envs, normalised
 from rl.fast.ppo import FastPPO
 from rl.hook import with_entropy_objective
 from rl.results.described_metrics import described_metrics
@@ -63,7 +63,8 @@ def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm
     fast = fast and config.algo == "ppo" and config.update == "auto"
     algorithm: type[OnPolicyAlgorithm] = FastPPO if fast else ALGORITHMS[config.algo]
     algorithm = with_entropy_objective(algorithm, config.loss, **given_options(config))
-    envs = build_envs(config.env, config.hyperparameters)
+    with drawn_from(config.seed):
+        envs = build_envs(config.env, config.hyperparameters)
     entry = {**config.hyperparameters, "ent_coef": config.ent_coef}
     if entry["policy"] == "MultiInputPolicy" and not isinstance(envs.observation_space, spaces.Dict):
         raise InputError(

@@ -18,12 +18,14 @@ from rl.fast.compact_normalize import CompactNormalize
 
 def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
     """What evaluation needs: the policy with its objective's state, its normalisation, how its last episodes ended."""
+    assert model.env is not None
     envs = model.get_vec_normalize_env()
     statistics = None if envs is None else {name: _statistics(running) for name, running in _running(envs).items()}
     return {
         "step": model.num_timesteps,
         "policy": model.policy.state_dict(),
         "normalisation": statistics,
+        "inside": model.env.env_method("statistics", indices=0)[0],  # of wrappers of the environment itself
         # without the third value of an episode, its wall-clock time: equal runs save equal states
         "episodes": [{"r": info["r"], "l": info["l"]} for info in model.ep_info_buffer or ()],
     }
@@ -32,10 +34,12 @@ def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
 def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
     """Put back what :func:`policy_state` returned; an InputError where it is that of another network or space."""
     load_state(model.policy, state.get("policy"), "the checkpoint does not fit this run, policy")
+    assert model.env is not None
     envs = model.get_vec_normalize_env()
     with fitting("the checkpoint does not fit this run, normalisation"):
         model.ep_info_buffer = deque(state["episodes"], maxlen=model._stats_window_size)
         model.ep_success_buffer = deque(maxlen=model._stats_window_size)  # SB3 has both or none
+        model.env.env_method("use_statistics", state.get("inside", []), frozen=False)
         if envs is None:
             return
         for name, running in _running(envs).items():
@@ -116,11 +120,11 @@ def _restore_episodes(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
     transposing = None if raw else unwrap_vec_wrapper(model.env, VecTransposeImage)
     expected = state["last_obs"] if state["raw_obs"] is None else state["raw_obs"]
     for index, record in enumerate(state["envs"]):
-        observation = model.env.env_method("restore", record, indices=index)[0]
+        observation, known = model.env.env_method("restore", record, indices=index)[0]
         if transposing is not None:
             observation = transposing.transpose_observations(observation)
         seen, right = (each if isinstance(each, dict) else {"": each} for each in (observation, expected))
-        if not all(np.array_equal(part, right[key][index]) for key, part in seen.items()):
+        if not known and not all(np.array_equal(part, right[key][index]) for key, part in seen.items()):
             raise InputError(
                 "--resume: the environment did not come back to the same observation after its actions were repeated; "
                 "it draws randomness from somewhere else than np_random, so this run cannot be continued exactly"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import warnings
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -15,6 +15,7 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from rl import with_entropy_objective
 from rl.config import TrainConfig, resolve
 from rl.envs.make import make_env, make_training_envs
@@ -50,14 +51,18 @@ def test_the_hook_warns_where_observations_would_be_cut() -> None:
 
 @pytest.mark.parametrize(("env_id", "wrapper"), [(DOORKEY, FLAT), ("CartPole-v1", None), ("Pendulum-v1", None)])
 @pytest.mark.parametrize("steps", [0, 37, 300])
-def test_a_replayed_environment_goes_on_as_the_original(env_id: str, wrapper: str | None, steps: int) -> None:
+def test_a_replayed_environment_goes_on_as_the_original(
+    env_id: str, wrapper: str | None, steps: int, tmp_path: Path
+) -> None:
     original, copy = make_env(env_id, wrapper), make_env(env_id, wrapper)
     original.action_space.seed(0)
     observation = original.reset(seed=7)[0]
     for _ in range(steps):
         observation = play(original, original.action_space.sample())[0]
-    record = json.loads(json.dumps(original.episode_record()))
-    assert np.array_equal(copy.restore(record), observation)
+    save_checkpoint(tmp_path, "last", {"step": 0, "record": original.episode_record()})
+    repeated, known = copy.restore(load_checkpoint(tmp_path, "last")["record"])
+    assert np.array_equal(repeated, observation)
+    assert known
     for _ in range(400):  # over the end of the episode, into the next ones
         action = original.action_space.sample()
         one, two = play(original, action), play(copy, action)

@@ -11,6 +11,7 @@ from stable_baselines3 import PPO
 from dem_apps.errors import InputError
 from rl import with_entropy_objective
 from rl.hook import adaptive_entropy
+from rl.hook.adaptive_entropy import STEP, AdaptiveEntropy
 from rl.hook.complexity import complexity
 
 C = 5
@@ -54,9 +55,18 @@ def test_the_coefficient_rises_below_the_target_and_rests_above(monkeypatch: pyt
     assert term.multiplier.item() == 1.0
 
 
+@pytest.mark.parametrize("fill", [None, -torch.inf, -1e8])
+def test_the_target_is_a_share_of_the_allowed_actions(fill: float | None) -> None:
+    term, forbidden = AdaptiveEntropy(20, target=0.5), torch.arange(20) >= 2
+    logits = torch.tensor([0.0, 1.0]).repeat(10).expand(4, 20)  # H = 0.582 of the two that are allowed
+    logits = logits if fill is None else logits.masked_fill(forbidden, fill)
+    term(logits, class_mask=forbidden if fill is None or fill == -1e8 else None)
+    assert term.multiplier.item() == pytest.approx(1 - STEP)  # above 0.5 log 2, and below 0.5 log 20
+
+
 def test_options_are_the_hooks() -> None:
     model = with_entropy_objective(PPO, "adaptive-entropy", target=0.9)("MlpPolicy", "CartPole-v1", ent_coef=0.1)
-    assert model.policy.entropy_objective[0].target == pytest.approx(0.9 * math.log(2))
+    assert model.policy.entropy_objective[0].share == 0.9
     assert "entropy_objective.0.multiplier" in model.policy.state_dict()
     with pytest.raises(InputError, match="target: expected a share"):
         with_entropy_objective(PPO, "adaptive-entropy", target=3.0)

@@ -1,0 +1,226 @@
+"""Episodes that a resumed run goes on with: repeated by their actions, and what an environment keeps beyond them.
+
+Where all randomness is ``np_random``, its generator, a reset and the actions reach the same state again. What outlives
+an episode (a curriculum, a generator of its own, running statistics) is put back by value: see :func:`held`.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import random
+import types
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+
+from dem_apps.runtime.checkpoint import fitting
+
+#: Larger arrays, in bytes, are taken for data of the environment: neither kept nor compared.
+_LARGE = 1 << 20
+_PLAIN = (bool, int, float, str, np.generic, type(None))
+#: Random generators, with how their state is asked for and put back.
+_GENERATORS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] = {
+    np.random.Generator: (lambda own: own.bit_generator.state, lambda own, to: setattr(own.bit_generator, "state", to)),
+    np.random.RandomState: (lambda own: own.get_state(legacy=False), lambda own, to: own.set_state(to)),
+    random.Random: (lambda own: own.getstate(), lambda own, to: own.setstate(to)),
+}
+#: Code and descriptions, which no step changes.
+_FIXED = (
+    type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
+    np.dtype, EnvSpec,
+)  # fmt: skip
+#: Containers that are kept; a named tuple is an object.
+_CONTAINERS = (list, tuple, set, deque)
+#: What holds a value, by which key, and the value.
+_Place = tuple[Any, Any, Any]
+
+
+class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
+    """Outermost wrapper that records (:meth:`episode_record`) and repeats (:meth:`restore`) the episode so far."""
+
+    def __init__(self, env: gym.Env) -> None:
+        super().__init__(env)
+        self._start: dict[str, Any] = {}
+        self._actions: list[Any] = []
+        #: Called once, at the latest when this object goes: a simulator ends, and files are written.
+        self._close = weakref.finalize(self, env.close)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset, after noting where the randomness of this episode starts."""
+        # With a seed the environment makes a new generator from it; the present one does not matter.
+        generator = self.unwrapped.np_random.bit_generator.state if seed is None else None
+        self._start = {"seed": seed, "options": options, "generator": generator}
+        self._actions = []
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step, after noting the action."""
+        self._actions.append(np.asarray(action).tolist())
+        return self.env.step(action)
+
+    def close(self) -> None:
+        """Close the environment, once."""
+        self._close()
+
+    def episode_record(self) -> dict[str, Any]:
+        """What :meth:`restore` needs, as values that a checkpoint takes."""
+        kept = {path: _kept(value) for path, (_, _, value) in held(self._checked).items() if value is not held}
+        return {**self._start, "actions": list(self._actions), "rewards": list(self._monitor.rewards), "held": kept}
+
+    def restore(self, record: dict[str, Any]) -> tuple[Any, bool]:
+        """Bring the environment to the state in which :meth:`episode_record` was called.
+
+        Returns the observation that the repeated actions led to, and whether all of the environment's state is known:
+        where it is, only that observation may be another one. Raises InputError: a value cannot be put back.
+        """
+        if record["generator"] is not None:
+            self.unwrapped.np_random.bit_generator.state = record["generator"]
+        observation, _ = self.reset(seed=record["seed"], options=record["options"])
+        for action in record["actions"]:
+            # [()] turns an array without dimensions into the scalar that a Discrete space expects
+            observation = self.step(np.asarray(action, dtype=self.action_space.dtype)[()])[0]
+        kept, present = record.get("held"), held(self._checked)
+        if kept is None:  # of an earlier version
+            return observation, False
+        observation = copy.deepcopy(observation)  # which may be the environment's own array
+        self._monitor.rewards = list(record["rewards"])
+        known = {path for path, (_, _, value) in present.items() if value is not held}
+        for path, value in kept.items():
+            # an attribute that an earlier episode has made is made beside its object's others
+            made = (holder for other, (holder, _, _) in present.items() if _object(other) == _object(path))
+            holder, key, own = present[path] if path in known else (next(made, None), path.rpartition(".")[2], None)
+            with fitting(f"--resume: the environment's {path}, which outlives an episode, cannot be put back"):
+                _put_back(holder, key, own, value)
+        return observation, len(known) == len(present)
+
+    def statistics(self) -> list[dict[str, Any]]:
+        """Running means of gymnasium's normalising wrappers inside, the outermost first."""
+        return [dict(vars(_moments(wrapper))) for wrapper in self._normalising()]
+
+    def use_statistics(self, statistics: list[dict[str, Any]], frozen: bool) -> None:
+        """Take over what another environment's :meth:`statistics` gave; ``frozen`` ones do not move."""
+        for wrapper, values in zip(self._normalising(), statistics, strict=True):
+            vars(_moments(wrapper)).update(copy.deepcopy(values))
+            wrapper.update_running_mean = not frozen
+
+    def _normalising(self) -> list[Any]:
+        env, found = self.env, []
+        while isinstance(env, gym.Wrapper):
+            if isinstance(env, (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward)):
+                found.append(env)
+            env = env.env
+        return found
+
+    @property
+    def _monitor(self) -> Any:
+        return self.env
+
+    @property
+    def _checked(self) -> gym.Env:
+        """The environment inside of the Monitor, whose clock is no state."""
+        inside: gym.Env = self._monitor.env
+        return inside
+
+
+def _moments(wrapper: Any) -> Any:
+    return wrapper.obs_rms if isinstance(wrapper, gym.wrappers.NormalizeObservation) else wrapper.return_rms
+
+
+def held(env: gym.Env) -> dict[str, _Place]:
+    """The places of all values that an environment's objects hold, by path such as ``env.own.level``.
+
+    Values are numbers, texts, lists and dictionaries of these, arrays and random generators; for an object of which
+    nothing is known (of a compiled simulator) the value is this function.
+    """
+    return dict(_places("env", {"env": env}, "env", env, set()))
+
+
+def _places(path: str, holder: Any, key: Any, value: Any, seen: set[int]) -> Iterator[tuple[str, _Place]]:
+    if isinstance(value, _FIXED):
+        return
+    if isinstance(value, _PLAIN):
+        yield path, (holder, key, value)
+        return
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    if isinstance(value, np.ndarray) and value.nbytes > _LARGE:
+        return
+    if isinstance(value, tuple(_GENERATORS)) or _is_plain(value):
+        yield path, (holder, key, value)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _places(f"{path}[{name!r:.60}]", value, name, item, seen)
+    elif isinstance(value, (list, tuple, deque)):
+        for index, item in enumerate(value):
+            yield from _places(f"{path}[{index}]", value, index, item, seen)
+    elif hasattr(value, "__dict__"):
+        names = ("_np_random", "spaces") if isinstance(value, spaces.Space) else list(vars(value))
+        for name in names:
+            if name in vars(value):
+                yield from _places(f"{path}.{name}", vars(value), name, vars(value)[name], seen)
+    else:
+        yield path, (holder, key, held)
+
+
+def _object(path: str) -> str | None:
+    """The path of the object whose attribute this is; None for an item of a container."""
+    return None if path.endswith("]") else path.rpartition(".")[0]
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a value, or all that a container holds at any depth, is a number, a text or an array."""
+    if isinstance(value, dict):
+        return all(isinstance(key, _PLAIN) and _is_plain(item) for key, item in value.items())
+    if isinstance(value, (list, tuple, set, deque)):
+        return type(value) in _CONTAINERS and all(map(_is_plain, value))
+    return value.dtype != object if isinstance(value, np.ndarray) else isinstance(value, _PLAIN)
+
+
+def _kept(value: Any) -> Any:
+    """A value in a form that a checkpoint takes: what is no number or text as a tuple of its kind and content."""
+    for kind, (state, _) in _GENERATORS.items():
+        if isinstance(value, kind):
+            return "generator", state(value)
+    if isinstance(value, (np.ndarray, np.generic)):  # as bytes, for it may be infinite
+        array = np.asarray(value)
+        return "array", array.dtype.str, array.shape, np.frombuffer(array.tobytes(), np.uint8)
+    if isinstance(value, dict):
+        return "dict", [(key, _kept(item)) for key, item in value.items()]
+    return (type(value).__name__, [_kept(item) for item in value]) if type(value) in _CONTAINERS else value
+
+
+def _value(kept: Any) -> Any:
+    """What :func:`_kept` was given."""
+    if not isinstance(kept, tuple):
+        return kept
+    kind, *content = kept
+    if kind == "array":
+        dtype, shape, content = content
+        return np.frombuffer(content.tobytes(), dtype).reshape(shape).copy()[()]
+    if kind == "dict":
+        return {key: _value(item) for key, item in content[0]}
+    return {container.__name__: container for container in _CONTAINERS}[kind](map(_value, content[0]))
+
+
+def _put_back(holder: Any, key: Any, present: Any, kept: Any) -> None:
+    """Give a place what was kept of it; containers and generators stay the same objects, for others may hold them."""
+    for kind, (_, put) in _GENERATORS.items():
+        if isinstance(present, kind):
+            put(present, kept[1])
+            return
+    value = _value(kept)
+    if isinstance(present, np.ndarray) and isinstance(value, np.ndarray) and present.shape == value.shape:
+        np.copyto(present, value)
+    elif isinstance(present, (list, set, dict, deque)) and type(value) is type(present):
+        present.clear()
+        (present.extend if isinstance(present, (list, deque)) else present.update)(value)
+    else:
+        holder[key] = value

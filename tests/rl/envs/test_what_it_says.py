@@ -1,0 +1,184 @@
+"""What an environment says of itself is followed: types, pictures, success, info, state, scale and its own draws."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward
+from stable_baselines3.common.preprocessing import preprocess_obs
+
+import rl.evaluate
+import rl.train
+from dem_apps.errors import InputError
+from dem_apps.runtime.run_folder import RunFolder
+from rl.config import TrainConfig, resolve
+from rl.envs.make import make_env
+from rl.training.run import untrained_model
+
+
+class Task(gym.Env):  # type: ignore[type-arg]
+    """Ten steps, three actions, of which one is right; ``kind`` says what is special."""
+
+    action_space = spaces.Discrete(3)
+    observation_space: Any = spaces.Box(-10, 1000, (2,), np.float32)
+
+    def __init__(self, kind: str = "", render_mode: str | None = None) -> None:
+        self.kind, self.episodes, self.own, self.goal = kind, 0, np.random.default_rng(7), 0
+        self.old = np.random.RandomState(3)
+        if kind.startswith("drawn"):
+            draw = {"numpy": np.random.randint, "python": random.randrange, "gym": self.np_random.integers}
+            self.goal = int(draw[kind[5:]](3))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t, self.episodes = 0, self.episodes + 1
+        if self.kind in ("generator", "told", "global"):
+            by = {"generator": self.own, "told": self.np_random}
+            self.goal = int(by[self.kind].integers(3)) if self.kind in by else int(np.random.randint(3))
+        if self.episodes == 2:
+            self.made_later = {"at": (1, [float("inf")])}
+        return self._seen(), {}
+
+    def _seen(self) -> Any:
+        seen = np.array([self.t / 7, 500 + 50 * self.goal * (self.kind == "told")])
+        return {"float64": seen, "int64": seen.astype(int), "list": seen.tolist()}.get(self.kind, seen.astype("f4"))
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        if self.kind == "samples":
+            action = self.action_space.sample()
+        if self.kind == "generator":
+            self.t += 0 * self.old.randint(5)
+        worth = (action == self.goal) * (1 + self.episodes / 100 * (self.kind == "curriculum"))
+        solved, over, info = bool(action == 2), self.t >= 10, dict.fromkeys(["episode", "terminal_observation"], 3)
+        said = {"solved": over and solved, "earlier": self.t == 4 and solved, "text": True}.get(self.kind, False)
+        if said:
+            info["is_success"] = "no" if self.kind == "text" else True
+        return self._seen(), float(worth), False, over, info
+
+
+KINDS = ("", "float64", "int64", "list", "solved", "earlier", "text", "generator", "curriculum", "global", "samples",
+         "told", "drawnnumpy", "drawnpython", "drawngym")  # fmt: skip
+FLAGS = ["--hyperparameters.n_steps", "64", "--hyperparameters.n_epochs", "1", "--eval-episodes", "4"]
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made = {f"T{kind}-v0": lambda kind=kind, **k: Task(kind, **k) for kind in KINDS}
+    made["Scaled-v0"] = lambda **k: NormalizeObservation(Task("told", **k))
+    made["Reward-v0"] = lambda **k: NormalizeReward(Task(**k))
+    for name, entry_point in made.items():
+        monkeypatch.setitem(gym.registry, name, None)
+        gym.registry.pop(name)
+        gym.register(name, entry_point)
+    monkeypatch.setattr("rl.training.callback.STEPS_PER_LINE", 64)
+    monkeypatch.chdir(tmp_path)
+
+
+def trained(env: str, run: str, *more: str, timesteps: int = 192) -> tuple[str, dict[str, Any]]:
+    rl.train.main(["--env", env, *FLAGS, "--timesteps", str(timesteps), "--run-dir", run, *more])
+    return Path(run, "metrics.jsonl").read_text(), json.loads(Path(run, "eval.json").read_text())
+
+
+@pytest.mark.parametrize("kind", ["float64", "int64", "list"])
+@pytest.mark.parametrize("normalize", ["false", "true"])
+def test_observations_have_the_declared_type(kind: str, normalize: str) -> None:
+    flags = ("--loss", "entropy", "--hyperparameters.normalize", normalize)
+    fast, slow = (trained(f"T{kind}-v0", update, *flags, "--update", update) for update in ("auto", "sb3"))
+    for one, two in zip(map(json.loads, fast[0].splitlines()), map(json.loads, slow[0].splitlines()), strict=True):
+        assert one == pytest.approx(two, rel=1e-4, abs=1e-5)
+    assert fast[1]["sampled"] == slow[1]["sampled"]
+
+
+def test_a_value_that_the_declared_type_would_change_is_told() -> None:
+    env = make_env("T-v0", None)
+    checked: Any = env.env.env  # type: ignore[attr-defined]
+    checked._dtypes = {"": np.dtype(np.uint8)}
+    with pytest.raises(InputError, match=r"value 500 in float32, of which uint8, as .* declared, would make 244"):
+        env.reset()
+
+
+@pytest.mark.parametrize("shape", [(16, 16, 3), (64, 20, 3), (1, 28, 28)])
+@pytest.mark.parametrize("of_dict", [False, True])
+def test_small_pictures_are_divided_by_255_as_sb3_does(
+    shape: tuple[int, ...], of_dict: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    space = spaces.Box(0, 255, shape, np.uint8)
+    monkeypatch.setattr(Task, "observation_space", spaces.Dict(a=space) if of_dict else space)
+    picture = np.full(shape, 200, np.uint8)
+    monkeypatch.setattr(Task, "_seen", lambda _: {"a": picture} if of_dict else picture)
+    model = untrained_model(resolve(TrainConfig(env="T-v0", timesteps=64, eval_freq=64, final_episodes=1)))
+    seen = model.policy.obs_to_tensor(model.env.reset())[0]  # type: ignore[union-attr, arg-type]
+    given: Any = preprocess_obs(seen, model.policy.observation_space, normalize_images=model.policy.normalize_images)
+    assert (given["a"] if of_dict else given).max().item() == pytest.approx(200 / 255)
+
+
+def test_success_is_what_was_said_also_where_only_solved_episodes_say_it() -> None:
+    for kind in ("solved", "earlier"):
+        lines, score = trained(f"T{kind}-v0", kind, "--hyperparameters.learning_rate", "0", "--final-episodes", "60")
+        assert 0.15 < score["success_rate"] < 0.55  # one of three actions
+        rates = [json.loads(line).get("rollout/success_rate") for line in lines.splitlines()]
+        assert 0 < rates[-1] < 0.8
+    for kind in ("", "text"):  # a return above 0 tells nothing here
+        lines, score = trained(f"T{kind}-v0", f"none{kind}")
+        assert score["success_rate"] is None
+        assert "success_rate" not in lines
+        assert "rollout/ep_len_mean" in lines
+
+
+@pytest.mark.parametrize(
+    "env", ["Tgenerator-v0", "Tcurriculum-v0", "Tglobal-v0", "Tsamples-v0", "Reward-v0", "Scaled-v0"]
+)
+def test_state_that_outlives_an_episode_is_resumed(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    save = RunFolder.save_checkpoint
+
+    def interrupted(run: RunFolder, name: str, state: dict[str, Any]) -> Path:
+        path = save(run, name, state)
+        if name == "last" and state["step"] == 128:
+            raise KeyboardInterrupt
+        return path
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "save_checkpoint", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            trained(env, "broken", "--eval-freq", "64", timesteps=320)
+    np.random.seed(99)
+    whole = trained(env, "again", "--eval-freq", "64", timesteps=320)
+    rl.train.main(["--resume", "broken"])
+    assert Path("broken/metrics.jsonl").read_text() == whole[0]
+
+
+def test_an_object_that_an_earlier_episode_made_is_refused() -> None:
+    one, two = make_env("T-v0", None), make_env("T-v0", None)
+    one.reset(seed=0)
+    one.unwrapped.pieces = [Task()]  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match=r"--resume: the environment's env.*pieces\[0\].*cannot be put back"):
+        two.restore(one.episode_record())
+
+
+def test_evaluations_have_the_scale_of_the_training() -> None:
+    flags = ("--hyperparameters.learning_rate", "0.01", "--hyperparameters.n_epochs", "10", "--final-episodes", "20")
+    _, score = trained("Scaled-v0", "scaled", *flags, "--hyperparameters.n_steps", "256", timesteps=8192)
+    assert score["greedy"]["mean_return"] > 7  # of 10; 3.3 by chance
+    rl.evaluate.main(["--run", "scaled", "--out", "again.json"])
+    assert json.loads(Path("again.json").read_text())["greedy"] == score["greedy"]
+
+
+@pytest.mark.parametrize("kind", ["drawnnumpy", "drawnpython", "drawngym", "samples", "global"])
+def test_the_same_command_draws_the_same_environment(kind: str) -> None:
+    np.random.seed(1)
+    runs = []
+    for run in ("one", "two"):
+        runs.append(trained(f"T{kind}-v0", run, timesteps=64))
+        np.random.seed()
+        random.seed()
+    assert runs[0] == runs[1]
+    rl.evaluate.main(["--run", "one", "--out", "again.json"])
+    assert json.loads(Path("again.json").read_text())["sampled"] == runs[0][1]["sampled"]
