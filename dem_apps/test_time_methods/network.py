@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -114,6 +115,9 @@ def _rebound(value: Any, memo: dict[int, Any]) -> Any:
     if isinstance(value, partial):
         given = [_rebound(each, memo) for each in value.args]
         return partial(_rebound(value.func, memo), *given, **value.keywords)
+    if isinstance(value, weakref.ref):
+        copied = memo.get(id(value()))
+        return value if copied is None else weakref.ref(copied)
     if not isinstance(value, FunctionType):
         return memo.get(id(value), value) if isinstance(value, nn.Module) else value
     if id(value) in memo:  # one that calls itself

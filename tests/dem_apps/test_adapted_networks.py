@@ -7,6 +7,7 @@ import functools
 import os
 import threading
 import time
+import weakref
 from typing import Any
 
 import pytest
@@ -17,8 +18,10 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError
 
 
-def replaced(forward: Any, how: str) -> Any:
-    """As mixed precision and offloading replace a forward on the object."""
+def replaced(forward: Any, how: str, owner: nn.Module) -> Any:
+    """As mixed precision, offloading and checkpointing (facebookresearch/fairscale#816) replace it on the object."""
+    if how == "weakref":
+        return functools.partial(lambda weak, images: type(owner).forward(weak(), images), weakref.ref(owner))
     if how == "autocast":
         return torch.autocast("cpu", enabled=False)(forward)
     if how == "partial":
@@ -31,12 +34,12 @@ def replaced(forward: Any, how: str) -> Any:
     return wrapped
 
 
-@pytest.mark.parametrize("how", ["autocast", "partial", "wraps"])
+@pytest.mark.parametrize("how", ["autocast", "partial", "wraps", "weakref"])
 @pytest.mark.parametrize("of", ["whole", "layer"])
 def test_a_forward_that_was_replaced_on_the_object_is_not_shared(how: str, of: str) -> None:
     model = tiny()
     owner = model if of == "whole" else model.last
-    owner.forward = replaced(replaced(owner.forward, how), how)
+    owner.forward = replaced(replaced(owner.forward, how, owner), how, owner)
     adapter, plain = adapter_of("cotta", model), adapter_of("cotta")
     for images in batches():
         assert torch.equal(adapter(images), plain(images))
