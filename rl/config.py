@@ -87,9 +87,9 @@ class TrainConfig(ObjectiveSettings):
 
 def resolve(config: TrainConfig) -> TrainConfig:
     """Fill in what depends on the environment; an InputError for a wrong setting. Imports modules of ``--import``."""
+    from rl.envs.entries import DEFAULT_WEIGHT, check_entry, find_entry
     from rl.envs.families import goal_return
     from rl.envs.make import episode_limit
-    from rl.training.entries import DEFAULT_WEIGHT, check_entry, find_entry
 
     check_tracker(config.tracker)
     import_environments(config)
@@ -145,7 +145,7 @@ def read_run(run_dir: Path, modules: str | None = None) -> TrainConfig:
 
 def check_read(config: TrainConfig, where: str) -> None:
     """Check the settings of a run folder, which may be another person's or have been tampered with."""
-    from rl.training.entries import check_entry
+    from rl.envs.entries import check_entry
 
     try:
         _check_flags(dataclasses.replace(config, device="cpu"))  # a run may be read without its device
@@ -165,8 +165,8 @@ def import_environments(config: TrainConfig) -> None:
 
 def _check_flags(config: TrainConfig) -> None:
     from dem_apps.runtime.device import torch_device
+    from rl.envs.entries import wrong_value
     from rl.envs.make import check_env_id
-    from rl.training.entries import wrong_value
 
     check_settings(config)
     if (problem := wrong_value("ent_coef", config.ent_coef, None)) is not None:

@@ -48,9 +48,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
     from dem_apps.runtime.device import torch_device
     from dem_apps.runtime.terminal import console
-    from rl.results.evaluator import FINAL, Evaluator, evaluate_checkpoint, results_table
+    from rl.results.evaluator import FINAL, Evaluator, results_table
     from rl.results.video import record_episodes
     from rl.training.run import untrained_model
+    from rl.training.state import evaluate_checkpoint
 
     torch_device(config.device)
     torch.set_num_threads(training.threads)

@@ -17,7 +17,7 @@ from dem_apps.objectives.flags import OPTION_NAMES
 from dem_apps.runtime.arguments import fields_of
 from dem_apps.runtime.setting_checks import check_settings, out_of_range
 from dem_apps.runtime.settings import option
-from rl.training.entries import _NOT_IN_ENTRIES, _RANGES, _WHOLE_NUMBERS, ALGORITHMS, check_entry
+from rl.envs.entries import _NOT_IN_ENTRIES, _RANGES, _WHOLE_NUMBERS, ALGORITHMS, check_entry
 from seg.config import TrainConfig
 from seg.inference.protocol import protocol
 

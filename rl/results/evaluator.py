@@ -10,7 +10,6 @@ import copy
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -18,13 +17,11 @@ import numpy as np
 from rich.table import Table
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from dem_apps.runtime.checkpoint import load_checkpoint
 from rl.envs.episode import RestorableEpisode
 from rl.envs.families import counts_as_success
 from rl.envs.make import Wrappers, drawn_from, make_env
 from rl.fast.acting import Acting
 from rl.results.described_metrics import ACTIONS
-from rl.training.state import restore_policy
 
 #: Evaluations during training and the final one have different episodes: the best policy is chosen on the former.
 DURING_TRAINING, FINAL = 1, 2
@@ -176,14 +173,6 @@ def summary(episodes: Sequence[Episode], env_id: str, goal: float | None = None)
         "success_rate": None if None in successes else float(np.mean(successes)),  # type: ignore[arg-type]
         "mean_length": float(np.mean([episode.length for episode in episodes])),
     }
-
-
-def evaluate_checkpoint(model: OnPolicyAlgorithm, checkpoints: Path, name: str, evaluator: Evaluator) -> dict[str, Any]:
-    """Load a checkpoint's policy into ``model`` and evaluate it: :data:`HEADLINE` figures on top, then both kinds."""
-    state = load_checkpoint(checkpoints, name)
-    restore_policy(model, state)
-    figures = evaluator(model)
-    return {"checkpoint": name, "step": state["step"], "actions": HEADLINE, **figures[HEADLINE], **figures}
 
 
 def results_table(title: str, results: Sequence[dict[str, Any]]) -> Table:

@@ -25,15 +25,15 @@ from dem_apps.runtime.run_reader import read_metrics
 from dem_apps.runtime.signals import StopRequest, command_line, going_on_with, resume_command
 from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig, evaluation_length
+from rl.envs.entries import ALGORITHMS, ENVIRONMENT_KEYS, find_entry, hyperparameter, normalisation
 from rl.envs.make import drawn_from, make_training_envs, normalised
 from rl.fast.ppo import FastPPO
 from rl.hook import with_entropy_objective
 from rl.results.described_metrics import described_metrics
-from rl.results.evaluator import DURING_TRAINING, FINAL, HEADLINE, Evaluator, evaluate_checkpoint, results_table
+from rl.results.evaluator import DURING_TRAINING, FINAL, HEADLINE, Evaluator, results_table
 from rl.results.video import record_episodes
 from rl.training.callback import MetricsWriter, TrainingCallback
-from rl.training.entries import ALGORITHMS, ENVIRONMENT_KEYS, find_entry, hyperparameter, normalisation
-from rl.training.state import restore_policy, restore_train_state
+from rl.training.state import evaluate_checkpoint, restore_policy, restore_train_state
 
 
 def train(config: TrainConfig) -> None:

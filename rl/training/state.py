@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize, VecTransposeImage, unwrap_vec_wrapper
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.checkpoint import fitting, load_state
+from dem_apps.runtime.checkpoint import fitting, load_checkpoint, load_state
 from dem_apps.runtime.reproducibility import random_states, restore_random_states
 from rl.fast.compact_normalize import CompactNormalize
+from rl.results.evaluator import HEADLINE, Evaluator
 
 
 def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
@@ -44,6 +46,14 @@ def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
             return
         for name, running in _running(envs).items():
             setattr(envs, name, _restored(state["normalisation"][name], running))
+
+
+def evaluate_checkpoint(model: OnPolicyAlgorithm, checkpoints: Path, name: str, evaluator: Evaluator) -> dict[str, Any]:
+    """Load a checkpoint's policy into ``model`` and evaluate it: :data:`HEADLINE` figures on top, then both kinds."""
+    state = load_checkpoint(checkpoints, name)
+    restore_policy(model, state)
+    figures = evaluator(model)
+    return {"checkpoint": name, "step": state["step"], "actions": HEADLINE, **figures[HEADLINE], **figures}
 
 
 def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:

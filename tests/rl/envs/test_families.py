@@ -22,10 +22,10 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.settings import parse_config, parse_search
 from rl.config import TrainConfig, evaluation_length, resolve
 from rl.envs import families
+from rl.envs.entries import find_entry
 from rl.envs.families import FAMILIES, family_of
 from rl.envs.family import Family
 from rl.envs.make import check_env_id, make_env
-from rl.training.entries import find_entry
 from rl.training.run import untrained_model
 
 torch.set_num_threads(1)

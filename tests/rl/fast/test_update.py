@@ -15,11 +15,11 @@ from dem_apps import OBJECTIVE_NAMES, AdaDEM, EntropyObjective
 from dem_apps.errors import InputError
 from dem_apps.fused.numpy_objective import by_equations
 from rl import with_entropy_objective
+from rl.envs.entries import hyperparameter, normalisation
 from rl.envs.make import make_training_envs
 from rl.fast import numpy_mlp
 from rl.fast.ppo import FastPPO
 from rl.hook import algorithm as hook
-from rl.training.entries import hyperparameter, normalisation
 
 FLAT = "minigrid.wrappers.FlatObsWrapper"
 SMALL = {"n_steps": 64, "batch_size": 32, "n_epochs": 2, "seed": 0, "device": "cpu", "ent_coef": 0.01}
