@@ -67,7 +67,7 @@ def forbidden_classes(logits: Tensor, dim: int = -1) -> Tensor:
     >>> forbidden_classes(torch.tensor([0.0, -1e4, -1e8, -torch.inf]))
     tensor([False, False,  True,  True])
     """
-    below, logits = _forbidden_below(logits.dtype), _wide(logits.detach())
+    below, logits = forbidden_below(logits.dtype), _wide(logits.detach())
     far = logits - logits.amax(dim, keepdim=True) <= below / 2
     return logits.isneginf() | ((logits <= below) & far)
 
@@ -79,7 +79,7 @@ def are_ordinary(logits: Tensor) -> bool:
     if not logits.numel():
         return True
     lowest, highest = logits.detach().aminmax()
-    return bool((lowest > _forbidden_below(logits.dtype)) & (highest < torch.inf))
+    return bool((lowest > forbidden_below(logits.dtype)) & (highest < torch.inf))
 
 
 def probabilities(logits: Tensor, dim: int = -1, tau: float = 1.0, class_mask: Tensor | None = None) -> Tensor:
@@ -264,7 +264,8 @@ def can_branch_on(tensor: Tensor) -> bool:
     )
 
 
-def _forbidden_below(dtype: torch.dtype) -> float:
+def forbidden_below(dtype: torch.dtype) -> float:
+    """:data:`FORBIDDEN_BELOW` in that dtype."""
     return max(FORBIDDEN_BELOW, torch.finfo(dtype).min)
 
 

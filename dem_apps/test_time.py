@@ -20,9 +20,10 @@ from dem_apps.errors import InputError, one_of
 from dem_apps.objective import EntropyObjective
 from dem_apps.reduction import alone
 from dem_apps.test_time_methods import build_method
+from dem_apps.test_time_methods.copies import deep_copy
 from dem_apps.test_time_methods.learner import Learner, OptimizerBuilder
 from dem_apps.test_time_methods.method import checked_images, fitted_mask
-from dem_apps.test_time_methods.network import AdaptedNetwork, deep_copy, find_logits
+from dem_apps.test_time_methods.network import AdaptedNetwork, find_logits
 
 PREDICT = ("before", "after")
 

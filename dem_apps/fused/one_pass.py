@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_batchedtensor, is_legacy_batchedtensor
 
-from dem_apps.entropy import FORBIDDEN_BELOW, ObjectiveSpec, are_ordinary, computed_in
+from dem_apps.entropy import ObjectiveSpec, are_ordinary, computed_in, forbidden_below
 from dem_apps.errors import InputError
 from dem_apps.fused.chunked import chunked_finish, chunked_pass
 from dem_apps.fused.kernel import kernel_finish, kernel_pass
@@ -128,8 +128,7 @@ def _may_forbid(scaled_logits: Tensor, logits: Tensor) -> bool:
 
     Its logit counts in the calibrator alone, so only class marginals have to know. δ is at most 2 H + 1.
     """
-    below = max(FORBIDDEN_BELOW, torch.finfo(logits.dtype).min)
-    return scaled_logits.amin().item() <= below / (2 * (2 * math.log(len(scaled_logits)) + 1))
+    return scaled_logits.amin().item() <= forbidden_below(logits.dtype) / (4 * math.log(len(scaled_logits)) + 2)
 
 
 class _ReadyGradient(torch.autograd.Function):

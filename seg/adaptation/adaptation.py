@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.progress import track
+from dem_apps.test_time_methods.copies import deep_copy, put_values
 from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
-from dem_apps.test_time_methods.network import deep_copy, put_values
 from dem_apps.test_time_methods.normalisation import tracking
 from seg.adaptation.decision import AcceptanceMonitor, LabelScore, Scorer, label_score
 from seg.adaptation.images import REFUSED, Predictions

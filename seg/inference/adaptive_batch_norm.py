@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 from dem_apps.reduction import summed_over_processes, sums_in, world_size
-from dem_apps.test_time_methods.network import deep_copy
+from dem_apps.test_time_methods.copies import deep_copy
 from dem_apps.test_time_methods.normalisation import mixed, moments, tracking
 from seg.data.datasets import SegmentationDataset
 from seg.data.statistics import spread_batches

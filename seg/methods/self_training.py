@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.reduction import summed_over_processes, sums_in
-from dem_apps.test_time_methods.network import deep_copy
+from dem_apps.test_time_methods.copies import deep_copy
 from seg.methods.head_objectives import HeadObjectives
 from seg.methods.minent import MinEnt
 from seg.methods.optimization import MicroBatch, Values, valid_pixels

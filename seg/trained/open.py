@@ -28,7 +28,8 @@ from dem_apps.runtime.documents import read_json, required
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict
-from dem_apps.test_time_methods.network import deep_copy, refuse_probabilities
+from dem_apps.test_time_methods.copies import deep_copy
+from dem_apps.test_time_methods.network import refuse_probabilities
 from seg.config import TrainConfig
 from seg.data.files import checked_size
 from seg.data.labels import ClassSet, load_classes, named_classes
