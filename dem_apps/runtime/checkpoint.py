@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dem_apps.errors import InputError, NotFiniteError, first_words
 from dem_apps.reduction import all_finite
-from dem_apps.runtime.files import write_atomically
+from dem_apps.runtime.files import regular_file, write_atomically
 
 SUFFIX = ".pt"
 #: Key of a tensor that stands for a numpy array, which ``weights_only`` does not read.
@@ -43,17 +43,28 @@ def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
         present = sorted(path.stem for path in folder.glob(f"*{SUFFIX}"))
         raise InputError(f"{folder}: no checkpoint '{name}'; there is {', '.join(present) or 'none'}")
     try:
-        with zipfile.ZipFile(file) as archive:  # torch does not compare the checksums
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise ValueError(f"wrong checksum of {damaged}")
-        state = _restored(torch.load(file, map_location="cpu", weights_only=True))
+        state = _restored(read_saved(file))
         if not isinstance(state, dict) or not isinstance(state.get("step"), int) or state["step"] < 0:
             raise ValueError("no mapping with a 'step'")
     except Exception as error:  # zipfile and unpickling raise nearly anything for a damaged file
         reason = f"{type(error).__name__}: {first_words(error)}"
         raise InputError(f"{file}: damaged, or not a checkpoint of this program ({reason})") from error
     return state
+
+
+def read_saved(file: Path) -> Any:
+    """What ``torch.save`` wrote, onto the CPU, if no code has to be run for it; a damaged file raises nearly anything.
+
+    The checksums of a zip are compared, which torch does not do.
+    """
+    with regular_file(file).open("rb") as opened:
+        zipped = opened.read(2) == b"PK"
+    if zipped:
+        with zipfile.ZipFile(file) as archive:
+            wrong = next((part.filename for part in archive.infolist() if part.compress_type), None) or archive.testzip()
+        if wrong is not None:
+            raise ValueError(f"wrong checksum of {wrong}, or not as torch writes it")
+    return torch.load(file, map_location="cpu", weights_only=True)
 
 
 @contextmanager

@@ -24,6 +24,9 @@ def opened_image(file: Path, formats: tuple[str, ...] = FORMATS, inside: Path | 
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(regular_file(file, inside), formats=formats) as picture:
                 yield picture
+                if picture.format == "PNG" and not picture.tile:  # it was decoded, which compares no checksums
+                    with Image.open(file, formats=("PNG",)) as again:
+                        again.verify()
     except InputError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:

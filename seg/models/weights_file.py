@@ -23,6 +23,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
+from dem_apps.runtime.checkpoint import read_saved
+from dem_apps.runtime.files import regular_file
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.models.settings import PRETRAINED, ModelConfig, package_file
 
@@ -98,6 +100,8 @@ def fitted(tensors: Mapping[str, Any], module: nn.Module) -> FoundWeights:
 
 def state_dicts(file: Path, flag: str) -> dict[str | None, Mapping[str, Any]]:
     """Mappings of names to tensors by the key under which they lie, None for the whole file; one at least."""
+    with passed_on(flag):
+        regular_file(file)
     if file.suffix == SAFETENSORS:
         with passed_on(f"{flag}: {file} is no safetensors file"):
             return {None: safetensors.torch.load(file.read_bytes())}
@@ -115,12 +119,10 @@ def state_dicts(file: Path, flag: str) -> dict[str | None, Mapping[str, Any]]:
 
 def _read_torch(file: Path, flag: str) -> Any:
     """What a file of torch holds, without running code that is in it; ``flag`` named it."""
-    if not file.is_file():
-        raise InputError(f"{flag}: {file} cannot be read (no such file); give a state dict as .pth or .safetensors")
     try:
         with warnings.catch_warnings(), torch.serialization.safe_globals(_VALUES):
             warnings.simplefilter("ignore")  # of the unpickler, about how the file was written
-            return torch.load(file, map_location="cpu", weights_only=True)
+            return read_saved(file)
     except Exception as error:  # the unpickler meets arbitrary bytes with nearly any exception
         raise InputError(
             f"{flag}: {file} is no checkpoint of tensors alone: it is damaged, or asks for code to be run, which is "
