@@ -61,9 +61,9 @@ def read_saved(file: Path) -> Any:
         zipped = opened.read(2) == b"PK"
     if zipped:
         with zipfile.ZipFile(file) as archive:
-            wrong = next((part.filename for part in archive.infolist() if part.compress_type), None) or archive.testzip()
-        if wrong is not None:
-            raise ValueError(f"wrong checksum of {wrong}, or not as torch writes it")
+            packed = [part.filename for part in archive.infolist() if part.compress_type]  # torch packs nothing
+            if packed or (damaged := archive.testzip()) is not None:
+                raise ValueError(f"packed: {packed[0]}" if packed else f"wrong checksum of {damaged}")
     return torch.load(file, map_location="cpu", weights_only=True)
 
 

@@ -188,8 +188,11 @@ def _read_saved(folder: Path) -> TrainedNetwork:
         config = required({"align_corners": True, **config}, str(file), num_classes=int, align_corners=bool, name=str)
         if config[OUR_KEY] != OUR_VERSION:
             raise InputError(f"{file}: {OUR_KEY} is {config[OUR_KEY]!r:.50}, and this version reads {OUR_VERSION}")
+        if config["name"] == "pretrained":
+            raise InputError(f"{file}: name is 'pretrained', which is the network of another folder")
+        unused = (OUR_KEY, "align_corners", "weights")  # all weights are in the folder
         with passed_on(str(file)):
-            network = build_model(**{key: config[key] for key in config if key not in (OUR_KEY, "align_corners")})
+            network = build_model(**{key: value for key, value in config.items() if key not in unused})
         load_weights(network, find_weights(folder / WEIGHTS_FILE, network).tensors, str(folder / WEIGHTS_FILE))
         outputs: int = config["num_classes"]
         description = read_description(folder, align_corners=config["align_corners"])

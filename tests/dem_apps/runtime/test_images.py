@@ -47,6 +47,12 @@ def test_postscript_is_no_image_whatever_its_name(tmp_path: Path, monkeypatch: p
     assert not marker.exists()
 
 
+def test_a_picture_of_a_wrong_checksum_is_damaged(tmp_path: Path) -> None:
+    whole = png(8, 8, bytes(8 * 25))
+    (tmp_path / "a.png").write_bytes(whole[:-16] + b"none" + whole[-12:])  # of the pixels, before the end's 12 bytes
+    assert "bad header checksum in b'IDAT'" in refused(tmp_path / "a.png")
+
+
 @pytest.mark.parametrize("content", [b"", b"GIF89a", b"\x89PNG\r\n\x1a\n", b"BM" + bytes(20), b"\xff\xd8\xff\xe0" * 9])
 def test_damaged_files_are_one_sentence(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(content)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
-from seg import load
+from seg import build_model, load
 from seg.data.labels import named_classes
 from seg.trained.open import open_trained
 from seg.trained.trained_network import TrainedNetwork
@@ -463,6 +464,22 @@ class Trap:
         return Path.touch, (self.file,)
 
 
+def test_our_own_folder_reads_its_own_weights_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = build_model("deeplabv2", encoder="resnet18", num_classes=4)
+    network.save_pretrained(tmp_path)
+    file = tmp_path / "config.json"
+    document = json.loads(file.read_text())
+    (tmp_path / "other.pth").write_bytes(b"junk")
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("asks a hub"))
+    for weights in ("imagenet", str(tmp_path / "other.pth")):
+        file.write_text(json.dumps(document | {"weights": weights}))
+        same_weights = open_trained(str(tmp_path)).network.state_dict()
+        assert all(torch.equal(value, same_weights[name]) for name, value in network.state_dict().items())
+    file.write_text(json.dumps(document | {"name": "pretrained", "encoder": str(tmp_path)}))
+    with pytest.raises(InputError, match=r"config.json: name is 'pretrained', which is the network of another folder$"):
+        open_trained(str(tmp_path))
+
+
 def test_files_that_are_no_weights(own: str, tmp_path: Path) -> None:
     def refused(content: object, message: str, spec: str = f"{own}:build", name: str = "weights.pth") -> None:
         file = tmp_path / name
@@ -473,6 +490,10 @@ def test_files_that_are_no_weights(own: str, tmp_path: Path) -> None:
     refused({"weight": Trap(tmp_path / "sprung")}, "asks for code to be run, which is refused")
     assert not (tmp_path / "sprung").exists()
     refused({}, "gives a ScriptModule, which has weights already; leave out", spec=f"{own}:frozen")
+    content = io.BytesIO()
+    torch.save({"0.weight": torch.ones(4, 3, 3, 3)}, content)
+    flipped = content.getvalue().replace(np.ones(3, "f4").tobytes(), np.arange(3, dtype="f4").tobytes(), 1)
+    refused(flipped, "is no checkpoint of tensors alone: it is damaged")  # torch does not compare checksums
     refused(b"junk", "is no safetensors file", name="weights.safetensors")
     refused({"epoch": 1, "optimizer": {}}, "holds the keys epoch, optimizer and no tensors by name")
     refused({"0.weight": torch.zeros(4, 3, 3, 3)}, "does not fit the network of own_.*Missing key.*0.bias")
