@@ -1,21 +1,174 @@
-"""Networks that were changed on the object, that change under eval(), or that cannot be adapted, and odd images."""
+"""Networks and images of every kind: adapted right, or named in a sentence."""
 
 from __future__ import annotations
 
 import copy
 import functools
-import os
-import threading
-import time
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from support.tiny_networks import CLASSES, LEARNING, adapter_of, assert_same_parameters, batches, moved, tiny
+from support.tiny_networks import (
+    CLASSES,
+    LEARNING,
+    Ends,
+    Tiny,
+    WithGrid,
+    adapter_of,
+    assert_same_parameters,
+    batches,
+    moved,
+    tiny,
+)
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from dem_apps.errors import InputError
+from dem_apps.test_time_methods import METHODS
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda z: SimpleNamespace(logits=z),
+        lambda z: {"logits": z},
+        lambda z: {"main": z, "aux": z * 2},
+        lambda z: {"out": z},
+    ],
+)
+def test_logits_are_found_in_the_outputs_of_networks(end: Any) -> None:
+    (images,) = batches(1)
+    assert torch.equal(adapter_of("tent", Ends(end))(images), adapter_of("tent")(images))
+    second = adapter_of("tent", Ends(lambda z: (None, z)), logits_of=lambda output: output[1])
+    assert torch.equal(second(images), adapter_of("tent")(images))
+
+
+@pytest.mark.parametrize(
+    ("end", "sentence"),
+    [
+        (lambda z: z.softmax(1), "sums to one over the classes, so it is probabilities"),
+        (lambda z: z.bfloat16().softmax(1), "sums to one over the classes, so it is probabilities"),
+        (lambda z: z.half().sigmoid(), "lies between 0 and 1 everywhere, so it is probabilities"),
+        (lambda z: z[:, :1].sigmoid(), "lies between 0 and 1 everywhere, so it is probabilities"),
+        (lambda z: (z, z), "no logits were found"),
+        (lambda z: z.flatten(2), "expected logits \\(B, C\\) or \\(B, C, H, W\\)"),
+        (lambda z: z[:, :1], "one logit per element.* give logits_of=lambda output: torch.cat"),
+        (lambda z: z.repeat(1, 2, 1, 1), "num_classes: 5, but the network's logits have 10"),
+    ],
+)
+def test_output_that_is_no_logits_is_refused(end: Any, sentence: str) -> None:
+    model = Ends(end)
+    with pytest.raises(InputError, match=sentence):
+        adapter_of("tent", model, num_classes=CLASSES if "5, but" in sentence else None)(batches(1)[0])
+    assert not moved(model.inner, tiny())
+    if "probabilities" in sentence:
+        with pytest.raises(InputError, match=sentence):
+            adapter_of("bn", Ends(end))(batches(1)[0])
+
+
+class Hooked(nn.Module):
+    """A hook that writes into the network that was there when it was made (isl-org/MiDaS#251)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.kept = tiny(), {}
+        self.inner.norm.register_forward_hook(lambda layer, inputs, output: self.kept.update(last=output))
+        self(batches(1, seed=5)[0])
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.inner(images)
+        return self.inner.last(self.kept["last"].relu())
+
+
+def test_networks_that_torch_cannot_adapt() -> None:
+    (images,) = batches(1)
+    with torch.inference_mode():
+        model, cached = tiny(), images[:1, :1] * 1
+    with pytest.raises(InputError, match="its parameters were made under"):
+        adapter_of("tent", model)
+    with pytest.raises(InputError, match="it keeps tensors that were made under"):
+        adapter_of("tent", Ends(lambda z: z * cached))(images)
+    for method in ("bn", "tent"):
+        with pytest.raises(InputError, match="it is a ScriptModule"):
+            adapter_of(method, torch.jit.trace(tiny().eval(), images))
+    detached = Ends(lambda z: z.detach())
+    with pytest.raises(InputError, match="the logits do not depend on what learns"):
+        adapter_of("tent", detached)(images)
+    with pytest.raises(InputError, match="cannot run the first weights of a DataParallel; give"):
+        adapter_of("cotta", nn.DataParallel(tiny()))
+    teacher = adapter_of("cotta", Hooked(), batch_norm="stored")
+    with pytest.raises(InputError, match="cotta's teacher is a copy of it, which predicts something else; a hook"):
+        teacher(images)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_buffers_that_forward_makes(method: str) -> None:
+    adapter, (first, second) = adapter_of(method, WithGrid()), batches(2)
+    expected = [adapter(first), adapter(second)]
+    adapter(nn.functional.interpolate(first, scale_factor=2))
+    adapter.reset()
+    assert torch.equal(adapter(first), expected[0])
+    resumed = adapter_of(method, WithGrid())
+    resumed.load_state_dict(adapter.state_dict())
+    assert torch.equal(resumed(second), expected[1])
+
+
+class Unusual(Tiny):
+    """Keeps features, calls a layer by name, has a buffer of one number, and can run a part again in the backward."""
+
+    def __init__(self, checkpointed: bool) -> None:
+        super().__init__()
+        self.double().load_state_dict(tiny().state_dict())
+        self.checkpointed = checkpointed
+        self.register_buffer("scale", torch.ones(1).expand(CLASSES), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        def features(seen: Tensor) -> Tensor:
+            return self.norm(input=self.first(seen)).relu()
+
+        self.kept = [checkpoint(features, images, use_reentrant=False) if self.checkpointed else features(images)]
+        return self.last(self.kept[0]) * self.scale[:, None, None]
+
+
+@pytest.mark.parametrize("bn_alpha", [None, 0.5, 1.0])
+@pytest.mark.parametrize("method", METHODS)
+def test_unusual_networks_adapt_as_plain_ones_do(method: str, bn_alpha: float | None) -> None:
+    arguments = {"bn_alpha": bn_alpha, "batch_norm": "batch"} if bn_alpha else {}
+    plain = adapter_of(method, tiny(), **arguments)
+    for checkpointed in (False, True):
+        adapter = adapter_of(method, Unusual(checkpointed).double(), **arguments)
+        plain.reset()
+        for images in batches(3):
+            torch.testing.assert_close(adapter(images), plain(images), rtol=1e-9, atol=1e-9)
+        adapter.reset()
+
+
+class InPlace(Tiny):
+    """Normalises its input where it lies (pytorch/vision#517), and has whole numbers among its parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.double().load_state_dict(tiny().state_dict())
+        self.whole = nn.Parameter(torch.ones(2, dtype=torch.uint8), requires_grad=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images.mul_(2.0))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_network_that_writes_into_its_input_gets_it_as_it_was(method: str) -> None:
+    class Apart(InPlace):
+        def forward(self, images: Tensor) -> Tensor:
+            return Tiny.forward(self, images * 2.0)
+
+    arguments = {"parameters": "all", "predict": "after"} if method in LEARNING else {}
+    adapter, expected = adapter_of(method, InPlace(), **arguments), adapter_of(method, Apart(), **arguments)
+    for images in batches(2):
+        given = images.clone()
+        assert torch.equal(adapter(given), expected(images))
+        assert torch.equal(given, images)
 
 
 def replaced(forward: Any, how: str, owner: nn.Module) -> Any:
@@ -144,38 +297,3 @@ def test_images_that_the_network_does_not_take_are_one_sentence(method: str, cha
         adapter(change(images))
     assert "\n" not in str(refused.value)
     assert torch.equal(adapter(images), adapter_of(method)(images))
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
-def test_a_child_adapts_that_was_forked_while_a_thread_adapts() -> None:
-    class Slow(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = tiny()
-
-        def forward(self, images: Tensor) -> Tensor:
-            begun.set()
-            time.sleep(0.2)
-            return self.inner(images)
-
-    begun, (images,) = threading.Event(), batches(1)
-    adapter = adapter_of("tent", Slow())
-    thread = threading.Thread(target=adapter, args=(images,))
-    thread.start()
-    assert begun.wait(60)
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if adapter(images).isfinite().all() else 1)
-    for _ in range(600):
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            break
-        time.sleep(0.1)
-    else:
-        os.kill(child, 9)
-        os.waitpid(child, 0)
-    thread.join()
-    assert ended
-    assert status == 0
-    assert adapter(images).isfinite().all()

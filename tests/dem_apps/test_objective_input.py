@@ -29,7 +29,13 @@ def logits_of(*shape: int, seed: int = 0) -> Tensor:
     [
         ((torch.zeros(2, C), torch.zeros(2, dtype=torch.long)), r"^dim: .*takes no labels or target.*dim=1"),
         (({"main": torch.zeros(2, C)},), r"^logits: expected a tensor of scores before softmax, got a dict; pass its"),
+        ((torch.zeros(2, C, dtype=torch.long),), r"^logits: expected float32, .*, got torch\.int64 \(scores before"),
+        ((torch.zeros(2, 5),), r"dimension 1 of shape \(2, 5\) has 5 classes, but the objective was built for 4$"),
+        ((torch.zeros(2, C), 2), r"^dim: 2 is no dimension of logits of shape \(2, 4\)$"),
+        ((torch.zeros(2, C), 1, torch.ones(2, dtype=torch.uint8)), r"^mask: expected bool of shape \(2,\)"),
         ((torch.zeros(2, C), 1, torch.ones(2, dtype=torch.bool, device="meta")), r"^mask: is on meta"),
+        ((torch.zeros(2, C), 1, None, torch.ones(2, 3, dtype=torch.bool)), r"^class_mask: .* to \(2, 4\), got"),
+        ((torch.zeros(2, C), 1, None, None, "balance"), r"^reduction: 'balance' .*; did you mean 'balanced'\?"),
         ((torch.zeros(2, C), 1, None, np.zeros((2, C), bool)), r"^class_mask: .*got a ndarray$"),
         ((torch.zeros(2, C).to(torch.float8_e4m3fn),), r"^logits: expected float32, .*, got torch\.float8_e4m3fn$"),
         ((torch.zeros(2, C).to_sparse(),), "^logits: expected an ordinary dense tensor, got a sparse one$"),
@@ -39,9 +45,11 @@ def logits_of(*shape: int, seed: int = 0) -> Tensor:
     ],
 )
 def test_input_that_is_no_logits_is_one_sentence(arguments: tuple[Any, ...], said: str) -> None:
+    objective = build_objective("adadem", C)
     with pytest.raises(InputError, match=said) as refused:
-        build_objective("adadem", C)(*arguments)
+        objective(*arguments)
     assert "\n" not in str(refused.value)
+    assert torch.equal(objective.class_marginals, torch.full((C, C), 1 / C)), "a refused call leaves them alone"
 
 
 def test_logits_and_class_marginals_must_be_on_one_device() -> None:

@@ -92,6 +92,31 @@ def moved(model: nn.Module, start: nn.Module) -> set[str]:
     return {name for name, value in model.named_parameters() if not torch.equal(value, first[name])}
 
 
+class Ends(nn.Module):
+    """A tiny network whose logits go through a function."""
+
+    def __init__(self, end: Any) -> None:
+        super().__init__()
+        self.inner, self.end = tiny(), end
+
+    def forward(self, images: Tensor) -> Any:
+        return self.end(self.inner(images))
+
+
+class WithGrid(Ends):
+    """Has an attribute `modules`, as sacmehta/ESPNet's, and a buffer that forward makes for each size of images."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda z: z)
+        self.modules = [self.inner]
+
+    def forward(self, images: Tensor) -> Tensor:
+        if not hasattr(self, "grid") or self.grid.shape != images.shape[2:]:
+            grid = torch.linspace(0, 1, images[0, 0].numel(), dtype=images.dtype)
+            self._buffers["grid"] = grid.view(images.shape[2:])
+        return self.inner(images + self.grid)
+
+
 class TwoHeads(nn.Module):
     """Stands for a :class:`seg.models.network.Predictor` in float64; each pixel is predicted by itself."""
 

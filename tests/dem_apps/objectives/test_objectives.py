@@ -67,25 +67,6 @@ def test_mistakes_when_building(arguments: tuple[Any, ...], options: dict[str, A
 
 
 @pytest.mark.parametrize(
-    ("logits", "arguments", "message"),
-    [
-        (torch.zeros(2, C, dtype=torch.long), {}, r"logits: expected float32, .*, got torch\.int64 \(scores"),
-        (torch.zeros(2, 5), {}, r"dimension 1 of shape \(2, 5\) has 5 classes, but the objective was built for 4$"),
-        (torch.zeros(2, C), {"dim": 2}, r"dim: 2 is no dimension of logits of shape \(2, 4\)$"),
-        (torch.zeros(2, C), {"mask": torch.ones(2, dtype=torch.uint8)}, r"mask: expected bool of shape \(2,\)"),
-        (torch.zeros(2, C), {"class_mask": torch.ones(2, 3, dtype=torch.bool)}, r"class_mask: .* to \(2, 4\), got"),
-        (torch.zeros(2, C), {"reduction": "balance"}, r"reduction: 'balance' is not .*; did you mean 'balanced'\?"),
-    ],
-)
-def test_mistakes_when_calling(logits: torch.Tensor, arguments: dict[str, Any], message: str) -> None:
-    objective = build_objective("adadem", C)
-    with pytest.raises(ValueError, match=message) as raised:
-        objective(logits, **arguments)
-    assert isinstance(raised.value, InputError)
-    assert torch.equal(objective.class_marginals, torch.full((C, C), 1 / C)), "a refused call leaves the table alone"
-
-
-@pytest.mark.parametrize(
     "logits", [torch.zeros(2, C, dtype=torch.float64), torch.zeros(2, 257)], ids=["float64", "257 classes"]
 )
 def test_compiled_says_what_it_cannot_do(logits: torch.Tensor) -> None:

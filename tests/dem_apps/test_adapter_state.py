@@ -1,0 +1,192 @@
+"""An adapter's state: reset, resume, threads and processes, modes of gradients, what it refuses to load."""
+
+from __future__ import annotations
+
+import copy
+import io
+import os
+import pickle
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from support.tiny_networks import (
+    CLASSES,
+    LEARNING,
+    WithGrid,
+    adapter_of,
+    assert_same_parameters,
+    batches,
+    moved,
+    tiny,
+)
+from torch import Tensor, nn
+
+from dem_apps import AdaDEM
+from dem_apps.errors import InputError
+from dem_apps.test_time_methods import METHODS
+
+
+def values(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in model.state_dict().items()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_reset_is_bit_for_bit(method: str) -> None:
+    adapter = adapter_of(method, batch_norm="moving" if method in LEARNING else None)
+    start = values(adapter.model)
+    first = [adapter(images) for images in batches()]
+    if method in LEARNING:
+        assert moved(adapter.model, tiny())
+    adapter.reset()
+    assert all(torch.equal(value, start[name]) for name, value in adapter.model.state_dict().items())
+    again = [adapter(images) for images in batches()]
+    assert all(map(torch.equal, first, again))  # optimiser, objective, draws and memory began anew as well
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_resumed_adapter_goes_on_to_the_same_bits(method: str) -> None:
+    unbroken, begun = adapter_of(method), adapter_of(method)
+    for images in batches()[:2]:
+        unbroken(images)
+        begun(images)
+    file = io.BytesIO()
+    torch.save(begun.state_dict(), file)
+    file.seek(0)
+    resumed = adapter_of(method)
+    resumed.load_state_dict(torch.load(file, weights_only=True))
+    for images in batches()[2:]:
+        assert torch.equal(unbroken(images), resumed(images))
+    assert not moved(unbroken.model, resumed.model)
+    resumed.reset()
+    assert not moved(resumed.model, tiny())
+
+
+def test_states_of_other_adapters_are_refused() -> None:
+    state = adapter_of("tent").state_dict()
+    with pytest.raises(InputError, match="it is of method 'tent', and this adapter is 'none'"):
+        adapter_of("none").load_state_dict(state)
+    with pytest.raises(InputError, match="use the same model and options"):
+        adapter_of("tent", parameters="all").load_state_dict(state)
+    for argument, name in (("objective", "entropy"), ("optimizer", "adam")):
+        other = adapter_of("tent", **{argument: name})
+        other(batches(1)[0])
+        other_state, mine = other.state_dict(), adapter_of("tent")
+        with pytest.raises(InputError, match=f"it is of an adapter with another {argument}="):
+            mine.load_state_dict(other_state)
+        assert not moved(mine.model, tiny())
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_given_objective_is_reset_to_what_it_was(training: bool) -> None:
+    objective = AdaDEM(CLASSES)
+    objective.class_marginals.copy_(torch.rand(CLASSES, CLASSES).softmax(1))
+    given, (images,) = objective.class_marginals.clone(), batches(1)
+    adapter = adapter_of("tent", objective=objective.train(training))
+    adapter(images)
+    assert torch.equal(objective.class_marginals, given) != training
+    adapter.reset()
+    assert torch.equal(objective.class_marginals, given)
+    adapter.load_state_dict(adapter_of("tent", objective=copy.deepcopy(objective)).state_dict())
+    assert torch.equal(objective.class_marginals, given)
+
+
+def test_weights_that_are_loaded_meanwhile_are_not_mixed_with_the_first() -> None:
+    adapter = adapter_of("tent")
+    copied = pickle.loads(pickle.dumps(adapter))
+    adapter.model.load_state_dict(tiny(seed=1).state_dict())
+    with pytest.raises(InputError, match="weights that do not learn were written since the adapter was made"):
+        adapter.reset()
+    copied.reset()
+    adapter.model.load_state_dict(tiny(seed=1).state_dict(), assign=True)
+    with pytest.raises(InputError, match="what learns got no gradient; its parameters were replaced"):
+        adapter(batches(1)[0])
+
+
+def test_the_prediction_after_the_update() -> None:
+    (images,) = batches(1)
+    before, after = adapter_of("tent"), adapter_of("tent", predict="after")
+    before(images)
+    assert torch.equal(after(images), before(images))  # before's second batch is predicted by what the first has taught
+
+
+def test_episodic_begins_anew_with_every_batch() -> None:
+    episodic = adapter_of("tent", episodic=True, predict="after")
+    alone = [adapter_of("tent", predict="after")(images) for images in batches()]
+    assert all(torch.equal(episodic(images), expected) for images, expected in zip(batches(), alone, strict=True))
+
+
+@pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
+def test_it_learns_under_no_grad(guard: Any) -> None:
+    expected = adapter_of("tent")
+    adapter = adapter_of("tent")
+    with guard():
+        for images in batches(2):
+            adapter(images * 1.0)
+    for images in batches(2):
+        expected(images)
+    assert_same_parameters(adapter.model, expected.model, rtol=0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_adapter_made_and_loaded_in_inference_mode(method: str) -> None:
+    (first, second), model = batches(2), WithGrid().eval()
+    expected = adapter_of(method, WithGrid())
+    mask = torch.ones(first[:, 0].shape, dtype=torch.bool)
+    with torch.inference_mode():
+        model(first)
+        source = {"source_images": [images * 1 for images in batches(2, seed=9)]} if method == "eata" else {}
+        adapter = adapter_of(method, model, **source)
+        assert torch.equal(adapter(first * 1, mask.clone()), expected(first, mask))
+        adapter.load_state_dict(adapter.state_dict())
+        assert torch.equal(adapter(second * 1), expected(second))
+        adapter(nn.functional.interpolate(first, scale_factor=2))
+        adapter.reset()
+    expected.reset()
+    assert torch.equal(adapter(first), expected(first))
+
+
+def test_threads_take_turns() -> None:
+    adapter, images = adapter_of("bn"), batches(1)[0]
+    expected, stored = adapter(images), values(adapter.model)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(torch.equal(found, expected) for found in pool.map(adapter, [images] * 64))
+    assert all(torch.equal(value, stored[name]) for name, value in adapter.model.state_dict().items())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
+def test_a_child_adapts_that_was_forked_while_a_thread_adapts() -> None:
+    class Slow(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = tiny()
+
+        def forward(self, images: Tensor) -> Tensor:
+            begun.set()
+            time.sleep(0.2)
+            return self.inner(images)
+
+    begun, (images,) = threading.Event(), batches(1)
+    adapter = adapter_of("tent", Slow())
+    thread = threading.Thread(target=adapter, args=(images,))
+    thread.start()
+    assert begun.wait(60)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if adapter(images).isfinite().all() else 1)
+    for _ in range(600):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+    thread.join()
+    assert ended
+    assert status == 0
+    assert adapter(images).isfinite().all()
