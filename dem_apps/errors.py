@@ -68,6 +68,11 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
 
 
+def printable_lines(text: str) -> str:
+    """The same of each of several lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
 def first_words(error: BaseException, most: int = 120) -> str:
     """What a library's error says, on one short line; its class where it says nothing."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())

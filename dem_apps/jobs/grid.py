@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, printable
 from dem_apps.jobs.executor import ExecutorConfig, Job, JobFailed, JobTaken, build_executor
 from dem_apps.runtime.arguments import flags
 from dem_apps.runtime.progress import Progress
@@ -145,7 +145,7 @@ def run_grid(
     elif not failures:
         raise InputError(f"{config.folder}: no run of this grid is finished, so there is nothing to report")
     for name, failure in failures.items():
-        print(f"failed: {name}: {failure}", file=sys.stderr)
+        print(printable(f"failed: {name}: {failure}"), file=sys.stderr)
     return failures
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, printable
 from dem_apps.report.charts import curve_charts, histogram_chart, reliability_chart
 from dem_apps.report.pictures import embed_videos, find_pictures, gallery
 from dem_apps.report.runs import NOT_OF_AN_ARM, Group, Run, differing, flat, grouped, read_runs
@@ -69,10 +69,16 @@ def render_runs(runs: Sequence[Run], baseline: Run | None = None) -> bytes:
 def render(title: str, sections: Sequence[Section]) -> bytes:
     """A page that is one file and loads nothing; sections without content are left out."""
     folder = FileSystemLoader(Path(__file__).parent / "templates")
-    environment = Environment(loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    environment = Environment(
+        loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_shown
+    )
     shown = [section for section in sections if section.content]
     text = environment.get_template("page.html").render(title=title, sections=shown)
     return f"{GENERATOR}\n{text}".encode(errors="replace")
+
+
+def _shown(value: Any) -> Any:
+    return printable(value) if type(value) is str else value  # and not Markup, which is the template's
 
 
 def _sections(runs: Sequence[Run], baseline: Run | None) -> list[Section]:

@@ -12,9 +12,9 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from dem_apps.errors import DISK_FULL, UNWRITABLE, InputError, Interrupted, first_words, printable
+from dem_apps.errors import DISK_FULL, UNWRITABLE, InputError, Interrupted, first_words, printable, printable_lines
 
 #: Errors about a path that the user gave, where the system names the path.
 _PATH_ERRORS = (
@@ -31,11 +31,27 @@ _NO_READER = re.compile(r"shared memory|DataLoader worker .*(killed|exited)")
 _LOST = ("gloo/transport/", "ncclRemoteError")
 
 
+class _Escaped:
+    """A stream that writes an escape in place of what a terminal would obey: names come from files."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write lines."""
+        written: int = self.stream.write(printable_lines(text))
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
 def run_command(main: Callable[[], None]) -> None:
     """Run ``main``; input errors are a line on stderr and exit status 2, values not finite 1, signals 130 and 143."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character without a code there is printed as an escape
             stream.reconfigure(errors="backslashreplace")
+    standard_output, sys.stdout = sys.stdout, _Escaped(sys.stdout)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     thread_failed, threading.excepthook = threading.excepthook, _thread_failed
     signal.signal(signal.SIGTERM, _terminate)
@@ -60,6 +76,7 @@ def run_command(main: Callable[[], None]) -> None:
             interruption = Interrupted(signal.SIGINT, "interrupted")
         _end(str(interruption), 128 + interruption.number)
     finally:
+        sys.stdout = standard_output
         threading.excepthook = thread_failed
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dem_apps.errors import InputError
+from dem_apps.runtime import terminal
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair
 from seg.data.files import missing_label
@@ -31,7 +32,7 @@ BLANK_RANGE = 8
 
 def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = None) -> int:
     """Look at every file, print what is wrong and what is there; returns the number of images with a problem."""
-    console = console or Console(soft_wrap=True, markup=False, emoji=False, highlight=False)
+    console = console or terminal.console(soft_wrap=True, highlight=False)
     reports: dict[str, list[FileReport]] = {}
     unfit = False
     if pair.layouts_found():

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dem_apps.errors import InputError, printable
+from dem_apps.errors import InputError
 from seg.data import rasters
 from seg.data.labels import IGNORE_INDEX, ClassSet, Color, id_tables
 from seg.data.layouts.layout import OWN_IDS, Layout
@@ -169,7 +169,7 @@ def lines(reports: Iterable[FileReport], title: str) -> Iterator[str]:
     for (kind, _), alike in groups.items():
         many = len(alike) > _MOST_ALIKE
         for line in [f"{len(alike):,} files, such as {alike[0]}"] if many else alike:
-            yield f"{kind}: {title}: {printable(line)}"
+            yield f"{kind}: {title}: {line}"
 
 
 def _classes_of(reports: Sequence[FileReport], classes: ClassSet, layout: Layout) -> set[int]:

@@ -117,6 +117,13 @@ def test_numbers_that_are_not_finite_and_texts_that_are_no_texts(tmp_path: Path)
     assert "mean IoU %, last" not in text_of(source)
 
 
+def test_what_a_name_would_do_to_a_page_is_escaped(tmp_path: Path) -> None:
+    source = page(seg_run(tmp_path / "\x1b[2J\u202e<b>", loss="\u2066none"))
+    assert r"\x1b[2J\u202e&lt;b&gt;" in source
+    assert r"\u2066none" in source
+    assert not re.search("[\x1b\u202e\u2066]|<b>", source)
+
+
 class _Loads(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)

@@ -71,6 +71,27 @@ def test_markup_in_a_name_is_the_name() -> None:
     assert "[bold]runs[/x]" in shown.file.getvalue()
 
 
+def test_a_name_that_a_terminal_would_obey_is_escaped_in_every_command() -> None:
+    program = (
+        "from rich.table import Table\nfrom dem_apps.runtime.command import run_command\n"
+        "from dem_apps.runtime.progress import Progress\nfrom dem_apps.runtime.terminal import console\n"
+        f"name = {CLEAR!r}\n"
+        "def main():\n"
+        "    table = Table(name, title=name, caption=name)\n"
+        "    table.add_row(name)\n"
+        "    print(name, name, sep='\\n')\n"
+        "    console().print(table)\n"
+        "    Progress(2).note(1, name)\n"
+        "run_command(main)"
+    )
+    environment = {"PATH": "", "PYTHONPATH": ":".join(sys.path), "FORCE_COLOR": "1", "TERM": "xterm"}
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment).stdout
+    assert shown.replace("\n", "").count(r"\x1b[2J\x1b]0;owned\x07") == 7
+    assert "\x1b[2J" not in shown
+    assert "\x07" not in shown
+    assert "\x1b[3m" in shown  # a title of rich's own
+
+
 def test_a_terminal_without_utf8_and_a_name_without_are_no_crash() -> None:
     program = (
         "from dem_apps.errors import InputError\n"
