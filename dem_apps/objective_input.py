@@ -17,9 +17,10 @@ _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 def check_call(logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any, num_classes: int) -> int:
     """The class dimension, not negative, of checked arguments of :meth:`dem_apps.EntropyObjective.forward`."""
     _check_logits(logits)
-    for name, given in (("mask", mask), ("class_mask", class_mask)):
-        if isinstance(given, Tensor):
-            _check_dense(name, given)
+    if mask is not None:
+        _check_dense("mask", mask)
+    if class_mask is not None:
+        _check_dense("class_mask", class_mask)
     of_classes = _class_dimension(logits, dim, num_classes)
     elements = logits.shape[:of_classes] + logits.shape[of_classes + 1 :]
     if mask is not None and not (isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == elements):
@@ -79,8 +80,8 @@ def _check_logits(logits: Any) -> None:
         raise InputError(f"logits: expected float32, float64, bfloat16 or float16, got {logits.dtype}{labels}")
 
 
-def _check_dense(name: str, tensor: Tensor) -> None:
-    if tensor.is_nested or tensor.layout != torch.strided:
+def _check_dense(name: str, tensor: Any) -> None:
+    if isinstance(tensor, Tensor) and (tensor.is_nested or tensor.layout != torch.strided):
         kind = "nested" if tensor.is_nested else "sparse"
         raise InputError(f"{name}: expected an ordinary dense tensor, got a {kind} one")
 

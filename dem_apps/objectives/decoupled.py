@@ -55,10 +55,10 @@ class DecoupledObjective(EntropyObjective):
         self.spec = spec
         self.momentum = number("momentum", momentum, 0.0, 1.0)
         self.needs_class_sums = spec.calibrator == "mec"
+        self.register_buffer("start_sums", None)
         if self.needs_class_sums:
             uniform = torch.full((num_classes, num_classes), 1.0 / num_classes, dtype=torch.float32)
             self.register_buffer("class_marginals", uniform)
-            self.register_buffer("start_sums", None)
 
     def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
         """T_τ + Q_α (Eq. 10), or −(1/δ) Σ (pᵢ − α calibrationᵢ) zᵢ (Eq. 11), as ``spec`` says."""
@@ -89,13 +89,11 @@ class DecoupledObjective(EntropyObjective):
 
     def reset(self) -> None:
         """The class marginals become what :meth:`start` made them; without a start every row is uniform, 1/C."""
-        if not self.needs_class_sums:
-            return
-        self.class_marginals.fill_(1.0 / self.num_classes)
         if self.start_sums is not None:
             numbers = self.start_sums.sum(1, keepdim=True)  # of elements, since each p sums to 1
-            rows = self.start_sums / torch.where(numbers > 0, numbers, 1.0)
-            self.class_marginals.copy_(torch.where(numbers > 0, rows, 1.0 / self.num_classes))
+            self.class_marginals.copy_(torch.where(numbers > 0, self.start_sums / numbers, 1.0 / self.num_classes))
+        elif self.needs_class_sums:
+            self.class_marginals.fill_(1.0 / self.num_classes)
 
     def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
         """Called by ``load_state_dict``; whether there was a start is part of the state."""

@@ -110,7 +110,8 @@ class Learner:
     @property
     def starting(self) -> bool:
         """Whether the objective has class marginals that the next batch is to start."""
-        return self._starts and getattr(self.objective, "start_sums", False) is None
+        has_marginals = hasattr(self.objective, "class_marginals")
+        return self._starts and has_marginals and self.objective.start_sums is None
 
     def start(self, logits: Tensor, counted: Tensor | None = None, further: bool = False) -> None:
         """Start the class marginals from predictions, see :meth:`dem_apps.EntropyObjective.start`."""
@@ -240,7 +241,7 @@ class Learner:
             self._reset_objective()
         else:
             self.objective.load_state_dict(state["objective"])
-            self._first_objective = state["first_objective"]
+            self._first_objective = state.get("first_objective", self._first_objective)
         self.generator.set_state(state["generator"])
 
 
