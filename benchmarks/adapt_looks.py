@@ -43,7 +43,7 @@ DEM_STAR = {"tau": 1.5, "alpha": 0.0}
 
 def _tent(objective: str, reduction: str, lr: float, passes: int = 1, **options: float) -> Way:
     learning = {"objective": objective, "reduction": reduction, "lr": lr, "objective_options": options}
-    return None, passes, {"method": "tent", **learning}
+    return None, passes, {"method": "tent", "marginals": "uniform", **learning}  # as the recorded rows
 
 
 LEARNING: dict[str, Way] = {

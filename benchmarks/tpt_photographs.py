@@ -30,7 +30,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "none": {"method": "none"},
     "bn 0.1": {"method": "bn"},
     **{
-        f"{loss} {lr}": {**TPT, "objective": loss, "lr": lr}
+        f"{loss} {lr}": {**TPT, "objective": loss, "lr": lr, "marginals": "uniform"}  # as the recorded rows
         for lr in (0.001, 0.01, 0.03)
         for loss in ("entropy", "adadem", "come")
     },
