@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if config.out is not None:
         refuse_used_file(Path(config.out), "--out")
     if config.video is not None:
-        refuse_used_file(Path(config.video), "--video", ".gif")
+        refuse_used_file(Path(config.video), "--video", ".gif", last=config.out is None)
     training = read_run(Path(config.run), config.import_modules)
 
     import torch
@@ -63,15 +63,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     evaluator = Evaluator(training.env, wrapper, episodes, seed, FINAL, training.goal_return, length)
     result = evaluate_checkpoint(model, Path(config.run) / "checkpoints", config.checkpoint, evaluator)
     console().print(results_table(f"{training.env}, {training.loss}, {episodes} episodes", [result]))
-    if config.out is not None:
-        document = {**result, "episodes": episodes, "env": training.env, "loss": training.loss, "seed": seed}
-        write_json(Path(config.out), document, "--out")
-        print(f"written to {config.out}")
     if config.video is not None:
         about = f"{training.env}, {training.loss}, {config.checkpoint} policy"
         played = evaluator.episodes(model, False)
         record_episodes(model, training.env, played, Path(config.video), about, wrapper=wrapper)
         print(f"video {config.video}")
+    if config.out is not None:  # last: what a killed start has left of the video is written again
+        document = {**result, "episodes": episodes, "env": training.env, "loss": training.loss, "seed": seed}
+        write_json(Path(config.out), document, "--out")
+        print(f"written to {config.out}")
 
 
 if __name__ == "__main__":

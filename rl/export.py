@@ -36,7 +36,6 @@ def main(argv: Sequence[str] | None = None) -> None:
 def export(run_dir: Path, checkpoint: str, out: Path, modules: str | None = None) -> list[Path]:
     """Write the zip and, where something was normalised, ``NAME.vecnormalize.pkl``; an InputError if one exists."""
     refuse_used_file(out, "--out", ".zip")
-    refuse_used_file(out.with_suffix(".vecnormalize.pkl"), "--out")
     config = read_run(run_dir, modules)
 
     import torch
@@ -59,7 +58,7 @@ def export(run_dir: Path, checkpoint: str, out: Path, modules: str | None = None
             "statistics are not in the zip, so an environment that is made anew begins with others"
         )
     model._update_current_progress_remaining(state["step"], config.timesteps or 1)  # which a schedule follows
-    return save_plain(model, out)
+    return save_plain(model, out, "--out")
 
 
 if __name__ == "__main__":

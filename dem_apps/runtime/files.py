@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import filecmp
 import functools
 import json
 import math
 import os
+import re
 import shutil
 import stat
 import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,8 @@ from dem_apps.errors import InputError, disk_error, first_words
 
 #: Bytes of a text that are read at most.
 LARGEST_TEXT = 16_000_000
+#: What the temporary files and folders of this module are called.
+_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
 
 def regular_file(file: Path, inside: Path | None = None, most: float = math.inf) -> Path:
@@ -53,20 +58,95 @@ def read_text(file: Path, inside: Path | None = None, most: float = LARGEST_TEXT
 
 @contextmanager
 def whole_file(path: Path, flag: str | None = None) -> Iterator[Path]:
-    """A temporary path that becomes ``path`` in one step, not after an error; with ``flag``, ``path`` must be new."""
-    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp{path.suffix}")
+    """A temporary path that becomes ``path`` in one step, not after an error.
+
+    With ``flag``, a ``path`` that is there is an InputError, unless a killed command left just what is written now.
+    """
     try:
-        yield temporary
-        _flush(temporary)
-        if flag is not None:
-            claim(path, flag)
-        os.replace(temporary, path)
-        _flush(path.parent)
+        with _temporary(path, path.suffix) as temporary:
+            yield temporary
+            _flush(temporary)
+            if flag is None:
+                os.replace(temporary, path)
+            else:
+                _link(temporary, path, flag)
+            _flush(path.parent)
     except OSError as error:
         intact = "the file that was there is intact" if path.exists() else "nothing was overwritten"
         raise disk_error(error, path, intact) from error
+
+
+@contextmanager
+def new_folder(path: Path, flag: str) -> Iterator[Path]:
+    """An empty folder that becomes ``path`` at the end, not after an error; an InputError where ``path`` is used."""
+    refuse_used_folder(path, flag)
+    path = Path(os.path.realpath(path))  # a link is kept
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _temporary(path, "", folder=True) as temporary:
+            yield temporary
+            for file in temporary.rglob("*"):
+                _flush(file)
+            refuse_used_folder(path, flag)
+            os.replace(temporary, path)
+            _flush(path.parent)
+    except OSError as error:
+        raise disk_error(error, path, "nothing was overwritten") from error
+
+
+@contextmanager
+def _temporary(path: Path, suffix: str, folder: bool = False) -> Iterator[Path]:
+    """A file or folder beside ``path`` for its content, which is removed if it is still there at the end.
+
+    While it is open it is locked, by which :func:`sweep` knows it from what a killed process left.
+    """
+    _swept_once(path.parent)
+    while True:
+        temporary = path.with_name(f".{uuid.uuid4().hex}.tmp{suffix}")
+        if folder:
+            temporary.mkdir()
+        held = os.open(temporary, os.O_RDONLY | (0 if folder else os.O_CREAT | os.O_EXCL), 0o666)
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(held, fcntl.LOCK_EX)
+        if temporary.exists():  # not swept before it was locked
+            break
+        os.close(held)
+    try:
+        yield temporary
     finally:
-        temporary.unlink(missing_ok=True)
+        if folder:
+            shutil.rmtree(temporary, ignore_errors=True)
+        else:
+            temporary.unlink(missing_ok=True)
+        os.close(held)
+
+
+def sweep(folder: Path) -> None:
+    """Remove the temporary files and folders that killed processes left in a folder."""
+    for left in folder.glob(".*.tmp*") if folder.is_dir() else ():
+        with suppress(OSError):  # gone meanwhile, another user's, or in use
+            held = os.open(left, os.O_RDONLY) if _TEMPORARY.match(left.name) else -1
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            finally:
+                os.close(held)
+
+
+_swept_once = functools.cache(sweep)
+
+
+def _link(temporary: Path, path: Path, flag: str) -> None:
+    """Give a file its name where this is new; an InputError where there is another file of that name."""
+    try:
+        if path.exists():
+            raise FileExistsError
+        os.link(temporary, path)
+    except FileExistsError as error:
+        if not (path.is_file() and filecmp.cmp(temporary, path, shallow=False)):
+            raise InputError(f"{flag}: {path} exists already and is never overwritten; give another name") from error
+    except OSError:  # a file system without links
+        os.replace(temporary, path)
 
 
 def write_atomically(path: Path, content: bytes, flag: str | None = None) -> None:
@@ -80,38 +160,15 @@ def write_json(path: Path, document: Any, flag: str | None = None) -> None:
     write_atomically(path, (json.dumps(document, indent=2) + "\n").encode(), flag)
 
 
-def claim(path: Path, flag: str) -> None:
-    """Make an empty file that did not exist, else an InputError; of several processes that try, one succeeds."""
-    try:
-        path.open("x").close()
-    except FileExistsError as error:
-        raise InputError(f"{flag}: {path} exists already and is never overwritten; give another name") from error
+def refuse_used_file(path: Path, flag: str, suffix: str | None = None, last: bool = True) -> None:
+    """An InputError that names ``flag`` unless ``path`` is new, in a folder that exists, and ends in ``suffix``.
 
-
-@contextmanager
-def new_folder(path: Path, flag: str) -> Iterator[Path]:
-    """An empty folder that becomes ``path`` at the end, not after an error; an InputError where ``path`` is used."""
-    refuse_used_folder(path, flag)
-    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
-    try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        for file in temporary.rglob("*"):
-            _flush(file)
-        refuse_used_folder(path, flag)
-        os.replace(temporary, path)
-        _flush(path.parent)
-    except OSError as error:
-        raise disk_error(error, path, "nothing was overwritten") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def refuse_used_file(path: Path, flag: str, suffix: str | None = None) -> None:
-    """An InputError that names ``flag`` unless ``path`` is new, in a folder that exists, and ends in ``suffix``."""
+    Of several files the ``last`` to be written is asked: a killed command may have left the others.
+    """
     if suffix is not None and path.suffix != suffix:
         raise InputError(f"{flag}: expected a file ending in {suffix}, got {path}")
-    if path.exists() or path.is_symlink():
+    sweep(path.parent)
+    if last and (path.exists() or path.is_symlink()):
         raise InputError(f"{flag}: {path} exists already and is never overwritten; give another file")
     if not path.parent.is_dir():
         raise InputError(f"{flag}: the folder {path.parent} does not exist")
@@ -120,7 +177,10 @@ def refuse_used_file(path: Path, flag: str, suffix: str | None = None) -> None:
 def refuse_used_folder(path: Path, flag: str) -> None:
     """An InputError that names ``flag`` unless ``path`` is new or an empty folder."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise InputError(f"{flag}: {path} holds files already, which are never overwritten; give a new or empty folder")
+        what = "holds files already, which are never overwritten" if path.is_dir() else "is no folder"
+        raise InputError(f"{flag}: {path} {what}; give a new or empty folder")
+    if path.is_mount():
+        raise InputError(f"{flag}: {path} is where a disk is mounted, and cannot be replaced; give a folder in it")
 
 
 def new_run_dir(*parts: str) -> Path:

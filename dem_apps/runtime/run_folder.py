@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 from dem_apps.errors import UNWRITABLE, InputError, NotWritten, disk_error
 from dem_apps.runtime.checkpoint import SUFFIX, load_checkpoint, save_checkpoint
 from dem_apps.runtime.device import processor
-from dem_apps.runtime.files import write_atomically, write_json
+from dem_apps.runtime.files import sweep, write_atomically, write_json
 from dem_apps.runtime.metrics_info import FILE as METRICS_INFO
 from dem_apps.runtime.metrics_info import MetricsInfo
 from dem_apps.runtime.run_reader import LOCK, read_config, read_metrics
@@ -54,10 +54,14 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.saved_step = start_step
         self._lock = lock
-        with self._writing():
+        with self._writing(), ExitStack() as undone:
+            undone.callback(lock.release)  # a process goes on after an error, such as a notebook's
+            for folder in {left.parent for left in path.rglob(".*.tmp*")}:
+                sweep(folder)
             self._drop_metrics_after(start_step or 0)  # the run repeats later steps
-            self._metrics = open(path / "metrics.jsonl", "a", encoding="utf-8")  # noqa: SIM115 (closed in close())
+            self._metrics = undone.enter_context(open(path / "metrics.jsonl", "a", encoding="utf-8"))
             self._trackers = Trackers(path, start_step)
+            undone.pop_all()
 
     @classmethod
     def create(
@@ -67,13 +71,16 @@ class RunFolder:
         _refuse_used(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            lock = _locked(path)
-            _refuse_used(path)  # another process may have made a run of it before this one had the lock
-            write_json(path / "environment.json", environment(seed, device))
-            if info is not None:
-                write_json(path / METRICS_INFO, asdict(info))
-            # last: a folder that has it can be resumed
-            write_atomically(path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
+            with ExitStack() as undone:
+                lock = _locked(path)
+                undone.callback(lock.release)
+                _refuse_used(path)  # another process may have made a run of it before this one had the lock
+                write_json(path / "environment.json", environment(seed, device))
+                if info is not None:
+                    write_json(path / METRICS_INFO, asdict(info))
+                # last: a folder that has it can be resumed
+                write_atomically(path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
+                undone.pop_all()
         except (PermissionError, NotADirectoryError) as error:
             raise InputError(f"{path}: cannot be written ({error.strerror}); give another --run-dir") from error
         return cls(path, lock)
@@ -81,10 +88,7 @@ class RunFolder:
     @classmethod
     def resume(cls, path: Path, start_step: int | None) -> RunFolder:
         """Continue a run after ``start_step``, the step of the checkpoint that was read; None: there was none yet."""
-        run = cls(path, _locked(path), start_step)
-        for left_by_a_kill in run.checkpoints.glob(f".*.tmp{SUFFIX}"):
-            left_by_a_kill.unlink()
-        return run
+        return cls(path, _locked(path), start_step)
 
     def log(self, step: int, **values: float | str) -> None:
         """Append one line to ``metrics.jsonl``; numbers go to the trackers as well."""

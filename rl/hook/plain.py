@@ -11,15 +11,17 @@ from stable_baselines3.common.save_util import load_from_zip_file, save_to_zip_f
 from stable_baselines3.common.vec_env import VecNormalize
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.files import whole_file, write_atomically
 from rl.hook.algorithm import EntropyObjectivePolicy, weight_now
 
 
-def save_plain(model: OnPolicyAlgorithm, file: str | Path) -> list[Path]:
+def save_plain(model: OnPolicyAlgorithm, file: str | Path, flag: str | None = None) -> list[Path]:
     """Save a model so that the algorithm's own ``load`` opens it where this package is not installed.
 
     Policy, optimiser and the present ``ent_coef`` are kept, the objective and its state are not. Where the model's
     environments are normalised, ``NAME.vecnormalize.pkl`` beside the zip is for ``VecNormalize.load``. ``file`` ends in
-    .zip, else an InputError; an existing one is replaced, as by ``model.save``. Returns the files that were written.
+    .zip, else an InputError; an existing one is replaced, as by ``model.save``, but refused with a ``flag``. Returns
+    the files that were written.
 
     >>> from stable_baselines3 import PPO
     >>> from rl import with_entropy_objective
@@ -41,14 +43,12 @@ def save_plain(model: OnPolicyAlgorithm, file: str | Path) -> list[Path]:
     data["ent_coef"] = weight_now(model)  # for SB3 it is a number
     # without the objective's state, which is in the metadata
     params["policy"] = dict(params["policy"])  # type: ignore[assignment]
-    save_to_zip_file(path, data=data, params=params, pytorch_variables=variables)
-    envs = model.get_vec_normalize_env()
-    if envs is None:
-        return [path]
-    statistics = path.with_suffix(".vecnormalize.pkl")
-    statistics.unlink(missing_ok=True)  # replaced, and not written through a link
-    statistics.write_bytes(pickle.dumps(_plain_statistics(envs)))
-    return [path, statistics]
+    envs, statistics = model.get_vec_normalize_env(), path.with_suffix(".vecnormalize.pkl")
+    with whole_file(path, flag) as part:
+        save_to_zip_file(part, data=data, params=params, pytorch_variables=variables)
+        if envs is not None:  # before the zip has its name
+            write_atomically(statistics, pickle.dumps(_plain_statistics(envs)), flag)
+    return [path] if envs is None else [path, statistics]
 
 
 def _plain_statistics(envs: VecNormalize) -> VecNormalize:

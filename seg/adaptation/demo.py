@@ -17,6 +17,7 @@ from PIL import Image
 
 from dem_apps.runtime.files import cache_dir, new_folder
 from dem_apps.runtime.progress import track
+from dem_apps.runtime.signals import begins_again
 from seg.config import TrainConfig
 from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.data.street.looks import target_look
@@ -43,7 +44,7 @@ def demo_network() -> Path:
         print(f"training the demo's network on source images, {STEPS} steps, once: about a minute", flush=True)
         with new_folder(place, "cache") as folder, open(folder / "training.log", "w", encoding="utf-8") as log:
             own = dataclasses.replace(config, run_dir=str(folder / "run"))
-            with redirect_stdout(log):  # its lines name a folder that is about to be renamed
+            with redirect_stdout(log), begins_again():  # its lines name a folder that is about to be renamed
                 train(own)
     return place / "run"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from accelerate import PartialState
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.files import whole_file, write_json
+from dem_apps.runtime.files import write_json
 from dem_apps.runtime.terminal import console
 from seg.data.datasets import Sample
 from seg.data.domains import open_unlabelled, open_validation
@@ -20,7 +21,7 @@ from seg.data.files import flat_names, left_out
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
 from seg.inference.adaptive_batch_norm import re_estimated_on
-from seg.inference.processes import launched_processes
+from seg.inference.processes import launched_processes, shared_folder
 from seg.inference.protocol import protocol
 from seg.inference.settings import EvaluateConfig
 from seg.models.tiles import tiling
@@ -31,15 +32,19 @@ from seg.trained.open import open_run
 
 def evaluate_run(config: EvaluateConfig) -> None:
     """Do what the command does; the processes of a launcher share the images, and the main rank writes."""
-    with launched_processes(config.device) as processes:
-        _score(config, processes)
+    folder = config.save_predictions
+    with (
+        launched_processes(config.device) as processes,
+        shared_folder(Path(folder), "--save-predictions", processes) if folder else nullcontext() as predictions,
+    ):
+        _score(config, processes, predictions)
 
 
-def _score(config: EvaluateConfig, processes: PartialState) -> None:
+def _score(config: EvaluateConfig, processes: PartialState, predictions: Path | None) -> None:
     cut, out = tiling(config.tile, config.tile_overlap), None if config.out is None else Path(config.out)
     if not config.scales:
         raise InputError("--scales: expected factors such as [0.75,1.0,1.25], got none")
-    if out is not None and out.exists():
+    if out is not None and out.exists() and not config.save_predictions:  # a killed start may have left it
         raise InputError(f"--out: {out} exists and is never overwritten; give another file")
     trained, training = open_run(Path(config.run), config.checkpoint)
     device, classes, pixels = torch_device(config.device), trained.class_set, trained.description.pixels
@@ -53,10 +58,6 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
     for line in dataset.look_at_labels("target val") + ([dataset.found_as] if dataset.found_as else []):
         if processes.is_main_process:
             print(line, flush=True)
-    writer = None
-    if config.save_predictions:
-        names = flat_names([dataset.name(index) for index in range(len(dataset))])
-        writer = prediction_writer(Path(config.save_predictions), classes, names)
     if config.batch_norm_after == "target":
         settings = dataclasses.replace(settings, bn_alpha=config.bn_alpha)
         unlabelled = open_unlabelled(settings.target, classes, demo=settings.demo)
@@ -67,6 +68,8 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
         trained = dataclasses.replace(trained, network=adapted.network)
         training = dataclasses.replace(training, re_estimated_on=adapted.on(images))
     processes.wait_for_everyone()  # until all have seen that nothing is overwritten
+    names = flat_names([dataset.name(index) for index in range(len(dataset))])
+    writer = None if predictions is None else prediction_writer(predictions, classes, names)
     result = evaluate(
         trained.network, dataset, classes, device, align_corners=trained.description.align_corners,
         scales=config.scales, flip=config.flip, cut=cut, on_sample=writer,
@@ -92,19 +95,13 @@ def _score(config: EvaluateConfig, processes: PartialState) -> None:
 
 
 def prediction_writer(folder: Path, classes: ClassSet, names: Sequence[str]) -> OnSample:
-    """Writes predictions as ``<name>_pred_labelIds.png`` into a folder that holds none yet, by the classes' ids."""
-    if folder.exists() and (not folder.is_dir() or any(folder.glob("*_pred_labelIds.png"))):
-        what = "holds predictions already, which are never overwritten" if folder.is_dir() else "is no folder"
-        raise InputError(f"--save-predictions: {folder} {what}; give a new folder")
+    """Writes predictions as ``<name>_pred_labelIds.png`` into a folder, by the classes' ids."""
     label_ids = classes.to_ids()
 
     def write(index: int, sample: Sample, logits: Tensor) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
         ids = label_ids[logits.argmax(0).cpu().numpy()]
         if sample.valid is not None:
             ids[~resized_mask(sample.valid, ids.shape[::-1])] = IGNORE_INDEX
-        # another command may write to the folder meanwhile
-        with whole_file(folder / f"{names[index]}_pred_labelIds.png", "--save-predictions") as temporary:
-            Image.fromarray(ids).save(temporary)
+        Image.fromarray(ids).save(folder / f"{names[index]}_pred_labelIds.png")
 
     return write

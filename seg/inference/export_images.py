@@ -20,17 +20,17 @@ from PIL import Image
 from dem_apps.errors import InputError
 from dem_apps.runtime.command import is_out_of_memory
 from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.files import claim, refuse_used_folder, whole_file
+from dem_apps.runtime.files import refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.files import distinct, find_images, left_out, output_names
 from seg.data.rasters import Georeference, Header
 from seg.data.read import first_header, read_image
-from seg.inference.processes import launched_processes
+from seg.inference.processes import launched_processes, shared_folder
 from seg.inference.protocol import batch_norm_statistics
 from seg.inference.settings import ExportConfig
 from seg.maps import entropy_maps, panels
 from seg.maps.entropy_maps import Prediction
-from seg.maps.run_pictures import ENTROPY_TABLE, EntropyTables, output_path, write_geotiffs
+from seg.maps.run_pictures import EntropyTables, output_path, write_geotiffs
 from seg.trained.open import open_run
 from seg.trained.trained_network import TrainedNetwork
 
@@ -44,15 +44,16 @@ class RunPictures:
 
     title: str  #: of its rows in a comparison
     trained: TrainedNetwork  #: its network
-    folder: Path  #: of its files
+    folder: str  #: of its files, below that of the export
     tables: EntropyTables  #: of its images
     raw: frozenset[str] = frozenset()  #: ``png16``, ``npz`` for entropy as numbers
     label_ids: bool = False  #: whether label ids are written as well
 
     def write(
-        self, name: Path, image: NDArray[np.uint8], prediction: Prediction, place: Georeference | None
+        self, out: Path, name: Path, image: NDArray[np.uint8], prediction: Prediction, place: Georeference | None
     ) -> panels.Row:
-        """Write one image's files, whose names begin with ``name``, GeoTIFF with a ``place``; returns its row."""
+        """Write one image's files below ``out``, beginning with ``name``, GeoTIFF with a ``place``; returns its row."""
+        folder = out / self.folder
         classes = self.trained.class_set
         tiles = prediction.tiles(classes.colors)
         row = panels.Row(self.title, tiles["prediction"], tiles["entropy"], prediction.caption)
@@ -64,12 +65,12 @@ class RunPictures:
         if self.label_ids:
             pictures["pred_labelIds"] = Image.fromarray(prediction.ids(classes))
         for kind, picture in pictures.items():
-            panels.save_panel(output_path(self.folder, name, f"{kind}.png"), picture)
+            panels.save_panel(output_path(folder, name, f"{kind}.png"), picture)
         if place is not None:
-            write_geotiffs(lambda kind: output_path(self.folder, name, kind), prediction, classes, place)
+            write_geotiffs(lambda kind: output_path(folder, name, kind), prediction, classes, place)
         if "npz" in self.raw:
             nats = prediction.entropy * np.float32(math.log(len(classes)))
-            with whole_file(output_path(self.folder, name, "entropy.npz")) as temporary:
+            with whole_file(output_path(folder, name, "entropy.npz")) as temporary:
                 np.savez_compressed(
                     temporary, entropy=nats, entropy_normalised=prediction.entropy, prediction=prediction.classes
                 )
@@ -88,35 +89,28 @@ def _exported(config: ExportConfig, processes: PartialState) -> int:
     if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
         raise InputError(f"--out: {out} lies in --images, where a later export would take its pictures for images")
     files = find_images(source)
-    runs = _open_runs(config, out)
+    runs = _open_runs(config)
     first = first_header(files)
     for note in _notes(config, runs[0], first) if first is not None and processes.is_main_process else ():
         print(note, flush=True)
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
     pieces = list(zip(files, images, output_names(images), strict=True))
-    processes.wait_for_everyone()  # until all have seen that the folder is empty
-    if processes.is_main_process:
-        runs[0].folder.mkdir(parents=True, exist_ok=True)
-        claim(runs[0].folder / ENTROPY_TABLE, "--out")  # of two exports that found it empty one has it
-    processes.wait_for_everyone()
-    try:
-        own = _export_share(runs, pieces, out, processes)
+    with shared_folder(out, "--out", processes) as part:
+        own = _export_share(runs, pieces, part, processes)
         failed: int = sum(gather_object([own]))
         for run in runs:
             run.tables.join(gather_object([run.tables]))
-    finally:
-        # also of an export that is interrupted: its pictures are there, so are their numbers
-        for run in runs if processes.is_main_process else ():
-            run.tables.write(run.folder)
+            if processes.is_main_process:
+                run.tables.write(part / run.folder)
     if processes.is_main_process:
         for run in runs:
-            print(_summary(run))
+            print(_summary(run, out))
         skipped = f", skipped {failed}" if failed else ""
         print(f"exported {len(files) - failed} of {len(files)} images{skipped}{left_out([source])}")
     return failed
 
 
-def _open_runs(config: ExportConfig, out: Path) -> list[RunPictures]:
+def _open_runs(config: ExportConfig) -> list[RunPictures]:
     device, paths = torch_device(config.device), [Path(run) for run in config.run]
     if len({path.resolve() for path in paths}) < len(paths):
         raise InputError("--run: one run is given more than once")
@@ -136,7 +130,7 @@ def _open_runs(config: ExportConfig, out: Path) -> list[RunPictures]:
         RunPictures(
             own if titles.count(own) == 1 else f"{folder}: {own}",
             trained.seeing(config.size, config.tile, config.tile_overlap),
-            out / folder if len(paths) > 1 else out,
+            folder if len(paths) > 1 else "",
             EntropyTables(trained.class_set.names),
             frozenset(config.raw),
             config.label_ids,
@@ -189,16 +183,16 @@ def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Pat
     rows, pixels = [], np.zeros(len(classes), np.int64)
     for run, prediction in zip(runs, predictions, strict=True):
         pixels += run.tables.add(relative.as_posix(), prediction)
-        rows.append(run.write(name, shown, prediction, place))
+        rows.append(run.write(out, name, shown, prediction, place))
     if len(runs) > 1:
         picture = panels.comparison(shown, rows, panels.legend(pixels, classes))
         panels.save_panel(output_path(out / "comparison", name, "comparison.png"), picture)
     return None
 
 
-def _summary(run: RunPictures) -> str:
+def _summary(run: RunPictures, out: Path) -> str:
     mean, own = run.tables.mean_entropy(), run.trained.training
     assert own is not None  # of every run
     entropy = "nothing exported" if mean is None else f"mean entropy {mean:.3f}"
     statistics = batch_norm_statistics(own.config, run.trained.network, own.step, own.re_estimated_on)
-    return f"{run.folder}: {run.title}, {own.described}, batch norm statistics {statistics}; {entropy}"
+    return f"{out / run.folder}: {run.title}, {own.described}, batch norm statistics {statistics}; {entropy}"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
+
+from dem_apps.runtime.files import new_folder, refuse_used_folder
 
 #: For the slowest share of the work; a launcher ends all processes when one has ended.
 _LONGEST_WAIT = timedelta(days=7)
@@ -22,6 +26,17 @@ def launched_processes(device: str) -> Iterator[PartialState]:
     """Those of this command, as one process group. Call ``torch_device`` inside, where each has its GPU."""
     yield PartialState(cpu=device == "cpu" or not torch.cuda.is_available(), timeout=_LONGEST_WAIT)
     leave_group()
+
+
+@contextmanager
+def shared_folder(path: Path, flag: str, processes: PartialState) -> Iterator[Path]:
+    """A :func:`dem_apps.runtime.files.new_folder` that all processes write to."""
+    refuse_used_folder(path, flag)
+    processes.wait_for_everyone()  # until all have seen that it is new
+    with new_folder(path, flag) if processes.is_main_process else nullcontext(path) as part:
+        (part,) = broadcast_object_list([part])
+        yield part
+        processes.wait_for_everyone()
 
 
 def leave_group() -> None:

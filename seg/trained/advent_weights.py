@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from dem_apps.errors import passed_on
+from dem_apps.runtime.files import new_folder
 from dem_apps.runtime.run_folder import RunFolder
 from seg.config import TrainConfig
 from seg.data.labels import load_classes
@@ -53,14 +55,13 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
             start_from=str(file),  # so that a score's protocol names the weights that it belongs to
         ),
     )  # fmt: skip
-    run = RunFolder.create(run_dir, asdict(config), config.seed, "cpu")
-    try:
+    with new_folder(run_dir, "--run-dir") as folder, closing(
+        RunFolder.create(folder, asdict(config), config.seed, "cpu")
+    ) as run:  # fmt: skip
         run.write_json(CLASSES_FILE, classes.document())
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
         run.write_json(RECORD_FILE, {"advent": str(file), "sha256": sha256, "part": part})
         run.save_checkpoint("last", {"model": weights, "step": 0})
-    finally:
-        run.close()
     return part
 
 

@@ -109,6 +109,8 @@ def _train(config: TrainConfig) -> Path:
     run = _open(config, pair, state, path, saved)
     try:
         with going_on_with(f"continue with: {resume_command('seg.train', run.path)}"), run.stop:
+            if saved is None:
+                run.save()  # a run can be resumed from its first step on
             run.score_if_due()
             for micro_batches in _steps(config, pair, sampler, accelerator, state.step):
                 run.report(training_step(state, micro_batches))

@@ -58,7 +58,7 @@ class TrainingRun:
         accelerator = self.state.predict.accelerator
         if not self.stop.asked(accelerator.device):
             return
-        self._save()
+        self.save()
         self.close()
         # a launcher ends all processes as soon as the first is gone, and the main one had something to write
         accelerator.wait_for_everyone()
@@ -107,7 +107,7 @@ class TrainingRun:
                 self.folder.log(step, alarm=alarm, **eased)
             for name in improved:
                 self.folder.save_checkpoint(name, self.state.result())
-        self._save()
+        self.save()
         if self.progress is not None:
             news = f"label-free score '{self.selector.criterion}' {result['label_free'][self.selector.criterion]:.4f}"
             if result["miou"] is not None:
@@ -115,7 +115,8 @@ class TrainingRun:
             self.progress.note(step, news if alarm is None else f"{news}; alarm: {alarm}")
         return result
 
-    def _save(self) -> None:
+    def save(self) -> None:
+        """Replace the checkpoint ``last``."""
         if self.folder is not None:
             state = {**self.state.state(), "choice": self.selector.state(), "scored": self.scored}
             state["images"] = self.pair.sizes()

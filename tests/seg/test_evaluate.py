@@ -110,6 +110,7 @@ def test_cityscapes_own_package_gives_the_same_scores(target, tmp_path):
         Image.fromarray(np.where(ids == 33, 0, ids).astype(np.uint8)).save(file)
     dataset = open_validation(DataConfig(root=str(target)), CITYSCAPES_CLASSES)
     folder = tmp_path / "predictions"
+    folder.mkdir()
     writer = prediction_writer(folder, CITYSCAPES_CLASSES, [Path(image).stem for image, _ in dataset.files])
     result = evaluate(Answers(dataset), dataset, CITYSCAPES_CLASSES, CPU, on_sample=writer)
     arguments = theirs.args
@@ -160,7 +161,7 @@ def test_the_command_scores_the_checkpoint_that_labels_chose_and_says_so(run, co
     assert "label-free score im; better than last in 13 of 57 runs" in repr(load(run, checkpoint="selected"))
     (tmp_path / "best.pt").rename(run / "checkpoints" / "best.pt")
     again = tmp_path / "last.json"
-    assert "holds predictions already" in command("--run", run, "--save-predictions", tmp_path / "predictions")[2]
+    assert "holds files already" in command("--run", run, "--save-predictions", tmp_path / "predictions")[2]
     assert command("--run", run, "--out", again, "--checkpoint", "last")[0] == 0
     last = json.loads(again.read_text())
     assert (last["checkpoint"], last["protocol"]["step"]) == ("last", 2)

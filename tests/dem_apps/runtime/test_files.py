@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dem_apps.errors import InputError
 from dem_apps.runtime import files
 from dem_apps.runtime.documents import parsed_json, parsed_yaml, read_json, read_yaml, shaped
-from dem_apps.runtime.files import claim, new_folder, new_run_dir, write_atomically
+from dem_apps.runtime.files import new_folder, new_run_dir, sweep, whole_file, write_atomically
 from dem_apps.runtime.metrics_info import MetricsInfo, Score
 
 TAGS = ["!!python/object/apply:os.system ", "!!int ", "!!timestamp ", "!!bool ", "!!binary ", "!!map ", "<<: "]
@@ -133,13 +133,31 @@ def test_a_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"new"]
 
 
-def test_a_new_file_and_a_claim_never_overwrite(tmp_path: Path) -> None:
+@pytest.mark.parametrize("links", [True, False])
+def test_a_new_file_never_overwrites(links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(*_: Any) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", without)
     write_atomically(tmp_path / "a", b"mine", "--out")
-    for again in (lambda: write_atomically(tmp_path / "a", b"x", "--out"), lambda: claim(tmp_path / "a", "--out")):
-        with pytest.raises(InputError, match=r"--out: .*a exists already and is never overwritten"):
-            again()
+    write_atomically(tmp_path / "a", b"mine", "--out")  # as a killed command may have left it
+    with pytest.raises(InputError, match=r"--out: .*a exists already and is never overwritten"):
+        write_atomically(tmp_path / "a", b"x", "--out")
     assert (tmp_path / "a").read_bytes() == b"mine"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_temporaries_of_killed_processes_are_swept_and_those_in_use_are_not(tmp_path: Path) -> None:
+    left = [tmp_path / f".{number * 32}.tmp{suffix}" for number, suffix in (("0", ""), ("1", ".json"), ("2", ".png"))]
+    left[0].mkdir()
+    (left[0] / "a").touch()
+    left[1].touch()
+    left[2].mkdir()
+    (tmp_path / ".mine.tmp").touch()
+    with new_folder(tmp_path / "new", "--out") as used, whole_file(tmp_path / "a") as also:
+        sweep(tmp_path)
+        assert sorted(tmp_path.iterdir()) == sorted([tmp_path / ".mine.tmp", used, also])
 
 
 def test_a_folder_appears_whole(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_what_a_start_left_that_was_killed_is_taken_over(tmp_path: Path) -> None
 def test_resume_drops_what_will_be_repeated_and_what_a_kill_left(ran: Path) -> None:
     with open(ran / "metrics.jsonl", "a") as file:
         file.write('{"step": 6, "lo')  # as a kill leaves it
-    (ran / "checkpoints" / ".0123.tmp.pt").write_bytes(b"half")
+    (ran / "checkpoints" / f".{32 * '0'}.tmp.pt").write_bytes(b"half")
     saved = checkpoint_to_resume(ran)
     assert saved is not None
     run = RunFolder.resume(ran, saved["step"])
