@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 import yaml
 
 from dem_apps.errors import InputError
-from dem_apps.jobs.executor import ONE_THREAD, Job, SearchConfig
+from dem_apps.jobs.executor import ONE_THREAD, Job, SearchConfig, parse_search
 from dem_apps.jobs.grid import run_jobs
 from dem_apps.objectives import objective_options
 from dem_apps.runtime.arguments import flags
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.files import write_atomically, write_json
-from dem_apps.runtime.settings import option, parse_search
+from dem_apps.runtime.settings import option
 from dem_apps.runtime.signals import command_line
 from rl.config import TrainConfig, resolve
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.settings import check_paths, parse_config
+from dem_apps.runtime.setting_checks import check_paths
+from dem_apps.runtime.settings import parse_config
 from seg.inference.settings import EvaluateConfig
 
 

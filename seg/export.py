@@ -12,8 +12,8 @@ import sys
 from collections.abc import Sequence
 
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.setting_checks import check_settings
-from dem_apps.runtime.settings import check_paths, parse_config
+from dem_apps.runtime.setting_checks import check_paths, check_settings
+from dem_apps.runtime.settings import parse_config
 from seg.inference.settings import RAW_FORMATS, ExportConfig
 
 

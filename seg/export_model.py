@@ -12,8 +12,8 @@ from pathlib import Path
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.setting_checks import check_settings
-from dem_apps.runtime.settings import check_paths, option, parse_config
+from dem_apps.runtime.setting_checks import check_paths, check_settings
+from dem_apps.runtime.settings import option, parse_config
 from seg.data.files import LARGEST_SIDE
 from seg.scores.checkpoints import CHECKPOINT_HELP, CHECKPOINTS
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from dem_apps.errors import InputError
-from dem_apps.jobs.executor import Job, SearchConfig, threads_of_jobs
+from dem_apps.jobs.executor import Job, SearchConfig, parse_search, threads_of_jobs
 from dem_apps.runtime.arguments import flags
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.settings import option, parse_search
+from dem_apps.runtime.settings import option
 from dem_apps.runtime.signals import command_line
 from seg.config import TrainConfig
 

@@ -108,6 +108,9 @@ def test_no_settings_file_sets_it(command: str, monkeypatch: pytest.MonkeyPatch,
             message = refusal(command, "--config", "a.yaml", monkeypatch=monkeypatch, capsys=capsys)
             assert key in message
             assert f" --{line_only(kind).get(key, '')}" in message, message
+    if (command, "env") in RUNS_CODE:
+        Path("a.yaml").write_text("env: None:Thing-v0\n")
+        assert "add --import None" in refusal(command, "--config", "a.yaml", monkeypatch=monkeypatch, capsys=capsys)
     Path("second.yaml").write_text("import_modules: evil\nenv: evil:Thing-v0\nmodel: evil:net\n")
     Path("evil:Thing-v0").write_text("env: evil:Thing-v0\nmodel: evil:Thing-v0\n")  # a name that looks like a value
     for file in ("second.yaml", "evil:Thing-v0"):

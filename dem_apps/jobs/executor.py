@@ -9,20 +9,22 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
 
 from filelock import FileLock, Timeout
 
 from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.documents import read_json, required
 from dem_apps.runtime.run_reader import LOCK
-from dem_apps.runtime.settings import option
+from dem_apps.runtime.settings import option, parse_config
 
+Config = TypeVar("Config")
+TrainingConfig = TypeVar("TrainingConfig")
 #: For small networks on a CPU, where one thread is the fastest.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
@@ -54,6 +56,31 @@ class SearchConfig(ExecutorConfig):
     storage: str | None = option(
         None, "database such as sqlite:///study.db; default: journal.log in the folder", value="URL"
     )
+
+
+def parse_search(
+    search_class: type[Config], train_class: type[TrainingConfig], module: str, train_module: str, example: str,
+    argv: Sequence[str],
+) -> tuple[Config, TrainingConfig, list[str]]:  # fmt: skip
+    """Read the settings of a search over trainings: the search's own, the trainings', and the flags that made these.
+
+    ``--config FILE`` and ``--train.FLAG`` are of the training, everything else of the search. Raises InputError: as of
+    :func:`parse_config`, or a flag of the training without its prefix.
+    """
+    own, train_flags = list[str](), list[str]()
+    misplaced = set(get_type_hints(train_class)) - set(get_type_hints(search_class))
+    to = own
+    for argument in argv:
+        if argument.startswith("--"):
+            name = argument.partition("=")[0]
+            to = train_flags if name == "--config" or name.startswith("--train.") else own
+            if to is own and name[2:].partition(".")[0].replace("-", "_") in misplaced:
+                raise InputError(f"{name}: a flag of {train_module}; write --train.{name[2:]}")
+            argument = "--" + argument[2:].removeprefix("train.")
+        to.append(argument)
+    # --config goes to the training, and is named in the search's help all the same
+    search = parse_config(search_class, f"python -m {module}", example, own, f"YAML file of {train_module}")
+    return search, parse_config(train_class, f"python -m {train_module}", example, train_flags), train_flags
 
 
 class JobFailed(Exception):

@@ -9,6 +9,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from jsonargparse import ArgumentParser
@@ -54,6 +55,16 @@ def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
             raise InputError(f"{name(key)}: {problem}")
     if missing:
         raise InputError(f"{name(missing[0])}: is missing; needed: {' '.join(needed_flags(type(settings)))}")
+
+
+def check_paths(config: Any) -> None:
+    """Refuse, before a command begins, a path of a field with ``exists`` where there is nothing."""
+    for key, field, _ in fields_of(type(config)):
+        if field.metadata.get("exists"):
+            value = operator.attrgetter(key)(config)
+            for path in value if isinstance(value, list) else [value]:
+                if path and not Path(path).exists():
+                    raise InputError(f"{flag(key)}: {path}: no such file or folder")
 
 
 def out_of_range(items: Iterable[Any], **bounds: float | None) -> str | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
-import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +26,6 @@ from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.setting_checks import check_settings, choices_of, needed_flags, one_sentence
 
 Config = TypeVar("Config")
-TrainingConfig = TypeVar("TrainingConfig")
 #: The largest seed that numpy takes.
 LARGEST_SEED = (1 << 32) - 1
 #: What PyYAML and jsonargparse raise for a value that they cannot read; their errors have no common class.
@@ -112,31 +110,6 @@ def parse_config(
     return config
 
 
-def parse_search(
-    search_class: type[Config], train_class: type[TrainingConfig], module: str, train_module: str, example: str,
-    argv: Sequence[str],
-) -> tuple[Config, TrainingConfig, list[str]]:  # fmt: skip
-    """Read the settings of a search over trainings: the search's own, the trainings', and the flags that made these.
-
-    ``--config FILE`` and ``--train.FLAG`` are of the training, everything else of the search. Raises InputError: as of
-    :func:`parse_config`, or a flag of the training without its prefix.
-    """
-    own, train_flags = list[str](), list[str]()
-    misplaced = set(get_type_hints(train_class)) - set(get_type_hints(search_class))
-    to = own
-    for argument in argv:
-        if argument.startswith("--"):
-            name = argument.partition("=")[0]
-            to = train_flags if name == "--config" or name.startswith("--train.") else own
-            if to is own and name[2:].partition(".")[0].replace("-", "_") in misplaced:
-                raise InputError(f"{name}: a flag of {train_module}; write --train.{name[2:]}")
-            argument = "--" + argument[2:].removeprefix("train.")
-        to.append(argument)
-    # --config goes to the training, and is named in the search's help all the same
-    search = parse_config(search_class, f"python -m {module}", example, own, f"YAML file of {train_module}")
-    return search, parse_config(train_class, f"python -m {train_module}", example, train_flags), train_flags
-
-
 def from_dict(
     config_class: type[Config], values: dict[str, Any], where: str, line: Mapping[str, Any] | Namespace | None = None
 ) -> Config:
@@ -173,13 +146,13 @@ def _refuse_code(config_class: type, of_file: Namespace, line: Mapping[str, Any]
     for key, name in only.items():
         if (value := of_file.get(key)) is not None:
             raise InputError(f"{where}{key}: can only be given on the command line, as {flag(name)} {value}")
-    named = [module for key in only for module in str(line.get(key)).split(",")]
+    named = {name: str(line.get(key) or "").split(",") for key, name in only.items()}
     for key, field, _ in fields_of(config_class):
         value, by = str(of_file.get(key)), field.metadata.get("code")
         module, colon, _ = value.rpartition(":")
         if by is None or not colon or value == line.get(key):
             continue
-        if not any(f"{each}.".startswith(f"{module}.") for each in named):
+        if not any(f"{each}.".startswith(f"{module}.") for each in named.get(by, [])):
             wanted = f"{flag(by)} {value if by == key else module}"
             raise InputError(
                 f"{where}{key}: {value} stands in a file, which cannot have the code of {module} run; if it is yours, "
@@ -301,16 +274,6 @@ def _document(file: Path, config_class: type) -> dict[str, Any]:
     if not isinstance(document, dict) or not document:
         raise InputError("--config: expected a mapping of keys, such as 'max_steps: 100', and at least one")
     return document
-
-
-def check_paths(config: Any) -> None:
-    """Refuse, before a command begins, a path of a field with ``exists`` where there is nothing."""
-    for key, field, _ in fields_of(type(config)):
-        if field.metadata.get("exists"):
-            value = operator.attrgetter(key)(config)
-            for path in value if isinstance(value, list) else [value]:
-                if path and not Path(path).exists():
-                    raise InputError(f"{flag(key)}: {path}: no such file or folder")
 
 
 def _resumed(config: Any, line: Namespace, given: Namespace) -> Any:

@@ -19,7 +19,8 @@ import rl.export
 import rl.train
 import rl.tune
 from dem_apps.errors import InputError
-from dem_apps.runtime.settings import parse_config, parse_search
+from dem_apps.jobs.executor import parse_search
+from dem_apps.runtime.settings import parse_config
 from rl.config import TrainConfig, evaluation_length, resolve
 from rl.envs import families
 from rl.envs.entries import find_entry
