@@ -129,12 +129,10 @@ class EntropyObjective(nn.Module):
     ) -> None:
         """Start the class marginals from predictions: row k is the mean of p over the elements predicted as k.
 
-        Rows of classes that are not predicted are 1/C. Without it all rows begin at 1/C, and after n batches with
-        momentum π a share (1 − π)ⁿ of a row is still the uniform one: 0.66 after four batches of AdaDEM, whose
-        calibrator is then hardly there. A short stream needs a start; on a long one both end alike.
-
-        The start is in ``state_dict``, and :meth:`reset` goes back to it. It is made in ``eval()`` too. Objectives
-        without class marginals have nothing to start.
+        Rows of classes that are not predicted are 1/C. Without a start all rows are, and after n batches with momentum
+        π a share (1 − π)ⁿ of them is left, 0.66 after four: AdaDEM's calibrator is hardly there. On a long stream both
+        end alike. The start is in ``state_dict``, :meth:`reset` goes back to it, and ``eval()`` does not hold it back.
+        Objectives without class marginals have nothing to start.
 
         Args:
             logits, dim, mask, class_mask: as of :meth:`forward`. With torch.distributed initialised every process

@@ -83,7 +83,9 @@ class FusedPass:
         size, side = (rows.shape[1] if grouped else 1), (rows.shape[1] if with_marginals else 0)
         counts, values, p, z = sums.split([size, size, side**2, side**2])
         square, ordinary = (side, side), abs(sums.sum().item()) < HUGE
-        if with_marginals and ordinary and _may_forbid(z, logits):
+        # forbidden classes matter to class marginals alone; as δ ≤ 2 H + 1, a single one makes a sum of z/δ this low
+        lowest = forbidden_below(logits.dtype) / (4 * math.log(rows.shape[1]) + 2)
+        if with_marginals and ordinary and z.amin().item() <= lowest:
             ordinary = are_ordinary(logits)
         return FusedSums(counts, values, p.view(square), z.view(square), gradient, predicted, inverse_delta, ordinary)
 
@@ -121,14 +123,6 @@ def weighted_loss(logits: Tensor, one_pass: FusedPass, sums: FusedSums, weights:
         return value
     loss: Tensor = _ReadyGradient.apply(logits, value, one_pass, sums, weights, weighted_rows)
     return loss
-
-
-def _may_forbid(scaled_logits: Tensor, logits: Tensor) -> bool:
-    """Whether sums of (z − max z)/δ, none of them positive, are as low as a single forbidden class makes them.
-
-    Its logit counts in the calibrator alone, so only class marginals have to know. δ is at most 2 H + 1.
-    """
-    return scaled_logits.amin().item() <= forbidden_below(logits.dtype) / (4 * math.log(len(scaled_logits)) + 2)
 
 
 class _ReadyGradient(torch.autograd.Function):
