@@ -48,6 +48,13 @@ class TrainConfig(ObjectiveSettings):
         None, "weight of the entropy term, or lin_0.001 to let it fall to 0; default: that of configs/rl/ALGO.yaml, "
         "else the paper's 0.001 (that of a --hyperparameters-file is not used)",
     )  # fmt: skip
+    entropy: str = option(
+        "loss", "where the term acts: as a bonus in the loss, as a reward of each state in the return, or both",
+        ("loss", "return", "both"),
+    )  # fmt: skip
+    entropy_weight: float | None = option(None, "weight of the term in the return; default: --ent-coef", at_least=0)
+    entropy_gamma: float = option(0.9, "discount of the term in the return", at_least=0, at_most=1)
+    entropy_lambda: float = option(0.95, "lambda of the advantages of the term in the return", at_least=0, at_most=1)
     env: str = option(
         "MiniGrid-DoorKey-5x5-v0", "id of an environment in gymnasium, or MODULE:ID to import it from", code="import"
     )
@@ -174,5 +181,9 @@ def _check_flags(config: TrainConfig) -> None:
     if "ent_coef" in config.hyperparameters:
         raise InputError("--hyperparameters.ent_coef: the weight of the entropy term is set with --ent-coef")
     check_options(config)
+    if config.entropy == "loss" and config.entropy_weight is not None:
+        raise InputError("--entropy-weight: has no effect with --entropy loss, whose weight is --ent-coef")
+    if config.entropy != "loss" and config.loss == "none":
+        raise InputError(f"--entropy {config.entropy}: --loss none has no entropy term that could be rewarded")
     torch_device(config.device)
     check_env_id(config.env)

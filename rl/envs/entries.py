@@ -36,7 +36,7 @@ _SHARE = {"at_least": 0.0, "at_most": 1.0}
 #: Bounds of every other argument that is a number.
 _RANGES: dict[str, dict[str, float]] = {
     "learning_rate": {"at_least": 0}, "gamma": _SHARE, "gae_lambda": _SHARE, "clip_range": {"above": 0},
-    "clip_range_vf": {"above": 0}, "ent_coef": {}, "vf_coef": {"at_least": 0},
+    "clip_range_vf": {"above": 0}, "ent_coef": {"at_least": 0}, "vf_coef": {"at_least": 0},
     "max_grad_norm": {"above": 0}, "target_kl": {"above": 0}, "sde_sample_freq": {"at_least": -1},
     "stats_window_size": {"at_least": 1}, "rms_prop_eps": {"above": 0},
 }  # fmt: skip

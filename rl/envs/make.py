@@ -244,7 +244,10 @@ def check_env_id(env_id: str) -> None:
             pkgutil.resolve_name(family.module)()
     if name in gym.registry:
         return
-    hint = f"{nearest(name, gym.registry)}; --import MODULE registers your own, as does --env MODULE:{name}"
+    space, slash, _ = name.rpartition("/")  # another package's, which no other's id is near to
+    ids = [known for known in gym.registry if known.rpartition("/")[:2] == (space, slash)]
+    hint = nearest(name, ids) or f"; no package with ids of {space}/ is imported" * bool(slash)
+    hint = f"{hint}; --import MODULE registers your own, as does --env MODULE:{name}"
     if own:
         made_by = {known: spec.entry_point for known, spec in gym.registry.items()}  # a class, or module:name
         homes = {known: re.split("[.:]", str(getattr(by, "__module__", by)))[0] for known, by in made_by.items()}

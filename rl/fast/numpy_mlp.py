@@ -63,6 +63,11 @@ class Chain:
         outputs: np.ndarray = torch.addmm(bias, self._inputs[-1], weight.t()).numpy()
         return outputs
 
+    @property
+    def hidden(self) -> np.ndarray:
+        """What the last call gave to its last layer, (B, units)."""
+        return self._inputs[-1].numpy()
+
     def backward(self, incoming: np.ndarray) -> None:
         """Fill the gradients from that of the outputs, (B, out)."""
         above = torch.from_numpy(incoming)
@@ -114,6 +119,12 @@ class KernelChain:
         self._kernel.mlp_forward(*self._shape, self._at_inputs, rows, self._at_hidden, address(outputs))
         return outputs
 
+    @property
+    def hidden(self) -> np.ndarray:
+        """As in :class:`Chain`."""
+        rows, last = len(self._inputs), int(self._widths[-2])
+        return self._hidden[rows * (self._units - last) : rows * self._units].reshape(rows, last)
+
     def backward(self, incoming: np.ndarray) -> None:
         """Fill the gradient from that of the outputs, (B, out) float32."""
         incoming = np.ascontiguousarray(incoming)
@@ -127,8 +138,8 @@ class Network:
 
     def __init__(self, policy: ActorCriticPolicy, columns: np.ndarray, with_adam: bool = False) -> None:
         self._policy, self._columns = policy, torch.from_numpy(columns)
-        first = {id(chain[0].weight) for chain in _chains(policy)}
-        self._parameters = [p for chain in _chains(policy) for layer in chain for p in (layer.weight, layer.bias)]
+        first = {id(chain[0].weight) for chain in chains(policy)}
+        self._parameters = [p for chain in chains(policy) for layer in chain for p in (layer.weight, layer.bias)]
         self._narrow = [id(parameter) in first for parameter in self._parameters]
         self._shapes = [
             (len(parameter), len(columns)) if narrow else parameter.shape
@@ -139,7 +150,7 @@ class Network:
         #: The library that computes, where there is a compiler.
         self.kernel = load_mlp_kernel()
         #: From observations (B, D) float32 to logits (B, A), and to values (B, 1).
-        self.actor, self.critic = self._made_chains(policy.activation_fn, len(_chains(policy)[0]))
+        self.actor, self.critic = self._made_chains(policy.activation_fn, len(chains(policy)[0]))
         if with_adam:
             self._load_adam()
 
@@ -266,7 +277,7 @@ def _is_mlp_policy(policy: ActorCriticPolicy) -> bool:
     )
 
 
-def _chains(policy: ActorCriticPolicy) -> tuple[list[nn.Linear], list[nn.Linear]]:
+def chains(policy: ActorCriticPolicy) -> tuple[list[nn.Linear], list[nn.Linear]]:
     """The linear layers from observation to logits, and from observation to value."""
     extractor = policy.mlp_extractor
     hidden = [[m for m in net if isinstance(m, nn.Linear)] for net in (extractor.policy_net, extractor.value_net)]

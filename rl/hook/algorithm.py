@@ -31,6 +31,7 @@ from dem_apps.errors import InputError, one_of
 from rl.hook import contrib
 from rl.hook.adaptive_entropy import AdaptiveEntropy
 from rl.hook.complexity import Complexity
+from rl.hook.in_return import InReturn, ReturnValue, add_advantages
 from rl.hook.logits import Made, acting_heads, action_sizes, distributions_made
 
 Algorithm = TypeVar("Algorithm", bound=OnPolicyAlgorithm)
@@ -42,17 +43,29 @@ NONE = "none"
 #: SB3's own entropy, untouched: the same run bit for bit.
 STOCK = "entropy"
 
+#: Among the options of a hooked class, the :class:`InReturn` of one whose objective is in the return.
+IN_RETURN = "in return"
+
 _log = logging.getLogger(__name__)
-_STATE = "entropy_objective."
+#: Where the objective's state and that of its value head are in a policy's state dict; under the first in metadata.
+_STATE = ("entropy_objective.", "entropy_value.")
 
 
-def with_entropy_objective(algorithm: type[Algorithm], objective: str = "adadem", **options: Any) -> type[Algorithm]:
+def with_entropy_objective(
+    algorithm: type[Algorithm], objective: str = "adadem", where: str = "loss", return_weight: float | None = None,
+    return_gamma: float = 0.9, return_lambda: float = 0.95, **options: Any,
+) -> type[Algorithm]:  # fmt: skip
     """A class that is ``algorithm`` with another entropy term; use it as you would use ``algorithm``.
 
     Args:
         algorithm: ``stable_baselines3.PPO`` or ``A2C``, ``sb3_contrib.MaskablePPO`` or ``RecurrentPPO``, or a subclass.
         objective: a name of ``dem_apps.OBJECTIVE_NAMES`` or of :data:`POLICY_TERMS`, or ``"none"``.
             ``"entropy"`` is SB3's own term and gives SB3's own numbers, bit for bit.
+        where: ``"loss"``, a bonus as in SB3; ``"return"``, a reward in every state with an advantage of its own, which
+            is added to the task's (:mod:`rl.hook.in_return`); or ``"both"``. Not for RecurrentPPO.
+        return_weight: weight τ of that advantage; None: ``ent_coef``.
+        return_gamma: its discount.
+        return_lambda: λ of its generalised advantage estimation.
         **options: options of the objective, such as ``tau`` and ``alpha`` of ``"dem"``.
 
     Returns:
@@ -85,6 +98,12 @@ def with_entropy_objective(algorithm: type[Algorithm], objective: str = "adadem"
         build_term(objective, num_classes=2, **options)  # a wrong option is an error here, not after minutes
     elif options:
         raise InputError(f"the entropy objective '{objective}' has no options, but got {', '.join(sorted(options))}")
+    in_return = InReturn.checked(where, return_weight, return_gamma, return_lambda)
+    if in_return is not None:
+        if objective == NONE or issubclass(algorithm, contrib.ALGORITHMS[1]):
+            what = f"the objective '{NONE}'" if objective == NONE else "RecurrentPPO, whose states have a memory"
+            raise InputError(f"where: '{where}' rewards the objective's value of a state and cannot serve {what}")
+        options[IN_RETURN] = in_return
     return _hooked(_EntropyObjectiveAlgorithm, algorithm, objective, *options.items())
 
 
@@ -95,8 +114,10 @@ class _Hooked(ABCMeta):
 @functools.cache
 def _hooked(mixin: type[Any], base: type[Any], objective: str, *options: tuple[str, Any]) -> type[Any]:
     """``base`` with the mixin before it; the same class for the same parts, out of a pickle too."""
+    kept = dict(options)
     attributes = {
-        "objective": objective, "objective_options": dict(options), "__doc__": base.__doc__, "__module__": __name__,
+        "objective": objective, "in_return": kept.pop(IN_RETURN, None), "objective_options": kept,
+        "__doc__": base.__doc__, "__module__": __name__,
         "__qualname__": f"{base.__qualname__}_{objective.replace('-', '_')}",
         "made_of": (mixin, base, objective, *options),
     }  # fmt: skip
@@ -116,6 +137,9 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
 
     objective: ClassVar[str]
     objective_options: ClassVar[dict[str, Any]]
+    in_return: ClassVar[InReturn | None]
+    #: Step, environment and last observation of the rollout's episodes that a time limit has ended.
+    cut_off: list[tuple[int, int, Any]]
     policy: EntropyObjectivePolicy  # type: ignore[assignment]
 
     def _setup_model(self) -> None:
@@ -130,20 +154,43 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
             if not callable(self.ent_coef) and self.ent_coef == 0:
                 # a line of the log and no warning: 0 is SB3's default
                 _log.warning(
-                    "ent_coef is 0, so the entropy objective '%s' has no effect; give ent_coef=0.001 or another weight",
+                    "ent_coef is 0, so the entropy objective '%s' has no effect; give it a weight: "
+                    "0.1 where rewards are sparse",
                     self.objective,
                 )
         _warn_if_observations_are_cut(self.get_vec_normalize_env())
+        options = self.objective_options | ({} if self.in_return is None else {IN_RETURN: self.in_return})
         self.policy_class: type[EntropyObjectivePolicy] = policy_with_objective(
-            self.policy_class, self.objective, self.objective_options
+            self.policy_class, self.objective, options
         )
         super()._setup_model()
+
+    def collect_rollouts(self, *args: Any, **kwargs: Any) -> bool:
+        """As in the algorithm."""
+        self._steps, self.cut_off = 0, []
+        return super().collect_rollouts(*args, **kwargs)
+
+    def _update_info_buffer(self, infos: list[dict[str, Any]], dones: np.ndarray | None = None) -> None:
+        super()._update_info_buffer(infos, dones)
+        for index in [] if self.in_return is None or dones is None else np.flatnonzero(dones):
+            last = infos[index].get("terminal_observation")
+            if last is not None and infos[index].get("TimeLimit.truncated", False):
+                self.cut_off.append((self._steps, int(index), last))
+        self._steps += 1
+
+    def _excluded_save_params(self) -> list[str]:
+        return [*super()._excluded_save_params(), "cut_off", "_steps"]
 
     def train(self) -> None:
         """The algorithm's own update, then more lines in the log."""
         self.policy.entropy_totals[:] = 0
         given = self.ent_coef  # put back after the update, so that a schedule is saved
         self.ent_coef = ent_coef = weight_now(self)
+        if self.in_return is not None:
+            for name, value in add_advantages(self, self.in_return, ent_coef).items():
+                self.logger.record(f"train/{name}", value)
+            if self.in_return.where == "return":
+                self.ent_coef = 0.0
         try:
             with contrib.padding_left_out(self):
                 super().train()
@@ -173,7 +220,7 @@ def weight_now(model: OnPolicyAlgorithm) -> float:
 def with_state_aside(policy_state: dict[str, Any]) -> dict[str, Any]:
     """A policy's state dict with the objective's part in its metadata, where a plain policy does not look for it."""
     aside = {name: policy_state.pop(name) for name in list(policy_state) if name.startswith(_STATE)}
-    policy_state._metadata[_STATE] = aside  # type: ignore[attr-defined]  # which torch saves with the state dict
+    policy_state._metadata[_STATE[0]] = aside  # type: ignore[attr-defined]  # which torch saves with the state dict
     return policy_state
 
 
@@ -186,6 +233,7 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
 
     objective: ClassVar[str]
     objective_options: ClassVar[dict[str, Any]]
+    in_return: ClassVar[InReturn | None]
     made_of: ClassVar[tuple[Any, ...]]
     action_dist: Distribution
 
@@ -197,6 +245,15 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
         self.entropy_objective = nn.ModuleList(
             build_term(self.objective, num_classes=size, **self.objective_options) for size in sizes if size > 1
         )
+        extractor: Any = getattr(self, "mlp_extractor", None)
+        #: The value head of an objective in the return.
+        self.entropy_value = (
+            ReturnValue(extractor.latent_dim_pi + extractor.latent_dim_vf).to(self.device)
+            if self.in_return is not None
+            else None
+        )
+        #: Whether the third value of ``evaluate_actions`` is the objective's value of each state, (rows,).
+        self.rates_states = False
         #: Sum of the objective, sum of the Shannon entropy and number of minibatches since this was last zeroed.
         self.entropy_totals = np.zeros(3)
         #: (rows,) bool, the rows of the next batch that count; None: all of them.
@@ -218,7 +275,7 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
         """As in torch. The state of a plain policy, without any of the objective, starts that afresh."""
         fresh = {name: value for name, value in self.state_dict().items() if name.startswith(_STATE)}
         if fresh and not any(name.startswith(_STATE) for name in state_dict):
-            aside = getattr(state_dict, "_metadata", {}).get(_STATE)
+            aside = getattr(state_dict, "_metadata", {}).get(_STATE[0])
             if strict and not aside:
                 warnings.warn(
                     f"the parameters come from a model without an entropy objective; '{self.objective}' starts afresh",
@@ -226,6 +283,8 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
                 )
                 for objective in self.entropy_objective:
                     objective.reset()  # type: ignore[operator]
+                for buffer in () if self.entropy_value is None else self.entropy_value.buffers():
+                    buffer.zero_()
                 aside = fresh  # the buffers themselves
             state_dict = {**state_dict, **(aside or {})}
         return super().load_state_dict(state_dict, strict, assign)
@@ -245,6 +304,8 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
         self._made = (None, None)
         with distributions_made(self.action_dist) as made:
             values, log_prob, entropy = super().evaluate_actions(obs, actions, *args, **kwargs)  # type: ignore[misc]
+        if self.rates_states:
+            return values, log_prob, self._entropy_term([self._made, *made], actions, log_prob, entropy, "none")
         if not (self.training and torch.is_grad_enabled()):
             return values, log_prob, entropy
         term = self._entropy_term([self._made, *made], actions, log_prob, entropy)
@@ -253,7 +314,7 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
         return values, log_prob, term
 
     def _entropy_term(
-        self, made: list[Made], actions: Tensor, log_prob: Tensor, entropy: Tensor | None
+        self, made: list[Made], actions: Tensor, log_prob: Tensor, entropy: Tensor | None, reduction: str = "mean"
     ) -> Tensor | None:
         if self.objective == STOCK:
             return entropy
@@ -269,13 +330,13 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
         # Like the entropy, the terms of dimensions add up. The mean at once, which SB3 takes anyway, is one pass.
         term = sum(
             (
-                objective(head, dim=1, mask=self.counted_rows, class_mask=class_mask)
+                objective(head, dim=1, mask=self.counted_rows, class_mask=class_mask, reduction=reduction)
                 for objective, (head, class_mask) in zip(self.entropy_objective, heads, strict=True)
             ),
             start=log_prob.new_zeros(()),
         )
         # RecurrentPPO picks the rows that count out of the term before it averages
-        return term if self.counted_rows is None else term.expand_as(log_prob)
+        return term if self.counted_rows is None and reduction == "mean" else term.expand_as(log_prob)
 
     def _mean(self, term: Tensor) -> float:
         if term.dim() == 0 or self.counted_rows is None:
@@ -288,9 +349,10 @@ def policy_with_objective(
 ) -> type[EntropyObjectivePolicy]:
     """``policy_class`` with :class:`EntropyObjectivePolicy`; an InputError where a zip has another objective."""
     if issubclass(policy_class, EntropyObjectivePolicy):
-        if (policy_class.objective, policy_class.objective_options) != (objective, options):
+        saved = dict(policy_class.made_of[3:])
+        if (policy_class.objective, saved) != (objective, options):
             raise InputError(
-                f"the policy was saved with the objective '{policy_class.objective}' {policy_class.objective_options}, "
+                f"the policy was saved with the objective '{policy_class.objective}' {saved}, "
                 f"but this class trains '{objective}' {options}; load it with the class it was saved with"
             )
         return policy_class

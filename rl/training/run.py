@@ -62,7 +62,10 @@ def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm
     """The algorithm with its objective, on its environments; an InputError for a hyperparameter that SB3 refuses."""
     fast = fast and config.algo == "ppo" and config.update == "auto"
     algorithm: type[OnPolicyAlgorithm] = FastPPO if fast else ALGORITHMS[config.algo]
-    algorithm = with_entropy_objective(algorithm, config.loss, **given_options(config))
+    algorithm = with_entropy_objective(
+        algorithm, config.loss, config.entropy, config.entropy_weight, config.entropy_gamma, config.entropy_lambda,
+        **given_options(config),
+    )  # fmt: skip
     with drawn_from(config.seed):
         envs = build_envs(config.env, config.hyperparameters)
     entry = {**config.hyperparameters, "ent_coef": config.ent_coef}
@@ -95,7 +98,11 @@ def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFold
 
 
 def _in_words(config: TrainConfig) -> str:
-    return f"{config.algo.upper()} with the entropy term '{config.loss}' (ent_coef {config.ent_coef})"
+    weight = f"ent_coef {config.ent_coef}"
+    if config.entropy != "loss":
+        own = config.ent_coef if config.entropy_weight is None else config.entropy_weight
+        weight = f"weight {own} in the return{f', {config.ent_coef} in the loss' * (config.entropy == 'both')}"
+    return f"{config.algo.upper()} with the entropy term '{config.loss}' ({weight})"
 
 
 def _resume_command(config: TrainConfig, run: RunFolder) -> str:

@@ -83,7 +83,7 @@ def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def trained(env: str, run: str, *more: str, timesteps: int = 192) -> tuple[str, dict[str, Any]]:
-    rl.train.main(["--env", env, *FLAGS, "--timesteps", str(timesteps), "--run-dir", run, *more])
+    rl.train.main(["--env", *env.split(), *FLAGS, "--timesteps", str(timesteps), "--run-dir", run, *more])
     return Path(run, "metrics.jsonl").read_text(), json.loads(Path(run, "eval.json").read_text())
 
 
@@ -134,7 +134,16 @@ def test_success_is_what_was_said_also_where_only_solved_episodes_say_it() -> No
 
 
 @pytest.mark.parametrize(
-    "env", ["Tgenerator-v0", "Tcurriculum-v0", "Tglobal-v0", "Tsamples-v0", "Reward-v0", "Scaled-v0"]
+    "env",
+    [
+        "Tgenerator-v0",
+        "Tcurriculum-v0",
+        "Tglobal-v0",
+        "Tsamples-v0",
+        "Reward-v0",
+        "Scaled-v0",
+        "T-v0 --entropy both --ent-coef 0.1",
+    ],
 )
 def test_state_that_outlives_an_episode_is_resumed(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
     save = RunFolder.save_checkpoint

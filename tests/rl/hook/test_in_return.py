@@ -1,0 +1,174 @@
+"""The objective in the return: its advantages, both paths, masks, time limits; saved, resumed and exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from sb3_contrib import MaskablePPO, RecurrentPPO
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.logger import Logger
+
+from dem_apps.errors import InputError
+from rl import save_plain, with_entropy_objective
+from rl.fast.ppo import FastPPO
+from rl.hook.in_return import InReturn, ReturnValue, add_advantages, generalised_advantages
+
+SMALL = {"n_steps": 32, "seed": 0, "device": "cpu", "ent_coef": 0.05}
+
+
+class Chain(gym.Env):  # type: ignore[type-arg]
+    """Three states in a row, one-hot; then the end, or a time limit before it."""
+
+    observation_space = spaces.Box(0, 1, (3,), np.float32)
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, limit: int = 3) -> None:
+        self.limit = limit
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.eye(3, dtype=np.float32)[0], {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.t += 1
+        seen = np.eye(3, dtype=np.float32)[min(self.t, 2)]
+        return seen, float(action == 1), self.t >= 3, self.limit <= self.t < 3, {}
+
+    def action_masks(self) -> np.ndarray:
+        return np.array([True, True, self.t == 0])
+
+
+def made(algorithm: Any, objective: str = "adadem", limit: int = 3, **options: Any) -> Any:
+    more = {} if algorithm is A2C else {"batch_size": 16, "n_epochs": 2}
+    model = with_entropy_objective(algorithm, objective, **options)("MlpPolicy", Chain(limit), **SMALL, **more)
+    model.set_logger(Logger(None, []))
+    return model
+
+
+def same(one: Any, two: Any, tolerance: float = 0.0) -> bool:
+    pairs = zip(one.policy.state_dict().values(), two.policy.state_dict().values(), strict=False)
+    return all(torch.allclose(a, b, rtol=0, atol=tolerance) for a, b in pairs)
+
+
+def test_a_chain_of_three_states_by_hand() -> None:
+    own = InReturn("return", None, gamma=0.5, gae_lambda=0.5)
+    rewards, values = np.array([[1.0], [0.5], [0.25]]), np.array([[2.0], [1.0], [0.5]])
+    ends = np.array([[1.0], [0.0], [0.0], [1.0]])
+    # δ = 1 + 0.5·1 − 2, 0.5 + 0.5·0.5 − 1, 0.25 − 0.5; A = δ + 0.25 A'
+    expected = [[-0.578125], [-0.3125], [-0.25]]
+    none = np.zeros((3, 1))
+    assert generalised_advantages(rewards, values, ends, np.array([9.0]), none, own).tolist() == expected
+    # cut by a time limit at a state worth 4, and going on to one
+    cut = np.array([[0.0], [0.0], [4.0]])
+    assert generalised_advantages(rewards, values, ends, np.array([9.0]), cut, own)[2, 0] == 1.75
+    assert generalised_advantages(rewards, values, np.zeros((4, 1)), np.array([4.0]), none, own)[2, 0] == 1.75
+
+
+@pytest.mark.parametrize("limit", [2, 3])
+@pytest.mark.parametrize("objective", ["adadem", "entropy"])
+def test_the_buffer_gets_what_a_plain_loop_gives(objective: str, limit: int) -> None:
+    model = made(PPO, objective, limit, where="return", return_gamma=0.8, return_lambda=0.7)
+    head, policy = model.policy.entropy_value, model.policy
+    torch.nn.init.normal_(policy.action_net.weight)
+    head.fit(np.random.default_rng(0).normal(size=(64, 128)), np.arange(64.0) / 20)
+    model._setup_learn(64)
+    model.collect_rollouts(model.env, _Silent(model), model.rollout_buffer, 32)
+    states = torch.eye(3)
+    with torch.no_grad():
+        policy.set_training_mode(False)
+        logits = policy.get_distribution(states).distribution.logits
+        raw = policy.action_net(policy.mlp_extractor(states)[0])
+        rewards = torch.distributions.Categorical(logits=logits).entropy()
+        rewards = policy.entropy_objective[0](raw, reduction="none") if objective == "adadem" else rewards
+        worth = head(torch.cat(policy.mlp_extractor(states), 1).numpy())
+    at = model.rollout_buffer.observations[:, 0].argmax(1)
+    expected, after = np.zeros(32), 0.0
+    for t in reversed(range(32)):
+        last = limit == 3 and at[t] == 2  # the chain ends behind it; at a limit the next state still counts
+        over = at[t] == limit - 1
+        then = 0.0 if last else worth[min(at[t] + 1, 2)]
+        after = rewards[at[t]].item() + 0.8 * then - worth[at[t]] + 0.8 * 0.7 * (0.0 if over else after)
+        expected[t] = after
+    before, returns = model.rollout_buffer.advantages.copy(), model.rollout_buffer.returns.copy()
+    add_advantages(model, model.in_return, 0.05)
+    assert np.allclose(model.rollout_buffer.advantages - before, 0.05 * expected[:, None], atol=1e-5)
+    assert np.array_equal(model.rollout_buffer.returns, returns)
+
+
+class _Silent:
+    """A callback that does nothing."""
+
+    def __init__(self, model: Any) -> None:
+        self.on_rollout_start = self.on_rollout_end = lambda: None
+        self.on_step = lambda: True
+        self.update_locals = lambda _locals: None
+
+
+def test_the_value_head_learns_the_returns() -> None:
+    head, draws = ReturnValue(4), np.random.default_rng(0)
+    assert head(np.ones((2, 4))).tolist() == [0.0, 0.0]
+    for _ in range(20):
+        hidden = np.tanh(draws.normal(size=(512, 4)))
+        head.fit(hidden, hidden @ [1, -2, 0, 3] + 5)
+    assert head(np.eye(4)) == pytest.approx([6, 3, 5, 8], abs=0.1)
+
+
+@pytest.mark.parametrize("objective", ["adadem", "entropy", "complexity"])
+@pytest.mark.parametrize("where", ["return", "both"])
+def test_the_fast_path_has_sb3s_numbers(objective: str, where: str) -> None:
+    slow, fast = made(PPO, objective, 2, where=where).learn(160), made(FastPPO, objective, 2, where=where).learn(160)
+    assert fast.not_fast is None
+    assert same(slow, fast, 2e-5)
+    assert not same(slow, made(PPO, objective, 2).learn(160))
+
+
+def test_without_weight_it_is_no_term_and_in_the_loss_it_is_as_before() -> None:
+    assert same(made(PPO, "entropy", where="return", return_weight=0.0).learn(96), made(PPO, "none").learn(96))
+    assert with_entropy_objective(PPO, "adadem", where="loss") is with_entropy_objective(PPO, "adadem")
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C, MaskablePPO])
+def test_saved_resumed_and_exported(algorithm: Any, tmp_path: Path) -> None:
+    model = made(algorithm, where="both").learn(64)
+    assert model.policy.entropy_value.moments.any()
+    model.save(tmp_path / "own.zip")
+    again = type(model).load(tmp_path / "own.zip", device="cpu")
+    assert same(model, again)
+    made_plain = algorithm("MlpPolicy", Chain(), device="cpu", n_steps=32)
+    made_plain.set_parameters(model.get_parameters())  # also a plain model's
+    save_plain(model, tmp_path / "plain.zip")
+    plain = algorithm.load(tmp_path / "plain.zip", device="cpu")
+    assert not any("entropy" in name for name in plain.policy.state_dict())
+    assert np.array_equal(
+        *(each.predict(np.eye(3, dtype=np.float32), deterministic=True)[0] for each in (model, plain))
+    )
+
+
+def test_masked_actions_have_no_part_in_the_reward() -> None:
+    model = made(MaskablePPO, "entropy", where="return").learn(32)
+    assert model.logger.name_to_value["train/entropy_reward"] < np.log(3) - 0.2  # log 3, log 2, log 2 at most
+    assert model.logger.name_to_value["train/entropy_reward"] == pytest.approx(
+        (np.log(3) + 2 * np.log(2)) / 3, abs=0.05
+    )
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "objective", "options", "said"),
+    [
+        (PPO, "adadem", {"where": "retrun"}, "where: 'retrun' is not one of loss, return, both"),
+        (PPO, "none", {"where": "return"}, "where: 'return' .* cannot serve the objective 'none'"),
+        (RecurrentPPO, "adadem", {"where": "both"}, "cannot serve RecurrentPPO, whose states have a memory"),
+        (PPO, "adadem", {"where": "return", "return_gamma": 1.5}, "return_gamma: expected a number from 0 to 1"),
+        (PPO, "adadem", {"return_weight": 1.0}, "return_weight: has no effect"),
+    ],
+)
+def test_refused(algorithm: Any, objective: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        with_entropy_objective(algorithm, objective, **options)
