@@ -94,7 +94,13 @@ def test_what_a_start_left_that_was_killed_is_taken_over(tmp_path: Path) -> None
 def test_resume_drops_what_will_be_repeated_and_what_a_kill_left(ran: Path) -> None:
     with open(ran / "metrics.jsonl", "a") as file:
         file.write('{"step": 6, "lo')  # as a kill leaves it
-    (ran / "checkpoints" / f".{32 * '0'}.tmp.pt").write_bytes(b"half")
+    (ran / "entropy_maps").mkdir()
+    left = [
+        ran / place / f".{32 * '0'}.tmp{end}"
+        for place, end in ((".", ""), ("checkpoints", ".pt"), ("entropy_maps", ".png"))
+    ]
+    for file in left:
+        file.write_bytes(b"half")
     saved = checkpoint_to_resume(ran)
     assert saved is not None
     run = RunFolder.resume(ran, saved["step"])
@@ -107,6 +113,21 @@ def test_resume_drops_what_will_be_repeated_and_what_a_kill_left(ran: Path) -> N
     run.close()
     assert steps(ran) == [1, 2, 3, 4]
     assert sorted(path.name for path in (ran / "checkpoints").iterdir()) == ["best.pt", "last.pt"]
+    assert not any(file.exists() for file in left)
+
+
+@pytest.mark.parametrize("fails", ["Trackers", "write_json"])
+def test_after_an_error_the_same_process_can_open_the_folder(
+    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"dem_apps.runtime.run_folder.{fails}", full)
+        with pytest.raises((InputError, OSError)):
+            create(tmp_path / "run")
+    (RunFolder.resume(tmp_path / "run", None) if fails == "Trackers" else create(tmp_path / "run")).close()
 
 
 def test_a_run_without_a_checkpoint_begins_again_and_one_that_lost_it_does_not(ran: Path, tmp_path: Path) -> None:

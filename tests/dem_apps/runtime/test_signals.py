@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dem_apps.errors import Interrupted, NotWritten
-from dem_apps.runtime.signals import Stopped, StopRequest, going_on_with, resume_command
+from dem_apps.runtime.signals import Stopped, StopRequest, begins_again, going_on_with, resume_command
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -29,6 +29,19 @@ def test_the_first_signal_asks_and_the_second_stops(number: int, monkeypatch: py
     assert str(stopped.value) == "stopped at once, without saving; continue with: COMMAND"
     assert asked.number == stopped.value.number == number
     assert signal.getsignal(number) == before
+
+
+def test_a_training_whose_folder_is_removed_names_no_folder_to_continue() -> None:
+    for error, text in (
+        (
+            Stopped(signal.SIGINT, "interrupted at step 3, everything is saved; continue with: C"),
+            "interrupted; the same",
+        ),
+        (NotWritten("disk full", "free some space", "C"), "disk full; free some space and run again"),
+    ):
+        with pytest.raises(type(error)) as raised, begins_again():
+            raise error
+        assert str(raised.value).startswith(text)
 
 
 def test_an_interruption_or_a_full_disk_says_how_to_go_on() -> None:
