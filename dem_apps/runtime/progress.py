@@ -24,10 +24,7 @@ class Progress:
     def __init__(self, total: int, done: int = 0, title: str = "training", unit: str = "steps") -> None:
         self.total, self._title, self._unit, self._before = total, title, unit, done
         self._started = self._spoke = time.monotonic()
-        console, whole = (
-            terminal.console(),
-            Column(no_wrap=True),
-        )  # in a narrow terminal the bar gives way, and no number
+        console, whole = terminal.console(), Column(no_wrap=True)  # in a narrow terminal the bar gives way
         self._bar = rich.progress.Progress(
             TextColumn(title), BarColumn(None, table_column=Column(max_width=40)),
             MofNCompleteColumn(table_column=whole), TextColumn("{task.fields[rate]} left"),

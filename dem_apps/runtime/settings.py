@@ -20,7 +20,7 @@ from jsonargparse import ArgumentParser, Namespace, _loaders_dumpers
 from dem_apps.errors import InputError, first_words, nearest, nearest_path, shown
 from dem_apps.runtime.arguments import fields_of, flag, flags, normalise, shipped_with
 from dem_apps.runtime.command_help import EXAMPLE, CommandHelp, help_line, value_name
-from dem_apps.runtime.documents import PlainValues, parsed_yaml
+from dem_apps.runtime.documents import LARGEST_YAML, PlainValues, parsed_yaml
 from dem_apps.runtime.files import read_text
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.setting_checks import check_settings, choices_of, needed_flags, one_sentence
@@ -266,7 +266,7 @@ def _built(config_class: type, values: Any, name: Callable[[str], str], prefix: 
 def _document(file: Path, config_class: type) -> dict[str, Any]:
     """The settings in a YAML file, of which there must be any."""
     try:
-        document = parsed_yaml(read_text(file), "")
+        document = parsed_yaml(read_text(file, most=LARGEST_YAML), "")
     except InputError as error:
         known = shipped_with(config_class)
         has = f"; those that come with it: {', '.join(known)}{nearest(file.name, known)}" if not file.suffix else ""
