@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,9 @@ from dem_apps.runtime.files import regular_file
 
 #: What photos, labels and our own pictures come in.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "PPM", "GIF")
+#: Most pixels of an image, in every format.
+MOST_PIXELS = 1 << 28
+_OPENING = threading.Lock()
 
 
 @contextmanager
@@ -21,18 +25,28 @@ def opened_image(file: Path, formats: tuple[str, ...] = FORMATS, inside: Path | 
     """The image of a :func:`regular_file` of one of Pillow's ``formats``, not decoded yet; an InputError if damaged."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(regular_file(file, inside), formats=formats) as picture:
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with _header_read(regular_file(file, inside), formats) as picture:
+                if picture.width * picture.height > MOST_PIXELS:
+                    raise InputError(f"{file}: more than {MOST_PIXELS:,} pixels; make it smaller first")
                 yield picture
                 if picture.format == "PNG" and not picture.tile:  # it was decoded, which compares no checksums
                     with Image.open(file, formats=("PNG",)) as again:
                         again.verify()
     except InputError:
         raise
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise InputError(f"{file}: more than {Image.MAX_IMAGE_PIXELS:,} pixels; make it smaller first") from error
     except Exception as error:  # decoders raise nearly anything for a damaged file
         raise InputError(
             f"{file}: the image cannot be read, it is damaged or cut short, or in none of {', '.join(formats)} "
             f"({first_words(error)})"
         ) from error
+
+
+def _header_read(file: Path, formats: tuple[str, ...]) -> Image.Image:
+    """The image, not decoded, without Pillow's own limit of pixels, which is a third of :data:`MOST_PIXELS`."""
+    with _OPENING:
+        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        try:
+            return Image.open(file, formats=formats)
+        finally:
+            Image.MAX_IMAGE_PIXELS = limit

@@ -139,7 +139,7 @@ class Labels:
             raise InputError(
                 f"--labels: {folder} has no label of any image; that of {images[0]} would be {places[images[0]]}"
             )
-        self._classes = classes
+        self._classes, self._root = classes, root
         self.notes = look_at_labels("--labels", [(root / image, file) for image, file in self.files.items()], classes)
 
     def confusion(
@@ -151,7 +151,7 @@ class Labels:
         """
         if image not in self.files:
             return None
-        label = read_label(self.files[image], self._classes)
+        label = read_label(self.files[image], self._classes, image=self._root / image)
         size = (label.shape[1], label.shape[0])
         predicted = np.asarray(cv2.resize(predicted, size, interpolation=cv2.INTER_NEAREST_EXACT), np.uint8)
         counted = label != IGNORE_INDEX

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,17 +25,19 @@ from seg.data.label_faults import FileReport, check_classes, check_label, lines,
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import PixelFormat
 from seg.data.read import ImagePixels, left_out, read_header, read_image
-from seg.data.statistics import each_file
+from seg.data.statistics import each_file, measured_format, other_units, undeclared_fill
 
 #: An image is nearly blank when 98 % of its pixels lie within so many of the 256 grey levels.
 BLANK_RANGE = 8
+#: Images of a split whose numbers are compared.
+_FEW = 16
 
 
 def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = None) -> int:
     """Look at every file, print what is wrong and what is there; returns the number of images with a problem."""
     console = console or terminal.console(soft_wrap=True, highlight=False)
     reports: dict[str, list[FileReport]] = {}
-    unfit = False
+    unfit, numbered = False, any(dataset.layout.ids is not None for dataset in pair.splits().values())
     if pair.layouts_found():
         console.print(f"note: {pair.layouts_found()}")
     for title, dataset, indices in _work(pair):
@@ -42,8 +45,9 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
         reports[title] = list(each_file(check, indices, workers, f"checking {title}"))
         unfit |= check_classes(reports[title], pair.classes, dataset.layout)
         unfit |= any(report.unfit for report in reports[title])
-        unfit |= dataset.labelled and dataset.layout.ids is None and other_ids(reports[title], pair.classes)
-        for line in lines(reports[title], title):
+        unfit |= dataset.labelled and not numbered and other_ids(reports[title], pair.classes)
+        notes = [f"note: {title}: {note}" for note in dataset.notes]
+        for line in [*notes, *lines(reports[title], title)]:
             console.print(line)
     if not pair.target_val.labelled:
         root = pair.target_val.root
@@ -55,11 +59,26 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
             console.print(class_file(checked, pair.classes, fitting))
     except InputError as error:
         console.print(str(error))
-    wrong = sum(1 for report in checked if report.errors or report.warnings)
+    units = _units(pair)
+    for line in units:
+        console.print(line)
+    wrong = len(units) + sum(1 for report in checked if report.errors or report.warnings)
     found = f"{wrong:,} of {len(checked):,} images have a problem" if wrong else f"{len(checked):,} images checked"
     rest = "; 'exclude' of source or target leaves images out" if wrong else ", nothing wrong"
     console.print(f"{found}{pair.left_out()}{rest}")
     return wrong
+
+
+def _units(pair: DomainPair) -> list[str]:
+    """Warnings about splits whose numbers are of another scale than the labelled training images'."""
+    files = {title: [image for image, _ in dataset.files] for title, dataset in pair.splits().items()}
+    first, *others = files
+    if pair.pixels.is_rgb:
+        return []
+    with suppress(InputError):  # of an image, which is said where it is read
+        measured, _ = measured_format(files[first][:: -(-len(files[first]) // _FEW)], pair.pixels)
+        return [line for title in others for line in other_units(files[title], measured, title)]
+    return []
 
 
 def _work(pair: DomainPair) -> Iterator[tuple[str, SegmentationDataset, list[int]]]:
@@ -87,6 +106,8 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
             report.notes.append(note)
         if valid is not None and not valid.any():
             report.warnings.append(f"{image_file}: no pixel of the image holds data")
+        elif not dataset.pixels.is_rgb and (fill := undeclared_fill(image.values, image.valid)) is not None:
+            report.warnings.append(f"{image_file}: {fill}")
         elif _is_blank(image, dataset.pixels):
             report.warnings.append(f"{image_file}: the image is blank or nearly so")
     except InputError as error:
@@ -113,7 +134,7 @@ def _check_label(dataset: SegmentationDataset, index: int, report: FileReport, v
         )
     if valid is not None and valid.shape == ids.shape:  # as training sees it
         ids = np.where(valid, ids, np.uint8(IGNORE_INDEX))
-    pixels = np.bincount(dataset.train_ids[ids.ravel()], minlength=256)
+    pixels = np.bincount(ids.ravel(), minlength=256)
     report.counts = np.append(pixels[: len(dataset.classes)], pixels[IGNORE_INDEX])
     if not report.counts[:-1].any():
         report.warnings.append(f"{file}: every pixel of the label is ignored")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, nearest
 from seg.data.files import missing_label
 from seg.data.label_faults import look_at_labels
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, id_tables
 from seg.data.layouts import fitting_layouts, named_layout
+from seg.data.layouts.folders import FOLDERS, about_splits
 from seg.data.layouts.layout import Pairs
 from seg.data.pixel_format import RGB, PixelFormat, resized_mask
 from seg.data.read import damaged, read_header, read_image, read_label, seen
@@ -78,8 +80,11 @@ class SegmentationDataset(Dataset[Sample]):
         if classes.by_color and self.layout.ids is not None:
             raise InputError(f"--classes: labels in colours are read in layout folders, and {layout} has its own ids")
         self.train_ids = id_tables(classes, self.layout.ids)[0]
-        pairs = _chosen(_found(root, layout, split), exclude, part, root)
-        self.notes: list[str] = []  #: what was left out
+        pairs = _found(root, layout, split)
+        _refuse_absent(exclude, root, layout, pairs)
+        pairs = _chosen(pairs, exclude, part, root)
+        about = about_splits(root, split) if self.layout is FOLDERS else None
+        self.notes: list[str] = [about] if about else []  #: what was left out, or is not where it is looked for
         if labels_must_exist:
             pairs = self._whole(pairs, labelled is not False)
         missing = [(image, label) for image, label in pairs if labelled is not False and not label.is_file()]
@@ -104,7 +109,7 @@ class SegmentationDataset(Dataset[Sample]):
         image_file, label_file = self.files[index]
         read = read_image(image_file, self.pixels)
         image, valid = seen(read, self.pixels, self.size)
-        label = None if label_file is None else self._label(label_file, (image.shape[1], image.shape[0]))
+        label = None if label_file is None else self._label(label_file, image_file, (image.shape[1], image.shape[0]))
         if label is not None and valid is not None:
             here = resized_mask(valid, (label.shape[1], label.shape[0]))
             label = np.where(here, label, np.uint8(IGNORE_INDEX))
@@ -114,7 +119,7 @@ class SegmentationDataset(Dataset[Sample]):
         """The train ids of a labelled sample, (H, W), without reading the image's pixels."""
         image_file, label_file = self.files[index]
         assert label_file is not None, f"{image_file} is read without its label"
-        return self._label(label_file, self.size or read_header(image_file).size)
+        return self._label(label_file, image_file, self.size or read_header(image_file).size)
 
     def look_at_labels(self, title: str) -> list[str]:
         """Warnings and notes about the labels, if there are any; see :func:`seg.data.label_faults.look_at_labels`."""
@@ -148,9 +153,9 @@ class SegmentationDataset(Dataset[Sample]):
             self.notes.append(f"{len(cut)} of {len(pairs)} images left out, {said}{', …' * (len(cut) > _SHOWN)}")
         return sorted(set(pairs) - set(cut)) if cut else pairs
 
-    def _label(self, file: Path, image_size: tuple[int, int]) -> NDArray[np.uint8]:
+    def _label(self, file: Path, image: Path, image_size: tuple[int, int]) -> NDArray[np.uint8]:
         size = image_size if self.resize_labels else None
-        return read_label(file, self.classes, self.layout, size)
+        return read_label(file, self.classes, self.layout, size, image)
 
 
 def _found(root: Path, layout: str, split: str) -> Pairs:
@@ -164,6 +169,25 @@ def _found(root: Path, layout: str, split: str) -> Pairs:
         raise InputError(
             f"{error}; it looks like layout {' or '.join(fitting)}: give --source.layout or --target.layout"
         ) from error
+
+
+def _refuse_absent(exclude: Sequence[str], root: Path, layout: str, pairs: Pairs) -> None:
+    """Raises an InputError where ``exclude`` names an image that no split of the data set has."""
+    absent = _absent(exclude, root, pairs)
+    for split in ("train", "val") if absent else ():
+        with suppress(InputError):  # of a split that it does not have
+            absent = _absent(absent, root, named_layout(layout).pairs(root, split))
+    if absent:
+        said = ", ".join(f"'{name}'" for name in absent[:_SHOWN])
+        raise InputError(
+            f"{root}: 'exclude' names {said}{', …' * (len(absent) > _SHOWN)}, and no image has that path, name or stem"
+            f"{nearest(absent[0], [image.stem for image, _ in pairs])}"
+        )
+
+
+def _absent(names: Sequence[str], root: Path, pairs: Pairs) -> list[str]:
+    known = {name for image, _ in pairs for name in (image.relative_to(root).as_posix(), image.name, image.stem)}
+    return [name for name in names if name not in known]
 
 
 def _chosen(pairs: Pairs, exclude: Sequence[str], part: tuple[float, float], root: Path) -> Pairs:

@@ -20,7 +20,7 @@ from seg.data.layouts.gta5 import GTA5
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.data.read import first_header, refuse_other
 from seg.data.settings import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
-from seg.data.statistics import measured_format
+from seg.data.statistics import measured_format, other_units
 from seg.data.street.demo_pair import write_demo_pair
 from seg.data.street.world import WORLD_VERSION
 
@@ -114,21 +114,26 @@ def open_pair(
                 f"as well, such as {min(both)}; score the others with --validation-part {target.labelled_part:g},1 or "
                 "keep images apart in a validation split"
             )
-    pair = DomainPair(source_train, target_train, target_val, classes, target_labelled)
+    pair, notes = DomainPair(source_train, target_train, target_val, classes, target_labelled), list[str]()
     if classes_file is None and labels_must_exist:
         # numbers of five digits look like GTA5, whose ids are those that are looked for
-        unnumbered = [each for each in (*pair.labelled, target_val) if each.layout.ids is None or each.found_as]
-        found = found_classes([each for each in unnumbered if each.layout in (FOLDERS, GTA5)], workers)
-        if found is not None:
-            again = open_pair(
-                source, target, found[0], validation_part, True, demo, bands, pixels, measure, workers, rgb
-            )
-            return dataclasses.replace(again, notes=(found[1],))
+        labelled = [*pair.labelled, *([target_val] if target_val.labelled else [])]
+        unnumbered = [each for each in labelled if each.layout is FOLDERS or (each.layout is GTA5 and each.found_as)]
+        if len(unnumbered) == len(labelled):  # else a data set with a numbering of its own says which
+            found = found_classes(unnumbered, workers)
+            if found is not None:
+                again = open_pair(
+                    source, target, found[0], validation_part, True, demo, bands, pixels, measure, workers, rgb
+                )
+                return dataclasses.replace(again, notes=(found[1], *again.notes))
+        if any(each.layout is FOLDERS for each in unnumbered):
+            notes.append("classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are")
     if pixels is None:
-        pixels = _pixels(pair, bands or BandConfig(), measure, workers, rgb)
+        pixels, about_numbers = _pixels(pair, bands or BandConfig(), measure, workers, rgb)
+        notes += about_numbers
     for dataset in pair.splits().values():
         dataset.pixels = pixels
-    return dataclasses.replace(pair, pixels=pixels)
+    return dataclasses.replace(pair, pixels=pixels, notes=tuple(notes))
 
 
 def open_unlabelled(
@@ -180,25 +185,31 @@ def _open(
     return dataset
 
 
-def _pixels(pair: DomainPair, bands: BandConfig, measure: bool, workers: int, rgb: PixelFormat) -> PixelFormat:
-    """The format of the first labelled image; the first images of the other splits must have it too."""
+def _pixels(
+    pair: DomainPair, bands: BandConfig, measure: bool, workers: int, rgb: PixelFormat
+) -> tuple[PixelFormat, list[str]]:
+    """The format of the first labelled image, which the first images of the other splits must have, and warnings."""
     files = [image for image, _ in pair.labelled[0].files]
     first = first_header(files)
     if first is None:
-        return rgb  # reading the images raises the error
+        return rgb, []  # reading the images raises the error
     header = first[1]
     number = bands.number or header.bands
     if header.is_rgb and number in (header.bands, 3):
         wanted = rgb
     else:
         shown = bands.shown_from_0(number) or header.colours or (0, min(1, number - 1), min(2, number - 1))
-        wanted = PixelFormat(number, header.dtype, (0.0,) * number, (1.0,) * number, shown)
-    if not measure:
-        return wanted
-    for found in (first, *(first_header([image for image, _ in dataset.files]) for dataset in pair.splits().values())):
+        named = header.colours if header.colours and max(header.colours) < number else None
+        zeros, ones = (0.0,) * number, (1.0,) * number
+        wanted = PixelFormat(number, header.dtype, zeros, ones, shown, colours=named)
+    splits = {title: [image for image, _ in dataset.files] for title, dataset in pair.splits().items()}
+    for found in (first, *map(first_header, splits.values())) if measure else ():
         if found is not None:
             refuse_other(*found, wanted)
-    return wanted if wanted.is_rgb else measured_format(files, wanted, workers)
+    if wanted.is_rgb or not measure:
+        return wanted, []
+    wanted, fills = measured_format(files, wanted, workers)
+    return wanted, fills + [line for title in list(splits)[1:] for line in other_units(splits[title], wanted, title)]
 
 
 def _demo_pair(world: DemoConfig) -> Path:

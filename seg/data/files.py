@@ -175,6 +175,7 @@ def flat_names(images: Sequence[str]) -> list[str]:
 
     A name is the stem, or the path where another image has the stem: ``val/a/0.png`` is ``val_a_0``.
     """
+    images = [os.fsencode(image).decode(errors="replace") for image in images]  # TensorBoard and tables take UTF-8
     shared = Counter(Path(image).stem.lower() for image in images)
     chosen = []
     for image in images:

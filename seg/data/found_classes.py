@@ -13,7 +13,7 @@ import yaml
 from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
 from seg.data.label_faults import MOST_IDS, FileReport, check_label
-from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, Color, named_classes
+from seg.data.labels import CITYSCAPES_CLASSES, CITYSCAPES_IDS, IGNORE_INDEX, ClassSet, Color, named_classes
 from seg.data.statistics import each_file
 
 #: Labels that are looked at first.
@@ -57,9 +57,17 @@ def fitting_classes(reports: Sequence[FileReport], classes: ClassSet, unfit: boo
 
 
 def other_ids(reports: Sequence[FileReport], classes: ClassSet) -> bool:
-    """Whether labels are none of Cityscapes', as the classes are: those hold two classes or more, and few other ids."""
+    """Whether labels are none of Cityscapes', as the classes are.
+
+    Those hold two classes or more, and of the ids between few that are no class; or their palette, or the names of
+    their files, are Cityscapes'. Other numberings within its range, 0 to 33, have about as many of both.
+    """
     held = frozenset[int]().union(*(report.held for report in reports)) - {IGNORE_INDEX}
-    return classes is CITYSCAPES_CLASSES and len(held & set(classes.ids)) < max(2, len(held) / 2)
+    if classes is not CITYSCAPES_CLASSES or not held:
+        return False
+    evaluated = held & set(classes.ids)
+    said = any(report.cityscapes for report in reports) and held <= CITYSCAPES_IDS.keys()
+    return len(evaluated) < 2 or not (said or len(held - evaluated) <= len(evaluated) / 2)
 
 
 def class_file(reports: Sequence[FileReport], classes: ClassSet, found: ClassSet) -> str:

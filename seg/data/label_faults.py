@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dem_apps.errors import InputError
 from seg.data import rasters
-from seg.data.labels import IGNORE_INDEX, ClassSet, Color, id_tables
+from seg.data.labels import IGNORE_INDEX, LABELS, ClassSet, Color, id_tables
 from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.read import label_colors, label_ids, palette_of, read_header, refuse_unknown, turned_upright
 
@@ -40,6 +40,7 @@ class FileReport:
     label: Path | None = None  #: its label image, where that could be read
     held: frozenset[int] = frozenset()  #: all ids of its label, without what the file calls no data
     unfit: bool = False  #: whether some of them are not in the table
+    cityscapes: bool = False  #: whether its label's name or palette is that of Cityscapes' label ids
     colors: frozenset[Color] = frozenset()  #: of its label, where that is a picture and cannot be read as ids
 
 
@@ -71,41 +72,56 @@ def look_at_labels(
 def check_label(
     report: FileReport, image: Path, label: Path, classes: ClassSet, layout: Layout = OWN_IDS
 ) -> NDArray[np.uint8] | None:
-    """The ids of an image's label, with what is to be said of them added to a report; None after an error."""
+    """The train ids of an image's label, with what is to be said of them added to a report; None after an error."""
     try:
-        ids = label_ids(label, classes, layout)
+        ids, valid = label_ids(label, classes, layout, image)
+        ground = rasters.other_ground(label, image)
     except InputError as error:
         report.errors.append(str(error))
         with suppress(InputError):
             report.colors = frozenset(label_colors(label, MOST_IDS))
         return None
-    report.held = frozenset(np.flatnonzero(np.bincount(ids.ravel(), minlength=256)).tolist())
-    nodata = read_header(label).nodata if rasters.readable(label) and not classes.by_color else None
-    if nodata is not None and nodata in classes.ids:
-        name = f"'{classes.names[classes.ids.index(int(nodata))]}'"
-        said = f"{label}: {int(nodata)} is the id of {name} and the file calls it no data; it is counted as {name}"
+    counted = ids if valid is None else ids[valid]
+    report.held = frozenset(np.flatnonzero(np.bincount(counted.ravel(), minlength=256)).tolist())
+    if not classes.by_color and (nodata := read_header(label).nodata) in classes.ids:
+        name = f"'{classes.names[classes.ids.index(int(nodata or 0))]}'"
+        said = f"{label}: {nodata:g} is the id of {name} and the file calls it no data; it is counted as {name}"
         report.warnings.append(said)
-    elif nodata is not None:
-        report.held -= {IGNORE_INDEX}
     report.label = label
-    size = (ids.shape[1], ids.shape[0])
-    if (turned := turned_upright(image, label, size)) is not None:
-        report.warnings.append(turned)
-    else:
-        with suppress(InputError):  # of the image, which is said where it is read
-            width, height = report.size or read_header(image).size
-            if other_shape((width, height), size):
-                report.warnings.append(
-                    f"{label}: the label is {size[0]}x{size[1]} pixels, its image {width}x{height}, which is another "
-                    "shape; it may be turned, or of another image"
-                )
+    report.cityscapes = not classes.by_color and _is_of_cityscapes(label, report.held)
+    if ground is not None:
+        outside = f"; {(~valid).mean():.0%} of the image has no label" if valid is not None else ""
+        report.notes.append(f"{label}: {ground}; it is read by the coordinates of both{outside}")
+    _compare_shapes(report, image, label, (ids.shape[1], ids.shape[0]))
     try:
-        refuse_unknown(label, ids, classes, layout)
+        refuse_unknown(label, counted.reshape(1, -1), classes, layout)
     except InputError as error:
         report.errors.append(str(error))
         report.unfit = True
         return None
-    return ids
+    train_ids = id_tables(classes, layout.ids)[0][ids]
+    return train_ids if valid is None else np.where(valid, train_ids, np.uint8(IGNORE_INDEX))
+
+
+def _is_of_cityscapes(label: Path, held: frozenset[int]) -> bool:
+    """Whether a label image's name or the colours of its palette say that its ids are Cityscapes'."""
+    known = {each.color: each.id for each in LABELS}
+    same = [label_id == known.get(color) for color, label_id in palette_of(label, held).items()]
+    return label.stem.endswith("_labelIds") or (len(same) > 1 and all(same))
+
+
+def _compare_shapes(report: FileReport, image: Path, label: Path, size: tuple[int, int]) -> None:
+    """Adds a warning where a label, (width, height), is not turned as its image, or of another shape."""
+    if (turned := turned_upright(image, label, size)) is not None:
+        report.warnings.append(turned)
+        return
+    with suppress(InputError):  # of the image, which is said where it is read
+        width, height = report.size or read_header(image).size
+        if other_shape((width, height), size):
+            report.warnings.append(
+                f"{label}: the label is {size[0]}x{size[1]} pixels, its image {width}x{height}, which is another "
+                "shape; it may be turned, or of another image"
+            )
 
 
 def other_shape(image: tuple[int, int], label: tuple[int, int]) -> bool:

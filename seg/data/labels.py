@@ -51,11 +51,16 @@ class ClassSet:
     def __len__(self) -> int:
         return len(self.names)
 
-    def to_ids(self) -> np.ndarray:
-        """Look-up table, (256,) uint8, from train id to the id in a label image; anything else gives 0."""
+    @property
+    def no_data(self) -> int:
+        """What stands for no data in ids that are written: 255, or the largest id of no class where one has it."""
+        return max(set(range(256)) - set(self.ids))
+
+    def to_ids(self, predicted: NDArray[np.uint8], valid: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
+        """(H, W) train ids → ids of label images in this numbering; :attr:`no_data` where ``valid`` is False."""
         table = np.zeros(256, np.uint8)
         table[: len(self)] = self.ids
-        return table
+        return table[predicted] if valid is None else np.where(valid, table[predicted], np.uint8(self.no_data))
 
     def document(self) -> dict[str, Any]:
         """The class set as :func:`load_classes` reads it."""

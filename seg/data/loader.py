@@ -190,8 +190,8 @@ def batches(
 def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -> Augmentation:
     """Albumentations from YAML: a list such as ``[{HorizontalFlip: {p: 0.5}}]``; an InputError for a wrong one.
 
-    Pixels that move in from outside the image are ``IGNORE_INDEX`` in the label (albumentations would write 0, the
-    first class) unless ``fill_mask`` is given. Transforms of colours are for 8-bit RGB alone.
+    Pixels that move in from outside the image are ``IGNORE_INDEX`` in the label (albumentations writes 0, the first
+    class) unless ``fill_mask`` is given. Transforms of colours are for 8-bit RGB alone.
     """
     known = [
         name for name, value in vars(albumentations).items()
@@ -226,12 +226,11 @@ def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -
 
 
 def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) -> Sample:
-    """A sample, augmented; pixels that are moved in from outside hold no data where images are no 8-bit RGB."""
+    """A sample, augmented; pixels from outside the image have no label, and of bands no data."""
     augmentation.set_random_seed(seed)
     image, name = sample.image, sample.name
     parts: dict[str, Any] = {"image": image} if sample.label is None else {"image": image, "mask": sample.label}
-    if not sample.pixels.is_rgb or sample.valid is not None:
-        parts[_VALID] = np.ones(image.shape[:2], np.uint8) if sample.valid is None else sample.valid.astype(np.uint8)
+    parts[_VALID] = np.ones(image.shape[:2], np.uint8) if sample.valid is None else sample.valid.astype(np.uint8)
     with passed_on(f"{name}: augmentation failed"):  # of a crop larger than the image, …
         augmented = augmentation(**parts)
     image, label = augmented["image"], augmented.get("mask")
@@ -243,9 +242,12 @@ def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) ->
     if label is not None and (label.dtype != np.uint8 or label.shape != image.shape[:2]):
         kind = f"{label.dtype} of shape {label.shape}"
         raise InputError(f"{name}: augmentation makes labels {kind} beside images of shape {image.shape}")
-    valid: NDArray[np.bool_] | None = augmented[_VALID] == 1 if _VALID in parts else None
-    if valid is not None and valid.all():
-        valid = None
+    inside = augmented[_VALID]
+    # 0 comes from transforms that fill masks with nothing else, unless it was asked for
+    if label is not None and not any(getattr(each, "fill_mask", None) == 0 for each in augmentation.transforms):
+        label = np.where(inside == 0, np.uint8(IGNORE_INDEX), label)
+    counts = not sample.pixels.is_rgb or sample.valid is not None
+    valid: NDArray[np.bool_] | None = inside == 1 if counts and (inside != 1).any() else None
     return replace(sample, image=image, label=label, valid=valid)
 
 

@@ -45,12 +45,15 @@ class PixelFormat:
     shown: tuple[int, int, int] = (0, 1, 2)  #: the bands that are displayed as red, green and blue, counted from 0
     measured_on: str = ""  #: a description of the images that mean and deviation are of
     is_rgb: bool = False  #: whether the images are 8-bit RGB
+    #: The bands, from 0, that the training images name red, green and blue; None where they name none.
+    colours: tuple[int, int, int] | None = None
 
     def __post_init__(self) -> None:
         numbers = (*self.mean, *self.std)
         if len(self.mean) != self.bands or len(self.std) != self.bands or not all(map(math.isfinite, numbers)):
             raise InputError(f"pixels: expected {self.bands} finite means and deviations, one for each band")
-        if min(self.std) <= 0 or not all(0 <= band < self.bands for band in self.shown) or len(self.shown) != 3:
+        named = (*self.shown, *(self.colours or ()))
+        if min(self.std) <= 0 or not all(0 <= band < self.bands for band in named) or len(named) not in (3, 6):
             raise InputError("pixels: expected deviations above 0, and three bands to show that there are")
 
     @property
@@ -96,7 +99,8 @@ class PixelFormat:
 
     def document(self) -> dict[str, Any]:
         """As :func:`read_format` reads it; bands are counted from 1 there."""
-        return {**asdict(self), "shown": [band + 1 for band in self.shown]}
+        counted = {"shown": self.shown, "colours": self.colours}
+        return {**asdict(self), **{name: bands and [band + 1 for band in bands] for name, bands in counted.items()}}
 
 
 #: In ImageNet's normalisation.
@@ -116,10 +120,11 @@ def read_format(folder: Path) -> PixelFormat:
     document = required(read_json(file), str(file), bands=int, dtype=str, mean=list, std=list, shown=list)
     with passed_on(str(file)):
         mean, std = (tuple(float(value) for value in document[name]) for name in ("mean", "std"))
-        first, second, third = (int(band) - 1 for band in document["shown"])
+        counted = [document["shown"], document.get("colours") or ()]
+        shown, colours = (tuple(int(band) - 1 for band in bands) for bands in counted)
         return PixelFormat(
-            document["bands"], np.dtype(document["dtype"]).name, mean, std, (first, second, third),
-            str(document.get("measured_on", "")), document.get("is_rgb") is True,
+            document["bands"], np.dtype(document["dtype"]).name, mean, std, shown,  # type: ignore[arg-type]
+            str(document.get("measured_on", "")), document.get("is_rgb") is True, colours or None,  # type: ignore[arg-type]
         )  # fmt: skip
 
 

@@ -1,31 +1,29 @@
-"""TIFF and GeoTIFF by rasterio (extra ``geo``): any bands and numbers, nodata, coordinates; H × W pixels, B bands."""
+"""TIFF, GeoTIFF and deep PNG and PPM by rasterio (extra ``geo``), as GDAL reads them; H × W pixels, B bands."""
 
 from __future__ import annotations
 
 import functools
 import importlib.util
-import struct
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
+from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import write_atomically
-from seg.data.pixel_format import MOST_BANDS, SIDEWAYS, upright
+from dem_apps.runtime.images import MOST_PIXELS
+from seg.data.pixel_format import MOST_BANDS, SIDEWAYS, PixelFormat, upright
 
-#: Most pixels of an image.
-MOST_PIXELS = 1 << 28
 _ORIENTATION = 0x0112
 _MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 NEEDED = "needs rasterio, which is not installed here; pip install 'dem-apps[geo]'"
-
-
 #: Coordinates of an image: its ``crs`` and ``transform``, as rasterio reads and writes them.
 Georeference = dict[str, Any]
 
@@ -40,38 +38,44 @@ class Header:
     alpha: bool = False  #: whether a band for transparency comes after the others
     colours: tuple[int, int, int] | None = None  #: the bands, from 0, that the file names red, green and blue
     nodata: float | None = None  #: the number that stands for no data in the first band, where the file names one
+    scaled: bool = False  #: whether the file has a scale or an offset for its numbers, which are applied
+    pages: int = 1  #: pages or frames, of which the first is read
+    place: Georeference | None = field(default=None, compare=False)  #: coordinates, if the file has them
 
     @property
     def is_rgb(self) -> bool:
         """Whether it is an 8-bit picture in colours or in grey, which networks see as RGB."""
-        return self.dtype == "uint8" and self.bands in (1, 3)
+        return self.dtype == "uint8" and self.bands in (1, 3) and not self.scaled
 
     @property
     def described(self) -> str:
         """A short description."""
-        return f"{self.bands} band{'s' * (self.bands > 1)} of {self.dtype}"
+        scale = " with a scale and an offset" if self.scaled else ""
+        return f"{self.bands} band{'s' * (self.bands > 1)} of {self.dtype}{scale}"
 
 
 def is_tiff(file: Path) -> bool:
     """Whether a file is a TIFF, by its first bytes."""
+    return _start(file) in _MAGIC
+
+
+def _start(file: Path) -> bytes:
     with suppress(OSError), open(file, "rb") as opened:
-        return opened.read(4) in _MAGIC
-    return False
+        return opened.read(4)
+    return b""
 
 
 def orientation_of(file: Path) -> int:
     """The orientation, 1 to 8, by its tag in a TIFF's first directory, which GDAL does not tell; 1 without one."""
-    with suppress(OSError, struct.error), open(file, "rb") as opened:
+    with suppress(Exception), warnings.catch_warnings(), open(file, "rb") as opened:  # Pillow, of a damaged one
+        warnings.simplefilter("ignore")
         start = opened.read(16)
-        order, large = "<" if start[:1] == b"I" else ">", b"+" in start[2:4]
-        (place,) = struct.unpack_from(order + ("Q" if large else "I"), start, 8 if large else 4)
-        opened.seek(place)
-        number, entry = (order + form for form in (("Q", "HHQ8s") if large else ("H", "HHI4s")))
-        (entries,) = struct.unpack(number, opened.read(struct.calcsize(number)))
-        for tag, _, _, value in struct.iter_unpack(entry, opened.read(entries * struct.calcsize(entry))):
-            (orientation,) = struct.unpack_from(order + "H", value)
-            if tag == _ORIENTATION and 1 <= orientation <= 8:
-                return int(orientation)
+        large = b"+" in start[2:4]
+        directory = ImageFileDirectory_v2(start if large else start[:8])
+        opened.seek(directory.next)
+        directory.load(opened)
+        orientation = int(directory.get(_ORIENTATION, 1))
+        return orientation if 1 <= orientation <= 8 else 1
     return 1
 
 
@@ -82,7 +86,7 @@ def available() -> bool:
 
 
 def readable(file: Path) -> bool:
-    """Whether rasterio reads a file."""
+    """Whether rasterio reads a file: a TIFF, where it is installed."""
     return is_tiff(file) and available()
 
 
@@ -103,62 +107,124 @@ def read_header(file: Path) -> Header:
         colours = None
         if {"red", "green", "blue"} <= set(kinds):
             colours = (kinds.index("red"), kinds.index("green"), kinds.index("blue"))
-        size = (source.width, source.height)
-        size = size[::-1] if orientation_of(file) in SIDEWAYS else size
-        return Header(size, bands, dtype, alpha, colours, source.nodata)
+        orientation = orientation_of(file)
+        size = (source.height, source.width) if orientation in SIDEWAYS else (source.width, source.height)
+        bare = orientation != 1 or (source.crs is None and source.transform.is_identity)
+        return Header(
+            size, bands, dtype, alpha, colours, source.nodata, _scaled(source), max(1, len(source.subdatasets)),
+            None if bare else {"crs": source.crs, "transform": source.transform},
+        )  # fmt: skip
 
 
-def read_raster(file: Path, bands: int) -> tuple[NDArray[Any], NDArray[np.bool_] | None, Georeference | None]:
-    """The first ``bands`` bands of a TIFF as (H, W, B) in their own numbers, where they hold data, and coordinates."""
+def read_bands(
+    file: Path, header: Header, wanted: PixelFormat, orientation: int
+) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """(H, W, B) numbers that a network takes, and (H, W) where the file holds data, None for everywhere.
+
+    Bands come in the order of their names, scale and offset applied; (H, W, 3) colours of an 8-bit picture. A pixel
+    holds data by GDAL's dataset mask. A band without data in a pixel that has others is NaN, in floating point.
+    """
     with _opened(file) as source:
-        wanted = list(range(1, bands + 1))
-        values = np.moveaxis(source.read(wanted), 0, -1)
-        return _upright(file, _place(source), values, _valid(source, wanted, values))
-
-
-def read_rgb(file: Path) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None, Georeference | None]:
-    """The same of an 8-bit TIFF as (H, W, 3) colours, by its palette where it has one."""
-    with _opened(file) as source:
-        wanted = [1, 2, 3] if source.count > 2 else [1]
-        values = np.moveaxis(source.read(wanted), 0, -1)
-        if source.colorinterp[0].name == "palette":
+        names = [kind.name for kind in source.colorinterp]
+        if wanted.is_rgb:
+            order = list(header.colours or (0, 1, 2)) if source.count > 2 else [0]
+        else:
+            order = _in_order(header.colours, wanted.colours, wanted.bands)
+        values = np.moveaxis(source.read([band + 1 for band in order]), 0, -1)
+        valid = source.dataset_mask() != 0
+        if header.alpha and wanted.bands > header.bands:  # its alpha band holds data
+            valid = (values != source.nodata).any(axis=-1)
+        if np.issubdtype(values.dtype, np.floating):
+            valid &= np.isfinite(values).all(axis=-1)
+        if source.nodata is not None and not wanted.is_rgb and values.shape[2] > 1:
+            holes = np.stack([source.read_masks(band + 1) == 0 for band in order], -1) & valid[..., None]
+            if holes.any():
+                values = np.where(holes, np.float32(np.nan), values.astype(np.float32))
+        if header.scaled:
+            scales, offsets = (np.asarray(each)[order] for each in (source.scales, source.offsets))
+            values = (values * scales + offsets).astype(np.float32)
+        if names[0] == "palette" and wanted.is_rgb:
             palette = source.colormap(1)
             values = np.array([palette.get(index, (0, 0, 0))[:3] for index in range(256)], np.uint8)[values[..., 0]]
-        elif len(wanted) == 1:
+        elif len(order) == 1 and wanted.is_rgb:
             white_is_0 = source.tags(ns="IMAGE_STRUCTURE").get("MINISWHITE") == "YES"
             values = (255 - values if white_is_0 else values).repeat(3, axis=2)
-        return _upright(file, _place(source), values, _valid(source, wanted, None))
+        elif names[0] == "cyan":
+            values = np.asarray(Image.fromarray(np.moveaxis(source.read(), 0, -1), "CMYK").convert("RGB"))
+    return upright(values, orientation), None if valid.all() else upright(valid, orientation)
 
 
-def read_beside(file: Path) -> tuple[NDArray[np.bool_] | None, Georeference | None]:
-    """What Pillow does not read: which pixels hold data, (H, W) or None for all, and coordinates."""
-    with _opened(file) as source:
-        alpha = source.count > 1 and source.colorinterp[-1].name == "alpha"
-        wanted = list(range(1, source.count + 1 - alpha))
-        return _upright(file, _place(source), _valid(source, wanted, None))
-
-
-def read_ids(file: Path, kept: Collection[int] = ()) -> NDArray[np.uint8]:
-    """(H, W) ids of a TIFF label image with one band of whole numbers; 255 where it holds no data.
+def read_ids(file: Path, kept: Collection[int] = ()) -> tuple[NDArray[np.integer], NDArray[np.bool_] | None]:
+    """(H, W) ids of a TIFF label image with one band of whole numbers, and where it holds data, None for everywhere.
 
     An id of ``kept`` is data, also where the file calls it none: what the classes say wins.
     """
+    header = read_header(file)
     with _opened(file) as source:
         dtype, compression = source.dtypes[0], str(source.profile.get("compress", "")).lower()
-        if source.count != 1 or not np.issubdtype(np.dtype(dtype), np.integer):
+        if source.count - header.alpha != 1 or not np.issubdtype(np.dtype(dtype), np.integer):
             has = f"{source.count} band{'s' * (source.count > 1)} of {dtype}"
             raise InputError(f"{file}: a label image holds one id per pixel, and this one has {has}")
         if compression in ("jpeg", "webp", "lerc"):
             raise InputError(f"{file}: {compression} rounds ids to other ids; save the label without")
-        ids = source.read(1)
-        valid = None if source.nodata in kept else _valid(source, [1], None)
-    ids, valid, _ = _upright(file, None, ids, valid)
-    if valid is not None:
-        ids = np.where(valid, ids, 255)
-    if ids.min() < 0 or ids.max() > 255:
-        worst = int(ids.min() if ids.min() < 0 else ids.max())
-        raise InputError(f"{file}: holds the id {worst}, and ids are 0 to 255; name it as nodata, or number anew")
-    return np.asarray(ids, np.uint8)
+        ids, valid = source.read(1), source.dataset_mask() != 0
+        if source.nodata in kept:
+            valid |= ids == source.nodata
+    orientation = orientation_of(file)
+    return upright(ids, orientation), None if valid.all() else upright(valid, orientation)
+
+
+def on_grid_of(
+    label: Path, image: Path, ids: NDArray[np.uint8], valid: NDArray[np.bool_] | None
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
+    """A label's ids on the pixels of its image, by the coordinates of both, nearest; unchanged where both agree.
+
+    Raises InputError: no pixel in common, or coordinates in one of them that have no reference system.
+    """
+    said = other_ground(label, image)
+    if said is None:
+        return ids, valid
+    from rasterio.warp import Resampling, reproject
+
+    own, header = read_header(label).place or {}, read_header(image)
+    there, crs = header.place or {}, own["crs"] or "EPSG:3857"  # any does where both have none
+    planes = (ids, np.ones_like(ids) if valid is None else valid.view(np.uint8))
+    moved = [np.zeros(header.size[::-1], np.uint8) for _ in planes]
+    for plane, result in zip(planes, moved, strict=True):
+        reproject(
+            plane, result, src_transform=own["transform"], src_crs=crs, dst_transform=there["transform"],
+            dst_crs=there["crs"] or crs, resampling=Resampling.nearest,
+        )  # fmt: skip
+    if not moved[1].any():
+        raise InputError(f"{label}: {said}; no pixel of it lies on its image")
+    return moved[0], None if moved[1].all() else moved[1] != 0
+
+
+def other_ground(label: Path, image: Path) -> str | None:
+    """How a label lies otherwise than its image, by the coordinates of both; None where it does not, or one has none.
+
+    Raises InputError: one of two that differ has no reference system.
+    """
+    if not readable(label) or not readable(image):
+        return None
+    own, there = read_header(label), read_header(image)
+    if own.place is None or there.place is None:
+        return None
+    systems = [header.place["crs"] for header in (own, there) if header.place]
+    if None not in systems and systems[0] != systems[1]:
+        return f"is in {_named(systems[0])} and its image in {_named(systems[1])}"
+    pixels = ~own.place["transform"] * there.place["transform"]  # of the image, in those of the label
+    (width, height), (wide, high) = own.size, there.size
+    left, top = pixels @ (0, 0)
+    corners = {(0, 0): (0, 0), (wide, 0): (width, 0), (0, high): (0, height)}
+    if all(abs(a - b) <= 0.5 for at, to in corners.items() for a, b in zip(pixels @ at, to, strict=True)):
+        return None
+    if None in systems and systems[0] != systems[1]:
+        raise InputError(f"{label}: lies otherwise than its image {image}, and one has no reference system")
+    if pixels.a < 0 or pixels.e < 0:
+        return f"is mirrored against its image, {'south-up' if pixels.e < 0 else 'east-left'}"
+    shift = f"lies {left:+.1f} columns and {top:+.1f} rows of its pixels from its image"
+    return f"{shift}, which has {wide}x{high} pixels of {abs(pixels.a):.2g} times its size"
 
 
 def write_geotiff(
@@ -191,39 +257,36 @@ def write_geotiff(
     write_atomically(path, content)
 
 
-def _valid(source: Any, wanted: list[int], values: NDArray[Any] | None) -> NDArray[np.bool_] | None:
-    """(H, W): where a band holds data, by nodata or by the file's mask, and all are finite; None for everywhere."""
-    flags = [{flag.name for flag in source.mask_flag_enums[band - 1]} for band in wanted]
-    valid = np.True_
-    # a band for transparency is left aside: it says what is shown, not what is there
-    if all("nodata" in each or ("per_dataset" in each and "alpha" not in each) for each in flags):
-        valid = functools.reduce(np.logical_or, (source.read_masks(band) != 0 for band in wanted))
-    if values is not None and np.issubdtype(values.dtype, np.floating):
-        valid = valid & np.isfinite(values).all(axis=-1)
-    return None if valid.all() else np.asarray(valid)
+def _in_order(named: tuple[int, ...] | None, wanted: tuple[int, ...] | None, bands: int) -> list[int]:
+    """The file's bands, from 0, in the network's order: red, green and blue where it has them, the others as they are.
+
+    Of a file, or a network, that names no colours, the bands are in the file's order.
+    """
+    if not named or not wanted or max(*named, *wanted) >= bands:
+        return list(range(bands))
+    colours = dict(zip(wanted, named, strict=True))
+    others = iter(band for band in range(bands) if band not in named)
+    return [colours[place] if place in colours else next(others) for place in range(bands)]
 
 
-def _upright(file: Path, place: Georeference | None, *arrays: Any) -> tuple[Any, ...]:
-    """The arrays turned as the file says, and its coordinates, which turned pixels have none of."""
-    orientation = orientation_of(file)
-    turned = (None if array is None else upright(array, orientation) for array in arrays)
-    return *turned, place if orientation == 1 else None
+def _scaled(source: Any) -> bool:
+    return any(scale != 1 for scale in source.scales) or any(source.offsets)
 
 
-def _place(source: Any) -> Georeference | None:
-    bare = source.crs is None and source.transform.is_identity
-    return None if bare else {"crs": source.crs, "transform": source.transform}
+def _named(crs: Any) -> str:
+    return f"EPSG:{crs.to_epsg()}" if crs.to_epsg() else str(crs.to_string())[:60]
 
 
 @contextmanager
 def _opened(file: Path) -> Iterator[Any]:
-    """A rasterio dataset, by GDAL's TIFF driver alone: other drivers follow descriptions that point elsewhere."""
+    """A rasterio dataset by one of three of GDAL's drivers: others follow descriptions that point elsewhere."""
     import rasterio
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of an image without coordinates
-            with rasterio.open(file, driver="GTiff") as source:
+            driver = "GTiff" if is_tiff(file) else "PNG" if _start(file) == b"\x89PNG" else "PNM"
+            with rasterio.open(file, driver=driver) as source:
                 yield source
     except InputError:
         raise

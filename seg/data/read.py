@@ -1,6 +1,6 @@
 """Reads images and labels; InputErrors name what is damaged, too large, or of other bands, numbers, ids or colours.
 
-Pillow decodes 8-bit pictures, OpenCV 16-bit PNG and PPM, rasterio TIFF. Shapes: H × W pixels, B bands.
+Pillow decodes 8-bit pictures, rasterio TIFF and more bits (:mod:`seg.data.rasters`). Shapes: H × W pixels, B bands.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import warnings
 from collections import Counter
 from collections.abc import Collection, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,15 +28,16 @@ from seg.data.pixel_format import RGB, SIDEWAYS, PixelFormat, kind_of, resized, 
 from seg.data.rasters import Georeference, Header
 
 #: Tags of TIFF and EXIF.
-_ORIENTATION, _PHOTOMETRIC, _SAMPLES = 0x0112, 0x0106, 0x0115
+_ORIENTATION, _PHOTOMETRIC, _SAMPLES, _SUBFILE = 0x0112, 0x0106, 0x0115, 0x00FE
 _EXIF_OF_PNG = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
 #: How a JPEG and a PNG begin and end, and bytes in which the end is looked for.
 _PNG, _TAIL = b"\x89P", 1 << 12
 _ENDS = {b"\xff\xd8": b"\xff\xd9", _PNG: b"IEND"}
 #: Formats of label images.
 LOSSLESS = ("PNG", "TIFF", "BMP", "GIF")
-#: Pillow's modes with one band beside transparency.
+#: Pillow's modes with one band beside transparency; those of labels, and what decoders multiply ids of few bits by.
 _GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F")
+_IDS, _SPREAD = ("P", *_GREY[:-1]), {"L;2": 85, "L;4": 17}
 _EIGHT_BIT_COPIES = "make 8-bit copies, with the range of the data from black to white, or train on such images"
 
 
@@ -54,10 +55,7 @@ def read_header(file: Path) -> Header:
     if rasters.readable(file):
         return rasters.read_header(file)
     with opened_image(file) as picture:
-        deep, bands = _deep_type(picture), 1 if picture.mode in _GREY else 3
-        alpha = picture.has_transparency_data
-        size = (picture.height, picture.width) if _orientation(picture) in SIDEWAYS else picture.size
-    return Header(size, bands, deep or "uint8", alpha)
+        return _header(picture)
 
 
 def first_header(files: Sequence[Path]) -> tuple[Path, Header] | None:
@@ -71,24 +69,40 @@ def first_header(files: Sequence[Path]) -> tuple[Path, Header] | None:
 def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
     """An image file, upright, with the bands that a network takes; the first frame of several.
 
-    The transparency of an 8-bit picture is dropped, unless ``wanted`` counts it among its bands; see :func:`left_out`.
+    Transparent pixels hold no data, unless ``wanted`` counts transparency among the bands; see :func:`left_out`.
     """
-    tiff = rasters.readable(file)
-    if wanted.is_rgb and not tiff:
-        return _picture(file)
-    header = read_header(file)
+    if rasters.readable(file):
+        header = rasters.read_header(file)
+        refuse_other(file, header, wanted)
+        return ImagePixels(*rasters.read_bands(file, header, wanted, rasters.orientation_of(file)), header.place)
+    with opened_image(file) as picture:
+        header = _header(picture)
+        refuse_other(file, header, wanted)
+        if header.dtype == "uint8":
+            return picture_pixels(picture, file, wanted, header)
+        orientation = _orientation(picture)
+    if not rasters.available():
+        raise InputError(f"{file}: with {header.described} {rasters.NEEDED}")
+    return ImagePixels(*rasters.read_bands(file, header, wanted, orientation))
+
+
+def picture_pixels(
+    picture: Image.Image, file: Path, wanted: PixelFormat = RGB, header: Header | None = None
+) -> ImagePixels:
+    """An 8-bit picture of any mode in the bands that a network takes, upright; an InputError for more bits."""
+    tags = getattr(picture, "tag_v2", {})
+    if tags.get(_PHOTOMETRIC) == 1 and tags.get(_SAMPLES, 1) > 2:  # of which Pillow may read the first alone
+        raise InputError(f"{file}: as a TIFF with several bands of grey {rasters.NEEDED}")
+    header = header or _header(picture)
     refuse_other(file, header, wanted)
-    if not wanted.is_rgb:
-        if tiff:
-            return ImagePixels(*rasters.read_raster(file, wanted.bands))
-        if rasters.is_tiff(file):
-            raise InputError(f"{file}: as a TIFF with {wanted.described} {rasters.NEEDED}")
-        return _picture_in_bands(file, header, wanted.bands)
-    try:
-        rgb = _picture(file)
-    except InputError:  # a kind that Pillow does not read, or too large for it
-        return ImagePixels(*rasters.read_rgb(file))
-    return ImagePixels(rgb.values, *rasters.read_beside(file))
+    mode = "L" if header.bands == 1 and not wanted.is_rgb else "RGB"
+    orientation = _orientation(picture)
+    values = np.asarray(picture.convert(f"{mode}A" if header.alpha else mode))
+    values = upright(values if values.ndim == 3 else values[..., None], orientation)
+    if not header.alpha or values.shape[2] == wanted.bands:
+        return ImagePixels(values)
+    valid = values[..., -1] != 0
+    return ImagePixels(np.ascontiguousarray(values[..., :-1]), None if valid.all() else valid)
 
 
 def damaged(file: Path, thoroughly: bool = False) -> bool:
@@ -111,17 +125,23 @@ def damaged(file: Path, thoroughly: bool = False) -> bool:
 def refuse_other(file: Path | str, header: Header, wanted: PixelFormat) -> None:
     """Raises an InputError for an image that a network does not take."""
     fits = header.is_rgb if wanted.is_rgb else wanted.bands in (header.bands, header.bands + header.alpha)
-    if not fits or kind_of(header.dtype) != kind_of(wanted.dtype):
+    kinds = {kind_of(header.dtype), *(["floating point"] if header.scaled else [])}
+    if not fits or kind_of(wanted.dtype) not in kinds:
         hint = f"; {_EIGHT_BIT_COPIES}" if wanted.is_rgb and header.dtype != "uint8" else ""
         raise InputError(f"{file}: has {header.described}, and the network sees {wanted.described}{hint}")
 
 
 def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
-    """A sentence about a band for transparency that is not read, or None."""
-    if not header.alpha or wanted.bands > header.bands:
-        return None
-    hint = f"where it holds data, such as near infrared, train with --bands.number {header.bands + 1}"
-    return f"{file}: its last band is transparency and is not read; {hint}"
+    """A sentence about a band for transparency, or pages, that are not read; None where all is."""
+    said = []
+    if header.alpha and wanted.bands <= header.bands:
+        said.append(
+            "its last band is transparency: where it is 0 there is no data, and else it is not read; where it holds "
+            f"data, such as near infrared, train with --bands.number {header.bands + 1}"
+        )
+    if header.pages > 1:
+        said.append(f"has {header.pages} pages or frames, of which the first is read")
+    return f"{file}: {'; it '.join(said)}" if said else None
 
 
 def turned_upright(file: Path, label: Path, label_size: tuple[int, int]) -> str | None:
@@ -148,14 +168,6 @@ def orientation_of(file: Path) -> int:
     return 1
 
 
-def as_rgb(picture: Image.Image, file: Path) -> NDArray[np.uint8]:
-    """An 8-bit image of any mode as (H, W, 3) uint8, upright, without transparency; an InputError for more bits."""
-    if (deep := _deep_type(picture)) is not None:
-        raise InputError(f"{file}: holds {deep}, and the network sees 8-bit RGB; {_EIGHT_BIT_COPIES}")
-    orientation = _orientation(picture)
-    return upright(np.asarray(picture.convert("RGB")), orientation)
-
-
 def seen(
     image: ImagePixels, pixels: PixelFormat, size: tuple[int, int] | None
 ) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
@@ -168,6 +180,8 @@ def seen(
         values = values.astype(np.float32)
         if valid is not None:
             values[~valid] = pixels.mean
+        if (holes := np.isnan(values)).any():
+            values = np.where(holes, np.asarray(pixels.mean, np.float32), values)
     if size is None or size == (values.shape[1], values.shape[0]):
         return values, valid
     valid = None if valid is None else resized_mask(valid, size)
@@ -177,45 +191,91 @@ def seen(
 
 
 def read_label(
-    file: Path, classes: ClassSet, layout: Layout = OWN_IDS, size: tuple[int, int] | None = None
+    file: Path,
+    classes: ClassSet,
+    layout: Layout = OWN_IDS,
+    size: tuple[int, int] | None = None,
+    image: Path | None = None,
 ) -> NDArray[np.uint8]:
-    """(H, W) uint8 train ids of a label image, resized to (width, height) ``size``; 255 where nothing counts."""
-    ids = label_ids(file, classes, layout)
+    """(H, W) uint8 train ids of a label image, resized to (width, height) ``size``; 255 where nothing counts.
+
+    With coordinates in label and ``image``, it lies on the image's pixels.
+    """
+    ids, valid = label_ids(file, classes, layout, image)
     if size is not None and size != (ids.shape[1], ids.shape[0]):
         ids = np.asarray(Image.fromarray(ids).resize(size, Image.Resampling.NEAREST))
-    refuse_unknown(file, ids, classes, layout)
-    return np.asarray(cv2.LUT(ids, id_tables(classes, layout.ids)[0]), np.uint8)
+        if valid is not None:
+            valid = np.asarray(Image.fromarray(valid).resize(size, Image.Resampling.NEAREST))
+    refuse_unknown(file, ids if valid is None else ids[valid][None], classes, layout)
+    label = np.asarray(cv2.LUT(ids, id_tables(classes, layout.ids)[0]), np.uint8)
+    return label if valid is None else np.where(valid, label, np.uint8(IGNORE_INDEX))
 
 
 def refuse_unknown(file: Path, ids: NDArray[np.uint8], classes: ClassSet, layout: Layout = OWN_IDS) -> None:
     """Raises an InputError for a label image with an id that is no class's and not ignored."""
     known = id_tables(classes, layout.ids)[1]
-    if cv2.LUT(ids, known.view(np.uint8)).min() == 0:
+    if ids.size and cv2.LUT(ids, known.view(np.uint8)).min() == 0:
         unknown = np.bincount(ids[~known[ids]]) > 0
         hint = "" if layout.ids else "; a file for --classes gives classes their ids, and lists others as ignored"
         raise InputError(f"{file}: label id {spans(unknown)} is not in the table, which has {spans(known)}{hint}")
 
 
-def label_ids(file: Path, classes: ClassSet, layout: Layout = OWN_IDS) -> NDArray[np.uint8]:
-    """(H, W) uint8 ids of a label image as they lie in the file, or of the classes whose colours it has."""
+def label_ids(
+    file: Path, classes: ClassSet, layout: Layout = OWN_IDS, image: Path | None = None
+) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
+    """(H, W) uint8 ids of a label image, or of the classes whose colours it has, and where it holds any; None for all.
+
+    With coordinates in label and ``image``, they lie on the image's pixels.
+    """
+    valid: NDArray[np.bool_] | None = None
     if classes.by_color:
-        return _colored_ids(file, classes)
-    return layout.read_ids(file) if layout.read_ids else read_index_image(file, classes.ids)
+        ids, valid = _colored_ids(file, classes)
+    elif layout.read_ids:
+        ids = layout.read_ids(file)
+    else:
+        ids, valid = _index_image(file, classes.ids)
+    return (ids, valid) if image is None else rasters.on_grid_of(file, image, ids, valid)
 
 
 def read_index_image(file: Path, kept: Collection[int] = ()) -> NDArray[np.uint8]:
-    """(H, W) uint8 ids of an image with a palette (P) or in 8-bit grey (L); see :func:`seg.data.rasters.read_ids`."""
+    """(H, W) uint8 ids of an image with a palette or in grey; 255 where it holds none."""
+    ids, valid = _index_image(file, kept)
+    return ids if valid is None else np.where(valid, ids, np.uint8(IGNORE_INDEX))
+
+
+def _index_image(file: Path, kept: Collection[int]) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
+    """Ids and where there are any, nowhere transparent; an id of ``kept`` is one even where the file calls it none."""
+    if (pages := read_header(file).pages) > 1:
+        raise InputError(f"{file}: has {pages} pages or frames, and a label is one; save that with the classes alone")
     if rasters.readable(file):
-        return rasters.read_ids(file, kept)
-    with opened_image(file, LOSSLESS) as picture:
-        if picture.info.get("compression") in ("jpeg", "tiff_jpeg", "webp"):
-            raise InputError(f"{file}: {picture.info['compression']} rounds ids to other ids; save the label without")
-        stored, orientation = _stored(picture)[0], _orientation(picture)
-        if picture.mode not in ("P", "L"):
-            raise InputError(f"{file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}")
-        if stored in ("L;2", "L;4"):  # decoders spread the 4 or 16 shades over 0 to 255
-            raise InputError(f"{file}: a label image in grey has 8 bits per pixel, this one has {stored[2:]}; save 8")
-        return upright(np.asarray(picture), orientation)
+        ids, valid = rasters.read_ids(file, kept)
+    else:
+        with opened_image(file, LOSSLESS) as picture:
+            if picture.info.get("compression") in ("jpeg", "tiff_jpeg", "webp"):
+                raise InputError(
+                    f"{file}: {picture.info['compression']} rounds ids to other ids; save the label without"
+                )
+            if picture.mode not in _IDS:
+                raise InputError(
+                    f"{file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}"
+                )
+            spread, orientation = _SPREAD.get(_stored(picture)[0], 1), _orientation(picture)
+            alpha, transparent = "A" in picture.mode.upper(), picture.info.get("transparency")
+            stored = np.asarray(picture)
+        ids, valid = stored[..., 0] if alpha else stored, None
+        ids = ids.astype(np.uint8) if ids.dtype == np.bool_ else ids // spread if spread > 1 else ids
+        if alpha:
+            valid = upright(stored[..., -1] != 0, orientation)
+        elif isinstance(transparent, int | bytes):  # of a palette, its clear entries; of grey, one level
+            clear = {transparent} if isinstance(transparent, int) else {i for i, a in enumerate(transparent) if a == 0}
+            valid = upright(~np.isin(ids, sorted(clear - set(kept))), orientation)
+        ids = upright(ids, orientation)
+    counted = ids if valid is None else ids[valid]
+    if counted.size and (counted.min() < 0 or counted.max() > 255):
+        worst = int(counted.min() if counted.min() < 0 else counted.max())
+        raise InputError(f"{file}: holds the id {worst}, and ids are 0 to 255; name it as nodata, or number anew")
+    ids = ids if valid is None else np.where(valid, ids, 0)
+    return ids.astype(np.uint8, copy=False), None if valid is None or valid.all() else valid
 
 
 def palette_of(file: Path, ids: Collection[int]) -> dict[Color, int]:
@@ -230,44 +290,28 @@ def palette_of(file: Path, ids: Collection[int]) -> dict[Color, int]:
 
 
 def label_colors(file: Path, most: int) -> list[Color]:
-    """The colours of a picture, in order; ``most`` and one more where there are more."""
-    codes = np.unique(_codes(file))[: most + 1].tolist()
-    return [(code >> 16, code >> 8 & 255, code & 255) for code in codes]
+    """The colours of a picture where it is not transparent, in order; ``most`` and one more where there are more."""
+    codes, valid = _codes(file)
+    found = np.unique(codes if valid is None else codes[valid])[: most + 1].tolist()
+    return [(code >> 16, code >> 8 & 255, code & 255) for code in found]
 
 
-def read_all_bits(file: Path) -> NDArray[Any]:
-    """(H, W) or (H, W, B) pixels by OpenCV, which keeps 16 bits, with red first."""
-    with opened_image(file) as picture:
-        picture.verify()  # OpenCV gives no reason for a damaged file
-        values = cv2.imread(str(file), cv2.IMREAD_UNCHANGED)
-    if values is None:
-        raise InputError(f"{file}: the image cannot be read, it is damaged or cut short")
-    return np.asarray(values if values.ndim == 2 else values[..., [2, 1, 0, 3][: values.shape[2]]])
+def _header(picture: Image.Image) -> Header:
+    """The header of a picture that Pillow opened."""
+    deep, mode, clear = _deep_type(picture), picture.mode, picture.info.get("transparency")
+    pages = getattr(picture, "n_frames", 1) if picture.format in LOSSLESS else 1  # a phone's JPEG has a small copy
+    if picture.format == "TIFF":  # smaller copies and masks are no pages
+        pages = sum(_full_page(picture, page) for page in range(pages))
+        picture.seek(0)
+    alpha = picture.has_transparency_data
+    size = (picture.height, picture.width) if _orientation(picture) in SIDEWAYS else picture.size
+    nodata = float(clear) if isinstance(clear, int) else None
+    return Header(size, 1 if mode in _GREY else 3, deep or "uint8", alpha, nodata=nodata, pages=max(1, pages))
 
 
-def _picture(file: Path) -> ImagePixels:
-    """An 8-bit picture as RGB."""
-    with opened_image(file) as picture:
-        tags = getattr(picture, "tag_v2", {})
-        if tags.get(_PHOTOMETRIC) == 1 and tags.get(_SAMPLES, 1) > 2:  # of which Pillow may read the first alone
-            raise InputError(f"{file}: as a TIFF with several bands of grey {rasters.NEEDED}")
-        return ImagePixels(as_rgb(picture, file))
-
-
-def _picture_in_bands(file: Path, header: Header, bands: int) -> ImagePixels:
-    """A PNG or another picture with the bands it has, 16-bit ones and transparency included."""
-    with opened_image(file) as picture:
-        orientation = _orientation(picture)
-        if header.dtype == "uint8":
-            whole = "LA" if header.bands == 1 else "RGBA"
-            values: NDArray[Any] = np.asarray(picture.convert(whole if bands > header.bands else whole[:-1]))
-    if header.dtype != "uint8":
-        values = read_all_bits(file)
-    if values.ndim == 2:
-        values = values[..., None]
-    elif header.bands == 1:
-        values = values[..., [0, -1]]  # OpenCV makes colours of grey with transparency
-    return ImagePixels(upright(values[..., :bands], orientation))
+def _full_page(picture: Image.Image, page: int) -> bool:
+    picture.seek(page)
+    return not getattr(picture, "tag_v2", {}).get(_SUBFILE, 0)
 
 
 def _stored(picture: Image.Image) -> tuple[Any, ...]:
@@ -305,22 +349,29 @@ def _orientation(picture: Image.Image) -> int:
     return orientation if 1 <= orientation <= 8 else 1
 
 
-def _colored_ids(file: Path, classes: ClassSet) -> NDArray[np.uint8]:
-    """(H, W) uint8 ids of the class set from a picture in its colours; ``IGNORE_INDEX`` for ignored colours."""
-    codes = _codes(file)
-    ids = dict.fromkeys(classes.ignored_colors, IGNORE_INDEX) | dict(zip(classes.colors, classes.ids, strict=True))
-    table = {int.from_bytes(color): label_id for color, label_id in ids.items()}
-    known = np.array(sorted(table), np.uint32)
-    places = np.searchsorted(known, codes).clip(max=len(known) - 1)
-    unknown = known[places] != codes
-    if unknown.any():
+def _colored_ids(file: Path, classes: ClassSet) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
+    """(H, W) uint8 ids of the class set from a picture in its colours, and where there are any; None for everywhere."""
+    codes, valid = _codes(file)
+    if valid is None:
+        valid = np.ones(codes.shape, np.bool_)
+    table = {int.from_bytes(color): label_id for color, label_id in zip(classes.colors, classes.ids, strict=True)}
+    counted = np.array(sorted(table), np.uint32)
+    places = np.searchsorted(counted, codes).clip(max=len(counted) - 1)
+    found = counted[places] == codes
+    ids = np.array([table[code] for code in counted.tolist()], np.uint8)[places]
+    ignored = np.isin(codes, [int.from_bytes(color) for color in classes.ignored_colors])
+    if (unknown := valid & ~found & ~ignored).any():
         color, pixels = [*int(codes[unknown].min()).to_bytes(3)], int(unknown.sum())
         raise InputError(f"{file}: the colour {color} is no class's and not ignored ({pixels:,} pixels have such)")
-    return np.asarray(np.array([table[code] for code in known.tolist()], np.uint8)[places])
+    valid &= found
+    return ids, None if valid.all() else valid
 
 
-def _codes(file: Path) -> NDArray[np.uint32]:
-    """(H, W) red, green and blue as one number, upright as EXIF says; transparency is dropped."""
-    with opened_image(file, LOSSLESS) if not rasters.readable(file) else nullcontext():
-        rgb = read_image(file).values.astype(np.uint32)
-    return np.asarray(rgb[..., 0] << 16 | rgb[..., 1] << 8 | rgb[..., 2], np.uint32)
+def _codes(file: Path) -> tuple[NDArray[np.uint32], NDArray[np.bool_] | None]:
+    """(H, W) red, green and blue as one number, upright as EXIF says, and where it is not transparent."""
+    if not rasters.readable(file):
+        with opened_image(file, LOSSLESS):
+            pass
+    image = read_image(file)
+    rgb = image.values.astype(np.uint32)
+    return np.asarray(rgb[..., 0] << 16 | rgb[..., 1] << 8 | rgb[..., 2], np.uint32), image.valid

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,6 +27,10 @@ from seg.data.read import read_image
 
 #: Images of a batch for statistics; these must not depend on the training's batch size or number of processes.
 IMAGES = 8
+#: Images of a split whose numbers are compared with the measured ones, and how many times the deviation is too much.
+_FEW, _OTHER_SCALE = 16, 10
+#: Numbers that stand for no data in files of many programs.
+_FILLS = (-99999, -32768, -32767, -9999, -999, 32767, 65535)
 Result = TypeVar("Result")
 
 
@@ -45,10 +49,13 @@ def each_file(function: Callable[[int], Result], indices: Sequence[int], workers
 def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.int64]:
     """(N, C + 1) pixels of each class and, last, ignored ones, in each image's label at the training size.
 
-    Kept in the cache folder until a file, the size or the classes change: data sets of 25,000 labels take minutes.
+    Kept in the cache folder until the content of a label, an image's size, the training size or the classes change:
+    data sets of 25,000 labels take minutes.
     """
-    states = [(str(file), file.stat()) for pair in dataset.files for file in pair if file]
-    files = [(name, state.st_size, state.st_mtime_ns) for name, state in states]
+    files = []
+    for image, label in dataset.files:
+        with open(label or image, "rb") as opened:  # times and sizes stay where a tool keeps them
+            files.append((str(image), image.stat().st_size, hashlib.file_digest(opened, "sha256").hexdigest()))
     counted = repr((files, dataset.size, dataset.classes, dataset.train_ids.tolist()))
     place = cache_dir() / "class_pixels" / f"{hashlib.sha256(counted.encode()).hexdigest()}.npy"
     if place.is_file():
@@ -62,17 +69,66 @@ def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.i
     return pixels
 
 
-def measured_format(files: Sequence[Path], wanted: PixelFormat, workers: int = 0) -> PixelFormat:
-    """The format with the mean and deviation of the pixels of these images that hold data."""
-    each = each_file(functools.partial(_moments, files, wanted), range(len(files)), workers, "measuring the bands")
-    count, total, squares = functools.reduce(np.add, each)
-    if count[0] == 0:
+def measured_format(files: Sequence[Path], wanted: PixelFormat, workers: int = 0) -> tuple[PixelFormat, list[str]]:
+    """The format with the mean and deviation of the pixels of these images that hold data, and warnings about them."""
+    each = list(
+        each_file(functools.partial(_moments, files, wanted), range(len(files)), workers, "measuring the bands")
+    )
+    mean, std = mean_and_std([moments for moments, _ in each])
+    if np.isnan(mean).any():
         raise InputError(f"{files[0].parent}: no pixel of {len(files)} training images holds data")
-    mean = total / count
-    std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
-    std[std <= 1e-7 * np.abs(mean)] = 1.0  # of a band with one value everywhere
     measured_on = f"{len(files):,} labelled training images"
-    return replace(wanted, mean=tuple(mean.tolist()), std=tuple(std.tolist()), measured_on=measured_on)
+    fills = [said for _, said in each if said is not None]
+    about = [f"warning: {len(fills):,} of {len(files):,} images, such as {fills[0]}"] if fills else []
+    return replace(wanted, mean=tuple(mean.tolist()), std=tuple(std.tolist()), measured_on=measured_on), about
+
+
+def other_units(files: Sequence[Path], pixels: PixelFormat, title: str) -> list[str]:
+    """A warning where a few images of a split have numbers of another scale than those that were measured."""
+    few = files[:: -(-len(files) // _FEW)]
+    try:
+        mean, std = mean_and_std([_moments(few, pixels, index)[0] for index in range(len(few))])
+    except InputError:
+        return []  # which reading them says
+    for band, (own, spread) in enumerate(zip(pixels.mean, pixels.std, strict=True)):
+        ratio, away = max(std[band] / spread, spread / std[band]), abs(mean[band] - own) / spread
+        if ratio > _OTHER_SCALE or away > _OTHER_SCALE:
+            return [
+                f"warning: {title}: the numbers of band {band + 1} are of another scale, {mean[band]:.3g} ± "
+                f"{std[band]:.2g} where the labelled training images have {own:.3g} ± {spread:.2g}; are both in the "
+                "same unit?"
+            ]
+    return []
+
+
+def mean_and_std(moments: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """(B,) of each band over images, by their (3, B) moments; NaN without a pixel, deviation 1 of a constant band."""
+    count, total, squares = functools.reduce(np.add, moments)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = total / count
+        std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
+    std[std <= 1e-7 * np.abs(mean)] = 1.0
+    return mean, std
+
+
+def undeclared_fill(values: NDArray[Any], valid: NDArray[np.bool_] | None) -> str | None:
+    """A sentence about a number that many pixels of a band hold, far from all others, as if it meant no data."""
+    for band in range(values.shape[2]):
+        held = (values[..., band] if valid is None else values[..., band][valid]).astype(np.float64)
+        held = held[np.isfinite(held)]
+        if not held.size:
+            continue
+        for fill in (held.min(), held.max()):
+            others = held[held != fill]
+            if held.size - others.size < max(8, held.size // 1000) or np.unique(others[:1000]).size < 3:
+                continue
+            gap, extent = np.abs(others - fill).min(), np.ptp(others)
+            if abs(fill) > 1e30 or gap > 10 * extent or (fill in _FILLS and gap > extent / 2):
+                return (
+                    f"{1 - others.size / held.size:.1%} of the pixels hold {fill:.8g} in band {band + 1}, far from all "
+                    "others, and the file does not call it no data; if it is, declare it (gdal_edit.py -a_nodata)"
+                )
+    return None
 
 
 def spread_batches(
@@ -96,11 +152,13 @@ def _count(dataset: SegmentationDataset, index: int) -> NDArray[np.int64]:
     return np.append(counts[: len(dataset.classes)], counts[IGNORE_INDEX])
 
 
-def _moments(files: Sequence[Path], wanted: PixelFormat, index: int) -> NDArray[np.float64]:
-    """(3, B) number of pixels, sum, and sum of squares of one image."""
+def _moments(files: Sequence[Path], wanted: PixelFormat, index: int) -> tuple[NDArray[np.float64], str | None]:
+    """(3, B) number of pixels, sum, and sum of squares of one image, and a sentence about an undeclared fill."""
     image, result = read_image(files[index], wanted), np.zeros((3, wanted.bands))
     for band in range(wanted.bands):
         values = image.values[..., band]
         values = (values if image.valid is None else values[image.valid]).astype(np.float64)
+        values = values[np.isfinite(values)]
         result[:, band] = values.size, values.sum(), np.square(values).sum()
-    return result
+    said = undeclared_fill(image.values, image.valid)
+    return result, said and f"{files[index]}: {said}"

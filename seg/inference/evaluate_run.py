@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
+import torch
 from accelerate import PartialState
 from PIL import Image
 from torch import Tensor
@@ -18,7 +19,7 @@ from dem_apps.runtime.terminal import console
 from seg.data.datasets import Sample
 from seg.data.domains import open_unlabelled, open_validation
 from seg.data.files import flat_names, left_out
-from seg.data.labels import IGNORE_INDEX, ClassSet
+from seg.data.labels import ClassSet
 from seg.data.pixel_format import resized_mask
 from seg.inference.adaptive_batch_norm import re_estimated_on
 from seg.inference.processes import launched_processes, shared_folder
@@ -96,12 +97,10 @@ def _score(config: EvaluateConfig, processes: PartialState, predictions: Path | 
 
 def prediction_writer(folder: Path, classes: ClassSet, names: Sequence[str]) -> OnSample:
     """Writes predictions as ``<name>_pred_labelIds.png`` into a folder, by the classes' ids."""
-    label_ids = classes.to_ids()
 
     def write(index: int, sample: Sample, logits: Tensor) -> None:
-        ids = label_ids[logits.argmax(0).cpu().numpy()]
-        if sample.valid is not None:
-            ids[~resized_mask(sample.valid, ids.shape[::-1])] = IGNORE_INDEX
-        Image.fromarray(ids).save(folder / f"{names[index]}_pred_labelIds.png")
+        predicted = logits.argmax(0).to(torch.uint8).cpu().numpy()
+        valid = None if sample.valid is None else resized_mask(sample.valid, predicted.shape[::-1])
+        Image.fromarray(classes.to_ids(predicted, valid)).save(folder / f"{names[index]}_pred_labelIds.png")
 
     return write

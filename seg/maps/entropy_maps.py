@@ -83,9 +83,8 @@ class Prediction:
         return tiles
 
     def ids(self, classes: ClassSet) -> NDArray[np.uint8]:
-        """(H, W) label ids in the class set's numbering; ``IGNORE_INDEX`` where there is no data."""
-        ids: NDArray[np.uint8] = classes.to_ids()[self.classes]
-        return ids if self.valid is None else np.where(self.valid, ids, np.uint8(IGNORE_INDEX))
+        """(H, W) label ids in the class set's numbering; that of :attr:`ClassSet.no_data` where there is none."""
+        return classes.to_ids(self.classes, self.valid)
 
 
 def coloured_prediction(prediction: NDArray[np.integer], palette: Sequence[Colour]) -> NDArray[np.uint8]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dem_apps.report.tables import write_csv
-from seg.data.labels import IGNORE_INDEX, ClassSet
+from seg.data.labels import ClassSet
 from seg.data.rasters import Georeference, write_geotiff
 from seg.maps import entropy_maps
 
@@ -68,12 +68,15 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 def write_geotiffs(
     path: Callable[[str], Path], prediction: entropy_maps.Prediction, classes: ClassSet, place: Georeference
 ) -> None:
-    """Write label ids and entropy as GeoTIFF, 255 and NaN where there is no data; ``path`` gives the file of a kind."""
+    """Write label ids and entropy as GeoTIFF; ``path`` gives the file of a kind.
+
+    Where there is no data they hold an id of no class, 255 unless it is one, and NaN.
+    """
     colours = [(0, 0, 0)] * 256
     for label_id, colour in zip(classes.ids, classes.colors, strict=True):
         colours[label_id] = colour
     names = ", ".join(f"{label_id} {name}" for label_id, name in zip(classes.ids, classes.names, strict=True))
-    write_geotiff(path("prediction.tif"), prediction.ids(classes), place, IGNORE_INDEX, names, colours)
+    write_geotiff(path("prediction.tif"), prediction.ids(classes), place, classes.no_data, names, colours)
     entropy = prediction.entropy
     if prediction.valid is not None:
         entropy = np.where(prediction.valid, entropy, np.float32(np.nan))

@@ -27,7 +27,7 @@ from seg.config import TrainConfig
 from seg.data.files import checked_size, find_images
 from seg.data.labels import ClassSet, named_classes
 from seg.data.pixel_format import PixelFormat, kind_of
-from seg.data.read import ImagePixels, as_rgb, read_image, seen
+from seg.data.read import ImagePixels, picture_pixels, read_image, seen
 from seg.maps import panels
 from seg.maps.entropy_maps import Prediction
 from seg.methods import METHODS
@@ -283,7 +283,7 @@ def _one_image(image: Any, pixels: PixelFormat) -> ImagePixels:
     if isinstance(image, (str, Path)):
         return read_image(Path(image), pixels)
     if isinstance(image, Image.Image) and pixels.is_rgb:
-        return ImagePixels(as_rgb(image, Path(getattr(image, "filename", None) or "image")))
+        return picture_pixels(image, Path(getattr(image, "filename", None) or "image"))
     if not isinstance(image, (np.ndarray, Tensor)):
         raise InputError(
             f"image: got a {type(image).__name__}; expected a path, an array (H, W, {pixels.bands}) or a tensor "

@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from dem_apps.errors import InputError
 from seg.data.files import IMAGE_SUFFIXES, find_labels, image_files, left_out
 from seg.data.layouts.layout import Layout, Pairs
 
+#: Names of the folder of a split, in any case and with a year behind, in order of preference.
+SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation", "test", "testing")}
+
+
+def split_folders(images: Path) -> dict[str, str]:
+    """The names of the folders of the splits below ``images``, by split; empty where none is known."""
+    names = sorted(path.name for path in images.iterdir() if path.is_dir()) if images.is_dir() else []
+    plain = {re.sub(r"[-_]?(19|20)\d\d$", "", name).lower(): name for name in names}
+    found = {split: [plain[name] for name in known if name in plain] for split, known in SPLITS.items()}
+    return {split: folders[0] for split, folders in found.items() if folders}
+
+
+def about_splits(root: Path, split: str) -> str | None:
+    """A sentence about folders of which no split is known, or a test split that is scored; else None."""
+    images = root / "images"
+    found = split_folders(images)
+    if (name := found.get(split, "")).lower().startswith("test"):
+        return f"{images}: has no validation images, and those in {name} are scored"
+    others = sorted(path.name for path in images.iterdir() if path.is_dir()) if images.is_dir() and not found else []
+    if not others:
+        return None
+    said = ", ".join(others[:4]) + (", …" if len(others) > 4 else "")
+    return f"{images}: none of its folders, {said}, is a split (train, val, …), so all are for training and for scores"
+
 
 def _pairs(root: Path, split: str) -> Pairs:
     images, labels = root / "images", root / "labels"
     if not labels.is_dir() and (root / "masks").is_dir():
         labels = root / "masks"
-    if any((images / name).is_dir() for name in ("train", "val")):
-        images, labels = images / split, labels / split
+    if found := split_folders(images):
+        name = found.get(split, split)
+        below = {path.name.lower(): path.name for path in labels.iterdir()} if labels.is_dir() else {}
+        own = split_folders(labels).get(split, name)
+        images, labels = images / name, labels / below.get(name.lower(), own)
     if not images.is_dir():
         raise InputError(f"{root}: has no folder {images.relative_to(root)}, as a data set in folders layout would")
     files = image_files(images)

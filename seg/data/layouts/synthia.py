@@ -26,15 +26,17 @@ _IDS = dict(
 
 def read_synthia_label(file: Path) -> NDArray[np.uint8]:
     """Ids of a SYNTHIA label, (H, W) uint8: the first channel of a 16-bit PNG; the second counts instances."""
-    from seg.data.read import LOSSLESS, read_all_bits  # OpenCV and torch, which a list of layouts does without
+    import cv2  # which a list of layouts does without
 
-    with opened_image(file, LOSSLESS) as picture:
+    with opened_image(file, ("PNG",)) as picture:
         mode = picture.mode
+        picture.verify()  # OpenCV gives no reason for a damaged file
     if mode not in ("RGB", "RGBA"):  # with a palette OpenCV would give the red of a colour as the class
         raise InputError(
             f"{file}: a SYNTHIA label has its class in the first of several channels, this one is of mode {mode}"
         )
-    ids: NDArray[np.integer] = read_all_bits(file)[..., 0]  # Pillow keeps the upper 8 of 16 bits, where ids are 0
+    blue_green_red = np.asarray(cv2.imread(str(file), cv2.IMREAD_UNCHANGED))
+    ids: NDArray[np.integer] = blue_green_red[..., 2]  # Pillow keeps the upper 8 of 16 bits, where ids are 0
     if ids.max() > 255:
         raise InputError(f"{file}: label id {ids.max()} is not in the table, which has 0 to {max(_IDS)}")
     return ids.astype(np.uint8)

@@ -140,7 +140,7 @@ def test_the_printed_file_reads_the_labels(check, tmp_path, label, names, said):
     if classes.by_color:
         np.testing.assert_array_equal(np.array(classes.colors)[read], label)
     else:
-        np.testing.assert_array_equal(classes.to_ids()[read], label)
+        np.testing.assert_array_equal(classes.to_ids(read), label)
 
 
 def test_photographs_as_labels_are_no_masks(tmp_path, check):

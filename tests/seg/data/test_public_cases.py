@@ -1,0 +1,245 @@
+"""Files as users of other projects reported them: what a raster, a mask, a split or a count says of itself counts."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from support.pictures import save
+
+from dem_apps.errors import InputError
+from seg.check import main as check
+from seg.data.datasets import Sample, SegmentationDataset
+from seg.data.domains import DomainPair, open_pair
+from seg.data.labels import load_classes, named_classes
+from seg.data.loader import apply_augmentation, build_augmentation
+from seg.data.pixel_format import PixelFormat
+from seg.data.read import left_out, read_header, read_image, read_index_image, read_label
+from seg.data.settings import SourceConfig, TargetDataConfig
+from seg.data.statistics import class_pixels
+from seg.maps.entropy_maps import Prediction
+from seg.maps.run_pictures import write_geotiffs
+
+rasterio = pytest.importorskip("rasterio")
+AB = named_classes(["a", "b"])
+
+
+def raster(file: Path, pixels: np.ndarray, east: float = 0, north: float = 0, step: float = 1, **options: Any) -> Path:
+    """Writes (B, H, W) numbers in UTM; ``colours``, ``scales`` and ``offsets`` are said of the bands."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    said = {name: options.pop(name) for name in ("colorinterp", "scales", "offsets") if name in options}
+    profile = {"driver": "GTiff", "height": pixels.shape[1], "width": pixels.shape[2], "count": len(pixels),
+               "dtype": pixels.dtype.name, "crs": "EPSG:32632",
+               "transform": rasterio.Affine(step, 0, 1000 + east, 0, -step, 2000 + north)} | options  # fmt: skip
+    with rasterio.open(file, "w", **profile) as out:
+        for name, values in said.items():
+            setattr(out, name, values)
+        out.write(pixels)
+    return file
+
+
+GROUND = (np.add.outer(np.arange(40), np.arange(60)) // 7 % 2).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("east", "north", "step", "crs"), [(4, 0, 1, None), (-6, 3, 1, None), (3, -2, 1, None), (0, 0, 1, "EPSG:32633")]
+)
+def test_a_label_lies_where_its_coordinates_say(tmp_path, east, north, step, crs):
+    image = raster(tmp_path / "i.tif", np.stack([GROUND[10:30, 10:40] * 90] * 3))
+    rows, columns = slice(10 - north, 30 - north), slice(10 + east, 40 + east)
+    label = raster(tmp_path / "l.tif", GROUND[None, rows, columns], east, north, step, **({"crs": crs} if crs else {}))
+    if crs is not None:  # another zone, 6 degrees away
+        with pytest.raises(InputError, match=r"is in EPSG:32633 and its image in EPSG:32632; no pixel of it lies on"):
+            read_label(label, AB, image=image)
+        return
+    found = read_label(label, AB, image=image)
+    inside = found != 255
+    np.testing.assert_array_equal(found[inside], GROUND[10:30, 10:40][inside])
+    assert inside.sum() == (30 - abs(east)) * (20 - abs(north))
+
+
+def test_a_label_that_is_south_up_is_turned_by_its_coordinates(tmp_path):
+    image = raster(tmp_path / "i.tif", np.stack([GROUND * 90] * 3))
+    up = rasterio.Affine(1, 0, 1000, 0, 1, 1960)
+    label = raster(tmp_path / "l.tif", GROUND[None, ::-1], transform=up)
+    np.testing.assert_array_equal(read_label(label, AB, image=image), GROUND)
+
+
+def test_transparent_pixels_hold_no_data_in_every_format(tmp_path):
+    pixels = np.full((4, 6, 4), 200, np.uint8)
+    pixels[:, 4:] = 0
+    colours = [getattr(rasterio.enums.ColorInterp, name) for name in ("red", "green", "blue", "alpha")]
+    raster(tmp_path / "a.tif", pixels.transpose(2, 0, 1), colorinterp=colours)
+    Image.fromarray(pixels).save(tmp_path / "a.png")
+    Image.fromarray(pixels).save(tmp_path / "a.webp", lossless=True)
+    for name in ("a.tif", "a.png", "a.webp"):
+        np.testing.assert_array_equal(read_image(tmp_path / name).valid, pixels[..., 3] > 0)
+
+
+def test_scale_and_offset_apply_and_bands_are_ordered_by_their_names(tmp_path):
+    numbers = np.random.default_rng(0).integers(300, 3000, (4, 6, 5)).astype(np.uint16)
+    pixels = PixelFormat(4, "uint16", (0.0,) * 4, (1.0,) * 4, colours=(2, 1, 0))
+    kinds = [getattr(rasterio.enums.ColorInterp, name) for name in ("red", "green", "blue", "undefined")]
+    said = {"colorinterp": kinds, "scales": (1e-4,) * 4}
+    old = raster(tmp_path / "old.tif", numbers, offsets=(0.0,) * 4, **said)
+    new = raster(tmp_path / "new.tif", numbers + np.uint16(1000), offsets=(-0.1,) * 4, **said)
+    values = read_image(old, pixels).values
+    np.testing.assert_allclose(values, numbers[[2, 1, 0, 3]].transpose(1, 2, 0) * 1e-4, rtol=1e-6)
+    np.testing.assert_allclose(values, read_image(new, pixels).values, atol=1e-7)
+    level = np.stack([np.full((3, 4), number, np.uint8) for number in (20, 90, 200)])
+    bgr = raster(tmp_path / "bgr.tif", level, colorinterp=kinds[2::-1])
+    assert read_image(bgr).values[0, 0].tolist() == [200, 90, 20]
+
+
+def test_pages_are_said(tmp_path):
+    pages = [Image.fromarray(np.full((4, 5), level, np.uint8)) for level in (1, 0, 2)]
+    for name in ("a.tif", "a.gif"):
+        pages[0].save(tmp_path / name, save_all=True, append_images=pages[1:])
+        with pytest.raises(InputError, match=f"{name}: has 3 pages or frames, and a label is one"):
+            read_index_image(tmp_path / name)
+        said = left_out(tmp_path / name, read_header(tmp_path / name), PixelFormat(is_rgb=True))
+        assert said is not None
+        assert "has 3 pages or frames, of which the first is read" in said
+
+
+@pytest.mark.parametrize(
+    ("folders", "numbers"),
+    [
+        (("training", "validation"), (4, 2)),
+        (("train2017", "val2017"), (4, 2)),
+        (("Train", "Test"), (4, 2)),
+        (("one", "two"), (6, 6)),
+    ],
+)
+def test_splits_are_known_by_their_usual_names(tmp_path, folders, numbers):
+    for index in range(6):
+        for kind, pixels in (("images", np.full((8, 8, 3), index, np.uint8)), ("labels", np.eye(8, dtype=np.uint8))):
+            save(tmp_path / kind / folders[index > 3] / f"{index}.png", pixels)
+    sets = [SegmentationDataset(tmp_path, "folders", split, True, classes=AB) for split in ("train", "val")]
+    assert tuple(map(len, sets)) == numbers
+    said = " ".join(note for each in sets for note in each.notes)
+    assert ("none of its folders, one, two, is a split" in said) == (folders[0] == "one")
+    assert ("those in Test are scored" in said) == (folders[1] == "Test")
+    with pytest.raises(InputError, match="'exclude' names '9', and no image has that path, name or stem"):
+        SegmentationDataset(tmp_path, "folders", "train", True, classes=AB, exclude=["0", "9", "5"])
+
+
+def test_what_comes_from_outside_has_no_label_under_any_transform():
+    label = np.ones((64, 96), np.uint8)  # no pixel of class 0
+    steps: list[dict[str, Any]] = [
+        {"GridElasticDeform": {"num_grid_xy": [3, 3], "magnitude": 20}}, {"Affine": {"rotate": 30}},
+        {"ElasticTransform": {"alpha": 300}}, {"CropAndPad": {"px": 9}}, {"GridDistortion": {}}, {"Rotate": {}},
+        {"Perspective": {}},
+        {"PadIfNeeded": {"min_height": 80, "min_width": 99, "border_mode": 0}}, {"ThinPlateSpline": {}},
+        {"OpticalDistortion": {"distort_limit": 0.9}}, {"ShiftScaleRotate": {}}, {"PiecewiseAffine": {}},
+    ]  # fmt: skip
+    for step in steps:
+        ((name, options),) = step.items()
+        augmentation = build_augmentation([{name: options | {"p": 1}}])
+        for seed in range(3):
+            sample = Sample("a", np.repeat(label[..., None], 3, 2), label)
+            assert set(np.unique(apply_augmentation(augmentation, sample, seed).label)) <= {1, 255}, name
+    zero = build_augmentation([{"Affine": {"rotate": [30, 30], "p": 1, "fill_mask": 0}}])
+    assert 0 in apply_augmentation(zero, Sample("a", np.repeat(label[..., None], 3, 2), label), 0).label
+
+
+def test_transparent_pixels_of_a_mask_are_unlabelled(tmp_path):
+    ids = np.tile(np.array([0, 1, 2, 2], np.uint8), (3, 1))
+    colours = np.array([[9, 9, 9], [0, 200, 0], [0, 0, 200]], np.uint8)[ids]
+    alpha = np.where(ids, 255, 0).astype(np.uint8)
+    Image.fromarray(np.dstack([colours, alpha])).save(tmp_path / "colours.png")
+    Image.fromarray(np.dstack([ids, alpha]), "LA").save(tmp_path / "ids.png")
+    raster(tmp_path / "ids.tif", np.stack([ids, alpha]), photometric="MINISBLACK", alpha="YES")
+    (tmp_path / "c.yaml").write_text(
+        "labels: colors\nclasses: [{name: a, color: [0, 200, 0]}, {name: b, color: [0, 0, 200]}]"
+    )
+    (tmp_path / "i.yaml").write_text("classes: [{name: a, id: 1}, {name: b, id: 2}]")
+    expected = np.array([255, 0, 1, 1])
+    for name, classes in (("colours.png", "c"), ("ids.png", "i"), ("ids.tif", "i")):
+        found = read_label(tmp_path / name, load_classes(str(tmp_path / f"{classes}.yaml")))
+        np.testing.assert_array_equal(found[0], expected)
+
+
+def test_masks_of_any_bits_hold_the_same_ids(tmp_path):
+    mask = np.zeros((4, 10), bool)
+    mask[:, :3] = True
+    for name in ("m.tif", "m.png", "m.bmp"):
+        Image.fromarray(mask).save(tmp_path / name)
+    Image.fromarray(mask.astype(np.uint16)).save(tmp_path / "m16.png")
+    for name in ("m.tif", "m.png", "m.bmp", "m16.png"):
+        np.testing.assert_array_equal(read_index_image(tmp_path / name), mask)
+
+
+def pair_of(root: Path, source: tuple[float, float], target: tuple[float, float], dtype: str) -> DomainPair:
+    """A pair of one band with 30 ± 1, times and plus (scale, fill of four columns; NaN for none)."""
+    for name, (scale, fill) in (("source", source), ("target", target)):
+        for index in range(3):
+            random = np.random.default_rng(index)
+            numbers = random.normal(30, 1, (1, 24, 32)) * scale
+            if not np.isnan(fill):
+                numbers[..., :4] = fill
+            raster(root / name / "images" / f"{index}.tif", numbers.astype(dtype))
+            save(root / name / "labels" / f"{index}.png", np.eye(24, 32, dtype=np.uint8))
+    each = (str(root / "source"), str(root / "target"))
+    return open_pair(SourceConfig(root=each[0]), TargetDataConfig(root=each[1]), "a,b")
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "dtype", "said"),
+    [
+        ((1, np.nan), (1, np.nan), "float32", None),
+        ((1, -3.4028234663852886e38), (1, np.nan), "float32", "of the pixels hold -3.4028235e+38 in band 1"),
+        ((1, -9999), (1, np.nan), "int16", "of the pixels hold -9999 in band 1"),
+        ((1, np.nan), (255, np.nan), "float32", "the numbers of band 1 are of another scale, 7.64e+03"),
+    ],
+)
+def test_fills_and_units_that_no_file_declares_are_noticed(tmp_path, run_here, source, target, dtype, said):
+    notes = pair_of(tmp_path, source, target, dtype).notes
+    flags = [f"--{name}.root={tmp_path / name}" for name in ("source", "target")]
+    done = run_here(check, "check", "--classes", "a,b", *flags)
+    assert done.returncode == (said is not None)
+    assert [said in text for text in (" ".join(notes), done.stdout)] == [True] * 2 if said else not notes
+
+
+def test_no_data_and_a_class_never_share_a_value_in_what_is_written(tmp_path):
+    (tmp_path / "c.yaml").write_text("classes: [{name: ground, id: 0}, {name: building, id: 255}]")
+    classes = load_classes(str(tmp_path / "c.yaml"))
+    valid = np.ones((4, 6), bool)
+    valid[0] = False
+    prediction = Prediction(np.tile(np.arange(6, dtype=np.uint8) % 2, (4, 1)), np.zeros((4, 6), np.float32), valid)
+    place = {"crs": "EPSG:32632", "transform": rasterio.Affine(1, 0, 0, 0, -1, 0)}
+    write_geotiffs(lambda kind: tmp_path / kind, prediction, classes, place)
+    with rasterio.open(tmp_path / "prediction.tif") as file:
+        np.testing.assert_array_equal(file.read_masks(1) > 0, valid)
+        assert set(np.unique(file.read(1)[1:])) == {0, 255}
+
+
+@pytest.mark.parametrize(("ids", "classes"), [(range(26), 26), (range(34), 34), ((7, 8, 11, 21, 23), 19)])
+def test_ids_are_their_own_classes_unless_they_are_cityscapes_by_more_than_their_range(tmp_path, ids, classes):
+    for index in range(2):
+        label = np.resize(np.array(ids, np.uint8), (40, 1)).repeat(8, 1)
+        save(tmp_path / "images" / f"{index}.png", np.random.default_rng(index).integers(0, 255, (40, 8, 3), np.uint8))
+        save(tmp_path / "labels" / f"{index}.png", label)
+    pair = open_pair(SourceConfig(root=str(tmp_path)), TargetDataConfig(root=str(tmp_path), layout="folders"))
+    assert len(pair.classes) == classes
+    assert len(pair.notes) == 1
+
+
+def test_labels_that_were_corrected_in_place_are_counted_anew(tmp_path, monkeypatch):
+    monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path / "cache"))
+    save(tmp_path / "images" / "0.png", np.zeros((32, 32, 3), np.uint8))
+    for first, expected in ((30, [960, 64, 0]), (4, [128, 896, 0])):
+        file = tmp_path / "labels" / "0.bmp"
+        save(file, np.tile(np.arange(32) >= first, (32, 1)).astype(np.uint8))
+        os.utime(file, (1e9, 1e9))
+        dataset = SegmentationDataset(tmp_path, "folders", "train", True, (32, 32), classes=AB)
+        assert class_pixels(dataset).sum(0).tolist() == expected
+
+
+def test_a_png_is_as_large_as_a_tiff_may_be(tmp_path):
+    Image.fromarray(np.full((9500, 9500), 120, np.uint8)).save(tmp_path / "p.png", compress_level=1)
+    assert read_header(tmp_path / "p.png").size == (9500, 9500)
