@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from PIL import Image
+from PIL import Image, ImageFile
 
 from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import regular_file
@@ -31,7 +31,7 @@ def opened_image(file: Path, formats: tuple[str, ...] = FORMATS, inside: Path | 
                     raise InputError(f"{file}: more than {MOST_PIXELS:,} pixels; make it smaller first")
                 yield picture
                 if picture.format == "PNG" and not picture.tile:  # it was decoded, which compares no checksums
-                    with Image.open(file, formats=("PNG",)) as again:
+                    with _header_read(file, ("PNG",)) as again:
                         again.verify()
     except InputError:
         raise
@@ -42,7 +42,7 @@ def opened_image(file: Path, formats: tuple[str, ...] = FORMATS, inside: Path | 
         ) from error
 
 
-def _header_read(file: Path, formats: tuple[str, ...]) -> Image.Image:
+def _header_read(file: Path, formats: tuple[str, ...]) -> ImageFile.ImageFile:
     """The image, not decoded, without Pillow's own limit of pixels, which is a third of :data:`MOST_PIXELS`."""
     with _OPENING:
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None

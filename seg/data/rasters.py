@@ -134,6 +134,8 @@ def read_bands(
         valid = source.dataset_mask() != 0
         if header.alpha and wanted.bands > header.bands:  # its alpha band holds data
             valid = (values != source.nodata).any(axis=-1)
+        elif header.alpha:  # which the mask leaves out beside more than three bands
+            valid &= source.read(source.count) != 0
         if np.issubdtype(values.dtype, np.floating):
             valid &= np.isfinite(values).all(axis=-1)
         if source.nodata is not None and not wanted.is_rgb and values.shape[2] > 1:

@@ -76,6 +76,13 @@ def test_transparent_pixels_hold_no_data_in_every_format(tmp_path):
     raster(tmp_path / "a.tif", pixels.transpose(2, 0, 1), colorinterp=colours)
     Image.fromarray(pixels).save(tmp_path / "a.png")
     Image.fromarray(pixels).save(tmp_path / "a.webp", lossless=True)
+    deep = np.full((5, 4, 6), 900, np.uint16)
+    deep[4] = pixels[..., 3]
+    kinds = [getattr(rasterio.enums.ColorInterp, name) for name in ("gray", *["undefined"] * 3, "alpha")]
+    many = read_image(
+        raster(tmp_path / "five.tif", deep, colorinterp=kinds), PixelFormat(4, "uint16", (0,) * 4, (1,) * 4)
+    )
+    np.testing.assert_array_equal(many.valid, pixels[..., 3] > 0)
     for name in ("a.tif", "a.png", "a.webp"):
         np.testing.assert_array_equal(read_image(tmp_path / name).valid, pixels[..., 3] > 0)
 

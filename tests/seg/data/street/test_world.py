@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
-from seg.data.street import demo_pair as demo
 from support.same_state import contents
 
 from seg.data.labels import CITYSCAPES_CLASSES, CITYSCAPES_IDS, IGNORE_INDEX, LABELS, id_tables
+from seg.data.street import demo_pair as demo
 from seg.data.street.looks import CAMERA_STREET, GAME_STREET, Domain, target_look
 from seg.data.street.world import draw_street
 
