@@ -212,8 +212,9 @@ def other_ground(label: Path, image: Path) -> str | None:
     own, there = read_header(label), read_header(image)
     if own.place is None or there.place is None:
         return None
-    systems = [header.place["crs"] for header in (own, there) if header.place]
-    if None not in systems and systems[0] != systems[1]:
+    systems = own.place["crs"], there.place["crs"]
+    unsaid = [crs is None for crs in systems]
+    if not any(unsaid) and systems[0] != systems[1]:
         return f"is in {_named(systems[0])} and its image in {_named(systems[1])}"
     pixels = ~own.place["transform"] * there.place["transform"]  # of the image, in those of the label
     (width, height), (wide, high) = own.size, there.size
@@ -221,7 +222,7 @@ def other_ground(label: Path, image: Path) -> str | None:
     corners = {(0, 0): (0, 0), (wide, 0): (width, 0), (0, high): (0, height)}
     if all(abs(a - b) <= 0.5 for at, to in corners.items() for a, b in zip(pixels @ at, to, strict=True)):
         return None
-    if None in systems and systems[0] != systems[1]:
+    if unsaid[0] != unsaid[1]:
         raise InputError(f"{label}: lies otherwise than its image {image}, and one has no reference system")
     if pixels.a < 0 or pixels.e < 0:
         return f"is mirrored against its image, {'south-up' if pixels.e < 0 else 'east-left'}"
