@@ -39,7 +39,7 @@ from seg.models.batch_norm import batch_norm_normalises
 from seg.models.settings import PRETRAINED
 from seg.scores.evaluation import evaluate
 from seg.scores.evidence import Probe, plain_forward
-from seg.trained.open import open_run
+from seg.trained.run_network import open_run
 from seg.trained.start_from import normalisation
 from seg.training.loop import train
 

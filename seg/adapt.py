@@ -13,15 +13,17 @@ from dem_apps.errors import InputError
 from dem_apps.objectives import AVERAGES, OBJECTIVE_NAMES
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
 from dem_apps.runtime.command import run_command
+from dem_apps.runtime.files import refuse_used_folder
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config
 from dem_apps.test_time_methods import METHODS
 from seg.config import BN_ALPHA_HELP
-from seg.data.files import checked_size, left_out
+from seg.data.files import left_out
+from seg.trained.settings import IGNORE_HELP, NetworkSettings
 
 if TYPE_CHECKING:
+    from seg.adaptation.images import Predictions
     from seg.adaptation.result import Result
-    from seg.data.labels import ClassSet
     from seg.trained.trained_network import TrainedNetwork
 
 MODES = ("epochs", "online", "episodic")
@@ -36,7 +38,7 @@ LEARNING: dict[str, Any] = {"loss": "entropy", "reduction": "balanced", "lr": 1e
 
 
 @dataclass(frozen=True)
-class AdaptConfig(ObjectiveSettings):
+class AdaptConfig(ObjectiveSettings, NetworkSettings):
     """Adapt a trained network to a folder of unlabelled images, and say whether that helped."""
 
     loss: str | None = option(
@@ -44,21 +46,15 @@ class AdaptConfig(ObjectiveSettings):
         group="objective",
     )  # fmt: skip
     reduction: str | None = option(None, f"how pixels are averaged; default: {LEARNING['reduction']}", AVERAGES)
-    model: str | None = option(
-        None, "run folder, folder of segmentation-models-pytorch's or transformers' save_pretrained, or "
-        "package.module:function; default: a network of the built-in demo", value="SPEC",
-        group="what is read and written", code="model",
+    images: str | None = option(
+        None, "folder of images, searched with its subfolders; without it and --model the built-in demo", value="DIR",
+        group="what is read and written",
     )  # fmt: skip
-    weights: str | None = option(None, "file of weights for package.module:function", value="FILE")
-    images: str | None = option(None, "folder of images, searched with its subfolders", value="DIR")
     out: str | None = option(None, "new folder; default: one under runs/", value="DIR")
-    classes: str | None = option(
-        None, "YAML file of the classes' names, colours and ids, or names such as background,crop,weed; default: the "
-        "network's own", value="FILE",
-    )  # fmt: skip
     labels: str | None = option(
         None, "folder with label images of some of the images, a.png of a.jpg: a score decides", value="DIR"
     )
+    ignore: list[int] = option([], IGNORE_HELP, at_least=0, at_most=255, value="ID,ID")
     source: str | None = option(
         None, f"folder of images the network was trained for, of --method {' and '.join(NEED_SOURCE)}", value="DIR"
     )
@@ -74,9 +70,6 @@ class AdaptConfig(ObjectiveSettings):
     )  # fmt: skip
     epochs: int = option(1, "passes over the folder; of episodic: steps per image", at_least=1, at_most=10_000)
     batch_size: int = option(4, "images per step", at_least=1)
-    size: list[int] | None = option(
-        None, "width and height that the network sees; default: a run's own, else each image's", value="W,H",
-    )  # fmt: skip
     accept: bool = option(False, "take the adaptation even where the evidence speaks against it")
     precision: str = option("float32", "of the network; scores are always float32", ("float32", "bf16"))
     seed: int = option(0, "of the order of images and of what a method draws", at_least=0, at_most=LARGEST_SEED)
@@ -88,7 +81,10 @@ class AdaptConfig(ObjectiveSettings):
         if (self.model is None) != (self.images is None):
             missing = "model" if self.model is None else "images"
             raise InputError(f"--{missing}: is missing; give --model SPEC and --images DIR, or neither for the demo")
-        checked_size(self.size, "--size")
+        if self.model is not None:
+            self.check_network()
+        if self.out is not None:
+            refuse_used_folder(Path(self.out), "--out")
         if (self.method in NEED_SOURCE) != (self.source is not None):
             what = "needs a folder of unlabelled source images" if self.source is None else "reads no source images"
             raise InputError(f"--source: --method {self.method} {what}")
@@ -151,25 +147,16 @@ def adapt(config: AdaptConfig) -> Result:
     Raises InputError: a network, folder or flag that does not fit.
     """
     config.check()
-    from dem_apps import TestTimeAdapter
     from dem_apps.runtime.device import torch_device
     from dem_apps.runtime.files import new_folder, new_run_dir
     from dem_apps.test_time_methods import method_class
     from dem_apps.test_time_methods.normalisation import affine_parameters
-    from seg.adaptation.adaptation import (
-        Adaptation,
-        colours_of,
-        in_precision,
-        quickest_convolutions,
-        share_that_bf16_moves,
-    )
-    from seg.adaptation.images import STAGES, ImageFolder, Labels, Predictions
-    from seg.adaptation.result import Result, write_result
+    from seg.adaptation.result import write_result
     from seg.models.batch_norm import batch_norm_normalises
-    from seg.trained.open import open_trained
+    from seg.trained.open import open_network
 
     config = _with_demo(config)
-    trained, device = open_trained(str(config.model), config.weights), torch_device(config.device)
+    trained, device = open_network(config), torch_device(config.device)
     config = config.resolved(batch_norm_normalises(trained.network))
     if method_class(config.method).parameters == "normalisation" and not affine_parameters(trained.network):
         raise InputError(
@@ -178,57 +165,69 @@ def adapt(config: AdaptConfig) -> Result:
         )
     out = Path(config.out) if config.out else new_run_dir("adapt", config.method)
     with new_folder(out, "--out") as part:
-        classes = _classes_of(trained, config.classes)
         trained.network.to(device)
-        size = checked_size(config.size, "--size") or trained.description.size
-        folder = ImageFolder(Path(str(config.images)), trained.description, size, device)
-        labels = Labels(Path(config.labels), folder.relative, classes, folder.root) if config.labels else None
-        found = f"{len(folder)} of {len(folder) + len(folder.skipped)} images{left_out([Path(str(config.images))])}"
-        notes = (*trained.description.notes, *(labels.notes if labels else ()))
-        print(*notes, f"network:  {trained.spec}", f"adapting: {found}, results in {out}", sep="\n", flush=True)
-        method, options, prepare = config.method, config.adapter_options(trained.num_classes), None
-        if config.source is not None:
-            source = ImageFolder(Path(config.source), trained.description, size, device)
-            batches = source.spread_batches(SOURCE_IMAGES, config.batch_size)
-            if method == "lab":
-                method, prepare = "none", colours_of(batches, trained)
-            else:
-                options["source_images"] = batches
-        predictions = Predictions(part, folder, classes, labels, trained.description.align_corners)
-        make = partial(TestTimeAdapter, trained.network, method, **options)
-        if config.precision == "bf16":
-            moved = share_that_bf16_moves(trained.network, folder.spread_batches(config.batch_size, config.batch_size))
-            print(f"bf16: {100 * moved:.1f} % of the pixels get another class than in float32", flush=True)
-        passes = range(config.epochs if METHODS[config.method].learns else 0)
-        seeds = [None if config.mode == "online" else (config.seed, epoch) for epoch in passes]
-        learnt_from = [batch for seed in seeds for batch in folder.batches(config.batch_size, seed)]
-        adaptation = Adaptation(
-            trained, predictions, make, learnt_from, config.mode, config.epochs, prepare,
-            config.takes_statistics_first(), config.bn_alpha, config.accept,
-        )  # fmt: skip
-        with in_precision(config.precision, device), quickest_convolutions(trained.network, folder.seen(0)[0][None]):
-            outcome = adaptation.run()
-        settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("out", "device")}
-        rows = {stage: predictions.rows[stage] for stage in STAGES}
-        result = Result({"method": config.method} | settings, classes, outcome, rows, folder.skipped)
+        result, trained, predictions = _adapted(config, trained, part, out)
         write_result(part, result, predictions, trained)
     result.print(out)
     return result
 
 
-def _classes_of(trained: TrainedNetwork, file: str | None) -> ClassSet:
-    """The classes of a file, else the network's own, else numbers for names."""
-    if file is None:
-        return trained.class_set
-    from seg.data.labels import load_classes
+def _adapted(
+    config: AdaptConfig, trained: TrainedNetwork, part: Path, out: Path
+) -> tuple[Result, TrainedNetwork, Predictions]:
+    """The adaptation, whose predictions are written into ``part``, which becomes ``out``."""
+    from dem_apps import TestTimeAdapter
+    from seg.adaptation.adaptation import (
+        Adaptation,
+        colours_of,
+        in_precision,
+        quickest_convolutions,
+        share_that_bf16_moves,
+    )
+    from seg.adaptation.images import STAGES, ImageFolder, Labels, Predictions
+    from seg.adaptation.normalisation_trial import tried_normalisations
+    from seg.adaptation.result import Result
+    from seg.trained.open import ignoring
 
-    classes = load_classes(file)
-    if len(classes) != trained.num_classes:
-        raise InputError(
-            f"--classes: {file} has {len(classes)} classes, and {trained.spec} predicts {trained.num_classes}; name "
-            "those that it was trained with, in the order of its outputs"
-        )
-    return classes
+    description, device, classes = trained.description, trained.device, ignoring(trained.class_set, config.ignore)
+    size = None if config.size is None else description.size
+    folder = ImageFolder(Path(str(config.images)), description, size, device)
+    folder.limit_batches(trained.network)
+    labels = Labels(Path(config.labels), folder.relative, classes, folder.root) if config.labels else None
+    predictions = Predictions(part, folder, classes, labels, description.align_corners)
+    trial = tried_normalisations(trained, predictions)
+    trained = dataclasses.replace(trained, description=trial.used)
+    folder.description = trial.used
+    found = f"{len(folder)} of {len(folder) + len(folder.skipped)} images{left_out([Path(str(config.images))])}"
+    notes = (*description.notes, *(labels.notes if labels else ()), *folder.notes)
+    tried = [f"tried:    {trial.sentence}"] if trial.sentence else []
+    lines = (f"network:  {trained.spec}", f"seen as:  {trial.used.said}", *tried)
+    print(*notes, *lines, f"adapting: {found}, results in {out}", sep="\n", flush=True)
+    method, options, prepare = config.method, config.adapter_options(trained.num_classes), None
+    if config.source is not None:
+        source = ImageFolder(Path(config.source), trained.description, size, device)
+        batches = source.spread_batches(SOURCE_IMAGES, config.batch_size)
+        if method == "lab":
+            method, prepare = "none", colours_of(batches, trained)
+        else:
+            options["source_images"] = batches
+    make = partial(TestTimeAdapter, trained.network, method, **options)
+    if config.precision == "bf16":
+        moved = share_that_bf16_moves(trained.network, folder.spread_batches(config.batch_size, config.batch_size))
+        print(f"bf16: {100 * moved:.1f} % of the pixels get another class than in float32", flush=True)
+    passes = range(config.epochs if METHODS[config.method].learns else 0)
+    seeds = [None if config.mode == "online" else (config.seed, epoch) for epoch in passes]
+    learnt_from = [batch for seed in seeds for batch in folder.batches(config.batch_size, seed)]
+    adaptation = Adaptation(
+        trained, predictions, make, learnt_from, config.mode, config.epochs, prepare,
+        config.takes_statistics_first(), config.bn_alpha, config.accept, trial,
+    )  # fmt: skip
+    with in_precision(config.precision, device), quickest_convolutions(trained.network, folder.seen(0)[0][None]):
+        outcome = adaptation.run()
+    settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("out", "device")}
+    rows = {stage: predictions.rows[stage] for stage in STAGES}
+    result = Result({"method": config.method} | settings, classes, outcome, rows, folder.skipped, trial)
+    return result, trained, predictions
 
 
 def _with_demo(config: AdaptConfig) -> AdaptConfig:

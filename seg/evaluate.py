@@ -1,4 +1,4 @@
-"""``python -m seg.evaluate --run DIR``: the scores of a finished run on the target's validation images."""
+"""``python -m seg.evaluate``: the scores of a run on its target's validation images, of any network on a folder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ def main() -> None:
     """The command."""
     config = parse_config(EvaluateConfig, "python -m seg.evaluate", "python -m seg.evaluate --run runs/my-run")
     check_paths(config)
+    config.check()
     from seg.inference.evaluate_run import evaluate_run
 
     evaluate_run(config)

@@ -1,4 +1,4 @@
-"""``python -m seg.export``: what one or several runs predict on any folder of images, and how sure they are.
+"""``python -m seg.export``: what a network or several runs predict on any folder of images, and how sure they are.
 
 Per image: prediction, overlay, entropy map and a panel of them at one fixed scale; per folder: two CSV tables. Several
 runs get a folder each and a comparison, one row per run.
@@ -23,6 +23,7 @@ def export(config: ExportConfig) -> int:
     Raises InputError: a folder, run or flag that does not fit.
     """
     check_settings(config)
+    config.check()
     from seg.inference.export_images import export_images
 
     return export_images(config)

@@ -1,8 +1,8 @@
-"""``python -m seg.export_model``: a run's network as a folder that others load, and as ONNX.
+"""``python -m seg.export_model``: a network as a folder that others load, and as ONNX.
 
 What is written depends on the network: an architecture of segmentation-models-pytorch becomes a folder of its
 ``save_pretrained``, one of transformers a folder of theirs, and networks of our own (``deeplabv2``) a folder that
-``seg.load`` reads: safetensors with a description.
+``seg.load`` reads: safetensors with a description. Of a function or a file of weights it is a file of weights.
 """
 
 from __future__ import annotations
@@ -14,22 +14,16 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.setting_checks import check_paths, check_settings
 from dem_apps.runtime.settings import option, parse_config
-from seg.data.files import LARGEST_SIDE
-from seg.scores.checkpoints import CHECKPOINT_HELP, CHECKPOINTS
+from seg.trained.settings import NetworkSettings
 
 
 @dataclass(frozen=True)
-class ExportModelConfig:
-    """Write a run's network as a folder that others load."""
+class ExportModelConfig(NetworkSettings):
+    """Write a network as a folder that others load."""
 
-    run: str = option("", "run folder", value="RUN", group="what is read and written", needed=True, exists=True)
-    out: str = option("", "folder to write to, new or empty", value="DIR", needed=True)
-    checkpoint: str = option("auto", CHECKPOINT_HELP, CHECKPOINTS)
-    onnx: bool = option(False, "write model.onnx as well, compared with the network (extra onnx)", group="ONNX")
-    size: list[int] | None = option(
-        None, "width and height of its images; default: the run's target size, else 512,512",
-        at_least=1, at_most=LARGEST_SIDE, value="W,H",
-    )  # fmt: skip
+    run: str | None = option(None, "run folder in place of --model", value="RUN", exists=True)
+    out: str = option("", "folder to write to, new or empty", value="DIR", needed=True, group="what is written")
+    onnx: bool = option(False, "write model.onnx as well, compared with the network (extra onnx)")
 
 
 def export_model(config: ExportModelConfig) -> Path:
@@ -38,12 +32,12 @@ def export_model(config: ExportModelConfig) -> Path:
     Raises InputError: a flag is missing, a folder is in use, or a check between two forms of the network failed.
     """
     check_settings(config)
-    if config.size is not None and (len(config.size) != 2 or not config.onnx):
-        raise InputError("--size: expected W,H such as 1024,512, together with --onnx, which is made for one size")
+    config.check_network(config.run)
+    if isinstance(config.size, list) and not config.onnx:
+        raise InputError("--size: expected together with --onnx, which is made for one size, such as 1024,512")
     from seg.trained.export_folder import export_folder
 
-    size = None if config.size is None else (config.size[0], config.size[1])
-    export_folder(Path(config.run), Path(config.out), config.checkpoint, config.onnx, size)
+    export_folder(config, config.run, Path(config.out), config.onnx)
     return Path(config.out)
 
 

@@ -45,6 +45,7 @@ RUNS_CODE = {
     ("rl.train", "import_modules"), ("rl.train", "env"), ("rl.tune", "import_modules"), ("rl.tune", "env"),
     ("rl.evaluate", "import_modules"), ("rl.export", "import_modules"), ("rl.benchmark", "import_modules"),
     ("rl.benchmark", "ray_address"), ("seg.benchmark", "ray_address"), ("seg.adapt", "model"),
+    ("seg.export", "model"), ("seg.evaluate", "model"), ("seg.export_model", "model"),
 }  # fmt: skip
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 

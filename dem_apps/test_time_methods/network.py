@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch.func import functional_call
 
 from dem_apps.errors import InputError, NotFiniteError, first_words, number, one_of, warn
 from dem_apps.reduction import all_finite
-from dem_apps.test_time_methods.copies import make_adaptable, put_values
+from dem_apps.test_time_methods.copies import deep_copy, make_adaptable, put_values
 from dem_apps.test_time_methods.normalisation import BATCH_NORM, affine_parameters, flags_of, own_statistics, set_modes
 
 #: Where logits are looked for in a mapping: our networks, and torchvision's.
@@ -71,6 +71,13 @@ def in_float32(values: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
         name: nn.Parameter(value.detach().float(), value.requires_grad) if value.itemsize < 4 else value
         for name, value in values.items()
     }
+
+
+def takes(model: nn.Module, images: Tensor) -> bool:
+    """Whether a network takes (B, 3, H, W) images, and returns logits of each; tried on a copy."""
+    with suppress(AssertionError, IndexError, RuntimeError, TypeError, ValueError), torch.no_grad():
+        return len(find_logits(deep_copy(model)(images))) == len(images)
+    return False
 
 
 class AdaptedNetwork:

@@ -6,13 +6,17 @@ Shapes: B images, C classes, h × w the logits' resolution.
 from __future__ import annotations
 
 import copy
+import dataclasses
 import time
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
@@ -23,6 +27,7 @@ from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
 from dem_apps.test_time_methods.normalisation import tracking
 from seg.adaptation.decision import AcceptanceMonitor, LabelScore, Scorer, label_score
 from seg.adaptation.images import REFUSED, Predictions
+from seg.adaptation.normalisation_trial import Trial, translated
 from seg.inference.adaptive_batch_norm import SHARES, re_estimated
 from seg.models.batch_norm import batch_norm_normalises
 from seg.scores.evidence import Forward, Probe, plain_forward
@@ -53,16 +58,19 @@ class Adaptation:
     statistics: bool = False  #: whether a share of the images' statistics is taken once, which the rest stands on
     bn_alpha: float | None = None  #: the share; None for the best
     accept: bool = False  #: whether the user takes what the evidence speaks against
+    trial: Trial | None = None  #: of normalisations
 
     def run(self) -> AcceptanceMonitor:
         """Write all predictions; afterwards the network holds the weights that are used."""
         self._predict("before", self.trained.raw_logits)
-        images, multiple = self.predictions.folder.spread_batches(PROBE_IMAGES, 4), self.trained.description.multiple
-        before = Probe(images, multiple).look(plain_forward(self.trained.network))
-        probe = Probe([self._prepared(batch) for batch in images], multiple)
         network, first = self.trained.network, copy.deepcopy(self.trained.network.state_dict())
-        score = self._scorer()
-        monitor = AcceptanceMonitor(probe, before, score, self.accept)
+        images = self.predictions.folder.spread_batches(PROBE_IMAGES, 4)
+        probe = Probe.of(network, images, self.trained.description.multiple)
+        before = probe.look(plain_forward(network))
+        probe = dataclasses.replace(probe, batches=[self._prepared(batch) for batch in images])
+        baseline = self._baseline()
+        score = self._scorer(baseline) if baseline else None
+        monitor = AcceptanceMonitor(probe, before, score, self.accept, baseline=baseline)
         # one batch norm among layer norms, as in SegFormer's head, is late, and other statistics there only harm
         if self.statistics and tracking(network) and (batch_norm_normalises(network) or not self.batches):
 
@@ -80,11 +88,16 @@ class Adaptation:
             self._adapt_to_all(adapter, monitor, first)
         return monitor
 
-    def _scorer(self) -> Scorer | None:
-        if self.predictions.labels is None:
-            return None
+    def _baseline(self) -> list[NDArray[np.int64]]:
+        """Of the labelled images (C, C) each: by the unadapted network with the better of the normalisations."""
         old = [row.confusion for row in self.predictions.rows["before"].values() if row.confusion is not None]
+        better = None if self.trial is None else self.trial.kept_back
+        if better is not None:
+            seen = partial(translated, own=self.trained.description, other=better)
+            old = self.predictions.confusions_of(lambda images: self.trained.raw_logits(seen(images)))
+        return old
 
+    def _scorer(self, old: list[NDArray[np.int64]]) -> Scorer:
         def score(forward: Forward) -> LabelScore:
             return label_score(old, self.predictions.confusions_of(lambda images: forward(self._prepared(images))))
 

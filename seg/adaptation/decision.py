@@ -149,6 +149,7 @@ class AcceptanceMonitor:
     share: float | None = None  #: of the images' batch norm statistics, where they are taken once
     planned: int = 0  #: batches to learn from
     batches: int = 0  #: learnt from so far
+    baseline: list[NDArray[np.int64]] = field(default_factory=list)  #: of the labelled images, where there are any
     checks: list[Check] = field(default_factory=list)  #: the looks so far
     used: Check | None = None  #: the look whose network is used; None for the unadapted one
     best: dict[str, Tensor] | None = None  #: weights of that network

@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.test_time_methods.network import takes
 from seg.data.files import find_images, find_labels, output_names
 from seg.data.label_faults import look_at_labels
 from seg.data.labels import IGNORE_INDEX, ClassSet
@@ -50,6 +51,8 @@ class ImageFolder:
         self, source: Path, description: Description, size: tuple[int, int] | None, device: torch.device
     ) -> None:
         self.description, self.device = description, device
+        self.most: int | None = None  # images that the network takes at a time
+        self.notes: tuple[str, ...] = ()
         self.skipped: dict[str, str] = {}  # why an image was left out, by its path below the folder
         self.files: list[Path] = []
         self.sizes: list[tuple[int, int]] = []
@@ -71,6 +74,12 @@ class ImageFolder:
 
     def __len__(self) -> int:
         return len(self.files)
+
+    def limit_batches(self, network: nn.Module) -> None:
+        """Batches of one image where a network takes no more at a time."""
+        image = self.seen(0)[0][None]
+        if len(self) > 1 and not takes(network, torch.cat([image, image])) and takes(network, image):
+            self.most, self.notes = 1, ("the network takes one image at a time, and so do batches",)
 
     def picture(self, index: int) -> ImagePixels:
         """An image as it is."""
@@ -113,6 +122,7 @@ class ImageFolder:
 
     def _of_one_size(self, order: Iterable[int], batch_size: int) -> list[list[int]]:
         batches: list[list[int]] = []
+        batch_size = min(batch_size, self.most or batch_size)
         for _, same in groupby(order, key=lambda index: self.sizes[index]):
             run = list(same)
             batches += [run[first : first + batch_size] for first in range(0, len(run), batch_size)]
@@ -215,16 +225,26 @@ class Predictions:
         self.rows["after"].clear()
         self.rows["after"].update(self.rows["before"])
 
+    def labelled(self, most: int | None = None) -> list[int]:
+        """The labelled images, in order; with ``most`` so many, evenly."""
+        files = {} if self.labels is None else self.labels.files
+        found = [index for index, relative in enumerate(self.folder.relative) if relative in files]
+        number = min(most or len(found), len(found))
+        return [found[place * len(found) // number] for place in range(number)]
+
+    def confusion(self, index: int, picture: ImagePixels, logits: Tensor) -> NDArray[np.int64] | None:
+        """That of an image by its logits (1, C, h, w)."""
+        predicted = self._at_image_size(logits, picture).argmax(0).to(torch.uint8).cpu().numpy()
+        relative = self.folder.relative[index]
+        return None if self.labels is None else self.labels.confusion(relative, predicted, picture.valid)
+
     @torch.no_grad()
     def confusions_of(self, forward: Forward) -> list[NDArray[np.int64]]:
         """Those of the labelled images, in order, by a network that is called with images as it sees them."""
         found = []
-        for index, relative in enumerate(self.folder.relative):
-            if self.labels is not None and relative in self.labels.files:
-                picture = self.folder.picture(index)
-                logits = self._at_image_size(forward(self.folder.seen(index, picture)[0][None]), picture)
-                predicted = logits.argmax(0).to(torch.uint8).cpu().numpy()
-                found.append(self.labels.confusion(relative, predicted, picture.valid))
+        for index in self.labelled():
+            picture = self.folder.picture(index)
+            found.append(self.confusion(index, picture, forward(self.folder.seen(index, picture)[0][None])))
         return [table for table in found if table is not None]
 
     def file(self, stage: str, index: int, kind: str) -> Path:

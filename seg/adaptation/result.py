@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,10 +26,12 @@ from dem_apps.test_time_methods.copies import put_values
 from seg.adaptation.adaptation import PROBE_IMAGES
 from seg.adaptation.decision import RECORD, AcceptanceMonitor, LabelScore, label_score
 from seg.adaptation.images import REFUSED, Predictions, Row
+from seg.adaptation.normalisation_trial import Trial
 from seg.data.labels import ClassSet
 from seg.scores.described_metrics import VIEWS
 from seg.scores.evidence import Evidence
 from seg.scores.metrics import other_numbering
+from seg.trained.settings import ADAPTED, is_function
 from seg.trained.trained_network import TrainedNetwork
 
 #: Images in the page.
@@ -48,6 +51,7 @@ class Result:
     outcome: AcceptanceMonitor
     rows: Mapping[str, Mapping[str, Row]]  #: by image: "before" of the unadapted network, "after" of what stands
     skipped: Mapping[str, str]  #: why an image was left out, by its path
+    trial: Trial  #: of normalisations
 
     @property
     def adapted(self) -> bool:
@@ -56,7 +60,12 @@ class Result:
 
     @property
     def answer(self) -> str:
-        """One sentence, and another on classes whose shares have moved far."""
+        """A sentence, one on classes whose shares have moved far, and one on a normalisation that is better."""
+        sentence = self.trial.sentence if self.trial.warns else ""
+        return self._answer + (f" Normalisation: {sentence}." if sentence else "")
+
+    @property
+    def _answer(self) -> str:
         outcome, used = self.outcome, self.outcome.used
         number, doubt = outcome.before.images, ""
         if number < _FEW_IMAGES:
@@ -104,9 +113,9 @@ class Result:
         """On labelled images: of the predictions that stand, or of the adaptation that is not used."""
         if not self.adapted:
             return self.outcome.checks[-1].score
-        both = [(old.confusion, self.rows["after"][name].confusion) for name, old in self.rows["before"].items()]
-        labelled = [(old, new) for old, new in both if old is not None and new is not None]
-        return label_score(*zip(*labelled, strict=True)) if labelled else None
+        new = [self.rows["after"][name].confusion for name in self.rows["before"]]
+        tables = [table for table in new if table is not None]
+        return label_score(self.outcome.baseline, tables) if tables else None
 
     @property
     def numbering(self) -> str | None:
@@ -160,8 +169,21 @@ class Result:
             "evidence": {"before": asdict(outcome.before), "checks": [asdict(check) for check in outcome.checks]},
             "labels": score and {**asdict(score), "gain": score.gain},
             "numbering": self.numbering,
+            "normalisation": self.trial.document(),
             "mean_entropy": self.mean_entropy,
         }
+
+    def _spec_of(self, out: Path) -> str:
+        """The flags that name the adapted network: the folder as a whole, of a function its weights beside it."""
+        if not is_function(str(self.settings["model"])):
+            return f"--model {shlex.quote(str(out))}"
+        (file,) = (out / ADAPTED).iterdir()
+        used, flags = self.trial.used, f"--model {self.settings['model']} --weights {shlex.quote(str(file))}"
+        if not used.guessed and used.origin != "the function's facts":
+            said = used.normalisation
+            flags += "".join(_flag(name, said[name]) for name in ("mean", "std", "channels", "scale"))
+        given = {name: self.settings.get(name) for name in ("classes", "size")}
+        return flags + "".join(_flag(name, each) for name, each in given.items() if each not in (None, "auto"))
 
     def print(self, out: Path) -> None:
         """Shares, answer and places in a terminal."""
@@ -176,9 +198,17 @@ class Result:
             print(f"with labels: {self.score.sentence}" + (f"; {self.numbering}" if self.numbering else ""))
         print(f"weights:     {out / 'adapted'}")
         print(f"page:        {out / 'report.html'}")
+        spec = self._spec_of(out)
+        print(f"new images:  python -m seg.export {spec} --images DIR --out predictions")
+        print(f"ONNX:        python -m seg.export_model {spec} --out model --onnx")
         if self.skipped:
             total = len(self.rows["before"]) + len(self.skipped)
             print(f"skipped:     {len(self.skipped)} of {total} images, which cannot be read; see {out / 'adapt.json'}")
+
+
+def _flag(name: str, value: Any) -> str:
+    joined = ",".join(f"{each:g}" for each in value) if isinstance(value, (list, tuple)) else str(value)
+    return f" --{name} {shlex.quote(joined)}"
 
 
 def _shares(pixels: NDArray[np.int64]) -> list[float]:
@@ -228,6 +258,8 @@ def _facts(result: Result) -> list[tuple[str, str]]:
     settings, outcome = result.settings, result.outcome
     images = str(len(result.rows["before"]))
     facts = [("network", str(settings["model"])), ("images", images), ("method", settings["method"])]
+    facts.append(("images seen as", result.trial.used.said))
+    facts += [("normalisations tried", result.trial.sentence)] if result.trial.sentence else []
     if outcome.planned:
         facts.append(("objective", f"{settings['loss']}, {settings['reduction']}, learning rate {settings['lr']:g}"))
         facts.append(("batches learnt from", f"{outcome.batches} of {outcome.planned}"))

@@ -20,8 +20,8 @@ from dem_apps.errors import InputError
 from dem_apps.reduction import summed_over_processes, sums_in, world_size
 from dem_apps.test_time_methods.copies import deep_copy
 from dem_apps.test_time_methods.normalisation import mixed, moments, tracking
-from seg.data.datasets import SegmentationDataset
 from seg.data.statistics import spread_batches
+from seg.scores.evaluation import Samples
 from seg.scores.evidence import Probe, plain_forward
 
 #: The shares that are compared, and the least stability score of the best over that of none.
@@ -103,7 +103,7 @@ def _score(network: nn.Module, batches: list[Tensor]) -> Callable[[nn.Module], f
     """The stability score of another network on batches, beside the network; 0 without any."""
     if not batches:
         return lambda other: 0.0
-    probe = Probe(batches, 32)
+    probe = Probe.of(network, batches, 32)
     before = probe.look(plain_forward(network))
     return lambda other: probe.look(plain_forward(other)).stability_score(before)
 
@@ -118,7 +118,7 @@ def check_there_are_statistics(model: nn.Module) -> None:
 
 
 def re_estimated_on(
-    dataset: SegmentationDataset, model: nn.Module, device: torch.device, bn_alpha: float | None = None
+    dataset: Samples, model: nn.Module, device: torch.device, bn_alpha: float | None = None
 ) -> Estimated:
     """:func:`re_estimated` on up to 64 images spread over a data set, as it is read, shared out over the processes."""
     process, count = (dist.get_rank(), world_size()) if world_size() > 1 else (0, 1), min(len(dataset), _MOST_IMAGES)

@@ -31,7 +31,7 @@ from seg.inference.settings import ExportConfig
 from seg.maps import entropy_maps, panels
 from seg.maps.entropy_maps import Prediction
 from seg.maps.run_pictures import EntropyTables, output_path, write_geotiffs
-from seg.trained.open import open_run
+from seg.trained.open import open_network
 from seg.trained.trained_network import TrainedNetwork
 
 #: A note names images that are made smaller by this factor or more.
@@ -91,8 +91,10 @@ def _exported(config: ExportConfig, processes: PartialState) -> int:
     files = find_images(source)
     runs = _open_runs(config)
     first = first_header(files)
-    for note in _notes(config, runs[0], first) if first is not None and processes.is_main_process else ():
-        print(note, flush=True)
+    if processes.is_main_process:
+        notes = _notes(config, runs[0], first) if first is not None else ()
+        seen = runs[0].trained.description
+        print(*seen.notes, f"seen as: {seen.said}", *notes, sep="\n", flush=True)
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
     pieces = list(zip(files, images, output_names(images), strict=True))
     with shared_folder(out, "--out", processes) as part:
@@ -111,19 +113,19 @@ def _exported(config: ExportConfig, processes: PartialState) -> int:
 
 
 def _open_runs(config: ExportConfig) -> list[RunPictures]:
-    device, paths = torch_device(config.device), [Path(run) for run in config.run]
-    if len({path.resolve() for path in paths}) < len(paths):
-        raise InputError("--run: one run is given more than once")
-    opened = [open_run(path, config.checkpoint) for path in paths]
-    first = opened[0][0]
-    for path, (trained, _) in zip(paths, opened, strict=True):
+    device, paths = torch_device(config.device), [Path(run) for run in config.run or [str(config.model)]]
+    opened = [open_network(config, run) for run in config.run or [""]]
+    first = opened[0]
+    for path, trained in zip(paths, opened, strict=True):
         trained.network.to(device)
         if trained.class_set != first.class_set:
             raise InputError(f"--run: {path} does not predict the classes of {paths[0]}; compare runs of one class set")
         pixels, others = trained.description.pixels.described, first.description.pixels.described
         if pixels != others:
             raise InputError(f"--run: {path} sees {pixels}, and {paths[0]} {others}; export them one after the other")
-    titles = [training.title for _, training in opened]
+    titles = [
+        path.name if each.training is None else each.training.title for path, each in zip(paths, opened, strict=True)
+    ]
     # a run named like the folder of the comparison gives way to it
     folders = distinct(["comparison", *(path.resolve().name for path in paths)])[1:]
     return [
@@ -135,7 +137,7 @@ def _open_runs(config: ExportConfig) -> list[RunPictures]:
             frozenset(config.raw),
             config.label_ids,
         )
-        for own, (trained, _), folder in zip(titles, opened, folders, strict=True)
+        for own, trained, folder in zip(titles, opened, folders, strict=True)
     ]
 
 
@@ -192,7 +194,8 @@ def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Pat
 
 def _summary(run: RunPictures, out: Path) -> str:
     mean, own = run.tables.mean_entropy(), run.trained.training
-    assert own is not None  # of every run
     entropy = "nothing exported" if mean is None else f"mean entropy {mean:.3f}"
+    if own is None:
+        return f"{run.folder}: {run.trained.spec}; {entropy}"
     statistics = batch_norm_statistics(own.config, run.trained.network, own.step, own.re_estimated_on)
     return f"{out / run.folder}: {run.title}, {own.described}, batch norm statistics {statistics}; {entropy}"

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from dem_apps.errors import InputError
 from dem_apps.runtime.settings import option, section
 from seg.config import BATCH_NORM_AFTER, BN_ALPHA_HELP
 from seg.data.settings import LAYOUT_CHOICES, LAYOUT_HELP
 from seg.models.settings import LEAST_TILE, OVERLAP_HELP, TILE_HELP
-from seg.scores.checkpoints import CHECKPOINT_HELP, CHECKPOINTS
+from seg.trained.settings import IGNORE_HELP, NetworkSettings
 
 RAW_FORMATS = ("png16", "npz")
 
 
 @dataclass(frozen=True)
-class ExportConfig:
+class ExportConfig(NetworkSettings):
     """Write prediction, overlay and entropy map of every image in a folder."""
 
     run: list[str] = option(
-        [], "run folder; several (--run A B) are compared side by side as well", value="RUN [RUN ...]",
-        group="what is read and written", needed=True, exists=True,
+        [], "run folder in place of --model; several (--run A B) are compared side by side as well",
+        value="RUN [RUN ...]", exists=True,
     )  # fmt: skip
     images: str = option(
-        "", "folder of images, searched with its subfolders, or one image", value="DIR", needed=True, exists=True
-    )
-    out: str = option("", "folder to write to, new or empty", value="DIR", needed=True)
-    checkpoint: str = option("auto", CHECKPOINT_HELP, CHECKPOINTS, group="network")
-    size: list[int] | str | None = option(
-        "auto", "size that the network sees; run: its target size; null: the image's; auto: run, with --tile null",
-        value="W,H",
+        "", "folder of images, searched with its subfolders, or one image", value="DIR", needed=True, exists=True,
+        group="what is read and written",
     )  # fmt: skip
+    out: str = option("", "folder to write to, new or empty", value="DIR", needed=True)
     tile: int | None = option(None, TILE_HELP, at_least=LEAST_TILE)
     tile_overlap: int | None = option(None, OVERLAP_HELP, at_least=0)
     device: str = option("auto", "cpu, cuda, or auto")
@@ -38,6 +36,13 @@ class ExportConfig:
         value="{png16,npz}", group="more pictures and numbers",
     )  # fmt: skip
     label_ids: bool = option(False, "predictions as label ids as well, as the class set's label images hold them")
+
+    def check(self) -> None:
+        """Raises an InputError for flags that do not fit together."""
+        if len({Path(run).resolve() for run in self.run}) < len(self.run):
+            raise InputError("--run: one run is given more than once")
+        for run in self.run or [""]:
+            self.check_network(run)
 
 
 @dataclass(frozen=True)
@@ -53,11 +58,21 @@ class TargetConfig:
 
 
 @dataclass(frozen=True)
-class EvaluateConfig:
-    """Score a run on the target's validation set."""
+class EvaluateConfig(NetworkSettings):
+    """Score a network on the target's validation set of a run, or on labelled images of a folder."""
 
-    run: str = option("", "run folder to score", value="RUN", group="what is scored", needed=True, exists=True)
-    checkpoint: str = option("auto", CHECKPOINT_HELP, CHECKPOINTS)
+    run: str | None = option(None, "run folder in place of --model", value="RUN", exists=True)
+    images: str | None = option(
+        None,
+        "folder of images to score on; default: the run's target",
+        value="DIR",
+        exists=True,
+        group="what is scored",
+    )
+    labels: str | None = option(
+        None, "folder of their label images, a.png of a.jpg; others are left out", value="DIR", exists=True
+    )
+    ignore: list[int] = option([], IGNORE_HELP, at_least=0, at_most=255, value="ID,ID")
     scales: list[float] = option(
         [1.0], "sizes of the image whose predictions are averaged, such as 0.75,1,1.25", above=0, at_most=16,
         value="X,X", group="how",
@@ -79,3 +94,14 @@ class EvaluateConfig:
         None, "JSON file for the scores and how they came about, never overwritten; default: none", value="FILE"
     )
     target: TargetConfig = section(TargetConfig, "other images than the run's own target")
+
+    def check(self) -> None:
+        """Raises an InputError for flags that do not fit together."""
+        self.check_network(self.run)
+        if (self.images is None) != (self.labels is None):
+            missing = "images" if self.images is None else "labels"
+            raise InputError(f"--{missing}: is missing; --images DIR and --labels DIR are given together")
+        if self.images is not None and self.target != TargetConfig():
+            raise InputError("--target: names other images than --images; give one of them")
+        if self.images is None and self.ignore:
+            raise InputError("--ignore: belongs to --images and --labels; a run's classes say what is ignored")

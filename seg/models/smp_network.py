@@ -157,15 +157,18 @@ def network_of_folder(folder: str, config: Mapping[str, Any], **options: Any) ->
 
 
 def preprocessing(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Normalisation of an encoder's published weights, by timm's table; smp's own would be downloaded."""
-    encoder, weights = str(config.get("encoder_name")), config.get("encoder_weights")
+    """Normalisation of an encoder's published weights, by timm's table; smp's own would be downloaded.
+
+    It is a guess of what the network was trained with, also where the ``config.json`` names such weights.
+    """
+    encoder = str(config.get("encoder_name"))
     name = encoder.removeprefix("tu-").removeprefix("timm-")
     with passed_on(f"encoder {encoder}"):
-        known = timm.get_pretrained_cfg(_ADVPROP if weights == "advprop" else _TIMM_NAMES.get(name, name))
+        advprop = config.get("encoder_weights") == "advprop"
+        known = timm.get_pretrained_cfg(_ADVPROP if advprop else _TIMM_NAMES.get(name, name))
     if known is None:
         return None
-    document: dict[str, Any] = {"image_mean": known.mean, "image_std": known.std}
-    return document if weights else document | {"assumed": f"that of the published weights of {encoder}"}
+    return {"image_mean": known.mean, "image_std": known.std, "assumed": f"by the name of its encoder, {encoder}"}
 
 
 def _library_class(config: Mapping[str, Any], where: str) -> Any:

@@ -76,7 +76,8 @@ def processor_of_folder(folder: Path) -> dict[str, Any]:
     for key in ("do_rescale", "do_normalize", "rescale_factor", "image_mean", "image_std", "reduce_labels"):
         document[key] = getattr(processor, key, None)
     document["size"] = dict(getattr(processor, "size", None) or {})
-    return document if said else document | {"assumed": f"that of {type(processor).__name__}", "do_resize": False}
+    assumed = f"by its kind, whose processor is {type(processor).__name__}"
+    return document if said else document | {"assumed": assumed, "do_resize": False}
 
 
 @contextmanager

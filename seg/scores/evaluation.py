@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch.nn import functional as F
 
 from dem_apps.errors import NotFiniteError
 from dem_apps.reduction import summed_over_processes, world_size
-from seg.data.datasets import Sample, SegmentationDataset
+from seg.data.datasets import Sample
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
 from seg.models.network import upsampled
@@ -30,9 +30,17 @@ from seg.scores.unsupervised_scores import LabelFreeScores
 OnSample = Callable[[int, Sample, Tensor], None]
 
 
+class Samples(Protocol):
+    """Images to score on."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> Sample: ...
+
+
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, dataset: SegmentationDataset, classes: ClassSet, device: torch.device, *,
+    model: nn.Module, dataset: Samples, classes: ClassSet, device: torch.device, *,
     align_corners: bool = True, scales: Sequence[float] = (1.0,), flip: bool = False, cut: Tiling | None = None,
     on_sample: OnSample | None = None,
 ) -> dict[str, Any]:  # fmt: skip

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import NotFiniteError
-from dem_apps.test_time_methods.network import find_logits
+from dem_apps.test_time_methods.network import find_logits, takes
 from seg.scores.metrics import confusion
 from seg.scores.unsupervised_scores import LabelFreeScores
 
@@ -29,6 +29,8 @@ def plain_forward(network: nn.Module) -> Forward:
 
 #: The second size at which images are predicted, as a factor of each side.
 SCALE = 0.75
+#: The share of each side by which images are moved for a network that takes one size alone.
+SHIFT = 0.125
 
 
 @dataclass(frozen=True)
@@ -68,14 +70,23 @@ class Probe:
 
     batches: Sequence[Tensor]  #: (B, 3, H, W) each, as the network takes them; at least one
     multiple: int = 1  #: the network takes sides that are multiples of this
+    resizes: bool = True  #: whether it takes smaller images; else these are shifted
+
+    @classmethod
+    def of(cls, network: nn.Module, batches: Sequence[Tensor], multiple: int = 1) -> Probe:
+        """The probe whose views a network takes."""
+        whole = cls(batches, multiple)
+        smaller = whole._smaller(batches[0][:1])
+        return replace(whole, resizes=smaller.shape == batches[0][:1].shape or takes(network, smaller))
 
     @torch.no_grad()
-    def look(self, forward: Forward) -> Evidence:
-        """The evidence of a network on the images as they are, mirrored, and smaller.
+    def look(self, forward: Forward, logits: Sequence[Tensor] | None = None) -> Evidence:
+        """The evidence of a network on the images as they are, mirrored, and smaller or shifted.
 
-        Raises NotFiniteError: a prediction that is NaN or infinite.
+        ``logits`` are those of the images as they are, where they are known. Raises NotFiniteError: a prediction that
+        is NaN or infinite.
         """
-        logits = [forward(batch).float() for batch in self.batches]
+        logits = [each.float() for each in logits or map(forward, self.batches)]
         if not all(bool(each.isfinite().all()) for each in logits):
             raise NotFiniteError("the network's output is not finite; its weights are no use")
         classes = logits[0].shape[1]
@@ -84,12 +95,19 @@ class Probe:
         for batch, own in zip(self.batches, logits, strict=True):
             scores.update(own)
             tables[0] += _agreement(own, forward(batch.flip(3)).flip(3))
-            size = [max(self.multiple, round(SCALE * side / self.multiple) * self.multiple) for side in batch.shape[2:]]
-            smaller = F.interpolate(batch, size=size, mode="bilinear", align_corners=False, antialias=True)
-            tables[1] += _agreement(own, forward(smaller))
+            smaller = self._smaller(batch)
+            if self.resizes and smaller.shape != batch.shape:
+                tables[1] += _agreement(own, forward(smaller))
+            else:
+                tables[1] += _shifted_agreement(own, batch, forward)
         named = scores.result()
         number, shares = sum(map(len, self.batches)), tuple(scores.predicted_shares())
         return Evidence(number, shares, -named["entropy"], named["im"], _stability(tables))
+
+    def _smaller(self, batch: Tensor) -> Tensor:
+        """The images at ``SCALE`` of their size, rounded to a multiple."""
+        size = [max(self.multiple, round(SCALE * side / self.multiple) * self.multiple) for side in batch.shape[2:]]
+        return F.interpolate(batch, size=size, mode="bilinear", align_corners=False, antialias=True)
 
 
 def _agreement(logits: Tensor, other: Tensor) -> Tensor:
@@ -97,6 +115,18 @@ def _agreement(logits: Tensor, other: Tensor) -> Tensor:
     if other.shape[2:] != logits.shape[2:]:
         other = F.interpolate(other.float(), size=logits.shape[2:], mode="bilinear", align_corners=False)
     return confusion(logits.argmax(1), other.argmax(1), logits.shape[1]).cpu().double()
+
+
+def _shifted_agreement(logits: Tensor, batch: Tensor, forward: Forward) -> Tensor:
+    """(C, C) pixels by their class and by that of the images moved right and down, whose edge is repeated."""
+    height, width = batch.shape[2:]
+    down, right = (max(1, round(SHIFT * side)) for side in (height, width))
+    moved = forward(F.pad(batch, (right, 0, down, 0), mode="replicate")[:, :, :height, :width])
+    own, other = (
+        F.interpolate(each.float(), size=(height, width), mode="bilinear", align_corners=False)
+        for each in (logits, moved)
+    )
+    return _agreement(own[:, :, : height - down, : width - right], other[:, :, down:, right:])
 
 
 def _stability(tables: Tensor) -> tuple[float | None, ...]:

@@ -27,7 +27,7 @@ from seg.models.deeplabv2_advent import ENCODER as ENCODER_NAME
 from seg.models.settings import ModelConfig
 from seg.models.weights_file import state_dicts
 from seg.trained.description import CLASSES_FILE
-from seg.trained.open import ENCODER, only_encoder
+from seg.trained.run_network import ENCODER, only_encoder
 
 #: How a name begins in ADVENT's layout → here; the encoder's have no prefix there.
 _HEADS = {"layer5.conv2d_list.": "auxiliary_head.branches.", "layer6.conv2d_list.": "main_head.branches."}

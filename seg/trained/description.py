@@ -6,7 +6,8 @@ Shapes: B batch, C classes, H × W pixels, h × w the logits' own resolution.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,12 @@ from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD, PIXELS_FILE, RGB,
 PREPROCESSOR_FILE, CLASSES_FILE = "preprocessor_config.json", "classes.json"
 DESCRIPTION_FILES = (PREPROCESSOR_FILE, CLASSES_FILE, PIXELS_FILE)
 _ORDERS = ("rgb", "bgr")
+#: Of a deviation; less is shown on the scale from 0 to 255.
+_FINE = 0.02
 #: The content of a preprocessor file where nothing says it.
-ASSUMED: dict[str, Any] = {"image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD, "assumed": "ImageNet's, in RGB"}
+ASSUMED: dict[str, Any] = {"image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD, "assumed": "ImageNet's"}
+#: How the origin of a normalisation begins where nothing says it.
+GUESS = "a guess: "
 #: Switches of a processor that are followed, or that change no pixel but for place and size.
 _KNOWN = tuple(
     f"do_{each}" for each in
@@ -42,22 +47,66 @@ class Description:
 
     pixels: PixelFormat = RGB  #: of the images, and how they are normalised
     order: str = "rgb"  #: of the channels that the network sees, ``rgb`` or ``bgr``
+    origin: str = dataclasses.field(default="the training", compare=False)  #: of mean, deviation and order
     multiple: int = 1  #: the network takes sides that are multiples of it
     size: tuple[int, int] | None = None  #: (width, height) that the network was trained to see; None is the images' own
     classes: ClassSet | None = None  #: what the C outputs mean; None where that is not known
     align_corners: bool = True  #: of the upsampling of logits
-    #: The key of the logits in what the network returns; None is ``logits``, ``main`` or ``out``.
-    output: str | None = None
+    #: The key, or place, of the logits in what the network returns; None is ``logits``, ``main`` or ``out``.
+    output: str | int | None = None
     probabilities: bool = False  #: whether the network returns probabilities in place of logits
     #: Whether id 0 of a label image is no class and id k is output k - 1, as a processor of transformers may say.
     reduce_labels: bool = False
-    notes: tuple[str, ...] = dataclasses.field(default=(), compare=False)  #: what was assumed or left out, for the user
+    notes: tuple[str, ...] = dataclasses.field(default=(), compare=False)  #: what was left out, for the user
 
     def __post_init__(self) -> None:
         if self.pixels.is_rgb and max(self.pixels.mean) > 1:
-            raise InputError(f"mean {list(self.pixels.mean)}: expected a scale from 0 to 1; of 0 to 255 divide by 255")
+            raise InputError(
+                f"mean {list(self.pixels.mean)}: expected a scale from 0 to 1; of 0 to 255 divide by 255, or say scale"
+            )
         if self.order not in _ORDERS or self.multiple < 1:
             raise InputError(f"order '{self.order}', multiple {self.multiple}: expected rgb or bgr, and 1 or more")
+
+    @property
+    def guessed(self) -> bool:
+        """Whether nothing says how images are normalised."""
+        return self.origin.startswith(GUESS)
+
+    @property
+    def normalisation(self) -> dict[str, Any]:
+        """Mean and deviation in RGB, on a ``scale`` of 0 to 1 or 255; order of the channels, and who says so."""
+        pixels = self.pixels
+        scale = 255 if pixels.is_rgb and max(pixels.std) < _FINE else 1
+        mean, std = ([float(f"{scale * value:.6g}") for value in each] for each in (pixels.mean, pixels.std))
+        numbers = {"mean": mean, "std": std, "channels": self.order, "scale": scale if pixels.is_rgb else None}
+        return {**numbers, "origin": self.origin}
+
+    @property
+    def said(self) -> str:
+        """:attr:`normalisation` in words, with its origin."""
+        return f"{self.numbers} ({self.origin})"
+
+    @property
+    def numbers(self) -> str:
+        """:attr:`normalisation` in words."""
+        own = self.normalisation
+        mean, std = (" ".join(f"{value:.4g}" for value in own[name]) for name in ("mean", "std"))
+        order = f"{self.order.upper()} from 0 to {own['scale']}" if self.pixels.is_rgb else self.pixels.described
+        return f"{order}, mean {mean}, deviation {std}"
+
+    def told(
+        self, mean: Sequence[float] | None, std: Sequence[float] | None, channels: str | None, scale: int | None
+    ) -> Description:
+        """The same with what the user says of the normalisation; None is left as it is."""
+        numbers, order = any(each is not None for each in (mean, std, scale)), channels or self.order
+        if not numbers and channels is None:
+            return self
+        if not self.pixels.is_rgb:
+            raise InputError(f"--mean, --std, --channels, --scale: the network sees {self.pixels.described}")
+        if not numbers:
+            return dataclasses.replace(self, order=order, origin=f"{self.origin}; the channels: the user")
+        mean, std = ([value / (scale or 1) for value in each] for each in (mean or [0.0] * 3, std or [1.0] * 3))
+        return dataclasses.replace(self, pixels=rgb_format(mean, std), order=order, origin="the user")
 
     def normalised(self, image_hwc: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Tensor:
         """(H, W, 3) uint8 RGB, or bands → (3, H, W) float32 as the network takes it; 0 where ``valid`` is False."""
@@ -66,10 +115,27 @@ class Description:
 
     def logits(self, output: Any) -> Tensor:
         """The logits (B, C, h, w) in what the network returned; a single output z means yes or no, and gives (0, z)."""
-        values: Tensor = find_logits(output if self.output is None else output[self.output])
+        values = found_logits(output, self.output)
         if self.probabilities:  # in float32, since 1 minus a small number is 1 in other dtypes
             values = values.float().logit(1e-7) if values.shape[1] == 1 else values.float().clamp_min(1e-12).log()
         return torch.cat([torch.zeros_like(values), values], 1) if values.shape[1] == 1 else values
+
+
+def found_logits(output: Any, key: str | int | None) -> Tensor:
+    """The logits (B, C, h, w) in what a network returned, under a key or a place of a tuple."""
+    try:
+        values: Any = find_logits(output) if key is None else output[key]
+    except (InputError, KeyError, IndexError, TypeError) as error:
+        kind = type(output).__name__
+        held = f" with the keys {', '.join(map(str, output))}" if isinstance(output, Mapping) else ""
+        held = f" of {len(output)} values" if isinstance(output, (tuple, list)) else held
+        raise InputError(
+            f"the network returns a {kind}{held}, and which of it are logits is unknown; 'output' among a function's "
+            "facts is their key or place"
+        ) from error
+    if not isinstance(values, Tensor):
+        raise InputError(f"the network returns a {type(values).__name__} in place of logits (B, C, h, w)")
+    return values
 
 
 class PlainLogits(nn.Module):
@@ -91,10 +157,14 @@ def read_description(
 
     ``document`` is what the library says in place of the first, or ``assumed`` without it; ``known`` are other fields.
     """
-    pixels, file = read_format(folder), folder / PREPROCESSOR_FILE
-    if file.is_file() and (document is None or "assumed" in document):
-        document = required(read_json(file), str(file))
-    document = document or ASSUMED
+    pixels, file, document = read_format(folder), folder / PREPROCESSOR_FILE, document or ASSUMED
+    if file.is_file() and "assumed" in document:
+        own = required(read_json(file), str(file))
+        silent = own.get("do_normalize", True) and "image_mean" not in own
+        document = {**document, **own, **own.get("guess", {})} if silent else own
+    known["origin"] = f"the network's own {file.name if pixels.is_rgb else PIXELS_FILE}"
+    if pixels.is_rgb and "assumed" in document:
+        known["origin"] = f"{GUESS}{document['assumed']}"
     known["order"] = _ORDERS[pixels.is_rgb and bool(document.get("do_flip_channel_order"))]
     known["notes"] = tuple(_notes(document, folder, pixels))
     known["size"] = _size(document.get("size")) if document.get("do_resize") else None
@@ -118,25 +188,29 @@ def _notes(document: Mapping[str, Any], folder: Path, pixels: PixelFormat) -> li
             f"{folder}: {PREPROCESSOR_FILE} resizes images to {document['size']}, which is not done here; --size W,H "
             "shows them to the network at such a size"
         )
-    if "assumed" in document and pixels.is_rgb:
-        notes.append(
-            f"{folder} does not say how images are normalised: assumed is {document['assumed']}; {PREPROCESSOR_FILE} "
-            "beside its weights, with image_mean and image_std, would say another"
-        )
     return notes
 
 
-def write_description(description: Description, folder: Path) -> None:
-    """Write the files that :func:`read_description` reads."""
-    pixels, size = description.pixels, description.size
-    sizes = {} if size is None else {"size": {"height": size[1], "width": size[0]}}
-    preprocessor = {
-        "do_normalize": True, "do_rescale": pixels.is_rgb, "rescale_factor": 1 / 255,
-        "image_mean": list(pixels.mean), "image_std": list(pixels.std),
-        "do_flip_channel_order": description.order == "bgr", "do_resize": bool(sizes), **sizes,
-        "do_center_crop": False, "do_reduce_labels": description.reduce_labels,
+def write_description(description: Description, folder: Path, guess: bool = True) -> None:
+    """Write the files that :func:`read_description` reads, over what is in them.
+
+    A normalisation that is a guess is written as such, or with ``guess=False`` not at all.
+    """
+    pixels, size, file = description.pixels, description.size, folder / PREPROCESSOR_FILE
+    preprocessor: dict[str, Any] = {"do_reduce_labels": description.reduce_labels, "do_resize": size is not None}
+    if size is not None:
+        preprocessor["size"] = {"height": size[1], "width": size[0]}
+    numbers = {
+        "do_normalize": True, "do_rescale": pixels.is_rgb, "rescale_factor": 1 / 255, "image_mean": list(pixels.mean),
+        "image_std": list(pixels.std), "do_flip_channel_order": description.order == "bgr", "do_center_crop": False,
     }  # fmt: skip
-    documents: dict[str, Any] = {PREPROCESSOR_FILE: preprocessor}
+    if not description.guessed:
+        preprocessor |= numbers
+    elif guess:
+        preprocessor["guess"] = {**numbers, "assumed": description.origin.removeprefix(GUESS)}
+    documents: dict[str, Any] = {}
+    if any(preprocessor.values()):
+        documents[PREPROCESSOR_FILE] = (read_json(file) if file.is_file() else {}) | preprocessor
     if description.classes is not None:
         documents[CLASSES_FILE] = description.classes.document()
     if not pixels.is_rgb:
@@ -160,3 +234,10 @@ def _size(size: Any) -> tuple[int, int] | None:
     if isinstance(size, Mapping) and all(isinstance(size.get(side), int) for side in ("width", "height")):
         return size["width"], size["height"]
     return None
+
+
+def copy_files(names: Sequence[str], folder: Path, new: Path) -> None:
+    """Copy those of the files that are there."""
+    for name in names:
+        if (folder / name).is_file():
+            shutil.copyfile(folder / name, new / name)

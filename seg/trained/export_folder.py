@@ -1,4 +1,4 @@
-"""The work of ``python -m seg.export_model``: a run's network as a folder that others load, and as ONNX.
+"""The work of ``python -m seg.export_model``: a network as a folder that others load, and as ONNX.
 
 Shapes: B batch, C classes, H × W the images' size.
 """
@@ -17,7 +17,8 @@ from dem_apps.runtime.files import new_folder
 from seg.models.smp_network import SmpNetwork
 from seg.models.transformers_network import TransformersNetwork
 from seg.trained.description import write_description
-from seg.trained.open import open_run
+from seg.trained.open import open_network
+from seg.trained.settings import NetworkSettings
 from seg.trained.trained_network import TrainedNetwork
 
 ONNX_FILE = "model.onnx"
@@ -26,13 +27,14 @@ _TOLERANCE = 1e-3
 _OPSET = 18
 
 
-def export_folder(run: Path, out: Path, checkpoint: str, onnx: bool, size: tuple[int, int] | None = None) -> None:
-    """Write a run's network into a new folder, and as ONNX for images of a (width, height), and print what it is."""
-    trained, training = open_run(run, checkpoint)
+def export_folder(settings: NetworkSettings, run: str | None, out: Path, onnx: bool) -> None:
+    """Write a network into a new folder, and as ONNX for images of its size, and print what it is."""
+    trained = open_network(settings, run)
     with new_folder(out, "--out") as folder:
-        lines = [f"{out} for {_write_folder(trained, folder)}: {training.described}"]
+        whose = trained.spec if trained.training is None else trained.training.described
+        lines = [f"{out} for {_write_folder(trained, folder)}: {whose}", f"seen as: {trained.description.said}"]
         if onnx:
-            width, height = size or trained.description.size or (512, 512)
+            width, height = trained.description.size or (512, 512)
             difference = _write_onnx(trained, folder / ONNX_FILE, (width, height))
             bands, classes = trained.description.pixels.bands, trained.num_classes
             before, after = ((1, count, height, width) for count in (bands, classes))
@@ -42,8 +44,11 @@ def export_folder(run: Path, out: Path, checkpoint: str, onnx: bool, size: tuple
 
 
 def _write_folder(trained: TrainedNetwork, folder: Path) -> str:
-    """Weights and description of a run's network; returns the library that reads them."""
+    """Weights and description of a network, a run's in its library's format; returns the library that reads them."""
     model: Any = trained.network
+    if trained.training is None:
+        trained.write(folder, trained.description)
+        return "the format that it came in"
     if isinstance(model, TransformersNetwork):
         names = trained.class_set.names
         model.network.config.id2label = dict(enumerate(names))

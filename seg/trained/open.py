@@ -1,63 +1,51 @@
 """Opens trained networks by SPEC, for commands and for ``seg.load``.
 
 A SPEC is a run folder, one of ``save_pretrained`` of segmentation-models-pytorch, transformers (extra ``hf``) or a
-network here, as ``seg.export_model`` writes it, or ``package.module:function`` with a file of weights.
+network here, as ``seg.export_model`` writes it, what ``seg.adapt`` wrote, a file of weights with its architecture, or
+``package.module:function`` with a file of weights.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import re
-import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
-from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
-from dem_apps.errors import InputError, nearest, passed_on
-from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
+from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.documents import read_json, required
-from dem_apps.runtime.files import write_json
-from dem_apps.runtime.run_reader import read_config
-from dem_apps.runtime.settings import from_dict
-from dem_apps.test_time_methods.copies import deep_copy
-from dem_apps.test_time_methods.network import refuse_probabilities
-from seg.config import TrainConfig
+from dem_apps.runtime.setting_checks import check_settings
+from dem_apps.test_time_methods.network import takes
 from seg.data.files import checked_size
 from seg.data.labels import ClassSet, load_classes, named_classes
-from seg.data.pixel_format import PIXELS_FILE, read_format, rgb_format
+from seg.data.pixel_format import PIXELS_FILE
 from seg.models import smp_network, transformers_network
 from seg.models.network import OUR_KEY, OUR_VERSION, SegmentationNetwork
-from seg.models.networks import NETWORK_FILE, build_model
-from seg.models.settings import ModelConfig
-from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, load_weights, written
+from seg.models.networks import build_model
+from seg.models.weights_file import find_weights, load_weights
 from seg.trained.description import (
-    ASSUMED,
-    CLASSES_FILE,
     DESCRIPTION_FILES,
+    PREPROCESSOR_FILE,
     Description,
     PlainLogits,
+    copy_files,
     read_description,
     write_description,
 )
-from seg.trained.trained_network import RE_ESTIMATED_ON, TrainedNetwork, Training
+from seg.trained.function_network import read_function, read_weights
+from seg.trained.run_network import open_run
+from seg.trained.settings import ADAPT_FILE, ADAPTED, NetworkSettings, is_function
+from seg.trained.trained_network import TrainedNetwork
 
-#: How the names of an encoder's tensors begin, in every network here.
-ENCODER = "encoder."
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
-_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-#: What a function may return: a normalisation, and fields of a description, but for the last two.
-_FACTS = ["mean", "std", *(each.name for each in dataclasses.fields(Description)[1:-2])]
-#: (width, height) of the image that shows how many classes a function's network has; of patches of 14 and 16 pixels.
-_SIZE = (224, 224)
+#: Of an ``image_size`` that is tried at twice that.
+_LARGEST_TRIED = 1024
 
 
 def load(
@@ -66,11 +54,20 @@ def load(
     *,
     checkpoint: str = "auto",
     device: str = "auto",
-    size: tuple[int, int] | str | None = "auto",
+    size: Sequence[int] | str | None = "auto",
     tile: int | None = None,
     tile_overlap: int | None = None,
+    architecture: str | None = None,
+    encoder: str | None = None,
+    classes: str | Sequence[str] | int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    channels: str | None = None,
+    scale: int | None = None,
 ) -> TrainedNetwork:
     """A trained network that predicts images, see :meth:`TrainedNetwork.predict`.
+
+    What is assumed of the images stands in its ``description.said``, and is a warning where it is a guess.
 
     Args:
         spec: see :mod:`seg.trained.open`.
@@ -82,101 +79,115 @@ def load(
             the images'; ``auto`` is ``own``, and None with ``tile``. Predictions have the images' size in any case.
         tile: side of the tiles that larger images go by.
         tile_overlap: pixels that tiles share; None is a quarter.
+        architecture: of a file of weights, as segmentation-models-pytorch spells it; likewise ``encoder``.
+        classes: names of the outputs, a YAML file of them, or their number; None is the network's own.
+        mean: what becomes 0 in R, G and B, on ``scale``; with ``std``. None is what the network's files say, else what
+            its encoder's published weights expect, else ImageNet's.
+        std: what becomes 1 above it, likewise.
+        channels: ``rgb`` or ``bgr``, the order that the network sees.
+        scale: 255 or 1, to which pixels reach from 0 before mean and deviation.
 
-    Raises InputError: a network that cannot be read, a size or a tile that makes no sense.
+    Raises InputError: a network that cannot be read, a setting that makes no sense.
 
     >>> import tempfile, warnings, numpy as np, segmentation_models_pytorch as smp
     >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
     ...     _ = smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(folder)
-    ...     predictor = load(folder, device="cpu")
+    ...     predictor = load(folder, device="cpu", mean=(0, 0, 0), std=(1, 1, 1), scale=255)
+    >>> predictor.description.said
+    'RGB from 0 to 255, mean 0 0 0, deviation 1 1 1 (the user)'
     >>> predictor.predict(np.zeros((64, 96, 3), np.uint8)).classes.shape
     (64, 96)
     """
-    trained = open_trained(str(spec), None if weights is None else str(weights), checkpoint)
-    trained = trained.seeing(size, tile, tile_overlap)
+    if classes is not None and not isinstance(classes, str):
+        classes = str(classes) if isinstance(classes, int) else ",".join(classes)
+    settings = NetworkSettings(
+        model=str(spec), weights=None if weights is None else str(weights), architecture=architecture, encoder=encoder,
+        classes=classes, checkpoint=checkpoint, mean=None if mean is None else [*map(float, mean)],
+        std=None if std is None else [*map(float, std)], channels=channels, scale=scale,  # type: ignore[arg-type]
+        size=size if size is None or isinstance(size, str) else [int(side) for side in size],
+    )  # fmt: skip
+    trained = open_network(settings).seeing(settings.size, tile, tile_overlap)
     trained.network.to(torch_device(device))
     for note in trained.description.notes:
         warnings.warn(note, stacklevel=2)
+    if trained.description.guessed:
+        warnings.warn(f"{spec}: {trained.description.said}; mean=, std=, channels=, scale= say another", stacklevel=2)
     return trained
 
 
+def open_network(settings: NetworkSettings, run: str | None = None) -> TrainedNetwork:
+    """The network of ``--model``, or of ``--run``, on the CPU and in ``eval()`` mode, with what the user says of it.
+
+    Nothing is downloaded, and no code of a file is run.
+    """
+    check_settings(settings)
+    settings.check_network(run)
+    trained = open_trained(settings.model or str(run), settings.weights, settings.checkpoint, settings)
+    description = trained.description.told(settings.mean, settings.std, settings.channels, settings.scale)
+    if settings.classes is not None and not settings.architecture:
+        classes = named(settings.classes)
+        if classes is not None:
+            description = dataclasses.replace(description, classes=classes)
+        if classes is not None and len(classes) != trained.num_classes:
+            raise InputError(
+                f"--classes: {settings.classes} has {len(classes)} classes, and {trained.spec} predicts "
+                f"{trained.num_classes}; name those that it was trained with, in the order of its outputs"
+            )
+    if isinstance(settings.size, (list, tuple)):
+        description = dataclasses.replace(description, size=checked_size(settings.size, "--size"))
+    return dataclasses.replace(trained, description=description)
+
+
 @torch.inference_mode(False)
-def open_trained(spec: str, weights: str | None = None, checkpoint: str = "auto") -> TrainedNetwork:
-    """A trained network, on the CPU and in ``eval()`` mode. Nothing is downloaded, and no code of a file is run."""
+def open_trained(
+    spec: str, weights: str | None = None, checkpoint: str = "auto", settings: NetworkSettings | None = None
+) -> TrainedNetwork:
+    """As :func:`open_network` by the SPEC alone; ``settings`` are of a file of weights, or say a function's size."""
+    if settings is None:
+        settings = NetworkSettings(model=spec, weights=weights)
+        settings.check_network()
+    size = checked_size(settings.size, "--size") if isinstance(settings.size, (list, tuple)) else None
     folder = Path(spec)
-    if _FUNCTION.fullmatch(spec) and not folder.exists():
-        return _read_function(spec, None if weights is None else Path(weights))
-    if weights is not None:
-        raise InputError(f"--weights: {spec} has its own; give it with package.module:function")
-    if not folder.is_dir():
-        raise InputError(
-            f"{spec}: no such folder; expected a run folder, a folder of segmentation-models-pytorch's or "
-            "transformers' save_pretrained, or package.module:function with --weights FILE; nothing is downloaded"
-        )
+    if is_function(spec):
+        return read_function(spec, None if weights is None else Path(weights), size)
+    if folder.is_file():
+        return read_weights(folder, settings, named(settings.classes))
+    if (folder / ADAPT_FILE).is_file():
+        return _read_adapted(folder)
     if (folder / "config.yaml").is_file():
         return open_run(folder, checkpoint)[0]
-    if not (folder / CONFIG_FILE).is_file():
-        raise InputError(f"{folder}: holds neither config.yaml, as a run does, nor {CONFIG_FILE}")
     return _read_saved(folder)
 
 
-def build_network(
-    settings: ModelConfig, num_classes: int, own: Path | None = None, weights: str | None = None, bands: int = 3
-) -> SegmentationNetwork:
-    """The network of a run's settings, or of the description in the run folder ``own``, with random weights."""
-    architecture = settings.architecture()
-    if own is not None and (own / NETWORK_FILE).is_file():
-        architecture["encoder"] = str(own)
-    return build_model(**architecture, num_classes=num_classes, weights=weights, bands=bands)
+def named(classes: str | None) -> ClassSet | None:
+    """The classes of ``--classes``; None where it is a number or nothing."""
+    return None if classes is None or classes.isdecimal() else load_classes(classes)
 
 
-def read_run(run: Path, checkpoint: str = "auto") -> tuple[TrainConfig, ClassSet, str, dict[str, Any]]:
-    """The settings of a run, its classes, and the name and content of a checkpoint; ``auto`` is best, else last."""
-    config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
-    if checkpoint == "auto":
-        checkpoint = "best" if (run / "checkpoints" / "best.pt").is_file() else "last"
-    state = load_checkpoint(run / "checkpoints", checkpoint)
-    required(state, f"{run}, checkpoint {checkpoint}", model=dict)
-    return config, load_classes(classes_of_run(run, config.classes)), checkpoint, state
+def ignoring(classes: ClassSet, ids: Sequence[int]) -> ClassSet:
+    """Classes for label images in which further ids count nowhere."""
+    for each in ids:
+        if classes.by_color or each in classes.ids:
+            what = "labels are colours" if classes.by_color else f"{each} is {classes.names[classes.ids.index(each)]}"
+            raise InputError(f"--ignore: {what}; a file for --classes says what is ignored")
+    return dataclasses.replace(classes, ignored=tuple(sorted({*classes.ignored, *ids})))
 
 
-def only_encoder(weights: Mapping[str, Tensor]) -> bool:
-    """Whether the weights are of an encoder without heads."""
-    return bool(weights) and all(str(name).startswith(ENCODER) for name in weights)
-
-
-def classes_of_run(run: Path, file: str | None) -> str | None:
-    """The file of a run's classes: its own copy, else the ``file`` in its settings."""
-    own = run / CLASSES_FILE
-    return str(own) if own.is_file() else file
-
-
-def open_run(run: Path, checkpoint: str = "auto") -> tuple[TrainedNetwork, Training]:
-    """The network of a run folder, and how it was trained."""
-    config, classes, checkpoint, state = read_run(run, checkpoint)
-    where = f"{run}, checkpoint {checkpoint}"
-    if only_encoder(state["model"]):
-        raise InputError(f"{where}: holds an encoder without heads; train from it with --model.start-from {run}")
-    pixels = read_format(run)
-    config = config.resolved()  # of a run that did not record what was open
-    network = build_network(config.model, len(classes), own=run, bands=pixels.bands)  # the checkpoint has every weight
-    config = config.for_network(network)
-    load_weights(network, state["model"], where)
-    training = Training(config, checkpoint, state["step"], state.get(RE_ESTIMATED_ON))
-    size = checked_size(config.target.size, f"{run}, target.size")
-    description = Description(pixels, size=size, classes=classes, align_corners=config.model.align_corners)
-    write = partial(_write_run, network, run, training, classes)
-    return TrainedNetwork(f"{run}, {training.described}", network, len(classes), description, write, training), training
-
-
-def _write_run(network: nn.Module, run: Path, training: Training, classes: ClassSet, new: Path) -> None:
-    """A run folder with a checkpoint ``last`` and nothing that was logged."""
-    marked = {} if training.re_estimated_on is None else {RE_ESTIMATED_ON: training.re_estimated_on}
-    save_checkpoint(new / "checkpoints", "last", {"model": network.state_dict(), "step": training.step, **marked})
-    write_json(new / CLASSES_FILE, classes.document())
-    _copy((PIXELS_FILE, NETWORK_FILE), run, new)
-    settings = dataclasses.asdict(dataclasses.replace(training.config, run_dir=None, resume=False))
-    (new / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+def _read_adapted(out: Path) -> TrainedNetwork:
+    """The network in the folder that seg.adapt wrote, as a whole."""
+    inner, file = out / ADAPTED, out / ADAPT_FILE
+    if any((inner / name).is_file() for name in ("config.yaml", CONFIG_FILE)):
+        return dataclasses.replace(open_trained(str(inner)), spec=str(out))
+    found = required(required(read_json(file), str(file), settings=dict)["settings"], f"{file}, settings")
+    files = [each for each in (inner.iterdir() if inner.is_dir() else ()) if each.name not in DESCRIPTION_FILES]
+    if len(files) != 1:
+        raise InputError(f"{inner}: expected a folder or one file of weights, found {len(files)} files")
+    if not found.get("architecture"):  # no code runs that a file names
+        model = str(found.get("model"))
+        raise InputError(f"{out}: has the weights of a function alone; give --model {model} --weights {files[0]}")
+    known: dict[str, Any] = {name: found.get(name) for name in ("architecture", "encoder", "classes")}
+    settings = NetworkSettings(model=str(files[0]), **known)
+    return dataclasses.replace(open_trained(str(files[0]), settings=settings), spec=str(out))
 
 
 def _read_saved(folder: Path) -> TrainedNetwork:
@@ -211,14 +222,28 @@ def _read_saved(folder: Path) -> TrainedNetwork:
             )
         network = smp_network.network_of_folder(str(folder), config)
     whole = network if outputs > 1 else PlainLogits(network, description)
+    if "model_type" in config and description.size is None:
+        description = _of_one_size(network, config, description)
     write = partial(_write_saved, network, folder, description)
     return TrainedNetwork(str(folder), whole, max(outputs, 2), description, write)
 
 
-def _write_saved(network: SegmentationNetwork, folder: Path, description: Description, new: Path) -> None:
+def _of_one_size(network: nn.Module, config: Mapping[str, Any], description: Description) -> Description:
+    """With the size of ``config.json`` where the network takes no other, as one with learnt positions."""
+    side = config.get("image_size")
+    other = torch.zeros(1, 3, 2 * side, 2 * side) if isinstance(side, int) and 0 < side <= _LARGEST_TRIED else None
+    if isinstance(side, int) and other is not None and not takes(network, other):
+        return dataclasses.replace(description, size=(side, side))
+    return description
+
+
+def _write_saved(
+    network: SegmentationNetwork, folder: Path, own: Description, new: Path, description: Description
+) -> None:
     network.save_pretrained(new, config={"align_corners": description.align_corners})
-    write_description(description, new)
-    _copy(DESCRIPTION_FILES, folder, new)
+    copy_files(DESCRIPTION_FILES, folder, new)
+    if description != own or not (new / PREPROCESSOR_FILE).is_file():
+        write_description(description, new, guess=not hasattr(network, "network"))
 
 
 def _classes_of_labels(config: Mapping[str, Any], outputs: int) -> ClassSet | None:
@@ -228,111 +253,3 @@ def _classes_of_labels(config: Mapping[str, Any], outputs: int) -> ClassSet | No
     if len(ordered) < 2 or not all(isinstance(name, str) and not name.startswith("LABEL_") for name in ordered):
         return None
     return named_classes(ordered)
-
-
-def _read_function(spec: str, file: Path | None) -> TrainedNetwork:
-    """The network that a function returns, alone or with facts, the fields of a description; ``classes`` as names."""
-    network, facts = _called_function(spec)
-    if file is not None and isinstance(network, torch.jit.ScriptModule):
-        raise InputError(f"{spec}: gives a ScriptModule, which has weights already; leave out --weights")
-    found = FoundWeights({}) if file is None else find_weights(file, network)
-    if file is not None:
-        load_weights(network, found.tensors, f"--weights: {file} does not fit the network of {spec}")
-    with passed_on(f"{spec}: is no network to predict with"):
-        network.float().eval()
-    names, description = list(network.state_dict()), _said(spec, facts, network, found.notes)
-    width, height = description.size or _SIZE
-    noise = torch.randn(1, 3, height, width, generator=torch.Generator().manual_seed(0))
-    with passed_on(f"{spec}: cannot be copied"):
-        copied = deep_copy(network)  # which may keep what it makes for this size
-    unlike = "or its copy does not, of which hooks must not hold the network itself"
-    takes = passed_on(f"{spec}: takes no image of {width} × {height}, {unlike}; 'size' among its facts names another")
-    with takes, torch.no_grad():
-        output = copied(noise)
-    if not {"multiple", "size"} & facts.keys():
-        description = dataclasses.replace(description, multiple=_multiple_of(network))
-    with passed_on(f"{spec}: 'output' among its facts has to be the key of its logits"):
-        logits = description.logits(output)
-    if logits.ndim != 4:
-        raise InputError(f"{spec}: its logits have shape {tuple(logits.shape)}; expected (B, C, h, w), one a pixel")
-    if "probabilities" not in facts:
-        refuse_probabilities(logits, spec, "or say 'probabilities' among its facts, True or, of logits, False")
-    name = "weights.safetensors" if file is None else file.name
-    write = partial(_write_weights, network, names, name, found.prefix, found.key)
-    whole = network if logits is output else PlainLogits(network, description)
-    return TrainedNetwork(spec, whole, logits.shape[1], description, write)
-
-
-def _write_weights(network: nn.Module, names: list[str], file: str, prefix: str, key: str | None, new: Path) -> None:
-    """A file of the same name, kind, key and prefix."""
-    now = network.state_dict()
-    # clones, because safetensors refuses tensors that share memory, and torch would write the whole of it
-    state = {f"{prefix}{name}": now[name].cpu().clone().contiguous() for name in names}
-    if Path(file).suffix == SAFETENSORS:
-        with written():
-            save_file(state, new / file, metadata={"format": "pt"})
-    else:
-        torch.save(state if key is None else {key: state}, new / file)
-
-
-def _multiple_of(network: nn.Module) -> int:
-    """The least of 1, 8, 16 and 32 of which the network takes odd multiples as sides; 1 where it takes none."""
-    for multiple in (1, 8, 16, 32):
-        try:
-            with torch.no_grad():
-                deep_copy(network)(torch.zeros(1, 3, 64 + multiple, 64 + multiple))
-            return multiple
-        except (RuntimeError, ValueError):
-            continue
-    return 1
-
-
-def _called_function(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:
-    module_name, _, name = spec.partition(":")
-    with passed_on(f"{spec}: cannot be imported; run the command in the folder that holds the module"):
-        module = importlib.import_module(module_name)
-    if not callable(getattr(module, name, None)):
-        raise InputError(f"{spec}: '{module_name}' has no function '{name}'{nearest(name, vars(module))}")
-    with passed_on(f"{spec}: cannot be called"):
-        made = getattr(module, name)()
-    network, facts = made if isinstance(made, tuple) and len(made) == 2 else (made, {})
-    if not isinstance(network, nn.Module) or not isinstance(facts, Mapping):
-        raise InputError(
-            f"{spec}: returned a {type(made).__name__}; expected a torch.nn.Module, or one with a mapping of facts"
-        )
-    return network, facts
-
-
-def _said(spec: str, facts: Mapping[str, Any], network: nn.Module, notes: tuple[str, ...]) -> Description:
-    for fact in facts:
-        if fact not in _FACTS:
-            raise InputError(f"{spec}: unknown fact '{fact}'{nearest(fact, _FACTS)}; known are {', '.join(_FACTS)}")
-    found = _normalisation_of(network) or ASSUMED
-    if "assumed" in found and "mean" not in facts:
-        said = "'mean', 'std' and 'order' among its facts would say another"
-        notes += (f"{spec} does not say how images are normalised: assumed is {found['assumed']}; {said}",)
-    given: dict[str, Any] = {"align_corners": False, "mean": found["image_mean"], "std": found["image_std"], **facts}
-    with passed_on(spec):
-        pixels = rgb_format(given.pop("mean"), given.pop("std"))
-        if given.get("classes") is not None:
-            given["classes"] = named_classes(given["classes"])
-        if given.get("size") is not None:
-            given["size"] = tuple(given["size"])
-        return Description(pixels, **given, notes=notes)
-
-
-def _normalisation_of(network: nn.Module) -> Mapping[str, Any] | None:
-    """What a network of segmentation-models-pytorch, or a part of timm's, was trained with."""
-    config = getattr(network, "config", None)
-    if isinstance(config, Mapping) and "encoder_name" in config:
-        return smp_network.preprocessing(config)
-    for module in nn.Module.modules(network):
-        if isinstance(known := getattr(module, "pretrained_cfg", None), Mapping) and "mean" in known:
-            return {"image_mean": known["mean"], "image_std": known["std"]}
-    return None
-
-
-def _copy(names: tuple[str, ...], folder: Path, new: Path) -> None:
-    for name in names:
-        if (folder / name).is_file():
-            shutil.copyfile(folder / name, new / name)

@@ -21,7 +21,8 @@ from seg.models.smp_network import preprocessing
 from seg.models.weights_file import FoundWeights, find_weights, fitted, load_weights, over_bands
 from seg.scores.checkpoints import chosen_by
 from seg.trained.description import PlainLogits
-from seg.trained.open import ENCODER, only_encoder, open_trained, read_run
+from seg.trained.open import open_trained
+from seg.trained.run_network import ENCODER, only_encoder, read_run
 
 FLAG = "--model.start-from"
 _SHOWN = 4

@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.errors import InputError, NotFiniteError, first_words
 from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.files import new_folder
 from dem_apps.test_time_methods.network import find_logits
@@ -155,7 +155,7 @@ class TrainedNetwork:
 
     >>> import seg
     >>> network = seg.build_model("unet", encoder="resnet18", num_classes=3, depth=3)
-    >>> predictor = TrainedNetwork("mine", network, 3, Description(), write=network.save_pretrained)
+    >>> predictor = TrainedNetwork("mine", network, 3, Description(), lambda folder, _: None)
     >>> [prediction.entropy.shape for prediction in predictor.each(np.zeros((2, 64, 96, 3), np.uint8))]
     [(64, 96), (64, 96)]
     """
@@ -164,7 +164,8 @@ class TrainedNetwork:
     network: nn.Module  #: in ``eval()`` mode; maps images to logits (B, C, h, w), or a dict with ``main``
     num_classes: int  #: C
     description: Description  #: of its images and outputs
-    write: Callable[[Path], None]  #: writes the current weights, in the format that they came in, into an empty folder
+    #: Writes the current weights, in the format that they came in, and a description of them into an empty folder.
+    write: Callable[[Path, Description], None]
     training: Training | None = None  #: of a run
     size: tuple[int, int] | None = None  #: (width, height) of the images that it sees; None is each image's own
     cut: Tiling | None = None  #: tiles of larger images
@@ -212,7 +213,8 @@ class TrainedNetwork:
             if isinstance(error, InputError) or "memory" in str(error):
                 raise
             size = f"{images.shape[3]} × {images.shape[2]}"
-            raise InputError(f"{self.spec}: cannot take images of {size} ({error})") from error
+            other = "; --size W,H shows them at another"
+            raise InputError(f"{self.spec}: cannot take images of {size} ({first_words(error)}){other}") from error
         logits: Tensor = find_logits(output)
         return logits
 
@@ -263,7 +265,7 @@ class TrainedNetwork:
     def save(self, folder: Path | str) -> None:
         """Write the network as it is now to a new folder, in the format that it came in; of a function its weights."""
         with new_folder(Path(folder), "save") as part:
-            self.write(part)
+            self.write(part, self.description)
 
     def __repr__(self) -> str:
         names = ", ".join(self.class_set.names[:4]) + (", …" if self.num_classes > 4 else "")

@@ -48,7 +48,7 @@ from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.scores.described_metrics import described_metrics
 from seg.scores.tables import checkpoints_table, score_table
 from seg.trained.description import CLASSES_FILE
-from seg.trained.open import build_network, classes_of_run
+from seg.trained.run_network import build_network, classes_of_run
 from seg.trained.start_from import normalisation, start_from
 from seg.trained.trained_network import RE_ESTIMATED_ON
 from seg.training import unused_settings

@@ -65,6 +65,22 @@ class Grid(nn.Module):
     def forward(self, images):
         self._buffers["grid"] = torch.linspace(0, 1, images.shape[3])
         return self.own(images + self.grid)
+class Fixed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own, self.positions = build(), nn.Parameter(torch.zeros(3, 16, 24))
+    def forward(self, images):
+        return self.own(images + self.positions)
+def fixed():
+    return Fixed()
+class Single(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.own = build()
+    def forward(self, images):
+        return self.own(images.view(1, 3, *images.shape[2:]))
+def single():
+    return Single()
 def grid():
     return Grid()
 def nan():
@@ -73,6 +89,7 @@ def nan():
         model.last.bias[1] = float("nan")
     return model
 """
+IMAGENET = {"mean": "0.485,0.456,0.406", "std": "0.229,0.224,0.225"}
 KINDS = ("prediction", "entropy", "pred_labelIds")
 
 
@@ -100,7 +117,7 @@ def images(tmp_path: Path) -> Path:
 @pytest.fixture
 def config(networks: Any, images: Path, tmp_path: Path) -> AdaptConfig:
     flags = {**spec(networks, "build", tmp_path), "images": str(images), "out": str(tmp_path / "out")}
-    return parsed(**flags, device="cpu", batch_size=2, method="tent")
+    return parsed(**flags, **IMAGENET, device="cpu", batch_size=2, method="tent")
 
 
 @pytest.fixture
@@ -381,6 +398,18 @@ def test_buffers_that_forward_makes_for_each_size(
     assert result.adapted
     (written,) = (tmp_path / "out" / "adapted").iterdir()
     assert "grid" not in torch.load(written, weights_only=True)
+
+
+@pytest.mark.parametrize(("network", "size"), [("fixed", [24, 16]), ("single", "auto")])
+def test_networks_of_one_size_or_of_single_images(config, networks, tmp_path: Path, network, size, capsys) -> None:
+    result = adapt(replace(config, size=size, **spec(networks, network, tmp_path)))
+    stability = [each for each in result.outcome.before.stability if each is not None]
+    assert max(stability) < 1  # of a view that differs
+    if network == "single":
+        assert "the network takes one image at a time" in capsys.readouterr().out
+        return
+    with pytest.raises(InputError, match=r"takes no image of 224 × 224.*; --size W,H, or 'size' among its facts"):
+        adapt(replace(config, out=str(tmp_path / "no"), size="auto", **spec(networks, network, tmp_path)))
 
 
 def test_a_network_that_is_no_use(config: AdaptConfig, networks, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from seg.methods.self_training import PseudoLabels
 from seg.scores.metrics import SegmentationScores
 from seg.scores.unsupervised_scores import LabelFreeScores
 from seg.train import train
-from seg.trained.open import open_run
+from seg.trained.run_network import open_run
 from seg.trained.start_from import start_from
 
 SMALL = ("--model.encoder", "resnet18", "--model.depth", "3", "--model.output-stride", "8", "--max-steps", "2",

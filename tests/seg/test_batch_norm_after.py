@@ -17,7 +17,7 @@ from dem_apps.runtime.run_reader import read_metrics
 from seg.data.domains import open_unlabelled
 from seg.inference.adaptive_batch_norm import re_estimated
 from seg.train import train
-from seg.trained.open import open_run
+from seg.trained.run_network import open_run
 from seg.trained.trained_network import RE_ESTIMATED_ON
 
 STATISTICS = ("running_mean", "running_var")

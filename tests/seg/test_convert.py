@@ -14,7 +14,7 @@ from seg import build_model
 from seg.convert import main
 from seg.data.pixel_format import RGB
 from seg.trained.advent_weights import from_advent
-from seg.trained.open import open_run
+from seg.trained.run_network import open_run
 from seg.trained.start_from import start_from
 
 C = 19

@@ -25,7 +25,7 @@ from seg.data.pixel_format import RGB
 from seg.data.read import read_image
 from seg.data.settings import TargetDataConfig
 from seg.export import ExportConfig, _gathered, export, main
-from seg.trained.open import open_run
+from seg.trained.run_network import open_run
 
 KINDS = ("prediction", "overlay", "entropy", "panel")
 

@@ -60,7 +60,7 @@ def test_onnx_gives_the_same_logits(runs: dict[str, Path], tmp_path: Path, capsy
         pytest.importorskip(package)
     import onnxruntime
 
-    config = ExportModelConfig(str(runs["deeplabv2"]), str(tmp_path / "model"), onnx=True, size=[96, 64])
+    config = ExportModelConfig(run=str(runs["deeplabv2"]), out=str(tmp_path / "model"), onnx=True, size=[96, 64])
     out = export_model(config)
     assert "images (1, 3, 64, 96), normalised, to logits (1, 19, 64, 96)" in capsys.readouterr().out
     session = onnxruntime.InferenceSession(str(out / "model.onnx"), providers=["CPUExecutionProvider"])
@@ -81,7 +81,7 @@ def test_onnx_gives_the_same_logits(runs: dict[str, Path], tmp_path: Path, capsy
 def test_without_the_extra_onnx_is_a_sentence(runs: dict[str, Path], tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     config = ExportModelConfig(run=str(runs["fpn"]), out=str(tmp_path / "model"), size=[64, 64])
-    with pytest.raises(InputError, match=r"--size: expected W,H such as 1024,512, together with --onnx"):
+    with pytest.raises(InputError, match=r"--size: expected together with --onnx, which is made for one size"):
         export_model(config)
     with pytest.raises(InputError, match=r"--onnx: needs onnx\w*, not installed here; pip install 'dem-apps\[onnx\]'"):
         export_model(dataclasses.replace(config, onnx=True))

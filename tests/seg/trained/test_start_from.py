@@ -23,7 +23,8 @@ from seg.data.domains import DomainPair
 from seg.data.labels import named_classes
 from seg.models.networks import NETWORK_FILE, build_model
 from seg.models.settings import ModelConfig
-from seg.trained.open import open_run, open_trained
+from seg.trained.open import open_trained
+from seg.trained.run_network import open_run
 from seg.trained.start_from import normalisation, start_from
 from seg.training.loop import new_network
 

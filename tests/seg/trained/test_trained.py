@@ -70,13 +70,27 @@ def declared():
                 self.grid = torch.linspace(-1, 1, images.shape[3])
             return images[..., :1] * self.grid
     return nn.Sequential(build(), Grid())
-def ladder():
+def coarse(): return ladder(64)
+def ladder(side=8):
     class Ladder(nn.Module):
         def __init__(self):
             super().__init__()
-            self.down, self.up = nn.Conv2d(3, 3, 8, 8), nn.ConvTranspose2d(3, 3, 8, 8)
+            self.down, self.up = nn.Conv2d(3, 3, side, side), nn.ConvTranspose2d(3, 3, side, side)
         def forward(self, images): return images + self.up(self.down(images))
     return Ladder()
+class Last(nn.Module):
+    def __init__(self, last):
+        super().__init__()
+        self.own, self.last = build(), last
+    def forward(self, images): return self.last(self.own(images))
+def ids(): return Last(lambda logits: logits.argmax(1, keepdim=True).float())
+def flat_ids(): return Last(lambda logits: logits.argmax(1))
+def channels_last(): return Last(lambda logits: logits.permute(0, 2, 3, 1))
+def pair(): return Last(lambda logits: (logits[:, :, ::2, ::2], logits))
+def second():
+    facts = {"output": 1, "channels": "bgr", "mean": [104.0, 117.0, 123.0], "std": [1] * 3, "scale": 255}
+    return pair(), facts
+def middle(): return nn.Sequential(nn.Conv2d(3, 2, 1), nn.AvgPool2d(33, 1))
 def classifier(): return nn.Sequential(nn.Flatten(), nn.LazyLinear(3))
 def lazy(): return nn.LazyBatchNorm2d()
 def weight_norm():
@@ -218,7 +232,7 @@ def test_smp_networks_see_images_as_their_encoders_weights_did(
     file.write_text(json.dumps(json.loads(file.read_text()) | {"encoder_weights": weights}))
     opened = open_trained(str(tmp_path / "smp"))
     assert (opened.description.pixels.mean[0], opened.description.order) == (mean, "rgb")
-    assert ["assumed is" in note for note in opened.description.notes] == [True] * (weights is None)
+    assert opened.description.origin == f"a guess: by the name of its encoder, {encoder}"
     assert_comes_back(opened, tmp_path / "adapted")
 
 
@@ -296,7 +310,7 @@ PROCESSORS = {
         (0.5, 0.5, "rgb"),
         "has do_grayscale, unknown here",
     ),
-    "no file": (None, (0.485, 0.229, "rgb"), "assumed is that of SegformerImageProcessor"),
+    "no file": (None, (0.485, 0.229, "rgb"), "a guess: by its kind, whose processor is SegformerImageProcessor"),
 }
 
 
@@ -310,7 +324,7 @@ def test_a_processor_is_read_in_the_sense_of_its_library(kind: str, tmp_path: Pa
     description = opened.description
     found = description.pixels.mean[0], description.pixels.std[0]
     assert (*(round(each, 6) for each in found), description.order) == (mean, std, order)
-    assert [note for each in description.notes if note in each] == [note] * bool(note)
+    assert note in " ".join((description.origin, *description.notes))
     if kind == "labels":  # id 0 is no class, and id k is output k - 1
         assert (opened.class_set.ids, opened.class_set.ignored) == ((1, 2, 3, 4), (0,))
     assert_comes_back(opened, tmp_path / "adapted")
@@ -409,6 +423,10 @@ def test_what_a_function_may_say_and_return(own: str) -> None:
     assert open_trained(f"{own}:dictionary").logits(ODD).shape == (2, 5, 45, 70)
     ladder = open_trained(f"{own}:ladder")  # its sides have to be multiples of 8, and nothing says so
     assert (ladder.description.multiple, ladder.logits(ODD).shape) == (8, (2, 3, 45, 70))
+    assert open_trained(f"{own}:coarse").description.multiple == 64
+    second = open_trained(f"{own}:second")
+    assert second.raw_logits(ODD).shape == (2, 3, 23, 35)
+    assert second.description.said == "BGR from 0 to 255, mean 104 117 123, deviation 1 1 1 (the function's facts)"
     binary = open_trained(f"{own}:one_output")
     assert binary.num_classes == 2
     assert torch.equal(binary.logits(ODD)[:, 0], torch.zeros(2, 45, 70))
@@ -425,10 +443,8 @@ def test_what_a_function_may_say_and_return(own: str) -> None:
         assert not any(each.is_inference() for each in open_trained(f"{own}:build").network.parameters())
     torch.testing.assert_close(open_trained(f"{own}:weight_norm").raw_logits(ODD), plain)
     of_timm = open_trained(f"{own}:of_timm").description
-    assert (of_timm.pixels.mean, of_timm.pixels.std, of_timm.notes) == ((0.0,) * 3, (1.0,) * 3, ())
-    with pytest.warns(
-        UserWarning, match="own_network:build does not say how images are normalised: assumed is ImageNet's"
-    ):
+    assert (of_timm.pixels.mean, of_timm.pixels.std, of_timm.guessed) == ((0.0,) * 3, (1.0,) * 3, True)
+    with pytest.warns(UserWarning, match=r"RGB from 0 to 1, mean 0.485 .* \(a guess: ImageNet's\); mean=, std="):
         load(f"{own}:build", device="cpu")
 
 
@@ -443,10 +459,15 @@ def test_what_a_function_may_say_and_return(own: str) -> None:
             "sums to one over the classes, so it is probabilities.* say 'probabilities' among its facts",
         ),
         ("own_network:sigmoid", "lies between 0 and 1 everywhere, so it is probabilities and not logits"),
-        ("own_network:Hooked", "takes no image of 224 × 224, or its copy does not, of which hooks must not hold"),
+        ("own_network:ids", "its output .1, 1, 112, 112. holds whole numbers, the ids of classes and not their logits"),
+        ("own_network:flat_ids", "take the last argmax out"),
+        ("own_network:channels_last", "its output .1, 112, 112, 3. has the classes last; return it as .B, C, h, w."),
+        ("own_network:pair", "returns a tuple of 2 values, and which of it are logits is unknown; 'output' among"),
+        ("own_network:middle", "of 224 pixels its map shows the middle 192, as without padding"),
+        ("own_network:Hooked", "takes no image of 224 × 224 .*, or its copy does not, of which hooks must not hold"),
         ("own_network:lazy", "lazy: cannot be copied: Attempted to use an uninitialized parameter"),
-        ("own_network:classifier", "its logits have shape .1, 3.; expected .B, C, h, w., one a pixel"),
-        ("nvidia/segformer-b0", "no such folder; .* nothing is downloaded"),
+        ("own_network:classifier", "its logits have shape .1, 3.; expected floating point .B, C, h, w., one a pixel"),
+        ("nvidia/segformer-b0", "no such folder or file; .* nothing is downloaded"),
     ],
 )
 def test_specs_that_lead_nowhere(spec: str, message: str, own: str) -> None:

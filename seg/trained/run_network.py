@@ -1,0 +1,107 @@
+"""The network of a run folder: built by its settings, with the weights of a checkpoint, and written back as a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+from torch import Tensor, nn
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
+from dem_apps.runtime.documents import required
+from dem_apps.runtime.files import write_json
+from dem_apps.runtime.run_reader import read_config
+from dem_apps.runtime.settings import from_dict
+from seg.config import TrainConfig
+from seg.data.files import checked_size
+from seg.data.labels import ClassSet, load_classes
+from seg.data.pixel_format import PIXELS_FILE, read_format
+from seg.models.network import SegmentationNetwork
+from seg.models.networks import NETWORK_FILE, build_model
+from seg.models.settings import ModelConfig
+from seg.models.weights_file import load_weights
+from seg.trained.description import (
+    CLASSES_FILE,
+    PREPROCESSOR_FILE,
+    Description,
+    copy_files,
+    read_description,
+    write_description,
+)
+from seg.trained.trained_network import RE_ESTIMATED_ON, TrainedNetwork, Training
+
+#: How the names of an encoder's tensors begin, in every network here.
+ENCODER = "encoder."
+#: The origin of a run's normalisation.
+OWN = "the run's own"
+
+
+def build_network(
+    settings: ModelConfig, num_classes: int, own: Path | None = None, weights: str | None = None, bands: int = 3
+) -> SegmentationNetwork:
+    """The network of a run's settings, or of the description in the run folder ``own``, with random weights."""
+    architecture = settings.architecture()
+    if own is not None and (own / NETWORK_FILE).is_file():
+        architecture["encoder"] = str(own)
+    return build_model(**architecture, num_classes=num_classes, weights=weights, bands=bands)
+
+
+def read_run(run: Path, checkpoint: str = "auto") -> tuple[TrainConfig, ClassSet, str, dict[str, Any]]:
+    """The settings of a run, its classes, and the name and content of a checkpoint; ``auto`` is best, else last."""
+    config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
+    if checkpoint == "auto":
+        checkpoint = "best" if (run / "checkpoints" / "best.pt").is_file() else "last"
+    state = load_checkpoint(run / "checkpoints", checkpoint)
+    required(state, f"{run}, checkpoint {checkpoint}", model=dict)
+    return config, load_classes(classes_of_run(run, config.classes)), checkpoint, state
+
+
+def only_encoder(weights: Mapping[str, Tensor]) -> bool:
+    """Whether the weights are of an encoder without heads."""
+    return bool(weights) and all(str(name).startswith(ENCODER) for name in weights)
+
+
+def classes_of_run(run: Path, file: str | None) -> str | None:
+    """The file of a run's classes: its own copy, else the ``file`` in its settings."""
+    own = run / CLASSES_FILE
+    return str(own) if own.is_file() else file
+
+
+def open_run(run: Path, checkpoint: str = "auto") -> tuple[TrainedNetwork, Training]:
+    """The network of a run folder, and how it was trained."""
+    config, classes, checkpoint, state = read_run(run, checkpoint)
+    where = f"{run}, checkpoint {checkpoint}"
+    if only_encoder(state["model"]):
+        raise InputError(f"{where}: holds an encoder without heads; train from it with --model.start-from {run}")
+    pixels = read_format(run)
+    config = config.resolved()  # of a run that did not record what was open
+    network = build_network(config.model, len(classes), own=run, bands=pixels.bands)  # the checkpoint has every weight
+    config = config.for_network(network)
+    load_weights(network, state["model"], where)
+    training = Training(config, checkpoint, state["step"], state.get(RE_ESTIMATED_ON))
+    size = checked_size(config.target.size, f"{run}, target.size")
+    description = Description(pixels, origin=OWN, size=size, classes=classes, align_corners=config.model.align_corners)
+    if (run / PREPROCESSOR_FILE).is_file():  # of a run that was adapted with another normalisation
+        said = read_description(run)
+        description = dataclasses.replace(description, pixels=said.pixels, order=said.order, origin=said.origin)
+    write = partial(_write_run, network, run, training)
+    return TrainedNetwork(f"{run}, {training.described}", network, len(classes), description, write, training), training
+
+
+def _write_run(network: nn.Module, run: Path, training: Training, new: Path, description: Description) -> None:
+    """A run folder with a checkpoint ``last`` and nothing that was logged."""
+    marked = {} if training.re_estimated_on is None else {RE_ESTIMATED_ON: training.re_estimated_on}
+    save_checkpoint(new / "checkpoints", "last", {"model": network.state_dict(), "step": training.step, **marked})
+    copy_files((PIXELS_FILE, NETWORK_FILE), run, new)
+    if description.origin == OWN:
+        write_json(new / CLASSES_FILE, description.classes.document() if description.classes else {})
+    else:
+        write_description(description, new)
+    target = dataclasses.replace(training.config.target, size=description.size and list(description.size))
+    settings = dataclasses.asdict(dataclasses.replace(training.config, target=target, run_dir=None, resume=False))
+    (new / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))

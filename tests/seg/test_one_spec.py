@@ -1,0 +1,119 @@
+"""One SPEC in every command: what was trained, and what seg.adapt made of it, goes on into all others."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import segmentation_models_pytorch as smp
+import torch
+from PIL import Image
+from support.pictures import noise, save
+
+import seg.adapt
+import seg.evaluate
+import seg.export
+import seg.export_model
+from dem_apps.errors import InputError
+from seg import load
+
+MAINS = {"seg.export": seg.export.main, "seg.export_model": seg.export_model.main}
+#: Ids by a pixel's red; 11 is no class.
+LABELS = np.repeat(np.array([11, 1, 2, 0], np.uint8), 64)
+IMAGENET = ("--mean", "0.485,0.456,0.406", "--std", "0.229,0.224,0.225")
+
+
+@pytest.fixture
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Flags of images and of their labels, and beside them a file of weights, a folder and a function."""
+    for index in range(3):
+        save(tmp_path / "images" / f"{index}.png", noise(index, 64, 64))
+        save(tmp_path / "labels" / f"{index}.png", LABELS[noise(index, 64, 64)[..., 0]])
+    torch.manual_seed(0)
+    network = smp.Unet("resnet18", encoder_weights=None, classes=3, activation=None)
+    network.save_pretrained(tmp_path / "folder")
+    torch.save({"model": network.state_dict()}, tmp_path / "a.pth")
+    (tmp_path / "mine_of_spec.py").write_text(
+        "import segmentation_models_pytorch as smp\n"
+        "def build(): return smp.Unet('resnet18', encoder_weights=None, classes=3)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine_of_spec", raising=False)
+    return ["--images", "images", "--labels", "labels"]
+
+
+SPECS = {
+    "weights": ["--model", "a.pth", "--architecture", "Unet", "--encoder", "resnet18", "--classes", "a,b,c"],
+    "folder": ["--model", "folder", "--classes", "a,b,c"],
+    "function": ["--model", "mine_of_spec:build", "--weights", "a.pth", "--classes", "a,b,c"],
+}
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_what_was_adapted_goes_on(kind: str, folders: list[str], run_here) -> None:
+    labels = [*folders, "--ignore", "11"]
+    spec = [*SPECS[kind], *IMAGENET, "--device", "cpu"]
+    done = run_here(seg.adapt.main, *spec, *labels, "--out", "out", "--accept", "--bn-alpha", "1")
+    assert done.returncode == 0, done.stderr
+    seen = "RGB from 0 to 1, mean 0.485 0.456 0.406, deviation 0.229 0.224 0.225"
+    assert f"seen as:  {seen} (the user)" in done.stdout
+    commands = [line.partition("python -m ")[2] for line in done.stdout.splitlines() if "python -m " in line][-2:]
+    assert [command.split()[0] for command in commands] == ["seg.export", "seg.export_model"]
+    words = shlex.split(commands[0].replace("DIR", "images"))
+    exported = run_here(MAINS[words[0]], *words[1:], "--label-ids", "--device", "cpu")
+    assert exported.returncode == 0, exported.stderr
+    assert seen in exported.stdout
+    for index in range(3):
+        first, again = (
+            np.asarray(Image.open(f"{folder}/{index}_pred_labelIds.png")) for folder in ("out/after", "predictions")
+        )
+        assert (first != again).mean() < 0.01
+    words = shlex.split(commands[1].removesuffix(" --onnx"))
+    written = run_here(MAINS[words[0]], *words[1:])
+    assert written.returncode == 0, written.stderr
+    words = words[1 : words.index("--out")]
+    scored = run_here(seg.evaluate.main, *words, *labels, "--out", "scores.json", "--device", "cpu")
+    assert scored.returncode == 0, scored.stderr
+    miou = json.loads(Path("scores.json").read_text())["miou"]
+    assert miou == pytest.approx(json.loads(Path("out/adapt.json").read_text())["labels"]["after"], abs=0.01)
+    if kind == "function":  # no code runs that a file names
+        with pytest.raises(InputError, match=r"give --model mine_of_spec:build --weights out/adapted/a\.pth"):
+            load("out")
+    else:
+        assert load("out", device="cpu").description.origin == "the network's own preprocessor_config.json"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "--model: is missing; give --model SPEC, or --run RUN"),
+        (["--model", "nowhere"], "--model: nowhere: no such folder or file; expected a run folder"),
+        (["--model", "a.pth"], "a.pth is a file of weights; give --architecture, --encoder and --classes"),
+        (
+            ["--model", "folder", "--architecture", "Unet"],
+            "--architecture: is of a file of weights, and folder",
+        ),
+        (
+            ["--model", "folder", "--mean", "1,2,3"],
+            "--std: is missing; --mean R,G,B and --std R,G,B",
+        ),
+        (["--model", "folder", "--mean", "1,2", "--std", "1,2"], "--mean: expected three numbers R,G,B, got 2"),
+        (["--model", "folder", "--scale", "128"], "--scale: expected 255 or 1, got 128"),
+        (["--model", "folder", "--channels", "brg"], "--channels: 'brg' is not one of rgb, bgr"),
+    ],
+)
+def test_what_names_no_network_is_one_sentence_in_every_command(
+    flags: list[str], message: str, folders, run_here
+) -> None:
+    for main in (seg.adapt.main, seg.export.main, seg.evaluate.main, seg.export_model.main):
+        given = ["--images", "images"] if main not in (seg.export_model.main, seg.evaluate.main) else []
+        out = ["--out", "new"] if main is not seg.evaluate.main else []
+        done = run_here(main, *flags, *given, *out)
+        assert done.returncode == 2
+        assert message in done.stderr or (not flags and main is seg.adapt.main), done.stderr
+        assert not Path("new").exists()
