@@ -1,5 +1,5 @@
 # make demo   a fresh machine to a page: .venv, both applications, then source, control and the best recipe side by side
-# make test   the same and what the tests need, then the whole fast suite
+# make test   the same and what the tests need, all extras among it, then the whole fast suite
 # make docs   the site of docs/, in build/docs, and the notebooks of examples/, which are run
 # make check  format, lint, types, tests
 # make test-lowest   the fast suite with the lowest version of every dependency that pyproject.toml allows
@@ -66,7 +66,7 @@ $(INSTALLED): pyproject.toml
 	@touch $@
 
 $(READY): $(INSTALLED)
-	$(BIN)/python -m pip install -q -e ".[dev]"
+	$(BIN)/python -m pip install -q -e ".[all,dev]"  # no test is skipped for want of an extra
 	$(BIN)/python -m pip install -q $(CITYSCAPES)
 	touch $@
 

@@ -37,8 +37,6 @@ from torch.nn import functional as F
 from dem_apps import build_objective
 from dem_apps.report.intervals import difference_interval
 from dem_apps.report.tables import markdown
-from seg.methods.mixmatch import larger_shares, mixed_losses, mixed_up, sharpened
-from seg.methods.vat import adversarial_perturbation, divergence
 from seg.scores.metrics import confusion
 
 EACH, SIDE = 1000, 96
@@ -48,10 +46,8 @@ _DEM = {"tau": 1.5, "alpha": 0.0}
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "entropy": {}, "dem": _DEM, "adadem": {}, "adadem-norm": {}, "adadem-mec": {}, "come": {},
 }  # fmt: skip
-#: What is done beside which objectives; the imbalance has the first alone.
-METHODS = {"": tuple(OBJECTIVES), "vat": ("entropy", "adadem"), "mixmatch": ("entropy", "adadem")}
 LABELS, RATIOS = (4, 25, 400), (10, 100)
-KEYS, SCORES = ("table", "case", "method", "objective", "weight", "seed"), ("accuracy", "f1", "last f1")
+KEYS, SCORES = ("table", "case", "objective", "weight", "seed"), ("accuracy", "f1", "last f1")
 
 
 class Data:
@@ -98,14 +94,13 @@ def chosen(data: Data, table: str, case: int, seed: int) -> tuple[Tensor, Tensor
 
 
 def trained(data: Data, labelled: Tensor, everything: Tensor, row: Mapping[str, Any]) -> nn.Module:
-    """A perceptron: cross-entropy on labelled features, the method and the objective on others."""
+    """A perceptron: cross-entropy on labelled features, the objective on others."""
     torch.manual_seed(int(row["seed"]))
     width = data.train.shape[2]
     network = nn.Sequential(nn.Dropout(0.3), nn.Linear(width, 256), nn.ReLU(), nn.Linear(256, CLASSES))
     optimizer = torch.optim.AdamW(network.parameters(), 1e-3, weight_decay=1e-2)
     name, weight = row["objective"], float(row["weight"])
     objective = build_objective(name, CLASSES, **OBJECTIVES[name]) if name != "none" else None
-    method = {"vat": vat, "mixmatch": mixmatch}.get(row["method"])
     for step in range(STEPS):
         for group in optimizer.param_groups:
             group["lr"] = 1e-3 * (1 - step / STEPS) ** 0.9
@@ -117,36 +112,10 @@ def trained(data: Data, labelled: Tensor, everything: Tensor, row: Mapping[str, 
         loss = F.cross_entropy(network(images), classes)
         if objective is not None:
             loss = loss + weight * objective(logits, dim=1)
-        if method is not None:
-            loss = loss + method(network, logits, views, images, classes)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     return network.eval()
-
-
-def vat(network: nn.Module, logits: Tensor, views: Tensor, images: Tensor, classes: Tensor) -> Tensor:
-    """The authors' weight of 1; features have deviation 1."""
-    network.eval()  # no dropout, so that the perturbation alone moves a prediction
-    clean, features = network(views[:, 0]).detach(), views[:, 0]
-
-    def distance(perturbed: Tensor) -> Tensor:
-        return divergence(clean, network(perturbed)).mean()
-
-    loss = distance(features + adversarial_perturbation(distance, features, torch.randn_like(features), 0.3))
-    network.train()
-    return loss
-
-
-def mixmatch(network: nn.Module, logits: Tensor, views: Tensor, images: Tensor, classes: Tensor) -> Tensor:
-    """Both views guess; the squared error counts ten times, as :class:`seg.methods.mixmatch.MixMatch`'s does."""
-    with torch.no_grad():
-        guess = sharpened(torch.stack([logits, network(views[:, 1])]).softmax(2).mean(0), 0.5)
-    labels = torch.cat([F.one_hot(classes, CLASSES).float(), guess, guess])
-    share, partner = larger_shares(torch.rand(len(labels)), 0.75), torch.randperm(len(labels))
-    mixed = network(mixed_up(torch.cat([images, views[:, 0], views[:, 1]]), share, partner))
-    cross_entropy, squared_error = mixed_losses(mixed, mixed_up(labels, share, partner), len(images))
-    return cross_entropy + 10 * squared_error
 
 
 @torch.no_grad()
@@ -161,18 +130,18 @@ def scores(network: nn.Module, data: Data) -> dict[str, float]:
 
 
 def of_table(rows: CsvRows, table: str, score: str) -> str:
-    """A line for each method and objective, see :func:`cell`."""
+    """A line for each objective, see :func:`cell`."""
     cases = [str(case) for case in (LABELS if table == "labels" else RATIOS)]
     lines = []
-    for method, objective in ((m, each) for m, own in METHODS.items() for each in ("none", *own)):
-        cells = [cell(rows, (table, case, method), score, objective) for case in cases]
+    for objective in ("none", *OBJECTIVES):
+        cells = [cell(rows, (table, case), score, objective) for case in cases]
         if any(cells):
-            lines.append([" + ".join(filter(None, (method, objective.replace("none", "")))) or "labels alone", *cells])
+            lines.append(["labels alone" if objective == "none" else objective, *cells])
     return markdown(["arm", *(f"{case} a class" if table == "labels" else f"ρ {case}" for case in cases)], lines)
 
 
-def cell(rows: CsvRows, start: tuple[str, str, str], score: str, objective: str) -> str:
-    """Mean over seeds, and its difference to the same method without an objective; empty where seeds are missing."""
+def cell(rows: CsvRows, start: tuple[str, str], score: str, objective: str) -> str:
+    """Mean over seeds, and its difference to no objective; empty where seeds are missing."""
     ours = at_chosen(rows, start, score, objective)
     if not ours or objective == "none":
         return f"{fmean(ours.values()):.1f}" if ours else ""
@@ -181,8 +150,8 @@ def cell(rows: CsvRows, start: tuple[str, str, str], score: str, objective: str)
     return f"{fmean(ours.values()):.1f}, {apart.estimate:+.1f}{interval}"
 
 
-def at_chosen(rows: CsvRows, start: tuple[str, str, str], score: str, objective: str) -> dict[str, float]:
-    """By seed the scores at the chosen weight, of table, case and method; empty where a weight was not tried."""
+def at_chosen(rows: CsvRows, start: tuple[str, str], score: str, objective: str) -> dict[str, float]:
+    """By seed the scores at the chosen weight, of table and case; empty where a weight was not tried."""
     find = partial(by_seed, rows, start, score)
     weights = ("0",) if objective == "none" else tuple(f"{weight:g}" for weight in WEIGHTS)
     tuned = {weight: find(objective, weight, tuning=True) for weight in weights}
@@ -211,13 +180,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/results/cifar_labels.csv"))
     options = parser.parse_args()
     rows, make = CsvRows(options.out, KEYS, SCORES), cache(lambda: Data(options.clones, options.work))
-    arms = [(method, *arm) for method, own in METHODS.items() for arm in
-            (("none", "0"), *((name, f"{weight:g}") for name in own for weight in WEIGHTS))]  # fmt: skip
+    arms = [("none", "0"), *((name, f"{weight:g}") for name in OBJECTIVES for weight in WEIGHTS)]
     for seed, table in itertools.product(options.seeds.split(","), options.tables.split(",")):
         cases = LABELS if table == "labels" else RATIOS
-        for case, arm in itertools.product(
-            cases, arms if table == "labels" else [each for each in arms if not each[0]]
-        ):
+        for case, arm in itertools.product(cases, arms):
             row = dict(zip(KEYS, (table, str(case), *arm, seed), strict=True))
             if rows.get(row) is None:
                 data = make()

@@ -59,7 +59,7 @@ def mean(units: Mapping[Unit, Row], key: str) -> float:
 def labels(table: str, case: str, score: str = "accuracy") -> str:
     """AdaDEM's difference to entropy, each at its chosen weight."""
     rows = CsvRows(RESULTS / "cifar_labels.csv", cifar_labels.KEYS, ())
-    return difference(*(cifar_labels.at_chosen(rows, (table, case, ""), score, name) for name in ("adadem", "entropy")))
+    return difference(*(cifar_labels.at_chosen(rows, (table, case), score, name) for name in ("adadem", "entropy")))
 
 
 def street(ours: str, control: str) -> str:

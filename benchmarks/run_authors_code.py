@@ -1,14 +1,12 @@
-"""Run the authors' published code of test-time methods and of VAT and MixMatch beside ours, on the same batches.
+"""Run the authors' published code of test-time methods beside ours, on the same batches.
 
     git clone --depth 1 https://github.com/DequanWang/tent /tmp/tent    # and so on; any of them may be missing
     python benchmarks/run_authors_code.py --tent /tmp/tent --eata /tmp/EATA --sar /tmp/SAR \\
-        --deyo /tmp/DeYO --cotta /tmp/cotta --come /tmp/COME --tpt /tmp/TPT --toolkit /tmp/test-time-adaptation \\
-        --vat /tmp/vat_tf --mixmatch /tmp/mixmatch
+        --deyo /tmp/DeYO --cotta /tmp/cotta --come /tmp/COME --tpt /tmp/TPT --toolkit /tmp/test-time-adaptation
 
 The checkouts are of DequanWang/tent, mr-eggplant/EATA, mr-eggplant/SAR, Jhyun17/DeYO, qinenergy/cotta,
-BlueWhaleLab/COME and azshue/TPT (their losses alone), mariodoebler/test-time-adaptation (the toolkit), takerum/vat_tf
-and google-research/mixmatch, which call PyTorch where they were written for TensorFlow 1; DeYO's code needs
-``pip install einops``. None of their code is in this repository, and none of their files is changed: what they
+BlueWhaleLab/COME and azshue/TPT (their losses alone), mariodoebler/test-time-adaptation (the toolkit); DeYO's code
+needs ``pip install einops``. None of their code is in this repository, and none of their files is changed: what they
 import besides (data sets, model zoos) is replaced by empty modules, ``.cuda()`` stays on the CPU, DeYO's patches get
 our permutations, and CoTTA's random views are the image and its mirror image in turn.
 
@@ -38,14 +36,11 @@ from unittest import mock
 
 import numpy as np
 import torch
-from scipy.special import betaincinv
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter, build_objective
 from dem_apps.report.tables import markdown
 from dem_apps.test_time_methods.tpt import TPT, log_mean
-from seg.methods.mixmatch import larger_shares, mixed_losses, mixed_up, sharpened
-from seg.methods.vat import adversarial_perturbation, divergence
 
 CLASSES, BATCHES = 5, 10
 #: CoTTA's network and teacher agree but for mirror images, so its gradients are small.
@@ -366,89 +361,16 @@ def tensorflow(**given: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def apart(network: Net, ours: Tensor, theirs: Tensor) -> str:
-    """The relative differences of two losses and of their gradients by the network's weights."""
-    found = [torch.autograd.grad(loss, list(network.parameters())) for loss in (ours, theirs)]
-    own, other = (torch.cat([part.flatten() for part in parts]) for parts in found)
-    largest = float((own - other).abs().max() / other.abs().max())
-    return f"losses by {abs(float((ours - theirs).detach()) / float(theirs.detach())):.0e}, gradients by {largest:.0e}"
-
-
-def losses_of_vat(folder: Path, epsilon: float = 2.0) -> str:
-    """The differences of the perturbation, the loss and its gradient, two power iterations with their ξ."""
-    network, (batch,) = Net("batch", False, 1.5), images(1)
-    drawn = torch.randn(batch.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    xi, root = torch.tensor(1e-6, dtype=torch.float64, requires_grad=True), math.sqrt(batch[0].numel())
-    flags = SimpleNamespace(epsilon=epsilon, num_power_iterations=2, xi=xi)
-    app = SimpleNamespace(flags=SimpleNamespace(FLAGS=flags, DEFINE_float=mock.Mock(), DEFINE_integer=mock.Mock()))
-    replaced = tensorflow(app=app, random_normal=lambda shape: drawn.clone())
-    clean = network(batch)
-
-    def distance(moved: Tensor) -> Tensor:
-        return divergence(clean, network(moved)).mean()
-
-    with (
-        imports(folder, (), {"tensorflow": replaced, "cnn": {"logit": lambda x, **_: network(x)}}) as read,
-        mock.patch.object(Tensor, "get_shape", lambda self: self.shape, create=True),
-    ):
-        read("layers")
-        module = read("vat")
-        their_own = module.generate_virtual_adversarial_perturbation(batch, clean)
-        theirs = module.virtual_adversarial_loss(batch, clean)
-    ours = adversarial_perturbation(distance, batch, drawn, epsilon / root, 2, 1e-6 / root)
-    largest = float((ours - their_own).abs().max() / their_own.abs().max())
-    return f"VAT: perturbations differ by {largest:.0e}, {apart(network, distance(batch + ours), theirs)}"
-
-
-def losses_of_mixmatch(folder: Path, norm: str, weight: float = 75.0, beta: float = 0.75) -> str:
-    """The differences of the loss of 16 labelled images and two views of 16 others, and of its gradient.
-
-    Batch norm is another in theirs, which normalises each of three batches by itself.
-    """
-    network, (labelled, *views), shown = Net(norm, False, 1.5), images(3), {}
-    label = torch.arange(16) % CLASSES
-    uniform = torch.rand(48, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    partner = torch.randperm(48, generator=torch.Generator().manual_seed(1))
-    given = {"x": labelled, "y": torch.stack(views, 1), "labels": label}
-    drawn = SimpleNamespace(sample=lambda shape: torch.as_tensor(betaincinv(beta, beta, uniform.numpy())).view(shape))
-    replaced = tensorflow(
-        placeholder=lambda kind, shape, name: given[name], random_shuffle=lambda order: partner,
-        distributions=SimpleNamespace(Beta=lambda *_: drawn), summary=SimpleNamespace(scalar=shown.__setitem__),
-    )  # fmt: skip
-    anything = {"__getattr__": lambda _: mock.MagicMock()}
-    stubs = {
-        "tensorflow": replaced, "absl": anything, "easydict": {"EasyDict": SimpleNamespace}, "libml.utils": anything,
-        "libml.data": anything, "libml.data_pair": anything, "libml.models": {"MultiModel": object},
-    }  # fmt: skip
-    with imports(folder, ("libml",), stubs) as read:
-        read("libml.layers")
-        model = read("mixmatch").MixMatch()
-        model.dataset, model.nclass, model.step = SimpleNamespace(height=3, width=8, colors=8), CLASSES, 1
-        model.classifier = lambda x, **_: network(x)
-        model.model(16, 0.0, 0.0, 0.0, beta, weight)
-    guess = sharpened(torch.stack([network(view).softmax(1) for view in views]).mean(0), 0.5).detach()
-    labels = torch.cat([nn.functional.one_hot(label, CLASSES), guess, guess])
-    share = larger_shares(uniform, beta)
-    logits = network(mixed_up(torch.cat([labelled, *views]), share, partner))
-    cross_entropy, squared_error = mixed_losses(logits, mixed_up(labels, share, partner), 16)
-    theirs = shown["losses/xe"] + weight * shown["losses/l2u"]
-    return f"MixMatch, {norm} norm: {apart(network, cross_entropy + weight * squared_error, theirs)}"
-
-
 def main() -> None:
     """One row per method, code and network."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("tent", "eata", "sar", "deyo", "cotta", "come", "tpt", "toolkit", "vat", "mixmatch"):
+    for name in ("tent", "eata", "sar", "deyo", "cotta", "come", "tpt", "toolkit"):
         parser.add_argument(f"--{name}", type=Path, metavar="CHECKOUT")
     folders = {name: folder for name, folder in vars(parser.parse_args()).items() if folder is not None}
     if "come" in folders:
         print(objective_of_come(folders["come"]))
     if "tpt" in folders:
         print(loss_of_tpt(folders["tpt"]))
-    if "vat" in folders:
-        print(losses_of_vat(folders["vat"]))
-    for norm in ("group", "batch") if "mixmatch" in folders else ():
-        print(losses_of_mixmatch(folders["mixmatch"], norm))
     rows = []
     for method in OURS:
         own = "eata" if method == "eta" else method.partition(",")[0]

@@ -108,8 +108,6 @@ class TrainConfig(ObjectiveSettings):
     self_training: settings.SelfTrainingConfig = section(
         settings.SelfTrainingConfig, "teacher, pseudo-labels and views of --method self-training"
     )
-    vat: settings.VATConfig = section(settings.VATConfig, "perturbation of --method vat")
-    mixmatch: settings.MixMatchConfig = section(settings.MixMatchConfig, "guesses and mixtures of --method mixmatch")
 
     def check(self) -> None:
         """Check settings against each other. Raises InputError: naming the flag and a value that would be right."""

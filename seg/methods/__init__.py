@@ -36,14 +36,4 @@ METHODS = {
         "a teacher's pseudo-labels and the objective on target, source pixels pasted in",
         section="self_training",
     ),
-    "vat": Row(
-        "seg.methods.vat:VAT",
-        "the objective, and target predictions that an adversarial perturbation leaves alone",
-        section="vat",
-    ),
-    "mixmatch": Row(
-        "seg.methods.mixmatch:MixMatch",
-        "the objective, and guessed target labels mixed with source",
-        section="mixmatch",
-    ),
 }

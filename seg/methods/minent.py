@@ -29,11 +29,6 @@ class MinEnt(Method):
         if not self.objectives.objectives and self.network.batch_norm in _OWN_STATISTICS:
             return None, {}
         valid = valid_pixels(batch.target, self.network.accelerator.device)
-        _, loss, values = self.on_target(batch.target["image"], valid)
-        return loss, values
-
-    def on_target(self, images: Tensor, valid: Tensor | None) -> tuple[dict[str, Tensor], Tensor | None, Values]:
-        """Predictions of target images, without a gradient where there is no objective, and the objective on them."""
         with torch.set_grad_enabled(bool(self.objectives.objectives)):
-            logits = self.network(images, "target")
-        return logits, *self.objectives(logits, valid)
+            logits = self.network(batch.target["image"], "target")
+        return self.objectives(logits, valid)

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from dem_apps.errors import NotFiniteError
-from dem_apps.reduction import all_finite, summed_over_processes, sums_in, world_size
+from dem_apps.reduction import all_finite, summed_over_processes, world_size
 
 Batch = dict[str, Any]
 Values = dict[str, Tensor]
@@ -35,17 +35,6 @@ def valid_pixels(batch: Batch, device: torch.device) -> Tensor | None:
     """(B, H, W) bool, False where an image of a batch holds no data; None where all of them do everywhere."""
     valid: Tensor | None = batch.get("valid")
     return None if valid is None else valid.to(device, non_blocking=True)
-
-
-def mean_over_pixels(values: Tensor, counted: Tensor | None = None) -> Tensor:
-    """The mean of ``values`` where ``counted``, of the same shape, or 0 without any; a scalar.
-
-    Pixels of every process are counted, so that the mean of the processes' results is that of the joined batch.
-    """
-    pixels = torch.tensor(values.numel(), device=values.device) if counted is None else counted.sum()
-    (total,) = summed_over_processes(pixels.to(sums_in(pixels)))
-    kept = values if counted is None else values * counted
-    return kept.sum() * (world_size() / total.clamp_min(1)).to(values.dtype)
 
 
 @dataclass(frozen=True)

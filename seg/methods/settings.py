@@ -68,29 +68,6 @@ class SelfTrainingConfig:
 
 
 @dataclass(frozen=True)
-class VATConfig:
-    """Perturbation of --method vat."""
-
-    epsilon: float = option(
-        0.1, "root mean square of the perturbation, in units of normalised images; times the root of the number of an "
-        "image's values it is the paper's L2 norm", above=0,
-    )  # fmt: skip
-    iterations: int = option(1, "power iterations, each of a forward and a backward more", at_least=1, at_most=100)
-
-
-@dataclass(frozen=True)
-class MixMatchConfig:
-    """Guesses and mixtures of --method mixmatch."""
-
-    views: int = option(2, "views of a target image, whose mean prediction is its guess", at_least=1, at_most=100)
-    temperature: float = option(0.5, "sharpens a guess where it is below 1", above=0)
-    alpha: float = option(0.75, "of Beta(alpha, alpha), which says how images are mixed", above=0)
-    guess_weight: float = option(
-        10.0, "what the squared error to guesses counts beside 1 of the cross-entropy with labels", at_least=0
-    )
-
-
-@dataclass(frozen=True)
 class WeightConfig:
     """How much each part of the loss counts."""
 

@@ -33,10 +33,7 @@ from seg.training.summary import in_words
 
 REPOSITORY = Path(__file__).parents[2]
 #: What a method logs beside what every run does, for each head or once.
-PER_HEAD = {
-    "advent": ("target/fooling", "discriminator/loss"), "vat": ("target/divergence",),
-    "mixmatch": ("mixed/cross_entropy", "mixed/squared_error"),
-}  # fmt: skip
+PER_HEAD = {"advent": ("target/fooling", "discriminator/loss")}
 OWN = {method: {f"{name}_{head}" for name in names for head in ("main", "aux")} for method, names in PER_HEAD.items()}
 OWN["self-training"] = {f"target/{name}" for name in ("pseudo_label_weight", "pseudo_label_loss", "masked_consistency")}
 
@@ -145,8 +142,6 @@ def test_a_finished_run_resumes_to_its_own_scores(finished, train_here):
         ("--method", "minent", "--loss", "none"),
         ("--method", "advent", "--loss", "none"),
         ("--method", "self-training", "--self-training.views", "2", "--self-training.mask-ratio", "0.5"),
-        ("--method", "vat", "--vat.iterations", "2"),
-        ("--method", "mixmatch", "--weights.seg-main", "0", "--weights.seg-aux", "0"),
         ("--method", "minent", "--loss", "dem", "--tau", "0.8", "--alpha", "1.2", "--reduction", "mean"),
     ],
 )
