@@ -281,7 +281,7 @@ def _listed(images: Any) -> Any:
 
 
 def _one_image(image: Any, pixels: PixelFormat) -> ImagePixels:
-    """One image as a network sees it: of 8-bit RGB, grey is repeated and an alpha channel is dropped."""
+    """One image as a network sees it, grey repeated; transparent pixels of a picture, not of an array, hold no data."""
     if isinstance(image, (str, Path)):
         return read_image(Path(image), pixels)
     if isinstance(image, Image.Image) and pixels.is_rgb:

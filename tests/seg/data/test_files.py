@@ -157,5 +157,10 @@ def test_names_of_an_export_share_no_file(images: list[str]) -> None:
     assert len({str(name).lower() for name in names}) == len(images)
 
 
+def test_names_that_are_no_utf8_can_be_written() -> None:
+    names = flat_names(["stra\udcdfe.png", "stra\udcdee.png"])  # Latin-1, as Python reads it from a folder
+    assert len({name.encode().lower() for name in names}) == 2
+
+
 def test_a_stem_of_its_own_is_the_name() -> None:
     assert flat_names(["val/a/0.png", "val/b/0.png", "val/b/1.png"]) == ["val_a_0", "val_b_0", "1"]
