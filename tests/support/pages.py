@@ -122,6 +122,7 @@ def reads_its_command_line(command: Command, monkeypatch: pytest.MonkeyPatch, fo
         if hasattr(module, reader):
             monkeypatch.setattr(module, reader, _stopping(getattr(module, reader)))
     monkeypatch.setattr("dem_apps.report.page.write_report", _stopping(lambda *_: None))
+    monkeypatch.setattr("seg.trained.settings.check_spec", lambda spec, flag: spec)  # a reader's network
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     try:
