@@ -67,12 +67,12 @@ def read_function(spec: str, file: Path | None, size: tuple[int, int] | None = N
     refuse_other_outputs(spec, found_map, (height, width))
     with passed_on(spec):
         logits = description.logits(output)
-    if "probabilities" not in facts:
-        refuse_probabilities(logits, spec, "or say 'probabilities' among its facts, True or, of logits, False")
     multiple, smaller = _multiple_of(network)
     if smaller is not None:
         of_smaller = found_logits(smaller[1], description.output).shape[2]
         _refuse_the_middle(spec, (height, found_map.shape[2]), (smaller[0], of_smaller))
+    if "probabilities" not in facts:
+        refuse_probabilities(logits, spec, "or say 'probabilities' among its facts, True or, of logits, False")
     if not {"multiple", "size"} & facts.keys():
         description = dataclasses.replace(description, multiple=multiple)
     name = "weights.safetensors" if file is None else file.name
