@@ -63,10 +63,11 @@ class FastPPO(PPO):
         with torch.no_grad():
             logits = torch.from_numpy(network.actor(inputs))
             network.critic(inputs)
-            if self.policy.objective == STOCK:  # type: ignore[attr-defined]
+            policy: Any = self.policy
+            if policy.objective == STOCK:
                 rewards = shannon_entropy(logits, 1)
             else:
-                rewards = self.policy.entropy_objective[0](logits, dim=1, reduction="none")
+                rewards = policy.entropy_objective[0](logits, dim=1, reduction="none")
         return rewards.numpy(), np.concatenate([network.actor.hidden, network.critic.hidden], axis=1)
 
     def collect_rollouts(

@@ -31,4 +31,6 @@ class MinEnt(Method):
         valid = valid_pixels(batch.target, self.network.accelerator.device)
         with torch.set_grad_enabled(bool(self.objectives.objectives)):
             logits = self.network(batch.target["image"], "target")
-        return self.objectives(logits, valid)
+        loss: Tensor | None
+        loss, values = self.objectives(logits, valid)
+        return loss, values
