@@ -20,6 +20,10 @@ from dem_apps.runtime.files import read_text
 Shape = TypeVar("Shape")
 #: Characters of a YAML text with what its aliases stand for, and levels of a JSON document, at most.
 LARGEST_YAML, DEEPEST = 1_000_000, 100
+#: What PyYAML and jsonargparse raise for a value that they cannot read; their errors have no common class.
+UNREADABLE = (
+    yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
+)  # fmt: skip
 #: Without the base 60 of YAML 1.1, which reads 1:30 as 90, and with 1e-3, which it reads as text.
 _YAML_INT = re.compile(r"[-+]?(0b[01_]+|0x[0-9a-f_]+|0[0-7_]*|[1-9][0-9_]*)$", re.I)
 _YAML_FLOAT = re.compile(
@@ -62,8 +66,7 @@ def parsed_yaml(text: str, where: str) -> Any:
     """
     try:
         return yaml.load(text, PlainValues)
-    # PyYAML raises most of these for an impossible number or key
-    except (yaml.YAMLError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+    except UNREADABLE as error:
         raise InputError(f"{where}: not valid YAML: {first_words(error, 300)}") from error
 
 

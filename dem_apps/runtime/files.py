@@ -202,12 +202,10 @@ def cache_dir() -> Path:
     try:
         return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dem-apps"
     except RuntimeError:  # a user without a home, as in a container
-        return _cache_of_this_process()
+        return Path(_cache_of_this_process(prefix="dem-apps-"))
 
 
-@functools.cache
-def _cache_of_this_process() -> Path:
-    return Path(tempfile.mkdtemp(prefix="dem-apps-"))
+_cache_of_this_process = functools.cache(tempfile.mkdtemp)
 
 
 def _flush(path: Path) -> None:

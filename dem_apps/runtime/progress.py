@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 import rich.progress
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.table import Column
 
 from dem_apps.runtime import terminal
@@ -27,17 +27,17 @@ class Progress:
         console, whole = terminal.console(), Column(no_wrap=True)  # in a narrow terminal the bar gives way
         self._bar = rich.progress.Progress(
             TextColumn(title), BarColumn(None, table_column=Column(max_width=40)),
-            MofNCompleteColumn(table_column=whole), TextColumn("{task.fields[rate]} left"),
-            TimeRemainingColumn(table_column=whole.copy()), console=console,
-            disable=not console.is_terminal or console.is_dumb_terminal,
+            MofNCompleteColumn(table_column=whole), TextColumn("{task.fields[outlook]}", table_column=whole.copy()),
+            console=console, disable=not console.is_terminal or console.is_dumb_terminal,
         )  # fmt: skip
-        self._task = self._bar.add_task("", total=total, completed=done, rate="")
+        self._task = self._bar.add_task("", total=total, completed=done, outlook="")
         self._bar.start()
 
     def update(self, done: int) -> None:
         """So many steps are done: moves the bar, or prints a line if the last one is long ago."""
-        self._bar.update(self._task, completed=min(done, self.total), rate=self._rate(done)[1])
-        self.between_steps(f"{done:,}/{self.total:,}  {self._outlook(done)}")
+        outlook = self._outlook(done)
+        self._bar.update(self._task, completed=min(done, self.total), outlook=outlook)
+        self.between_steps(f"{done:,}/{self.total:,}  {outlook}")
 
     def between_steps(self, text: str) -> None:
         """Work that makes no steps, such as scoring: a plain line if the last one is long ago."""
@@ -55,7 +55,8 @@ class Progress:
 
     def ended(self, line: str) -> None:
         """One more step is done, as a line of its own says."""
-        self._bar.advance(self._task)
+        done = int(self._bar.tasks[0].completed) + 1
+        self._bar.update(self._task, completed=done, outlook=self._outlook(done))
         self._bar.console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
@@ -63,14 +64,11 @@ class Progress:
         if not self._bar.disable:
             self._bar.stop()
 
-    def _rate(self, done: int) -> tuple[float, str]:
-        rate = (done - self._before) / max(time.monotonic() - self._started, 1e-9)
-        return rate, f"{rate:,.{0 if rate >= 20 else 2}f} {self._unit}/s"
-
     def _outlook(self, done: int) -> str:
-        rate, text = self._rate(done)
+        """Rate and remaining time."""
+        rate = (done - self._before) / max(time.monotonic() - self._started, 1e-9)
         left = timedelta(seconds=round(max(self.total - done, 0) / rate)) if rate else "?"
-        return f"{text}  {left} left"
+        return f"{rate:,.{0 if rate >= 20 else 2}f} {self._unit}/s  {left} left"
 
 
 def track(items: Iterable[Item], total: int, title: str, unit: str = "images") -> Iterator[Item]:

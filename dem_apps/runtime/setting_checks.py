@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 import os
 import re
@@ -14,7 +15,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from jsonargparse import ArgumentParser
 
-from dem_apps.errors import InputError, nearest, nearest_path, shown
+from dem_apps.errors import InputError, nearest_path, one_of, shown
 from dem_apps.runtime.arguments import fields_of, flag
 from dem_apps.runtime.documents import is_a
 
@@ -32,11 +33,12 @@ def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
     """
     missing: list[str] = []
     for key, field, hint in fields_of(type(settings)):
-        above, _, last = key.rpartition(".")
-        owner = operator.attrgetter(above)(settings) if above else settings
-        if isinstance(getattr(owner, last), os.PathLike):
-            object.__setattr__(owner, last, os.fspath(getattr(owner, last)))  # settings are frozen
+        *above, last = key.split(".")
+        owner = functools.reduce(getattr, above, settings)
         value, choices = getattr(owner, last), choices_of(field, hint)
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)
+            object.__setattr__(owner, last, value)  # settings are frozen
         if value is not None and not choices and not is_a(value, hint):
             raise InputError(f"{name(key)}: expected {_described(hint)}, got {shown(value)}")
         if dataclasses.is_dataclass(hint):
@@ -50,7 +52,7 @@ def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
         elif "" in items:  # as a path it would be the current folder
             raise InputError(f"{name(key)}: is empty; leave the setting out where its default is meant")
         elif wrong:
-            raise InputError(f"{name(key)}: {_not_among(wrong[0], choices)}")
+            one_of(name(key), wrong[0], choices)
         elif problem := out_of_range(items, **field.metadata.get("range", {})):
             raise InputError(f"{name(key)}: {problem}")
     if missing:
@@ -82,7 +84,7 @@ def out_of_range(items: Iterable[Any], **bounds: float | None) -> str | None:
 def one_sentence(
     message: str, config_class: type, where: str, name: Callable[[str], str], parser: ArgumentParser
 ) -> str:
-    """Rewrite jsonargparse's message so that it names the flag or key and the nearest known one."""
+    """Jsonargparse's message with the flag or key and the nearest known one; an InputError for a wrong choice."""
     message = " ".join(message.split())
     if unknown := re.match(r"unrecognized arguments: (\S+)", message):
         given = unknown[1].partition("=")[0]
@@ -95,31 +97,25 @@ def one_sentence(
         keys = [key for key, *_ in fields_of(config_class)]
         return f"{where}: unknown key '{unknown[1]}'{nearest_path(unknown[1], keys)}"
     wrong = re.match(r'(?:Parser key "|argument --)([^":]+)"?: (.*)', message)
-    return f"{name(wrong[1])}: {_wrong_value(wrong[1], wrong[2], config_class)}" if wrong else message
-
-
-def _wrong_value(key: str, problem: str, config_class: type) -> str:
-    found = re.match(
-        r"(?:Does not validate against any of the Union .* Given|Expected a .*\. Got) value: ?(.*)", problem
+    if wrong is None:
+        return message
+    value = re.match(
+        r"(?:Does not validate against any of the Union .* Given|Expected a .*\. Got) value: ?(.*)", wrong[2]
     )
-    if found is None:
-        return problem
-    field, hint = next((field, hint) for name, field, hint in fields_of(config_class) if name == key)
-    if (choices := choices_of(field, hint)) and found[1] != "None":
-        return _not_among(found[1], choices)
-    given = "null" if found[1] == "None" else repr(found[1].removeprefix("['").removesuffix("']"))
+    if value is None:
+        return f"{name(wrong[1])}: {wrong[2]}"
+    field, hint = next((field, hint) for key, field, hint in fields_of(config_class) if key == wrong[1])
+    if (choices := choices_of(field, hint)) and value[1] != "None":
+        one_of(name(wrong[1]), value[1], choices)
+    given = "null" if value[1] == "None" else repr(value[1].removeprefix("['").removesuffix("']"))
     form = field.metadata.get("value") or ""
-    return f"expected {f'{form}, a ' if ',' in form else ''}{_described(hint)}, got {given}"
+    return f"{name(wrong[1])}: expected {f'{form}, a ' if ',' in form else ''}{_described(hint)}, got {given}"
 
 
 def choices_of(field: dataclasses.Field[Any], hint: Any) -> tuple[str, ...]:
     """The names that a setting may have: those of its ``Literal``, else those of a table; none allows any."""
     literals = [get_args(part) for part in (hint, *get_args(hint)) if get_origin(part) is Literal]
     return literals[0] if literals else field.metadata.get("choices", ())
-
-
-def _not_among(value: Any, choices: tuple[str, ...]) -> str:
-    return f"'{value}' is not one of {', '.join(choices)}{nearest(value, choices)}"
 
 
 def needed_flags(config_class: type) -> list[str]:

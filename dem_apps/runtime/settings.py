@@ -14,13 +14,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
 
-import yaml
 from jsonargparse import ArgumentParser, Namespace, _loaders_dumpers
 
 from dem_apps.errors import InputError, first_words, nearest, nearest_path, shown
 from dem_apps.runtime.arguments import fields_of, flag, flags, normalise, shipped_with
 from dem_apps.runtime.command_help import EXAMPLE, CommandHelp, help_line, value_name
-from dem_apps.runtime.documents import LARGEST_YAML, PlainValues, parsed_yaml
+from dem_apps.runtime.documents import LARGEST_YAML, UNREADABLE, PlainValues, parsed_yaml
 from dem_apps.runtime.files import read_text
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.setting_checks import check_settings, choices_of, needed_flags, one_sentence
@@ -28,10 +27,6 @@ from dem_apps.runtime.setting_checks import check_settings, choices_of, needed_f
 Config = TypeVar("Config")
 #: The largest seed that numpy takes.
 LARGEST_SEED = (1 << 32) - 1
-#: What PyYAML and jsonargparse raise for a value that they cannot read; their errors have no common class.
-_UNREADABLE = (
-    yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
-)  # fmt: skip
 
 
 def option(
@@ -237,7 +232,7 @@ def _read(
         return parse()
     except argparse.ArgumentError as error:
         raise InputError(one_sentence(str(error), config_class, where, name, parser)) from error
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise InputError(f"{where}: cannot be read ({first_words(error, 200)})") from error
 
 

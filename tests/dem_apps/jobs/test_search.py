@@ -20,14 +20,7 @@ from optuna.trial import TrialState
 
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import Job, SearchConfig
-from dem_apps.jobs.search import (
-    DEM_SPACE,
-    Plan,
-    Values,
-    dem_allows,
-    opened_study,
-    run_search,
-)
+from dem_apps.jobs.search import DEM_SPACE, Plan, Values, dem_allows, opened_study, run_search
 
 SETTINGS = {"share": 0.2, "train": {"seed": 0}}
 ENTROPY = {"tau": 1.0, "alpha": 1.0}
