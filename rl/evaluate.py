@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     import torch
 
     from dem_apps.runtime.device import torch_device
-    from dem_apps.runtime.terminal import console
+    from dem_apps.runtime.progress import console
     from rl.results.evaluator import FINAL, Evaluator, results_table
     from rl.results.video import record_episodes
     from rl.training.run import untrained_model

@@ -41,7 +41,7 @@ def grid_jobs(config: BenchmarkConfig, module: str = "seg.train") -> Cells:
 
 def benchmark(config: BenchmarkConfig, module: str = "seg.train") -> dict[str, str]:
     """Run the grid and write its report; returns what failed, by the name of the run."""
-    from dem_apps.report.grid_report import write_grid_report
+    from dem_apps.report.tables import write_grid_report
 
     def report(finished: Sequence[tuple[str, str, Path]], out: Path) -> str:
         return write_grid_report(finished, out, config.control, config.tail)

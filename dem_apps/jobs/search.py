@@ -30,10 +30,9 @@ from dem_apps.errors import InputError, first_words
 from dem_apps.jobs.executor import Executor, Job, JobFailed, JobKilled, SearchConfig, build_executor
 from dem_apps.report.tables import write_csv
 from dem_apps.runtime.files import new_run_dir, refuse_used_folder
-from dem_apps.runtime.progress import Progress
+from dem_apps.runtime.progress import Progress, console
 from dem_apps.runtime.settings import dotted
 from dem_apps.runtime.signals import command_line, going_on_with
-from dem_apps.runtime.terminal import console
 
 Values = dict[str, float]
 #: The jobs of a trial, one for each seed, from its folder and its point.
@@ -120,10 +119,9 @@ def opened_study(
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     warnings.filterwarnings("ignore", message="The reported value is ignored")  # of a trial that goes on
+    then = f"the same command continues: {command_line(module, again)}"
     try:
-        with FileLock(path / "study.lock", timeout=0), going_on_with(
-            f"the same command continues: {command_line(module, again)}"
-        ):  # fmt: skip
+        with FileLock(path / "study.lock", timeout=0), going_on_with(then):
             yield path, _study(path, config.storage, settings)
     except Timeout as error:
         raise InputError(f"{path}: another command runs this search; wait for it, or name another folder") from error

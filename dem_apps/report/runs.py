@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dem_apps.errors import InputError, passed_on
-from dem_apps.runtime.documents import is_a, read_json, required
-from dem_apps.runtime.metrics_info import FILE, LARGEST, MetricsInfo, read_metrics_info
+from dem_apps.runtime.documents import is_a, read_json, required, shaped
+from dem_apps.runtime.metrics_info import FILE, LARGEST, MetricsInfo
 from dem_apps.runtime.run_reader import read_config, read_metrics
 from dem_apps.runtime.settings import dotted
 
@@ -121,12 +121,10 @@ def read_runs(paths: Sequence[Path]) -> list[Run]:
 
 def read_run(path: Path, name: str | None = None) -> Run:
     """Read one run folder, else an InputError; what is missing or damaged is said in :attr:`Run.missing`."""
-    for needed, lacks in (
-        ("config.yaml", "not a run folder"),
-        (FILE, "is a run of an earlier version, or no training"),
-    ):
-        if not (path / needed).exists():
-            raise InputError(f"{path}: {lacks} (it has no {needed})")
+    if not (path / "config.yaml").exists():
+        raise InputError(f"{path}: not a run folder (it has no config.yaml)")
+    if not (path / FILE).exists():
+        raise InputError(f"{path}: is a run of an earlier version, or no training (it has no {FILE})")
     missing: list[str] = []
 
     def read(file: str, consequence: str, reader: Callable[[], Any]) -> Any:
@@ -140,7 +138,8 @@ def read_run(path: Path, name: str | None = None) -> Run:
         return required(read_json(path / file, path), str(path / file))
 
     config = read("config.yaml", "its settings are unknown", lambda: read_config(path)) or {}
-    info = read(FILE, "its metrics, scores and pictures are unknown", lambda: read_metrics_info(path / FILE, path))
+    unknown = "its metrics, scores and pictures are unknown"
+    info = read(FILE, unknown, lambda: shaped(MetricsInfo, read_json(path / FILE, path), str(path / FILE)))
     info = info or MetricsInfo("A run of an unknown kind")
     environment = read("environment.json", "versions and command are unknown", lambda: mapping("environment.json"))
     without_scores = "the run has not finished, so there are no final scores"

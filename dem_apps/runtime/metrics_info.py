@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Literal
 
 from dem_apps.errors import InputError, number
-from dem_apps.runtime.documents import read_json, shaped
 
 FILE = "metrics_info.json"
 #: Size of a number that is drawn and averaged at most, and digits that are shown.
@@ -83,8 +82,3 @@ class MetricsInfo:
     views: tuple[View, ...] = ()
     reliability: str = ""  #: key of a mapping with lists ``confidence`` and ``accuracy``, one number a bin
     histogram: str = ""  #: key of a mapping with the list ``edges`` and one list of counts for each part
-
-
-def read_metrics_info(file: Path, inside: Path | None = None) -> MetricsInfo:
-    """The description in a run folder; an InputError where it is none of this version's."""
-    return shaped(MetricsInfo, read_json(file, inside), str(file))

@@ -1,21 +1,36 @@
-"""Progress of long work: a bar with rate and remaining time in a terminal, plain lines elsewhere."""
+"""Printing with rich: tables, and progress as a bar with rate and remaining time, plain lines without a terminal."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import rich.progress
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.table import Column
+from rich.text import Text
 
-from dem_apps.runtime import terminal
+from dem_apps.errors import printable_lines
 
 Item = TypeVar("Item")
 #: The longest time without a plain line.
 _SILENT_SECONDS = 15.0
+
+
+class _Console(Console):
+    """Escapes what it is given, and writes colours of its own."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable_lines(text), **options)
+
+
+def console(**options: Any) -> Console:
+    """Of the standard output, where ``[red]`` and ``:car:`` in a name are that name and nothing else."""
+    return _Console(file=getattr(sys.stdout, "stream", None), markup=False, emoji=False, **options)
 
 
 class Progress:
@@ -24,11 +39,11 @@ class Progress:
     def __init__(self, total: int, done: int = 0, title: str = "training", unit: str = "steps") -> None:
         self.total, self._title, self._unit, self._before = total, title, unit, done
         self._started = self._spoke = time.monotonic()
-        console, whole = terminal.console(), Column(no_wrap=True)  # in a narrow terminal the bar gives way
+        screen, whole = console(), Column(no_wrap=True)  # in a narrow terminal the bar gives way
         self._bar = rich.progress.Progress(
             TextColumn(title), BarColumn(None, table_column=Column(max_width=40)),
             MofNCompleteColumn(table_column=whole), TextColumn("{task.fields[outlook]}", table_column=whole.copy()),
-            console=console, disable=not console.is_terminal or console.is_dumb_terminal,
+            console=screen, disable=not screen.is_terminal or screen.is_dumb_terminal,
         )  # fmt: skip
         self._task = self._bar.add_task("", total=total, completed=done, outlook="")
         self._bar.start()

@@ -58,8 +58,11 @@ class RunFolder:
             undone.callback(lock.release)  # a process goes on after an error, such as a notebook's
             for folder in {left.parent for left in path.rglob(".*.tmp*")}:
                 sweep(folder)
-            self._drop_metrics_after(start_step or 0)  # the run repeats later steps
-            self._metrics = undone.enter_context(open(path / "metrics.jsonl", "a", encoding="utf-8"))
+            log = path / "metrics.jsonl"
+            if log.is_file():  # the run repeats later steps
+                kept = [line for line in read_metrics(path) if line["step"] <= (start_step or 0)]
+                write_atomically(log, "".join(json.dumps(line) + "\n" for line in kept).encode())
+            self._metrics = undone.enter_context(open(log, "a", encoding="utf-8"))
             self._trackers = Trackers(path, start_step)
             undone.pop_all()
 
@@ -140,12 +143,6 @@ class RunFolder:
                 problem = f"{where}: can no longer be written to ({error.strerror}); {saved}"
                 raise NotWritten(problem, "mend that") from error
             raise disk_error(error, where, saved) from error
-
-    def _drop_metrics_after(self, step: int) -> None:
-        file = self.path / "metrics.jsonl"
-        if file.is_file():
-            kept = [line for line in read_metrics(self.path) if line["step"] <= step]
-            write_atomically(file, "".join(json.dumps(line) + "\n" for line in kept).encode())
 
 
 def _refuse_used(path: Path) -> None:

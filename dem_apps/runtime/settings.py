@@ -17,8 +17,7 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 from jsonargparse import ArgumentParser, Namespace, _loaders_dumpers
 
 from dem_apps.errors import InputError, first_words, nearest, nearest_path, shown
-from dem_apps.runtime.arguments import fields_of, flag, flags, normalise, shipped_with
-from dem_apps.runtime.command_help import EXAMPLE, CommandHelp, help_line, value_name
+from dem_apps.runtime.arguments import CommandHelp, fields_of, flag, flags, help_line, metavar, normalise, shipped_with
 from dem_apps.runtime.documents import LARGEST_YAML, UNREADABLE, PlainValues, parsed_yaml
 from dem_apps.runtime.files import read_text
 from dem_apps.runtime.run_reader import read_config
@@ -189,7 +188,7 @@ def _build_parser(
         prog=prog,
         usage=f"{' '.join((prog, *(needed_flags(config_class) or ['[--config FILE]'])))} [--FLAG VALUE ...]",
         description=inspect.cleandoc(description or config_class.__doc__ or ""),
-        epilog=f"{more}{EXAMPLE}{example}",
+        epilog=f"{more}{CommandHelp.EXAMPLE}{example}",
         formatter_class=CommandHelp,
         print_config=None,  # every run saves its resolved settings
         exit_on_error=False,
@@ -220,7 +219,7 @@ def _add_fields(parser: ArgumentParser, defaults: Any, heading: str, common: Seq
             type=hint,
             default=default,
             help=text if not common or key in common else argparse.SUPPRESS,
-            metavar=value_name(hint, default, choices_of(field, hint), field.name) if value is None else value,
+            metavar=metavar(hint, default, choices_of(field, hint), field.name) if value is None else value,
         )
 
 

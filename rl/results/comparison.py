@@ -19,9 +19,8 @@ from scipy import stats
 
 from dem_apps.errors import InputError, nearest
 from dem_apps.report.charts import drawn, mean_curve, style
-from dem_apps.report.grid_report import Compared, by_row, score_tables
 from dem_apps.report.runs import Run, differing, flat, read_run
-from dem_apps.report.tables import write_csv
+from dem_apps.report.tables import Compared, by_row, score_tables, write_csv
 from dem_apps.runtime.files import write_atomically
 from rl.results.described_metrics import ACTIONS
 

@@ -18,12 +18,11 @@ from dem_apps.errors import InputError
 from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.checkpoint import fitting, load_checkpoint
 from dem_apps.runtime.files import new_run_dir
-from dem_apps.runtime.progress import Progress
+from dem_apps.runtime.progress import Progress, console
 from dem_apps.runtime.reproducibility import deterministic_algorithms
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume
 from dem_apps.runtime.run_reader import read_metrics
 from dem_apps.runtime.signals import StopRequest, command_line, going_on_with, resume_command
-from dem_apps.runtime.terminal import console
 from rl.config import TrainConfig, evaluation_length
 from rl.envs.entries import ALGORITHMS, ENVIRONMENT_KEYS, find_entry, hyperparameter, normalisation
 from rl.envs.make import drawn_from, make_training_envs, normalised

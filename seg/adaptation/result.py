@@ -21,7 +21,7 @@ from dem_apps.report.pictures import Gallery, Picture, gallery, picture_uri
 from dem_apps.report.runs import flat
 from dem_apps.report.tables import Cell, Table, write_csv
 from dem_apps.runtime.files import write_json
-from dem_apps.runtime.terminal import console
+from dem_apps.runtime.progress import console
 from dem_apps.test_time_methods.copies import put_values
 from seg.adaptation.adaptation import PROBE_IMAGES
 from seg.adaptation.decision import RECORD, AcceptanceMonitor, LabelScore, label_score

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dem_apps.errors import InputError
-from dem_apps.runtime import terminal
+from dem_apps.runtime import progress
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair
 from seg.data.files import missing_label
@@ -35,7 +35,7 @@ _FEW = 16
 
 def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = None) -> int:
     """Look at every file, print what is wrong and what is there; returns the number of images with a problem."""
-    console = console or terminal.console(soft_wrap=True, highlight=False)
+    console = console or progress.console(soft_wrap=True, highlight=False)
     reports: dict[str, list[FileReport]] = {}
     unfit, numbered = False, any(dataset.layout.ids is not None for dataset in pair.splits().values())
     if pair.layouts_found():

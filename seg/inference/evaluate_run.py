@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import write_json
-from dem_apps.runtime.terminal import console
+from dem_apps.runtime.progress import console
 from seg.config import TrainConfig
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.domains import open_unlabelled, open_validation

@@ -20,13 +20,12 @@ from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.reduction import world_size
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_run_dir
-from dem_apps.runtime.progress import Progress
+from dem_apps.runtime.progress import Progress, console
 from dem_apps.runtime.reproducibility import deterministic_algorithms, seed_everything
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict
 from dem_apps.runtime.signals import StopRequest, command_line, going_on_with, resume_command
-from dem_apps.runtime.terminal import console
 from seg.config import TrainConfig
 from seg.data.domains import DomainPair, open_pair
 from seg.data.labels import ClassSet

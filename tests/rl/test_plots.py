@@ -10,8 +10,8 @@ import pytest
 from support.report_runs import rl_run
 
 from dem_apps.errors import InputError
-from dem_apps.report.grid_report import by_row
 from dem_apps.report.intervals import difference_interval
+from dem_apps.report.tables import by_row
 from rl.plots import main
 from rl.results.comparison import arm_names, find_runs, goal_figure
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import subprocess
 import sys
 
 import pytest
-from rich.console import Console
-from rich.table import Table
 
 from dem_apps.errors import InputError, printable
 from dem_apps.runtime.progress import Progress
-from dem_apps.runtime.terminal import console
 
 
 def test_a_training_is_never_silent_for_a_minute(
@@ -60,22 +56,11 @@ def test_an_input_error_is_one_safe_line_of_bounded_length() -> None:
     assert len(str(error)) < 4100
 
 
-def test_markup_in_a_name_is_the_name() -> None:
-    table = Table("class", title="[bold]runs[/x]")
-    table.add_row("[/]:car: [red]road")
-    shown = console()
-    assert isinstance(shown, Console)
-    shown.file = io.StringIO()
-    shown.print(table)
-    assert "[/]:car: [red]road" in shown.file.getvalue()
-    assert "[bold]runs[/x]" in shown.file.getvalue()
-
-
-def test_a_name_that_a_terminal_would_obey_is_escaped_in_every_command() -> None:
+def test_a_name_that_a_terminal_would_obey_is_escaped_and_markup_in_it_is_the_name() -> None:
     program = (
         "from rich.table import Table\nfrom dem_apps.runtime.command import run_command\n"
-        "from dem_apps.runtime.progress import Progress\nfrom dem_apps.runtime.terminal import console\n"
-        f"name = {CLEAR!r}\n"
+        "from dem_apps.runtime.progress import Progress, console\n"
+        f"name = {CLEAR + '[/]:car:[red]'!r}\n"
         "def main():\n"
         "    table = Table(name, title=name, caption=name)\n"
         "    table.add_row(name)\n"
@@ -86,7 +71,7 @@ def test_a_name_that_a_terminal_would_obey_is_escaped_in_every_command() -> None
     )
     environment = {"PATH": "", "PYTHONPATH": ":".join(sys.path), "FORCE_COLOR": "1", "TERM": "xterm"}
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment).stdout
-    assert shown.replace("\n", "").count(r"\x1b[2J\x1b]0;owned\x07") == 7
+    assert shown.replace("\n", "").count(r"\x1b[2J\x1b]0;owned\x07[/]:car:[red]") == 7
     assert "\x1b[2J" not in shown
     assert "\x07" not in shown
     assert "\x1b[3m" in shown  # a title of rich's own
