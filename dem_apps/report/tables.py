@@ -22,8 +22,6 @@ from dem_apps.runtime.metrics_info import Score
 #: A class with less than this share of the labelled pixels that are scored is a tail class.
 TAIL_SHARE = 0.01
 _TAIL = Score("tail_classes", "tail classes %", better="higher", scale=100, digits=2)
-#: Row and arm of a grid, and a finished run of theirs.
-Finished = tuple[str, str, Path]
 #: Runs by row of a grid, then by arm.
 Compared = dict[str, dict[str, list[Run]]]
 
@@ -101,7 +99,7 @@ def class_table(groups: Sequence[Group], tail: Sequence[str] = ()) -> Table | No
         return None
     main = known[0]  # without labels there is no IoU
     names = list(dict.fromkeys(name for run in runs for name in run.by_class(main.key)))
-    tails = tail_classes(groups, tail)
+    tails = tail_classes(runs, tail)
     columns = [(group.name, main, group.runs) for group in groups]
     if len(runs) == 1:
         columns = [(score.title, score, tuple(runs)) for score in known]
@@ -119,15 +117,10 @@ def class_table(groups: Sequence[Group], tail: Sequence[str] = ()) -> Table | No
     return table
 
 
-def tail_classes(groups: Sequence[Group], tail: Sequence[str]) -> set[str]:
-    """The classes that are named, else those that are rare in the labels."""
-    if tail:
-        return set(tail)
-    for run in (run for group in groups for run in group.runs):
-        shares = run.by_class(run.info.class_share)
-        if shares:
-            return {name for name, share in shares.items() if share is not None and share < TAIL_SHARE}
-    return set()
+def tail_classes(runs: Sequence[Run], tail: Sequence[str]) -> set[str]:
+    """The classes that are named, else those that are rare in the labels of the first run that says so."""
+    shares = next(filter(None, (run.by_class(run.info.class_share) for run in runs)), {})
+    return set(tail) or {name for name, share in shares.items() if share is not None and share < TAIL_SHARE}
 
 
 def tail_mean(run: Run, tails: set[str]) -> float | None:
@@ -152,9 +145,12 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write_atomically(path, text.getvalue().encode(errors="backslashreplace"))
 
 
-def write_grid_report(finished: Sequence[Finished], out: Path, control: str | None, tail: Sequence[str]) -> str:
+def write_grid_report(
+    finished: Sequence[tuple[str, str, Path]], out: Path, control: str | None, tail: Sequence[str]
+) -> str:
     """Write ``runs.csv`` and ``table.md``, and return the tables of the first score alone, which fit a terminal.
 
+    ``finished`` are row, arm and folder of each run.
     A row's name is empty where the grid has no rows; without ``tail`` the tail classes are those rare in the labels.
     """
     members = _with_tail([read_run(path) for _, _, path in finished], tail)
@@ -207,7 +203,7 @@ def _in_one_line(cell: Cell) -> str:
 
 def _with_tail(runs: Sequence[Run], tail: Sequence[str]) -> list[Run]:
     """The runs with the mean over their tail classes as one more score."""
-    tails = tail_classes([Group("all", tuple(runs))], tail)
+    tails = tail_classes(runs, tail)
     extended = []
     for run in runs:
         mean = tail_mean(run, tails) if run.info.classes else None

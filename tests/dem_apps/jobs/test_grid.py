@@ -6,10 +6,9 @@ import json
 import multiprocessing
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -198,25 +197,15 @@ def test_ray_runs_the_same_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             for name, given in (("done", ()), ("failed", ("--fail",)), ("stopped", ("--wait",)))
         )
         executor.run(done)
-        assert json.loads(Path("grid/done/eval.json").read_text()) == {
-            "score": 0.5, "greeting": "hello", "threads": "3",
-        }  # fmt: skip
+        told = {"score": 0.5, "greeting": "hello", "threads": "3"}
+        assert json.loads(Path("grid/done/eval.json").read_text()) == told
         with pytest.raises(JobFailed, match=r"^status 1, error: unlucky \(all of its output: .*grid/failed.log\)$"):
             executor.run(failed)
-        ends: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                executor.run(stopped)
-            except JobKilled as error:
-                ends.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        wait_for(Path("grid/stopped/up").exists)
-        executor._stop.set()
-        thread.join(30)
-        assert ends
+        with ThreadPoolExecutor() as threads:
+            end = threads.submit(executor.run, stopped)
+            wait_for(Path("grid/stopped/up").exists)
+            executor._stop.set()
+            assert isinstance(end.exception(30), JobKilled)
         wait_for(Path("grid/stopped/saved").exists)
     finally:
         ray.shutdown()

@@ -108,10 +108,8 @@ def test_a_document_has_the_shape_that_is_declared() -> None:
         ({"scores": [{"key": "lap"}]}, "a.json, scores[0]: holds no 'title'"),
         ({"scores": [5]}, "a.json, scores[0]: expected a mapping, found int"),
         ({"scores": [{"key": "lap", "title": "", "digits": 1e9}]}, "a.json, scores[0]: 'digits' is of the wrong type"),
-        ({"scores": [{"key": "lap", "title": "", "digits": 10**9}]}, "digits of lap: expected a number from 0 to 15"),
         ({"scores": [{"key": "lap", "title": "", "better": "faster"}]}, "'better' is of the wrong type"),
         ({"settings": [None]}, "'settings' is of the wrong type"),
-        ({"views": [{"name": "../../secret"}]}, "a.json, views[0]: the view '../../secret'"),
         ({"headin": ""}, "a.json: unknown key 'headin'; did you mean 'heading'?"),
     ):
         with pytest.raises(InputError, match=re.escape(why)):
