@@ -64,8 +64,10 @@ def grid_cells(
             settings: dict[str, Any] = {}
             for part in (config.train, of_row or {}, of_arm or {}):
                 settings |= dotted(part, training.config_class)
-            where = ", ".join(filter(None, (row, arm)))
-            resolved = _resolved(training, settings, where)
+            try:
+                resolved = _resolved(training, settings)
+            except InputError as error:
+                raise InputError(f"{', '.join(filter(None, (row, arm)))}: {error}") from error
             cells[row, arm] = [_job(config, training, (row, arm), seed, settings, resolved) for seed in config.seeds]
     return cells
 
@@ -89,16 +91,12 @@ def _check(config: GridConfig, rows_key: str, rows: Mapping[str, Any], control: 
         raise InputError(f"--{control[0]}: '{control[1]}' is not one of the arms {', '.join(config.arms)}")
 
 
-def _resolved(training: Training, settings: Mapping[str, Any], where: str) -> Any:
+def _resolved(training: Training, settings: Mapping[str, Any]) -> Any:
     for key in settings:
-        name = str(key).replace("-", "_")
-        if name in _OF_THE_GRID:
-            raise InputError(f"{where}: leave '{key}' out, the grid sets it")
+        if str(key).replace("-", "_") in _OF_THE_GRID:
+            raise InputError(f"leave '{key}' out, the grid sets it")
     command = f"python -m {training.module}"
-    try:
-        return training.resolve(parse_config(training.config_class, command, "", training.more_flags, in_file=settings))
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
+    return training.resolve(parse_config(training.config_class, command, "", training.more_flags, in_file=settings))
 
 
 def _job(

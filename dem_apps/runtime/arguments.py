@@ -101,12 +101,9 @@ def shipped_with(config_class: type) -> dict[str, Path]:
 
 def found(value: str) -> Path:
     """The file of that path; where there is none here, and it begins with ``configs/``, the one that was shipped."""
-    path = Path(value)
-    if not path.exists() and path.parts[:1] == (CONFIGS.name,) and ".." not in path.parts:
-        ours = CONFIGS.joinpath(*path.parts[1:])
-        if ours.is_file():
-            return ours
-    return path
+    path, ours = Path(value), CONFIGS.parent / value
+    shipped = path.parts[:1] == (CONFIGS.name,) and ".." not in path.parts and ours.is_file()
+    return ours if shipped and not path.exists() else path
 
 
 class CommandHelp(argparse.HelpFormatter):

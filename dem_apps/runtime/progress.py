@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -66,13 +67,13 @@ class Progress:
         if self._bar.disable:
             print(f"step {step:,}/{self.total:,}  {text}  {self._outlook(step)}", flush=True)
         else:
-            self._bar.console.print(f"step {step:,}  {text}", markup=False, highlight=False)
+            self._bar.console.print(f"step {step:,}  {text}", highlight=False)
 
     def ended(self, line: str) -> None:
         """One more step is done, as a line of its own says."""
         done = int(self._bar.tasks[0].completed) + 1
         self._bar.update(self._task, completed=done, outlook=self._outlook(done))
-        self._bar.console.print(line, markup=False, emoji=False, highlight=False, soft_wrap=True)
+        self._bar.console.print(line, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         """Leave the terminal as it was."""
@@ -88,10 +89,7 @@ class Progress:
 
 def track(items: Iterable[Item], total: int, title: str, unit: str = "images") -> Iterator[Item]:
     """The items one by one, with their progress."""
-    progress = Progress(total, title=title, unit=unit)
-    try:
+    with closing(Progress(total, title=title, unit=unit)) as progress:
         for done, item in enumerate(items, start=1):
             yield item
             progress.update(done)
-    finally:
-        progress.close()
