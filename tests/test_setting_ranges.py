@@ -26,8 +26,9 @@ COMMANDS = [file for package in ("seg", "rl") for file in (ROOT / package).glob(
 MODULES = [importlib.import_module(f"{file.parent.name}.{file.stem}") for file in COMMANDS]
 #: What the commands read their settings into.
 SETTINGS = {value for module in MODULES for name, value in vars(module).items() if name.endswith("Config")}
-#: Checked where they are used: a coefficient may be a schedule, objectives check their own; a return may be any.
-_ELSEWHERE = {"ent_coef", "goal_return", "size", *OPTION_NAMES}
+#: Checked where they are used: a coefficient may be a schedule, objectives check their own, a scale is one of two;
+#: a return and a mean may be any.
+_ELSEWHERE = {"ent_coef", "goal_return", "size", "mean", "scale", *OPTION_NAMES}
 
 
 def numbers(config_class: type) -> list[tuple[str, dict[str, float | None]]]:

@@ -123,11 +123,9 @@ def _folder(name: str) -> str:
 
 
 def run_grid(
-    config: GridConfig,
-    cells: Cells,
-    environment: Mapping[str, str],
+    config: GridConfig, cells: Cells, environment: Mapping[str, str],
     write_report: Callable[[Sequence[tuple[str, str, Path]], Path], str],
-) -> dict[str, str]:
+) -> dict[str, str]:  # fmt: skip
     """Run what is missing, write the report and print it; returns what failed, by the name of the run.
 
     ``write_report`` gets row, arm and folder of each finished run and the report's folder, and returns what to print.

@@ -39,7 +39,7 @@ def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
         if isinstance(value, os.PathLike):
             value = os.fspath(value)
             object.__setattr__(owner, last, value)  # settings are frozen
-        if value is not None and not choices and not is_a(value, hint):
+        if (value is None or not choices) and not is_a(value, hint):
             raise InputError(f"{name(key)}: expected {_described(hint)}, got {shown(value)}")
         if dataclasses.is_dataclass(hint):
             continue
@@ -47,8 +47,6 @@ def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
         wrong = [item for item in items if choices and item is not None and item not in choices]
         if field.metadata.get("needed") and not value:
             missing.append(key)
-        elif value is None and type(None) not in get_args(hint):
-            raise InputError(f"{name(key)}: expected {_described(hint)}, got null")
         elif "" in items:  # as a path it would be the current folder
             raise InputError(f"{name(key)}: is empty; leave the setting out where its default is meant")
         elif wrong:

@@ -65,14 +65,10 @@ def section(make: Callable[[], Any], group: str) -> Any:
 
 
 def parse_config(
-    config_class: type[Config],
-    prog: str,
-    example: str,
-    argv: Sequence[str] | None = None,
+    config_class: type[Config], prog: str, example: str, argv: Sequence[str] | None = None,
     config_help: str = "YAML file with any of the settings below, as keys with underscores; flags win over it",
-    description: str | None = None,
-    in_file: Mapping[str, Any] | None = None,
-) -> Config:
+    description: str | None = None, in_file: Mapping[str, Any] | None = None,
+) -> Config:  # fmt: skip
     """Read a command's configuration from ``--config FILE`` and flags; a file cannot set what runs code.
 
     With ``--resume`` the settings are those of the run folder in ``--run-dir``; a setting that is given again must be
@@ -85,9 +81,7 @@ def parse_config(
     common = () if arguments[-1:] == ["all"] else getattr(config_class, "COMMON", ())
     parser = _build_parser(config_class, prog, example, config_help, description, common)
 
-    def read(
-        parse: Callable[..., Namespace], given: Any, before: Namespace | None = None, **with_defaults: bool
-    ) -> Any:
+    def read(parse: Callable[..., Namespace], given: Any, before: Any = None, **with_defaults: bool) -> Any:
         where = "--config" if isinstance(given, dict) else "the command line"
         return _read(lambda: parse(given, before, **with_defaults), config_class, where, flag, parser)
 

@@ -95,10 +95,7 @@ def test_resume_drops_what_will_be_repeated_and_what_a_kill_left(ran: Path) -> N
     with open(ran / "metrics.jsonl", "a") as file:
         file.write('{"step": 6, "lo')  # as a kill leaves it
     (ran / "entropy_maps").mkdir()
-    left = [
-        ran / place / f".{32 * '0'}.tmp{end}"
-        for place, end in ((".", ""), ("checkpoints", ".pt"), ("entropy_maps", ".png"))
-    ]
+    left = [ran / place / f".{32 * '0'}.tmp.png" for place in (".", "checkpoints", "entropy_maps")]
     for file in left:
         file.write_bytes(b"half")
     saved = checkpoint_to_resume(ran)

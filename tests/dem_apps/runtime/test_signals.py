@@ -32,13 +32,9 @@ def test_the_first_signal_asks_and_the_second_stops(number: int, monkeypatch: py
 
 
 def test_a_training_whose_folder_is_removed_names_no_folder_to_continue() -> None:
-    for error, text in (
-        (
-            Stopped(signal.SIGINT, "interrupted at step 3, everything is saved; continue with: C"),
-            "interrupted; the same",
-        ),
-        (NotWritten("disk full", "free some space", "C"), "disk full; free some space and run again"),
-    ):
+    stopped = Stopped(signal.SIGINT, "interrupted at step 3, everything is saved; continue with: C")
+    full = NotWritten("disk full", "free some space", "C")
+    for error, text in ((stopped, "interrupted; the same"), (full, "disk full; free some space and run again")):
         with pytest.raises(type(error)) as raised, begins_again():
             raise error
         assert str(raised.value).startswith(text)
