@@ -53,7 +53,8 @@ def test_a_large_image_is_no_thumbnail_in_tiles(run: Path, tmp_path: Path, capsy
 
     def exported(name: str, run: Path, **flags: object) -> tuple[bytes, str]:
         capsys.readouterr()
-        assert not export(ExportConfig([str(run)], str(images), str(tmp_path / name), device="cpu", **flags))
+        config = ExportConfig(run=[str(run)], images=str(images), out=str(tmp_path / name), device="cpu", **flags)
+        assert not export(config)
         return (tmp_path / name / "a_prediction.png").read_bytes(), capsys.readouterr().out
 
     native, _ = exported("native", run, tile=128, size=None)
