@@ -17,7 +17,8 @@ def torch_device(name: str) -> torch.device:
     try:
         device = torch.empty(0, device=name).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise InputError(f"--device: torch cannot use '{name}' here ({str(error).splitlines()[0]})") from error
+        reason = str(error).splitlines()[0]
+        raise InputError(f"--device: torch cannot use '{name}' here ({reason}); take cpu, or auto") from error
     if device.type == "meta":
         raise InputError("--device: 'meta' computes nothing; expected cpu, cuda or auto")
     return device

@@ -30,7 +30,7 @@ LOOKS = ("network", "folder", "way")
 #: No results: versions, sizes, settings, and what is told of the shares and thresholds in the code.
 SETTINGS = {
     README: "2025 3.11 5.4 1.5",
-    ADAPTATION: "2 300 256 192 60 95 0 0.1 0.3 0.5 1 2.0 14 50",
+    ADAPTATION: "2 300 256 192 60 95 0 0.1 0.3 0.5 1 2.0 14 50 0.05 1.2 100 255",
 }
 
 

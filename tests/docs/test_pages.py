@@ -28,8 +28,8 @@ ROOT: Path = pages.ROOT
 TEXTS = {pages.named(page): pages.text_of(page) for page in (*pages.PAGES, *pages.NOTEBOOKS)}
 COMMANDS = [command for file in (*pages.PAGES, *pages.NOTEBOOKS, *pages.CONFIGS) for command in pages.commands(file)]
 FOLDERS = ("dem_apps", "seg", "rl", "tests", "benchmarks", "configs", "docs")
-#: As ``wc -w`` counts, all pages but the appendix.
-MOST_WORDS = 15_000
+#: As ``wc -w`` counts, all pages of docs.
+MOST_WORDS = 20_000
 MOST_HOPS = 3
 
 
@@ -182,6 +182,5 @@ def test_every_page_is_in_the_index_and_in_the_menu_of_the_site() -> None:
 
 
 def test_the_pages_are_short() -> None:
-    words = {name: len(text.split()) for name, text in TEXTS.items() if name.endswith(".md")}
-    assert words.pop("docs/appendix.md") <= 5_000
+    words = {name: len(text.split()) for name, text in TEXTS.items() if name.startswith("docs/")}
     assert sum(words.values()) <= MOST_WORDS, sorted(words.items(), key=lambda item: -item[1])

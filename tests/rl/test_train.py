@@ -37,8 +37,11 @@ SMALL = [
     "--hyperparameters.n_epochs", "2", "--timesteps", "8192", "--eval-freq", "2000", "--eval-episodes", "3",
     "--final-episodes", "5",
 ]  # fmt: skip
-#: Logged by A2C, with a second clip range, by a Box policy, and of an environment with is_success.
-OF_OTHERS = {"train/policy_loss", "train/clip_range_vf", "train/std", "rollout/success_rate"}
+#: Logged by A2C, with a second clip range, by a Box policy, of an environment with is_success, and in the return.
+OF_OTHERS = {
+    "train/policy_loss", "train/clip_range_vf", "train/std", "rollout/success_rate", "train/entropy_reward",
+    "train/entropy_explained_variance",
+}  # fmt: skip
 
 
 def command(*arguments: Any) -> list[str]:
