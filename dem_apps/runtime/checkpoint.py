@@ -20,6 +20,8 @@ from dem_apps.runtime.files import regular_file, write_atomically
 SUFFIX = ".pt"
 #: Key of a tensor that stands for a numpy array, which ``weights_only`` does not read.
 _ARRAY = "__array__"
+#: The attribute of a folder in a zip.
+_FOLDER = 0x10
 
 
 def save_checkpoint(folder: Path, name: str, state: dict[str, Any]) -> Path:
@@ -61,9 +63,10 @@ def read_saved(file: Path) -> Any:
         zipped = opened.read(2) == b"PK"
     if zipped:
         with zipfile.ZipFile(file) as archive:
-            packed = [part.filename for part in archive.infolist() if part.compress_type]  # torch packs nothing
-            if packed or (damaged := archive.testzip()) is not None:
-                raise ValueError(f"packed: {packed[0]}" if packed else f"wrong checksum of {damaged}")
+            # torch packs nothing, and of what is marked as a folder it reads whatever its memory holds
+            odd = [part.filename for part in archive.infolist() if part.compress_type or part.external_attr & _FOLDER]
+            if odd or (damaged := archive.testzip()) is not None:
+                raise ValueError(f"packed, or a folder: {odd[0]}" if odd else f"wrong checksum of {damaged}")
     return torch.load(file, map_location="cpu", weights_only=True)
 
 
