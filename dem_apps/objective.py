@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -18,8 +17,8 @@ from dem_apps.entropy import ObjectiveSpec
 from dem_apps.errors import InputError, NotFiniteError, number, one_of
 from dem_apps.fused.kernel import supports_kernel
 from dem_apps.fused.one_pass import FusedPass, weighted_loss
-from dem_apps.objective_input import check_call, check_state, inside_backward
-from dem_apps.reduction import class_weights, summed_over_processes, sums_in
+from dem_apps.objective_input import allowed, check_call, check_state, inside_backward, predicted_class
+from dem_apps.reduction import Batch, class_weights, summed_over_processes, sums_in
 
 if TYPE_CHECKING:
     from dem_apps.fused.numpy_objective import NumpyForm
@@ -28,20 +27,6 @@ BACKENDS = ("auto", "compiled", "eager", "reference")
 
 #: With fewer logits in a piece the chunked form costs more in calls than it saves in memory traffic.
 _EAGER_FROM = 1 << 16
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Statistics of the whole batch, of all processes, without gradients.
-
-    With ``needs_class_sums`` every part is per predicted class. Without it ``sums`` is None, and unless the reduction
-    is ``balanced`` all elements are one group: ``predicted`` is 0 and the others have one entry.
-    """
-
-    predicted: Tensor  #: k, the most probable allowed class of each element; the logits' shape without the classes
-    sums: Tensor | None  #: (C, C) float64 (``sums_in``), row k the sum of p over counted elements predicted as k
-    counts: Tensor  #: (C,) float64, the number of these elements
-    weights: Tensor  #: (C,) the weight of each of them in the loss; under ``none`` as in the mean
 
 
 class EntropyObjective(nn.Module):
@@ -152,7 +137,7 @@ class EntropyObjective(nn.Module):
         """
         dim = check_call(logits, dim, mask, class_mask, "none", self.num_classes)
         check_state(logits, self)
-        logits, counted, class_mask = _allowed(logits, dim, mask, class_mask)
+        logits, counted, class_mask = allowed(logits, dim, mask, class_mask)
         (sums,) = summed_over_processes(self._class_sums(logits, dim, counted, class_mask)[1])
         if not sums.isfinite().all():
             raise NotFiniteError("logits: a prediction is NaN or infinite, and class marginals cannot start from it")
@@ -237,7 +222,7 @@ class EntropyObjective(nn.Module):
         self, logits: Tensor, dim: int, mask: Tensor | None, class_mask: Tensor | None, reduction: str
     ) -> Tensor:
         """The loss from :meth:`values`, with autograd's own gradient."""
-        logits, counted, class_mask = _allowed(logits, dim, mask, class_mask)
+        logits, counted, class_mask = allowed(logits, dim, mask, class_mask)
         batch = self._batch(logits.detach(), dim, counted, class_mask, reduction)
         values = self.values(logits, dim, class_mask, batch)
         if class_mask is not None and self.fused_spec() is None:
@@ -255,7 +240,9 @@ class EntropyObjective(nn.Module):
             predicted, sums, counts = self._class_sums(logits, dim, counted, class_mask)
         else:
             grouped = reduction == "balanced"
-            predicted = _predicted(logits, dim, class_mask) if grouped else torch.zeros_like(counted, dtype=torch.long)
+            predicted = (
+                predicted_class(logits, dim, class_mask) if grouped else torch.zeros_like(counted, dtype=torch.long)
+            )
             counts = torch.bincount(predicted[counted], minlength=self.num_classes if grouped else 1)
             counts = counts.to(sums_in(counts))
         sums, counts = self._observed(sums, counts, reduction)
@@ -266,7 +253,7 @@ class EntropyObjective(nn.Module):
         self, logits: Tensor, dim: int, counted: Tensor, class_mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Each element's predicted class, and per class the sum of p over the counted elements and their number."""
-        predicted = _predicted(logits, dim, class_mask)
+        predicted = predicted_class(logits, dim, class_mask)
         p = entropy.probabilities(logits, dim, class_mask=class_mask).movedim(dim, -1)
         return predicted, *entropy.class_sums(p[counted], predicted[counted], self.num_classes)
 
@@ -308,30 +295,3 @@ class EntropyObjective(nn.Module):
             return "compiled"
         at_once = logits.numel() if logits.movedim(dim, -1).is_contiguous() else math.prod(logits.shape[dim:])
         return "eager" if at_once >= _EAGER_FROM else "reference"
-
-
-def _allowed(
-    logits: Tensor, dim: int, mask: Tensor | None, class_mask: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Logits with a finite number wherever nothing counts, the elements that count, and their forbidden classes.
-
-    The class mask has the logits' shape, or is None where nothing is forbidden and no logit is NaN or infinite.
-    """
-    elements = logits.shape[:dim] + logits.shape[dim + 1 :]
-    counted = logits.new_ones(elements, dtype=torch.bool) if mask is None else mask
-    if mask is not None:
-        # NaN in an element that does not count must not reach value or gradient
-        logits = logits.masked_fill(~mask.unsqueeze(dim), 0.0)
-    if class_mask is not None:
-        logits = logits.masked_fill(class_mask, -torch.inf)
-    elif entropy.are_ordinary(logits):
-        return logits, counted, None
-    class_mask = entropy.forbidden_classes(logits, dim)
-    counted = counted & ~class_mask.all(dim)
-    class_mask = class_mask & counted.unsqueeze(dim)
-    return logits.masked_fill(class_mask | ~counted.unsqueeze(dim), 0.0), counted, class_mask
-
-
-def _predicted(logits: Tensor, dim: int, class_mask: Tensor | None) -> Tensor:
-    """k, by the logits: different ones may have the same float32 probability."""
-    return (logits if class_mask is None else logits.masked_fill(class_mask, -torch.inf)).argmax(dim)

@@ -1,12 +1,16 @@
-"""Checks of the arguments of an objective's call; each mistake is one sentence."""
+"""The arguments of an objective's call: checked, each mistake one sentence, and with the masks applied."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from dem_apps import entropy
 from dem_apps.errors import InputError, one_of
 from dem_apps.reduction import REDUCTIONS
 
@@ -17,24 +21,11 @@ _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 def check_call(logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any, num_classes: int) -> int:
     """The class dimension, not negative, of checked arguments of :meth:`dem_apps.EntropyObjective.forward`."""
     _check_logits(logits)
-    if mask is not None:
-        _check_dense("mask", mask)
-    if class_mask is not None:
-        _check_dense("class_mask", class_mask)
     of_classes = _class_dimension(logits, dim, num_classes)
     elements = logits.shape[:of_classes] + logits.shape[of_classes + 1 :]
-    if mask is not None and not (isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == elements):
-        raise InputError(
-            f"mask: expected bool of shape {tuple(elements)} (the logits without dimension {of_classes}), got "
-            f"{_shown(mask)}"
-        )
-    if class_mask is not None and not _broadcasts(class_mask, logits):
-        raise InputError(
-            f"class_mask: expected bool that broadcasts to {tuple(logits.shape)}, got {_shown(class_mask)}"
-        )
-    for name, given in (("mask", mask), ("class_mask", class_mask)):
-        if given is not None and given.device != logits.device:
-            raise InputError(f"{name}: is on {given.device} and the logits on {logits.device}; both have to be on one")
+    without = f"of shape {tuple(elements)} (the logits without dimension {of_classes})"
+    _check_mask("mask", mask, logits, without, lambda shape: shape == elements)
+    _check_mask("class_mask", class_mask, logits, f"that broadcasts to {tuple(logits.shape)}", partial(_fits, logits))
     if logits.is_meta:
         raise InputError("logits: they are on the device meta, which keeps no numbers")
     one_of("reduction", reduction, REDUCTIONS)
@@ -66,6 +57,33 @@ def check_state(logits: Tensor, objective: nn.Module) -> None:
 def inside_backward() -> bool:
     """Whether a backward makes this call, as gradient checkpointing does to recompute activations."""
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+
+
+def allowed(
+    logits: Tensor, dim: int, mask: Tensor | None, class_mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Logits with a finite number wherever nothing counts, the elements that count, and their forbidden classes.
+
+    The class mask has the logits' shape, or is None where nothing is forbidden and no logit is NaN or infinite.
+    """
+    elements = logits.shape[:dim] + logits.shape[dim + 1 :]
+    counted = logits.new_ones(elements, dtype=torch.bool) if mask is None else mask
+    if mask is not None:
+        # NaN in an element that does not count must not reach value or gradient
+        logits = logits.masked_fill(~mask.unsqueeze(dim), 0.0)
+    if class_mask is not None:
+        logits = logits.masked_fill(class_mask, -torch.inf)
+    elif entropy.are_ordinary(logits):
+        return logits, counted, None
+    class_mask = entropy.forbidden_classes(logits, dim)
+    counted = counted & ~class_mask.all(dim)
+    class_mask = class_mask & counted.unsqueeze(dim)
+    return logits.masked_fill(class_mask | ~counted.unsqueeze(dim), 0.0), counted, class_mask
+
+
+def predicted_class(logits: Tensor, dim: int, class_mask: Tensor | None) -> Tensor:
+    """k, by the logits: different ones may have the same float32 probability."""
+    return (logits if class_mask is None else logits.masked_fill(class_mask, -torch.inf)).argmax(dim)
 
 
 def _check_logits(logits: Any) -> None:
@@ -115,11 +133,20 @@ def _is_batched(logits: Tensor) -> bool:
     return False
 
 
-def _broadcasts(mask: Any, logits: Tensor) -> bool:
-    try:
-        return mask.dtype == torch.bool and bool(torch.broadcast_shapes(mask.shape, logits.shape) == logits.shape)
-    except (AttributeError, RuntimeError):
-        return False
+def _check_mask(name: str, given: Any, logits: Tensor, wanted: str, fits: Callable[[torch.Size], bool]) -> None:
+    if given is None:
+        return
+    _check_dense(name, given)
+    if not (isinstance(given, Tensor) and given.dtype == torch.bool and fits(given.shape)):
+        raise InputError(f"{name}: expected bool {wanted}, got {_shown(given)}")
+    if given.device != logits.device:
+        raise InputError(f"{name}: is on {given.device} and the logits on {logits.device}; both have to be on one")
+
+
+def _fits(logits: Tensor, shape: torch.Size) -> bool:
+    with suppress(RuntimeError):  # which do not broadcast
+        return bool(torch.broadcast_shapes(shape, logits.shape) == logits.shape)
+    return False
 
 
 def _shown(value: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -14,6 +15,20 @@ REDUCTIONS = ("mean", "balanced", "sum", "none")
 #: Types of devices whose numbers have at most 32 bits: Apple's GPUs.
 WITHOUT_FLOAT64 = {"mps"}
 _alone = ContextVar("alone", default=False)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Statistics of the whole batch, of all processes, without gradients.
+
+    With ``needs_class_sums`` every part is per predicted class. Without it ``sums`` is None, and unless the reduction
+    is ``balanced`` all elements are one group: ``predicted`` is 0 and the others have one entry.
+    """
+
+    predicted: Tensor  #: k, the most probable allowed class of each element; the logits' shape without the classes
+    sums: Tensor | None  #: (C, C) float64 (``sums_in``), row k the sum of p over counted elements predicted as k
+    counts: Tensor  #: (C,) float64, the number of these elements
+    weights: Tensor  #: (C,) the weight of each of them in the loss; under ``none`` as in the mean
 
 
 def sums_in(tensor: Tensor) -> torch.dtype:

@@ -49,9 +49,8 @@ class TestTimeAdapter:
             norms and their subclasses), ``all``, or a regular expression searched in their names. None is the method's
             own: ``all`` for ``cotta``, else ``normalisation``.
         skip: a regular expression; parameters with a match in their names do not learn.
-        batch_norm: ``batch``, by a share of the batch's statistics while the stored ones stay; ``moving``, by the
-            batch's while the stored ones move as in training; ``stored``, by the stored ones. None is the method's own:
-            ``batch`` where something learns.
+        batch_norm: ``batch``, by a share of the batch's statistics while the stored ones stay; ``stored``, by these.
+            None is the method's own: ``batch`` where something learns.
         bn_alpha: of ``batch``: the share of the batch's statistics, from 0 to 1; 1 is prediction-time batch norm (Nado
             et al., arXiv:2006.10963) and Tent as published, None is 0.1 (see :mod:`dem_apps.test_time_methods.bn`).
         predict: ``before`` returns the logits that the update was made from, as Tent does; ``after`` predicts the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from dem_apps.runtime.extras import command_needs
+from dem_apps.runtime.command import command_needs
 
 command_needs("rl", "jsonargparse", "rich", "stable_baselines3", "sb3_contrib", "minigrid")
 

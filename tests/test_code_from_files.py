@@ -24,8 +24,7 @@ import seg.config
 import seg.convert
 import seg.export_model
 import seg.inference.settings
-from dem_apps.runtime.arguments import fields_of
-from dem_apps.runtime.settings import line_only
+from dem_apps.runtime.arguments import fields_of, line_only
 
 ROOT = Path(__file__).parent.parent
 #: What each command reads its ``--config`` into; a search reads that of its trainings.

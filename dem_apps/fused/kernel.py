@@ -36,7 +36,7 @@ def kernel_pass(
     spec: ObjectiveSpec,
     grouped: bool,
 ) -> Tensor:
-    """The C++ form; arguments and result as of :func:`dem_apps.fused.chunked.chunked_pass`."""
+    """The C++ form; arguments and result as of :func:`dem_apps.fused.one_pass.chunked_pass`."""
     num_classes = rows.shape[1]
     length = 2 * num_classes + (2 * num_classes**2 if spec.calibrator == "mec" else 0)
     sums = torch.empty(length, dtype=torch.float64, device="cpu")
@@ -49,7 +49,7 @@ def kernel_pass(
 def kernel_finish(
     rows: Tensor, predicted: Tensor, inverse_delta: Tensor | None, weights: Tensor, weighted_rows: Tensor | None
 ) -> None:
-    """Arguments as of :func:`dem_apps.fused.chunked.chunked_finish`."""
+    """Arguments as of :func:`dem_apps.fused.one_pass.chunked_finish`."""
     function = getattr(load_kernel(), f"finish_{_DTYPES[rows.dtype]}")
     settings = _settings(rows, ObjectiveSpec("gmc"), True)
     weights = weights.float().contiguous()

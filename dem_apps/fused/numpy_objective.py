@@ -1,20 +1,23 @@
 """Value and gradient of a decoupled objective on a minibatch of action logits, in numpy.
 
-On PPO's minibatches of 64 rows nearly all of an objective's time is spent in calls of PyTorch. These are the equations
-of :mod:`dem_apps.entropy`, with the gradient of :mod:`dem_apps.fused.chunked`, in a few calls of numpy, for machines
-without a compiler for :mod:`dem_apps.fused.kernel_objective`.
+On PPO's minibatches of 64 rows the calls of tensors, autograd and numpy cost more than the arithmetic. Two forms: the
+one pass in C++ called on numpy arrays, and for machines without a compiler the equations of :mod:`dem_apps.entropy`,
+with the gradient of :mod:`dem_apps.fused.one_pass`, in a few calls of numpy.
 
 Shapes: B rows, C actions.
 """
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 
 import numpy as np
 import torch
 
 from dem_apps.entropy import ENTROPY_DELTA_FLOOR, ObjectiveSpec
+from dem_apps.fused.build_kernel import address, load_kernel
+from dem_apps.fused.kernel import KERNEL_MAX_CLASSES, pass_settings
 
 #: Logits and their probabilities, (B, C) float32 each, to the objective's mean over the rows and its gradient, (B, C).
 NumpyForm = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
@@ -65,6 +68,68 @@ class NumpyObjective:
         self._marginals[present] += self._momentum * means.astype(np.float32)
         rows: np.ndarray = self._marginals[predicted]
         return rows
+
+
+class KernelObjective:
+    """As :class:`NumpyObjective`, by the one pass in C++; where :func:`has_kernel_for`."""
+
+    def __init__(self, spec: ObjectiveSpec, momentum: float, class_marginals: np.ndarray | None) -> None:
+        kernel = load_kernel()
+        assert kernel is not None  # the caller has asked for one
+        self._pass, self._finish = kernel.pass_float32, kernel.finish_float32
+        self._spec, self._momentum, self._marginals = spec, momentum, class_marginals
+        self._work: dict[tuple[int, int], _Work] = {}
+
+    def __call__(self, logits: np.ndarray, _probabilities: np.ndarray) -> tuple[float, np.ndarray]:
+        """The mean over the rows in nats, and its gradient with respect to the logits, (B, C) each."""
+        logits = np.ascontiguousarray(logits)
+        rows, classes = logits.shape
+        work = self._work.get(logits.shape)
+        if work is None:
+            work = self._work[logits.shape] = _Work(rows, classes, self._spec, self._marginals is not None)
+        gradient = np.empty_like(logits)
+        at_gradient = _pointer(gradient)
+        self._pass(
+            work.settings, _pointer(logits), None, at_gradient, work.at_predicted, work.at_inverse_delta, work.at_sums
+        )  # fmt: skip
+        if self._marginals is None:
+            gradient *= np.float32(1 / rows)
+            return float(work.sums[classes]) / rows, gradient
+        counts = work.sums[:classes]
+        present = counts > 0
+        means = work.tables[0] / np.maximum(counts, 1.0)[:, None]
+        moved = (1 - self._momentum) * self._marginals + self._momentum * means
+        self._marginals[present] = moved[present]
+        calibration = self._spec.alpha * self._marginals
+        value = (work.sums[classes : 2 * classes].sum() + np.vdot(calibration, work.tables[1])) / rows
+        work.weighted_rows[:] = calibration / rows
+        self._finish(
+            work.settings, at_gradient, work.at_predicted, work.at_inverse_delta, work.at_weights, work.at_weighted_rows
+        )
+        return float(value), gradient
+
+
+def has_kernel_for(num_classes: int) -> bool:
+    """Whether :class:`KernelObjective` serves so many actions on this machine; the first call builds the kernel."""
+    return num_classes <= KERNEL_MAX_CLASSES and load_kernel() is not None
+
+
+class _Work:
+    """The arrays of calls on logits of one shape, made once: finding an address takes as long as the arithmetic."""
+
+    def __init__(self, rows: int, classes: int, spec: ObjectiveSpec, grouped: bool) -> None:
+        strides = rows * classes, 1, classes  # the classes in the middle: one outer, C classes, B inner
+        self.settings = ctypes.byref(pass_settings((1, classes, rows), strides, spec, grouped, threads=1))
+        self.sums = np.empty(2 * classes + (2 * classes**2 if grouped else 0))
+        self.tables = self.sums[2 * classes :].reshape(-1, classes, classes)
+        self.weighted_rows = np.empty((classes, classes), np.float32)
+        self._others = np.empty(rows, np.int32), np.empty(rows, np.float32), np.full(classes, 1 / rows, np.float32)
+        self.at_sums, self.at_weighted_rows = _pointer(self.sums), _pointer(self.weighted_rows)
+        self.at_predicted, self.at_inverse_delta, self.at_weights = map(_pointer, self._others)
+
+
+def _pointer(array: np.ndarray) -> ctypes.c_void_p:
+    return ctypes.c_void_p(address(array))
 
 
 def by_equations(objective: Callable[..., torch.Tensor]) -> NumpyForm:

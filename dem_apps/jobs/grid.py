@@ -12,10 +12,10 @@ from typing import Any
 
 from dem_apps.errors import InputError, printable
 from dem_apps.jobs.executor import ExecutorConfig, Job, JobFailed, JobTaken, build_executor
-from dem_apps.runtime.arguments import flags
+from dem_apps.runtime.arguments import flags, line_only
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_reader import read_config
-from dem_apps.runtime.settings import LARGEST_SEED, dotted, line_only, option, parse_config
+from dem_apps.runtime.settings import LARGEST_SEED, dotted, option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
 
 #: The jobs of each (row, arm): one per seed.

@@ -24,13 +24,12 @@ from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
-from rich.table import Table
 
 from dem_apps.errors import InputError, first_words
 from dem_apps.jobs.executor import Executor, Job, JobFailed, JobKilled, SearchConfig, build_executor
-from dem_apps.report.tables import write_csv
+from dem_apps.report.tables import markdown, write_csv
 from dem_apps.runtime.files import new_run_dir, refuse_used_folder
-from dem_apps.runtime.progress import Progress, console
+from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.settings import dotted
 from dem_apps.runtime.signals import command_line, going_on_with
 
@@ -265,9 +264,8 @@ def print_trials(study: optuna.Study, score: str) -> None:
     """The ten best trials as a table."""
     trials, best = study.get_trials(deepcopy=False), scored(study)
     pruned = sum(trial.state == TrialState.PRUNED for trial in trials)
-    table = Table(title=f"{len(best)} of {len(trials)} trials scored, {pruned} pruned")
-    for column in ("trial", *best[0].params, score):
-        table.add_column(column, justify="right")
-    for trial in best[:10]:
-        table.add_row(str(trial.number), *(f"{value:g}" for value in trial.params.values()), f"{trial.value:.4f}")
-    console().print(table)
+    print(f"{len(best)} of {len(trials)} trials scored, {pruned} pruned\n")
+    rows = [
+        [str(trial.number), *(f"{each:g}" for each in trial.params.values()), f"{trial.value:.4f}"] for trial in best
+    ]
+    print(markdown(["trial", *best[0].params, score], rows[:10]), end="")

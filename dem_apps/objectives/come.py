@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from dem_apps.entropy import computed_in, shannon_entropy
-from dem_apps.objective import Batch, EntropyObjective
+from dem_apps.objective import EntropyObjective
+from dem_apps.reduction import Batch
 
 
 def opinion_entropy(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:

@@ -15,11 +15,10 @@ from torch import Tensor
 from dem_apps import entropy
 from dem_apps.entropy import Calibrator, DeltaSource, Norm, ObjectiveSpec
 from dem_apps.errors import number, one_of, warn
-from dem_apps.fused.kernel_objective import KernelObjective, has_kernel_for
-from dem_apps.fused.numpy_objective import NumpyForm, NumpyObjective, by_equations
+from dem_apps.fused.numpy_objective import KernelObjective, NumpyForm, NumpyObjective, by_equations, has_kernel_for
 from dem_apps.fused.one_pass import HUGE
-from dem_apps.objective import Batch, EntropyObjective
-from dem_apps.reduction import sums_in
+from dem_apps.objective import EntropyObjective
+from dem_apps.reduction import Batch, sums_in
 
 #: Of τ, 1/τ and α: beyond it float32 would overflow.
 _LARGEST = 1e6

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from dem_apps.entropy import probabilities, shannon_entropy
-from dem_apps.objective import Batch, EntropyObjective
+from dem_apps.objective import EntropyObjective
+from dem_apps.reduction import Batch
 
 
 def mean_prediction(sums: Tensor, counts: Tensor, weights: Tensor) -> Tensor:

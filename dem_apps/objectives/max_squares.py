@@ -9,7 +9,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from dem_apps.entropy import probabilities
-from dem_apps.objective import Batch, EntropyObjective
+from dem_apps.objective import EntropyObjective
+from dem_apps.reduction import Batch
 
 
 def maximum_squares(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:

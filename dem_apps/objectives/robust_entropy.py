@@ -11,7 +11,8 @@ from torch import Tensor
 
 from dem_apps.entropy import computed_in, shannon_entropy
 from dem_apps.errors import number
-from dem_apps.objective import Batch, EntropyObjective
+from dem_apps.objective import EntropyObjective
+from dem_apps.reduction import Batch
 
 #: ε² of the penalty in the paper. The authors' code has 1e-8; with η = 2 the two differ by 2e-6 at most.
 _EPSILON_SQUARED = 0.001**2

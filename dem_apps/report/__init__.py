@@ -1,5 +1,5 @@
 """Pages about runs: ``python -m dem_apps.report``."""
 
-from dem_apps.runtime.extras import command_needs
+from dem_apps.runtime.command import command_needs
 
 command_needs("commands", "jinja2", "matplotlib", "scipy")

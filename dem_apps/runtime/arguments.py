@@ -1,26 +1,19 @@
-"""Command-line arguments: spellings of flags and values, the files of ``--config``, and how ``--help`` reads."""
+"""Command-line arguments: spellings of flags, and the files of ``--config``."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
-import re
-import shutil
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
-import yaml
+from dem_apps.errors import InputError, nearest_path
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 #: The settings files that come with the package: a link to the repository's ``configs``, which a clone may lack.
 CONFIGS = _PACKAGE / "configs" if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent / "configs"
-#: Wider lines are hard to read, however wide the terminal is.
-_WIDEST = 118
-#: What stands for a value whose option names nothing better.
-_KINDS = {int: "N", float: "X"}
 
 
 def fields_of(config_class: type, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:
@@ -29,7 +22,7 @@ def fields_of(config_class: type, prefix: str = "") -> Iterator[tuple[str, datac
     for field in dataclasses.fields(config_class):
         hint = hints[field.name]
         yield f"{prefix}{field.name}", field, hint
-        if dataclasses.is_dataclass(hint):
+        if is_dataclass(hint):
             yield from fields_of(hint, f"{prefix}{field.name}.")  # type: ignore[arg-type]
 
 
@@ -50,46 +43,58 @@ def flags(settings: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def normalise(arguments: Sequence[str], config_class: type) -> tuple[list[str], list[Path]]:
-    """Flags in the form that the parser takes, and the files of ``--config``.
+def needed_flags(config_class: type) -> list[str]:
+    """The flags that the command cannot do without, each with a value: ``--run RUN``."""
+    return [
+        f"{flag(key)} {(field.metadata['value'] or field.name.upper()).partition(' ')[0]}"
+        for key, field, _ in fields_of(config_class)
+        if field.metadata.get("needed")
+    ]
 
-    ``--max_steps`` is ``--max-steps``, a switch alone is ``=true``, ``--resume DIR`` is ``--run-dir DIR --resume``, and
-    lists may come without brackets. ``--config NAME`` may be a file that comes with the application.
+
+def line_only(config_class: type) -> dict[str, str]:
+    """Settings of the command line alone: the key of each, and its flag without dashes."""
+    only = {key: field.metadata.get("flag_only") for key, field, _ in fields_of(config_class)}
+    return {"config": "config", **{key: name for key, name in only.items() if name is not None}}
+
+
+def normalise(arguments: Sequence[str], config_class: type) -> tuple[list[str], list[Path]]:
+    """Arguments as ``--name=value``, and the files of ``--config``; an InputError for a flag that is none.
+
+    ``--max_steps`` is ``--max-steps``, a switch may stand alone, ``--resume DIR`` is ``--run-dir DIR --resume``, and
+    ``--config NAME`` may be a file that comes with the application.
     """
-    hints = {flag(key): hint for key, _, hint in fields_of(config_class)}
-    switches = {name for name, hint in hints.items() if hint in (bool, bool | None)}
-    mappings = {name for name, hint in hints.items() if get_origin(hint) is dict}
-    # whose values may come without brackets: --scales 0.75,1.0
-    lists = {name for name, hint in hints.items() if any(get_origin(part) is list for part in (hint, *get_args(hint)))}
-    files: list[Path] = []
-    normal: list[str] = []
-    rest = list(arguments)
+    if {"-h", "--help"} & set(arguments):
+        return ["--help"], []
+    only = line_only(config_class)
+    hints = {flag(only.get(key, key)): hint for key, _, hint in fields_of(config_class) if not is_dataclass(hint)}
+    normal, files, rest = list[str](), list[Path](), list(arguments)
     while rest:
-        argument = rest.pop(0)
-        if not argument.startswith("--"):
-            normal.append(argument)
-            continue
-        name, equals, value = argument.partition("=")
-        field, dot, key = name.partition(".")
-        field = flag(field[2:])
+        given, equals, value = rest.pop(0).partition("=")
+        if not given.startswith("--"):
+            such_as = "".join(f", such as {needed}" for needed in needed_flags(config_class)[:1])
+            raise InputError(
+                f"unknown argument '{given}'; a value stands behind its flag{such_as}, and --help lists them"
+            )
+        field, dot, key = given[2:].partition(".")
         # the keys of a mapping are not ours to spell: --hyperparameters.n_steps
-        name = f"{field}{dot}{key if field in mappings else key.replace('_', '-')}"
-        if name == "--config" and (equals or rest):
-            value = value if equals else rest.pop(0)
-            named = None if Path(value).exists() else shipped_with(config_class).get(value)
-            files.append(named or found(value))
-        elif name in switches and not equals:
+        name = f"{flag(field)}{dot}{key}" if get_origin(hints.get(flag(field))) is dict else flag(given[2:])
+        if name != "--config" and hints.keys().isdisjoint({name, flag(field) if dot else name}):
+            raise InputError(f"unknown argument '{given}'{nearest_path(given, [*hints, '--config'])}")
+        if not equals and hints.get(name) in (bool, bool | None):
             value = rest.pop(0) if rest and not rest[0].startswith("-") else "true"
             if name == "--resume" and value not in ("true", "false"):
                 normal.append(f"--run-dir={value}")
                 value = "true"
-            normal.append(f"{name}={value}")
-        elif name in lists and (equals or rest):
-            value = value if equals else rest.pop(0)
-            word = value.isalpha() and get_origin(hints[name]) is not list and str in get_args(hints[name])
-            normal.append(f"{name}={value if word or value == 'null' or value.startswith('[') else f'[{value}]'}")
+        elif not equals:
+            if not rest or rest[0].startswith("--"):
+                raise InputError(f"{name}: expected one argument")
+            value = rest.pop(0)
+        if name == "--config":
+            named = None if Path(value).exists() else shipped_with(config_class).get(value)
+            files.append(named or found(value))
         else:
-            normal.append(name + equals + value)
+            normal.append(f"{name}={value}")
     return normal, files
 
 
@@ -104,73 +109,3 @@ def found(value: str) -> Path:
     path, ours = Path(value), CONFIGS.parent / value
     shipped = path.parts[:1] == (CONFIGS.name,) and ".." not in path.parts and ours.is_file()
     return ours if shipped and not path.exists() else path
-
-
-class CommandHelp(argparse.HelpFormatter):
-    """A formatter for argparse and jsonargparse: paragraphs stay apart, and the example can be copied as it stands."""
-
-    EXAMPLE = "example: "
-
-    def __init__(self, prog: str, *_: Any, **__: Any) -> None:
-        width = min(shutil.get_terminal_size().columns - 2, _WIDEST)
-        super().__init__(prog, max_help_position=max(24, width // 3), width=width)
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n\n".join(_filled(paragraph, width, indent) for paragraph in text.split("\n\n"))
-
-    def _split_lines(self, text: str, width: int) -> list[str]:
-        # a flag or a file name is not broken at its hyphens
-        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        if not action.option_strings or action.nargs == 0:
-            return super()._format_action_invocation(action)
-        # jsonargparse adds --flag+ to every list, which appends to it
-        flags = [flag for flag in action.option_strings if not flag.endswith("+")]
-        return " ".join(filter(None, (", ".join(flags), self._format_args(action, action.dest.upper()))))
-
-
-def metavar(hint: Any, default: Any, choices: Sequence[str], name: str) -> str:
-    """What stands behind a flag: its choices, the kind of number, or its own name; nothing for a switch."""
-    if choices:
-        return "{" + ",".join(choices) + "}"
-    if get_origin(hint) is dict:
-        return name.upper()
-    kinds = {kind for kind in (hint, *get_args(hint)) if get_origin(kind) is None}
-    if bool in kinds:
-        return "" if default is False else "{true,false}"
-    kind = next((_KINDS[kind] for kind in _KINDS if kind in kinds), name.upper())
-    return f"{kind},{kind}" if get_origin(hint) is list and kind in _KINDS.values() else kind
-
-
-def help_line(text: str, default: Any, needed: bool = False) -> str:
-    """The text with its default, or that it is needed; where nothing is the default, the text says what that means."""
-    remark = "needed" if needed else f"default: {shown}" if (shown := _in_words(default)) else ""
-    # argparse reads % as the beginning of a placeholder
-    return (f"{text} ({remark})" if remark else text).replace("%", "%%")
-
-
-def _in_words(default: Any) -> str:
-    if default is None or default is False or default in ([], {}):
-        return ""
-    if isinstance(default, bool):
-        return "true"
-    if isinstance(default, float):
-        return f"{default:g}"
-    if isinstance(default, list) and not any(isinstance(part, (list, dict)) for part in default):
-        return ",".join(_in_words(part) for part in default)
-    if isinstance(default, (list, dict)):
-        return yaml.safe_dump(default, default_flow_style=True, width=1000).strip()
-    return str(default)
-
-
-def _filled(paragraph: str, width: int, indent: str) -> str:
-    if not paragraph.startswith(CommandHelp.EXAMPLE):
-        return textwrap.fill(" ".join(paragraph.split()), width, initial_indent=indent, subsequent_indent=indent)
-    # a flag stays on one line with its value
-    joined = re.sub(r"(--\S+) (?!--)", "\\1\xa0", paragraph)
-    lines = textwrap.wrap(
-        joined, width - 2, initial_indent=indent, subsequent_indent=f"{indent}    ", break_long_words=False,
-        break_on_hyphens=False,
-    )  # fmt: skip
-    return " \\\n".join(lines).replace("\xa0", " ")

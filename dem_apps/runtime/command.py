@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import errno
 import io
-import os
 import re
 import signal
 import sys
 import threading
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,8 +27,6 @@ _NO_MEMORY = re.compile(
 )
 #: Of torch's DataLoader.
 _NO_READER = re.compile(r"shared memory|DataLoader worker .*(killed|exited)")
-#: Of gloo on a CPU, of NCCL on a GPU; both raise RuntimeErrors of several classes for many reasons.
-_LOST = ("gloo/transport/", "ncclRemoteError")
 
 
 class _Escaped:
@@ -67,7 +65,7 @@ def run_command(main: Callable[[], None]) -> None:
             lost = f"a process that reads images was lost or had no shared memory ({reason})"
             _end(f"error: {lost}; --workers 0 needs none, and Docker's --shm-size gives more; --resume goes on", 2)
         if not is_out_of_memory(error):
-            _end(f"error: {_of_a_connection(error)}", 1)
+            raise
         _end(f"error: not enough memory ({first_words(error)}); smaller images, batches or settings need less", 2)
     except KeyboardInterrupt as interruption:
         for number in before:  # a launcher may send more of them, and nothing is left to stop
@@ -80,6 +78,19 @@ def run_command(main: Callable[[], None]) -> None:
         threading.excepthook = thread_failed
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def command_needs(extra: str, *modules: str) -> None:
+    """End the process with one sentence if it is a command of this package without the modules of its extra.
+
+    A package's ``__init__`` calls this, which ``python -m`` imports while ``sys.argv[0]`` is still ``-m``. An import of
+    a part of the package is left alone, since a part needs less than the commands.
+    """
+    missing = [module for module in modules if find_spec(module) is None]
+    if sys.argv[:1] == ["-m"] and missing:
+        names = ", ".join(missing)
+        print(f"error: this command needs {names}, not installed here; pip install -e '.[{extra}]'", file=sys.stderr)
+        sys.exit(2)
 
 
 def print_listing(*packages: str) -> None:
@@ -123,16 +134,3 @@ def _end(sentence: str, status: int) -> NoReturn:
     if sentence:
         print(sentence, file=sys.stderr, flush=True)
     sys.exit(status)
-
-
-def _of_a_connection(error: Exception) -> str:
-    """The sentence for a process whose connection to another one broke; any other error is a bug and goes on."""
-    text = " ".join(str(error).split())
-    if not any(mark in text for mark in _LOST):
-        raise error
-    reason = re.sub(r"^\[[^]]*\] ", "", text).partition(". ")[0]
-    return (
-        f"process {os.environ.get('RANK', '?')} of {os.environ.get('WORLD_SIZE', '?')} lost its connection to another "
-        f"one ({reason}), which has ended or cannot be reached; the launcher names the first that ended; a training "
-        "goes on from its last checkpoint with --resume"
-    )

@@ -1,4 +1,4 @@
-"""Checks of settings beyond their types, and jsonargparse's complaints as one sentence."""
+"""Values of settings: made of what a flag or a file says, and checked."""
 
 from __future__ import annotations
 
@@ -6,23 +6,48 @@ import dataclasses
 import functools
 import operator
 import os
-import re
 import sys
 import types
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
-from jsonargparse import ArgumentParser
-
-from dem_apps.errors import InputError, nearest_path, one_of, shown
-from dem_apps.runtime.arguments import fields_of, flag
-from dem_apps.runtime.documents import is_a
+from dem_apps.errors import InputError, one_of, shown
+from dem_apps.runtime.arguments import fields_of, flag, needed_flags
+from dem_apps.runtime.documents import is_a, parsed_yaml
 
 _BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
     "at_least": (operator.ge, "{} or more"), "at_most": (operator.le, "{} at most"),
     "above": (operator.gt, "more than {}"), "below": (operator.lt, "less than {}"),
 }  # fmt: skip
+
+
+def converted(given: Any, hint: Any) -> Any:
+    """The value of an annotation that a flag's text, or a value of a file, stands for; what fits none stays as it is.
+
+    >>> converted("0.75,1", list[float]), converted("1e-3", float), converted("1e-3", str | None)
+    ([0.75, 1.0], 0.001, '1e-3')
+    """
+    parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    kinds = {get_origin(part) or part for part in parts}
+    if isinstance(given, str):
+        text, word = given, bool(kinds & {str, Literal})
+        if list in kinds and not (word and given.isalpha()):  # which may come without brackets
+            text = given if given == "null" or given.startswith("[") else f"[{given}]"
+        elif word and float not in kinds:
+            return None if given == "null" and types.NoneType in kinds else given
+        with suppress(InputError):
+            value = parsed_yaml(text, "")
+            given = given if word and isinstance(value, str) else value
+    if float in kinds or list[float] in parts:
+        with suppress(OverflowError):
+            return [_floating(item) for item in given] if isinstance(given, list) else _floating(given)
+    return given
+
+
+def _floating(value: Any) -> Any:
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
@@ -79,50 +104,10 @@ def out_of_range(items: Iterable[Any], **bounds: float | None) -> str | None:
     return None
 
 
-def one_sentence(
-    message: str, config_class: type, where: str, name: Callable[[str], str], parser: ArgumentParser
-) -> str:
-    """Jsonargparse's message with the flag or key and the nearest known one; an InputError for a wrong choice."""
-    message = " ".join(message.split())
-    if unknown := re.match(r"unrecognized arguments: (\S+)", message):
-        given = unknown[1].partition("=")[0]
-        if not given.startswith("-"):
-            such_as = "".join(f", such as {needed}" for needed in needed_flags(config_class)[:1])
-            return f"unknown argument '{given}'; a value stands behind its flag{such_as}, and --help lists them"
-        flags = [each for action in parser._actions for each in action.option_strings if each.startswith("--")]
-        return f"unknown argument '{given}'{nearest_path(given, flags)}"
-    if unknown := re.match(r"(?:Option|Group key) '([^']+)' is not accepted", message):
-        keys = [key for key, *_ in fields_of(config_class)]
-        return f"{where}: unknown key '{unknown[1]}'{nearest_path(unknown[1], keys)}"
-    wrong = re.match(r'(?:Parser key "|argument --)([^":]+)"?: (.*)', message)
-    if wrong is None:
-        return message
-    value = re.match(
-        r"(?:Does not validate against any of the Union .* Given|Expected a .*\. Got) value: ?(.*)", wrong[2]
-    )
-    if value is None:
-        return f"{name(wrong[1])}: {wrong[2]}"
-    field, hint = next((field, hint) for key, field, hint in fields_of(config_class) if key == wrong[1])
-    if (choices := choices_of(field, hint)) and value[1] != "None":
-        one_of(name(wrong[1]), value[1], choices)
-    given = "null" if value[1] == "None" else repr(value[1].removeprefix("['").removesuffix("']"))
-    form = field.metadata.get("value") or ""
-    return f"{name(wrong[1])}: expected {f'{form}, a ' if ',' in form else ''}{_described(hint)}, got {given}"
-
-
 def choices_of(field: dataclasses.Field[Any], hint: Any) -> tuple[str, ...]:
     """The names that a setting may have: those of its ``Literal``, else those of a table; none allows any."""
     literals = [get_args(part) for part in (hint, *get_args(hint)) if get_origin(part) is Literal]
     return literals[0] if literals else field.metadata.get("choices", ())
-
-
-def needed_flags(config_class: type) -> list[str]:
-    """The flags that the command cannot do without, each with a value: ``--run RUN``."""
-    return [
-        f"{flag(key)} {(field.metadata['value'] or field.name.upper()).partition(' ')[0]}"
-        for key, field, _ in fields_of(config_class)
-        if field.metadata.get("needed")
-    ]
 
 
 def _described(hint: Any) -> str:

@@ -1,27 +1,27 @@
 """Settings of a command: a frozen dataclass; its defaults < a YAML file < flags.
 
 A field is declared with :func:`option`; one that is a dataclass becomes a group of dotted flags (``--source.root``).
-jsonargparse parses and checks types; its complaints become one sentence with the nearest known name.
+jsonargparse reads flags and documents; :mod:`dem_apps.runtime.setting_checks` makes their values and checks them.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_origin, get_type_hints
 
-from jsonargparse import ArgumentParser, Namespace, _loaders_dumpers
+from jsonargparse import Namespace
 
 from dem_apps.errors import InputError, first_words, nearest, nearest_path, shown
-from dem_apps.runtime.arguments import CommandHelp, fields_of, flag, flags, help_line, metavar, normalise, shipped_with
-from dem_apps.runtime.documents import LARGEST_YAML, UNREADABLE, PlainValues, parsed_yaml
+from dem_apps.runtime.arguments import fields_of, flag, line_only, normalise, shipped_with
+from dem_apps.runtime.documents import LARGEST_YAML, UNREADABLE, parsed_yaml
 from dem_apps.runtime.files import read_text
+from dem_apps.runtime.parser import build_parser
 from dem_apps.runtime.run_reader import read_config
-from dem_apps.runtime.setting_checks import check_settings, choices_of, needed_flags, one_sentence
+from dem_apps.runtime.setting_checks import check_settings
 
 Config = TypeVar("Config")
 #: The largest seed that numpy takes.
@@ -78,24 +78,18 @@ def parse_config(
     Raises InputError: an unknown key, a value of the wrong type, an unreadable file.
     """
     arguments, files = normalise(sys.argv[1:] if argv is None else argv, config_class)
-    common = () if arguments[-1:] == ["all"] else getattr(config_class, "COMMON", ())
-    parser = _build_parser(config_class, prog, example, config_help, description, common)
-
-    def read(parse: Callable[..., Namespace], given: Any, before: Any = None, **with_defaults: bool) -> Any:
-        where = "--config" if isinstance(given, dict) else "the command line"
-        return _read(lambda: parse(given, before, **with_defaults), config_class, where, flag, parser)
-
-    line = read(parser.parse_args, arguments, defaults=False)
-    before = read(parser.parse_args, _flags_of_file(in_file or {}, config_class), defaults=False)
+    common = () if "all" in (sys.argv if argv is None else argv) else getattr(config_class, "COMMON", ())
+    parser = build_parser(config_class, prog, example, config_help, description, common)
+    line = _read(parser.parse_args, arguments)
+    before = _read(parser.parse_object, _known(in_file or {}, config_class, "", flag))
     _refuse_code(config_class, before, line, "")
     for file in files:
-        document = _document(file, config_class)
-        _refuse_code(config_class, read(parser.parse_object, document, defaults=False), line, "--config: ")
-        before = read(parser.parse_object, document, before, defaults=False)
-    config = _checked(config_class, read(parser.parse_args, arguments, before), flag)
-    if getattr(config, "resume", False):
-        config = _resumed(config, line, read(parser.parse_args, arguments, before, defaults=False))
-    return config
+        document = _known(_document(file, config_class), config_class, "--config: ", flag)
+        _refuse_code(config_class, _read(parser.parse_object, document), line, "--config: ")
+        before = _read(parser.parse_object, document, before)
+    given = _read(parser.parse_args, arguments, before)
+    config = _checked(config_class, _read(parser.parse_args, arguments, before, defaults=True), flag)
+    return _resumed(config, line, given) if getattr(config, "resume", False) else config
 
 
 def from_dict(
@@ -107,22 +101,16 @@ def from_dict(
     """
     if not isinstance(values, dict):
         raise InputError(f"{where}: expected a mapping of keys, found {type(values).__name__}")
-    parser = _build_parser(config_class, where, "", "", None, ())
+    parser = build_parser(config_class, where, "", "", None, ())
 
     def name(key: str) -> str:
         return f"{where}, {key}"
 
-    read = _read(lambda: parser.parse_object(values), config_class, where, name, parser)
+    read = _read(parser.parse_object, _known(values, config_class, f"{where}: ", name), defaults=True)
     for key in line_only(config_class):
         read.pop(key, None)
     _refuse_code(config_class, read, line or {}, f"{where}, ")
     return _checked(config_class, read, name)
-
-
-def line_only(config_class: type) -> dict[str, str]:
-    """Settings of the command line alone: the key of each, and its flag without dashes."""
-    only = {key: field.metadata.get("flag_only") for key, field, _ in fields_of(config_class)}
-    return {"config": "config", **{key: name for key, name in only.items() if name is not None}}
 
 
 def _refuse_code(config_class: type, of_file: Namespace, line: Mapping[str, Any] | Namespace, where: str) -> None:
@@ -148,16 +136,17 @@ def _refuse_code(config_class: type, of_file: Namespace, line: Mapping[str, Any]
             )
 
 
-def _flags_of_file(settings: Mapping[str, Any], config_class: type) -> list[str]:
-    """Settings with dotted keys as flags; an InputError for a key that is none."""
-    fields = {key: hint for key, _, hint in fields_of(config_class) if not dataclasses.is_dataclass(hint)}
-    known = [*fields, *line_only(config_class).values()]
-    for key in settings:
-        group = str(key).partition(".")[0].replace("-", "_")
-        if str(key).replace("-", "_") not in known and get_origin(fields.get(group)) is not dict:
-            given = flag(str(key))
-            raise InputError(f"unknown argument '{given}'{nearest_path(given, map(flag, known))}")
-    return normalise(flags(settings), config_class)[0]
+def _known(document: Mapping[str, Any], config_class: type, where: str, name: Callable[[str], str]) -> dict[str, Any]:
+    """The settings of a document by dotted keys; an InputError for a key that is none."""
+    hints = {key: hint for key, _, hint in fields_of(config_class)}
+    only = [name.replace("-", "_") for name in line_only(config_class).values()]
+    settings = {str(key).replace("-", "_"): value for key, value in dotted(document, config_class).items()}
+    for key, value in settings.items():
+        if dataclasses.is_dataclass(hints.get(key)):
+            raise InputError(f"{name(key)}: expected a mapping of keys, got {shown(value)}")
+        if key not in (*hints, *only) and get_origin(hints.get(key.partition(".")[0])) is not dict:
+            raise InputError(f"{where}unknown key '{key}'{nearest_path(key, hints)}")
+    return settings
 
 
 def dotted(values: Mapping[str, Any], config_class: type | None = None, prefix: str = "") -> dict[str, Any]:
@@ -173,82 +162,26 @@ def dotted(values: Mapping[str, Any], config_class: type | None = None, prefix: 
     return flat
 
 
-def _build_parser(
-    config_class: type, prog: str, example: str, config_help: str, description: str | None, common: Sequence[str]
-) -> ArgumentParser:
-    number = sum(not dataclasses.is_dataclass(hint) for *_, hint in fields_of(config_class))
-    more = f"--help all lists all {number} settings.\n\n" if common else ""
-    parser = ArgumentParser(
-        prog=prog,
-        usage=f"{' '.join((prog, *(needed_flags(config_class) or ['[--config FILE]'])))} [--FLAG VALUE ...]",
-        description=inspect.cleandoc(description or config_class.__doc__ or ""),
-        epilog=f"{more}{CommandHelp.EXAMPLE}{example}",
-        formatter_class=CommandHelp,
-        print_config=None,  # every run saves its resolved settings
-        exit_on_error=False,
-        allow_abbrev=False,  # --los is a mistake, not --loss
-    )
-    _loaders_dumpers.yaml_default_loader = PlainValues  # type: ignore[assignment]  # its own reads 1:30 as 90
-    parser.add_argument("--config", type=str, help=config_help, metavar="FILE")
-    _add_fields(parser, config_class(), "settings", common)
-    return parser
-
-
-def _add_fields(parser: ArgumentParser, defaults: Any, heading: str, common: Sequence[str], prefix: str = "") -> None:
-    """A flag per field of the dataclass instance, whose values are the defaults."""
-    hints, group = get_type_hints(type(defaults)), None
-    for field in dataclasses.fields(defaults):
-        default, key = getattr(defaults, field.name), f"{prefix}{field.name}"
-        own_heading = field.metadata.get("group")
-        if dataclasses.is_dataclass(default):
-            _add_fields(parser, default, own_heading or field.name, common, f"{key}.")
-            continue
-        if group is None or own_heading:
-            group = parser.add_argument_group(own_heading or heading)
-        hint, value = hints[field.name], field.metadata["value"]
-        text = help_line(field.metadata["help"], default, field.metadata["needed"])
-        group.add_argument(
-            flag(f"{prefix}{field.metadata['flag_only'] or field.name}"),
-            dest=key,
-            type=hint,
-            default=default,
-            help=text if not common or key in common else argparse.SUPPRESS,
-            metavar=metavar(hint, default, choices_of(field, hint), field.name) if value is None else value,
-        )
-
-
-def _read(
-    parse: Callable[[], Namespace], config_class: type, where: str, name: Callable[[str], str], parser: ArgumentParser
-) -> Namespace:
-    """What jsonargparse makes of arguments or an object; its complaint becomes one sentence."""
+def _read(parse: Callable[..., Namespace], given: Any, before: Any = None, defaults: bool = False) -> Namespace:
+    """What jsonargparse makes of arguments or a document, whose names are known."""
     try:
-        return parse()
-    except argparse.ArgumentError as error:
-        raise InputError(one_sentence(str(error), config_class, where, name, parser)) from error
-    except UNREADABLE as error:
-        raise InputError(f"{where}: cannot be read ({first_words(error, 200)})") from error
+        return parse(given, before, defaults=defaults)
+    except (argparse.ArgumentError, *UNREADABLE) as error:
+        raise InputError(f"settings: cannot be read ({first_words(error, 200)})") from error
 
 
 def _checked(config_class: type[Config], values: Namespace, name: Callable[[str], str]) -> Config:
     """The dataclass of parsed values, each in its range."""
-    given = {key: value for key, value in values.as_dict().items() if key != "config"}
-    config: Config = _built(config_class, given, name, "")
+    config: Config = _built(config_class, {k: v for k, v in values.as_dict().items() if k != "config"})
     check_settings(config, name)
     return config
 
 
-def _built(config_class: type, values: Any, name: Callable[[str], str], prefix: str) -> Any:
+def _built(config_class: type, values: Mapping[str, Any]) -> Any:
     """The dataclass, nested ones included."""
-    if not isinstance(values, dict):
-        raise InputError(f"{name(prefix.rstrip('.'))}: expected a mapping of keys, got {shown(values)}")
     hints = get_type_hints(config_class)
-    if unknown := set(values) - set(hints):  # of jsonargparse's own, such as __path__
-        raise InputError(f"unknown key '{prefix}{min(unknown)}'")
-    nested = {key for key in values if dataclasses.is_dataclass(hints[key])}
-    return config_class(
-        **{key: _built(hints[key], value, name, f"{prefix}{key}.") if key in nested else value
-           for key, value in values.items()}
-    )  # fmt: skip
+    nested = {key: _built(hints[key], values[key]) for key in values if dataclasses.is_dataclass(hints[key])}
+    return config_class(**{**values, **nested})
 
 
 def _document(file: Path, config_class: type) -> dict[str, Any]:

@@ -29,6 +29,14 @@ def put_values(model: nn.Module, values: Mapping[str, Tensor]) -> None:
             setattr(model.get_submodule(owner), last, value.clone())
 
 
+def in_float32(values: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
+    """Float32 copies of parameters in half precision, where small steps add up to nothing; all others as they are."""
+    return {
+        name: nn.Parameter(value.detach().float(), value.requires_grad) if value.itemsize < 4 else value
+        for name, value in values.items()
+    }
+
+
 def deep_copy(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
     """A copy that shares nothing with the network, also where ``copy.deepcopy`` fails or shares.
 

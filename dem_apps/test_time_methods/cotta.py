@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from dem_apps.entropy import computed_in
 from dem_apps.errors import InputError, number, passed_on
-from dem_apps.test_time_methods.copies import deep_copy, put_values
+from dem_apps.test_time_methods.copies import deep_copy, in_float32, put_values
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, fitted_mask, resized
-from dem_apps.test_time_methods.network import AdaptedNetwork, in_float32
+from dem_apps.test_time_methods.network import AdaptedNetwork
 
 
 class CoTTA(Method):

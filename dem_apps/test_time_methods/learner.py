@@ -16,7 +16,6 @@ from dem_apps.objective import EntropyObjective
 from dem_apps.objectives import AVERAGES, build_objective
 from dem_apps.reduction import all_finite, class_weights, sums_in
 from dem_apps.test_time_methods.network import AdaptedNetwork, check_finite
-from dem_apps.test_time_methods.normalisation import batch_norms
 
 OptimizerBuilder = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -81,10 +80,6 @@ class Learner:
     def logits(self, images: Tensor) -> Tensor:
         """The network's logits; the first are checked by :meth:`prepare`."""
         logits = self.network.logits(images)
-        if self.network.batch_norm == "moving":
-            check_finite(
-                "a running statistic", *(each for layer in batch_norms(self.network.model) for each in layer.buffers())
-            )
         self.prepare(logits.shape[1], logits.device)
         return logits
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -16,13 +16,11 @@ from torch.func import functional_call
 
 from dem_apps.errors import InputError, NotFiniteError, first_words, number, one_of, warn
 from dem_apps.reduction import all_finite
-from dem_apps.test_time_methods.copies import deep_copy, make_adaptable, put_values
+from dem_apps.test_time_methods.copies import deep_copy, in_float32, make_adaptable, put_values
 from dem_apps.test_time_methods.normalisation import BATCH_NORM, affine_parameters, flags_of, own_statistics, set_modes
 
 #: Where logits are looked for in a mapping: our networks, and torchvision's.
 LOGITS_KEYS = ("logits", "main", "out")
-
-
 #: What torch says of images of another dtype, number of channels or dimensions.
 _OTHER_IMAGES = ("type (", "scalar type", "same dtype", "channels, but got", "D input (got", "cannot be multiplied")
 
@@ -65,14 +63,6 @@ def check_finite(what: str, *values: Tensor) -> None:
         )
 
 
-def in_float32(values: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
-    """Float32 copies of parameters in half precision, where small steps add up to nothing; all others as they are."""
-    return {
-        name: nn.Parameter(value.detach().float(), value.requires_grad) if value.itemsize < 4 else value
-        for name, value in values.items()
-    }
-
-
 def takes(model: nn.Module, images: Tensor) -> bool:
     """Whether a network takes (B, 3, H, W) images, and returns logits of each; tried on a copy."""
     with suppress(AssertionError, IndexError, RuntimeError, TypeError, ValueError), torch.no_grad():
@@ -98,12 +88,9 @@ class AdaptedNetwork:
         if bn_alpha is not None and batch_norm != "batch":
             raise InputError(f"bn_alpha: batch norm uses the {batch_norm} statistics here; leave it out")
         self.bn_alpha = None if bn_alpha is None else number("bn_alpha", bn_alpha, 0.0, 1.0)
-        if batch_norm == "moving":
-            self.bn_alpha = 1.0  # of forwards that move nothing
         make_adaptable(model)
         self.learning = {} if parameters is None else _chosen(model, parameters, skip)
         self.model, self.logits_of, self._seen, self._stepping = model, logits_of, False, False
-        self._next = self._resting  #: which statistics the next forward takes
         own = {id(each) for each in self.learning.values()}
         self._fixed = [(id(each), each._version) for each in model.parameters() if id(each) not in own]
         self._flags = flags_of(model)
@@ -129,17 +116,18 @@ class AdaptedNetwork:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Around forwards and their backward, which runs layers again under gradient checkpointing.
-
-        The first forward alone moves statistics under ``moving``.
-        """
-        own = self.batch_norm == "batch"
-        with own_statistics(self.model, self.bn_alpha) if own else nullcontext():
-            self._stepping, self._next = own, self.batch_norm
+        """Around forwards and their backward, which runs layers again under gradient checkpointing."""
+        with self._statistics(self.model):
+            self._stepping = True
             try:
                 yield
             finally:
-                self._stepping, self._next = False, self._resting
+                self._stepping = False
+
+    def _statistics(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Within, batch norm of the model normalises as it should."""
+        own = self.batch_norm == "batch" and not (self._stepping and model is self.model)
+        return own_statistics(model, self.bn_alpha) if own else nullcontext()
 
     @torch.no_grad()
     def _read(self) -> None:
@@ -168,35 +156,23 @@ class AdaptedNetwork:
                 weight.grad /= factor
         return [weight.grad for weight in self.weights.values() if weight.grad is not None]
 
-    def logits(self, images: Tensor, model: nn.Module | None = None) -> Tensor:
-        """(B, C) or (B, C, H, W) logits, in the modes that adapting needs; of a ``model`` such as a teacher without
-        moving its stored statistics."""
-        taken = self._resting
-        if model is None:
-            taken, self._next = self._next, self._resting
-        return self._run(self.model if model is None else model, taken, images)
-
     def first_logits(self, images: Tensor) -> Tensor:
         """The logits of the first weights."""
         start = {name: value.to(self.learning[name].dtype) for name, value in self.start.items()}
         start |= self._start["buffers"]
-        return self._run(self.model, self._resting, images, lambda given: functional_call(self.model, start, (given,)))
+        return self.logits(images, forward=lambda given: functional_call(self.model, start, (given,)))
 
-    @property
-    def _resting(self) -> str:
-        """Batch norm's statistics without moving the stored ones."""
-        return "batch" if self.batch_norm == "moving" else self.batch_norm
-
-    def _run(
-        self, model: nn.Module, batch_norm: str, images: Tensor, forward: Callable[[Tensor], Any] | None = None
+    def logits(
+        self, images: Tensor, model: nn.Module | None = None, forward: Callable[[Tensor], Any] | None = None
     ) -> Tensor:
-        set_modes(model, batch_norm)
+        """(B, C) or (B, C, H, W) logits, in the modes that adapting needs; of another ``model`` such as a teacher."""
+        model = self.model if model is None else model
+        set_modes(model)
         if self._writes_images is not False or images.is_inference():
             images = images.clone()
         version = images._version
-        own = batch_norm == "batch" and not (self._stepping and model is self.model)
         try:
-            with own_statistics(model, self.bn_alpha) if own else nullcontext():
+            with self._statistics(model):
                 output = (forward or model)(images)
         except (RuntimeError, ValueError) as error:
             if any(said in str(error) for said in _OTHER_IMAGES):
@@ -211,10 +187,9 @@ class AdaptedNetwork:
                 ) from error
             if "more than 1 value per channel" not in str(error):
                 raise
-            way = "" if self.batch_norm == "batch" else ", or batch_norm='batch'"
             raise InputError(
                 "images: a batch norm got a single value per channel, which has no variance; give at least two images "
-                f"at a time{way}"
+                "at a time"
             ) from error
         self._writes_images = self._writes_images or images._version != version
         logits = self.logits_of(output)

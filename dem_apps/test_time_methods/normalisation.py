@@ -14,9 +14,8 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 #: (timm's). Other layers with scale and shift are reached by a pattern over names.
 NORMALISATIONS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
-#: The statistics that batch norm normalises by: a share of the batch's, while the stored ones stay; the batch's, while
-#: the stored ones move (``train()``); the stored ones (``eval()``).
-BATCH_NORM = ("batch", "moving", "stored")
+#: The statistics that batch norm normalises by: a share of the batch's, while the stored ones stay; the stored ones.
+BATCH_NORM = ("batch", "stored")
 
 #: The default share of a batch's statistics, which are gathered through layers that mix already (docs/adaptation.md).
 BATCH_SHARE = 0.1
@@ -37,16 +36,16 @@ def batch_norms(model: nn.Module) -> list[_BatchNorm]:
     return [layer for layer in nn.Module.modules(model) if isinstance(layer, _BatchNorm)]
 
 
-def set_modes(model: nn.Module, batch_norm: str) -> None:
-    """``eval()``, so that dropout is off, except for batch norm, see :data:`BATCH_NORM`; no buffer is touched."""
+def set_modes(model: nn.Module) -> None:
+    """``eval()``, so that dropout is off, and batch norm tracks nothing; no buffer is touched.
+
+    The batch's statistics are taken by hooks of :func:`own_statistics`, so that a network which goes around them moves
+    nothing.
+    """
     model.eval()
-    if batch_norm == "stored":
-        return
     for layer in batch_norms(model):
-        # the batch's are taken by hooks of `own_statistics`, so that a network which goes around them moves nothing
-        layer.training = batch_norm == "moving" or layer.running_mean is None
         # in training mode a layer that tracks nothing leaves its buffers alone, and they stay in state_dict()
-        layer.track_running_stats = batch_norm == "moving" and layer.running_mean is not None
+        layer.track_running_stats = False
 
 
 def flags_of(model: nn.Module) -> list[tuple[Any, str, bool]]:

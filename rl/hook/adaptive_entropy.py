@@ -16,7 +16,8 @@ from torch import Tensor
 from dem_apps.entropy import forbidden_classes, shannon_entropy
 from dem_apps.errors import InputError
 from dem_apps.fused.numpy_objective import NumpyForm, entropy_gradient, log_softmax
-from dem_apps.objective import Batch, EntropyObjective
+from dem_apps.objective import EntropyObjective
+from dem_apps.reduction import Batch
 
 #: By which the coefficient rises or falls per minibatch, and what it reaches at most; the least is 0.
 STEP, MOST = 0.05, 100.0

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from dem_apps.entropy import probabilities, shannon_entropy
 from dem_apps.fused.numpy_objective import NumpyForm, log_softmax
-from dem_apps.objective import Batch, EntropyObjective
+from dem_apps.objective import EntropyObjective
+from dem_apps.reduction import Batch
 
 
 def complexity(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:

@@ -6,15 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.tiny_networks import (
-    CLASSES,
-    LEARNING,
-    Ends,
-    adapter_of,
-    batches,
-    moved,
-    tiny,
-)
+from support.tiny_networks import CLASSES, LEARNING, Ends, adapter_of, batches, moved, tiny
 from torch import nn
 
 from dem_apps import AdaDEM, TestTimeAdapter

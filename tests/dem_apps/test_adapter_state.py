@@ -13,16 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.tiny_networks import (
-    CLASSES,
-    LEARNING,
-    WithGrid,
-    adapter_of,
-    assert_same_parameters,
-    batches,
-    moved,
-    tiny,
-)
+from support.tiny_networks import CLASSES, LEARNING, WithGrid, adapter_of, assert_same_parameters, batches, moved, tiny
 from torch import Tensor, nn
 
 from dem_apps import AdaDEM
@@ -36,7 +27,7 @@ def values(model: nn.Module) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_reset_is_bit_for_bit(method: str) -> None:
-    adapter = adapter_of(method, batch_norm="moving" if method in LEARNING else None)
+    adapter = adapter_of(method)
     start = values(adapter.model)
     first = [adapter(images) for images in batches()]
     if method in LEARNING:

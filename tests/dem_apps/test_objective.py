@@ -69,27 +69,7 @@ def test_near_ties_are_decided_alike() -> None:
     torch.testing.assert_close(tables[0], tables[1])
 
 
-@pytest.mark.parametrize("name", OBJECTIVE_NAMES)
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_empty_mask(name: str, reduction: str, backend: str) -> None:
-    objective = build_objective(name, C, backend=backend)
-    value, gradient = value_and_gradient(
-        objective, logits_of(4, C), mask=torch.zeros(4, dtype=torch.bool), reduction=reduction
-    )
-    assert torch.equal(value, torch.zeros_like(value))
-    assert torch.equal(gradient, torch.zeros(4, C))
-    if hasattr(objective, "class_marginals"):
-        assert torch.equal(objective.class_marginals, torch.full((C, C), 1 / C))
-
-
 # -- forbidden classes ------------------------------------------------------------------------------------------
-
-
-def forbidding(shape: tuple[int, ...], seed: int = 2) -> Tensor:
-    """A class mask that leaves every element class 1."""
-    class_mask = torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.4
-    class_mask[:, 1] = False
-    return class_mask
 
 
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
@@ -112,22 +92,6 @@ def test_a_class_mask_equals_a_smaller_class_set(name: str, reduction: str) -> N
         expected = value_and_gradient(fixed, logits[:, allowed], reduction=reduction)
         value, gradient = value_and_gradient(wide.eval(), logits, class_mask=class_mask, reduction=reduction)
         assert_same((value, gradient[:, allowed]), expected)
-
-
-@pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize("name", ["entropy", "adadem", "adadem-norm", "max-squares", "info-max", "robust-entropy"])
-def test_an_element_without_an_allowed_class_counts_nowhere(name: str, reduction: str) -> None:
-    logits, class_mask = logits_of(8, C), forbidding((8, C))
-    class_mask[5] = True
-    rest = torch.arange(8) != 5
-    spoiled = logits.clone()
-    spoiled[5] = torch.nan
-    whole, others = build_objective(name, C), build_objective(name, C)
-    value, gradient = value_and_gradient(whole, spoiled, class_mask=class_mask, reduction=reduction)
-    expected = value_and_gradient(others, logits[rest], class_mask=class_mask[rest], reduction=reduction)
-    assert_same((value[rest] if value.dim() else value, gradient[rest]), expected)
-    assert (gradient[5] == 0).all()
-    assert_same(whole.state_dict().values(), others.state_dict().values())
 
 
 # -- facts about whole objectives -------------------------------------------------------------------------------
@@ -249,20 +213,6 @@ def test_autocast_does_not_narrow_the_computation(dtype: torch.dtype, name: str,
     assert value.dtype == torch.float32
     assert_same((value.detach(), leaf.grad), expected)
     assert_same(cast.state_dict().values(), plain.state_dict().values())
-
-
-def test_only_training_moves_the_class_marginals(backend: str) -> None:
-    objective = build_objective("adadem", C, backend=backend)
-    uniform = torch.full((C, C), 1 / C)
-    assert torch.equal(objective.class_marginals, uniform)
-    objective.eval()
-    objective(logits_of(20, C))
-    assert torch.equal(objective.class_marginals, uniform)
-    objective.train()
-    objective(logits_of(20, C))
-    assert not torch.equal(objective.class_marginals, uniform)
-    objective.reset()
-    assert torch.equal(objective.class_marginals, uniform)
 
 
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)

@@ -184,6 +184,7 @@ def test_masked_elements_have_no_gradient_and_no_effect(name: str, data: st.Data
     # filled already here, since a copy may lie otherwise in memory and so add up in another order
     (value, gradient), tables = case.run_twice(case.logits.masked_fill(forbidden, 0.0))
     assert (gradient[forbidden] == 0).all()
+    assert case.counted.any() or (value == 0).all()
     largest = torch.finfo(case.logits.dtype).max
     for junk in (math.nan, math.inf, -math.inf, largest, -largest, 7.0):
         (other, same), moved = case.run_twice(case.logits.masked_fill(forbidden, junk))

@@ -66,7 +66,7 @@ def test_what_fails_is_listed_and_the_rest_is_reported_and_not_repeated(
         ({"envs": {}}, "--config: needs a file that names envs and arms, such as configs/rl/paper.yaml"),
         ({"baseline": "nothing"}, "--baseline: 'nothing' is not one of the arms none, adadem"),
         ({"envs": {"MiniGrid-Unlok-v0": {}}}, "unknown environment 'MiniGrid-Unlok-v0'; did you mean"),
-        ({"arms": {"none": {"los": "adadem"}}}, f"{ENV}, none: unknown argument '--los'; did you mean '--loss'?"),
+        ({"arms": {"none": {"los": "adadem"}}}, f"{ENV}, none: unknown key 'los'; did you mean 'loss'?"),
         ({"train": {"hyperparameters": {"n_stepps": 4}}}, "unknown key 'n_stepps'; did you mean 'n_steps'?"),
     ],
 )

@@ -117,7 +117,7 @@ def test_a_grid_of_real_trainings(tmp_path: Path, data: dict[str, Any], capsys) 
         ({"tasks": {"a b": {}, "a-b": {}}}, "tasks: two of a b, a-b would share a folder; rename one"),
         ({"arms": {"control": {}, 0.001: {}}}, "arms: expected names, got 0.001; write it in quotes"),
         ({"arms": {"control": {}, "": {}}}, "arms: expected names, got ''"),
-        ({"tasks": {"day": {"max_stesp": 3}}}, "day, control: unknown argument '--max-stesp'; did you mean"),
+        ({"tasks": {"day": {"max_stesp": 3}}}, "day, control: unknown key 'max_stesp'; did you mean"),
         ({"train": {"run-dir": "x"}}, "control: leave 'run-dir' out, the grid sets it"),
         ({"report_only": True}, "no run of this grid is finished, so there is nothing to report"),
     ],

@@ -134,16 +134,3 @@ def test_a_lost_reader_names_what_needs_less(text: str, capsys: pytest.CaptureFi
     assert ending(raising(RuntimeError(text))) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"({text.splitlines()[-1].strip()}); --workers 0 needs none" in line
-
-
-def test_a_lost_connection_names_the_process(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("RANK", "2")
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    text = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:55. This is"
-    assert ending(raising(RuntimeError(text))) == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(
-        "error: process 2 of 3 lost its connection to another one (Connection closed by peer [10.0.0.2]:55), which"
-    )

@@ -100,20 +100,17 @@ def test_spellings_of_flags(arguments: list[str], changes: dict[str, Any]) -> No
         (["--max-step", "5"], r"^unknown argument '--max-step'; did you mean '--max-steps'\?$"),
         (["--crop-size", "5"], r"^unknown argument '--crop-size'; did you mean '--source.crop-size'\?$"),
         (["stray"], r"^unknown argument 'stray'; a value stands behind its flag, and --help lists them$"),
-        (["--max-steps", "1.5"], r"^--max-steps: expected int, got '1\.5'$"),
+        (["--max-steps", "1.5"], r"^--max-steps: expected int, got 1\.5$"),
         (["--max-steps"], r"^--max-steps: expected one argument$"),
         (["--verbose", "maybe"], r"^--verbose: expected bool, got 'maybe'$"),
         (["--loss", "adadme"], r"^--loss: 'adadme' is not one of none, entropy, adadem; did you mean 'adadem'\?$"),
-        (["--classes", "[1, x]"], r"^--classes: expected list of int, got 'x'$"),
+        (["--classes", "[1, x]"], r"^--classes: expected list of int, got \[1, 'x'\]$"),
         (["--checkpoint", "lost"], r"^--checkpoint: 'lost' is not one of last, best; did you mean 'last'\?$"),
         (["--share", "0.5,1.5"], r"^--share: expected 1 at most, got 1\.5$"),
         (["--raw", "npz,png"], r"^--raw: 'png' is not one of png16, npz; did you mean 'png16'\?$"),
         (["--threads", "x"], r"^--threads: expected int or null, got 'x'$"),
-        (["--max-steps", f"{10**400}"], r"^--max-steps: expected a finite number, got 10+\.\.\.0+$"),
-        (
-            ["--learning-rate", f"{10**400}"],
-            r"^the command line: cannot be read \(int too large to convert to float\)$",
-        ),
+        (["--max-steps", f"{10**400}"], r"^--max-steps: expected int, got '10+'$"),
+        (["--learning-rate", "1e400"], r"^--learning-rate: expected a finite number, got inf$"),
         (["--threads", "1:30"], r"^--threads: expected int or null, got '1:30'$"),  # not 90
         (["--config", "/nowhere.yaml"], r"^--config: .*/nowhere\.yaml"),
     ],
@@ -136,7 +133,7 @@ def test_mistakes_in_flags(arguments: list[str], message: str) -> None:
         ("!!python/object/apply:os.system [x]", r"^--config: not valid YAML"),
         ("learning_rate: .nan", r"^--learning-rate: expected a finite number, got nan$"),
         ("source: other.yaml", r"^--source: expected a mapping of keys, got 'other.yaml'$"),
-        ("__path__: other.yaml", r"^unknown key '__path__'$"),
+        ("__path__: other.yaml", r"^--config: unknown key '__path__'$"),
     ],
 )
 def test_mistakes_in_yaml(text: str, message: str, yaml_file: Any) -> None:

@@ -7,16 +7,7 @@ import copy
 import pytest
 import torch
 from support.paper_reference import Paper
-from support.tiny_networks import (
-    CLASSES,
-    assert_same_parameters,
-    batches,
-    entropy_of,
-    moved,
-    published,
-    tented,
-    tiny,
-)
+from support.tiny_networks import CLASSES, assert_same_parameters, batches, entropy_of, moved, published, tented, tiny
 from torch import nn
 
 from dem_apps import OBJECTIVE_NAMES, TestTimeAdapter

@@ -1,0 +1,133 @@
+"""The parser of a command, by jsonargparse over a dataclass of options, and how ``--help`` reads."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import re
+import shutil
+import textwrap
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, get_args, get_origin, get_type_hints
+
+import yaml
+from jsonargparse import ArgumentParser, _loaders_dumpers
+
+from dem_apps.runtime.arguments import fields_of, flag, needed_flags
+from dem_apps.runtime.documents import PlainValues
+from dem_apps.runtime.setting_checks import choices_of, converted
+
+#: Wider lines are hard to read, however wide the terminal is.
+_WIDEST = 118
+#: What stands for a value whose option names nothing better.
+_KINDS = {int: "N", float: "X"}
+
+
+def build_parser(
+    config_class: type, prog: str, example: str, config_help: str, description: str | None, common: Sequence[str]
+) -> ArgumentParser:
+    """A flag for every setting; the arguments are those of :func:`dem_apps.runtime.settings.parse_config`."""
+    number = sum(not dataclasses.is_dataclass(hint) for *_, hint in fields_of(config_class))
+    more = f"--help all lists all {number} settings.\n\n" if common else ""
+    parser = ArgumentParser(
+        prog=prog,
+        usage=f"{' '.join((prog, *(needed_flags(config_class) or ['[--config FILE]'])))} [--FLAG VALUE ...]",
+        description=inspect.cleandoc(description or config_class.__doc__ or ""),
+        epilog=f"{more}{CommandHelp.EXAMPLE}{example}",
+        formatter_class=CommandHelp,
+        print_config=None,  # every run saves its resolved settings
+        exit_on_error=False,
+        allow_abbrev=False,  # --los is a mistake, not --loss
+    )
+    _loaders_dumpers.yaml_default_loader = PlainValues  # type: ignore[assignment]  # of mappings; its own reads 1:30 as 90
+    parser.add_argument("--config", type=str, help=config_help, metavar="FILE")
+    _add_fields(parser, config_class(), "settings", common)
+    return parser
+
+
+def _add_fields(parser: ArgumentParser, defaults: Any, heading: str, common: Sequence[str], prefix: str = "") -> None:
+    """A flag per field of the dataclass instance, whose values are the defaults."""
+    hints, group = get_type_hints(type(defaults)), None
+    for field in dataclasses.fields(defaults):
+        default, key = getattr(defaults, field.name), f"{prefix}{field.name}"
+        own_heading = field.metadata.get("group")
+        if dataclasses.is_dataclass(default):
+            _add_fields(parser, default, own_heading or field.name, common, f"{key}.")
+            continue
+        if group is None or own_heading:
+            group = parser.add_argument_group(own_heading or heading)
+        hint, value = hints[field.name], field.metadata["value"]
+        text = _help_line(field.metadata["help"], default, field.metadata["needed"])
+        group.add_argument(
+            flag(f"{prefix}{field.metadata['flag_only'] or field.name}"),
+            dest=key,
+            type=hint if get_origin(hint) is dict else partial(converted, hint=hint),
+            default=default,
+            help=text if not common or key in common else argparse.SUPPRESS,
+            metavar=_metavar(hint, default, choices_of(field, hint), field.name) if value is None else value,
+        )
+
+
+class CommandHelp(argparse.HelpFormatter):
+    """A formatter for argparse and jsonargparse: paragraphs stay apart, and the example can be copied as it stands."""
+
+    EXAMPLE = "example: "
+
+    def __init__(self, prog: str, *_: Any, **__: Any) -> None:
+        width = min(shutil.get_terminal_size().columns - 2, _WIDEST)
+        super().__init__(prog, max_help_position=max(24, width // 3), width=width)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(_filled(paragraph, width, indent) for paragraph in text.split("\n\n"))
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        # a flag or a file name is not broken at its hyphens
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+
+def _metavar(hint: Any, default: Any, choices: Sequence[str], name: str) -> str:
+    """What stands behind a flag: its choices, the kind of number, or its own name; nothing for a switch."""
+    if choices:
+        return "{" + ",".join(choices) + "}"
+    if get_origin(hint) is dict:
+        return name.upper()
+    kinds = {kind for kind in (hint, *get_args(hint)) if get_origin(kind) is None}
+    if bool in kinds:
+        return "" if default is False else "{true,false}"
+    kind = next((_KINDS[kind] for kind in _KINDS if kind in kinds), name.upper())
+    return f"{kind},{kind}" if get_origin(hint) is list and kind in _KINDS.values() else kind
+
+
+def _help_line(text: str, default: Any, needed: bool = False) -> str:
+    """The text with its default, or that it is needed; where nothing is the default, the text says what that means."""
+    remark = "needed" if needed else f"default: {shown}" if (shown := _in_words(default)) else ""
+    # argparse reads % as the beginning of a placeholder
+    return (f"{text} ({remark})" if remark else text).replace("%", "%%")
+
+
+def _in_words(default: Any) -> str:
+    if default is None or default is False or default in ([], {}):
+        return ""
+    if isinstance(default, bool):
+        return "true"
+    if isinstance(default, float):
+        return f"{default:g}"
+    if isinstance(default, list) and not any(isinstance(part, (list, dict)) for part in default):
+        return ",".join(_in_words(part) for part in default)
+    if isinstance(default, (list, dict)):
+        return yaml.safe_dump(default, default_flow_style=True, width=1000).strip()
+    return str(default)
+
+
+def _filled(paragraph: str, width: int, indent: str) -> str:
+    if not paragraph.startswith(CommandHelp.EXAMPLE):
+        return textwrap.fill(" ".join(paragraph.split()), width, initial_indent=indent, subsequent_indent=indent)
+    # a flag stays on one line with its value
+    joined = re.sub(r"(--\S+) (?!--)", "\\1\xa0", paragraph)
+    lines = textwrap.wrap(
+        joined, width - 2, initial_indent=indent, subsequent_indent=f"{indent}    ", break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+    return " \\\n".join(lines).replace("\xa0", " ")
