@@ -15,9 +15,9 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar
 
-#: What a full disk and an exhausted quota are called by the system.
+#: The system's numbers for a full disk and an exhausted quota.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-#: What the system calls a place that can no longer be written to: made read-only, or a disk or network that has gone.
+#: Its numbers for a place that can no longer be written to: made read-only, or a disk or network that has gone.
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE)
 #: Names that are suggested together at most.
 _FEW = 3
@@ -74,7 +74,7 @@ def printable_lines(text: str) -> str:
 
 
 def first_words(error: BaseException, most: int = 120) -> str:
-    """What a library's error says, on one short line; its class where it says nothing."""
+    """A library's message on one short line; the error's class where there is none."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
     text = text or type(error).__name__
     return text if len(text) <= most else text[:most] + "…"

@@ -72,7 +72,7 @@ DEM_SPACE = Space({"tau": (0.1, 2.0, 0.1), "alpha": (0.0, 2.0, 0.1)}, dem_allows
 
 @dataclass(frozen=True)
 class Plan:
-    """What a search tries: points of a space, none twice, from ``first`` on; ``trials`` at most, failed ones count."""
+    """The points that a search tries: none twice, from ``first`` on, ``trials`` at most; failed ones count."""
 
     space: Space
     first: Values

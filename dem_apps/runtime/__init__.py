@@ -1,1 +1,1 @@
-"""What every command stands on: settings, run folders, checkpoints, safe files, signals, progress, seeds, devices."""
+"""The base of every command: settings, run folders, checkpoints, safe files, signals, progress, seeds, devices."""

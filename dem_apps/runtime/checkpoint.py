@@ -55,7 +55,7 @@ def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
 
 
 def read_saved(file: Path) -> Any:
-    """What ``torch.save`` wrote, onto the CPU, if no code has to be run for it; a damaged file raises nearly anything.
+    """The content of a file of ``torch.save``, on the CPU; runs no code of it; a damaged file raises nearly anything.
 
     The checksums of a zip are compared, which torch does not do.
     """

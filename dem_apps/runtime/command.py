@@ -21,7 +21,7 @@ _PATH_ERRORS = (
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
     errno.ENAMETOOLONG,
 )  # fmt: skip
-#: What torch's allocators say on a CPU, a GPU, and where the size of a tensor is no number any more.
+#: Messages of torch's allocators on a CPU, on a GPU, and where the size of a tensor is no number any more.
 _NO_MEMORY = re.compile(
     r"not enough memory|allocate memory|out of memory|calculation overflowed|multiplication overflow"
 )
@@ -94,7 +94,7 @@ def command_needs(extra: str, *modules: str) -> None:
 
 
 def print_listing(*packages: str) -> None:
-    """What ``python -m PACKAGE`` does: the commands of the packages, by the first line of their docstrings."""
+    """Print the commands of the packages, by the first line of their docstrings: ``python -m PACKAGE``."""
     for package in packages:
         folder = Path(__file__).resolve().parents[2] / package
         for file in (*sorted(folder.glob("[a-z]*.py")), *sorted(folder.glob("*/__main__.py"))):

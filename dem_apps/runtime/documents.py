@@ -20,7 +20,7 @@ from dem_apps.runtime.files import read_text
 Shape = TypeVar("Shape")
 #: Characters of a YAML text with what its aliases stand for, and levels of a JSON document, at most.
 LARGEST_YAML, DEEPEST = 1_000_000, 100
-#: What PyYAML and jsonargparse raise for a value that they cannot read; their errors have no common class.
+#: Errors of PyYAML and jsonargparse for a value that cannot be read; they have no common class.
 UNREADABLE = (
     yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
 )  # fmt: skip
@@ -71,7 +71,7 @@ def parsed_yaml(text: str, where: str) -> Any:
 
 
 class PlainValues(yaml.SafeLoader):
-    """What reads YAML everywhere: PyYAML's safe loader with numbers and limits of this module."""
+    """PyYAML's safe loader with this module's numbers and limits; reads every YAML."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 (of PyYAML's class)
         first: [(tag, form) for tag, form in forms if tag.rpartition(":")[2] not in ("int", "float", "timestamp")]

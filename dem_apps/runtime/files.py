@@ -23,7 +23,7 @@ from dem_apps.errors import InputError, disk_error, first_words
 
 #: Bytes of a text that are read at most.
 LARGEST_TEXT = 16_000_000
-#: What the temporary files and folders of this module are called.
+#: Names of this module's temporary files and folders.
 _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
 

@@ -13,7 +13,7 @@ from PIL import Image, ImageFile
 from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import regular_file
 
-#: What photos, labels and our own pictures come in.
+#: The formats of photos, labels and our own pictures.
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "PPM", "GIF")
 #: Most pixels of an image, in every format.
 MOST_PIXELS = 1 << 28

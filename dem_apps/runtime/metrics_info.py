@@ -1,4 +1,4 @@
-"""What a training says about its metrics, scores and pictures, so that pages know no application: metrics_info.json."""
+"""metrics_info.json: a training's description of its metrics, scores and pictures, by which pages know them."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from dem_apps.runtime.setting_checks import choices_of, converted
 
 #: Wider lines are hard to read, however wide the terminal is.
 _WIDEST = 118
-#: What stands for a value whose option names nothing better.
+#: Placeholders of values in the help, by type.
 _KINDS = {int: "N", float: "X"}
 
 
@@ -88,7 +88,7 @@ class CommandHelp(argparse.HelpFormatter):
 
 
 def _metavar(hint: Any, default: Any, choices: Sequence[str], name: str) -> str:
-    """What stands behind a flag: its choices, the kind of number, or its own name; nothing for a switch."""
+    """The placeholder behind a flag: its choices, the kind of number, or its own name; nothing for a switch."""
     if choices:
         return "{" + ",".join(choices) + "}"
     if get_origin(hint) is dict:

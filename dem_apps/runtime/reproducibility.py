@@ -14,7 +14,7 @@ import torch
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import fitting
 
-#: What cuBLAS reads when CUDA starts.
+#: The environment variable that cuBLAS reads when CUDA starts.
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 
 

@@ -34,7 +34,7 @@ from dem_apps.runtime.metrics_info import MetricsInfo
 from dem_apps.runtime.run_reader import LOCK, read_config, read_metrics
 from dem_apps.runtime.trackers import Trackers
 
-#: What a folder holds whose run was killed before it had its ``config.yaml``.
+#: Files of a run that was killed before it had its ``config.yaml``.
 _NO_RUN_YET = {LOCK, "environment.json", METRICS_INFO}
 _PACKAGES = (
     "torch", "torchvision", "segmentation-models-pytorch", "albumentations", "stable-baselines3",

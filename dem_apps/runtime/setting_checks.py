@@ -93,7 +93,7 @@ def check_paths(config: Any) -> None:
 
 
 def out_of_range(items: Iterable[Any], **bounds: float | None) -> str | None:
-    """What is wrong, as half a sentence, with the first number that is not finite or beyond one of ``_BOUNDS``."""
+    """The fault, as half a sentence, of the first number that is not finite or beyond one of ``_BOUNDS``."""
     for number in items:
         if isinstance(number, (int, float)) and not abs(number) <= sys.float_info.max:  # nor does a larger int fit
             return f"expected a finite number, got {shown(number)}"

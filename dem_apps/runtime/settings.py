@@ -163,7 +163,7 @@ def dotted(values: Mapping[str, Any], config_class: type | None = None, prefix: 
 
 
 def _read(parse: Callable[..., Namespace], given: Any, before: Any = None, defaults: bool = False) -> Namespace:
-    """What jsonargparse makes of arguments or a document, whose names are known."""
+    """Arguments or a document of known names, parsed by jsonargparse."""
     try:
         return parse(given, before, defaults=defaults)
     except (argparse.ArgumentError, *UNREADABLE) as error:

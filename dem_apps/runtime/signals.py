@@ -64,7 +64,7 @@ class StopRequest:
         return self._agreed != 0
 
     def stopped(self, step: int) -> Stopped:
-        """What to raise once everything is saved."""
+        """The exception to raise once everything is saved."""
         return self._exception(self._agreed, f"interrupted at step {step}, everything is saved")
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
@@ -113,7 +113,7 @@ def command_line(module: str, arguments: Sequence[str]) -> str:
 
 
 def resume_command(module: str, run: Path) -> str:
-    """What continues a training, with as many processes as it was started with."""
+    """The command that continues a training, with as many processes as it was started with."""
     from dem_apps.reduction import world_size
 
     arguments = ["--run-dir", str(run), "--resume"]

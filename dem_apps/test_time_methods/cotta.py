@@ -148,7 +148,7 @@ class CoTTA(Method):
                 buffer.copy_(current)
 
     def _begin_average(self, learner: Learner) -> None:
-        """What of the teacher moves: in half precision a thousandth of a difference would be rounded away."""
+        """The teacher's moving parameters, in float32: half precision rounds a thousandth of a difference away."""
         own = dict(self.teacher.named_parameters())
         self._average = in_float32({name: own[name] for name in learner.network.weights})
 

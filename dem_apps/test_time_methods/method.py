@@ -53,7 +53,7 @@ class Method:
         """Remove what :meth:`begin` attached to the network."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What the next step depends on besides the learner."""
+        """The state that the next step depends on besides the learner's."""
         return {name: getattr(self, name) for name in self.memory}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

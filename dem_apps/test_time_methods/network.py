@@ -21,7 +21,7 @@ from dem_apps.test_time_methods.normalisation import BATCH_NORM, affine_paramete
 
 #: Where logits are looked for in a mapping: our networks, and torchvision's.
 LOGITS_KEYS = ("logits", "main", "out")
-#: What torch says of images of another dtype, number of channels or dimensions.
+#: Parts of torch's messages about images of another dtype, number of channels or dimensions.
 _OTHER_IMAGES = ("type (", "scalar type", "same dtype", "channels, but got", "D input (got", "cannot be multiplied")
 
 
@@ -95,7 +95,7 @@ class AdaptedNetwork:
         self._fixed = [(id(each), each._version) for each in model.parameters() if id(each) not in own]
         self._flags = flags_of(model)
         self.freeze()
-        #: What the optimiser moves: the parameters that learn, or their float32 copies, see :func:`in_float32`.
+        #: The optimiser's: the parameters that learn, or their float32 copies, see :func:`in_float32`.
         self.weights = in_float32(self.learning)
         apart = max((torch.finfo(each.dtype).eps for each in self.learning.values() if each.itemsize < 4), default=0.0)
         if apart:
