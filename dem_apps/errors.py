@@ -95,7 +95,7 @@ def shown(value: Any) -> str:
 
 
 def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:
-    """A hint at what was meant, or an empty string when nothing known is close.
+    """A hint at the known name that was meant, or an empty string; of dotted names people remember the last part.
 
     The prefix is what has to stand before a known name where it is written.
 
@@ -103,9 +103,14 @@ def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:
     "; did you mean 'adadem'?"
     >>> nearest("Maze-v00", ["Maze-v0"], prefix="my_envs:")
     "; did you mean 'my_envs:Maze-v0'?"
+    >>> nearest("--lr", ["--loss", "--a.lr", "--b.lr"])
+    "; did you mean '--a.lr' or '--b.lr'?"
     """
-    close = difflib.get_close_matches(str(name), list(known), n=1, cutoff=0.5)
-    return f"; did you mean '{prefix}{close[0]}'?" if close else ""
+    known, last = list(known), str(name).lstrip("-").rpartition(".")[2]
+    close = [each for each in known if "." in each and each.rpartition(".")[2] == last]
+    if name in known or not 0 < len(close) <= _FEW:
+        close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    return f"; did you mean {' or '.join(repr(prefix + each) for each in close)}?" if close else ""
 
 
 def check_named(
@@ -134,22 +139,6 @@ def one_of(option: str, value: str, known: Sequence[str]) -> str:
     if value not in known:
         raise InputError(f"{option}: '{value}' is not one of {', '.join(known)}{nearest(value, known)}")
     return value
-
-
-def nearest_path(name: str, known: Iterable[str]) -> str:
-    """As :func:`nearest` among dotted names, of which people remember the last part.
-
-    >>> nearest_path("--lr", ["--loss", "--optimizer.lr"])
-    "; did you mean '--optimizer.lr'?"
-    >>> nearest_path("--lr", ["--a.lr", "--b.lr"])
-    "; did you mean '--a.lr' or '--b.lr'?"
-    """
-    known = list(known)
-    last = str(name).lstrip("-").rpartition(".")[2]
-    same = [each for each in known if "." in each and each.rpartition(".")[2] == last]
-    if name not in known and 0 < len(same) <= _FEW:
-        return f"; did you mean {' or '.join(repr(each) for each in same)}?"
-    return nearest(name, known)
 
 
 def disk_error(error: OSError, path: Path, intact: str) -> OSError | NotWritten:

@@ -9,7 +9,7 @@ from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
-from dem_apps.errors import InputError, nearest_path
+from dem_apps.errors import InputError, nearest
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 #: The settings files that come with the package: a link to the repository's ``configs``, which a clone may lack.
@@ -80,7 +80,7 @@ def normalise(arguments: Sequence[str], config_class: type) -> tuple[list[str], 
         # the keys of a mapping are not ours to spell: --hyperparameters.n_steps
         name = f"{flag(field)}{dot}{key}" if get_origin(hints.get(flag(field))) is dict else flag(given[2:])
         if name != "--config" and hints.keys().isdisjoint({name, flag(field) if dot else name}):
-            raise InputError(f"unknown argument '{given}'{nearest_path(given, [*hints, '--config'])}")
+            raise InputError(f"unknown argument '{given}'{nearest(given, [*hints, '--config', '--help'])}")
         if not equals and hints.get(name) in (bool, bool | None):
             value = rest.pop(0) if rest and not rest[0].startswith("-") else "true"
             if name == "--resume" and value not in ("true", "false"):

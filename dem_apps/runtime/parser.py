@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
+import json
 import re
 import shutil
 import textwrap
@@ -12,7 +13,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, get_args, get_origin, get_type_hints
 
-import yaml
 from jsonargparse import ArgumentParser, _loaders_dumpers
 
 from dem_apps.runtime.arguments import fields_of, flag, needed_flags
@@ -110,15 +110,7 @@ def _help_line(text: str, default: Any, needed: bool = False) -> str:
 def _in_words(default: Any) -> str:
     if default is None or default is False or default in ([], {}):
         return ""
-    if isinstance(default, bool):
-        return "true"
-    if isinstance(default, float):
-        return f"{default:g}"
-    if isinstance(default, list) and not any(isinstance(part, (list, dict)) for part in default):
-        return ",".join(_in_words(part) for part in default)
-    if isinstance(default, (list, dict)):
-        return yaml.safe_dump(default, default_flow_style=True, width=1000).strip()
-    return str(default)
+    return default if isinstance(default, str) else json.dumps(default)
 
 
 def _filled(paragraph: str, width: int, indent: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 
 from jsonargparse import Namespace
 
-from dem_apps.errors import InputError, first_words, nearest, nearest_path, shown
+from dem_apps.errors import InputError, first_words, nearest, shown
 from dem_apps.runtime.arguments import fields_of, flag, line_only, normalise, shipped_with
 from dem_apps.runtime.documents import LARGEST_YAML, UNREADABLE, parsed_yaml
 from dem_apps.runtime.files import read_text
@@ -81,12 +81,12 @@ def parse_config(
     common = () if "all" in (sys.argv if argv is None else argv) else getattr(config_class, "COMMON", ())
     parser = build_parser(config_class, prog, example, config_help, description, common)
     line = _read(parser.parse_args, arguments)
-    before = _read(parser.parse_object, _known(in_file or {}, config_class, "", flag))
-    _refuse_code(config_class, before, line, "")
-    for file in files:
-        document = _known(_document(file, config_class), config_class, "--config: ", flag)
-        _refuse_code(config_class, _read(parser.parse_object, document), line, "--config: ")
-        before = _read(parser.parse_object, document, before)
+    documents = [("", in_file or {}), *(("--config: ", _document(file, config_class)) for file in files)]
+    before = Namespace()
+    for where, document in documents:
+        settings = _known(document, config_class, where, flag)
+        _refuse_code(config_class, _read(parser.parse_object, settings), line, where)
+        before = _read(parser.parse_object, settings, before)
     given = _read(parser.parse_args, arguments, before)
     config = _checked(config_class, _read(parser.parse_args, arguments, before, defaults=True), flag)
     return _resumed(config, line, given) if getattr(config, "resume", False) else config
@@ -145,7 +145,7 @@ def _known(document: Mapping[str, Any], config_class: type, where: str, name: Ca
         if dataclasses.is_dataclass(hints.get(key)):
             raise InputError(f"{name(key)}: expected a mapping of keys, got {shown(value)}")
         if key not in (*hints, *only) and get_origin(hints.get(key.partition(".")[0])) is not dict:
-            raise InputError(f"{where}unknown key '{key}'{nearest_path(key, hints)}")
+            raise InputError(f"{where}unknown key '{key}'{nearest(key, hints)}")
     return settings
 
 
@@ -167,7 +167,7 @@ def _read(parse: Callable[..., Namespace], given: Any, before: Any = None, defau
     try:
         return parse(given, before, defaults=defaults)
     except (argparse.ArgumentError, *UNREADABLE) as error:
-        raise InputError(f"settings: cannot be read ({first_words(error, 200)})") from error
+        raise InputError(first_words(error, 200)) from error
 
 
 def _checked(config_class: type[Config], values: Namespace, name: Callable[[str], str]) -> Config:

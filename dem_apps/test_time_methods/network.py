@@ -21,8 +21,17 @@ from dem_apps.test_time_methods.normalisation import BATCH_NORM, affine_paramete
 
 #: Where logits are looked for in a mapping: our networks, and torchvision's.
 LOGITS_KEYS = ("logits", "main", "out")
-#: Parts of torch's messages about images of another dtype, number of channels or dimensions.
-_OTHER_IMAGES = ("type (", "scalar type", "same dtype", "channels, but got", "D input (got", "cannot be multiplied")
+#: Parts of torch's messages, and the sentences for them.
+_TORCH_SAYS = {
+    ("type (", "scalar type", "same dtype", "channels, but got", "D input (got", "cannot be multiplied"):
+        "images: the network does not take {0.dtype} of shape {1}; give what it was trained on, mostly normalised "
+        "floats (B, C, H, W) of its dtype ({2})",
+    ("Inference tensors cannot",):
+        "model: it keeps tensors that were made under torch.inference_mode(), which torch cannot learn with; make the "
+        "network anew, and predict under torch.no_grad() before it is adapted",
+    ("more than 1 value per channel",):
+        "images: a batch norm got a single value per channel, which has no variance; give at least two at a time",
+}  # fmt: skip
 
 
 def find_logits(output: Any) -> Any:
@@ -175,22 +184,10 @@ class AdaptedNetwork:
             with self._statistics(model):
                 output = (forward or model)(images)
         except (RuntimeError, ValueError) as error:
-            if any(said in str(error) for said in _OTHER_IMAGES):
-                raise InputError(
-                    f"images: the network does not take {images.dtype} of shape {tuple(images.shape)}; give what it "
-                    f"was trained on, mostly normalised floats (B, C, H, W) of its dtype ({first_words(error)})"
-                ) from error
-            if "Inference tensors cannot" in str(error):
-                raise InputError(
-                    "model: it keeps tensors that were made under torch.inference_mode(), which torch cannot learn "
-                    "with; make the network anew, and predict under torch.no_grad() before it is adapted"
-                ) from error
-            if "more than 1 value per channel" not in str(error):
-                raise
-            raise InputError(
-                "images: a batch norm got a single value per channel, which has no variance; give at least two images "
-                "at a time"
-            ) from error
+            for parts, sentence in _TORCH_SAYS.items():
+                if any(part in str(error) for part in parts):
+                    raise InputError(sentence.format(images, tuple(images.shape), first_words(error))) from error
+            raise
         self._writes_images = self._writes_images or images._version != version
         logits = self.logits_of(output)
         if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim not in (2, 4):

@@ -58,5 +58,5 @@ def test_a_layer_with_a_single_value_keeps_its_stored_statistics(alpha: float | 
     expected = pooled.eval()(image)
     assert torch.equal(adapter_of("tent", pooled, bn_alpha=alpha)(image), expected)
     pooled[1] = nn.BatchNorm2d(3, track_running_stats=False).double()
-    with pytest.raises(InputError, match="at least two images at a time"):
+    with pytest.raises(InputError, match="at least two at a time"):
         adapter_of("tent", pooled)(image)

@@ -97,28 +97,6 @@ def test_what_cannot_start_leaves_the_table_alone() -> None:
     assert torch.equal(objective.class_marginals, UNIFORM)
 
 
-def test_four_batches_need_a_start_and_two_hundred_do_not() -> None:
-    """What is left of 1/C is (1 − π)ⁿ: the calibrator's part of the gradient differs, and then no longer."""
-    uniform, started = AdaDEM(C), AdaDEM(C)
-    started.start(logits_of(500, C))
-    probe, apart = logits_of(200, C, seed=-1), {}
-    for number in range(1, 201):
-        for objective in (uniform, started):
-            objective(logits_of(500, C, seed=number))
-        if number in (4, 200):
-            gradients = []
-            for objective in (uniform, started):
-                leaf = probe.clone().requires_grad_()
-                copy.deepcopy(objective).eval()(leaf).backward()
-                gradients.append(leaf.grad)
-            apart[number] = float((gradients[0] - gradients[1]).norm() / gradients[1].norm())
-            rows = (uniform.class_marginals - started.class_marginals)[:4].norm()
-            first = (UNIFORM - mean_predictions(logits_of(500, C)))[:4].norm()
-            assert float(rows / first) == pytest.approx(0.9**number, rel=1e-3, abs=1e-6)
-    assert apart[4] > 0.1
-    assert apart[200] < 1e-6
-
-
 # -- the adapter ------------------------------------------------------------------------------------------------
 
 
