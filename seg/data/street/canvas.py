@@ -1,155 +1,106 @@
-"""Pinhole camera and the pair of canvases, picture and labels, that every shape is drawn on.
-
-World coordinates are metres: X to the right of the camera, Y up from the road, Z ahead.
-"""
+"""The canvas of a street: a pinhole camera sees world points, metres to the right, up from the road and ahead of it."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 import cv2
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from seg.data.labels import LABEL_ID
-from seg.data.street.looks import Color, Domain
+from seg.data.street.figures import PAINTS
+from seg.data.street.looks import Color, Look
 
-Pair = tuple[float, float]
-Point = tuple[float, float, float]
-#: Depth in metres at which shapes reaching behind the camera are cut.
-NEAR = 1.2
-
-
-@dataclass(frozen=True)
-class Camera:
-    """A pinhole camera over a road that may bend; ``focal``, ``horizon`` and ``center`` are pixels of the canvas."""
-
-    width: int
-    rows: int
-    focal: float
-    horizon: float
-    center: float
-    height: float  # metres
-    bend: float  # sideways drift of the street, metres per squared metre ahead
-
-    def project(self, points: np.ndarray) -> np.ndarray:
-        """World points (..., 3) to pixel coordinates (..., 2), column before row."""
-        depth = np.maximum(points[..., 2], NEAR)
-        scale = self.focal / depth
-        pixels = np.empty((*points.shape[:-1], 2))
-        pixels[..., 0] = self.center + (points[..., 0] + self.bend * depth * depth) * scale
-        pixels[..., 1] = self.horizon + (self.height - points[..., 1]) * scale
-        return pixels
-
-    def project_point(self, x: float, y: float, z: float) -> tuple[int, int, float]:
-        """Column, row and pixels per metre of one point; plain floats, for it is called often."""
-        scale = self.focal / z
-        column = self.center + (x + self.bend * z * z) * scale
-        return round(column), round(self.horizon + (self.height - y) * scale), scale
-
-
-@dataclass(frozen=True)
-class Light:
-    """Brightness of the faces that look left, right, to the camera and up; 1 is neutral."""
-
-    left: float
-    right: float
-    front: float
-    top: float
+#: Metres: shapes that reach nearer are cut, and the street ends at the second.
+NEAR, FAR = 1.2, 110.0
+#: Canvas pixels per pixel of the picture, in each direction.
+OVERSAMPLING = 2
+#: Strength of the grain by the label of a surface; others have the first.
+_TEXTURES = {
+    "": 0.04, "road": 0.07, "sidewalk": 0.08, "building": 0.08, "wall": 0.1, "fence": 0.08, "vegetation": 0.18,
+    "terrain": 0.13, "sky": 0.0,
+}  # fmt: skip
 
 
 class Canvas:
-    """Picture (rows, width, 3) RGB uint8 and label ids (rows, width) uint8; ``label=None`` paints the picture only."""
+    """Picture (H, W, 3) RGB and depth in metres (H, W), float32, and label ids (H, W) uint8."""
 
-    def __init__(self, camera: Camera, light: Light, haze: float, domain: Domain, rng: np.random.Generator) -> None:
-        self.camera, self.light, self.haze = camera, light, haze
-        self.domain, self.rng = domain, rng
-        self.image = np.zeros((camera.rows, camera.width, 3), np.uint8)
-        self.labels = np.zeros((camera.rows, camera.width), np.uint8)
+    def __init__(self, look: Look, rng: np.random.Generator, size: tuple[int, int]) -> None:
+        self.rng, self.numbers, self._paints = rng, look.numbers, {**PAINTS, **look.paints}
+        width, height = (side * OVERSAMPLING for side in size)
+        self.focal = self.numbers["focal"] * width * rng.uniform(0.95, 1.05)
+        self.horizon = height * (self.numbers["horizon"] + rng.normal(0, 0.012))
+        self.center = width * (0.5 + rng.normal(0, 0.03))
+        self.camera_height = self.numbers["camera height"] * rng.uniform(0.94, 1.06)
+        self.bend = rng.normal(0, 0.0006)  # sideways drift of the street, metres per squared metre ahead
+        sun = self.numbers["sunlight"]
+        left, right = rng.permutation((1 + 0.12 * sun, 1 - 0.42 * sun)).tolist()
+        #: Brightness of the faces that look left, right, to the camera and up.
+        self.light = {"left": left, "right": right, "near": 1 - 0.2 * sun, "top": 1 + 0.1 * sun}
+        self.image = np.zeros((height, width, 3), np.float32)
+        self.depth = np.zeros((height, width), np.float32)
+        self.labels = np.full((height, width), LABEL_ID["sky"], np.uint8)
+        mix = np.linspace(0, 1, height)[:, None, None] ** 0.7
+        self.image[:] = (1 - mix) * self.color("sky") + mix * self.color("low sky")
 
-    def tone(self, color: Sequence[float], depth: float, gain: float = 1.0) -> Color:
-        """The colour as seen through ``depth`` metres of haze, after a brightness ``gain``."""
-        kept = math.exp(-self.haze * depth)
-        veil, kept = 1.0 - kept, kept * gain
-        red, green, blue = self.domain.haze_color
-        return (
-            min(255.0, max(0.0, color[0] * kept + red * veil)),
-            min(255.0, max(0.0, color[1] * kept + green * veil)),
-            min(255.0, max(0.0, color[2] * kept + blue * veil)),
-        )
+    def color(self, paint: str, spread: float = 8.0) -> Color:
+        """One of a paint's colours, varied in brightness and less in hue by ``spread`` grey levels."""
+        colors = self._paints[paint]
+        shift = self.rng.normal(0, spread) + self.rng.normal(0, spread / 2, 3)
+        return tuple((np.asarray(colors[self.rng.integers(len(colors))]) + shift).tolist())
 
-    def fill(self, points: object, label: str | None, color: Color, gain: float = 1.0) -> None:
-        """Fill one polygon given by world points (N, 3)."""
-        world = np.asarray(points, np.float64)
-        depths = world[:, 2].tolist()
-        if max(depths) > NEAR:
-            depth = max(NEAR, sum(depths) / len(depths))
-            self._paint([self.camera.project(world)], label, self.tone(color, depth, gain))
+    def fill(self, polygons: ArrayLike, label: str, color: Color, gain: ArrayLike = 1.0) -> None:
+        """Fill one polygon (K, 3) of world points or several (N, K, 3); without a label in the picture alone."""
+        depths, polygons = self._projected(polygons)
+        tones = np.multiply.outer(np.broadcast_to(gain, len(depths)), color).tolist()
+        for depth, pixels, tone in zip(depths, polygons, tones, strict=True):
+            if depth <= NEAR:
+                continue
+            cv2.fillPoly(self.image, pixels, tone)
+            cv2.fillPoly(self.depth, pixels, depth)
+            if label:
+                cv2.fillPoly(self.labels, pixels, LABEL_ID[label])
 
-    def fill_many(self, polygons_NK3: np.ndarray, label: str | None, color: Color, gain: float = 1.0) -> None:
-        """Fill N polygons of K world points each in one colour."""
-        polygons_NK3 = polygons_NK3[polygons_NK3[:, :, 2].min(1) > NEAR]
-        if len(polygons_NK3):
-            depth = float(polygons_NK3[..., 2].mean())
-            pixels = self.camera.project(polygons_NK3)
-            self._paint(list(pixels), label, self.tone(color, depth, gain))
+    def shade(self, polygon: ArrayLike, gain: float) -> None:
+        """Multiply the picture under a polygon (K, 3) of world points: a shadow."""
+        mask = np.zeros_like(self.labels)
+        cv2.fillPoly(mask, self._projected(polygon)[1][0], 1)
+        self.image[mask == 1] *= gain
 
-    def disc(self, center: Point, radii: Pair, label: str | None, color: Color, gain: float = 1.0) -> None:
-        """An upright ellipse facing the camera: ``radii`` are its half width and half height."""
-        if center[2] <= NEAR:
-            return
-        column, row, scale = self.camera.project_point(*center)
-        axes = (max(1, round(radii[0] * scale)), max(1, round(radii[1] * scale)))
-        if not -axes[0] < column < self.camera.width + axes[0]:
-            return
-        shade, spot = self.tone(color, center[2], gain), (column, row)
-        cv2.ellipse(self.image, spot, axes, 0, 0, 360, shade, -1)
-        if label is not None:
-            cv2.ellipse(self.labels, spot, axes, 0, 0, 360, LABEL_ID[label], -1)
+    def _projected(self, polygons: ArrayLike) -> tuple[list[float], NDArray[np.int32]]:
+        """Mean depths of polygons, NEAR for those behind the camera, and their pixels (N, 1, K, 2)."""
+        points = np.asarray(polygons, np.float64)
+        x, y, z = np.moveaxis(points.reshape(-1, *points.shape[-2:]), -1, 0)
+        depth = z.clip(NEAR)
+        columns = self.center + (x + self.bend * depth**2) * self.focal / depth
+        rows = self.horizon + (self.camera_height - y) * self.focal / depth
+        pixels = np.rint(np.stack((columns, rows), -1)).clip(-9999, 9999).astype(np.int32)
+        return depth.mean(1).tolist(), pixels[:, None]
 
-    def bar(self, start: Point, end: Point, width: float, label: str | None, color: Color, gain: float = 1.0) -> None:
-        """A straight bar of ``width`` metres, never thinner than one pixel of the canvas."""
-        if min(start[2], end[2]) <= NEAR:
-            return
-        *first, scale = self.camera.project_point(*start)
-        *last, _ = self.camera.project_point(*end)
-        depth = 0.5 * (start[2] + end[2])
-        thickness = max(1, round(width * scale))
-        cv2.line(self.image, first, last, self.tone(color, depth, gain), thickness)
-        if label is not None:
-            cv2.line(self.labels, first, last, LABEL_ID[label], thickness)
+    def developed(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """The picture (h, w, 3) after haze, texture, lens and sensor, and the labels (h, w), which are sampled."""
+        numbers, normal = self.numbers, self.rng.standard_normal
+        labels = np.ascontiguousarray(self.labels[1::OVERSAMPLING, 1::OVERSAMPLING])
+        kept = np.exp(-numbers["haze"] * self.depth)[..., None]
+        image = (self.image * kept + np.asarray(self.color("low sky", 0)) * (1 - kept)) * self._texture()
+        image = np.asarray(cv2.resize(image, labels.shape[::-1], interpolation=cv2.INTER_AREA))
+        if numbers["blur"]:
+            image = cv2.GaussianBlur(image, (0, 0), numbers["blur"])
+        grey = image.mean(-1, keepdims=True)
+        image = 128 + numbers["contrast"] * (grey + numbers["saturation"] * (image - grey) - 128)
+        up, across = (np.linspace(-1, 1, side) ** 2 for side in labels.shape)
+        light = np.exp(numbers["exposure"] * normal()) * (1 - 0.5 * numbers["vignette"] * np.add.outer(up, across))
+        image = image * light[..., None] + numbers["noise"] * normal(image.shape, np.float32)
+        picture = np.rint(image).clip(0, 255).astype(np.uint8)
+        if numbers["jpeg quality"] < 100:
+            _, stream = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, round(numbers["jpeg quality"])])
+            picture = np.asarray(cv2.imdecode(stream, cv2.IMREAD_COLOR))
+        return picture, labels
 
-    def darken(self, points: object, gain: float) -> None:
-        """Multiply the picture under a polygon of world points (N, 3): a cast shadow."""
-        pixels = np.rint(self.camera.project(np.asarray(points, np.float64))).astype(np.int32)
-        limits = (self.camera.width, self.camera.rows)
-        low = np.clip(pixels.min(0), 0, limits)
-        high = np.clip(pixels.max(0) + 1, 0, limits)
-        if (high <= low).any():
-            return
-        window = self.image[low[1] : high[1], low[0] : high[0]]
-        mask = np.zeros(window.shape[:2], np.uint8)
-        cv2.fillPoly(mask, [(pixels - low).astype(np.int32)], 1)
-        shaded = cv2.convertScaleAbs(window, alpha=gain)
-        cv2.copyTo(shaded, mask, window)
-
-    def _paint(self, polygons: Sequence[np.ndarray], label: str | None, color: Color) -> None:
-        pixels = [np.rint(polygon).astype(np.int32) for polygon in polygons]
-        cv2.fillPoly(self.image, pixels, color)
-        if label is not None:
-            cv2.fillPoly(self.labels, pixels, LABEL_ID[label])
-
-
-def panel(face: np.ndarray, across: Pair, up: Pair) -> np.ndarray:
-    """A rectangle inside a face, both (4, 3) world points from bottom left on, by its limits as fractions."""
-    corners = [(across[0], up[0]), (across[1], up[0]), (across[1], up[1]), (across[0], up[1])]
-    return np.asarray(panels(face, np.asarray(corners)[None])[0])
-
-
-def panels(face: np.ndarray, corners_NK2: np.ndarray) -> np.ndarray:
-    """Many shapes inside one face: fractions (N, K, 2) to world points (N, K, 3)."""
-    across, up = corners_NK2[..., :1], corners_NK2[..., 1:]
-    low = face[0] * (1 - across) + face[1] * across
-    high = face[3] * (1 - across) + face[2] * across
-    return np.asarray(low * (1 - up) + high * up)
+    def _texture(self) -> NDArray[np.float32]:
+        """(H, W, 1) factors around 1, by the label of the surface."""
+        strengths = np.full(256, _TEXTURES[""], np.float32)
+        for name, strength in _TEXTURES.items():
+            strengths[LABEL_ID.get(name, 255)] = strength
+        noise = self.rng.standard_normal((self.labels.shape[0] // 3, self.labels.shape[1] // 3), np.float32)
+        grain = cv2.resize(noise, self.labels.shape[::-1], interpolation=cv2.INTER_CUBIC)
+        return (1 + self.numbers["texture"] * strengths[self.labels] * grain)[..., None]
