@@ -25,7 +25,7 @@ from seg.data.files import find_images, find_labels, output_names
 from seg.data.label_faults import look_at_labels
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
-from seg.data.read import ImagePixels, read_image, read_label, seen
+from seg.data.read import ImagePixels, read_image, read_label, seen, whole_header
 from seg.maps import entropy_maps, panels
 from seg.maps.run_pictures import output_path, write_geotiffs
 from seg.models.network import upsampled
@@ -59,7 +59,7 @@ class ImageFolder:
         self.root = root = source if source.is_dir() else source.parent
         for file in find_images(source):
             try:
-                height, width = read_image(file, description.pixels).values.shape[:2]
+                width, height = whole_header(file, description.pixels).size
                 if min(height, width) < LEAST_SIDE:
                     raise InputError(f"{file}: {width} × {height} pixels; a side has at least {LEAST_SIDE}")
                 self.sizes.append(self._rounded(size or (width, height)))

@@ -22,7 +22,7 @@ from seg.data.layouts import fitting_layouts, named_layout
 from seg.data.layouts.folders import FOLDERS, about_splits
 from seg.data.layouts.layout import Pairs
 from seg.data.pixel_format import RGB, PixelFormat, resized_mask
-from seg.data.read import damaged, read_header, read_image, read_label, seen
+from seg.data.read import read_header, read_image, read_label, seen, whole_header
 
 #: Names of files in a line.
 _SHOWN = 3
@@ -142,10 +142,13 @@ class SegmentationDataset(Dataset[Sample]):
 
     def _whole(self, pairs: Pairs, labelled: bool) -> Pairs:
         """The pairs of which no file is damaged; inside, of few enough PNG files, or cut short."""
-        thoroughly = len(pairs) <= _READ_WHOLE
-        cut = [
-            pair for pair in pairs if any(file.is_file() and damaged(file, thoroughly) for file in pair[: 1 + labelled])
-        ]
+        cut = list[tuple[Path, Path]]()
+        for pair in pairs:
+            for file in filter(Path.is_file, pair[: 1 + labelled]):
+                try:
+                    whole_header(file, thoroughly=len(pairs) <= _READ_WHOLE)
+                except InputError:
+                    cut += [pair] if pair not in cut[-1:] else []
         if cut:
             said = f"damaged or cut short, or with such a label: {', '.join(str(image) for image, _ in cut[:_SHOWN])}"
             if len(cut) == len(pairs):

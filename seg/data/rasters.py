@@ -23,7 +23,7 @@ from seg.data.pixel_format import MOST_BANDS, SIDEWAYS, PixelFormat, upright
 
 _ORIENTATION = 0x0112
 _MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-NEEDED = "needs rasterio, which is not installed here; pip install 'dem-apps[geo]'"
+_NEEDED = "TIFF and images of more than 8 bits need rasterio, which is not installed here; pip install 'dem-apps[geo]'"
 #: Coordinates of an image: its ``crs`` and ``transform``, as rasterio reads and writes them.
 Georeference = dict[str, Any]
 
@@ -83,11 +83,6 @@ def orientation_of(file: Path) -> int:
 def available() -> bool:
     """Whether the extra ``geo`` is installed."""
     return importlib.util.find_spec("rasterio") is not None
-
-
-def readable(file: Path) -> bool:
-    """Whether rasterio reads a file: a TIFF, where it is installed."""
-    return is_tiff(file) and available()
 
 
 def read_header(file: Path) -> Header:
@@ -207,7 +202,7 @@ def other_ground(label: Path, image: Path) -> str | None:
 
     Raises InputError: one of two that differ has no reference system.
     """
-    if not readable(label) or not readable(image):
+    if not is_tiff(label) or not is_tiff(image):
         return None
     own, there = read_header(label), read_header(image)
     if own.place is None or there.place is None:
@@ -283,6 +278,8 @@ def _named(crs: Any) -> str:
 @contextmanager
 def _opened(file: Path) -> Iterator[Any]:
     """A rasterio dataset by one of three of GDAL's drivers: others follow descriptions that point elsewhere."""
+    if not available():
+        raise InputError(f"{file}: {_NEEDED}")
     import rasterio
 
     try:

@@ -27,8 +27,8 @@ from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.pixel_format import RGB, SIDEWAYS, PixelFormat, kind_of, resized, resized_mask, upright
 from seg.data.rasters import Georeference, Header
 
-#: Tags of TIFF and EXIF.
-_ORIENTATION, _PHOTOMETRIC, _SAMPLES, _SUBFILE = 0x0112, 0x0106, 0x0115, 0x00FE
+#: Tag of EXIF.
+_ORIENTATION = 0x0112
 _EXIF_OF_PNG = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
 #: How a JPEG and a PNG begin and end, and bytes in which the end is looked for.
 _PNG, _TAIL = b"\x89P", 1 << 12
@@ -52,7 +52,7 @@ class ImagePixels:
 
 def read_header(file: Path) -> Header:
     """Size, bands and numbers of an image file, without decoding its pixels; an InputError where it is none."""
-    if rasters.readable(file):
+    if rasters.is_tiff(file):
         return rasters.read_header(file)
     with opened_image(file) as picture:
         return _header(picture)
@@ -71,28 +71,22 @@ def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
 
     Transparent pixels hold no data, unless ``wanted`` counts transparency among the bands; see :func:`left_out`.
     """
-    if rasters.readable(file):
-        header = rasters.read_header(file)
+    if rasters.is_tiff(file):
+        header, orientation = rasters.read_header(file), rasters.orientation_of(file)
         refuse_other(file, header, wanted)
-        return ImagePixels(*rasters.read_bands(file, header, wanted, rasters.orientation_of(file)), header.place)
-    with opened_image(file) as picture:
-        header = _header(picture)
-        refuse_other(file, header, wanted)
-        if header.dtype == "uint8":
-            return picture_pixels(picture, file, wanted, header)
-        orientation = _orientation(picture)
-    if not rasters.available():
-        raise InputError(f"{file}: with {header.described} {rasters.NEEDED}")
-    return ImagePixels(*rasters.read_bands(file, header, wanted, orientation))
+    else:
+        with opened_image(file) as picture:
+            header, orientation = _header(picture), _orientation(picture)
+            refuse_other(file, header, wanted)
+            if header.dtype == "uint8":
+                return picture_pixels(picture, file, wanted, header)
+    return ImagePixels(*rasters.read_bands(file, header, wanted, orientation), header.place)
 
 
 def picture_pixels(
     picture: Image.Image, file: Path, wanted: PixelFormat = RGB, header: Header | None = None
 ) -> ImagePixels:
     """An 8-bit picture of any mode in the bands that a network takes, upright; an InputError for more bits."""
-    tags = getattr(picture, "tag_v2", {})
-    if tags.get(_PHOTOMETRIC) == 1 and tags.get(_SAMPLES, 1) > 2:  # of which Pillow may read the first alone
-        raise InputError(f"{file}: as a TIFF with several bands of grey {rasters.NEEDED}")
     header = header or _header(picture)
     refuse_other(file, header, wanted)
     mode = "L" if header.bands == 1 and not wanted.is_rgb else "RGB"
@@ -105,21 +99,27 @@ def picture_pixels(
     return ImagePixels(np.ascontiguousarray(values[..., :-1]), None if valid.all() else valid)
 
 
-def damaged(file: Path, thoroughly: bool = False) -> bool:
-    """Whether an image has no end, or cannot be read at all; of a TIFF it is not said.
+def whole_header(file: Path, wanted: PixelFormat | None = None, thoroughly: bool = True) -> Header:
+    """The header of an image that is not damaged or cut short, and that a network takes; else an InputError.
 
-    ``thoroughly`` reads a PNG whole and compares its checksums, a third of a millisecond for 0.2 MB.
+    A JPEG and a PNG are told by their ends, and ``thoroughly`` by a PNG's checksums, a third of a millisecond for
+    0.2 MB; others are decoded, TIFF only where ``wanted`` says how.
     """
+    header = read_header(file)
+    if wanted is not None:
+        refuse_other(file, header, wanted)
+    if rasters.is_tiff(file):
+        if wanted is not None:
+            read_image(file, wanted)
+        return header
     with open(file, "rb") as opened:
         start = opened.read(2)
         opened.seek(max(0, os.path.getsize(file) - _TAIL))
         ends = start in _ENDS and _ENDS[start] in opened.read()
-    if rasters.is_tiff(file) or (ends and not (thoroughly and start == _PNG)):
-        return False
-    with suppress(InputError), opened_image(file) as picture:
-        (picture.verify if ends else picture.load)()
-        return False
-    return True
+    if not ends or (thoroughly and start == _PNG):
+        with opened_image(file) as picture:
+            (picture.verify if ends else picture.load)()
+    return header
 
 
 def refuse_other(file: Path | str, header: Header, wanted: PixelFormat) -> None:
@@ -247,14 +247,10 @@ def _index_image(file: Path, kept: Collection[int]) -> tuple[NDArray[np.uint8], 
     """Ids and where there are any, nowhere transparent; an id of ``kept`` is one even where the file calls it none."""
     if (pages := read_header(file).pages) > 1:
         raise InputError(f"{file}: has {pages} pages or frames, and a label is one; save that with the classes alone")
-    if rasters.readable(file):
+    if rasters.is_tiff(file):
         ids, valid = rasters.read_ids(file, kept)
     else:
         with opened_image(file, LOSSLESS) as picture:
-            if picture.info.get("compression") in ("jpeg", "tiff_jpeg", "webp"):
-                raise InputError(
-                    f"{file}: {picture.info['compression']} rounds ids to other ids; save the label without"
-                )
             if picture.mode not in _IDS:
                 raise InputError(
                     f"{file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}"
@@ -300,18 +296,10 @@ def _header(picture: Image.Image) -> Header:
     """The header of a picture that Pillow opened."""
     deep, mode, clear = _deep_type(picture), picture.mode, picture.info.get("transparency")
     pages = getattr(picture, "n_frames", 1) if picture.format in LOSSLESS else 1  # a phone's JPEG has a small copy
-    if picture.format == "TIFF":  # smaller copies and masks are no pages
-        pages = sum(_full_page(picture, page) for page in range(pages))
-        picture.seek(0)
     alpha = picture.has_transparency_data
     size = (picture.height, picture.width) if _orientation(picture) in SIDEWAYS else picture.size
     nodata = float(clear) if isinstance(clear, int) else None
-    return Header(size, 1 if mode in _GREY else 3, deep or "uint8", alpha, nodata=nodata, pages=max(1, pages))
-
-
-def _full_page(picture: Image.Image, page: int) -> bool:
-    picture.seek(page)
-    return not getattr(picture, "tag_v2", {}).get(_SUBFILE, 0)
+    return Header(size, 1 if mode in _GREY else 3, deep or "uint8", alpha, nodata=nodata, pages=pages)
 
 
 def _stored(picture: Image.Image) -> tuple[Any, ...]:
@@ -323,15 +311,12 @@ def _stored(picture: Image.Image) -> tuple[Any, ...]:
 
 def _deep_type(picture: Image.Image) -> str | None:
     """The dtype of an image with more than 8 bits per number, before it is decoded; None for 8."""
-    if picture.mode == "F":
-        return "float32"
-    if picture.mode.startswith("I"):
-        return "int32" if picture.mode == "I" and picture.format not in ("PNG", "PPM") else "uint16"
-    # Pillow cuts 16-bit colours to 8: PNG and TIFF have 16 in the decoder's mode, PPM its largest number
+    if picture.mode[0] in "FI":
+        return "float32" if picture.mode == "F" else "uint16"
+    # Pillow cuts 16-bit colours to 8: PNG has 16 in the decoder's mode, PPM its largest number
     kind, *more = _stored(picture)
-    if isinstance(kind, str) and ";16" in kind:
-        return "uint16"
-    return "uint16" if picture.format == "PPM" and more and isinstance(more[0], int) and more[0] > 255 else None
+    deep = isinstance(kind, str) and ";16" in kind
+    return "uint16" if deep or (picture.format == "PPM" and more and more[0] > 255) else None
 
 
 def _orientation(picture: Image.Image) -> int:
@@ -369,7 +354,7 @@ def _colored_ids(file: Path, classes: ClassSet) -> tuple[NDArray[np.uint8], NDAr
 
 def _codes(file: Path) -> tuple[NDArray[np.uint32], NDArray[np.bool_] | None]:
     """(H, W) red, green and blue as one number, upright as EXIF says, and where it is not transparent."""
-    if not rasters.readable(file):
+    if not rasters.is_tiff(file):
         with opened_image(file, LOSSLESS):
             pass
     image = read_image(file)

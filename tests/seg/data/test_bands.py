@@ -152,11 +152,13 @@ def test_a_preview_shows_the_chosen_bands(root):
 
 def test_without_rasterio_a_raster_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr(rasters, "available", lambda: False)
-    Image.fromarray(np.ones((4, 4), np.float32)).save(tmp_path / "a.tif")
-    with pytest.raises(InputError, match=r"needs rasterio, which is not installed here; pip install 'dem-apps\[geo\]'"):
-        read_image(tmp_path / "a.tif", measured(1, "float32"))
-    Image.new("RGB", (4, 4)).save(tmp_path / "b.tif")
-    assert read_image(tmp_path / "b.tif").values.shape == (4, 4, 3)
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.tif")
+    cv2.imwrite(str(tmp_path / "b.png"), np.ones((4, 4), np.uint16))
+    for name, wanted in (("a.tif", RGB), ("b.png", measured(1))):
+        with pytest.raises(
+            InputError, match=r"need rasterio, which is not installed here; pip install 'dem-apps\[geo\]'"
+        ):
+            read_image(tmp_path / name, wanted)
 
 
 @pytest.mark.parametrize(("dtype", "nodata"), [("int16", -1), ("uint8", None)])
