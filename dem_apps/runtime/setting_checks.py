@@ -26,13 +26,15 @@ _BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
 def converted(given: Any, hint: Any) -> Any:
     """The value of an annotation that a flag's text, or a value of a file, stands for; what fits none stays as it is.
 
-    >>> converted("0.75,1", list[float]), converted("1e-3", float), converted("1e-3", str | None)
-    ([0.75, 1.0], 0.001, '1e-3')
+    >>> converted("0.75,1", list[float]), converted("2024,a", list[str]), converted("1e-3", str | None)
+    ([0.75, 1.0], ['2024', 'a'], '1e-3')
     """
     parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     kinds = {get_origin(part) or part for part in parts}
     if isinstance(given, str):
         text, word = given, bool(kinds & {str, Literal})
+        if list[str] in parts and not given.startswith("["):
+            return [name for each in given.split(",") if (name := each.strip())]  # a folder may be called 2024
         if list in kinds and not (word and given.isalpha()):  # which may come without brackets
             text = given if given == "null" or given.startswith("[") else f"[{given}]"
         elif word and float not in kinds:

@@ -37,6 +37,7 @@ class Settings:
     source: Source = dataclasses.field(default_factory=Source)
     hyperparameters: dict[str, float] = option({}, "of the algorithm")
     classes: list[int] = option([], "ids to keep")
+    folders: list[str] = option([], "folders")
     verbose: bool = option(False, "100 % more lines", group="how much is said")
     run_dir: str | None = option(None, "run folder")
     resume: bool = option(False, "continue")
@@ -84,6 +85,7 @@ def test_defaults_then_yaml_then_flags(yaml_file: Any, tmp_path: Path) -> None:
         (["--hyperparameters.n_steps", "3"], {"hyperparameters": {"n_steps": 3.0}}),
         (["--classes", "[1, 2]"], {"classes": [1, 2]}),
         (["--classes", "1,2"], {"classes": [1, 2]}),
+        (["--folders", "2024,a: b"], {"folders": ["2024", "a: b"]}),
         (["--learning-rate", "-0.5", "--verbose"], {"learning_rate": -0.5, "verbose": True}),
         (["--source.mirrored"], {"source": Source(mirrored=True)}),
         (["--verbose", "false"], {}),
