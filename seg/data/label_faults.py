@@ -15,7 +15,8 @@ from dem_apps.errors import InputError
 from seg.data import rasters
 from seg.data.labels import IGNORE_INDEX, LABELS, ClassSet, Color, id_tables
 from seg.data.layouts.layout import OWN_IDS, Layout
-from seg.data.read import label_colors, label_ids, palette_of, read_header, refuse_unknown, turned_upright
+from seg.data.pixel_format import SIDEWAYS
+from seg.data.read import label_colors, label_ids, palette_of, read_header, refuse_unknown
 
 #: Most ids, or colours, that are proposed as classes.
 MOST_IDS = 40
@@ -112,12 +113,16 @@ def _is_of_cityscapes(label: Path, held: frozenset[int]) -> bool:
 
 def _compare_shapes(report: FileReport, image: Path, label: Path, size: tuple[int, int]) -> None:
     """Adds a warning where a label, (width, height), is not turned as its image, or of another shape."""
-    if (turned := turned_upright(image, label, size)) is not None:
-        report.warnings.append(turned)
-        return
     with suppress(InputError):  # of the image, which is said where it is read
-        width, height = report.size or read_header(image).size
-        if other_shape((width, height), size):
+        header = read_header(image)
+        width, height = header.size
+        fits = header.orientation in SIDEWAYS and (width - height) * (size[0] - size[1]) > 0
+        if header.orientation not in (1, read_header(label).orientation) and not fits:
+            report.warnings.append(
+                f"{image}: is turned upright as its EXIF says (orientation {header.orientation}), and its label is "
+                "read as it stands; if it was drawn on the pixels as they are stored, remove the orientation"
+            )
+        elif other_shape((width, height), size):
             report.warnings.append(
                 f"{label}: the label is {size[0]}x{size[1]} pixels, its image {width}x{height}, which is another "
                 "shape; it may be turned, or of another image"

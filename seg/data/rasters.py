@@ -40,6 +40,7 @@ class Header:
     nodata: float | None = None  #: the number that stands for no data in the first band, where the file names one
     scaled: bool = False  #: whether the file has a scale or an offset for its numbers, which are applied
     pages: int = 1  #: pages or frames, of which the first is read
+    orientation: int = 1  #: how it is stored, 1 to 8 by EXIF or a TIFF's tag; 1 is upright
     place: Georeference | None = field(default=None, compare=False)  #: coordinates, if the file has them
 
     @property
@@ -107,13 +108,11 @@ def read_header(file: Path) -> Header:
         bare = orientation != 1 or (source.crs is None and source.transform.is_identity)
         return Header(
             size, bands, dtype, alpha, colours, source.nodata, _scaled(source), max(1, len(source.subdatasets)),
-            None if bare else {"crs": source.crs, "transform": source.transform},
+            orientation, None if bare else {"crs": source.crs, "transform": source.transform},
         )  # fmt: skip
 
 
-def read_bands(
-    file: Path, header: Header, wanted: PixelFormat, orientation: int
-) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+def read_bands(file: Path, header: Header, wanted: PixelFormat) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
     """(H, W, B) numbers that a network takes, and (H, W) where the file holds data, None for everywhere.
 
     Bands come in the order of their names, scale and offset applied; (H, W, 3) colours of an 8-bit picture. A pixel
@@ -148,15 +147,14 @@ def read_bands(
             values = (255 - values if white_is_0 else values).repeat(3, axis=2)
         elif names[0] == "cyan":
             values = np.asarray(Image.fromarray(np.moveaxis(source.read(), 0, -1), "CMYK").convert("RGB"))
-    return upright(values, orientation), None if valid.all() else upright(valid, orientation)
+    return upright(values, header.orientation), None if valid.all() else upright(valid, header.orientation)
 
 
-def read_ids(file: Path, kept: Collection[int] = ()) -> tuple[NDArray[np.integer], NDArray[np.bool_] | None]:
-    """(H, W) ids of a TIFF label image with one band of whole numbers, and where it holds data, None for everywhere.
+def read_ids(file: Path, header: Header, kept: Collection[int]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """(H, W) ids, as stored, of a TIFF label with one band of whole numbers, and where it holds data; None: everywhere.
 
     An id of ``kept`` is data, also where the file calls it none: what the classes say wins.
     """
-    header = read_header(file)
     with _opened(file) as source:
         dtype, compression = source.dtypes[0], str(source.profile.get("compress", "")).lower()
         if source.count - header.alpha != 1 or not np.issubdtype(np.dtype(dtype), np.integer):
@@ -167,8 +165,7 @@ def read_ids(file: Path, kept: Collection[int] = ()) -> tuple[NDArray[np.integer
         ids, valid = source.read(1), source.dataset_mask() != 0
         if source.nodata in kept:
             valid |= ids == source.nodata
-    orientation = orientation_of(file)
-    return upright(ids, orientation), None if valid.all() else upright(valid, orientation)
+    return ids, None if valid.all() else valid
 
 
 def on_grid_of(

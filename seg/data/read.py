@@ -71,28 +71,21 @@ def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
 
     Transparent pixels hold no data, unless ``wanted`` counts transparency among the bands; see :func:`left_out`.
     """
-    if rasters.is_tiff(file):
-        header, orientation = rasters.read_header(file), rasters.orientation_of(file)
-        refuse_other(file, header, wanted)
-    else:
-        with opened_image(file) as picture:
-            header, orientation = _header(picture), _orientation(picture)
-            refuse_other(file, header, wanted)
-            if header.dtype == "uint8":
-                return picture_pixels(picture, file, wanted, header)
-    return ImagePixels(*rasters.read_bands(file, header, wanted, orientation), header.place)
+    header = read_header(file)
+    refuse_other(file, header, wanted)
+    if rasters.is_tiff(file) or header.dtype != "uint8":
+        return ImagePixels(*rasters.read_bands(file, header, wanted), header.place)
+    with opened_image(file) as picture:
+        return picture_pixels(picture, file, wanted)
 
 
-def picture_pixels(
-    picture: Image.Image, file: Path, wanted: PixelFormat = RGB, header: Header | None = None
-) -> ImagePixels:
+def picture_pixels(picture: Image.Image, file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
     """An 8-bit picture of any mode in the bands that a network takes, upright; an InputError for more bits."""
-    header = header or _header(picture)
+    header = _header(picture)
     refuse_other(file, header, wanted)
     mode = "L" if header.bands == 1 and not wanted.is_rgb else "RGB"
-    orientation = _orientation(picture)
     values = np.asarray(picture.convert(f"{mode}A" if header.alpha else mode))
-    values = upright(values if values.ndim == 3 else values[..., None], orientation)
+    values = upright(values if values.ndim == 3 else values[..., None], header.orientation)
     if not header.alpha or values.shape[2] == wanted.bands:
         return ImagePixels(values)
     valid = values[..., -1] != 0
@@ -142,30 +135,6 @@ def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
     if header.pages > 1:
         said.append(f"has {header.pages} pages or frames, of which the first is read")
     return f"{file}: {'; it '.join(said)}" if said else None
-
-
-def turned_upright(file: Path, label: Path, label_size: tuple[int, int]) -> str | None:
-    """A sentence about an image that is turned and whose label, (width, height), is not and need not fit; else None."""
-    orientation = orientation_of(file)
-    if orientation in (1, orientation_of(label)):
-        return None
-    if orientation in SIDEWAYS:
-        width, height = read_header(file).size
-        if (width - height) * (label_size[0] - label_size[1]) > 0:
-            return None
-    return (
-        f"{file}: is turned upright as its EXIF says (orientation {orientation}), and its label is read as it stands; "
-        "if it was drawn on the pixels as they are stored, remove the orientation"
-    )
-
-
-def orientation_of(file: Path) -> int:
-    """How an image is stored, 1 to 8 by EXIF or a TIFF's tag; 1 is upright, also where it cannot be read."""
-    if rasters.is_tiff(file):
-        return rasters.orientation_of(file)
-    with suppress(InputError), opened_image(file) as picture:
-        return _orientation(picture)
-    return 1
 
 
 def seen(
@@ -245,27 +214,28 @@ def read_index_image(file: Path, kept: Collection[int] = ()) -> NDArray[np.uint8
 
 def _index_image(file: Path, kept: Collection[int]) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
     """Ids and where there are any, nowhere transparent; an id of ``kept`` is one even where the file calls it none."""
-    if (pages := read_header(file).pages) > 1:
-        raise InputError(f"{file}: has {pages} pages or frames, and a label is one; save that with the classes alone")
+    header, valid = read_header(file), None
+    if header.pages > 1:
+        raise InputError(
+            f"{file}: has {header.pages} pages or frames, and a label is one; save that with the classes alone"
+        )
     if rasters.is_tiff(file):
-        ids, valid = rasters.read_ids(file, kept)
+        ids, valid = rasters.read_ids(file, header, kept)
     else:
         with opened_image(file, LOSSLESS) as picture:
             if picture.mode not in _IDS:
                 raise InputError(
                     f"{file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}"
                 )
-            spread, orientation = _SPREAD.get(_stored(picture)[0], 1), _orientation(picture)
-            alpha, transparent = "A" in picture.mode.upper(), picture.info.get("transparency")
-            stored = np.asarray(picture)
-        ids, valid = stored[..., 0] if alpha else stored, None
+            spread, transparent = _SPREAD.get(_stored(picture)[0], 1), picture.info.get("transparency")
+            ids = np.asarray(picture)
+        if ids.ndim == 3:  # beside transparency
+            ids, valid = ids[..., 0], ids[..., -1] != 0
         ids = ids.astype(np.uint8) if ids.dtype == np.bool_ else ids // spread if spread > 1 else ids
-        if alpha:
-            valid = upright(stored[..., -1] != 0, orientation)
-        elif isinstance(transparent, int | bytes):  # of a palette, its clear entries; of grey, one level
+        if valid is None and isinstance(transparent, int | bytes):  # of a palette, its clear entries; of grey, a level
             clear = {transparent} if isinstance(transparent, int) else {i for i, a in enumerate(transparent) if a == 0}
-            valid = upright(~np.isin(ids, sorted(clear - set(kept))), orientation)
-        ids = upright(ids, orientation)
+            valid = ~np.isin(ids, sorted(clear - set(kept)))
+    ids, valid = upright(ids, header.orientation), None if valid is None else upright(valid, header.orientation)
     counted = ids if valid is None else ids[valid]
     if counted.size and (counted.min() < 0 or counted.max() > 255):
         worst = int(counted.min() if counted.min() < 0 else counted.max())
@@ -296,10 +266,11 @@ def _header(picture: Image.Image) -> Header:
     """The header of a picture that Pillow opened."""
     deep, mode, clear = _deep_type(picture), picture.mode, picture.info.get("transparency")
     pages = getattr(picture, "n_frames", 1) if picture.format in LOSSLESS else 1  # a phone's JPEG has a small copy
-    alpha = picture.has_transparency_data
-    size = (picture.height, picture.width) if _orientation(picture) in SIDEWAYS else picture.size
+    orientation, alpha = _orientation(picture), picture.has_transparency_data
+    size = (picture.height, picture.width) if orientation in SIDEWAYS else picture.size
     nodata = float(clear) if isinstance(clear, int) else None
-    return Header(size, 1 if mode in _GREY else 3, deep or "uint8", alpha, nodata=nodata, pages=pages)
+    bands = 1 if mode in _GREY else 3
+    return Header(size, bands, deep or "uint8", alpha, nodata=nodata, pages=pages, orientation=orientation)
 
 
 def _stored(picture: Image.Image) -> tuple[Any, ...]:

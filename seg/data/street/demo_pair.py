@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from filelock import FileLock
 from PIL import Image
 
-from dem_apps.runtime.files import new_folder, write_json
+from dem_apps.runtime.files import new_folder
 from dem_apps.runtime.progress import track
 from seg.data.labels import LABELS
 from seg.data.street.looks import SOURCE_LOOK, Look, target_look
-from seg.data.street.world import WORLD_VERSION, draw_street
+from seg.data.street.world import draw_street
 
-CITY, MANIFEST = "demostadt", "manifest.json"
+CITY = "demostadt"
 
 
 def write_demo_pair(
@@ -32,22 +29,15 @@ def write_demo_pair(
 ) -> Path:
     """Draw the pair, ``gta5`` and ``cityscapes``, into ``root``, which appears only when the last picture is written.
 
-    A pair that is there is kept; one of other arguments or incomplete is replaced, and a folder with anything else is
-    an InputError. Of several processes one draws. ``size`` is (width, height); for the rest :func:`target_look`.
+    A pair that is there is kept, and a folder with anything else is an InputError. Of several processes one draws.
+    ``size`` is (width, height); for the rest :func:`target_look`.
     """
     root, counts = Path(root), {"source_train": source_train, "target_train": target_train, "target_val": target_val}
-    manifest = {"world_version": WORLD_VERSION, "seed": seed, "gap": gap, "size": list(size), "counts": counts}
     pictures = list(_pictures(counts, target_look(seed, gap)))
     root.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(root.parent / f".{root.name}.lock"):
-        found = {}
-        with suppress(OSError, ValueError):
-            found = json.loads((root / MANIFEST).read_text(encoding="utf-8"))
-        files = [root / name for *_, image, label in pictures for name in (image, label)]
-        if found == manifest and all(file.is_file() and file.stat().st_size for file in files):
+        if all((root / layout).is_dir() for layout in ("gta5", "cityscapes")):
             return root
-        if "world_version" in found:
-            shutil.rmtree(root)
         with new_folder(root, "demo pair") as draft:
             print(f"drawing the demo pair, {len(pictures)} images, once, into {root.parent}", flush=True)
             for look, split, index, *names in track(pictures, len(pictures), "drawing the demo pair"):
@@ -58,7 +48,6 @@ def write_demo_pair(
                 for picture, name in zip((image, label), names, strict=True):
                     (draft / name).parent.mkdir(parents=True, exist_ok=True)
                     picture.save(draft / name, compress_level=1)
-            write_json(draft / MANIFEST, manifest)
     return root
 
 
