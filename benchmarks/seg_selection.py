@@ -5,7 +5,8 @@
 It reads runs of ``seg.benchmark`` with ``configs/seg/demo_weights.yaml`` and ``demo_benchmark.yaml``, writes the scores
 of every checkpoint as CSV and prints, per criterion: the rank correlation (Spearman) with mIoU over the checkpoints of
 a run (mean over runs), over the last checkpoints of all runs of a seed (mean over seeds), the mIoU of the selected
-checkpoint, and the runs in which it is better and worse than the last (``RECORD`` in seg.config), alarms or not.
+checkpoint, and the runs in which it is better and worse than the last (``seg.scores.checkpoints.RECORD``), alarms or
+not.
 """
 
 from __future__ import annotations

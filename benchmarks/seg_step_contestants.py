@@ -18,7 +18,8 @@ from seg.data.labels import IGNORE_INDEX
 from seg.methods.optimization import MicroBatch
 from seg.methods.settings import OptimizerConfig, WeightConfig
 from seg.models.settings import ModelConfig
-from seg.training.loop import build_state, new_network
+from seg.trained.run_network import build_network
+from seg.training.loop import build_state
 from seg.training.step import training_step
 
 CLASSES = 19
@@ -128,7 +129,7 @@ def make_step(setting: Setting, contestant: Contestant, device: torch.device) ->
     precision = "no" if contestant.precision == "float32" else contestant.precision
     accelerator = Accelerator(mixed_precision=precision, cpu=device.type == "cpu")
     config = config.resolved()
-    network = new_network(config.model, CLASSES)
+    network = build_network(config.model, CLASSES)
     state = build_state(config.for_network(network), network, CLASSES, accelerator)
     return lambda: training_step(state, [batch])
 

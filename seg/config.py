@@ -14,7 +14,6 @@ from dem_apps.runtime.trackers import check_tracker, tracker_option
 from seg.data.settings import BandConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.methods import METHODS, settings
 from seg.models.settings import ModelConfig
-from seg.scores.checkpoints import RECORDS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -38,7 +37,7 @@ class TrainConfig(ObjectiveSettings):
     #: What ``--help`` lists; ``--help all`` lists the rest.
     COMMON: ClassVar[tuple[str, ...]] = (
         "loss", "reduction", "method", "seed", "max_steps", "batch_size", "precision", "device", "eval_every",
-        "selection", "maps", "run_dir", "resume", "classes", "source.root", "source.size", "target.root",
+        "maps", "run_dir", "resume", "classes", "source.root", "source.size", "target.root",
         "target.size", "model.name", "model.encoder", "model.encoder_weights", "model.start_from", "optimizer.lr",
         "weights.target_main",
     )  # fmt: skip
@@ -51,9 +50,6 @@ class TrainConfig(ObjectiveSettings):
     reduction: Literal["mean", "balanced", "sum"] = option("balanced", "how target pixels are averaged")
     balance: float = option(
         1.0, "of balanced: a predicted class of n pixels weighs each with n ** -balance", at_least=0, at_most=1
-    )
-    least_share: float = option(
-        0.0, "of balanced: predicted classes below this share of the pixels weigh in proportion", at_least=0, at_most=1
     )
     method: str = option("minent", "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items()), METHODS)
     seed: int = option(
@@ -80,9 +76,6 @@ class TrainConfig(ObjectiveSettings):
         "default: target for methods that read them, unless --model.batch-norm is given", BATCH_NORM_AFTER,
     )  # fmt: skip
     bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)
-    selection: Literal["entropy", "im", "snd"] = option(
-        "im", f"label-free score that chooses the checkpoint 'selected', for --checkpoint selected ({RECORDS})"
-    )
     validation_part: list[float] = option(
         [0.0, 1.0], "share of the target's validation images to score", at_least=0, at_most=1, value="FROM,TO"
     )
@@ -163,13 +156,36 @@ class TrainConfig(ObjectiveSettings):
 
         A network with few batch norm layers is not re-estimated unasked.
         """
-        from seg.models.batch_norm import batch_norm_normalises, resolved_policy
+        from dem_apps.test_time_methods.normalisation import batch_norms
+        from seg.models.batch_norm import batch_norm_normalises
 
-        uses_target, after, given = METHODS[self.method].uses_target, self.batch_norm_after, self.model.batch_norm
-        policy = resolved_policy(given, network, moved_by_target=uses_target and after == "none")
+        uses_target, after, policy = METHODS[self.method].uses_target, self.batch_norm_after, self.model.batch_norm
         if after is None:
-            after = "target" if uses_target and given is None and batch_norm_normalises(network) else "none"
+            after = "target" if uses_target and policy is None and batch_norm_normalises(network) else "none"
+        if policy is None and not batch_norms(network):
+            policy = "trainable"
+        elif policy is None:
+            policy = "target" if uses_target and self.batch_norm_after == "none" else "source"
         return replace(self, batch_norm_after=after, model=replace(self.model, batch_norm=policy))
+
+    @property
+    def title(self) -> str:
+        """Method, objective, style and labelled part in a few words, for pictures, pages and tables."""
+        source, target = self.source, self.target
+        style = "" if source.style == "none" else f", {source.style} style"
+        rare = "" if source.rare_class_temperature is None else ", rare classes first"
+        part = f", {target.labelled_part:g} of target labelled ({target.labelled_use})" if target.labelled_part else ""
+        return f"{self.method}{self._objective_and_statistics()}{style}{rare}{part}"
+
+    def _objective_and_statistics(self) -> str:
+        if not METHODS[self.method].uses_target:
+            return f" only{', then target statistics' * (self.batch_norm_after == 'target')}"
+        if self.loss == "none":
+            return ", no objective"
+        given = given_options(self).items()
+        options = "".join(f", {name} {f'{value:g}' if isinstance(value, float) else value}" for name, value in given)
+        power = f" n^-{self.balance:g}" if self.reduction == "balanced" and self.balance != 1.0 else ""
+        return f", {self.loss}{options}, {self.reduction}{power}"
 
     def uses_demo(self) -> bool:
         """Whether training reads the built-in pair: no root is given of what it opens."""
@@ -183,5 +199,5 @@ class TrainConfig(ObjectiveSettings):
         return {row.section: getattr(self, row.section), "weights": self.weights.on_target(row.weight)}
 
     def objective_options(self) -> dict[str, Any]:
-        """Options of the balanced mean, and the options that were given, for :func:`dem_apps.build_objective`."""
-        return {"balance": self.balance, "least_share": self.least_share, **given_options(self)}
+        """The exponent of the balanced mean, and the options that were given, for :func:`dem_apps.build_objective`."""
+        return {"balance": self.balance, **given_options(self)}

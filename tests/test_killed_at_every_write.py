@@ -42,7 +42,7 @@ class Writer:
 
 
 WRITERS = {
-    "seg.train": Writer("seg.train", ("--loss=adadem", "--max-steps=2", "--eval-every=1", "--maps=1", "--selection=im",
+    "seg.train": Writer("seg.train", ("--loss=adadem", "--max-steps=2", "--eval-every=1", "--maps=1",
         "--source.root={pair}/gta5", "--target.root={pair}/cityscapes", *SMALL, "--run-dir=run"), resumes=True),
     "seg.evaluate": Writer("seg.evaluate", ("--run={seg}", "--save-predictions=predictions", "--out=scores.json")),
     "seg.export": Writer("seg.export", ("--run={seg}", "--images={images}", "--out=out", "--raw=npz")),

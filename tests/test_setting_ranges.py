@@ -20,6 +20,7 @@ from dem_apps.runtime.settings import option
 from rl.envs.entries import _NOT_IN_ENTRIES, _RANGES, _WHOLE_NUMBERS, ALGORITHMS, check_entry
 from seg.config import TrainConfig
 from seg.inference.protocol import protocol
+from seg.trained.trained_network import Training
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = [file for package in ("seg", "rl") for file in (ROOT / package).glob("[a-z]*.py")]
@@ -96,7 +97,7 @@ def test_an_entry_beyond_its_range_is_one_sentence(key: str, value: Any) -> None
 
 def test_a_protocol_names_no_objective_where_none_is_trained_with() -> None:
     config = TrainConfig(method="source", loss="dem", reduction="balanced")
-    names = ("loss", "reduction", "balance", "least_share")
-    said = protocol(config, nn.Conv2d(3, 2, 1), "last", 1)
-    assert [said[name] for name in names] == [None] * 4
-    assert protocol(TrainConfig(loss="dem"), nn.Conv2d(3, 2, 1), "last", 1)["loss"] == "dem"
+    names = ("loss", "reduction", "balance")
+    said = protocol(Training(config, "last", 1), nn.Conv2d(3, 2, 1))
+    assert [said[name] for name in names] == [None] * 3
+    assert protocol(Training(TrainConfig(loss="dem"), "last", 1), nn.Conv2d(3, 2, 1))["loss"] == "dem"

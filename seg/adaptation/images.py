@@ -27,7 +27,7 @@ from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
 from seg.data.read import ImagePixels, read_image, read_label, seen, whole_header
 from seg.maps import entropy_maps, panels
-from seg.maps.run_pictures import output_path, write_geotiffs
+from seg.maps.entropy_maps import output_path, write_geotiffs
 from seg.models.network import upsampled
 from seg.scores.evidence import Forward
 from seg.scores.metrics import confusion

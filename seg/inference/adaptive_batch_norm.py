@@ -37,7 +37,7 @@ class Estimated(NamedTuple):
     share: float
 
     def on(self, images: str) -> str:
-        """What the statistics are of, for :data:`seg.trained.trained_network.RE_ESTIMATED_ON`; ``images`` in words."""
+        """The images and their share, for :data:`seg.trained.trained_network.RE_ESTIMATED_ON`."""
         return f"{images} (share {self.share:g})"
 
 

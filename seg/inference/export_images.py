@@ -7,30 +7,28 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from accelerate import PartialState
-from accelerate.utils import gather_object
 from numpy.typing import NDArray
 from PIL import Image
 
 from dem_apps.errors import InputError
+from dem_apps.report.tables import write_csv
 from dem_apps.runtime.command import is_out_of_memory
 from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.files import refuse_used_folder, whole_file
+from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.files import distinct, find_images, left_out, output_names
 from seg.data.rasters import Georeference, Header
 from seg.data.read import first_header, read_image
-from seg.inference.processes import launched_processes, shared_folder
 from seg.inference.protocol import batch_norm_statistics
 from seg.inference.settings import ExportConfig
-from seg.maps import entropy_maps, panels
-from seg.maps.entropy_maps import Prediction
-from seg.maps.run_pictures import EntropyTables, output_path, write_geotiffs
+from seg.maps import panels
+from seg.maps.entropy_maps import Prediction, output_path, write_geotiffs
 from seg.trained.open import open_network
 from seg.trained.trained_network import TrainedNetwork
 
@@ -40,26 +38,24 @@ _SHRUNK = 4
 
 @dataclass(frozen=True)
 class RunPictures:
-    """One of the exported runs."""
+    """One of the exported runs: its pictures of every image, and its two tables."""
 
     title: str  #: of its rows in a comparison
     trained: TrainedNetwork  #: its network
     folder: str  #: of its files, below that of the export
-    tables: EntropyTables  #: of its images
     raw: frozenset[str] = frozenset()  #: ``png16``, ``npz`` for entropy as numbers
     label_ids: bool = False  #: whether label ids are written as well
+    per_image: list[dict[str, Any]] = field(default_factory=list)  #: rows of ``entropy.csv``
+    per_class: list[dict[str, Any]] = field(default_factory=list)  #: those of every image and predicted class
 
     def write(
         self, out: Path, name: Path, image: NDArray[np.uint8], prediction: Prediction, place: Georeference | None
-    ) -> panels.Row:
+    ) -> panels.PanelRow:
         """Write one image's files below ``out``, beginning with ``name``, GeoTIFF with a ``place``; returns its row."""
         folder = out / self.folder
         classes = self.trained.class_set
-        tiles = prediction.tiles(classes.colors)
-        row = panels.Row(self.title, tiles["prediction"], tiles["entropy"], prediction.caption)
-        pictures = {kind: Image.fromarray(tile) for kind, tile in tiles.items()}
-        pictures["overlay"] = Image.fromarray(entropy_maps.overlay(image, row.prediction))
-        pictures["panel"] = panels.panel(image, tiles, prediction, classes)
+        tiles, panel = panels.map_pictures(image, None, prediction, classes)
+        pictures = {kind: Image.fromarray(tile) for kind, tile in tiles.items() if kind != "image"} | {"panel": panel}
         if "png16" in self.raw:
             pictures["entropy16"] = Image.fromarray((prediction.entropy * 65535).round().astype(np.uint16))
         if self.label_ids:
@@ -74,16 +70,35 @@ class RunPictures:
                 np.savez_compressed(
                     temporary, entropy=nats, entropy_normalised=prediction.entropy, prediction=prediction.classes
                 )
-        return row
+        return panels.PanelRow(self.title, tiles["prediction"], tiles["entropy"], prediction.caption)
+
+    def add_rows(self, image: str, prediction: Prediction) -> None:
+        """Add one image to the tables."""
+        names, (classes, entropy), (height, width) = (
+            self.trained.class_set.names, prediction.counted, prediction.classes.shape
+        )  # fmt: skip
+        pixels = prediction.pixels(len(names))
+        sums = np.bincount(classes.ravel(), entropy.ravel(), len(names))
+        top, size = int(pixels.argmax()), max(classes.size, 1)
+        self.per_image.append({
+            "image": image, "width": width, "height": height, "mean_entropy": f"{sums.sum() / size:.6f}",
+            "top_class": names[top], "top_class_share": f"{pixels[top] / size:.6f}",
+        })  # fmt: skip
+        self.per_class.extend(
+            {"image": image, "predicted_class": name, "pixels": count, "mean_entropy": f"{total / count:.6f}"}
+            for name, count, total in zip(names, pixels, sums, strict=True)
+            if count
+        )
+
+    def write_tables(self, folder: Path) -> None:
+        """Write both tables."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_csv(folder / "entropy.csv", self.per_image)
+        write_csv(folder / "entropy_per_class.csv", self.per_class)
 
 
 def export_images(config: ExportConfig) -> int:
-    """Export; the processes of a launcher share the images. Returns how many images could not be predicted."""
-    with launched_processes(config.device) as processes:
-        return _exported(config, processes)
-
-
-def _exported(config: ExportConfig, processes: PartialState) -> int:
+    """Export; returns how many images could not be predicted."""
     source, out = Path(config.images), Path(config.out)
     refuse_used_folder(out, "--out")
     if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
@@ -91,24 +106,23 @@ def _exported(config: ExportConfig, processes: PartialState) -> int:
     files = find_images(source)
     runs = _open_runs(config)
     first = first_header(files)
-    if processes.is_main_process:
-        notes = _notes(config, runs[0], first) if first is not None else ()
-        seen = runs[0].trained.description
-        print(*seen.notes, f"seen as: {seen.said}", *notes, sep="\n", flush=True)
+    notes = _notes(config, runs[0], first) if first is not None else ()
+    seen = runs[0].trained.description
+    print(*seen.notes, f"seen as: {seen.said}", *notes, sep="\n", flush=True)
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
-    pieces = list(zip(files, images, output_names(images), strict=True))
-    with shared_folder(out, "--out", processes) as part:
-        own = _export_share(runs, pieces, part, processes)
-        failed: int = sum(gather_object([own]))
+    pieces, failed = list(zip(files, images, output_names(images), strict=True)), 0
+    with new_folder(out, "--out") as part:
+        for file, image, name in track(pieces, len(pieces), "export"):
+            problem = _export_image(runs, file, image, name, part)
+            if problem is not None:
+                failed += 1
+                print(f"skipped: {problem}", file=sys.stderr, flush=True)
         for run in runs:
-            run.tables.join(gather_object([run.tables]))
-            if processes.is_main_process:
-                run.tables.write(part / run.folder)
-    if processes.is_main_process:
-        for run in runs:
-            print(_summary(run, out))
-        skipped = f", skipped {failed}" if failed else ""
-        print(f"exported {len(files) - failed} of {len(files)} images{skipped}{left_out([source])}")
+            run.write_tables(part / run.folder)
+    for run in runs:
+        print(_summary(run, out))
+    skipped = f", skipped {failed}" if failed else ""
+    print(f"exported {len(files) - failed} of {len(files)} images{skipped}{left_out([source])}")
     return failed
 
 
@@ -124,16 +138,16 @@ def _open_runs(config: ExportConfig) -> list[RunPictures]:
         if pixels != others:
             raise InputError(f"--run: {path} sees {pixels}, and {paths[0]} {others}; export them one after the other")
     titles = [
-        path.name if each.training is None else each.training.title for path, each in zip(paths, opened, strict=True)
+        path.name if each.training is None else each.training.config.title
+        for path, each in zip(paths, opened, strict=True)
     ]
     # a run named like the folder of the comparison gives way to it
     folders = distinct(["comparison", *(path.resolve().name for path in paths)])[1:]
     return [
         RunPictures(
             own if titles.count(own) == 1 else f"{folder}: {own}",
-            trained.seeing(config.size, config.tile, config.tile_overlap),
+            trained.seeing(config.size, config.tile),
             folder if len(paths) > 1 else "",
-            EntropyTables(trained.class_set.names),
             frozenset(config.raw),
             config.label_ids,
         )
@@ -146,26 +160,12 @@ def _notes(config: ExportConfig, run: RunPictures, first: tuple[Path, Header]) -
     file, header = first
     own, size, (width, height) = run.trained.description.size, run.trained.size, header.size
     if config.size == "auto" and config.tile is not None and own is not None:
-        yield f"--tile: images at their own size; this run was trained at {own[0]}×{own[1]} (--size run)"
+        yield f"--tile: images at their own size; this run was trained at {own[0]}×{own[1]} (--size own)"
     if size is not None and min(width / size[0], height / size[1]) >= _SHRUNK:
         yield (
             f"{file.name} has {width}×{height} pixels, and the network sees it at {size[0]}×{size[1]}; "
             "--tile 512 shows it all of them"
         )
-
-
-def _export_share(
-    runs: list[RunPictures], pieces: Sequence[tuple[Path, Path, Path]], out: Path, processes: PartialState
-) -> int:
-    """This process's images, each a file, its path in the folder and its output's name; how many cannot be had."""
-    failed = 0
-    with processes.split_between_processes(list(pieces)) as own:
-        for file, image, name in track(own, len(own), "export") if processes.is_main_process else own:
-            problem = _export_image(runs, file, image, name, out)
-            if problem is not None:
-                failed += 1
-                print(f"skipped: {problem}", file=sys.stderr, flush=True)
-    return failed
 
 
 def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Path, out: Path) -> str | None:
@@ -182,20 +182,21 @@ def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Pat
         return f"{file}: does not fit into memory; a smaller --size W,H or --tile N may help"
     shown, place = seen_as.preview(image.values, image.valid), image.place
     del image  # of a large scene the largest
-    rows, pixels = [], np.zeros(len(classes), np.int64)
+    rows = []
     for run, prediction in zip(runs, predictions, strict=True):
-        pixels += run.tables.add(relative.as_posix(), prediction)
+        run.add_rows(relative.as_posix(), prediction)
         rows.append(run.write(out, name, shown, prediction, place))
     if len(runs) > 1:
+        pixels = np.sum([prediction.pixels(len(classes)) for prediction in predictions], 0)
         picture = panels.comparison(shown, rows, panels.legend(pixels, classes))
         panels.save_panel(output_path(out / "comparison", name, "comparison.png"), picture)
     return None
 
 
 def _summary(run: RunPictures, out: Path) -> str:
-    mean, own = run.tables.mean_entropy(), run.trained.training
-    entropy = "nothing exported" if mean is None else f"mean entropy {mean:.3f}"
+    own, means = run.trained.training, [float(row["mean_entropy"]) for row in run.per_image]
+    entropy = f"mean entropy {np.mean(means):.3f}" if means else "nothing exported"
     if own is None:
         return f"{run.folder}: {run.trained.spec}; {entropy}"
-    statistics = batch_norm_statistics(own.config, run.trained.network, own.step, own.re_estimated_on)
+    statistics = batch_norm_statistics(own, run.trained.network)
     return f"{out / run.folder}: {run.title}, {own.described}, batch norm statistics {statistics}; {entropy}"

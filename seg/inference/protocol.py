@@ -3,68 +3,64 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from importlib import metadata
 from typing import Any
 
 from torch import nn
 
 from dem_apps.objectives.flags import given_options
-from seg.config import TrainConfig
+from dem_apps.test_time_methods.normalisation import batch_norms
 from seg.methods import METHODS
-from seg.models.batch_norm import describe, statistics
-from seg.models.tiles import Tiling
+from seg.models.batch_norm import statistics
 from seg.scores.checkpoints import chosen_by
+from seg.trained.trained_network import Training
 
 _PACKAGES = ("torch", "torchvision", "segmentation-models-pytorch")
 
 
-def batch_norm_statistics(config: TrainConfig, model: nn.Module, step: int, re_estimated_on: str | None = None) -> str:
-    """The images that a run's running statistics are of, in a few words; arguments as of :func:`protocol`."""
+def batch_norm_statistics(training: Training, model: nn.Module) -> str:
+    """The images that a run's running statistics are of, in a few words."""
+    config = training.config
     return statistics(
         str(config.model.batch_norm), model, labelled=config.target.labelled_domains(),
-        uses_target=METHODS[config.method].uses_target, trained=step > 0, re_estimated_on=re_estimated_on,
+        uses_target=METHODS[config.method].uses_target, trained=training.step > 0,
+        re_estimated_on=training.re_estimated_on,
     )  # fmt: skip
 
 
-def protocol(
-    config: TrainConfig, model: nn.Module, checkpoint: str, step: int, scales: Sequence[float] = (1.0,),
-    flip: bool = False, re_estimated_on: str | None = None, cut: Tiling | None = None,
-) -> dict[str, Any]:  # fmt: skip
-    """The settings that a score depends on, to compare it with another; ``config`` has the target that was scored.
+def protocol(training: Training, model: nn.Module, tile: int | None = None) -> dict[str, Any]:
+    """The settings that a score depends on, to compare it with another; ``tile`` is the side of tiles.
 
-    ``scales``, ``flip`` and ``cut`` are of :func:`seg.scores.evaluation.predicted`, ``re_estimated_on`` is of AdaBN.
+    The training's settings have the target that was scored.
     """
-    whose = batch_norm_statistics(config, model, step, re_estimated_on)
+    config, whose = training.config, batch_norm_statistics(training, model)
     settings = (
-        "method", "loss", "reduction", "balance", "least_share", "batch_size", "accumulate", "precision", "seed",
+        "method", "loss", "reduction", "balance", "batch_size", "accumulate", "precision", "seed",
         "deterministic", "validation_part",
     )  # fmt: skip
-    unused: set[str] = set() if METHODS[config.method].uses_target else {"loss", "reduction", "balance", "least_share"}
+    unused: set[str] = set() if METHODS[config.method].uses_target else {"loss", "reduction", "balance"}
     if config.loss == "none" or config.reduction != "balanced":
-        unused |= {"balance", "least_share"}
+        unused |= {"balance"}
     return {
-        **({} if re_estimated_on is None else {"bn_alpha": config.bn_alpha}),
+        **({} if training.re_estimated_on is None else {"bn_alpha": config.bn_alpha}),
         **({"demo": dataclasses.asdict(config.demo)} if config.uses_demo() else {}),
         "train_size": {"source": config.source.size, "target": config.target.size},
         "source_style": config.source.described_style(),
         "score_size": "labels' own; without labels the image's",
         "upsampling": f"bilinear, align_corners={config.model.align_corners}",
-        "scales": list(scales),
-        "flip": flip,
-        **({} if cut is None else {"tile": cut.side, "tile_overlap": cut.overlap}),
+        **({} if tile is None else {"tile": tile}),
         "score_precision": "float32",
-        "batch_norm": describe(str(config.model.batch_norm), model, whose),
+        "batch_norm": f"{config.model.batch_norm}: running statistics {whose}" if batch_norms(model) else whose,
         "batch_norm_statistics": whose,
         "initialisation": config.model.start_from or config.model.encoder_weights or "random",
         "network": config.model.architecture(),
-        "checkpoint": checkpoint,
-        "chosen_by": chosen_by(checkpoint, config.selection),
-        "used_target_labels": checkpoint == "best" or bool(config.target.labelled_part),
+        "checkpoint": training.checkpoint,
+        "chosen_by": chosen_by(training.checkpoint),
+        "used_target_labels": training.checkpoint == "best" or bool(config.target.labelled_part),
         "labelled_part": config.target.labelled_part or 0.0,
         "labelled_use": config.target.labelled_use if config.target.labelled_part else None,
         "rare_class_temperature": config.source.rare_class_temperature,
-        "step": step,
+        "step": training.step,
         **{name: None if name in unused else getattr(config, name) for name in settings},
         "optimizer": dataclasses.asdict(config.optimizer),
         "method_options": {

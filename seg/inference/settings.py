@@ -9,7 +9,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.settings import option, section
 from seg.config import BATCH_NORM_AFTER, BN_ALPHA_HELP
 from seg.data.settings import LAYOUT_CHOICES, LAYOUT_HELP
-from seg.models.settings import LEAST_TILE, OVERLAP_HELP, TILE_HELP
+from seg.models.settings import LEAST_TILE, TILE_HELP
 from seg.trained.settings import IGNORE_HELP, NetworkSettings
 
 RAW_FORMATS = ("png16", "npz")
@@ -29,7 +29,6 @@ class ExportConfig(NetworkSettings):
     )  # fmt: skip
     out: str = option("", "folder to write to, new or empty", value="DIR", needed=True)
     tile: int | None = option(None, TILE_HELP, at_least=LEAST_TILE)
-    tile_overlap: int | None = option(None, OVERLAP_HELP, at_least=0)
     device: str = option("auto", "cpu, cuda, or auto")
     raw: list[str] = option(
         [], "entropy as numbers as well: png16 (0 to 65535 is 0 to 1; --raw alone), npz (nats), or both", RAW_FORMATS,
@@ -73,13 +72,7 @@ class EvaluateConfig(NetworkSettings):
         None, "folder of their label images, a.png of a.jpg; others are left out", value="DIR", exists=True
     )
     ignore: list[int] = option([], IGNORE_HELP, at_least=0, at_most=255, value="ID,ID")
-    scales: list[float] = option(
-        [1.0], "sizes of the image whose predictions are averaged, such as 0.75,1,1.25", above=0, at_most=16,
-        value="X,X", group="how",
-    )  # fmt: skip
-    flip: bool = option(False, "average with the predictions of the mirrored image")
-    tile: int | None = option(None, TILE_HELP, at_least=LEAST_TILE)
-    tile_overlap: int | None = option(None, OVERLAP_HELP, at_least=0)
+    tile: int | None = option(None, TILE_HELP, at_least=LEAST_TILE, group="how")
     batch_norm_after: str = option(
         "none", "target: batch norm statistics re-estimated on the target's training images; none: the checkpoint's",
         BATCH_NORM_AFTER,

@@ -5,7 +5,7 @@ Shapes: C classes, H × W pixels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,6 @@ import matplotlib
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
-from torch import Tensor
 
 from dem_apps.runtime.files import whole_file
 from seg.data.labels import ClassSet
@@ -28,7 +27,7 @@ _MARGIN, _GAP, _BAR, _BAR_CELL = 6, 4, 12, 50
 
 
 @dataclass(frozen=True)
-class Row:
+class PanelRow:
     """One row of a comparison."""
 
     title: str  #: above the image, such as the run's method and loss
@@ -38,22 +37,20 @@ class Row:
 
 
 def map_pictures(
-    image: NDArray[np.uint8], label: NDArray[np.uint8] | None, logits: Tensor, classes: ClassSet,
-    valid: NDArray[np.bool_] | None = None,
-) -> tuple[dict[str, NDArray[np.uint8]], Image.Image]:  # fmt: skip
-    """The tiles of one image by name, as reports read them, and its panel.
+    image: NDArray[np.uint8], label: NDArray[np.uint8] | None, prediction: Prediction, classes: ClassSet
+) -> tuple[dict[str, NDArray[np.uint8]], Image.Image]:
+    """The tiles of one image by name, as reports read them, and its panel: image | prediction | entropy.
 
-    Of an image (H, W, 3), train ids (H', W') and logits (C, H', W'); tiles that show errors need a label. Where
-    ``valid``, (H', W'), is False the image holds no data.
+    Of an image (H, W, 3), train ids (H', W') and their prediction; tiles that show errors need a label.
     """
-    prediction = Prediction.of(logits, valid)
     tiles = {"image": image, **prediction.tiles(classes.colors)}
     at_image_size = Image.fromarray(tiles["prediction"]).resize(image.shape[1::-1], Image.Resampling.NEAREST)
     tiles["overlay"] = overlay(image, np.asarray(at_image_size))
     if label is not None:
         tiles["label"] = coloured_label(label, classes.colors)
         tiles |= wrong_pixels(image, label, prediction, tiles["prediction"])
-    return tiles, panel(image, tiles, prediction, classes)
+    row = PanelRow("image", tiles["prediction"], tiles["entropy"], prediction.caption)
+    return tiles, comparison(image, [row], legend(prediction.pixels(len(classes)), classes))
 
 
 def legend(pixels: NDArray[np.integer], classes: ClassSet) -> list[tuple[str, Colour]]:
@@ -62,15 +59,9 @@ def legend(pixels: NDArray[np.integer], classes: ClassSet) -> list[tuple[str, Co
     return [(classes.names[index], classes.colors[index]) for index in order]
 
 
-def panel(
-    image: NDArray[np.uint8], tiles: Mapping[str, NDArray[np.uint8]], prediction: Prediction, classes: ClassSet
+def comparison(
+    image: NDArray[np.uint8], rows: Sequence[PanelRow], legend: Sequence[tuple[str, Colour]] = ()
 ) -> Image.Image:
-    """Image | prediction | entropy, of the prediction's ``tiles``, with titles and legend, see :func:`comparison`."""
-    row = Row("image", tiles["prediction"], tiles["entropy"], prediction.caption)
-    return comparison(image, [row], legend(prediction.pixels(len(classes)), classes))
-
-
-def comparison(image: NDArray[np.uint8], rows: Sequence[Row], legend: Sequence[tuple[str, Colour]] = ()) -> Image.Image:
     """A row of image (H, W, 3) | prediction | entropy per run, from top to bottom; below the names and colours."""
     width, height = _tile_size(image.shape[1], image.shape[0])
     cell = (max(width, _LEAST_WIDTH), max(height, _LEAST_HEIGHT))

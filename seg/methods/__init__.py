@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Row(NamedTuple):
+class MethodRow(NamedTuple):
     """A method: its class, and the facts that settings depend on."""
 
     path: str  #: module and class, a :class:`seg.methods.method.Method`
@@ -20,18 +20,18 @@ class Row(NamedTuple):
 
 
 METHODS = {
-    "source": Row("seg.methods.method:Method", "source images alone", uses_target=False),
+    "source": MethodRow("seg.methods.method:Method", "source images alone", uses_target=False),
     # A weight that suits the first steps is many times too large when the source has been learned:
     # docs/appendix.md#weights-that-are-too-large.
-    "minent": Row("seg.methods.minent:MinEnt", "the objective on target", relative=True, aux=0.2),
-    "advent": Row(
+    "minent": MethodRow("seg.methods.minent:MinEnt", "the objective on target", relative=True, aux=0.2),
+    "advent": MethodRow(
         "seg.methods.advent:AdvEnt",
         "the objective, and discriminators to fool",
         aux=0.2,
         section="discriminator",
         weight="adversarial",
     ),
-    "self-training": Row(
+    "self-training": MethodRow(
         "seg.methods.self_training:SelfTraining",
         "a teacher's pseudo-labels and the objective on target, source pixels pasted in",
         section="self_training",

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
-from seg.methods.head_objectives import HeadObjectives
-from seg.methods.minent import MinEnt
+from seg.methods.minent import HeadObjectives, MinEnt
 from seg.methods.optimization import MicroBatch, Values, update, valid_pixels
 from seg.methods.settings import DiscriminatorConfig
 from seg.models.network import Predictor

@@ -28,7 +28,7 @@ class Method:
         network: that learns; called with images it gives every head's logits at their size.
         num_classes: C.
         make_objectives: builds the objective that was asked for, one per head
-            (:class:`seg.methods.head_objectives.HeadObjectives`), with its weights.
+            (:class:`seg.methods.minent.HeadObjectives`), with its weights.
         sections: an instance of each dataclass that its line in the table names.
     """
 

@@ -1,19 +1,58 @@
-"""MinEnt: an entropy objective on the target predictions (Vu et al., ADVENT, CVPR 2019)."""
+"""MinEnt: an entropy objective on the target predictions of every head (Vu et al., ADVENT, CVPR 2019).
+
+The objective is exchangeable. Main and auxiliary head are two predictors, so each has an objective, and class
+marginals, of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from seg.methods.head_objectives import HeadObjectives
+from dem_apps import build_objective
+from dem_apps.objectives import objective_class
 from seg.methods.method import Method
 from seg.methods.optimization import MicroBatch, Values, valid_pixels
 from seg.models.network import Predictor
 
 #: Policies under which target images move no statistics.
 _OWN_STATISTICS = ("source", "frozen")
+
+
+class HeadObjectives(nn.Module):
+    """Objective values on target predictions, weighted per head, such as ``{"main": 0.001, "aux": 0.0002}``.
+
+    With the loss ``none`` nothing is added. ``options`` are those of :func:`dem_apps.build_objective`.
+    """
+
+    def __init__(
+        self, loss: str, num_classes: int, weights: Mapping[str, float], reduction: str, options: dict[str, Any]
+    ) -> None:
+        super().__init__()
+        self.weights = dict(weights)
+        self.reduction = reduction
+        divided = loss != "none" and objective_class(loss).divided_by_log_c
+        self.scale = 1.0 / math.log(num_classes) if divided else 1.0
+        self.entropy = build_objective("entropy", num_classes)
+        self.objectives = nn.ModuleDict()
+        if loss != "none":
+            self.objectives.update({head: build_objective(loss, num_classes, **options) for head in weights})
+
+    def forward(self, logits: Mapping[str, Tensor], mask: Tensor | None = None) -> tuple[Tensor | None, Values]:
+        """The weighted loss of (B, C, H, W) logits per head where ``mask`` (B, H, W), or None, and values to log."""
+        values = {"target/entropy": self.entropy(logits["main"].detach(), dim=1, mask=mask)}
+        if not self.objectives:
+            return None, values
+        losses = []
+        for head, objective in self.objectives.items():
+            value = self.scale * objective(logits[head], dim=1, mask=mask, reduction=self.reduction)
+            losses.append(self.weights[head] * value)
+            values[f"target/objective_{head}"] = value.detach()
+        return torch.stack(losses).sum(), values
 
 
 class MinEnt(Method):

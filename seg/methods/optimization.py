@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 from dem_apps.errors import NotFiniteError
 from dem_apps.reduction import all_finite, summed_over_processes, world_size
 
+#: Seconds after which gloo's threads have let go of their last tensors.
+_GLOO_LETS_GO = 0.5
 Batch = dict[str, Any]
 Values = dict[str, Tensor]
 """Scalars to log by name. Those that begin with ``source/`` or ``target/`` come from images of that domain alone."""
@@ -150,3 +153,16 @@ def _refuse_nonfinite(
         f"step {step}: no finite number for {losses}, with the images {', '.join(images)}; training has stopped before "
         "this step"
     )
+
+
+def leave_group() -> None:
+    """Leave the process group, if there is one, when every process has come this far.
+
+    One that exits within the group may be aborted, or hang another that still sends; so may gloo's threads (torch 2.6).
+    """
+    if not (dist.is_available() and dist.is_initialized()):
+        return
+    dist.barrier()
+    if dist.get_backend() == "gloo":
+        time.sleep(_GLOO_LETS_GO)
+    dist.destroy_process_group()

@@ -58,7 +58,6 @@ class SelfTrainingConfig:
     mix: Literal["classes", "box", "none"] = option(
         "classes", "source pixels pasted into target images: of half of the classes, or a box"
     )
-    strong_view: bool = option(True, "whether colours are jittered and images blurred after pasting")
     views: int = option(
         1, "strong views of a target image, each with its own draws; 2 in UniMatch", at_least=1, at_most=100
     )
@@ -69,7 +68,7 @@ class SelfTrainingConfig:
 
 @dataclass(frozen=True)
 class WeightConfig:
-    """How much each part of the loss counts."""
+    """Weights of the parts of the loss."""
 
     seg_main: float = option(1.0, "cross-entropy of the main head on source", at_least=0)
     seg_aux: float = option(0.1, "cross-entropy of the auxiliary head on source", at_least=0)
@@ -79,7 +78,6 @@ class WeightConfig:
         None, "weight of the auxiliary head on target, as a factor of the main head's; default: 0.2 of minent and "
         "advent, as ADVENT has it, else 0.1", at_least=0,
     )  # fmt: skip
-    warm_up: int = option(0, "steps over which all that a method adds on target rises from 0 to its weight", at_least=0)
     back_off: float = option(
         1.0, "every alarm multiplies by this what a method adds on target; 0.3 mends a weight that is too large",
         at_least=0, at_most=1,

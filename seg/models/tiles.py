@@ -1,7 +1,8 @@
 """Prediction of large images by overlapping tiles, without seams.
 
 Tiles are joined at the resolution of the logits and begin at multiples of the network's stride, so that every tile has
-the grid of the whole. In an overlap each counts less towards its end and nothing in the last quarter.
+the grid of the whole. Neighbours share a quarter of a side; there each counts less towards its end and nothing in the
+last quarter.
 Shapes: B batch, C classes, H × W the image's size, h × w that of its logits.
 """
 
@@ -18,33 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dem_apps.errors import InputError
-from seg.models.settings import LEAST_TILE
-
 #: Tiles begin at multiples of it and of the logits' stride: encoders halve their features five times.
 GRID = 32
-
-
-@dataclass(frozen=True)
-class Tiling:
-    """Size of the tiles, and least overlap of neighbours, in pixels."""
-
-    side: int
-    overlap: int
-
-
-def tiling(side: int | None, overlap: int | None) -> Tiling | None:
-    """The tiling of ``--tile`` and ``--tile-overlap``; None without the first."""
-    if side is None:
-        if overlap is not None:
-            raise InputError("--tile-overlap: belongs to --tile, which is not given")
-        return None
-    if side < LEAST_TILE:
-        raise InputError(f"--tile: expected {LEAST_TILE} pixels or more, got {side}")
-    overlap = side // 4 if overlap is None else overlap
-    if not 0 <= overlap <= side - GRID:
-        raise InputError(f"--tile-overlap: expected 0 to {side - GRID}, {GRID} less than --tile, got {overlap}")
-    return Tiling(side, overlap)
 
 
 @dataclass(frozen=True)
@@ -70,25 +46,25 @@ class TilesOfImage:
         return self.normalised(self.values[place], valid)[None].to(self.device)
 
 
-def tiled_logits(forward: Callable[[Tensor], Tensor], images: Tensor | TilesOfImage, cut: Tiling | None) -> Tensor:
-    """Predict (B, 3, H, W) images by tiles where they are larger; (B, C, h, w) logits in main memory."""
+def tiled_logits(forward: Callable[[Tensor], Tensor], images: Tensor | TilesOfImage, side: int | None) -> Tensor:
+    """Predict (B, 3, H, W) images by tiles of a side where they are larger; (B, C, h, w) logits in main memory."""
     height, width = images.shape[2:]
-    if cut is None or max(height, width) <= cut.side:
+    if side is None or max(height, width) <= side:
         return forward(images[:, :, :, :])
-    first = forward(images[:, :, : cut.side, : cut.side])
+    first = forward(images[:, :, :side, :side])
     # along the side that a tile does not have whole: of a short one the logits may be rounded up by much
-    stride = max(1, round(cut.side / first.shape[2 if height > width else 3]))
+    stride = max(1, round(side / first.shape[2 if height > width else 3]))
     # one more than there may be: networks that round up, or that have a feature on either edge
-    sums = torch.zeros(*first.shape[:2], *(-(-side // stride) + 1 for side in (height, width)))
+    sums = torch.zeros(*first.shape[:2], *(-(-whole // stride) + 1 for whole in (height, width)))
     weights, places = torch.zeros(sums.shape[2:]), [slice(0), slice(0)]
-    for start in itertools.product(_starts(height, cut, stride), _starts(width, cut, stride)):
-        tile = images[:, :, start[0] : start[0] + cut.side, start[1] : start[1] + cut.side]
+    for start in itertools.product(_starts(height, side, stride), _starts(width, side, stride)):
+        tile = images[:, :, start[0] : start[0] + side, start[1] : start[1] + side]
         logits, ramps = first if start == (0, 0) else forward(tile), []
         for axis, (begin, whole) in enumerate(zip(start, (height, width), strict=True)):
             at = begin // stride
             number = min(logits.shape[2 + axis], weights.shape[axis] - at)
             places[axis] = slice(at, at + number)
-            ramps.append(_ramp(number, cut.overlap // stride, begin > 0, begin + cut.side < whole))
+            ramps.append(_ramp(number, side // 4 // stride, begin > 0, begin + side < whole))
         weight = ramps[0][:, None] * ramps[1]
         sums[:, :, places[0], places[1]] += logits[:, :, : len(weight), : weight.shape[1]].float().cpu() * weight
         weights[places[0], places[1]] += weight
@@ -96,13 +72,13 @@ def tiled_logits(forward: Callable[[Tensor], Tensor], images: Tensor | TilesOfIm
     return sums[:, :, :rows, :columns].div_(weights[:rows, :columns])
 
 
-def _starts(length: int, cut: Tiling, stride: int) -> list[int]:
+def _starts(length: int, side: int, stride: int) -> list[int]:
     """First pixels of the tiles along a side: multiples of a grid; the last tile is about as long as the others."""
-    if length <= cut.side:
+    if length <= side:
         return [0]
     grid = math.lcm(GRID, stride)
-    step = max(grid, (cut.side - cut.overlap) // grid * grid)
-    last = -(-(length - cut.side) // grid) * grid
+    step = max(grid, (side - side // 4) // grid * grid)
+    last = -(-(length - side) // grid) * grid
     return [*range(0, last, step), last]
 
 

@@ -63,7 +63,7 @@ def network_of_folder(folder: Path) -> TransformersNetwork:
 
 
 def processor_of_folder(folder: Path) -> dict[str, Any]:
-    """What the folder's image processor says, missing keys as its class means them; ``assumed`` where there is none."""
+    """Settings of the folder's image processor, with its class's defaults; ``assumed`` where there is no file."""
     said = any((folder / name).is_file() for name in ("preprocessor_config.json", "processor_config.json"))
     with _library(str(folder)) as library, TemporaryDirectory() as part:
         if not said:  # then it is the processor of the network's kind

@@ -25,8 +25,7 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.checkpoint import read_saved
 from dem_apps.runtime.files import regular_file
-from seg.data.pixel_format import RGB, PixelFormat
-from seg.models.settings import PRETRAINED, ModelConfig, package_file
+from seg.models.settings import package_file
 
 SAFETENSORS = ".safetensors"
 #: Where trainings put a state dict beside other things; of several that fit, the first is taken.
@@ -118,7 +117,7 @@ def state_dicts(file: Path, flag: str) -> dict[str | None, Mapping[str, Any]]:
 
 
 def _read_torch(file: Path, flag: str) -> Any:
-    """What a file of torch holds, without running code that is in it; ``flag`` named it."""
+    """The content of a torch file, read without running code in it; ``flag`` named it."""
     try:
         with warnings.catch_warnings(), torch.serialization.safe_globals(_VALUES):
             warnings.simplefilter("ignore")  # of the unpickler, about how the file was written
@@ -192,16 +191,3 @@ def _of_timm(given: dict[str, Tensor], own: Mapping[str, Tensor], whole: Mapping
     dotted = {name.replace("_", "."): value for name, value in given.items()}
     keys = {name: name.removeprefix("model.").replace("_", ".") for name in own}
     return {name: dotted[key] for name, key in keys.items() if key in dotted} or given
-
-
-def described(model: ModelConfig, pixels: PixelFormat) -> str:
-    """Where the weights of a run's encoder come from, and how its images are normalised, if not as usual."""
-    source = f"weights of {model.start_from}"
-    if model.start_from is None and model.encoder_weights is None:
-        source = f"random weights{'' if package_file(PRETRAINED) else ' (the extra pretrained brings others)'}"
-    elif model.start_from is None:
-        file = weights_file(str(model.encoder), model.encoder_weights)
-        source = f"{model.encoder_weights} weights of {file or 'its library, downloaded once'}"
-    mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (pixels.mean, pixels.std))
-    usual = pixels == RGB or not pixels.is_rgb
-    return source if usual else f"{source}, images normalised by mean {mean} and deviation {std}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dem_apps.runtime.checkpoint import fitting
-from seg.scores.checkpoints import chosen_by
+from seg.scores.checkpoints import CRITERION, chosen_by
 
 #: A collapse: predictions in one class beyond this share, or a mean entropy below this share of log C.
 _ONE_CLASS, _NO_ENTROPY = 0.95, 0.01
@@ -19,16 +19,15 @@ _SWOLLEN_TOGETHER = 0.03
 
 
 class CheckpointSelector:
-    """The checkpoint that a score of :mod:`seg.scores.unsupervised_scores` selects, and the best one by labels."""
+    """The checkpoint that the label-free score selects, and the best one by labels."""
 
-    def __init__(self, criterion: str) -> None:
-        self.criterion = criterion
+    def __init__(self) -> None:
         self._kept: dict[str, dict[str, Any]] = {}
         self._previous: float | None = None
 
     def update(self, step: int, result: dict[str, Any], alarm: str | None) -> list[str]:
         """The checkpoints to replace: ``selected``, without an ``alarm``, and with target labels ``best``."""
-        self._previous = result["label_free"][self.criterion]
+        self._previous = result["label_free"][CRITERION]
         scores = {"selected": None if alarm else self._previous, "best": result["miou"]}
         improved = [
             name
@@ -49,12 +48,12 @@ class CheckpointSelector:
         # cracks are few of the pixels in the labels as well
         if share > _ONE_CLASS and 1 - share < (1 - source_share.get(name, 0.0)) / _TIMES_FEWER:
             return f"{100 * share:.1f} % of the pixels are predicted as one class"
-        current = result["label_free"][self.criterion]
+        current = result["label_free"][CRITERION]
         falls = self._previous is not None and current < self._previous
         if falls and result["mean_entropy_normalised"] < _NO_ENTROPY:
             return (
                 f"entropy is {result['mean_entropy_normalised']:.4f} of log C while the label-free score "
-                f"'{self.criterion}' falls ({self._previous:.4f} to {current:.4f})"
+                f"'{CRITERION}' falls ({self._previous:.4f} to {current:.4f})"
             )
         swollen = {
             name: share
@@ -73,7 +72,7 @@ class CheckpointSelector:
             name: {
                 "step": row["step"],
                 "miou": row["miou"],
-                "chosen_by": chosen_by(name, self.criterion),
+                "chosen_by": chosen_by(name),
                 "used_target_labels": name == "best",
             }
             for name, row in rows.items()

@@ -1,10 +1,14 @@
-"""Descriptions of the metrics, scores and pictures of a segmentation run, for :mod:`dem_apps.report`."""
+"""Metrics, scores and pictures of a segmentation run: described for :mod:`dem_apps.report`, and in a terminal."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
+from rich.table import Column, Table
+
+from dem_apps.report.runs import at
 from dem_apps.runtime.metrics_info import Metric, MetricsInfo, Score, View
 from seg.scores.checkpoints import chosen_by
 
@@ -23,7 +27,7 @@ METRICS = (
     Metric("source/cross_entropy_aux", "auxiliary", "Source cross-entropy", "nats"),
     Metric("target/objective_main", "main", "Objective on the target", note=_OBJECTIVE),
     Metric("target/objective_aux", "auxiliary", "Objective on the target", note=_OBJECTIVE),
-    Metric("target/eased", "weight after alarms"),
+    Metric("target/alarm_scale", "weight after alarms"),
     Metric("target/pseudo_label_weight", "mean weight of pseudo-labels"),
     Metric("target/pseudo_label_loss", "strong view", "Cross-entropy with pseudo-labels", "nats"),
     Metric("target/masked_consistency", "masked view", "Cross-entropy with pseudo-labels", "nats"),
@@ -34,7 +38,7 @@ METRICS = (
 )
 SCORES = (
     Score("miou", "mean IoU %, last", "higher", "end of training", scale=100, digits=2),
-    Score("checkpoints.selected.miou", "mean IoU %, selected", "higher", scale=100, digits=2),
+    Score("checkpoints.selected.miou", "mean IoU %, selected", "higher", chosen_by("selected"), scale=100, digits=2),
     Score("checkpoints.best.miou", "mean IoU %, best", "higher", "chosen with target labels", True, 100, 2),
     Score("pixel_accuracy", "pixel accuracy %", "higher", scale=100, digits=2),
     Score("mean_entropy_normalised", "mean entropy / log C", note="0 is certain, 1 is uniform"),
@@ -63,15 +67,37 @@ VIEWS = (
 )
 
 
-def described_metrics(num_classes: int, summary: str = "", adapts: bool = True, selection: str = "im") -> MetricsInfo:
+def described_metrics(num_classes: int, summary: str = "", adapts: bool = True) -> MetricsInfo:
     """The description of a run of ``num_classes``: the log has entropies in nats, and pages show shares of log C."""
     of_log_c = {metric.name: 1 / math.log(num_classes) for metric in METRICS if metric.unit == "entropy / log C"}
-    notes = {"checkpoints.selected.miou": chosen_by("selected", selection)}
     return MetricsInfo(
         heading="Segmentation", summary=summary, settings=("method", "loss", "reduction") if adapts else ("method",),
         control="a run with --method minent --loss none, and to source only" if adapts else "",
         metrics=tuple(dataclasses.replace(metric, scale=of_log_c.get(metric.name, 1.0)) for metric in METRICS),
-        scores=tuple(dataclasses.replace(score, note=notes.get(score.key, score.note)) for score in SCORES),
-        classes=CLASSES, class_share="per_class_label_share", views=VIEWS, reliability="reliability",
+        scores=SCORES, classes=CLASSES, class_share="per_class_label_share", views=VIEWS, reliability="reliability",
         histogram="entropy_histogram",
     )  # fmt: skip
+
+
+def score_table(result: dict[str, Any], title: str) -> Table:
+    """The scores of :func:`seg.scores.evaluation.evaluate` for a terminal, those that it has."""
+    table = Table("score", Column("value", justify="right"), title=title, caption=result.get("numbering"))
+    for name, iou in result["per_class_iu"].items() if result["miou"] is not None else ():
+        table.add_row(name, "-" if iou is None else CLASSES[0].text(iou))
+    table.add_section()
+    for score in SCORES:
+        if (value := at(result, score.key)) is not None:
+            table.add_row(score.title.removesuffix(", last"), score.text(value))
+    return table
+
+
+def checkpoints_table(rows: dict[str, dict[str, Any]]) -> Table:
+    """A run's checkpoints side by side: by name ``step``, ``miou`` and ``chosen_by``."""
+    labelled, taken = any(row["miou"] is not None for row in rows.values()), "best" if "best" in rows else "last"
+    numbers = [Column(name, justify="right") for name in ("step", *(["mean IoU %"] if labelled else []))]
+    caption = f"other commands take {taken}, or what --checkpoint names"
+    table = Table("checkpoint", *numbers, "chosen by", title="checkpoints", caption=caption)
+    for name, row in rows.items():
+        miou = ["-" if row["miou"] is None else SCORES[0].text(row["miou"])] if labelled else []
+        table.add_row(name, str(row["step"]), *miou, row["chosen_by"])
+    return table

@@ -6,16 +6,13 @@ every pixel whose label is not ignored. Shapes: C classes, h × w feature resolu
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from dem_apps.errors import NotFiniteError
 from dem_apps.reduction import summed_over_processes, world_size
@@ -23,7 +20,7 @@ from seg.data.datasets import Sample
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
 from seg.models.network import upsampled
-from seg.models.tiles import Tiling, tiled_logits
+from seg.models.tiles import tiled_logits
 from seg.scores.metrics import SegmentationScores, other_numbering
 from seg.scores.unsupervised_scores import LabelFreeScores
 
@@ -41,14 +38,13 @@ class Samples(Protocol):
 @torch.no_grad()
 def evaluate(
     model: nn.Module, dataset: Samples, classes: ClassSet, device: torch.device, *,
-    align_corners: bool = True, scales: Sequence[float] = (1.0,), flip: bool = False, cut: Tiling | None = None,
-    on_sample: OnSample | None = None,
+    align_corners: bool = True, tile: int | None = None, on_sample: OnSample | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Those of ``SegmentationScores.result``, ``label_free`` of the plain prediction, and ``predicted_share`` by class.
 
     With torch.distributed initialised each process, with the same weights, scores every n-th image, and all return the
-    joined scores. ``on_sample`` is called with (index, sample, logits (C, H, W)) for each image of this process; see
-    :func:`predicted` for the other arguments. Raises NotFiniteError: a prediction that is NaN or infinite.
+    joined scores. ``tile`` is the side of tiles (:mod:`seg.models.tiles`). ``on_sample`` is called with (index, sample,
+    logits (C, H, W)) for each image of this process. Raises NotFiniteError: a prediction that is NaN or infinite.
     """
     was_training = model.training
     model.eval()
@@ -60,11 +56,12 @@ def evaluate(
         label = torch.from_numpy(ignored if sample.label is None else sample.label)
         size = (label.shape[0], label.shape[1])
         image = sample.normalised()[None].to(device)
-        features, logits = predicted(model, image, size, align_corners, scales, flip, cut)
+        features = tiled_logits(lambda images: model(images)["main"], image, tile)
         if not features.isfinite().all():
             raise NotFiniteError(f"{sample.name}: the network's output is not finite; its weights are no use")
         valid = None if sample.valid is None else torch.from_numpy(resized_mask(sample.valid, size[::-1]))[None]
         label_free.update(features, valid)
+        logits = upsampled(features, size, align_corners)
         scores.update(logits, label[None], valid)
         if on_sample is not None:
             on_sample(index, sample, logits[0])
@@ -77,37 +74,3 @@ def evaluate(
     numbering = other_numbering(scores.confusion.numpy(), classes.ids)
     noted = {} if numbering is None else {"numbering": numbering}
     return {**scores.result(), **noted, "label_free": label_free.result(), "predicted_share": shares}
-
-
-def predicted(
-    model: nn.Module, image: Tensor, size: tuple[int, int], align_corners: bool = True,
-    scales: Sequence[float] = (1.0,), flip: bool = False, cut: Tiling | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The main head's logits of plain (B, 3, height, width) images, (B, C, h, w), and those to score, (B, C, H, W).
-
-    The second are the first at ``size``. With other ``scales`` than 1 (bilinear, corners not aligned), or with
-    ``flip``, they are the logarithm of the mean softmax probabilities at ``size``, over all scales, each also mirrored.
-    With tiles (``cut``, see :mod:`seg.models.tiles`) the logits are on the CPU.
-    """
-
-    def forward(images: Tensor) -> Tensor:
-        return tiled_logits(lambda tile: model(tile)["main"], images, cut)
-
-    plain = forward(image)
-    if tuple(scales) == (1.0,) and not flip:
-        return plain, upsampled(plain, size, align_corners)
-    total = None
-    for scale, mirrored in itertools.product(scales, (False, True) if flip else (False,)):
-        sized = _resized(image, scale)
-        logits = forward(sized.flip(3)).flip(3) if mirrored else plain if scale == 1.0 else forward(sized)
-        log_p = upsampled(logits, size, align_corners).log_softmax(1)
-        total = log_p if total is None else torch.logaddexp(total, log_p)
-    assert total is not None  # the command refuses empty scales
-    return plain, total - math.log(len(scales) * (1 + flip))
-
-
-def _resized(image: Tensor, scale: float) -> Tensor:
-    if scale == 1.0:
-        return image
-    height, width = (max(1, round(scale * side)) for side in image.shape[2:])
-    return F.interpolate(image, size=(height, width), mode="bilinear", align_corners=False)

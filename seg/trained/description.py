@@ -1,4 +1,4 @@
-"""What a trained network expects of images and what it returns: the one description that every command reads.
+"""Description of a trained network: normalisation and size of its images, meaning of its outputs.
 
 Shapes: B batch, C classes, H × W pixels, h × w the logits' own resolution.
 """
@@ -43,7 +43,7 @@ _KNOWN = tuple(
 
 @dataclass(frozen=True)
 class Description:
-    """What a network expects of images, see :meth:`normalised`, and what it returns, see :meth:`logits`."""
+    """Input (:meth:`normalised`) and output (:meth:`logits`) of a network."""
 
     pixels: PixelFormat = RGB  #: of the images, and how they are normalised
     order: str = "rgb"  #: of the channels that the network sees, ``rgb`` or ``bgr``

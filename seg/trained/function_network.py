@@ -60,17 +60,17 @@ def read_function(spec: str, file: Path | None, size: tuple[int, int] | None = N
         load_weights(network, found.tensors, f"--weights: {file} does not fit the network of {spec}")
     with passed_on(f"{spec}: is no network to predict with"):
         network.float().eval()
-    names, description = list(network.state_dict()), _said(spec, facts, network, found.notes)
-    output, height, width = _first_output(spec, network, description, size)
+    names = list(network.state_dict())
     with passed_on(spec):
+        description = _said(facts, network, found.notes)
+        output, height, width = _first_output(network, description, size)
         found_map = found_logits(output, description.output)
-    refuse_other_outputs(spec, found_map, (height, width))
-    with passed_on(spec):
+        _refuse_other_outputs(found_map, (height, width))
         logits = description.logits(output)
-    multiple, smaller = _multiple_of(network)
-    if smaller is not None:
-        of_smaller = found_logits(smaller[1], description.output).shape[2]
-        _refuse_the_middle(spec, (height, found_map.shape[2]), (smaller[0], of_smaller))
+        multiple, smaller = _multiple_of(network)
+        if smaller is not None:
+            of_smaller = found_logits(smaller[1], description.output).shape[2]
+            _refuse_the_middle((height, found_map.shape[2]), (smaller[0], of_smaller))
     if "probabilities" not in facts:
         refuse_probabilities(logits, spec, "or say 'probabilities' among its facts, True or, of logits, False")
     if not {"multiple", "size"} & facts.keys():
@@ -81,11 +81,9 @@ def read_function(spec: str, file: Path | None, size: tuple[int, int] | None = N
     return TrainedNetwork(spec, whole, logits.shape[1], description, write)
 
 
-def _first_output(
-    spec: str, network: nn.Module, description: Description, size: tuple[int, int] | None
-) -> tuple[Any, int, int]:
-    """What the network returns of noise, whose height and width it takes: a size that is known, else a usual one."""
-    with passed_on(f"{spec}: cannot be copied"):
+def _first_output(network: nn.Module, description: Description, size: tuple[int, int] | None) -> tuple[Any, int, int]:
+    """The output for noise, with its height and width: a known size, else the first usual one that works."""
+    with passed_on("cannot be copied"):
         deep_copy(network)
     sizes = [description.size] if description.size else [*([size] if size else []), *((side, side) for side in _SIDES)]
     multiple, refused = description.multiple, ""
@@ -99,34 +97,32 @@ def _first_output(
         if takes(network, noise):  # now: its copies share what hooks keep
             break
     raise InputError(
-        f"{spec}: {refused}, or its copy does not, of which hooks must not hold the network itself; --size W,H, or "
-        "'size' among its facts, names another"
+        f"{refused}, or its copy does not, of which hooks must not hold the network itself; --size W,H, or 'size' "
+        "among its facts, names another"
     )
 
 
-def refuse_other_outputs(spec: str, values: Tensor, size: tuple[int, int]) -> None:
+def _refuse_other_outputs(values: Tensor, size: tuple[int, int]) -> None:
     """An InputError for what is no map of logits (B, C, h, w) of images of (H, W): ids, classes last, another shape."""
     shape = tuple(values.shape)
     whole = not values.is_floating_point() or bool((values == values.round()).all())
     if whole and (len(shape) == 3 or (len(shape) == 4 and shape[1] == 1)):
         raise InputError(
-            f"{spec}: its output {shape} holds whole numbers, the ids of classes and not their logits, and has no "
-            "entropy; take the last argmax out"
+            f"its output {shape} holds whole numbers, the ids of classes and not their logits, and has no entropy; "
+            "take the last argmax out"
         )
     if len(shape) != 4 or not values.is_floating_point():
-        raise InputError(f"{spec}: its logits have shape {shape}; expected floating point (B, C, h, w), one a pixel")
+        raise InputError(f"its logits have shape {shape}; expected floating point (B, C, h, w), one a pixel")
     (height, width), sides = size, shape[1:]
     if _apart(sides[1] / height, sides[2] / width) > _ALIKE >= _apart(sides[0] / height, sides[1] / width):
-        raise InputError(
-            f"{spec}: its output {shape} has the classes last; return it as (B, C, h, w), by .permute(0, 3, 1, 2)"
-        )
+        raise InputError(f"its output {shape} has the classes last; return (B, C, h, w), by .permute(0, 3, 1, 2)")
 
 
 def _apart(first: float, second: float) -> float:
     return max(first, second) / min(first, second)
 
 
-def _refuse_the_middle(spec: str, first: tuple[int, int], second: tuple[int, int]) -> None:
+def _refuse_the_middle(first: tuple[int, int], second: tuple[int, int]) -> None:
     """An InputError where the map leaves out a margin, as without padding; of two images (side, side of its map)."""
     if first[0] == second[0] or first[1] == second[1]:  # a map of one size, whatever the images
         return
@@ -134,7 +130,7 @@ def _refuse_the_middle(spec: str, first: tuple[int, int], second: tuple[int, int
     margin = first[0] - stride * first[1]
     if margin > 2 * stride + _SHORT:
         raise InputError(
-            f"{spec}: of {first[0]} pixels its map shows the middle {first[0] - margin:.0f}, as without padding, and "
+            f"of {first[0]} pixels its map shows the middle {first[0] - margin:.0f}, as without padding, and "
             "would be stretched over all; pad the images in its forward (reflect), or its convolutions"
         )
 
@@ -212,28 +208,27 @@ def _called_function(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:
     return network, facts
 
 
-def _said(spec: str, facts: Mapping[str, Any], network: nn.Module, notes: tuple[str, ...]) -> Description:
+def _said(facts: Mapping[str, Any], network: nn.Module, notes: tuple[str, ...]) -> Description:
     for fact in facts:
         if fact not in _FACTS:
-            raise InputError(f"{spec}: unknown fact '{fact}'{nearest(fact, _FACTS)}; known are {', '.join(_FACTS)}")
+            raise InputError(f"unknown fact '{fact}'{nearest(fact, _FACTS)}; known are {', '.join(_FACTS)}")
     found, given = _normalisation_of(network) or ASSUMED, {"align_corners": False, **facts}
     numbers = {name: given.pop(name) for name in ("mean", "std", "scale") if name in given}
     if numbers and "scale" not in numbers:
         numbers = {"mean": found["image_mean"], "std": found["image_std"], **numbers}
-    with passed_on(spec):
-        given["order"] = given.pop("channels", given.get("order", "rgb"))
-        if given.get("classes") is not None:
-            given["classes"] = named_classes(given["classes"])
-        if given.get("size") is not None:
-            given["size"] = tuple(given["size"])
-        pixels = rgb_format(found["image_mean"], found["image_std"])
-        guess = Description(pixels, **given, notes=notes, origin=f"{GUESS}{found['assumed']}")
-        said = guess.told(numbers.get("mean"), numbers.get("std"), None, numbers.get("scale"))
-        return dataclasses.replace(said, origin="the function's facts") if numbers else guess
+    given["order"] = given.pop("channels", given.get("order", "rgb"))
+    if given.get("classes") is not None:
+        given["classes"] = named_classes(given["classes"])
+    if given.get("size") is not None:
+        given["size"] = tuple(given["size"])
+    pixels = rgb_format(found["image_mean"], found["image_std"])
+    guess = Description(pixels, **given, notes=notes, origin=f"{GUESS}{found['assumed']}")
+    said = guess.told(numbers.get("mean"), numbers.get("std"), None, numbers.get("scale"))
+    return dataclasses.replace(said, origin="the function's facts") if numbers else guess
 
 
 def _normalisation_of(network: nn.Module) -> Mapping[str, Any] | None:
-    """What the encoder of segmentation-models-pytorch's, or a part of timm's, is published with."""
+    """The normalisation published with an encoder of segmentation-models-pytorch, or with a part of timm's."""
     config = getattr(network, "config", None)
     if isinstance(config, Mapping) and "encoder_name" in config:
         return smp_network.preprocessing(config)

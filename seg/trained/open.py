@@ -56,7 +56,6 @@ def load(
     device: str = "auto",
     size: Sequence[int] | str | None = "auto",
     tile: int | None = None,
-    tile_overlap: int | None = None,
     architecture: str | None = None,
     encoder: str | None = None,
     classes: str | Sequence[str] | int | None = None,
@@ -77,8 +76,7 @@ def load(
         device: ``cpu``, ``cuda``, or ``auto``.
         size: (width, height) that the network sees; ``own`` is its folder's, a run's target size; None is
             the images'; ``auto`` is ``own``, and None with ``tile``. Predictions have the images' size in any case.
-        tile: side of the tiles that larger images go by.
-        tile_overlap: pixels that tiles share; None is a quarter.
+        tile: side of the tiles that larger images go by; neighbours share a quarter.
         architecture: of a file of weights, as segmentation-models-pytorch spells it; likewise ``encoder``.
         classes: names of the outputs, a YAML file of them, or their number; None is the network's own.
         mean: what becomes 0 in R, G and B, on ``scale``; with ``std``. None is what the network's files say, else what
@@ -106,7 +104,7 @@ def load(
         std=None if std is None else [*map(float, std)], channels=channels, scale=scale,  # type: ignore[arg-type]
         size=size if size is None or isinstance(size, str) else [int(side) for side in size],
     )  # fmt: skip
-    trained = open_network(settings).seeing(settings.size, tile, tile_overlap)
+    trained = open_network(settings).seeing(settings.size, tile)
     trained.network.to(torch_device(device))
     for note in trained.description.notes:
         warnings.warn(note, stacklevel=2)

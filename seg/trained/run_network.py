@@ -42,12 +42,17 @@ OWN = "the run's own"
 
 
 def build_network(
-    settings: ModelConfig, num_classes: int, own: Path | None = None, weights: str | None = None, bands: int = 3
+    settings: ModelConfig, num_classes: int, bands: int = 3, own: Path | None = None, with_weights: bool = True
 ) -> SegmentationNetwork:
-    """The network of a run's settings, or of the description in the run folder ``own``, with random weights."""
-    architecture = settings.architecture()
+    """The network of a run's resolved settings, or of the description in the run folder ``own``.
+
+    Without ``with_weights``, or where other weights replace all of the encoder's, it begins at random.
+    """
+    architecture, weights = settings.architecture(), settings.encoder_weights
     if own is not None and (own / NETWORK_FILE).is_file():
         architecture["encoder"] = str(own)
+    if not with_weights or (settings.start_from is not None and settings.name != "pretrained"):
+        weights = None
     return build_model(**architecture, num_classes=num_classes, weights=weights, bands=bands)
 
 
@@ -80,7 +85,7 @@ def open_run(run: Path, checkpoint: str = "auto") -> tuple[TrainedNetwork, Train
         raise InputError(f"{where}: holds an encoder without heads; train from it with --model.start-from {run}")
     pixels = read_format(run)
     config = config.resolved()  # of a run that did not record what was open
-    network = build_network(config.model, len(classes), own=run, bands=pixels.bands)  # the checkpoint has every weight
+    network = build_network(config.model, len(classes), pixels.bands, run, with_weights=False)
     config = config.for_network(network)
     load_weights(network, state["model"], where)
     training = Training(config, checkpoint, state["step"], state.get(RE_ESTIMATED_ON))

@@ -84,7 +84,7 @@ class NetworkSettings:
             raise InputError(f"--{missing}: is missing; --mean R,G,B and --std R,G,B are given together")
         if self.scale not in (None, 1, 255):
             raise InputError(f"--scale: expected 255 or 1, got {self.scale}")
-        if not isinstance(self.size, str) or self.size not in ("auto", "own", "run"):
+        if not isinstance(self.size, str) or self.size not in ("auto", "own"):
             checked_size(self.size, "--size")
 
 

@@ -71,9 +71,9 @@ def _found(source: Path, model: nn.Module) -> tuple[FoundWeights, ClassSet | Non
     if source.is_file():
         return _in_file(source, model), None
     if not (source / "config.json").is_file():
-        config, classes, checkpoint, state = read_run(source)
+        _, classes, checkpoint, state = read_run(source)
         found = fitted(state["model"], model)
-        note = f"{FLAG}: {source}, checkpoint {checkpoint} ({chosen_by(checkpoint, config.selection)})"
+        note = f"{FLAG}: {source}, checkpoint {checkpoint} ({chosen_by(checkpoint)})"
         return dataclasses.replace(found, notes=(*found.notes, note)), classes
     with torch.random.fork_rng(devices=[]):  # building a network must not move the training's random numbers
         trained = open_trained(str(source))

@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError, NotFiniteError, first_words
-from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.files import new_folder
 from dem_apps.test_time_methods.network import find_logits
 from seg.config import TrainConfig
@@ -28,11 +27,11 @@ from seg.data.files import checked_size, find_images
 from seg.data.labels import ClassSet, named_classes
 from seg.data.pixel_format import PixelFormat, kind_of
 from seg.data.read import ImagePixels, picture_pixels, read_image, seen
-from seg.maps import panels
 from seg.maps.entropy_maps import Prediction
-from seg.methods import METHODS
+from seg.maps.panels import map_pictures
 from seg.models.network import upsampled, upsampled_bands
-from seg.models.tiles import TilesOfImage, Tiling, tiled_logits, tiling
+from seg.models.settings import LEAST_TILE
+from seg.models.tiles import TilesOfImage, tiled_logits
 from seg.scores.checkpoints import chosen_by
 from seg.trained.description import Description
 
@@ -44,7 +43,7 @@ _MOST_CLASSES = 255
 
 @dataclass(frozen=True)
 class Training:
-    """How a run's network was trained; the checkpoint that was read is never ``auto``."""
+    """Training of a run's network; the checkpoint is never ``auto``."""
 
     config: TrainConfig
     checkpoint: str
@@ -53,60 +52,18 @@ class Training:
 
     @property
     def described(self) -> str:
-        """Which checkpoint it is, and what chose it."""
-        chosen = chosen_by(self.checkpoint, self.config.selection)
-        return f"checkpoint {self.checkpoint} ({chosen}), step {self.step:,}"
-
-    @property
-    def title(self) -> str:
-        """Method, loss, style and labelled part, short enough to stand beside a picture."""
-        source, target = self.config.source, self.config.target
-        part, use = target.labelled_part, target.labelled_use
-        labelled = f", {part:g} of target labelled ({use})" if part else ""
-        style = "" if source.style == "none" else f", {source.style} style"
-        rare = "" if source.rare_class_temperature is None else ", rare classes first"
-        return f"{self._method_and_loss()}{style}{rare}{labelled}"
-
-    def _method_and_loss(self) -> str:
-        config = self.config
-        if not METHODS[config.method].uses_target:
-            return f"{config.method} only{', then target statistics' * (config.batch_norm_after == 'target')}"
-        if config.loss == "none":
-            return f"{config.method}, no objective"
-        given = given_options(config).items()
-        options = "".join(f", {name} {f'{value:g}' if isinstance(value, float) else value}" for name, value in given)
-        power = f" n^-{config.balance:g}" if config.reduction == "balanced" and config.balance != 1.0 else ""
-        return f"{config.method}, {config.loss}{options}, {config.reduction}{power}"
+        """The checkpoint, the score that chose it, and its step."""
+        return f"checkpoint {self.checkpoint} ({chosen_by(self.checkpoint)}), step {self.step:,}"
 
 
-@dataclass(frozen=True)
-class PredictedImage:
-    """A prediction at the size of its image. In a notebook it shows itself.
-
-    >>> from seg.data.labels import named_classes
-    >>> logits = torch.zeros(1, 2, 4, 6)
-    >>> logits[:, 1, :1] = 9.0
-    >>> image = np.zeros((4, 6, 3), np.uint8)
-    >>> PredictedImage(image, logits, named_classes(["sky", "road"]), align_corners=False).shares
-    {'sky': 0.75, 'road': 0.25}
-    """
+@dataclass(frozen=True, kw_only=True)
+class PredictedImage(Prediction):
+    """A prediction at the size of its image; ``classes`` are places in :attr:`names`. In a notebook it shows itself."""
 
     image: NDArray[np.uint8]  #: (H, W, 3) uint8 RGB; of other bands what is shown of them
     logits: Tensor  #: (1, C, h, w) float32, on the CPU
     class_set: ClassSet  #: names and colours of the C classes
     align_corners: bool  #: of the upsampling of logits
-    #: (H, W), False where the image holds no data and nothing is counted; None is everywhere.
-    valid: NDArray[np.bool_] | None = None
-
-    @property
-    def classes(self) -> NDArray[np.uint8]:
-        """(H, W) uint8: the index of the class that is most probable, into :attr:`names`."""
-        return self._maps.classes
-
-    @property
-    def entropy(self) -> NDArray[np.float32]:
-        """(H, W) float32, 0 (certain) to 1 (uniform): Shannon entropy / log C."""
-        return self._maps.entropy
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -116,37 +73,27 @@ class PredictedImage:
     @cached_property
     def probabilities(self) -> NDArray[np.float32]:
         """(C, H, W) float32 softmax; made when it is asked for."""
-        return np.asarray(upsampled(self.logits, self._size, self.align_corners).softmax(1)[0])
+        height, width = self.classes.shape
+        return np.asarray(upsampled(self.logits, (height, width), self.align_corners).softmax(1)[0])
 
     @property
     def shares(self) -> dict[str, float]:
         """The share of the pixels that each predicted class has, by name, the largest first."""
-        pixels = self._maps.pixels(len(self.names))
+        pixels = self.pixels(len(self.names))
         order = pixels.argsort(kind="stable")[::-1]
         return {self.names[index]: float(pixels[index] / pixels.sum()) for index in order if pixels[index]}
 
     def panel(self) -> Image.Image:
         """Image, prediction and entropy side by side, entropy on the scale from 0 to 1, with the classes' names."""
-        tiles = self._maps.tiles(self.class_set.colors)
-        return panels.panel(self.image, tiles, self._maps, self.class_set)
+        return map_pictures(self.image, None, self, self.class_set)[1]
 
     def __repr__(self) -> str:
-        height, width = self._size
+        height, width = self.classes.shape
         largest = ", ".join(f"{name} {share:.0%}" for name, share in list(self.shares.items())[:3])
-        return f"PredictedImage({width} × {height}; {largest}; entropy {self._maps.caption})"
+        return f"PredictedImage({width} × {height}; {largest}; entropy {self.caption})"
 
     def _repr_png_(self) -> bytes | None:
         return self.panel()._repr_png_()
-
-    @property
-    def _size(self) -> tuple[int, int]:
-        return self.image.shape[0], self.image.shape[1]
-
-    @cached_property
-    @torch.inference_mode()
-    def _maps(self) -> Prediction:
-        bands = upsampled_bands(self.logits, self._size, self.align_corners)
-        return Prediction.of_bands((band[0] for band in bands), self.valid)
 
 
 @dataclass(frozen=True)
@@ -168,7 +115,7 @@ class TrainedNetwork:
     write: Callable[[Path, Description], None]
     training: Training | None = None  #: of a run
     size: tuple[int, int] | None = None  #: (width, height) of the images that it sees; None is each image's own
-    cut: Tiling | None = None  #: tiles of larger images
+    tile: int | None = None  #: side of the tiles that larger images are predicted by
 
     def __post_init__(self) -> None:
         named = self.description.classes
@@ -180,7 +127,7 @@ class TrainedNetwork:
 
     @property
     def class_set(self) -> ClassSet:
-        """What the outputs mean; where that is not known, numbers as names."""
+        """Classes of the outputs; numbered where they are not known."""
         return self.description.classes or named_classes([f"class {index}" for index in range(self.num_classes)])
 
     @property
@@ -188,14 +135,14 @@ class TrainedNetwork:
         """Where the network is."""
         return next(self.network.parameters(), torch.empty(0)).device
 
-    def seeing(
-        self, size: Sequence[int] | str | None = "auto", tile: int | None = None, tile_overlap: int | None = None
-    ) -> TrainedNetwork:
+    def seeing(self, size: Sequence[int] | str | None = "auto", tile: int | None = None) -> TrainedNetwork:
         """The same network, which sees images at another size or by tiles; the arguments are those of ``seg.load``."""
+        if tile is not None and tile < LEAST_TILE:
+            raise InputError(f"--tile: expected {LEAST_TILE} pixels or more, got {tile}")
         size = size if size is None or isinstance(size, str) else tuple(size)  # also an array
-        own = size in ("own", "run") or (size == "auto" and tile is None)
+        own = size == "own" or (size == "auto" and tile is None)
         chosen = self.description.size if own else None if size == "auto" else checked_size(size, "--size")
-        return dataclasses.replace(self, size=chosen, cut=tiling(tile, tile_overlap))
+        return dataclasses.replace(self, size=chosen, tile=tile)
 
     def logits(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) images, normalised and continued to ``description.multiple`` → float32 logits (B, C, H, W)."""
@@ -236,17 +183,21 @@ class TrainedNetwork:
         pixels, many = self.description.pixels, _listed(images)
         for each in [images] if many is None else many:
             image = _one_image(each, pixels)
-            logits, shown = self._logits_of(image).float().cpu(), pixels.preview(image.values, image.valid)
-            yield PredictedImage(shown, logits, self.class_set, self.description.align_corners, image.valid)
+            logits, size = self._logits_of(image).float().cpu(), (image.values.shape[0], image.values.shape[1])
+            align_corners, shown = self.description.align_corners, pixels.preview(image.values, image.valid)
+            maps = Prediction.of_bands(upsampled_bands(logits, size, align_corners), image.valid)
+            yield PredictedImage(
+                maps.classes, maps.entropy, maps.valid, image=shown, logits=logits, class_set=self.class_set,
+                align_corners=align_corners,
+            )  # fmt: skip
 
     @torch.no_grad()
     def maps(self, image: ImagePixels) -> Prediction:
         """Classes and entropy of an image at its own resolution; a NotFiniteError for logits that are not finite."""
         logits, size = self._logits_of(image), (image.values.shape[0], image.values.shape[1])
-        if self.cut is None:
+        if self.tile is None:
             return Prediction.of(upsampled(logits, size, self.description.align_corners)[0], image.valid)
-        bands = upsampled_bands(logits, size, self.description.align_corners)
-        return Prediction.of_bands((band[0] for band in bands), image.valid)
+        return Prediction.of_bands(upsampled_bands(logits, size, self.description.align_corners), image.valid)
 
     @torch.no_grad()
     def _logits_of(self, image: ImagePixels) -> Tensor:
@@ -255,9 +206,9 @@ class TrainedNetwork:
         forward = self.logits if self.description.multiple > 1 else self.raw_logits
         as_read = self.size is None or self.size == image.values.shape[1::-1]
         values, valid = (image.values, image.valid)
-        if not as_read or self.cut is None:
+        if not as_read or self.tile is None:
             values, valid = seen(image, self.description.pixels, self.size)
-        logits = tiled_logits(forward, TilesOfImage(values, valid, self.description.normalised, self.device), self.cut)
+        logits = tiled_logits(forward, TilesOfImage(values, valid, self.description.normalised, self.device), self.tile)
         if not logits.isfinite().all():
             raise NotFiniteError("the network's output is not finite; its weights are no use")
         return logits

@@ -33,28 +33,23 @@ from seg.data.loader import Sampler, batches, labelled_sampler
 from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
 from seg.data.style import TargetStyle, check_style
 from seg.inference.adaptive_batch_norm import check_there_are_statistics, re_estimated_on
-from seg.inference.processes import leave_group
 from seg.inference.protocol import protocol
 from seg.methods import METHODS
-from seg.methods.head_objectives import HeadObjectives
-from seg.methods.optimization import MicroBatch, PolySchedule, RepeatedSGD
+from seg.methods.minent import HeadObjectives
+from seg.methods.optimization import MicroBatch, PolySchedule, RepeatedSGD, leave_group
 from seg.methods.settings import OptimizerConfig
 from seg.models.batch_norm import set_up_batch_norm
 from seg.models.network import Predictor, SegmentationNetwork, parameter_groups
 from seg.models.networks import NETWORK_FILE, network_document
-from seg.models.settings import ModelConfig
 from seg.scores.checkpoint_selection import CheckpointSelector
-from seg.scores.described_metrics import described_metrics
-from seg.scores.tables import checkpoints_table, score_table
+from seg.scores.described_metrics import checkpoints_table, described_metrics, score_table
 from seg.trained.description import CLASSES_FILE
 from seg.trained.run_network import build_network, classes_of_run
 from seg.trained.start_from import normalisation, start_from
-from seg.trained.trained_network import RE_ESTIMATED_ON
-from seg.training import unused_settings
+from seg.trained.trained_network import RE_ESTIMATED_ON, Training
 from seg.training.resolve import resolve
-from seg.training.run import TrainingRun
+from seg.training.run import TrainingRun, print_summary
 from seg.training.step import TrainState, training_step
-from seg.training.summary import in_words, print_summary
 
 _SOURCE_STREAM, _TARGET_STREAM = 0, 1
 
@@ -79,9 +74,8 @@ def _train(config: TrainConfig) -> Path:
             batch_norm_after=was.batch_norm_after,
         )  # fmt: skip
     else:
-        unused = unused_settings.lines(config)
         config, lines = resolve(config, accelerator.device.type)
-        for line in [*lines, *unused]:
+        for line in lines:
             accelerator.print(line)
     with accelerator.main_process_first():
         pair = open_pair(
@@ -98,7 +92,7 @@ def _train(config: TrainConfig) -> Path:
     # after the data: what is drawn and counted into a cache the first time must not move the weights
     seed_everything(config.seed)
     own, resumed = path if config.resume else None, saved is not None
-    network = new_network(config.model, len(pair.classes), pair.pixels.bands, own, with_weights=not resumed)
+    network = build_network(config.model, len(pair.classes), pair.pixels.bands, own, with_weights=not resumed)
     config = config.for_network(network)
     state = build_state(config, network, len(pair.classes), accelerator, pair.classes, pair.pixels, resumed)
     if config.batch_norm_after == "target":
@@ -136,17 +130,6 @@ def _accelerator(device_name: str, precision: str) -> Accelerator:
         return Accelerator(mixed_precision={"float32": "no"}.get(precision, precision), cpu=device.type == "cpu")
 
 
-def new_network(
-    settings: ModelConfig, num_classes: int, bands: int = 3, own: Path | None = None, with_weights: bool = True
-) -> SegmentationNetwork:
-    """The network of resolved settings; ``own`` is the folder of a run that is continued.
-
-    Without ``with_weights``, or where other weights replace all of the encoder's, it begins at random.
-    """
-    replaced = not with_weights or (settings.start_from is not None and settings.name != "pretrained")
-    return build_network(settings, num_classes, own, None if replaced else settings.encoder_weights, bands)
-
-
 def build_state(
     config: TrainConfig, network: SegmentationNetwork, num_classes: int, accelerator: Accelerator,
     classes: ClassSet | None = None, pixels: PixelFormat = RGB, resumed: bool = False,
@@ -178,8 +161,7 @@ def build_state(
     schedule = PolySchedule(rates.horizon or config.max_steps, rates.power)
     counts = torch.zeros(num_classes, dtype=torch.int64, device=accelerator.device)
     return TrainState(
-        predict, optimizer, method, source_weights, schedule, counts, weights.warm_up, bool(weights.relative),
-        weights.back_off,
+        predict, optimizer, method, source_weights, schedule, counts, bool(weights.relative), weights.back_off,
     )  # fmt: skip
 
 
@@ -195,7 +177,7 @@ def _open(
     config: TrainConfig, pair: DomainPair, state: TrainState, path: Path | None, saved: dict[str, Any] | None
 ) -> TrainingRun:
     """Open the run folder, new or continued, and restore the checkpoint ``saved`` in every process."""
-    accelerator, selector = state.predict.accelerator, CheckpointSelector(config.selection)
+    accelerator, selector = state.predict.accelerator, CheckpointSelector()
     folder = progress = None
     if saved is not None:
         state.restore(saved)
@@ -204,8 +186,7 @@ def _open(
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         uses_target = METHODS[config.method].uses_target
-        summary = in_words(config, state.predict.model)
-        info = described_metrics(len(pair.classes), summary, uses_target, config.selection)
+        info = described_metrics(len(pair.classes), config.title, uses_target)
         loss = [config.loss] if uses_target else []
         path = path or new_run_dir("seg", config.method, *loss, str(config.seed))
         if config.resume:
@@ -270,7 +251,7 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
     run.progress.close()
     step = run.state.step
     kept = run.selector.table(step, result["miou"])
-    how = protocol(config, run.state.model, "last", step, re_estimated_on=run.state.result().get(RE_ESTIMATED_ON))
+    how = protocol(Training(config, "last", step, run.state.result().get(RE_ESTIMATED_ON)), run.state.model)
     how["labelled_images"] = {
         domain: 0 if dataset is None else len(dataset)
         for domain, dataset in (("source", run.pair.source_train), ("target", run.pair.target_labelled))

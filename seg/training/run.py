@@ -1,4 +1,4 @@
-"""A training while it lasts: what is logged, scored, saved and shown, and how it ends early."""
+"""A training while it lasts: its summary, what is logged, scored, saved and shown, and how it ends early."""
 
 from __future__ import annotations
 
@@ -7,19 +7,28 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from accelerate import Accelerator
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from dem_apps.reduction import world_size
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.signals import StopRequest
+from dem_apps.test_time_methods.normalisation import batch_norms
+from seg.config import TrainConfig
 from seg.data.datasets import Sample
 from seg.data.domains import DomainPair
 from seg.data.files import flat_names
-from seg.data.pixel_format import resized_mask
+from seg.data.pixel_format import RGB, resized_mask
+from seg.data.read import first_header, left_out
+from seg.maps.entropy_maps import Prediction
 from seg.maps.panels import map_pictures, save_panel
+from seg.models.settings import PRETRAINED, package_file
+from seg.models.weights_file import weights_file
 from seg.scores.checkpoint_selection import CheckpointSelector
+from seg.scores.checkpoints import CRITERION
 from seg.scores.evaluation import OnSample, evaluate
 from seg.training.step import TrainState
 
@@ -97,19 +106,19 @@ class TrainingRun:
         improved = self.selector.update(step, result, alarm)
         self.scored = True
         if alarm is not None:
-            self.state.ease()
+            self.state.scale_down()
         if self.folder is not None:
             values = {f"val/{name}": result[name] for name in _LOGGED_SCORES if result[name] is not None}
             label_free = {f"label_free/{name}": value for name, value in result["label_free"].items()}
             self.folder.log(step, **values, **label_free)
             if alarm is not None:
-                eased = {} if self.state.back_off == 1 else {"target/eased": self.state.eased}
-                self.folder.log(step, alarm=alarm, **eased)
+                scale = {} if self.state.back_off == 1 else {"target/alarm_scale": self.state.alarm_scale}
+                self.folder.log(step, alarm=alarm, **scale)
             for name in improved:
                 self.folder.save_checkpoint(name, self.state.result())
         self.save()
         if self.progress is not None:
-            news = f"label-free score '{self.selector.criterion}' {result['label_free'][self.selector.criterion]:.4f}"
+            news = f"label-free score '{CRITERION}' {result['label_free'][CRITERION]:.4f}"
             if result["miou"] is not None:
                 news = f"target mIoU {100 * result['miou']:.2f} %"
             self.progress.note(step, news if alarm is None else f"{news}; alarm: {alarm}")
@@ -146,7 +155,8 @@ class TrainingRun:
                 return
             size = (logits.shape[2], logits.shape[1])
             valid = None if sample.valid is None else resized_mask(sample.valid, size)
-            tiles, picture = map_pictures(sample.preview(), sample.label, logits, self.pair.classes, valid)
+            prediction = Prediction.of(logits, valid)
+            tiles, picture = map_pictures(sample.preview(), sample.label, prediction, self.pair.classes)
             name = shown_as[index]
             if write:
                 save_panel(self.path / f"{name}.png", picture)
@@ -156,3 +166,54 @@ class TrainingRun:
                 self.folder.log_image(name, np.asarray(picture), self.state.step)
 
         return on_sample
+
+
+def print_summary(
+    config: TrainConfig, pair: DomainPair, path: Path, accelerator: Accelerator, model: nn.Module
+) -> None:
+    """Method, data, network, device and where the results go, a line each."""
+    roots = (None if pair.source_train is None else config.source.root, config.target.root)
+    folders = " -> ".join(root for root in roots if root) or "demo pair"
+    images = ", ".join(f"{number} {title}" for title, number in pair.sizes().items())
+    labels = "" if pair.target_val.labelled else " without labels (scores are those that need none)"
+    parts = config.model.architecture().items()
+    network = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in parts if value).removeprefix("name ")
+    policy = config.model.batch_norm if batch_norms(model) else "none"
+    processes = f"{accelerator.num_processes} processes, " if accelerator.num_processes > 1 else ""
+    lines = [
+        f"method   {config.title}",
+        f"data     {folders}: {images}{labels}; {len(pair.classes)} classes{pair.left_out()}",
+        *_about_pixels(pair),
+        f"network  {network}, {_weights(config)}, batch norm {policy}"
+        f"{', for scores with a share of the statistics of target' if config.batch_norm_after == 'target' else ''}",
+        f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
+        f"{config.max_steps} steps, seed {config.seed}",
+        f"results  {path}",
+    ]
+    print("\n".join(lines), flush=True)
+
+
+def _about_pixels(pair: DomainPair) -> list[str]:
+    """Layouts that were found, and the bands and normalisation of images unlike ImageNet's, a line each."""
+    pixels, lines = pair.pixels, [f"layout   {pair.layouts_found()}"] if pair.layouts_found() else []
+    if not pixels.is_rgb:
+        shown = ", ".join(str(band + 1) for band in pixels.shown)
+        measured = f"normalised as measured on {pixels.measured_on}"
+        lines.append(f"pixels   {pixels.described}, {measured}; shown are bands {shown}")
+    elif pixels != RGB:
+        mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (pixels.mean, pixels.std))
+        lines.append(f"pixels   normalised by mean {mean} and deviation {std}")
+    first = {dataset.root: first_header([image for image, _ in dataset.files]) for dataset in pair.splits().values()}
+    notes = [left_out(*found, pixels) for found in first.values() if found is not None]
+    return lines + [f"pixels   {note}" for note in notes if note is not None]
+
+
+def _weights(config: TrainConfig) -> str:
+    """Where the network's first weights come from."""
+    model = config.model
+    if model.start_from is not None:
+        return f"weights of {model.start_from}"
+    if model.encoder_weights is None:
+        return f"random weights{'' if package_file(PRETRAINED) else ' (the extra pretrained brings others)'}"
+    file = weights_file(str(model.encoder), model.encoder_weights)
+    return f"{model.encoder_weights} weights of {file or 'its library, from the cache or downloaded once'}"

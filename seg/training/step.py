@@ -32,10 +32,9 @@ class TrainState:
     source_weights: dict[str, float]  #: of the cross-entropy per head, such as ``{"main": 1.0, "aux": 0.1}``
     schedule: PolySchedule  #: of every optimiser's learning rates
     label_counts: Tensor  #: (C,) int64, pixels per class of the labels that were trained on, of all processes
-    warm_up: int = 0  #: steps over which what the method adds rises linearly to its weight
     relative: bool = False  #: what the method adds counts times the source's cross-entropy, of the main head, at most 1
     back_off: float = 1.0  #: an alarm multiplies what the method adds by it
-    eased: float = 1.0  #: the product of those so far
+    alarm_scale: float = 1.0  #: the product of the back-offs so far
     step: int = 0
     #: Returns a copy of a network with statistics of other images (``--batch-norm-after``); every process calls it.
     re_estimate: Callable[[nn.Module], Estimated] | None = None
@@ -52,9 +51,9 @@ class TrainState:
         shares: list[float] = (counts / counts.sum().clamp_min(1)).tolist()
         return shares
 
-    def ease(self) -> None:
+    def scale_down(self) -> None:
         """Scale the method's weight by ``back_off`` after a collapse alarm."""
-        self.eased *= self.back_off
+        self.alarm_scale *= self.back_off
 
     def scored_model(self) -> nn.Module:
         """The method's, with re-estimated statistics where they were asked for; every process calls it alike."""
@@ -81,7 +80,7 @@ class TrainState:
             **self.result(),
             **{name: part.state_dict() for name, part in self._parts().items()},
             "label_counts": self.label_counts,
-            **({} if self.back_off == 1 else {"eased": self.eased}),
+            **({} if self.back_off == 1 else {"alarm_scale": self.alarm_scale}),
             "random": random_states(),
         }
 
@@ -100,7 +99,7 @@ class TrainState:
         self._adapted = None
         with fitting("--resume: the checkpoint"):
             self.label_counts.copy_(state["label_counts"])
-            self.eased = float(state.get("eased", 1.0))
+            self.alarm_scale = float(state.get("alarm_scale", 1.0))
             restore_random_states(state["random"])
 
     def _parts(self) -> dict[str, Any]:
@@ -155,11 +154,10 @@ def _add_gradients(state: TrainState, batch: MicroBatch, share: float) -> Values
 
 def _weight_on_target(state: TrainState, cross_entropy: Tensor) -> Tensor | float:
     """Factor of all that the method adds; the same in every process."""
-    weight = state.eased * min(1.0, (state.step + 1) / max(1, state.warm_up))
     if not state.relative:
-        return weight
+        return state.alarm_scale
     (total,) = summed_over_processes(cross_entropy.to(sums_in(cross_entropy)))
-    return weight * (total / world_size()).clamp_max(1).float()
+    return state.alarm_scale * (total / world_size()).clamp_max(1).float()
 
 
 def supervised_loss(

@@ -16,12 +16,10 @@ from dem_apps.errors import InputError
 from seg.data.datasets import Sample
 from seg.data.domains import open_validation
 from seg.data.labels import CITYSCAPES_CLASSES, ClassSet
-from seg.data.pixel_format import RGB
 from seg.data.settings import DataConfig, TargetDataConfig
 from seg.evaluate import main
 from seg.inference.evaluate_run import prediction_writer
-from seg.models.network import upsampled
-from seg.scores.evaluation import evaluate, predicted
+from seg.scores.evaluation import evaluate
 from seg.trained.open import load
 
 CPU = torch.device("cpu")
@@ -58,24 +56,6 @@ class Drawn:
         label[:2] = 255
         image = rng.integers(0, 255, (height, width, 3)).astype(np.uint8)
         return Sample(f"folder/{index}.png", image, label)
-
-
-def test_scales_and_mirroring_average_probabilities():
-    model = Pixelwise().eval()
-    image = RGB.normalised(Drawn(1)[0].image)[None]
-    size = (20, 32)
-    plain, logits = predicted(model, image, size, scales=(0.75, 1.0, 1.5), flip=True)
-    assert plain.equal(model(image)["main"])
-    passes = []
-    for scaled_size in ((8, 12), (10, 16), (15, 24)):
-        scaled = F.interpolate(image, size=scaled_size, mode="bilinear", align_corners=False)
-        passes.append(upsampled(model(scaled)["main"], size).softmax(1))
-        passes.append(upsampled(model(scaled.flip(3))["main"], size).softmax(1).flip(3))
-    mean = torch.stack(passes).mean(0)
-    torch.testing.assert_close(logits.softmax(1), mean, rtol=0, atol=1e-6)
-    torch.testing.assert_close(logits.exp(), mean, rtol=0, atol=1e-6)
-    one_scale = predicted(model, image, size, scales=(0.75,))[1]
-    torch.testing.assert_close(one_scale.exp(), passes[0], rtol=0, atol=1e-6)
 
 
 def test_scores_need_a_network_that_works():
@@ -168,14 +148,13 @@ def test_the_command_scores_the_checkpoint_that_labels_chose_and_says_so(run, co
     assert last["mean_entropy"] != document["mean_entropy"]
 
 
-def test_the_command_scores_other_data_at_other_scales(run, command, tmp_path, tiny_pair):
+def test_the_command_scores_other_data(run, command, tmp_path, tiny_pair):
     flags = ("--target.root", tiny_pair / "gta5", "--target.layout", "gta5", "--target.size", "[48, 24]")
     out = tmp_path / "scores.json"
-    status, _, stderr = command("--run", run, "--out", out, *flags, "--scales", "[0.5,1.0]", "--flip")
+    status, _, stderr = command("--run", run, "--out", out, *flags)
     assert (status, stderr) == (0, "")
     how = json.loads(out.read_text())["protocol"]
     assert how["train_size"]["target"] == [48, 24]
-    assert (how["scales"], how["flip"]) == ([0.5, 1.0], True)
 
 
 def test_images_of_one_name_in_two_folders_get_a_prediction_each(run, command, tmp_path):
@@ -191,7 +170,6 @@ def test_images_of_one_name_in_two_folders_get_a_prediction_each(run, command, t
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (("--run", "RUN", "--scales", "[]"), "--scales: expected factors such as"),
         (("--run", "RUN", "--out", "RUN/config.yaml"), "exists and is never overwritten"),
         (("--run", "RUN", "--save-predictions", "RUN/config.yaml"), "is no folder"),
     ],

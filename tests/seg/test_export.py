@@ -13,7 +13,6 @@ import pytest
 import torch
 from PIL import Image
 from support.pictures import noise, save
-from support.same_state import contents
 from support.untrained_run import write_run
 from torch.nn import functional as F
 
@@ -108,20 +107,11 @@ def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
         assert float(row["mean_entropy"]) == pytest.approx(entropy[here].mean() / math.log(19), abs=2e-6)
 
 
-@pytest.mark.parametrize(
-    ("given", "size"), [("run", "run"), ("null", None), ("64,32", [64, 32]), ("[64,32]", [64, 32])]
-)
-def test_a_size_on_the_command_line_is_a_word_or_two_numbers(given, size):
-    flags = ["--run", "r", "--images", "i", "--out", "o", "--size", given]
-    config = parse_config(ExportConfig, "python -m seg.export", "", flags)
-    assert (config.size, config.run) == (size, ["r"])
-
-
 def test_the_last_checkpoint_is_exported_at_the_runs_target_size_by_default(draw, tmp_path):
     draw("a.png", (40, 24))
     run = write_run(tmp_path / "run", 0, ("selected", "last"), target=TargetDataConfig(size=[32, 16]))
     trained, image = open_run(run, "last")[0], read_image(tmp_path / "images" / "a.png")
-    for size, seen in (("run", (32, 16)), (None, None), ([20, 12], (20, 12))):
+    for size, seen in (("own", (32, 16)), (None, None), ([20, 12], (20, 12))):
         out = tmp_path / f"out-{size}"
         export(settings(run, tmp_path, size=size, out=str(out), raw=["npz"]))
         expected = dataclasses.replace(trained, size=seen).maps(image).entropy
@@ -222,38 +212,3 @@ def test_what_is_not_finite_is_not_published(run, draw, tmp_path, capsys):
     assert "nothing exported" in printed.out
     assert not list((tmp_path / "out").rglob("*.png"))
     assert all("nan" not in table.read_text().lower() for table in (tmp_path / "out").rglob("*.csv"))
-
-
-@pytest.mark.slow
-def test_several_processes_share_the_images_and_write_what_one_does(
-    run, other_run, draw, tmp_path, tiny_pair, run_command
-):
-    for name in ("b.png", "a.png", "deep/c.png", "d.png", "e.png"):
-        draw(name)
-    (tmp_path / "images" / "broken.png").write_bytes(b"no image")
-    shutil.copytree(other_run, tmp_path / "other")
-    flags = ["--images", str(tmp_path / "images"), "--run", str(run), str(tmp_path / "other")]
-    one = run_command("seg.export", *flags, "--out", str(tmp_path / "one"))
-    # behind --, since torchrun takes --run for its own --run-path
-    launcher = ("torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "--")
-    two = run_command(*launcher, "seg.export", *flags, "--out", str(tmp_path / "two"))
-    assert (one.returncode, two.returncode) == (1, 1)  # of the broken image
-    assert two.stdout.replace("two", "one") == one.stdout
-    first, second = contents(tmp_path / "one"), contents(tmp_path / "two")
-    assert len(first) == 2 * (5 * 4 + 2) + 5
-    assert second == first
-    again = run_command(*launcher, "seg.export", *flags, "--out", str(tmp_path / "two"))
-    assert again.returncode == 1
-    assert "holds files already" in again.stderr
-
-    target = ["--run", str(run), "--target.root", str(tiny_pair / "cityscapes"), "--target.size", "64,32"]
-    for start, name in (((), "1"), (launcher, "2")):
-        out = ("--out", str(tmp_path / f"{name}.json"), "--save-predictions", str(tmp_path / f"p{name}"))
-        done = run_command(*start, "seg.evaluate", *target, *out)
-        assert done.returncode == 0, done.stderr
-    expected, found = (json.loads((tmp_path / name).read_text()) for name in ("1.json", "2.json"))
-    assert found["per_class_iu"] == expected["per_class_iu"]
-    assert found["mean_entropy"] == pytest.approx(expected["mean_entropy"], rel=1e-12)
-    first, second = contents(tmp_path / "p1"), contents(tmp_path / "p2")
-    assert second == first
-    assert len(first) == 4

@@ -33,10 +33,10 @@ def test_scores_by_tiles_are_those_of_the_whole(run: Path, tmp_path: Path, run_h
         assert done.returncode == 0, done.stderr
         return json.loads((tmp_path / name).read_text())
 
-    whole, tiled = evaluated("whole"), evaluated("tiled", "--tile", "64", "--tile-overlap", "32")
+    whole, tiled = evaluated("whole"), evaluated("tiled", "--tile", "64")
     assert tiled["mean_entropy"] == pytest.approx(whole["mean_entropy"], rel=0.05)
     assert tiled["mean_entropy"] != whole["mean_entropy"]
-    assert (tiled["protocol"]["tile"], tiled["protocol"]["tile_overlap"]) == (64, 32)
+    assert tiled["protocol"]["tile"] == 64
     assert "tile" not in whole["protocol"]
     assert evaluated("one", "--tile", "512")["mean_entropy"] == whole["mean_entropy"]
 
@@ -60,11 +60,11 @@ def test_a_large_image_is_no_thumbnail_in_tiles(run: Path, tmp_path: Path, capsy
     native, _ = exported("native", run, tile=128, size=None)
     tiled, said = exported("tiled", small, tile=128)
     assert tiled == native
-    assert "--tile: images at their own size; this run was trained at 64×32 (--size run)" in said
+    assert "--tile: images at their own size; this run was trained at 64×32 (--size own)" in said
     shrunk, said = exported("shrunk", small)
     assert shrunk != native
     assert "a.png has 256×256 pixels, and the network sees it at 64×32; --tile 512 shows it all of them" in said
-    assert exported("asked", small, tile=128, size="run")[0] == shrunk
+    assert exported("asked", small, tile=128, size="own")[0] == shrunk
     loaded = load(small, tile=128, device="cpu").predict(image)
     whole = load(run, size=None, device="cpu").predict(image)
     assert torch.equal(loaded.logits, load(run, size=None, tile=128, device="cpu").predict(image).logits)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dem_apps import TestTimeAdapter, build_objective
 from dem_apps.runtime.signals import StopRequest
-from seg.inference.processes import leave_group
+from seg.methods.optimization import leave_group
 
 C, FEATURES, STEPS = 5, 4, 3
 NAMES = ("entropy", "adadem", "adadem-mec", "adadem-norm", "max-squares", "info-max", "robust-entropy")

@@ -12,7 +12,8 @@ from dem_apps.runtime.reproducibility import seed_everything
 from seg.config import TrainConfig
 from seg.methods.optimization import MicroBatch
 from seg.models.settings import ModelConfig
-from seg.training.loop import build_state, new_network
+from seg.trained.run_network import build_network
+from seg.training.loop import build_state
 from seg.training.step import TrainState
 
 C, H, W = 4, 32, 64
@@ -24,7 +25,7 @@ def fresh(config: TrainConfig, seed: int = 0) -> TrainState:
     accelerator = Accelerator(cpu=True, mixed_precision="bf16" if config.precision == "bf16" else "no")
     seed_everything(seed)
     config = config.resolved()
-    network = new_network(config.model, C)
+    network = build_network(config.model, C)
     return build_state(config.for_network(network), network, C, accelerator)
 
 

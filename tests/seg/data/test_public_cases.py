@@ -21,8 +21,7 @@ from seg.data.pixel_format import PixelFormat
 from seg.data.read import left_out, read_header, read_image, read_index_image, read_label
 from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.data.statistics import class_pixels
-from seg.maps.entropy_maps import Prediction
-from seg.maps.run_pictures import write_geotiffs
+from seg.maps.entropy_maps import Prediction, write_geotiffs
 
 rasterio = pytest.importorskip("rasterio")
 AB = named_classes(["a", "b"])

@@ -8,7 +8,7 @@ from PIL import Image
 
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.maps.entropy_maps import Prediction, coloured_entropy, coloured_label, coloured_prediction, wrong_pixels
-from seg.maps.panels import Row, comparison, map_pictures
+from seg.maps.panels import PanelRow, comparison, map_pictures
 from seg.scores.described_metrics import VIEWS
 
 RED, GREEN, BLUE = (230, 40, 10), (10, 200, 30), (20, 30, 220)
@@ -23,7 +23,7 @@ def filled(width: int, height: int, colour: tuple[int, int, int]) -> np.ndarray:
 
 
 def panel(image: np.ndarray, prediction: np.ndarray, entropy: np.ndarray, legend=()) -> Image.Image:
-    return comparison(image, [Row("image", prediction, entropy, "")], legend)
+    return comparison(image, [PanelRow("image", prediction, entropy, "")], legend)
 
 
 def extent(picture: Image.Image, colour: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -70,7 +70,7 @@ def shown(label: np.ndarray | None) -> tuple[dict[str, np.ndarray], Image.Image]
     logits = torch.zeros(19, 24, 48)
     logits[0, :, :40] = 50.0
     logits[13, :, 40:] = 50.0
-    return map_pictures(grey(48, 24), label, logits, CITYSCAPES_CLASSES)
+    return map_pictures(grey(48, 24), label, Prediction.of(logits), CITYSCAPES_CLASSES)
 
 
 def test_tiles_are_the_views_that_a_report_looks_for():

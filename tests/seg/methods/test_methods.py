@@ -20,10 +20,11 @@ from seg.config import TrainConfig
 from seg.inference.protocol import protocol
 from seg.methods import METHODS
 from seg.methods.advent import Adversary, build_discriminator, weighted_self_information
-from seg.methods.head_objectives import HeadObjectives
+from seg.methods.minent import HeadObjectives
 from seg.methods.optimization import MicroBatch
 from seg.models.network import upsampled
 from seg.models.settings import ModelConfig
+from seg.trained.trained_network import Training
 from seg.training.step import TrainState, supervised_loss, training_step
 
 WEIGHTS = {"main": 0.5, "aux": 0.1}
@@ -56,7 +57,7 @@ def test_minents_weight_follows_the_cross_entropy_unless_told_otherwise(argument
     config = parse_config(TrainConfig, "seg.train", "", arguments).resolved()
     state = fresh(dataclasses.replace(config, model=MODEL))
     assert state.relative is relative
-    assert protocol(config, state.model, "last", 1)["weights"]["relative"] is relative
+    assert protocol(Training(config, "last", 1), state.model)["weights"]["relative"] is relative
 
 
 @pytest.mark.parametrize("method", METHODS)

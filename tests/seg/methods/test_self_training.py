@@ -17,19 +17,33 @@ from torch.nn import functional as F
 from dem_apps.errors import InputError
 from seg.config import TrainConfig
 from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
+from seg.methods import self_training
 from seg.methods.optimization import MicroBatch
-from seg.methods.self_training import PseudoLabels, SelfTraining, SelfTrainingConfig
+from seg.methods.self_training import (
+    PseudoLabels,
+    SelfTraining,
+    SelfTrainingConfig,
+    generators,
+    hidden,
+    pasted_pixels,
+    recoloured,
+)
 from seg.methods.settings import OptimizerConfig, WeightConfig
-from seg.methods.views import generators, hidden, pasted_pixels, recoloured
 from seg.training.step import TrainState, training_step
 
-PLAIN = SelfTrainingConfig(strong_view=False, threshold=0.4)
+PLAIN = SelfTrainingConfig(threshold=0.4)
 BASE = TrainConfig(
     method="self-training", loss="none", max_steps=10, self_training=PLAIN,
     model=dataclasses.replace(MODEL, batch_norm="target"),
     optimizer=OptimizerConfig(name="sgd", lr=0.02, horizon=20, momentum=0.0, weight_decay=0.0),
     weights=WeightConfig(aux=0.3),
 )  # fmt: skip
+
+
+@pytest.fixture
+def no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views without jitter and blur, which are tested by themselves."""
+    monkeypatch.setattr(self_training, "recoloured", lambda images, *_: images)
 
 
 def fresh_with(**settings: Any) -> TrainState:
@@ -69,6 +83,7 @@ def plain_step(student: nn.Module, teacher: nn.Module, batch: MicroBatch, step: 
             averaged.copy_(kept * averaged + (1 - kept) * parameter)
 
 
+@pytest.mark.usefixtures("no_colours")
 def test_three_steps_equal_a_plain_loop() -> None:
     ours = fresh_with(teacher_decay=0.5)
     student = copy.deepcopy(ours.model).to(memory_format=torch.contiguous_format)

@@ -6,14 +6,14 @@ from timm.layers import BatchNormAct2d
 from torch import nn
 
 from dem_apps.errors import InputError
+from seg.config import TrainConfig
 from seg.models.batch_norm import (
     BATCH_NORM_POLICIES,
-    describe,
     feed_batch_norm,
-    resolved_policy,
     set_up_batch_norm,
     statistics,
 )
+from seg.models.settings import ModelConfig
 
 DOMAINS = ("source", "target")
 
@@ -35,7 +35,7 @@ def by_batch(model, images):
 
 
 @pytest.mark.parametrize("policy", BATCH_NORM_POLICIES)
-@pytest.mark.parametrize("domain", [*DOMAINS, "neither"])
+@pytest.mark.parametrize("domain", DOMAINS)
 def test_a_policy_decides_what_normalises_and_what_moves(model, images, policy, domain):
     moves = {"trainable": DOMAINS, "affine-frozen": DOMAINS, "frozen": (), "source": ("source",), "target": ("target",)}
     set_up_batch_norm(model, policy, synchronised=False)
@@ -73,14 +73,15 @@ def test_a_policy_decides_what_normalises_and_what_moves(model, images, policy, 
 )
 def test_whose_statistics_a_network_has_is_said(model, policy, how, whose):
     assert statistics(policy, model, **how) == whose
-    assert whose in describe(policy, model, whose)
 
 
 def test_the_default_moves_by_the_domain_that_is_scored(model):
-    assert resolved_policy(None, model, moved_by_target=True) == "target"
-    assert resolved_policy(None, model, moved_by_target=False) == "source"
-    assert resolved_policy("frozen", model, moved_by_target=True) == "frozen"
-    assert resolved_policy(None, model[0], moved_by_target=True) == "trainable"
+    for after, given, network, expected in (
+        ("none", None, model, "target"), ("target", None, model, "source"), ("none", "frozen", model, "frozen"),
+        ("none", None, model[0], "trainable"),
+    ):  # fmt: skip
+        config = TrainConfig(batch_norm_after=after, model=ModelConfig(batch_norm=given))
+        assert config.for_network(network).model.batch_norm == expected
 
 
 def test_on_an_accelerator_torchs_own_layer_is_used_and_timms_activation_kept():

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError
 from seg.models.network import upsampled, upsampled_bands
-from seg.models.tiles import Tiling, tiled_logits, tiling
+from seg.models.tiles import tiled_logits
 
 
 def network(stride: int, ceil: bool = False) -> nn.Module:
@@ -28,7 +27,7 @@ def network(stride: int, ceil: bool = False) -> nn.Module:
 @torch.no_grad()
 def test_a_network_that_sees_little_gives_the_whole_images_logits(stride: int, ceil: bool) -> None:
     model = network(stride, ceil)
-    images = torch.randn(2, 3, 301, 457, generator=torch.Generator().manual_seed(0))
+    images = torch.randn(2, 3, 461, 617, generator=torch.Generator().manual_seed(0))
     whole = model(images)
     seen: list[tuple[int, ...]] = []
 
@@ -36,9 +35,9 @@ def test_a_network_that_sees_little_gives_the_whole_images_logits(stride: int, c
         seen.append(tuple(tile.shape[2:]))
         return model(tile)
 
-    tiles = tiled_logits(forward, images, Tiling(192, 144))
-    assert max(max(shape) for shape in seen) == 192
-    assert len(seen) > 6
+    tiles = tiled_logits(forward, images, 256)
+    assert max(max(shape) for shape in seen) == 256
+    assert len(seen) >= 6
     assert tiles.shape == whole.shape
     scale = float(whole.abs().max())
     torch.testing.assert_close(tiles / scale, whole / scale, rtol=0, atol=1e-5)
@@ -52,9 +51,8 @@ def test_a_network_that_sees_everything_has_no_step_at_a_seam() -> None:
         return tile.mean((2, 3), keepdim=True).expand_as(tile)
 
     images = torch.linspace(0, 1, 512).expand(1, 3, 128, 512).contiguous()
-    row = tiled_logits(forward, images, Tiling(128, 64))[0, 0, 64]
-    apart = tiled_logits(forward, images, Tiling(128, 0))[0, 0, 64]
-    assert row.diff().abs().max() < 0.15 * apart.diff().abs().max()
+    row = tiled_logits(forward, images, 128)[0, 0, 64]
+    assert row.diff().abs().max() < 0.25 * (row.max() - row.min()) / 3
 
 
 @pytest.mark.parametrize("align_corners", [True, False])
@@ -66,14 +64,3 @@ def test_bands_are_the_whole_upsampled(small: tuple[int, int], large: tuple[int,
     bands = list(upsampled_bands(logits, large, align_corners, rows=32))
     assert max(band.shape[2] for band in bands) <= 32
     torch.testing.assert_close(torch.cat(bands, 2), upsampled(logits, large, align_corners), rtol=1e-4, atol=1e-5)
-
-
-def test_flags_that_make_no_tiles() -> None:
-    assert tiling(None, None) is None
-    assert tiling(512, None) == Tiling(512, 128)
-    for side, overlap, message in (
-        (None, 64, "--tile-overlap: belongs to --tile, which is not given"),
-        (128, 100, "--tile-overlap: expected 0 to 96, 32 less than --tile, got 100"),
-    ):
-        with pytest.raises(InputError, match=message):
-            tiling(side, overlap)

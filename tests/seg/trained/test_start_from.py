@@ -24,9 +24,8 @@ from seg.data.labels import named_classes
 from seg.models.networks import NETWORK_FILE, build_model
 from seg.models.settings import ModelConfig
 from seg.trained.open import open_trained
-from seg.trained.run_network import open_run
+from seg.trained.run_network import build_network, open_run
 from seg.trained.start_from import normalisation, start_from
-from seg.training.loop import new_network
 
 HEAD = "segmentation_head.0"
 
@@ -173,11 +172,11 @@ def test_encoder_weights_are_not_fetched_beside_weights_to_start_from(tmp_path: 
     encoder = smp.Unet("resnet18", encoder_weights=None).encoder.state_dict()
     torch.save(encoder, tmp_path / "encoder.pth")
     model = ModelConfig("unet", "resnet18", encoder_weights="of-no-library", start_from=str(tmp_path / "encoder.pth"))
-    network = new_network(model, 4)
+    network = build_network(model, 4)
     start_from(network, tmp_path / "encoder.pth")
     assert torch.equal(network.state_dict()["encoder.conv1.weight"], encoder["conv1.weight"])
     with pytest.raises(InputError, match="of-no-library"):
-        new_network(dataclasses.replace(model, start_from=None), 4)
+        build_network(dataclasses.replace(model, start_from=None), 4)
 
 
 def test_a_run_of_their_network_stands_alone(theirs: Path, tmp_path: Path, settings, capsys, monkeypatch) -> None:

@@ -461,7 +461,7 @@ def test_what_a_function_may_say_and_return(own: str) -> None:
         ("own_network:sigmoid", "lies between 0 and 1 everywhere, so it is probabilities and not logits"),
         ("own_network:ids", "its output .1, 1, 112, 112. holds whole numbers, the ids of classes and not their logits"),
         ("own_network:flat_ids", "take the last argmax out"),
-        ("own_network:channels_last", "its output .1, 112, 112, 3. has the classes last; return it as .B, C, h, w."),
+        ("own_network:channels_last", "its output .1, 112, 112, 3. has the classes last; return .B, C, h, w."),
         ("own_network:pair", "returns a tuple of 2 values, and which of it are logits is unknown; 'output' among"),
         ("own_network:middle", "of 224 pixels its map shows the middle 192, as without padding"),
         ("own_network:Hooked", "takes no image of 224 × 224 .*, or its copy does not, of which hooks must not hold"),

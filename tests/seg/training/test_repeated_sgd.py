@@ -5,11 +5,9 @@ from __future__ import annotations
 import copy
 import warnings
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
@@ -17,7 +15,6 @@ from torch import nn
 from dem_apps.runtime.checkpoint import load_state
 from seg import build_model
 from seg.methods.optimization import RepeatedSGD
-from seg.methods.settings import OptimizerConfig
 from seg.models.batch_norm import set_up_batch_norm
 from seg.models.network import parameter_groups
 
@@ -80,15 +77,3 @@ def test_the_groups_list_what_advents_generator_lists() -> None:
     assert (len(walked), walked.total()) == (104, 314)
     assert (groups[-1]["repeats"], groups[-1]["base_lr"]) == (1, 10.0)
     assert [group["repeats"] for group in parameter_groups(model, 1.0, 10.0)] == [1, 1]
-
-
-def test_advents_pairs_have_its_schedule_and_nothing_else_does() -> None:
-    configs = Path(__file__).parents[3] / "configs" / "seg"
-    repeats = {
-        file.stem: settings.get("optimizer", {}).get("repeats", OptimizerConfig().repeats)
-        for file in configs.glob("*.yaml")
-        if "arms" not in (settings := yaml.safe_load(file.read_text()))
-    }
-    theirs = {name for name in repeats if name.startswith(("gta5_cityscapes_", "synthia_cityscapes_"))}
-    assert len(theirs) >= 5
-    assert repeats == {name: "advent" if name in theirs else "none" for name in repeats}

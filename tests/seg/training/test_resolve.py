@@ -11,7 +11,6 @@ from support.pictures import noise, save
 
 from seg.config import TrainConfig
 from seg.data.settings import SourceConfig, TargetDataConfig
-from seg.models.settings import ModelConfig
 from seg.training.resolve import resolve
 
 
@@ -34,10 +33,3 @@ def test_an_augmentation_sets_the_size_where_it_crops_or_resizes(
     assert found.source == replace(source, size=size)
     assert found.target.size == [256, 192]
     assert len(lines) == 1 + (size is not None)
-
-
-def test_weights_that_may_have_to_be_downloaded_are_named() -> None:
-    model = ModelConfig(encoder="resnet34", encoder_weights="imagenet")
-    (line,) = resolve(TrainConfig(model=model), "cpu")[1]
-    assert line.startswith("weights  imagenet of resnet34 come from its library: from the cache, or downloaded")
-    assert not resolve(TrainConfig(model=replace(model, encoder_weights=None)), "cpu")[1]

@@ -119,15 +119,6 @@ def test_bf16_keeps_objectives_in_float32_and_stays_near() -> None:
     assert training.method.objectives.objectives["main"].class_marginals.dtype == torch.float32
 
 
-def test_what_a_method_adds_warms_up_in_a_straight_line() -> None:
-    """At the second of four steps half of the weight counts: the step of half the weight."""
-    one, other = weighted(warm_up=4), weighted(target_main=0.15)
-    one.step = other.step = 1
-    for state in (one, other):
-        training_step(state, [micro_batch(0)])
-    assert_close(one.model.state_dict(), other.model.state_dict())
-
-
 @pytest.mark.parametrize("learned", [False, True])
 def test_relative_weights_follow_the_cross_entropy_and_never_rise(learned: bool) -> None:
     """The step of the weight times the cross-entropy, or of the weight itself where that is above 1."""
@@ -149,11 +140,11 @@ def test_relative_weights_follow_the_cross_entropy_and_never_rise(learned: bool)
 
 def test_an_alarm_takes_from_the_weight_and_the_rest_is_resumed() -> None:
     alarmed, resumed, plain = weighted(back_off=0.5), weighted(back_off=0.5), fresh(BASE)
-    alarmed.ease()
+    alarmed.scale_down()
     resumed.restore(alarmed.state())
-    plain.ease()
+    plain.scale_down()
     other = weighted(target_main=0.15)
-    assert (alarmed.eased, resumed.eased, plain.eased) == (0.5, 0.5, 1.0)
+    assert (alarmed.alarm_scale, resumed.alarm_scale, plain.alarm_scale) == (0.5, 0.5, 1.0)
     for state in (resumed, other):
         training_step(state, [micro_batch(0)])
     assert_close(resumed.model.state_dict(), other.model.state_dict())

@@ -17,13 +17,13 @@ from dem_apps.runtime.setting_checks import choices_of
 from seg.config import TrainConfig
 from seg.methods import METHODS
 from seg.methods.settings import OptimizerConfig, SelfTrainingConfig
+from seg.training.resolve import resolve, unused
 from seg.training.step import training_step
-from seg.training.unused_settings import lines, unused
 
 #: What is not of a step: data, files, scores, when things are done, how they are computed.
 ELSEWHERE = (
     "seed", "max_steps", "batch_size", "accumulate", "precision", "deterministic", "compile", "workers", "device",
-    "eval_every", "log_every", "batch_norm_after", "bn_alpha", "selection", "validation_part", "maps", "run_dir",
+    "eval_every", "log_every", "batch_norm_after", "bn_alpha", "validation_part", "maps", "run_dir",
     "resume", "tracker", "classes", "source.", "target.", "demo.", "bands.", "method", "model.name", "model.encoder",
     "model.depth", "model.output_stride", "model.start_from", "weights.back_off", "weights.relative",
     "optimizer.repeats",
@@ -31,7 +31,7 @@ ELSEWHERE = (
 OTHERS: dict[str, Any] = {
     "loss": "entropy", "tau": 2.0, "alpha": 2.0, "norm": "l2", "delta": "entropy", "momentum": 0.7, "eta": 3.0,
     "optimizer.lr": 0.002, "optimizer.name": "sgd", "optimizer.horizon": 5, "model.batch_norm": "frozen",
-    "weights.warm_up": 5, "weights.aux": 0.7,
+    "weights.aux": 0.7,
 }  # fmt: skip
 BASE = TrainConfig(
     loss="adadem", max_steps=4, model=dataclasses.replace(MODEL, batch_norm="trainable"),
@@ -41,7 +41,7 @@ BASE = TrainConfig(
 
 def trained(config: TrainConfig) -> list[Tensor]:
     state = fresh(config)
-    for step in range(3):
+    for step in range(2):
         training_step(state, [micro_batch(step)])
     networks = (state.model, state.method.scored_model(), *state.method.modules.values())
     return [value.detach().clone() for network in networks for value in network.state_dict().values()]
@@ -97,5 +97,5 @@ def test_settings_of_the_data_are_named() -> None:
     assert set(unused(config)) == {
         "bn_alpha", "source.style_probability", "source.rare_class_pixels", "source.style_beta",
     }  # fmt: skip
-    assert lines(config)[0] == "unused   --bn-alpha: of --batch-norm-after target"
+    assert resolve(config, "cpu")[1][0] == "unused   --bn-alpha: of --batch-norm-after target"
     assert not unused(default)
