@@ -183,8 +183,8 @@ def scores(config: TrainConfig) -> dict[str, Any]:
     began = time.monotonic()
     run = train(config)
     result: dict[str, Any] = {"minutes": (time.monotonic() - began) / 60}
-    trained, training = open_run(run, "last")
-    device, config = torch.device("cpu"), training.config
+    trained = open_run(run, "last")
+    device, config = torch.device("cpu"), trained.training.config
     pair = open_pair(config.source, config.target, trained.class_set, rgb=normalisation(config.model))
     source_val = SegmentationDataset(
         Path(str(config.source.root)), "folders", "val", size=tuple(config.source.size or ()) or None,  # type: ignore[arg-type]

@@ -122,15 +122,8 @@ def open_network(settings: NetworkSettings, run: str | None = None) -> TrainedNe
     settings.check_network(run)
     trained = open_trained(settings.model or str(run), settings.weights, settings.checkpoint, settings)
     description = trained.description.told(settings.mean, settings.std, settings.channels, settings.scale)
-    if settings.classes is not None and not settings.architecture:
-        classes = named(settings.classes)
-        if classes is not None:
-            description = dataclasses.replace(description, classes=classes)
-        if classes is not None and len(classes) != trained.num_classes:
-            raise InputError(
-                f"--classes: {settings.classes} has {len(classes)} classes, and {trained.spec} predicts "
-                f"{trained.num_classes}; name those that it was trained with, in the order of its outputs"
-            )
+    if not settings.architecture and (classes := named(settings.classes)) is not None:
+        description = dataclasses.replace(description, classes=classes)
     if isinstance(settings.size, (list, tuple)):
         description = dataclasses.replace(description, size=checked_size(settings.size, "--size"))
     return dataclasses.replace(trained, description=description)
@@ -153,7 +146,7 @@ def open_trained(
     if (folder / ADAPT_FILE).is_file():
         return _read_adapted(folder)
     if (folder / "config.yaml").is_file():
-        return open_run(folder, checkpoint)[0]
+        return open_run(folder, checkpoint)
     return _read_saved(folder)
 
 

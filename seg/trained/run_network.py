@@ -77,8 +77,8 @@ def classes_of_run(run: Path, file: str | None) -> str | None:
     return str(own) if own.is_file() else file
 
 
-def open_run(run: Path, checkpoint: str = "auto") -> tuple[TrainedNetwork, Training]:
-    """The network of a run folder, and how it was trained."""
+def open_run(run: Path, checkpoint: str = "auto") -> TrainedNetwork:
+    """The network of a run folder."""
     config, classes, checkpoint, state = read_run(run, checkpoint)
     where = f"{run}, checkpoint {checkpoint}"
     if only_encoder(state["model"]):
@@ -95,7 +95,7 @@ def open_run(run: Path, checkpoint: str = "auto") -> tuple[TrainedNetwork, Train
         said = read_description(run)
         description = dataclasses.replace(description, pixels=said.pixels, order=said.order, origin=said.origin)
     write = partial(_write_run, network, run, training)
-    return TrainedNetwork(f"{run}, {training.described}", network, len(classes), description, write, training), training
+    return TrainedNetwork(f"{run}, {training.described}", network, len(classes), description, write, training)
 
 
 def _write_run(network: nn.Module, run: Path, training: Training, new: Path, description: Description) -> None:

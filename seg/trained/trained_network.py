@@ -122,7 +122,10 @@ class TrainedNetwork:
         if not 2 <= self.num_classes <= _MOST_CLASSES:
             raise InputError(f"{self.spec}: predicts {self.num_classes} classes; expected 2 to {_MOST_CLASSES}")
         if named is not None and len(named) != self.num_classes:
-            raise InputError(f"{self.spec}: predicts {self.num_classes} classes, and {len(named)} are named")
+            raise InputError(
+                f"{self.spec}: predicts {self.num_classes} classes, and {len(named)} are named (--classes); name those "
+                "that it was trained with, in the order of its outputs"
+            )
         self.network.eval()
 
     @property

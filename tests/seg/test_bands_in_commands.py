@@ -44,11 +44,11 @@ def run(pair, tmp_path_factory) -> Path:
 
 
 def test_a_run_knows_its_bands_and_is_resumed_with_them(pair, run):
-    loaded = open_run(run, "last")[0]
+    loaded = open_run(run, "last")
     assert (loaded.description.pixels.bands, loaded.description.pixels.dtype) == (6, "uint16")
     assert loaded.network.encoder.conv1.weight.shape[1] == 6
     resumed = train(flags(pair, run, "--resume", "true"))  # it has come to its end, and scores once more
-    assert open_run(resumed, "last")[0].description.pixels == loaded.description.pixels
+    assert open_run(resumed, "last").description.pixels == loaded.description.pixels
 
 
 def test_an_export_lies_where_its_image_lies(pair, run, tmp_path):

@@ -63,12 +63,12 @@ def test_training_goes_on_as_without(runs):
 def test_what_is_saved_has_the_statistics_of_the_targets_training_images(runs, tiny_config):
     """Every kept checkpoint, since exports and other trainings start from any."""
     images = [
-        open_unlabelled(tiny_config.target, open_run(runs[1], "last")[0].description.classes)[i].image for i in range(5)
+        open_unlabelled(tiny_config.target, open_run(runs[1], "last").description.classes)[i].image for i in range(5)
     ]
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     batch = torch.from_numpy(np.stack([(image / 255 - mean) / std for image in images])).permute(0, 3, 1, 2).float()
     for name in ("last", "selected", "best"):
-        loaded = open_run(runs[1], name)[0]
+        loaded = open_run(runs[1], name)
         assert loaded.training.re_estimated_on == "target images (share 1)"
         expected = dict(re_estimated(loaded.network, [batch], 1.0).network.named_buffers())
         for buffer, value in loaded.network.named_buffers():

@@ -89,8 +89,8 @@ def test_a_converted_checkpoint_predicts_what_it_predicted(advent, file, convert
     assert f"python -m seg.evaluate --run {run}" in printed
     record = json.loads((run / "converted.json").read_text())
     assert record == {"advent": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "part": "network"}
-    trained, training = open_run(run, "last")
-    assert (trained.class_set.names[3], training.config.classes) == ("class 3", str(classes))
+    trained = open_run(run, "last")
+    assert (trained.class_set.names[3], trained.training.config.classes) == ("class 3", str(classes))
 
     image = np.random.default_rng(1).integers(0, 256, (64, 96, 3), dtype=np.uint8)
     bgr = torch.from_numpy(image[:, :, ::-1] - np.array(MEAN_BGR)).float().permute(2, 0, 1)[None]

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.pictures import noise, save
 from support.untrained_run import write_run
 from torch import nn
 from torch.nn import functional as F
@@ -155,16 +154,6 @@ def test_the_command_scores_other_data(run, command, tmp_path, tiny_pair):
     assert (status, stderr) == (0, "")
     how = json.loads(out.read_text())["protocol"]
     assert how["train_size"]["target"] == [48, 24]
-
-
-def test_images_of_one_name_in_two_folders_get_a_prediction_each(run, command, tmp_path):
-    for folder in "ab":
-        save(tmp_path / "images" / folder / "0.png", noise(0, 48, 24))
-    status, _, stderr = command("--run", run, "--target.root", tmp_path, "--save-predictions", tmp_path / "p")
-    assert (status, stderr) == (0, "")
-    assert [file.name for file in sorted((tmp_path / "p").iterdir())] == [
-        "images_a_0_pred_labelIds.png", "images_b_0_pred_labelIds.png",
-    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

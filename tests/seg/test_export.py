@@ -74,7 +74,7 @@ def test_every_image_gets_its_pictures_in_its_own_size_at_its_own_path(run, draw
 def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
     file = draw("a.png")
     export(settings(run, tmp_path, raw=["png16", "npz"], label_ids=True))
-    trained = open_run(run, "last")[0]
+    trained = open_run(run, "last")
     with torch.no_grad():
         features = trained.network(RGB.normalised(np.asarray(Image.open(file)))[None])["main"]
     p = F.interpolate(features, (16, 24), mode="bilinear", align_corners=True)[0].double().softmax(0)
@@ -110,7 +110,7 @@ def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
 def test_the_last_checkpoint_is_exported_at_the_runs_target_size_by_default(draw, tmp_path):
     draw("a.png", (40, 24))
     run = write_run(tmp_path / "run", 0, ("selected", "last"), target=TargetDataConfig(size=[32, 16]))
-    trained, image = open_run(run, "last")[0], read_image(tmp_path / "images" / "a.png")
+    trained, image = open_run(run, "last"), read_image(tmp_path / "images" / "a.png")
     for size, seen in (("own", (32, 16)), (None, None), ([20, 12], (20, 12))):
         out = tmp_path / f"out-{size}"
         export(settings(run, tmp_path, size=size, out=str(out), raw=["npz"]))

@@ -41,18 +41,6 @@ def test_it_has_the_heads_that_it_names_and_gradients_reach_all_of_it(name):
     assert len(encoder["params"]) + len(rest["params"]) == len(list(network.parameters()))
 
 
-@pytest.mark.parametrize("name", [name for name in OWN if name not in ENCODERS])
-def test_it_is_trained_scored_and_saved(name, tiny_config, tmp_path):
-    config = dataclasses.replace(
-        tiny_config, model=ModelConfig(name, "resnet18"), maps=1, run_dir=str(tmp_path / "run")
-    )
-    run = train(config)
-    scores = json.loads((run / "eval.json").read_text())
-    assert scores["protocol"]["network"] == config.model.resolved().architecture()
-    again = dataclasses.replace(config, model=dataclasses.replace(config.model, start_from=str(run)), run_dir=None)
-    assert train(dataclasses.replace(again, run_dir=str(tmp_path / "again"), max_steps=1)).is_dir()
-
-
 @pytest.mark.parametrize("name", [*OWN, "unet"])
 @torch.no_grad()
 def test_a_saved_network_comes_back_bit_for_bit(name, tmp_path, monkeypatch):

@@ -224,7 +224,7 @@ def test_a_network_of_transformers_is_trained(tmp_path: Path, settings, capsys) 
         seg.train.train(settings(tmp_path / "hf", name="deeplabv2"))
     run = seg.train.train(settings(tmp_path / "hf", align_corners=False))
     assert "predicts 5 classes and this training 2" in capsys.readouterr().out
-    trained = open_run(run, "last")[0].network
+    trained = open_run(run, "last").network
     encoder = {id(parameter) for parameter in trained.encoder.parameters()}
     assert 0 < len(encoder) < len(list(trained.parameters()))
     start = {name.removeprefix("network."): value for name, value in trained.state_dict().items()}
