@@ -176,11 +176,11 @@ def _found(root: Path, layout: str, split: str) -> Pairs:
 
 def _refuse_absent(exclude: Sequence[str], root: Path, layout: str, pairs: Pairs) -> None:
     """Raises an InputError where ``exclude`` names an image that no split of the data set has."""
-    absent = _absent(exclude, root, pairs)
-    for split in ("train", "val") if absent else ():
+    known = _names(root, pairs)
+    for split in ("train", "val") if set(exclude) - known else ():
         with suppress(InputError):  # of a split that it does not have
-            absent = _absent(absent, root, named_layout(layout).pairs(root, split))
-    if absent:
+            known |= _names(root, named_layout(layout).pairs(root, split))
+    if absent := [name for name in exclude if name not in known]:
         said = ", ".join(f"'{name}'" for name in absent[:_SHOWN])
         raise InputError(
             f"{root}: 'exclude' names {said}{', …' * (len(absent) > _SHOWN)}, and no image has that path, name or stem"
@@ -188,9 +188,8 @@ def _refuse_absent(exclude: Sequence[str], root: Path, layout: str, pairs: Pairs
         )
 
 
-def _absent(names: Sequence[str], root: Path, pairs: Pairs) -> list[str]:
-    known = {name for image, _ in pairs for name in (image.relative_to(root).as_posix(), image.name, image.stem)}
-    return [name for name in names if name not in known]
+def _names(root: Path, pairs: Pairs) -> set[str]:
+    return {name for image, _ in pairs for name in (image.relative_to(root).as_posix(), image.name, image.stem)}
 
 
 def _chosen(pairs: Pairs, exclude: Sequence[str], part: tuple[float, float], root: Path) -> Pairs:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,44 +90,21 @@ def open_pair(
     ``measure=False`` refuses no other kinds of images. Without ``pixels``, the images say what the network sees, and
     those that are no 8-bit RGB are measured.
     """
-    instead, world = target.replaces_source(), demo or DemoConfig()
-    if (source.root is None) != (target.root is None) and not (instead and target.root is not None):
+    if (source.root is None) != (target.root is None) and not (target.replaces_source() and target.root is not None):
         given, missing = ("source", "target") if source.root else ("target", "source")
         raise InputError(f"--{missing}.root is missing: --{given}.root is given, and a pair needs both (or none: demo)")
     classes = classes_file if isinstance(classes_file, ClassSet) else load_classes(classes_file)
-    train = {"labelled": True, "labels_must_exist": labels_must_exist}
-    source_train = None if instead else _open("source", source, "train", classes, world, **train)
-    # the target's training labels are never opened, but for those of the labelled part
-    target_train = open_unlabelled(target, classes, demo, labels_must_exist)
-    target_val = open_validation(target, classes, validation_part, labels_must_exist, demo)
-    target_labelled = None
-    if target.labelled_part:
-        try:  # the first part of a fixed shuffle, so that a small part lies in a larger
-            part = (0.0, target.labelled_part)
-            target_labelled = _open("target", target, "train", classes, world, part=part, **train)
-        except InputError as error:
-            raise InputError(f"--target.labelled-part: {error}") from error
-        # a target without a validation split is scored on its training images
-        both = {image for image, _ in target_labelled.files} & {image for image, _ in target_val.files}
-        if both:
-            raise InputError(
-                f"--target.labelled-part: {len(both)} of the {len(target_labelled)} images with labels would be scored "
-                f"as well, such as {min(both)}; score the others with --validation-part {target.labelled_part:g},1 or "
-                "keep images apart in a validation split"
-            )
-    pair, notes = DomainPair(source_train, target_train, target_val, classes, target_labelled), list[str]()
+    opened = functools.partial(_splits, source, target, validation_part, labels_must_exist, demo or DemoConfig())
+    pair, notes = opened(classes), list[str]()
     if classes_file is None and labels_must_exist:
         # numbers of five digits look like GTA5, whose ids are those that are looked for
-        labelled = [*pair.labelled, *([target_val] if target_val.labelled else [])]
+        labelled = [each for each in pair.splits().values() if each.labelled]
         unnumbered = [each for each in labelled if each.layout is FOLDERS or (each.layout is GTA5 and each.found_as)]
-        if len(unnumbered) == len(labelled):  # else a data set with a numbering of its own says which
-            found = found_classes(unnumbered, workers)
-            if found is not None:
-                again = open_pair(
-                    source, target, found[0], validation_part, True, demo, bands, pixels, measure, workers, rgb
-                )
-                return dataclasses.replace(again, notes=(found[1], *again.notes))
-        if any(each.layout is FOLDERS for each in unnumbered):
+        # a data set with a numbering of its own says which classes there are
+        found = found_classes(unnumbered, workers) if len(unnumbered) == len(labelled) else None
+        if found is not None:
+            pair, notes = opened(found[0]), [found[1]]
+        elif any(each.layout is FOLDERS for each in unnumbered):
             notes.append("classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are")
     if pixels is None:
         pixels, about_numbers = _pixels(pair, bands or BandConfig(), measure, workers, rgb)
@@ -134,6 +112,35 @@ def open_pair(
     for dataset in pair.splits().values():
         dataset.pixels = pixels
     return dataclasses.replace(pair, pixels=pixels, notes=tuple(notes))
+
+
+def _splits(
+    source: SourceConfig,
+    target: TargetDataConfig,
+    validation_part: Sequence[float],
+    labels_must_exist: bool,
+    demo: DemoConfig,
+    classes: ClassSet,
+) -> DomainPair:
+    """The data sets of a pair; the target's training labels are never opened, but for those of the labelled part."""
+    train = {"labelled": True, "labels_must_exist": labels_must_exist}
+    source_train = None if target.replaces_source() else _open("source", source, "train", classes, demo, **train)
+    target_train = open_unlabelled(target, classes, demo, labels_must_exist)
+    target_val = open_validation(target, classes, validation_part, labels_must_exist, demo)
+    if not target.labelled_part:
+        return DomainPair(source_train, target_train, target_val, classes)
+    try:  # the first part of a fixed shuffle, so that a small part lies in a larger
+        labelled = _open("target", target, "train", classes, demo, part=(0.0, target.labelled_part), **train)
+    except InputError as error:
+        raise InputError(f"--target.labelled-part: {error}") from error
+    # a target without a validation split is scored on its training images
+    if both := {image for image, _ in labelled.files} & {image for image, _ in target_val.files}:
+        raise InputError(
+            f"--target.labelled-part: {len(both)} of the {len(labelled)} images with labels would be scored as well, "
+            f"such as {min(both)}; score the others with --validation-part {target.labelled_part:g},1 or keep images "
+            "apart in a validation split"
+        )
+    return DomainPair(source_train, target_train, target_val, classes, labelled)
 
 
 def open_unlabelled(

@@ -148,25 +148,6 @@ def test_photographs_as_labels_are_no_masks(tmp_path, check):
     assert "pictures in more than 40 colours: no masks" in check(*flags, "--classes", "one,two")[1]
 
 
-@pytest.mark.parametrize(
-    ("ids", "rows", "kind", "warned"),
-    [
-        ((0, 255), "[no one, 'yes']", "error", True),
-        ((0, 255), "[no one, 'yes']\nignored: [255]", "error", False),
-        ((0, 1, 255), "[a, b, c]", "warning", True),
-        ((0, 1, 255), "[a, b]", None, False),
-    ],
-)
-def test_an_ignored_255_beside_a_class_without_pixels_is_named(check, tmp_path, ids, rows, kind, warned):
-    (tmp_path / "classes.yaml").write_text(f"classes: {rows}")
-    status, printed, _ = check(*masks(tmp_path / "data", ids), "--classes", str(tmp_path / "classes.yaml"))
-    found = [line for name in ("error", "warning") for line in lines(printed, name) if "source train" in line]
-    assert (len(found), status) == ((1, 1) if kind else (0, 0))
-    assert all(line.startswith(f"{kind}: ") for line in found)
-    assert all(("255 is in" in line and "give that class a row with id: 255" in line) == warned for line in found)
-    assert ("id: 255}" in printed) == warned
-
-
 def test_one_problem_of_many_files_is_one_line(check, tmp_path):
     flags = masks(tmp_path / "data", (0, 7), count=6)
     (tmp_path / "data" / "labels" / "0.png").unlink()
@@ -191,13 +172,3 @@ def test_a_class_that_a_raster_calls_no_data_is_a_warning(check, tmp_path):
     assert f"{found}; it is counted as 'a'" in printed
     read = SegmentationDataset(tmp_path, "folders", "train", labelled=True, classes=load_classes("a,b,c,d"))[0].label
     np.testing.assert_array_equal(read, np.where(IDS == 255, 3, IDS))
-
-
-def test_a_layout_that_would_fit_is_named(check, tmp_path):
-    flags = masks(tmp_path / "data", (0, 1))
-    (tmp_path / "data" / "images" / "train").mkdir()
-    for file in (tmp_path / "data" / "images").glob("*.png"):
-        file.rename(tmp_path / "data" / "images" / "train" / file.name)
-    status, _, errors = check(*flags, "--source.layout", "gta5")
-    assert status == 2
-    assert "it looks like layout folders: give --source.layout or --target.layout" in errors

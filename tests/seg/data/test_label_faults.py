@@ -89,12 +89,21 @@ def test_labels_drawn_on_pixels_as_stored_are_a_warning_when_a_network_is_adapte
         ((0, 1), "a,b,c", r"note: x: no pixel of 3 labels is 'c'"),
         ((0, 0), "a,b", r"x: 3 labels hold one class alone, 'a', of which nothing"),
         ((255, 255), "a,b", r"x: 3 labels hold no class, of which nothing"),
+        ((0, 255), "a,b", r"'a', of which nothing can be learnt or scored; 255 is in 3 of 3 labels and ignored, since"),
+        (
+            (0, 255),
+            "classes: [a, b]\nignored: [255]",
+            r"one class alone, 'a', of which nothing can be learnt or scored$",
+        ),
         ((0, 128, 7), "a,b", r"label id 7 and 128 is not in the table, which has 0 to 1 and 255; a file for --classes"),
     ],
 )
 def test_what_is_said_of_labels(tmp_path, ids, classes, said):
     draw(tmp_path, ids)
     files = [(file, tmp_path / "labels" / file.name) for file in sorted((tmp_path / "images").iterdir())]
+    if "\n" in classes:
+        (tmp_path / "c.yaml").write_text(classes)
+        classes = str(tmp_path / "c.yaml")
     try:
         found = look_at_labels("x", files, load_classes(classes))
     except InputError as error:

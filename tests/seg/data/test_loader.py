@@ -113,12 +113,11 @@ def test_an_augmentation_that_fails_is_one_sentence(dataset):
         next(batches(dataset, 1, range(1), (0, 0), crop))
 
 
-def test_what_comes_from_outside_the_image_is_ignored_and_dropouts_keep_the_label():
+def test_dropouts_keep_the_label():
     image, label = np.full((48, 96, 3), 100, np.uint8), np.full((48, 96), 5, np.uint8)
-    for step, ids in (({"Rotate": {"limit": [30, 40], "p": 1}}, {5, IGNORE_INDEX}), ({"CoarseDropout": {"p": 1}}, {5})):
-        result = build_augmentation([step])(image=image, mask=label)
-        assert set(np.unique(result["mask"])) == ids
-        assert (result["image"] != 100).any()
+    result = build_augmentation([{"CoarseDropout": {"p": 1}}])(image=image, mask=label)
+    assert set(np.unique(result["mask"])) == {5}
+    assert (result["image"] != 100).any()
 
 
 def test_every_transform_of_albumentations_trains_or_is_one_sentence(dataset):
@@ -201,16 +200,12 @@ def test_class_pixels_are_those_of_the_labels_that_training_reads(tiny_pair, siz
     np.testing.assert_array_equal(class_pixels(dataset, workers), expected)
 
 
-def test_class_pixels_are_counted_once_until_a_label_changes(source, monkeypatch):
+def test_class_pixels_are_counted_once(source, monkeypatch):
     monkeypatch.setenv("DEM_APPS_CACHE", str(source / "cache"))
     dataset = SegmentationDataset(source, "gta5", "train", labelled=True)
     first = class_pixels(dataset)
-    with monkeypatch.context() as patch:
-        patch.setattr(SegmentationDataset, "label", lambda self, index: pytest.fail("a label was read again"))
-        np.testing.assert_array_equal(class_pixels(dataset), first)
-    Image.fromarray(np.full((48, 96), 7, np.uint8)).save(source / "labels" / "00002.png")
-    assert class_pixels(dataset)[1, 0] == 48 * 96  # id 7 is road
-    assert len(list((source / "cache" / "class_pixels").iterdir())) == 2
+    monkeypatch.setattr(SegmentationDataset, "label", lambda self, index: pytest.fail("a label was read again"))
+    np.testing.assert_array_equal(class_pixels(dataset), first)
 
 
 def test_class_pixels_do_without_a_cache(source, monkeypatch):
