@@ -22,7 +22,7 @@ from seg.data.layouts import fitting_layouts, named_layout
 from seg.data.layouts.folders import FOLDERS, about_splits
 from seg.data.layouts.layout import Pairs
 from seg.data.pixel_format import RGB, PixelFormat, resized_mask
-from seg.data.read import read_header, read_image, read_label, seen, whole_header
+from seg.data.read import read_header, read_image, read_label, refuse_damaged, seen
 
 #: Names of files in a line.
 _SHOWN = 3
@@ -146,7 +146,7 @@ class SegmentationDataset(Dataset[Sample]):
         for pair in pairs:
             for file in filter(Path.is_file, pair[: 1 + labelled]):
                 try:
-                    whole_header(file, thoroughly=len(pairs) <= _READ_WHOLE)
+                    refuse_damaged(file, thoroughly=len(pairs) <= _READ_WHOLE)
                 except InputError:
                     cut += [pair] if pair not in cut[-1:] else []
         if cut:

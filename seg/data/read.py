@@ -92,27 +92,30 @@ def picture_pixels(picture: Image.Image, file: Path, wanted: PixelFormat = RGB) 
     return ImagePixels(np.ascontiguousarray(values[..., :-1]), None if valid.all() else valid)
 
 
-def whole_header(file: Path, wanted: PixelFormat | None = None, thoroughly: bool = True) -> Header:
-    """The header of an image that is not damaged or cut short, and that a network takes; else an InputError.
+def whole_header(file: Path, wanted: PixelFormat) -> Header:
+    """The header of an image that a network takes and that is whole; else an InputError. Of these TIFF are decoded."""
+    header = read_header(file)
+    refuse_other(file, header, wanted)
+    if rasters.is_tiff(file):
+        read_image(file, wanted)
+    else:
+        refuse_damaged(file, thoroughly=True)
+    return header
+
+
+def refuse_damaged(file: Path, thoroughly: bool) -> None:
+    """Raises an InputError for an image that is damaged or cut short; of a TIFF it is not said.
 
     A JPEG and a PNG are told by their ends, and ``thoroughly`` by a PNG's checksums, a third of a millisecond for
-    0.2 MB; others are decoded, TIFF only where ``wanted`` says how.
+    0.2 MB; others are decoded.
     """
-    header = read_header(file)
-    if wanted is not None:
-        refuse_other(file, header, wanted)
-    if rasters.is_tiff(file):
-        if wanted is not None:
-            read_image(file, wanted)
-        return header
     with open(file, "rb") as opened:
         start = opened.read(2)
         opened.seek(max(0, os.path.getsize(file) - _TAIL))
         ends = start in _ENDS and _ENDS[start] in opened.read()
-    if not ends or (thoroughly and start == _PNG):
+    if not rasters.is_tiff(file) and (not ends or (thoroughly and start == _PNG)):
         with opened_image(file) as picture:
             (picture.verify if ends else picture.load)()
-    return header
 
 
 def refuse_other(file: Path | str, header: Header, wanted: PixelFormat) -> None:

@@ -75,7 +75,8 @@ def test_wrong_folders_are_named(tmp_path, source):
     with pytest.raises(InputError, match="no such folder"):
         SegmentationDataset(tmp_path / "nowhere", "gta5", "train", labelled=True)
     with pytest.raises(
-        InputError, match=r"has no folder leftImg8bit/train, .* cityscapes layout .*; it looks like layout gta5 or folders: give"
+        InputError,
+        match=r"has no folder leftImg8bit/train, .* cityscapes layout .*; it looks like layout gta5 or folders: give",
     ):
         SegmentationDataset(source, "cityscapes", "train", labelled=True)
     shutil.rmtree(source / "images")
