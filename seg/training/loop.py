@@ -29,8 +29,9 @@ from dem_apps.runtime.signals import StopRequest, command_line, going_on_with, r
 from seg.config import TrainConfig
 from seg.data.domains import DomainPair, open_pair
 from seg.data.labels import ClassSet
-from seg.data.loader import Sampler, batches, labelled_sampler
+from seg.data.loader import batches
 from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
+from seg.data.samplers import Sampler, labelled_sampler
 from seg.data.style import TargetStyle, check_style
 from seg.inference.adaptive_batch_norm import check_there_are_statistics, re_estimated_on
 from seg.inference.protocol import protocol

@@ -16,7 +16,8 @@ from torch.utils.data import ConcatDataset
 from dem_apps.errors import InputError
 from seg.data.check import check_pair
 from seg.data.domains import open_pair
-from seg.data.loader import batches, labelled_sampler
+from seg.data.loader import batches
+from seg.data.samplers import labelled_sampler
 from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.train import train
 

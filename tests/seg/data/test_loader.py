@@ -15,7 +15,8 @@ from torch.utils.data import ConcatDataset
 from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import IGNORE_INDEX
-from seg.data.loader import Epochs, RareClasses, batches, build_augmentation, labelled_sampler
+from seg.data.loader import batches, build_augmentation
+from seg.data.samplers import Epochs, RareClasses, labelled_sampler
 from seg.data.statistics import class_pixels
 from seg.data.style import TargetStyle
 

@@ -1,0 +1,119 @@
+"""Deterministic, resumable samplers: which sample stands at which position of a training stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum, unique
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from dem_apps.errors import InputError
+from seg.data.datasets import SegmentationDataset
+from seg.data.statistics import class_pixels
+
+#: Of :class:`RareClasses`: what a single image shows is not to become all that is trained on.
+MOST_DRAWS = 10
+#: Which sample stands at which position of a stream: positions count from 0, samples by their index in the data set.
+Sampler = Callable[[int], int]
+
+
+@unique
+class Draws(IntEnum):
+    """Purposes of random numbers: a generator's seed is (run's seed, stream's number, purpose, position)."""
+
+    ORDER = 0
+    AUGMENTATION = 1
+    METHOD = 2
+    LABELLED_TARGET = 4
+    STYLE = 5
+    RARE_CLASSES = 6
+
+
+class Epochs:
+    """Shuffled epochs over ``count`` samples, in a new order each epoch."""
+
+    def __init__(self, count: int, seed: Sequence[int]) -> None:
+        self._count = count
+        self._seed = seed
+        self._order: tuple[int, NDArray[np.int64]] | None = None
+
+    def __call__(self, position: int) -> int:
+        """The sample's index in its data set."""
+        number, place = divmod(position, self._count)
+        if self._order is None or self._order[0] != number:
+            self._order = (number, np.random.default_rng([*self._seed, number]).permutation(self._count))
+        return int(self._order[1][place])
+
+
+class RareClasses:
+    """Rare class sampling of DAFormer (Hoyer et al., CVPR 2022): draws a class, then an image that shows enough of it.
+
+    With f_c the share of class c among the labelled pixels, :func:`class_pixels`, P(c) ∝ exp((1 − f_c) / T). If no
+    image has the share ``enough`` of a class, it is drawn from all that show any of it. Images are not cropped.
+    So many draws are from all images alike that none is drawn more than :data:`MOST_DRAWS` times as often as without.
+    """
+
+    def __init__(self, pixels: NDArray[np.int64], temperature: float, enough: float, seed: Sequence[int]) -> None:
+        totals = pixels[:, :-1].sum(0)
+        present = np.flatnonzero(totals)
+        exponents = (1.0 - totals / totals.sum()) / temperature
+        self.probabilities: NDArray[np.float64] = softmax(np.where(totals > 0, exponents, -np.inf))
+        """(C,) how often each class is drawn."""
+        self._count, self._cumulated = len(pixels), np.cumsum(self.probabilities[present])
+        self._images = []
+        for index in present:
+            shown = pixels[:, index]
+            images = np.flatnonzero((shown > 0) & (shown >= enough * pixels.sum(1)))
+            self._images.append(images if len(images) else np.flatnonzero(shown))
+        rates = np.zeros(len(pixels))  # times the number of images
+        for probability, images in zip(self.probabilities[present], self._images, strict=True):
+            rates[images] += probability * len(pixels) / len(images)
+        self._alike = max(0.0, (rates.max() - MOST_DRAWS) / max(rates.max() - 1, 1))
+        self._seed = seed
+
+    def __call__(self, position: int) -> int:
+        """The sample's index in its data set."""
+        random = np.random.default_rng([*self._seed, position])
+        if self._alike and random.random() < self._alike:
+            return int(random.integers(self._count))
+        # rounding may leave the last sum a little below or above 1
+        drawn = np.searchsorted(self._cumulated, random.random() * self._cumulated[-1], side="right")
+        images = self._images[min(int(drawn), len(self._images) - 1)]
+        return int(images[random.integers(len(images))])
+
+
+class Interleaved:
+    """Positions 0, k, 2k, … from the first of k samplers, …; ``counts`` are the samples of each part of the data."""
+
+    def __init__(self, samplers: Sequence[Sampler], counts: Sequence[int]) -> None:
+        self._samplers = samplers
+        self._first = [sum(counts[:part]) for part in range(len(counts))]
+
+    def __call__(self, position: int) -> int:
+        """The sample's index in the joined data set."""
+        place, part = divmod(position, len(self._samplers))
+        return self._first[part] + self._samplers[part](place)
+
+
+def labelled_sampler(
+    parts: Sequence[SegmentationDataset],
+    seed: tuple[int, int],
+    temperature: float | None = None,
+    enough: float = 0.005,
+    workers: int = 0,
+) -> Sampler:
+    """The sampler of the labelled stream over the parts, which take turns; ``seed`` is the run's and the stream's.
+
+    With a temperature the first part is sampled by :class:`RareClasses`.
+    """
+    first, *rest = parts
+    sampler: Sampler = Epochs(len(first), (*seed, Draws.ORDER))
+    if temperature is not None:
+        pixels = class_pixels(first, workers)
+        if not pixels[:, :-1].any():
+            raise InputError(f"--source.rare-class-temperature: every pixel of every label in {first.root} is ignored")
+        sampler = RareClasses(pixels, temperature, enough, (*seed, Draws.RARE_CLASSES))
+    others = [Epochs(len(part), (*seed, Draws.LABELLED_TARGET)) for part in rest]
+    return Interleaved([sampler, *others], [len(part) for part in parts]) if others else sampler
