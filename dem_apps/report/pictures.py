@@ -16,7 +16,6 @@ from dem_apps.runtime.files import regular_file
 from dem_apps.runtime.images import opened_image
 from dem_apps.runtime.metrics_info import View
 
-_VIDEOS = {".gif": "image/gif", ".mp4": "video/mp4"}
 #: Bytes of a picture that stands in a page as it is, and pixels of the longer side of any other.
 _SMALL, _WIDEST = 30_000, 512
 #: Bytes of a video that stands in a page.
@@ -69,11 +68,10 @@ def gallery(pictures: Sequence[Picture]) -> Gallery:
 def embed_videos(run: Run) -> list[Picture]:
     """The recordings in ``videos/`` that are small enough; another one is named as missing."""
     found = []
-    for file in sorted((run.path / "videos").glob("*")):
-        if file.suffix in _VIDEOS:
-            with named_in(run.missing):
-                content = regular_file(file, run.path, _LARGEST_VIDEO).read_bytes()
-                found.append(Picture(file.name, _data(_VIDEOS[file.suffix], content)))
+    for file in sorted((run.path / "videos").glob("*.gif")):
+        with named_in(run.missing):
+            content = regular_file(file, run.path, _LARGEST_VIDEO).read_bytes()
+            found.append(Picture(file.name, _data("image/gif", content)))
     return found
 
 
