@@ -82,7 +82,7 @@ def parse_config(
     parser = build_parser(config_class, prog, example, config_help, description, common)
     line = _read(parser.parse_args, arguments)
     documents = [("", in_file or {}), *(("--config: ", _document(file, config_class)) for file in files)]
-    before = Namespace()
+    before: Namespace | None = None
     for where, document in documents:
         settings = _known(document, config_class, where, flag)
         _refuse_code(config_class, _read(parser.parse_object, settings), line, where)
