@@ -200,7 +200,7 @@ def _paint(canvas: Canvas, face: ArrayLike, parts: tuple[Part, ...], light: floa
 def _vehicle(canvas: Canvas, name: str, x: float, z: float) -> None:
     """A vehicle whose visible end is at (x, z); one left of the middle of the road comes towards the camera."""
     vehicle, colors = VEHICLES[name], dict[str, Color]()
-    half, (_, waist, roof), (start, end), slant = vehicle.width / 2, *vehicle[4:7]
+    half, slant, (_, waist, roof), (start, end) = vehicle.width / 2, vehicle.slant, vehicle.heights, vehicle.cabin
     edge, facing = (x - half, "left") if x > 0 else (x + half, "right")
 
     def level(y: float, near: float, far: float) -> NDArray[np.float64]:
