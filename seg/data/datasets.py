@@ -92,11 +92,7 @@ class SegmentationDataset(Dataset[Sample]):
         if labelled is None:
             labelled = len(missing) < len(pairs)
         if labelled and labels_must_exist and missing:
-            said = missing_label(*missing[0])
-            if len(missing) == len(pairs):
-                raise InputError(f"{said} ({len(missing)} of {len(pairs)} have none)")
-            self.notes.append(f"{len(missing)} of {len(pairs)} images have no label and are left out, such as {said}")
-            pairs = [pair for pair in pairs if pair[1].is_file()]
+            pairs = self._without(missing, pairs)
         self.labelled = labelled
         self.pixels = RGB
         self.found_as = ""  #: how the layout was found, where it was not named
@@ -156,6 +152,14 @@ class SegmentationDataset(Dataset[Sample]):
                 raise InputError(f"{self.root}: every image is {said}")
             self.notes.append(f"{len(cut)} of {len(pairs)} images left out, {said}{', …' * (len(cut) > _SHOWN)}")
         return sorted(set(pairs) - set(cut)) if cut else pairs
+
+    def _without(self, missing: Pairs, pairs: Pairs) -> Pairs:
+        """The pairs whose label is there."""
+        said = missing_label(*missing[0])
+        if len(missing) == len(pairs):
+            raise InputError(f"{said} ({len(missing)} of {len(pairs)} have none)")
+        self.notes.append(f"{len(missing)} of {len(pairs)} images have no label and are left out, such as {said}")
+        return [pair for pair in pairs if pair[1].is_file()]
 
     def _label(self, file: Path, image: Path, image_size: tuple[int, int]) -> NDArray[np.uint8]:
         size = image_size if self.resize_labels else None

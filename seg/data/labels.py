@@ -151,7 +151,11 @@ def load_classes(file: str | None) -> ClassSet:
         return named_classes(given)
     path = found(file)
     # a run's own file is JSON, whose escapes beyond U+FFFF are not YAML's
-    document = read_json(path) if path.suffix == ".json" else read_yaml(path)
+    return _from_document(file, read_json(path) if path.suffix == ".json" else read_yaml(path))
+
+
+def _from_document(file: str, document: Any) -> ClassSet:
+    """The classes of a file's content; InputErrors begin with its name."""
     _known_keys(file, document, ("labels", "classes", "ignored"))
     kind, rows, ignored = document.get("labels", "ids"), document.get("classes"), document.get("ignored") or []
     by_color = kind == "colors"
