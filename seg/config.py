@@ -192,11 +192,9 @@ class TrainConfig(ObjectiveSettings):
         return self.source.root is None and not (self.target.replaces_source() and self.target.root is not None)
 
     def method_options(self) -> dict[str, Any]:
-        """The section that ``method`` declares, and its weights, for its ``__init__``."""
-        row = METHODS[self.method]
-        if row.section is None:
-            return {}
-        return {row.section: getattr(self, row.section), "weights": self.weights.on_target(row.weight)}
+        """The section that ``method`` declares, by its name; empty without one."""
+        section = METHODS[self.method].section
+        return {} if section is None else {section: getattr(self, section)}
 
     def objective_options(self) -> dict[str, Any]:
         """The exponent of the balanced mean, and the options that were given, for :func:`dem_apps.build_objective`."""

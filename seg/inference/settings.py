@@ -62,12 +62,9 @@ class EvaluateConfig(NetworkSettings):
 
     run: str | None = option(None, "run folder in place of --model", value="RUN", exists=True)
     images: str | None = option(
-        None,
-        "folder of images to score on; default: the run's target",
-        value="DIR",
-        exists=True,
+        None, "folder of images to score on; default: the run's target", value="DIR", exists=True,
         group="what is scored",
-    )
+    )  # fmt: skip
     labels: str | None = option(
         None, "folder of their label images, a.png of a.jpg; others are left out", value="DIR", exists=True
     )

@@ -33,8 +33,7 @@ class AdvEnt(MinEnt):
     ) -> None:  # fmt: skip
         super().__init__(network, num_classes, make_objectives)
         device = network.accelerator.device
-        per_head = {head: weights[head] for head in network.heads}
-        self.adversary = Adversary(num_classes, per_head, discriminator.channels)
+        self.adversary = Adversary(num_classes, weights, discriminator.channels)
         self.adversary.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         group = {"params": list(self.adversary.parameters()), "base_lr": discriminator.lr}
         adam = torch.optim.Adam([group], discriminator.lr, betas=(0.9, 0.99))

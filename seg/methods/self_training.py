@@ -48,7 +48,7 @@ class SelfTraining(MinEnt):
     ) -> None:  # fmt: skip
         super().__init__(network, num_classes, make_objectives)
         self.settings = self_training
-        self.weights = {head: weights[head] for head in network.heads}
+        self.weights = weights
         device = network.accelerator.device
         self.pseudo_labels = PseudoLabels(num_classes, self_training.weighting, self_training.threshold).to(device)
         self.modules |= {"pseudo_labels": self.pseudo_labels}

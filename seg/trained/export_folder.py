@@ -31,8 +31,8 @@ def export_folder(settings: NetworkSettings, run: str | None, out: Path, onnx: b
     """Write a network into a new folder, and as ONNX for images of its size, and print what it is."""
     trained = open_network(settings, run)
     with new_folder(out, "--out") as folder:
-        whose = trained.spec if trained.training is None else trained.training.described
-        lines = [f"{out} for {_write_folder(trained, folder)}: {whose}", f"seen as: {trained.description.said}"]
+        origin = trained.spec if trained.training is None else trained.training.described
+        lines = [f"{out} for {_write_folder(trained, folder)}: {origin}", f"seen as: {trained.description.said}"]
         if onnx:
             width, height = trained.description.size or (512, 512)
             difference = _write_onnx(trained, folder / ONNX_FILE, (width, height))

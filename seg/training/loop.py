@@ -152,13 +152,16 @@ def build_state(
     if config.compile:
         model.compile()
     predict = Predictor(model, accelerator, policy, settings.align_corners, pixels)
-    source_weights, target_weights = (
-        {head: each[head] for head in predict.heads} for each in (weights.on_source(), weights.on_target("target"))
+    row, options = METHODS[config.method], config.method_options()
+    source_weights, target_weights, own_weights = (
+        {head: each[head] for head in predict.heads}
+        for each in (weights.on_source(), weights.on_target("target"), weights.on_target(row.weight))
     )
     make_objectives = partial(
         HeadObjectives, config.loss, num_classes, target_weights, config.reduction, config.objective_options()
     )
-    method = resolve_name(METHODS[config.method].path)(predict, num_classes, make_objectives, **config.method_options())
+    options |= {"weights": own_weights} if options else {}
+    method = resolve_name(row.path)(predict, num_classes, make_objectives, **options)
     schedule = PolySchedule(rates.horizon or config.max_steps, rates.power)
     counts = torch.zeros(num_classes, dtype=torch.int64, device=accelerator.device)
     return TrainState(
