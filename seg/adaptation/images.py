@@ -57,6 +57,7 @@ class ImageFolder:
         self.skipped: dict[str, str] = {}  # why an image was left out, by its path below the folder
         self.files: list[Path] = []
         self.sizes: list[tuple[int, int]] = []
+        self._held: dict[int, ImagePixels] = {}  # of the latest batch
         self.root = root = source if source.is_dir() else source.parent
         for file in find_images(source):
             try:
@@ -83,8 +84,9 @@ class ImageFolder:
             self.most, self.notes = 1, ("the network takes one image at a time, and so do batches",)
 
     def picture(self, index: int) -> ImagePixels:
-        """An image as it is."""
-        return read_image(self.files[index], self.description.pixels)
+        """An image as it is; those of the latest batch are not read again."""
+        held = self._held.get(index)
+        return read_image(self.files[index], self.description.pixels) if held is None else held
 
     def seen(self, index: int, picture: ImagePixels | None = None) -> tuple[Tensor, NDArray[np.bool_] | None]:
         """(3, h, w) as the network takes it, and where it holds data, None for everywhere; ``picture`` saves a read."""
@@ -94,6 +96,7 @@ class ImageFolder:
 
     def batch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         """(B, 3, h, w) of images of one size, and (B, h, w) bool where they hold data; None for everywhere."""
+        self._held = {index: self.picture(index) for index in indices}
         images, masks = zip(*map(self.seen, indices), strict=True)
         batch = torch.stack(images)
         if all(mask is None for mask in masks):
