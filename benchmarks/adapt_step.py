@@ -1,0 +1,300 @@
+"""One pass of Tent on top of the share of batch norm statistics: what each objective adds, and what speaks for it.
+
+    CLONES=… python benchmarks/adapt_step.py --photographs PHOTOGRAPHS --work WORK [--out docs/results/adapt_step.csv]
+        [--only NAME …] [--folders NAME …] [--arms main|other]
+
+Registered in ``docs/results/adapt_step_registration.txt``. PHOTOGRAPHS is of ``benchmarks/photographs.py``, CLONES as
+in ``benchmarks/public_networks.py``; WORK gets the small networks and each arm's confusion matrices. A folder is at
+most 12 images, evenly from a domain, in two interleaved halves. The share is 0.3, :data:`STEPS` batches are learnt from
+the first half, and the look is at the second. The same command continues with the missing rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import albumentations as A
+import numpy as np
+import photograph_networks as ours
+import public_networks
+import segmentation_models_pytorch as smp
+import torch
+from adapt_statistics import SHIFTS
+from csv_rows import CsvRows
+from numpy.typing import NDArray
+from public_networks import CAMVID
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dem_apps import TestTimeAdapter
+from dem_apps.errors import NotFiniteError
+from dem_apps.report.tables import markdown
+from seg.adaptation.decision import Beside
+from seg.inference.adaptive_batch_norm import re_estimated
+from seg.scores.evidence import Probe, plain_forward
+from seg.scores.metrics import confusion
+
+IMAGES, BATCH, STEPS, RATE, SHARE = 12, 4, 4, 3e-4, 0.3
+SEQUENCES = ("0001TP", "Seq05VD", "0016E5", "0006R0")
+#: Family → networks; the first of each part is measured first.
+CHOICE = {"ESPNetv2": ("espnetv2_05_small", "espnetv2_10_small", "espnetv2_20_small"), "ours A": ("cracks", "discs")}
+CONFIRM = {
+    "DiCENet": ("dicenet_05_small", "dicenet_10_small", "dicenet_15_small"), "ESPNet": ("espnet_q3", "espnet_q8"),
+    "ours B": ("field", "vessels"),
+}  # fmt: skip
+#: Our networks: set, source, target, classes, and width and height of what they see.
+OURS = {
+    "cracks": ("cracks", "asphalt", "drone", 2, (256, 192)), "discs": ("discs", "refuge", "drishti", 3, (160, 160)),
+    "field": ("field", "robot", None, 3, (256, 192)), "vessels": ("vessels", "drive", "chase", 2, (192, 192)),
+}  # fmt: skip
+PUBLIC_SIZE = (256, 192)
+STEPS_BY: dict[str, dict[str, Any]] = {
+    f"{title} {reduction}": {"objective": objective, "reduction": reduction, "marginals": marginals, "lr": RATE}
+    for reduction in ("mean", "balanced")
+    for title, objective, marginals in (
+        ("entropy", "entropy", None), ("adadem started", "adadem", "start"), ("adadem 1/C", "adadem", "uniform")
+    )
+}  # fmt: skip
+MAIN = ("entropy mean", "adadem started mean", "adadem 1/C mean", "adadem started balanced")
+STEPS_BY |= {
+    "come mean": {"objective": "come", "reduction": "mean", "lr": RATE},
+    "dem* mean": {"objective": "dem", "reduction": "mean", "lr": RATE, "objective_options": {"tau": 0.6, "alpha": 1.3}},
+    **{
+        f"{title} mean {lr:g}": STEPS_BY[f"{title} mean"] | {"lr": lr}
+        for lr in (1e-4, 1e-3) for title in ("entropy", "adadem started")
+    },
+}  # fmt: skip
+STATISTICS = ("source", "share", "share, 3 views")
+Folder = tuple[list[Tensor], list[NDArray[np.uint8]]]
+
+
+def network_of(name: str, options: argparse.Namespace) -> nn.Module:
+    """A public network, or one of ours, which is trained for a few minutes where there is none yet."""
+    if name not in OURS:
+        network: nn.Module = getattr(public_networks, name)()[0].eval()
+        return network
+    group, source, _, classes, size = OURS[name]
+    place = options.work / "networks" / name
+    if not place.exists():
+        ours.STEPS, ours.CROP = 120, 128
+        torch.manual_seed(0)
+        model = ours.build("FPN", classes)
+        ours.train(model, ours.parts(options.photographs / group, source)[0], size)
+        model.save_pretrained(str(place))
+    return smp.from_pretrained(str(place)).eval()
+
+
+def folders_of(name: str, options: argparse.Namespace) -> Iterator[tuple[str, Folder]]:
+    """The folders of a network."""
+    if name not in OURS:
+        for domain in SEQUENCES:
+            files = sorted((options.photographs / "camvid" / domain / "images").iterdir())
+            yield domain, read(files, None, public_networks.IMAGENET, PUBLIC_SIZE)
+        return
+    group, source, target, _, size = OURS[name]
+    moments, unseen = torch.full((2, 3), 0.5), ours.parts(options.photographs / group, source)[1]
+    if target is not None:
+        yield target, read(sorted((options.photographs / group / target / "images").iterdir()), None, moments, size)
+    yield "unshifted", read(unseen, None, moments, size)
+    for shift in ("fog", "dark", "noise"):
+        yield f"{shift} 3", read(unseen, SHIFTS[shift](3), moments, size)
+
+
+def read(files: Sequence[Path], change: A.BasicTransform | None, moments: Tensor, size: tuple[int, int]) -> Folder:
+    """(1, 3, H, W) each, as a network takes them, and their labels."""
+    number = min(IMAGES, len(files))
+    pairs = [ours.load(files[index * len(files) // number], size) for index in range(number)]
+    images = [image for image, _ in pairs]
+    if change is not None:
+        images = [A.Compose([change], seed=index)(image=image)["image"] for index, image in enumerate(images)]
+    pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2) / 255
+    normalised = (pixels - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1)
+    return list(normalised.split(1)), [label for _, label in pairs]
+
+
+def batched(images: Sequence[Tensor]) -> list[Tensor]:
+    """In batches of four."""
+    return list(torch.cat(list(images)).split(BATCH))
+
+
+@torch.no_grad()
+def predicted(network: nn.Module, images: Sequence[Tensor]) -> Tensor:
+    """Logits (N, C, h, w)."""
+    return torch.cat([network(batch) for batch in batched(images)])
+
+
+def averaged(own: Tensor, views: Sequence[Tensor]) -> Tensor:
+    """Log mean probabilities (N, C, h, w) of logits and of those of the mirrored and the smaller images of batches."""
+    mirrored, smaller = torch.cat(list(views[0::2])).flip(3), torch.cat(list(views[1::2]))
+    smaller = F.interpolate(smaller, own.shape[2:], mode="bilinear")
+    return torch.stack([each.softmax(1) for each in (own, mirrored, smaller)]).mean(0).log()
+
+
+def confusions(logits: Tensor, labels: Sequence[NDArray[np.uint8]]) -> NDArray[np.int64]:
+    """(N, C, C), at the labels' sizes."""
+    tables, classes = [], logits.shape[1]
+    for own, label in zip(logits, labels, strict=True):
+        found = F.interpolate(own[None], label.shape, mode="bilinear")[0].argmax(0)
+        known = torch.from_numpy(label < classes)
+        tables.append(confusion(torch.from_numpy(label).long()[known], found[known], classes).numpy())
+    return np.stack(tables)
+
+
+def miou(tables: NDArray[np.int64]) -> float:
+    """In per cent, of (N, C, C), over the classes that the labels contain."""
+    table = tables.sum(0)
+    hits, there = np.diag(table), table.sum(1) > 0
+    union = table.sum(0) + table.sum(1) - hits
+    return float(100 * (hits / np.maximum(union, 1))[there].mean())
+
+
+def shares_of(logits: Tensor) -> Tensor:
+    """(C,) share of the pixels predicted as each class."""
+    counts = torch.bincount(logits.argmax(1).flatten(), minlength=logits.shape[1]).double()
+    return counts / counts.sum()
+
+
+class Pair:
+    """A network on a folder: its share, and the numbers of each arm beside the share alone."""
+
+    @torch.no_grad()
+    def __init__(self, network: nn.Module, folder: Folder) -> None:
+        self.images, self.labels = folder
+        self.first, self.second = self.images[0::2], self.images[1::2]
+        self.held = Probe(batched(self.second), 32)
+        images, half = [*self.first, *self.second], len(self.first)
+        self.shared = copy.deepcopy(re_estimated(network, batched(self.images), SHARE).network)
+        self.own, seen = predicted(self.shared, images), list[Tensor]()
+
+        def forward(images: Tensor) -> Tensor:
+            seen.append(self.shared(images))
+            return seen[-1]
+
+        self.look = self.held.look(forward, list(self.own[half:].split(BATCH)))
+        Probe(batched(self.first), 32).look(forward, list(self.own[:half].split(BATCH)))
+        views = [*seen[len(seen) // 2 :], *seen[: len(seen) // 2]]  # of the first half, as images are
+        logits = {"source": predicted(network, images), "share": self.own, "share, 3 views": averaged(self.own, views)}
+        self.tables = {arm: self.scored(each) for arm, each in logits.items()}
+
+    def scored(self, logits: Tensor) -> NDArray[np.int64]:
+        """(N, C, C), of logits of the first half and then of the second."""
+        return confusions(logits, [*self.labels[0::2], *self.labels[1::2]])
+
+    def learnt(self, arm: dict[str, Any]) -> nn.Module:
+        """The network after the step of an arm."""
+        result = copy.deepcopy(self.shared)
+        adapter = TestTimeAdapter(result, "tent", optimizer="adam", batch_norm="stored", **arm)
+        if arm.get("marginals") == "start" and arm["objective"] == "adadem":
+            for images in batched(self.first):
+                adapter.start(images)
+        try:
+            for images in islice(cycle(batched(self.first)), STEPS):
+                adapter(images)
+        except NotFiniteError:
+            pass
+        adapter.close()
+        return result.eval()
+
+    def row(self, arm: str) -> tuple[dict[str, Any], NDArray[np.int64]]:
+        """The numbers of an arm, and its confusion matrices."""
+        half = len(self.first)
+        if arm in self.tables:
+            tables = self.tables[arm]
+            return {"miou": miou(tables), "held miou": miou(tables[half:])}, tables
+        network = self.learnt(STEPS_BY[arm])
+        logits = predicted(network, [*self.first, *self.second])
+        tables, found = self.scored(logits), self.look
+        row: dict[str, Any] = {"miou": miou(tables), "held miou": miou(tables[half:])}
+        if "started" not in arm:
+            return row, tables
+        evidence = self.held.look(plain_forward(network), list(logits[half:].split(BATCH)))
+        old, new = self.own[half:], logits[half:]
+        both = confusion(old.argmax(1), new.argmax(1), old.shape[1]).double()
+        union = both.sum(0) + both.sum(1) - both.diagonal()
+        counted = shares_of(old) >= 1e-3
+        row["agreement"] = float(both.diagonal().sum() / both.sum())
+        row["class agreement"] = float((both.diagonal() / union.clamp_min(1))[counted].mean())
+        row["moved"] = float((shares_of(old) - shares_of(new)).abs().sum() / 2)
+        row["halves"] = float((shares_of(self.own[:half]) - shares_of(old)).abs().sum() / 2)
+        row["stability before"], row["stability"] = found.stability_on(found), evidence.stability_on(found)
+        row["classes before"], row["classes"] = found.effective_classes, evidence.effective_classes
+        row["entropy before"], row["entropy"] = found.entropy, evidence.entropy
+        return row, tables
+
+
+def table(rows: CsvRows) -> str:
+    """Of each network the mean over its folders that have every arm: mIoU of the share, and changes against it."""
+    found: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    for (_, network, folder, arm), row in rows.rows.items():
+        found.setdefault((network, folder), {})[arm] = row
+    arms, lines = [*STATISTICS[::2], *MAIN], []
+    for network in dict.fromkeys(network for network, _ in found):
+        pairs = [each for (name, _), each in found.items() if name == network and {*STATISTICS, *MAIN} <= set(each)]
+        if pairs:
+            share = [float(pair["share"]["miou"]) for pair in pairs]
+            changes = [[float(pair[arm]["miou"]) - own for pair, own in zip(pairs, share, strict=True)] for arm in arms]
+            accepted = [
+                is_accepted(pair[MAIN[1]], OURS[network][3] if network in OURS else len(CAMVID)) for pair in pairs
+            ]
+            cells = [f"{np.mean(each):+.1f}" + f" ({min(each):+.1f})" * (len(pairs) > 1) for each in changes]
+            stays = f"{sum(accepted)} of {len(pairs)}"
+            lines.append([f"{network}, {len(pairs)}", f"{np.mean(share):.1f}", *cells, stays])
+    heads = ["source", "three views", "entropy", "AdaDEM started", "AdaDEM from 1/C", "started, balanced"]
+    return markdown(["network, folders", "share", *heads, "started: accepted"], lines)
+
+
+def is_accepted(row: Mapping[str, Any], classes: int) -> bool:
+    """By seg.adapt's rule without labels."""
+    agreement, moved, halves, after, before = (
+        float(row[name]) for name in ("agreement", "moved", "halves", "stability", "stability before")
+    )
+    return Beside(classes, agreement, moved, halves, after / before).verdict.adapt
+
+
+KEYS = ("family", "network", "folder", "arm")
+SCORES = (
+    "miou", "held miou", "agreement", "class agreement", "moved", "halves", "stability before", "stability",
+    "classes before", "classes", "entropy before", "entropy",
+)  # fmt: skip
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("photographs", "work"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("docs/results/adapt_step.csv"))
+    parser.add_argument("--arms", default="main", choices=("main", "other"))
+    families = CHOICE | CONFIRM
+    parser.add_argument("--only", nargs="*", default=[name for names in families.values() for name in names])
+    parser.add_argument("--folders", nargs="*", default=[])
+    options = parser.parse_args()
+    rows = CsvRows(options.out, KEYS, SCORES)
+    arms = [*STATISTICS, *MAIN] if options.arms == "main" else [arm for arm in STEPS_BY if arm not in MAIN]
+    for name in options.only:
+        network = network_of(name, options)
+        family = next(family for family, names in families.items() if name in names)
+        for folder, photographs in folders_of(name, options):
+            keys = {"family": family, "network": name, "folder": folder}
+            missing = [arm for arm in arms if rows.get({**keys, "arm": arm}) is None]
+            if not missing or (options.folders and folder not in options.folders):
+                continue
+            with torch.backends.mkldnn.flags(enabled=not name.startswith("espnet_")):
+                pair = Pair(network, photographs)
+                for arm in missing:
+                    row, tables = pair.row(arm)
+                    place = options.work / "tables"
+                    place.mkdir(parents=True, exist_ok=True)
+                    np.save(place / f"{name}-{folder}-{arm}.npy".replace("/", ":"), tables)
+                    rows.add({**keys, "arm": arm, **row})
+                    print(name, folder, arm, round(row["miou"], 2), flush=True)
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
