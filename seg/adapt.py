@@ -31,10 +31,15 @@ MODES = ("epochs", "online", "episodic")
 NEED_SOURCE, SOURCE_IMAGES = ("lab", "eata"), 64
 #: Methods that leave batch norm's statistics as they are.
 STORED = ("none", "lab")
-#: bn for networks with batch norm, else tent: new statistics give most of the gain, and learning is slow.
+#: A share of the images' statistics, then a few batches of Tent from there, whose look is at other images.
+STEP = "step"
+#: bn for networks with batch norm, with labels step, of which they decide; else tent.
 AUTO = "auto"
-#: Defaults of methods that learn; docs/appendix.md compares objectives and rates.
+#: Defaults of methods that learn, and of the step, by Adam; docs/adaptation.md compares them.
 LEARNING: dict[str, Any] = {"loss": "entropy", "reduction": "balanced", "lr": 1e-2}
+STEP_LEARNING: dict[str, Any] = {"loss": "adadem", "reduction": "mean", "lr": 3e-4}
+#: Objectives and rates of the step that labels choose from.
+STEP_CHOICES: dict[str, tuple[Any, ...]] = {"loss": ("adadem", "entropy"), "lr": (3e-4, 1e-4, 1e-3)}
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,9 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         None, f"folder of images the network was trained for, of --method {' and '.join(NEED_SOURCE)}", value="DIR"
     )
     method: str = option(
-        AUTO, f"one of {', '.join(METHODS)}; {AUTO}: bn, or tent where little is batch norm or learning is asked for",
-        (AUTO, *METHODS), value="NAME", group="how it is adapted",
+        AUTO, f"one of {', '.join(METHODS)}, or {STEP}: bn, then a few batches of tent; {AUTO}: bn, with --labels "
+        f"{STEP}, or tent where little is batch norm or learning is asked for",
+        (AUTO, STEP, *METHODS), value="NAME", group="how it is adapted",
     )  # fmt: skip
     bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)
     lr: float | None = option(None, f"learning rate; default: {LEARNING['lr']:g}", at_least=0)
@@ -95,7 +101,9 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
             raise InputError(f"--out: {self.out} lies in --images, where its pictures would count as images")
         if self.bn_alpha is not None and self.method in STORED:
             raise InputError(f"--bn-alpha: --method {self.method} leaves batch norm as it is; leave it out")
-        may_learn = self.method == AUTO or METHODS[self.method].learns
+        if self.method == STEP and (self.mode != "epochs" or self.epochs > 1):
+            raise InputError("--mode: --method step learns once from a few images; leave --mode and --epochs out")
+        may_learn = self.method == AUTO or METHODS[self.adapter_method].learns
         asked = self._asked_of_learning()
         if asked and not may_learn:
             raise InputError(
@@ -108,16 +116,32 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         given = [name for name in LEARNING if getattr(self, name) is not None]
         return given + ["mode"] * (self.mode == "online") + ["epochs"] * (self.epochs > 1)
 
+    @property
+    def adapter_method(self) -> str:
+        """The method of :class:`dem_apps.TestTimeAdapter`."""
+        return "tent" if self.method == STEP else self.method
+
     def resolved(self, batch_norm: bool) -> AdaptConfig:
         """With the method that ``auto`` stands for, and the defaults of learning if it learns.
 
         ``batch_norm`` is whether most normalisation layers are batch norm.
         """
-        method = self.method
-        if method == AUTO:
-            method = "bn" if batch_norm and not given_options(self) and not self._asked_of_learning() else "tent"
-        filled = {name: default for name, default in LEARNING.items() if getattr(self, name) is None}
-        return dataclasses.replace(self, method=method, **(filled if METHODS[method].learns else {}))
+        config = self
+        if self.method == AUTO:
+            method = STEP if self.labels is not None and self.mode == "epochs" else "bn"
+            if not batch_norm or given_options(self) or self._asked_of_learning():
+                method = "tent"
+            config = dataclasses.replace(self, method=method)
+        learning = STEP_LEARNING if config.method == STEP else LEARNING
+        filled = {name: default for name, default in learning.items() if getattr(self, name) is None}
+        return dataclasses.replace(config, **(filled if METHODS[config.adapter_method].learns else {}))
+
+    def step_choices(self) -> list[dict[str, Any]]:
+        """Arguments of the adapters of the step that are tried: several with labels, which choose."""
+        as_default = all(getattr(self, name) == value for name, value in STEP_LEARNING.items())
+        if self.labels is None or not as_default:
+            return [{}]
+        return [{"objective": loss, "lr": lr} for loss in STEP_CHOICES["loss"] for lr in STEP_CHOICES["lr"]]
 
     def takes_statistics_first(self) -> bool:
         """Whether a share of the folder's statistics is taken once, before anything learns.
@@ -126,16 +150,17 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         """
         if self.method in STORED or self.mode != "epochs":
             return False
-        return self.method == "bn" or self.bn_alpha != 1.0
+        return self.method in ("bn", STEP) or self.bn_alpha != 1.0
 
     def adapter_options(self, num_classes: int) -> dict[str, Any]:
         """Arguments of :class:`dem_apps.TestTimeAdapter` besides the method."""
         options: dict[str, Any] = {"predict": "after"} if self.mode == "episodic" else {}
         if self.takes_statistics_first():
             options["batch_norm"] = "stored"
+            options |= {"optimizer": "adam"} if self.method == STEP else {}
         elif self.method not in STORED:
             options["bn_alpha"] = self.bn_alpha
-        if METHODS[self.method].learns:
+        if METHODS[self.adapter_method].learns:
             options |= {"objective": self.loss, "objective_options": given_options(self), "num_classes": num_classes}
             options |= {"lr": self.lr, "reduction": self.reduction, "seed": self.seed}
         return options
@@ -158,7 +183,7 @@ def adapt(config: AdaptConfig) -> Result:
     config = _with_demo(config)
     trained, device = open_network(config), torch_device(config.device)
     config = config.resolved(batch_norm_normalises(trained.network))
-    if method_class(config.method).parameters == "normalisation" and not affine_parameters(trained.network):
+    if method_class(config.adapter_method).parameters == "normalisation" and not affine_parameters(trained.network):
         raise InputError(
             f"--method {config.method}: learns scale and shift of normalisation layers, and {trained.spec} has none; "
             "cotta learns all weights, lab changes colours alone"
@@ -203,7 +228,7 @@ def _adapted(
     tried = [f"tried:    {trial.sentence}"] if trial.sentence else []
     lines = (f"network:  {trained.spec}", f"seen as:  {trial.used.said}", *tried)
     print(*notes, *lines, f"adapting: {found}, results in {out}", sep="\n", flush=True)
-    method, options, prepare = config.method, config.adapter_options(trained.num_classes), None
+    method, options, prepare = config.adapter_method, config.adapter_options(trained.num_classes), None
     if config.source is not None:
         source = ImageFolder(Path(config.source), trained.description, size, device)
         batches = source.spread_batches(SOURCE_IMAGES, config.batch_size)
@@ -215,12 +240,13 @@ def _adapted(
     if config.precision == "bf16":
         moved = share_that_bf16_moves(trained.network, folder.spread_batches(config.batch_size, config.batch_size))
         print(f"bf16: {100 * moved:.1f} % of the pixels get another class than in float32", flush=True)
-    passes = range(config.epochs if METHODS[config.method].learns else 0)
+    passes = range(config.epochs if METHODS[method].learns and config.method != STEP else 0)
     seeds = [None if config.mode == "online" else (config.seed, epoch) for epoch in passes]
     learnt_from = [batch for seed in seeds for batch in folder.batches(config.batch_size, seed)]
     adaptation = Adaptation(
         trained, predictions, make, learnt_from, config.mode, config.epochs, prepare,
         config.takes_statistics_first(), config.bn_alpha, config.accept, trial,
+        config.step_choices() if config.method == STEP else [],
     )  # fmt: skip
     with in_precision(config.precision, device), quickest_convolutions(trained.network, folder.seen(0)[0][None]):
         outcome = adaptation.run()

@@ -12,6 +12,8 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle, islice
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -25,16 +27,18 @@ from dem_apps.runtime.progress import track
 from dem_apps.test_time_methods.copies import deep_copy, put_values
 from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
 from dem_apps.test_time_methods.normalisation import tracking
-from seg.adaptation.decision import AcceptanceMonitor, LabelScore, Scorer, label_score
+from seg.adaptation.decision import AcceptanceMonitor, Scorer, decide, label_score
 from seg.adaptation.images import REFUSED, Predictions
 from seg.adaptation.normalisation_trial import Trial, translated
-from seg.inference.adaptive_batch_norm import SHARES, re_estimated
+from seg.inference.adaptive_batch_norm import SHARES, best_share, re_estimated
 from seg.models.batch_norm import batch_norm_normalises
-from seg.scores.evidence import Forward, Probe, plain_forward
+from seg.scores.evidence import Evidence, Forward, Probe, plain_forward
 from seg.trained.trained_network import TrainedNetwork
 
-#: Images that evidence is taken on, evenly from the folder.
-PROBE_IMAGES = 16
+#: Images that statistics and evidence are taken on, evenly from the folder, in two halves.
+PROBE_IMAGES = 32
+#: Batches of the first half, and images in each, that a step learns from; a smaller half serves more than once.
+STEP_BATCHES, STEP_IMAGES = 4, 4
 #: Looks at the network per pass over the folder, besides the first: one per ``IMAGES_PER_CHECK``, since a look costs as
 #: much as learning from two dozen.
 FEWEST_CHECKS, MOST_CHECKS, IMAGES_PER_CHECK = 2, 4, 64
@@ -59,34 +63,54 @@ class Adaptation:
     bn_alpha: float | None = None  #: the share; None for the best
     accept: bool = False  #: whether the user takes what the evidence speaks against
     trial: Trial | None = None  #: of normalisations
+    steps: Sequence[dict[str, Any]] = ()  #: arguments of the adapters that a step tries; none of other methods
 
     def run(self) -> AcceptanceMonitor:
         """Write all predictions; afterwards the network holds the weights that are used."""
         self._predict("before", self.trained.raw_logits)
         network, first = self.trained.network, copy.deepcopy(self.trained.network.state_dict())
-        images = self.predictions.folder.spread_batches(PROBE_IMAGES, 4)
-        probe = Probe.of(network, images, self.trained.description.multiple)
-        before = probe.look(plain_forward(network))
-        probe = dataclasses.replace(probe, batches=[self._prepared(batch) for batch in images])
+        folder, multiple = self.predictions.folder, self.trained.description.multiple
+        halves = folder.halves(PROBE_IMAGES, STEP_IMAGES)
+        probes = [Probe.of(network, [folder.batch(each)[0] for each in half], multiple) for half in halves]
+        before = [probe.look(plain_forward(network)) for probe in probes]
+        probes = [dataclasses.replace(probe, batches=list(map(self._prepared, probe.batches))) for probe in probes]
         baseline = self._baseline()
         score = self._scorer(baseline) if baseline else None
-        monitor = AcceptanceMonitor(probe, before, score, self.accept, baseline=baseline)
+        monitor = AcceptanceMonitor(probes[1], before[1], score, self.accept, baseline=baseline)
         # one batch norm among layer norms, as in SegFormer's head, is late, and other statistics there only harm
         if self.statistics and tracking(network) and (batch_norm_normalises(network) or not self.batches):
-
-            def score_of(other: nn.Module) -> float:
-                if score is not None:
-                    return score(plain_forward(other)).after
-                return probe.look(plain_forward(other)).stability_score(before)
-
-            adapted, monitor.share = re_estimated(network, probe.batches, self.bn_alpha, score_of)
-            put_values(network, adapted.state_dict())
-        adapter = self.make()
+            self._take_share(monitor, probes, before)
         if self.mode == "episodic":
-            self._adapt_to_each(adapter, monitor)
+            self._adapt_to_each(self.make(), monitor)
+            return monitor
+        if self.steps:
+            self._take_step(monitor, probes[0], halves[0])
         else:
-            self._adapt_to_all(adapter, monitor, first)
+            self._learn(monitor, [*probes[0].batches, *probes[1].batches])
+        self._use_best(monitor, first)
         return monitor
+
+    def _take_share(self, monitor: AcceptanceMonitor, probes: Sequence[Probe], before: Sequence[Evidence]) -> None:
+        """The network gets a share of the images' statistics: of the highest score, the mean of both halves'.
+
+        Each half looks at the share that the other one chooses, so that none speaks for its own choice.
+        """
+        network, looks = self.trained.network, list[list[Evidence]]()  # of each share, by each half
+
+        def score_of(other: nn.Module) -> float:
+            if monitor.score is not None:
+                return monitor.score(plain_forward(other)).after
+            looks.append([probe.look(plain_forward(other)) for probe in probes])
+            return fmean(look.stability_score(old) for look, old in zip(looks[-1], before, strict=True))
+
+        batches = [*probes[0].batches, *probes[1].batches]
+        adapted, monitor.share = re_estimated(network, batches, self.bn_alpha, score_of)
+        put_values(network, adapted.state_dict())
+        for half in range(2 if looks else 0):
+            chosen = best_share([each[half].stability_score(before[half]) for each in looks])
+            monitor.chosen.append(chosen)
+            if chosen and monitor.share:
+                monitor.crossed.append(decide(before[1 - half], looks[SHARES.index(chosen)][1 - half]))
 
     def _baseline(self) -> list[NDArray[np.int64]]:
         """Of the labelled images (C, C) each: by the unadapted network with the better of the normalisations."""
@@ -97,22 +121,18 @@ class Adaptation:
             old = self.predictions.confusions_of(lambda images: self.trained.raw_logits(seen(images)))
         return old
 
+    def _confusions(self, forward: Forward) -> list[NDArray[np.int64]]:
+        return self.predictions.confusions_of(lambda images: forward(self._prepared(images)))
+
     def _scorer(self, old: list[NDArray[np.int64]]) -> Scorer:
-        def score(forward: Forward) -> LabelScore:
-            return label_score(old, self.predictions.confusions_of(lambda images: forward(self._prepared(images))))
+        return lambda forward: label_score(old, self._confusions(forward))
 
-        return score
-
-    def _adapt_to_all(self, adapter: TestTimeAdapter, monitor: AcceptanceMonitor, first: dict[str, Tensor]) -> None:
-        """Learn while the monitor looks, restore the best state, and predict with it what is not predicted yet.
+    def _use_best(self, monitor: AcceptanceMonitor, first: dict[str, Tensor]) -> None:
+        """Restore the best state, and predict with it what is not predicted yet.
 
         ``first`` are the weights of the unadapted network.
         """
         network = self.trained.network
-        monitor.planned = len(self.batches)
-        self._learn(adapter, monitor)
-        adapter.reset()
-        adapter.close()
         put_values(network, first)
         if not self._differs(monitor.best):
             monitor.used = monitor.best = None
@@ -142,14 +162,47 @@ class Adaptation:
     def _prepared(self, images: Tensor) -> Tensor:
         return images if self.prepare is None else self.prepare(images)
 
-    def _learn(self, adapter: TestTimeAdapter, monitor: AcceptanceMonitor) -> None:
-        folder, batches = self.predictions.folder, self.batches
+    def _take_step(self, monitor: AcceptanceMonitor, probe: Probe, half: list[list[int]]) -> None:
+        """Learn from a few batches of one half of the images, in each of ``steps``; the monitor looks at the other.
+
+        Without a share that is accepted there is no step, nor by a share of 0 without labels.
+        """
+        network = self.trained.network
+        shared = monitor.check(plain_forward(network), copy.deepcopy(network.state_dict()))
+        if not shared or (monitor.share == 0 and monitor.score is None):
+            return
+        if monitor.score is not None:
+            monitor.score = self._scorer(self._confusions(plain_forward(network)))
+        monitor.stand(plain_forward(network), probe)
+        monitor.planned = STEP_BATCHES
+        masks = [self.predictions.folder.batch(indices)[1] for indices in half]
+        batches = list(zip(probe.batches, masks, strict=True))
+        for options in self.steps:
+            adapter = self.make(**options)
+            try:
+                for images, valid in batches:
+                    adapter.start(images, valid)
+                for images, valid in islice(cycle(batches), STEP_BATCHES):
+                    adapter(images, valid)
+                monitor.batches = STEP_BATCHES
+                monitor.check(plain_forward(network.eval()), copy.deepcopy(network.state_dict()), options)
+            except NotFiniteError:
+                monitor.stopped = "the loss of the step was not finite"
+            adapter.reset()
+            adapter.close()
+        if monitor.used is not None and monitor.used.step:  # another of the steps was refused
+            monitor.stopped = ""
+
+    def _learn(self, monitor: AcceptanceMonitor, images_of_statistics: Sequence[Tensor]) -> None:
+        """Learn from the batches while the monitor looks."""
+        adapter, folder, batches = self.make(), self.predictions.folder, self.batches
+        monitor.planned = len(batches)
         per_pass = max(1, len(batches) // self.epochs)
         checks = min(MOST_CHECKS, max(FEWEST_CHECKS, len(folder) // IMAGES_PER_CHECK))
         marks = {len(batches), *range(0, len(batches), max(1, -(-per_pass // checks)))}
 
         def accepted() -> bool:
-            candidate = _deployed_copy(adapter, monitor.probe)
+            candidate = _deployed_copy(adapter, images_of_statistics)
             return monitor.check(plain_forward(candidate), candidate.state_dict())
 
         accepted()  # the first look ends nothing
@@ -159,13 +212,15 @@ class Adaptation:
                 logits = adapter(self._prepared(images), valid)
             except NotFiniteError:
                 monitor.stopped = f"the loss was not finite at batch {monitor.batches + 1}"
-                return
+                break
             monitor.batches += 1
             if self.mode == "online":
                 for index, prediction in zip(indices, logits, strict=True):
                     self.predictions.write("after", index, prediction)
             if monitor.batches in marks and not accepted():
-                return
+                break
+        adapter.reset()
+        adapter.close()
 
     def _adapt_to_each(self, adapter: TestTimeAdapter, monitor: AcceptanceMonitor) -> None:
         """Adapt to every image alone; afterwards the network is the unadapted one."""
@@ -191,17 +246,17 @@ class Adaptation:
                 self.predictions.write(stage, index, logits[0], picture)
 
 
-def _deployed_copy(adapter: TestTimeAdapter, probe: Probe) -> nn.Module:
+def _deployed_copy(adapter: TestTimeAdapter, images: Sequence[Tensor]) -> nn.Module:
     """A copy of the adapted network in ``eval()`` mode, with stored statistics that fit its weights.
 
     Where adapting normalises by the batch, the stored statistics are those of other images and other weights. They are
-    re-estimated on the probe's images, so that the copy predicts one image as it does many, in any order.
+    re-estimated on (B, 3, H, W) ``images``, so that the copy predicts one image as it does many, in any order.
     """
     network = adapter.predictor
     with torch.no_grad():
         if adapter.batch_norm != "stored" and tracking(network):
             share = SHARES[1] if adapter.bn_alpha is None else adapter.bn_alpha
-            network = re_estimated(network, probe.batches, share).network
+            network = re_estimated(network, images, share).network
         return deep_copy(network).eval()
 
 

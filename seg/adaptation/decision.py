@@ -11,9 +11,11 @@ Shapes: C classes, N labelled images.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -36,6 +38,10 @@ RECORD = (50, 46, 1)
 REGAINED_CLASSES = 2.0
 #: Least mean entropy after / before; below, the network is certain of nearly everything.
 LEAST_ENTROPY = 0.3
+#: Of a step, on images that it did not learn from, beside the network that it stands on: the least number of classes of
+#: the network, the least share of the pixels whose class stays, the farthest that the predicted shares of the classes
+#: move, in what two halves of the images differ by (total variation), and the least stability.
+STEP_CLASSES, LEAST_AGREEMENT, FARTHEST_MOVE, LEAST_STABILITY = 5, 0.85, 2.0, 1.0
 _RESAMPLES = 2000
 
 
@@ -76,6 +82,35 @@ class LabelScore:
 
 
 @dataclass(frozen=True)
+class Beside:
+    """A step beside the network that it stands on, on images that it did not learn from.
+
+    The loss of the step pulls at none of these numbers, unlike at the stability score, which chooses shares.
+    """
+
+    classes: int  #: of the network
+    agreement: float  #: share of the pixels whose class stays
+    moved: float  #: total variation between the predicted shares of the classes
+    halves: float  #: that between both halves of the images, by the network that it stands on
+    stability: float  #: after / before, on the classes from before
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the step is accepted."""
+        said = (
+            f"on images it did not learn from {100 * self.agreement:.0f} % of the pixels keep their class, shares of "
+            f"classes move by {self.moved:.3f}, where two halves differ by {self.halves:.3f}, and stability is "
+            f"{self.stability:.2f} times as high"
+        )
+        if self.classes < STEP_CLASSES:
+            return Verdict(False, f"with fewer than {STEP_CLASSES} classes labels alone speak for a step ({said})")
+        near = self.agreement >= LEAST_AGREEMENT and self.moved <= FARTHEST_MOVE * self.halves
+        if near and self.stability >= LEAST_STABILITY:
+            return Verdict(True, f"no sign of harm: {said}")
+        return Verdict(False, f"the step moves too much: {said}")
+
+
+@dataclass(frozen=True)
 class Check:
     """A look at the adapted network."""
 
@@ -83,6 +118,8 @@ class Check:
     evidence: Evidence | None  #: None where its output was not finite
     verdict: Verdict  #: whether it is accepted in place of the unadapted network
     score: LabelScore | None = None  #: on labelled images, where there are any
+    beside: Beside | None = None  #: of a step
+    learning: dict[str, Any] | None = None  #: objective and rate of a step, where labels choose them
 
 
 def decide(before: Evidence, after: Evidence) -> Verdict:
@@ -155,10 +192,27 @@ class AcceptanceMonitor:
     best: dict[str, Tensor] | None = None  #: weights of that network
     refused: dict[str, Tensor] | None = None  #: weights of the last state, where it was not accepted
     stopped: str = ""  #: why learning has ended early, as a clause; empty otherwise
+    chosen: list[float] = field(default_factory=list)  #: the share that each half of the images chooses by itself
+    crossed: list[Verdict] = field(default_factory=list)  #: of each half on the share that the other one chooses
+    #: The network that a step stands on: its classes (B, h, w) of the probe's batches, and its shares of the classes on
+    #: the images that are learnt from.
+    ground: tuple[list[Tensor], Sequence[float]] | None = None
 
-    def check(self, forward: Forward, state: dict[str, Tensor] | None = None) -> bool:
+    @torch.no_grad()
+    def stand(self, forward: Forward, learnt_from: Probe) -> None:
+        """Look from here on beside this network, at steps that learn from the images of another probe."""
+        classes = len(self.before.shares)
+        counts = sum(
+            torch.bincount(forward(batch).argmax(1).flatten(), minlength=classes) for batch in learnt_from.batches
+        )
+        shares = (torch.as_tensor(counts) / torch.as_tensor(counts).sum()).tolist()
+        self.ground = [forward(batch).argmax(1) for batch in self.probe.batches], shares
+
+    def check(
+        self, forward: Forward, state: dict[str, Tensor] | None = None, learning: dict[str, Any] | None = None
+    ) -> bool:
         """Look at a network, whose weights are ``state``; whether it is accepted."""
-        check = self._look(forward)
+        check = replace(self._look(forward), learning=learning)
         self.checks.append(check)
         if not check.verdict.adapt:
             self.refused = None if check.evidence is None else state
@@ -171,17 +225,39 @@ class AcceptanceMonitor:
     def _look(self, forward: Forward) -> Check:
         """The evidence of a network, and the verdict on it; clear scores on labels decide."""
         try:
-            evidence = self.probe.look(forward)
+            with torch.no_grad():
+                logits = [forward(batch) for batch in self.probe.batches]
+            evidence = self.probe.look(forward, logits)
         except NotFiniteError:
             return Check(self.batches, None, Verdict(False, "its output is not finite"))
-        verdict, found = decide(self.before, evidence), None if self.score is None else self.score(forward)
+        beside = self._beside(evidence, logits)
+        refusals = [] if self.batches else [each for each in self.crossed if not each.adapt]
+        verdict = beside.verdict if beside else [*refusals, decide(self.before, evidence)][0]
+        found = None if self.score is None else self.score(forward)
         if found is not None:
+            if beside:  # the labels alone decide on a step
+                verdict = Verdict(False, f"the step scores no clearly higher ({found.sentence})")
             verdict = decide_with_labels(verdict, found)
         if self.accept and not verdict.adapt:
             verdict = Verdict(True, f"--accept takes it, although {verdict.reason}")
-        return Check(self.batches, evidence, verdict, found)
+        return Check(self.batches, evidence, verdict, found, beside)
+
+    def _beside(self, evidence: Evidence, logits: Sequence[Tensor]) -> Beside | None:
+        if self.ground is None:
+            return None
+        (own, others), stood = self.ground, self.checks[0].evidence
+        assert stood is not None
+        same = [float((new.argmax(1) == old).double().mean()) * len(old) for new, old in zip(logits, own, strict=True)]
+        moved, halves = (
+            sum(abs(a - b) for a, b in zip(shares, stood.shares, strict=True)) / 2
+            for shares in (evidence.shares, others)
+        )
+        stability = evidence.stability_on(stood) / max(stood.stability_on(stood), 1e-12)
+        return Beside(len(stood.shares), sum(same) / sum(map(len, own)), moved, halves, stability)
 
     def _score(self, check: Check) -> float:
-        """The mIoU of an accepted look, or the stability score where there are no labels."""
+        """The mIoU of an accepted look, or the stability score where there are no labels; a step's does not count."""
         assert check.evidence is not None
-        return check.evidence.stability_score(self.before) if check.score is None else check.score.after
+        if check.score is not None:
+            return check.score.after
+        return np.inf if check.beside else check.evidence.stability_score(self.before)

@@ -23,7 +23,6 @@ from dem_apps.report.tables import Cell, Table, write_csv
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.progress import console
 from dem_apps.test_time_methods.copies import put_values
-from seg.adaptation.adaptation import PROBE_IMAGES
 from seg.adaptation.decision import RECORD, AcceptanceMonitor, LabelScore, label_score
 from seg.adaptation.images import REFUSED, Predictions, Row
 from seg.adaptation.normalisation_trial import Trial
@@ -37,7 +36,7 @@ from seg.trained.trained_network import TrainedNetwork
 #: Images in the page.
 _IMAGES = 8
 #: With fewer images than these the answer says that the evidence is weak.
-_FEW_IMAGES = PROBE_IMAGES // 2
+_FEW_IMAGES = 8
 #: A class whose share of the pixels has moved by more than this is named.
 _MOVED = 0.10
 
@@ -67,7 +66,7 @@ class Result:
     @property
     def _answer(self) -> str:
         outcome, used = self.outcome, self.outcome.used
-        number, doubt = outcome.before.images, ""
+        number, doubt = len(self.rows["before"]), ""
         if number < _FEW_IMAGES:
             doubt = f", on {number} image{'s' * (number != 1)} only, which is weak evidence"
         if used is None or not self.adapted:
@@ -82,9 +81,11 @@ class Result:
         share = {None: "", 1.0: "all of "}.get(outcome.share, f"a share of {outcome.share or 0:g} of ")
         done = f" by {share}these images' batch norm statistics alone"
         done = f" up to batch {used.step} of {outcome.planned}" if used.step else done
-        if not outcome.stopped and used.step == outcome.batches and self.settings["method"] != "bn":
+        if used.beside is not None:
+            done = f" by {share}these images' batch norm statistics and a step of {self._learning}"
+        elif not outcome.stopped and used.step == outcome.batches and self.settings["method"] not in ("bn", "step"):
             done = ""
-        elif not outcome.stopped and used.step:
+        elif not outcome.stopped and used.step and used.beside is None:
             done += ", the best state"
         state = f"the state after batch {used.step}" if used.step else "the statistics alone, before the first batch"
         back = f"{outcome.stopped}{doubt}, so it went back to {state}"
@@ -95,12 +96,22 @@ class Result:
             if abs(row["difference"]) > _MOVED
         ]
         said += f" Largest changes: {', '.join(moved)}." if moved else ""
+        if len(set(outcome.chosen)) > 1:
+            said += " The share is uncertain: the halves of the images choose {:g} and {:g}.".format(*outcome.chosen)
         if outcome.share is not None and outcome.planned == 0 and used.score is None:
             said += (
                 f" Of {RECORD[0]} such shares accepted so on photographs {RECORD[1]} gained more than 0.5 mIoU and "
                 f"{RECORD[2]} lost as much; eight labelled images would measure it (--labels)."
             )
         return said
+
+    @property
+    def _learning(self) -> str:
+        """Objective, average and rate in words, of a step those that labels have chosen."""
+        used = self.outcome.used
+        chosen = (used and used.learning) or {}
+        loss, lr = (chosen.get(key, self.settings[name]) for key, name in (("objective", "loss"), ("lr", "lr")))
+        return f"{loss}, {self.settings['reduction']}, learning rate {lr:g}"
 
     @property
     def refused(self) -> bool:
@@ -165,6 +176,7 @@ class Result:
             "planned_batches": outcome.planned,
             "stopped": outcome.stopped,
             "share_of_statistics": outcome.share,
+            "share_by_halves": outcome.chosen,
             "used_after_batch": outcome.used and outcome.used.step,
             "evidence": {"before": asdict(outcome.before), "checks": [asdict(check) for check in outcome.checks]},
             "labels": score and {**asdict(score), "gain": score.gain},
@@ -261,7 +273,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
     facts.append(("images seen as", result.trial.used.said))
     facts += [("normalisations tried", result.trial.sentence)] if result.trial.sentence else []
     if outcome.planned:
-        facts.append(("objective", f"{settings['loss']}, {settings['reduction']}, learning rate {settings['lr']:g}"))
+        facts.append(("objective", result._learning))
         facts.append(("batches learnt from", f"{outcome.batches} of {outcome.planned}"))
     shown = "{before:.3f} → {after:.3f}" if result.adapted else "{before:.3f}"
     facts.append(("mean entropy", shown.format(**result.mean_entropy)))

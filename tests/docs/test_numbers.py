@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Any
 
 import adapt_looks
+import adapt_step
 import cifar_labels
 import claims
 import photograph_training
@@ -30,7 +31,7 @@ LOOKS = ("network", "folder", "way")
 #: No results: versions, sizes, settings, and what is told of the shares and thresholds in the code.
 SETTINGS = {
     README: "2025 3.11 5.4 1.5",
-    ADAPTATION: "2 300 256 192 60 95 0 0.1 0.3 0.5 1 2.0 14 50 0.05 1.2 100 255",
+    ADAPTATION: "2 300 256 192 60 95 0 0.1 0.3 0.5 1 2.0 14 50 0.05 1.2 100 255 32 3 4 85 19 23 29",
 }
 
 
@@ -203,6 +204,7 @@ TOLD: dict[str, list[Callable[[], str]]] = {
         lambda: photograph_training.confirmed(training()),
         lambda: adapt_looks.shares_table(keyed("adapt_looks", LOOKS)),
         lambda: adapt_looks.answers(keyed("adapt_looks", LOOKS)),
+        lambda: adapt_step.table(keyed("adapt_step", adapt_step.KEYS)),
         all_pairs, streams, photographs, classifier, objectives_on_top, thresholds, random_weights, few_labels,
     ],
     APPENDIX: [

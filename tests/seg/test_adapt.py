@@ -22,8 +22,8 @@ from support.same_state import contents
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError
 from dem_apps.runtime.settings import parse_config
-from seg.adapt import AdaptConfig, adapt, main
-from seg.adaptation.decision import RECORD, Verdict
+from seg.adapt import LEARNING, STEP_LEARNING, AdaptConfig, adapt, main
+from seg.adaptation.decision import RECORD, Beside, Verdict
 from seg.adaptation.images import Predictions, Row
 from seg.models.batch_norm import batch_norm_normalises
 from seg.trained.description import Description
@@ -210,19 +210,18 @@ def test_what_cannot_be_read_is_left_out_and_named(config: AdaptConfig, run_here
 def test_the_answer_names_doubts(config: AdaptConfig, accepted: None) -> None:
     result = adapt(replace(config, method="bn"))
     assert result.answer.startswith("Adapted by all of these images' batch norm statistics alone: the test says so.")
-    before = replace(result.outcome.before, images=3)
     few = replace(
         result,
-        outcome=replace(result.outcome, before=before, share=0.3),
+        outcome=replace(result.outcome, share=0.3, chosen=[0.3, 0.5]),
         rows={
             "before": {"0.png": Row(np.array([50, 30, 20, 0]), 0.5, None)},
             "after": {"0.png": Row(np.array([39, 31, 21, 9]), 0.5, None)},
         },
     )
     assert few.answer == (
-        "Adapted by a share of 0.3 of these images' batch norm statistics alone: the test says so, on 3 images only, "
-        "which is weak evidence. "
-        f"Largest changes: class 0 from 50.0 % of the pixels to 39.0 %. Of {RECORD[0]} such shares accepted so on "
+        "Adapted by a share of 0.3 of these images' batch norm statistics alone: the test says so, on 1 image only, "
+        "which is weak evidence. Largest changes: class 0 from 50.0 % of the pixels to 39.0 %. The share is uncertain: "
+        f"the halves of the images choose 0.3 and 0.5. Of {RECORD[0]} such shares accepted so on "
         f"photographs {RECORD[1]} gained more than 0.5 mIoU and {RECORD[2]} lost as much; eight labelled images would "
         "measure it (--labels)."
     )
@@ -346,19 +345,77 @@ def test_every_kind_of_method(config: AdaptConfig, accepted: None, method: str) 
     ("network", "flags", "method"),
     [
         ("build", {}, "bn"),
-        ("group", {}, "tent"),
+        ("build", {"labels": "labels"}, "step"),
+        ("build", {"labels": "labels", "mode": "episodic"}, "bn"),
+        ("group", {"labels": "labels"}, "tent"),
         ("mostly_layer_norm", {}, "tent"),
         ("build", {"loss": "adadem"}, "tent"),
         ("build", {"epochs": 2}, "tent"),
     ],
 )
-def test_auto_is_statistics_unless_learning_is_asked_for(config, networks, network: str, flags, method: str) -> None:
+def test_what_auto_stands_for(config, networks, network: str, flags, method: str) -> None:
     auto = replace(config, method="auto", **flags)
     resolved = auto.resolved(batch_norm_normalises(getattr(networks, network)()))
     assert resolved.method == method
-    learning = {"loss": "entropy", "reduction": "balanced", "lr": 0.01} | flags
-    expected = learning if method == "tent" else dict.fromkeys(("loss", "reduction", "lr"))
+    expected = {"tent": LEARNING, "step": STEP_LEARNING, "bn": dict.fromkeys(LEARNING)}[method]
+    expected |= {name: value for name, value in flags.items() if name in LEARNING}
     assert {name: getattr(resolved, name) for name in expected} == expected
+
+
+def test_a_step_learns_from_one_half_and_is_looked_at_on_the_other(config, accepted, monkeypatch, capsys) -> None:
+    seen, call = list[torch.Tensor](), TestTimeAdapter.__call__
+    monkeypatch.setattr(
+        TestTimeAdapter, "__call__", lambda self, *inputs: seen.extend(inputs[0]) or call(self, *inputs)
+    )
+    monkeypatch.setattr(Beside, "verdict", Verdict(True, "the step may stay"))
+    result = adapt(replace(config, method="step", bn_alpha=0.3))
+    assert {tuple(image.shape) for image in seen} == {(3, 16, 24), (3, 24, 16)}
+    assert {float(image.sum()) for image in seen} == {
+        float(as_seen(config, name).sum()) for name in ("0", "2", "4", "6", "deep/8")
+    }
+    assert result.outcome.batches == result.outcome.planned == 4
+    share, step = result.outcome.checks
+    assert (share.beside, result.outcome.used) == (None, step)
+    assert "statistics and a step of adadem, mean, learning rate 0.0003: the step may stay" in capsys.readouterr().out
+    assert {"norm.weight", "norm.running_mean"} <= moved(str(config.weights), Path(str(config.out)))
+
+
+def test_a_step_that_is_not_accepted_leaves_the_share(config, accepted, monkeypatch) -> None:
+    monkeypatch.setattr(Beside, "verdict", Verdict(False, "the step moves too much"))
+    result = adapt(replace(config, method="step", bn_alpha=0.3))
+    assert result.adapted
+    assert "so it went back to the statistics alone" in result.answer
+    assert moved(str(config.weights), Path(str(config.out))) == {"norm.running_mean", "norm.running_var"}
+
+
+def test_without_a_share_there_is_no_step(config, accepted) -> None:
+    result = adapt(replace(config, method="step", bn_alpha=0.0))
+    assert (len(result.outcome.checks), result.adapted) == (1, False)
+
+
+def test_labels_choose_objective_and_rate_of_a_step(config, accepted, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(Beside, "verdict", Verdict(True, "without labels it would stay"))
+    result = adapt(replace(config, method="step", bn_alpha=0.3, labels=str(tmp_path / "labels")))
+    share, *steps = result.outcome.checks
+    assert [(step.learning["objective"], step.learning["lr"]) for step in steps] == [
+        (loss, lr) for loss in ("adadem", "entropy") for lr in (3e-4, 1e-4, 1e-3)
+    ]
+    for step in steps:
+        assert step.score.before == share.score.after  # beside the share, not beside the unadapted network
+        assert step.verdict.adapt == (step.score.low > 0)
+    given = replace(config, method="step", bn_alpha=0.3, labels=str(tmp_path / "labels"), lr=1e-4)
+    assert len(adapt(replace(given, out=str(tmp_path / "given"))).outcome.checks) == 2
+
+
+def test_each_half_of_the_images_looks_at_the_share_that_the_other_chooses(config, monkeypatch) -> None:
+    shares, verdicts = iter([0.5, 0.3]), iter([Verdict(True, "yes"), Verdict(False, "the second half says no")])
+    monkeypatch.setattr("seg.adaptation.adaptation.best_share", lambda scores: next(shares))
+    monkeypatch.setattr("seg.adaptation.adaptation.decide", lambda *_: next(verdicts))
+    monkeypatch.setattr("seg.inference.adaptive_batch_norm.best_share", lambda scores: 0.3)
+    result = adapt(replace(config, method="bn"))
+    assert (result.outcome.chosen, result.outcome.share) == ([0.5, 0.3], 0.3)
+    assert not result.adapted
+    assert "the second half says no" in result.answer
 
 
 @pytest.mark.parametrize("most", [True, False])
@@ -432,6 +489,7 @@ def test_flags_that_do_not_fit(config: AdaptConfig, images: Path, tmp_path: Path
         ({"method": "lab"}, "--source: --method lab needs"),
         ({"out": str(images / "out")}, "--out: .* lies in --images"),
         ({"method": "bn", "tau": 2.0}, "--tau: is an option of --loss"),
+        ({"method": "step", "epochs": 2}, "--mode: --method step learns once from a few images"),
         ({"method": "bn", "loss": "dem"}, "--loss: --method bn learns nothing; leave it out, or take --method tent"),
     ]
     for flags, sentence in cases:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +11,14 @@ import torch
 from torchmetrics.classification import MulticlassJaccardIndex
 
 from seg.adaptation.decision import (
+    FARTHEST_MOVE,
+    LEAST_AGREEMENT,
     LEAST_CLASSES,
     LEAST_ENTROPY,
     LEAST_SCORE,
+    LEAST_STABILITY,
+    STEP_CLASSES,
+    Beside,
     LabelScore,
     Verdict,
     decide,
@@ -49,6 +55,20 @@ def test_what_is_accepted(changes: dict[str, object], said: str) -> None:
     verdict = decide(BEFORE, with_(**changes))
     assert verdict.adapt == (not said)
     assert said in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("numbers", "adapt"),
+    [
+        ((STEP_CLASSES, LEAST_AGREEMENT, 0.02, 0.02, LEAST_STABILITY), True),
+        ((STEP_CLASSES - 1, 1.0, 0.0, 0.02, 1.0), False),
+        ((19, LEAST_AGREEMENT - 0.01, 0.02, 0.02, 1.0), False),
+        ((19, 0.99, FARTHEST_MOVE * 0.02 + 0.001, 0.02, 1.0), False),
+        ((19, 0.99, 0.0, 0.0, LEAST_STABILITY - 0.01), False),
+    ],
+)
+def test_which_steps_are_accepted(numbers: Any, adapt: bool) -> None:
+    assert Beside(*numbers).verdict.adapt == adapt
 
 
 @pytest.mark.parametrize(("share", "adapt"), [(1.0, True), (0.98, True), (0.9, False)])
