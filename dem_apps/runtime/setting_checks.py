@@ -32,16 +32,17 @@ def converted(given: Any, hint: Any) -> Any:
     parts = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     kinds = {get_origin(part) or part for part in parts}
     if isinstance(given, str):
-        text, word = given, bool(kinds & {str, Literal})
+        word = bool(kinds & {str, Literal})
         if list[str] in parts and not given.startswith("["):
             return [name for each in given.split(",") if (name := each.strip())]  # a folder may be called 2024
-        if list in kinds and not (word and given.isalpha()):  # which may come without brackets
-            text = given if given == "null" or given.startswith("[") else f"[{given}]"
-        elif word and float not in kinds:
+        several = list in kinds and not (word and given.isalpha())  # which may come without brackets
+        if word and not several and float not in kinds:
             return None if given == "null" and types.NoneType in kinds else given
-        with suppress(InputError):
-            value = parsed_yaml(text, "")
-            given = given if word and isinstance(value, str) else value
+        try:
+            value = parsed_yaml(f"[{given}]" if several and given != "null" and given[:1] != "[" else given, "")
+        except InputError:
+            value = [given] if several else given  # no list of numbers is a text
+        given = given if word and isinstance(value, str) else value
     if float in kinds or list[float] in parts:
         with suppress(OverflowError):
             return [_floating(item) for item in given] if isinstance(given, list) else _floating(given)

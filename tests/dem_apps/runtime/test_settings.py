@@ -38,6 +38,7 @@ class Settings:
     hyperparameters: dict[str, float] = option({}, "of the algorithm")
     classes: list[int] = option([], "ids to keep")
     folders: list[str] = option([], "folders")
+    size: list[int] | str | None = option(None, "sides, or own")
     verbose: bool = option(False, "100 % more lines", group="how much is said")
     run_dir: str | None = option(None, "run folder")
     resume: bool = option(False, "continue")
@@ -86,6 +87,8 @@ def test_defaults_then_yaml_then_flags(yaml_file: Any, tmp_path: Path) -> None:
         (["--classes", "[1, 2]"], {"classes": [1, 2]}),
         (["--classes", "1,2"], {"classes": [1, 2]}),
         (["--folders", "2024,a: b"], {"folders": ["2024", "a: b"]}),
+        (["--size", "32,16"], {"size": [32, 16]}),
+        (["--size", "own"], {"size": "own"}),
         (["--learning-rate", "-0.5", "--verbose"], {"learning_rate": -0.5, "verbose": True}),
         (["--source.mirrored"], {"source": Source(mirrored=True)}),
         (["--verbose", "false"], {}),
@@ -112,6 +115,7 @@ def test_spellings_of_flags(arguments: list[str], changes: dict[str, Any]) -> No
         (["--raw", "npz,png"], r"^--raw: 'png' is not one of png16, npz; did you mean 'png16'\?$"),
         (["--threads", "x"], r"^--threads: expected int or null, got 'x'$"),
         (["--max-steps", f"{10**400}"], r"^--max-steps: expected int, got '10+'$"),
+        (["--size", f"{10**400},5"], r"^--size: expected list of int or str or null, got \['10+"),
         (["--learning-rate", "1e400"], r"^--learning-rate: expected a finite number, got inf$"),
         (["--threads", "1:30"], r"^--threads: expected int or null, got '1:30'$"),  # not 90
         (["--config", "/nowhere.yaml"], r"^--config: .*/nowhere\.yaml"),
