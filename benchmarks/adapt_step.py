@@ -227,25 +227,46 @@ class Pair:
         return row, tables
 
 
-def table(rows: CsvRows) -> str:
-    """Of each network the mean over its folders that have every arm: mIoU of the share, and changes against it."""
+def pairs_of(rows: CsvRows) -> dict[tuple[str, str], dict[str, Mapping[str, Any]]]:
+    """The rows of every network and folder that has all arms, by arm."""
     found: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
     for (_, network, folder, arm), row in rows.rows.items():
         found.setdefault((network, folder), {})[arm] = row
-    arms, lines = [*STATISTICS[::2], *MAIN], []
-    for network in dict.fromkeys(network for network, _ in found):
-        pairs = [each for (name, _), each in found.items() if name == network and {*STATISTICS, *MAIN} <= set(each)]
-        if pairs:
-            share = [float(pair["share"]["miou"]) for pair in pairs]
-            changes = [[float(pair[arm]["miou"]) - own for pair, own in zip(pairs, share, strict=True)] for arm in arms]
-            accepted = [
-                is_accepted(pair[MAIN[1]], OURS[network][3] if network in OURS else len(CAMVID)) for pair in pairs
-            ]
-            cells = [f"{np.mean(each):+.1f}" + f" ({min(each):+.1f})" * (len(pairs) > 1) for each in changes]
-            stays = f"{sum(accepted)} of {len(pairs)}"
-            lines.append([f"{network}, {len(pairs)}", f"{np.mean(share):.1f}", *cells, stays])
-    heads = ["source", "three views", "entropy", "AdaDEM started", "AdaDEM from 1/C", "started, balanced"]
-    return markdown(["network, folders", "share", *heads, "started: accepted"], lines)
+    return {pair: arms for pair, arms in found.items() if {*STATISTICS, *MAIN} <= set(arms)}
+
+
+def table(rows: CsvRows) -> str:
+    """Of each family the mean over networks and folders: mIoU of the share, and changes against it."""
+    arms, lines, pairs = [STATISTICS[2], *MAIN], [], pairs_of(rows)
+    for family, networks in (CHOICE | CONFIRM).items():
+        own = [each for (name, _), each in pairs.items() if name in networks]
+        if own:
+            changes = [[change(pair, arm) for pair in own] for arm in arms]
+            cells = [f"{np.mean(each):+.1f} ({min(each):+.1f})" for each in changes]
+            share = np.mean([float(pair["share"]["miou"]) for pair in own])
+            lines.append([f"{family}, {len(own)}", f"{share:.1f}", *cells])
+    heads = ["three views", "entropy", "AdaDEM started", "from 1/C", "started, balanced"]
+    return markdown(["family, folders", "share", *heads], lines)
+
+
+def told(rows: CsvRows) -> str:
+    """Sentence of docs/adaptation.md: what seg.adapt's rule without labels lets stay, and what it refuses."""
+    changes: dict[tuple[str, bool], list[float]] = {}
+    for (network, _), pair in pairs_of(rows).items():
+        for arm in (MAIN[1], MAIN[3]):
+            accepted = is_accepted(pair[arm], OURS[network][3] if network in OURS else len(CAMVID))
+            changes.setdefault((arm, accepted), []).append(change(pair, arm))
+    ends = {key: f"{min(each):+.1f} to {max(each):+.1f}" for key, each in changes.items()}
+    stays = f"{len(changes[MAIN[1], True])} of {len(pairs_of(rows))}"
+    return (
+        f"the step stays on {stays} folders, where it changes {ends[MAIN[1], True]}; what is refused would change "
+        f"{ends[MAIN[1], False]}. Balanced: {ends[MAIN[3], True]}, refused {ends[MAIN[3], False]}"
+    )
+
+
+def change(pair: Mapping[str, Mapping[str, Any]], arm: str) -> float:
+    """Of mIoU against the share."""
+    return float(pair[arm]["miou"]) - float(pair["share"]["miou"])
 
 
 def is_accepted(row: Mapping[str, Any], classes: int) -> bool:
@@ -293,7 +314,7 @@ def main() -> None:
                     np.save(place / f"{name}-{folder}-{arm}.npy".replace("/", ":"), tables)
                     rows.add({**keys, "arm": arm, **row})
                     print(name, folder, arm, round(row["miou"], 2), flush=True)
-    print(table(rows))
+    print(table(rows), told(rows), sep="\n")
 
 
 if __name__ == "__main__":

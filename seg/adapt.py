@@ -6,6 +6,7 @@ import dataclasses
 import sys
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +39,10 @@ AUTO = "auto"
 #: Defaults of methods that learn, and of the step, by Adam; docs/adaptation.md compares them.
 LEARNING: dict[str, Any] = {"loss": "entropy", "reduction": "balanced", "lr": 1e-2}
 STEP_LEARNING: dict[str, Any] = {"loss": "adadem", "reduction": "mean", "lr": 3e-4}
-#: Objectives and rates of the step that labels choose from.
-STEP_CHOICES: dict[str, tuple[Any, ...]] = {"loss": ("adadem", "entropy"), "lr": (3e-4, 1e-4, 1e-3)}
+#: Objectives, averages and rates of the step that labels choose from.
+STEP_CHOICES: dict[str, tuple[Any, ...]] = {
+    "objective": ("adadem", "entropy"), "reduction": AVERAGES, "lr": (3e-4, 1e-4)
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -141,7 +144,7 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         as_default = all(getattr(self, name) == value for name, value in STEP_LEARNING.items())
         if self.labels is None or not as_default:
             return [{}]
-        return [{"objective": loss, "lr": lr} for loss in STEP_CHOICES["loss"] for lr in STEP_CHOICES["lr"]]
+        return [dict(zip(STEP_CHOICES, each, strict=True)) for each in product(*STEP_CHOICES.values())]
 
     def takes_statistics_first(self) -> bool:
         """Whether a share of the folder's statistics is taken once, before anything learns.

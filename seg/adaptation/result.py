@@ -109,9 +109,8 @@ class Result:
     def _learning(self) -> str:
         """Objective, average and rate in words, of a step those that labels have chosen."""
         used = self.outcome.used
-        chosen = (used and used.learning) or {}
-        loss, lr = (chosen.get(key, self.settings[name]) for key, name in (("objective", "loss"), ("lr", "lr")))
-        return f"{loss}, {self.settings['reduction']}, learning rate {lr:g}"
+        chosen = {"objective": self.settings["loss"]} | self.settings | ((used and used.learning) or {})
+        return "{objective}, {reduction}, learning rate {lr:g}".format(**chosen)
 
     @property
     def refused(self) -> bool:
