@@ -1,0 +1,222 @@
+"""A policy that is sure, and a reward that moves: the smallest task on which AdaDEM's two claims have to matter in RL.
+
+    python benchmarks/moved_reward.py choose     # weights, on seeds of their own
+    python benchmarks/moved_reward.py confirm    # the chosen weights on fresh seeds
+    python benchmarks/moved_reward.py table      # what stands in the docs, and its figure
+
+Ten states, ten actions, episodes of one step. Under ``nine`` one action is right in nine states and another in the
+tenth; under ``each`` every state has its own. Half-way the right actions become others. The rule of choice and what is
+compared: docs/results/rl_moved_reward_registration.txt. A row that stands in the file is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from csv_rows import CsvRows
+from gymnasium import spaces
+from matplotlib.figure import Figure
+from stable_baselines3.common.vec_env import VecEnv
+
+from dem_apps.report.intervals import difference_interval, mean_interval
+from rl import with_entropy_objective
+from rl.fast.ppo import FastPPO
+
+STATES = ACTIONS = 10
+ENVS, STEPS = 8, 40_960  # steps before the move, and after it
+TASKS = ("nine", "each")
+TERMS, WEIGHTS = ("entropy", "adadem", "adadem-norm", "adadem-mec"), (0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+CHOOSING, CONFIRMING = range(5), range(200, 220)
+#: Return that counts as regained; return that a weight may cost before the move.
+REGAINED, COST = 0.8, 0.05
+#: Steps over which a return is a mean.
+WINDOW = 1024
+ROWS = Path("docs/results/rl_moved_reward.csv")
+
+
+class MovingReward(VecEnv):
+    """Contextual bandits side by side; keeps the state and the reward of every step."""
+
+    def __init__(self, task: str) -> None:
+        states = spaces.Box(0, 1, (STATES,), np.float32)
+        super().__init__(ENVS, states, spaces.Discrete(ACTIONS))
+        self.right = np.arange(STATES) if task == "each" else np.array([0] * (STATES - 1) + [1])
+        self.history: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def move(self) -> None:
+        """Other actions are right from now on; none of those that were under ``nine``."""
+        self.right = (self.right + 2) % ACTIONS
+
+    def seed(self, seed: int | None = None) -> list[int | None]:
+        """One generator draws the states of all."""
+        self._random = np.random.default_rng(seed)
+        return [seed] * ENVS
+
+    def reset(self) -> np.ndarray:
+        """New states (ENVS, STATES), one-hot."""
+        self._states = self._random.integers(STATES, size=ENVS)
+        return np.eye(STATES, dtype=np.float32)[self._states]
+
+    def step_async(self, actions: np.ndarray) -> None:
+        """Take the actions."""
+        self._actions = actions
+
+    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        """Reward 1 for the right action; every step ends an episode."""
+        rewards = (self._actions == self.right[self._states]).astype(np.float32)
+        self.history.append((self._states, rewards))
+        last = np.eye(STATES, dtype=np.float32)[self._states]
+        infos: list[dict[str, Any]] = [{"terminal_observation": each} for each in last]
+        return self.reset(), rewards, np.ones(ENVS, bool), infos
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
+        """No."""
+        return [False] * ENVS
+
+    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
+        """Not called by PPO."""
+        raise NotImplementedError
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """The same for all."""
+        return [getattr(self, attr_name, None)] * ENVS
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Not called by PPO."""
+        raise NotImplementedError
+
+
+def trained(task: str, term: str, weight: float, seed: int) -> dict[str, float]:
+    """Train before and after the move; the columns of a row."""
+    torch.set_num_threads(1)
+    env = MovingReward(task)
+    model = with_entropy_objective(FastPPO, term)(
+        "MlpPolicy", env, ent_coef=weight, learning_rate=1e-3, n_steps=WINDOW // ENVS, batch_size=256, n_epochs=4,
+        gamma=0.0, seed=seed, device="cpu",
+    )  # fmt: skip
+    assert model.not_fast is None, model.not_fast
+    model.learn(STEPS)
+    sure = probabilities(model)
+    env.move()
+    model.learn(STEPS, reset_num_timesteps=False)
+    states, rewards = (np.concatenate(part) for part in zip(*env.history, strict=True))
+    returns = rewards.reshape(-1, WINDOW).mean(1)
+    moved = STEPS // WINDOW
+    regained, rare = np.flatnonzero(returns[moved:] >= REGAINED), states == STATES - 1
+    row = {
+        "before": float(returns[moved - 4 : moved].mean()), "before_rare": _last(rewards, rare, STEPS), "after": float(returns[-4:].mean()),
+        "after_rare": _last(rewards, rare, 2 * STEPS),
+        "regained_after": float(WINDOW * (regained[0] + 1)) if len(regained) else float(STEPS),
+        "entropy_before": float(-(sure * np.log(sure)).sum(1).mean()),
+        "likeliest_other": float(np.sort(sure, 1)[:, -2].mean()),
+    }  # fmt: skip
+    if term in ("adadem", "adadem-mec"):
+        marginals = model.policy.entropy_objective[0].class_marginals.numpy()
+        row["marginal_own"] = float(np.diag(marginals).mean())
+    return row
+
+
+def _last(rewards: np.ndarray, counted: np.ndarray, end: int) -> float:
+    """The mean return of the counted steps among the last four windows before ``end``."""
+    part = slice(end - 4 * WINDOW, end)
+    return float(rewards[part][counted[part]].mean())
+
+
+def probabilities(model: Any) -> np.ndarray:
+    """(STATES, ACTIONS) of the policy."""
+    with torch.no_grad():
+        found = model.policy.get_distribution(torch.eye(STATES)).distribution.probs
+    return np.maximum(found.double().numpy(), 1e-30)
+
+
+def opened() -> CsvRows:
+    """The rows that there are."""
+    scores = (
+        "before", "before_rare", "after", "after_rare", "regained_after", "entropy_before", "likeliest_other",
+        "marginal_own",
+    )  # fmt: skip
+    return CsvRows(ROWS, ("task", "term", "weight", "seed"), scores)
+
+
+def make(rows: CsvRows, arms: Iterable[tuple[str, str, float]], seeds: Iterable[int]) -> None:
+    """Train what no row is of."""
+    for seed in seeds:
+        for task, term, weight in arms:
+            row = {"task": task, "term": term, "weight": weight, "seed": seed}
+            if rows.get(row) is None:
+                rows.add({**row, **trained(task, term, weight, seed)})
+                print(task, term, weight, seed, flush=True)
+
+
+def scores(rows: CsvRows, task: str, term: str, weight: float, column: str, seeds: range) -> dict[int, float]:
+    """A column of an arm by seed."""
+    found = (rows.get({"task": task, "term": term, "weight": weight, "seed": seed}) for seed in seeds)
+    return {seed: float(row[column]) for seed, row in zip(seeds, found, strict=True) if row is not None}
+
+
+def chosen(rows: CsvRows, task: str, term: str) -> float:
+    """The weight that regains soonest among those that cost little before the move; the smallest where all cost."""
+
+    def mean(weight: float, column: str, of: str = term) -> float:
+        return float(np.mean(list(scores(rows, task, of, weight, column, CHOOSING).values())))
+
+    least = mean(0.0, "before", "none") - COST
+    cheap = [weight for weight in WEIGHTS if mean(weight, "before") >= least]
+    return min(cheap, key=lambda weight: mean(weight, "regained_after"), default=WEIGHTS[0])
+
+
+def table(rows: CsvRows, out: Path) -> None:
+    """Print the table of the confirming seeds, and draw what each weight costs and what it gives."""
+    for task in TASKS:
+        arms = [("none", 0.0), *((term, chosen(rows, task, term)) for term in TERMS)]
+        for term, weight in arms:
+            cells = []
+            for column in ("before", "regained_after", "after", "before_rare", "after_rare"):
+                ours = scores(rows, task, term, weight, column, CONFIRMING)
+                plain = scores(rows, task, *arms[1], column, CONFIRMING)
+                digits = 0 if column == "regained_after" else 3
+                mean, apart = mean_interval(list(ours.values())).estimate, difference_interval(ours, plain)
+                cells.append(
+                    f"{mean:.{digits}f} ({apart.estimate:+.{digits}f} [{apart.low:+.{digits}f}, {apart.high:+.{digits}f}])"
+                )
+            print(f"| {task} | {term} {weight:g} | {' | '.join(cells)} |")
+    figure = Figure(figsize=(8.4, 3.6), layout="constrained")
+    for axes, task in zip(figure.subplots(1, 2, sharey=True), TASKS, strict=True):
+        for term, marker in zip(TERMS, "osv^", strict=True):
+            before, regained = (
+                [np.mean(list(scores(rows, task, term, weight, column, CHOOSING).values())) for weight in WEIGHTS]
+                for column in ("before", "regained_after")
+            )
+            axes.plot(1 - np.array(before), regained, marker=marker, label=term)
+        axes.set(title=task, xlabel="return lost before the move", xscale="log")
+    figure.axes[0].set(ylabel="steps until a return of 0.8")
+    figure.axes[0].legend(fontsize="small")
+    figure.savefig(out / "rl_moved_reward.svg", metadata={"Date": None})
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=("choose", "confirm", "table"))
+    parser.add_argument("--out", type=Path, default=Path("docs/images"), help="folder of the figure")
+    given, rows = parser.parse_args(), opened()
+    if given.part == "choose":
+        arms = [(task, *arm) for task in TASKS for arm in [("none", 0.0), *((t, w) for t in TERMS for w in WEIGHTS)]]
+        make(rows, arms, CHOOSING)
+    elif given.part == "confirm":
+        arms = [(task, *arm) for task in TASKS for arm in [("none", 0.0), *((t, chosen(rows, task, t)) for t in TERMS)]]
+        make(rows, arms, CONFIRMING)
+    else:
+        table(rows, given.out)
+
+
+if __name__ == "__main__":
+    main()
