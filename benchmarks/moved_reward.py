@@ -23,7 +23,7 @@ from gymnasium import spaces
 from matplotlib.figure import Figure
 from stable_baselines3.common.vec_env import VecEnv
 
-from dem_apps.report.intervals import difference_interval, mean_interval
+from dem_apps.report.intervals import difference_interval
 from rl import with_entropy_objective
 from rl.fast.ppo import FastPPO
 
@@ -112,8 +112,8 @@ def trained(task: str, term: str, weight: float, seed: int) -> dict[str, float]:
     moved = STEPS // WINDOW
     regained, rare = np.flatnonzero(returns[moved:] >= REGAINED), states == STATES - 1
     row = {
-        "before": float(returns[moved - 4 : moved].mean()), "before_rare": _last(rewards, rare, STEPS), "after": float(returns[-4:].mean()),
-        "after_rare": _last(rewards, rare, 2 * STEPS),
+        "before": float(returns[moved - 4 : moved].mean()), "before_rare": _last(rewards, rare, STEPS),
+        "after": float(returns[-4:].mean()), "after_rare": _last(rewards, rare, 2 * STEPS),
         "regained_after": float(WINDOW * (regained[0] + 1)) if len(regained) else float(STEPS),
         "entropy_before": float(-(sure * np.log(sure)).sum(1).mean()),
         "likeliest_other": float(np.sort(sure, 1)[:, -2].mean()),
@@ -181,12 +181,11 @@ def table(rows: CsvRows, out: Path) -> None:
             cells = []
             for column in ("before", "regained_after", "after", "before_rare", "after_rare"):
                 ours = scores(rows, task, term, weight, column, CONFIRMING)
-                plain = scores(rows, task, *arms[1], column, CONFIRMING)
-                digits = 0 if column == "regained_after" else 3
-                mean, apart = mean_interval(list(ours.values())).estimate, difference_interval(ours, plain)
-                cells.append(
-                    f"{mean:.{digits}f} ({apart.estimate:+.{digits}f} [{apart.low:+.{digits}f}, {apart.high:+.{digits}f}])"
-                )
+                apart = difference_interval(ours, scores(rows, task, *arms[1], column, CONFIRMING))
+                digits = "0" if column == "regained_after" else "3"
+                form = "{:.N} ({:+.N} [{:+.N}, {:+.N}])".replace("N", f"{digits}f")
+                mean = float(np.mean(list(ours.values())))
+                cells.append(form.format(mean, apart.estimate, apart.low, apart.high))
             print(f"| {task} | {term} {weight:g} | {' | '.join(cells)} |")
     figure = Figure(figsize=(8.4, 3.6), layout="constrained")
     for axes, task in zip(figure.subplots(1, 2, sharey=True), TASKS, strict=True):

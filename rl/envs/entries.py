@@ -108,7 +108,7 @@ def check_entry(entry: dict[str, Any], algo: str, where: str) -> None:
 
 
 def wrong_value(key: str, value: Any, default: Any) -> str | None:
-    """What is wrong with a value as half a sentence, or None; ``default`` is SB3's."""
+    """The fault of a value as half a sentence, or None; ``default`` is SB3's."""
     number = value
     if key in _SCHEDULES and isinstance(value, str):
         if (start := _start(value)) is None:

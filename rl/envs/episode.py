@@ -70,7 +70,7 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
         self._close()
 
     def episode_record(self) -> dict[str, Any]:
-        """What :meth:`restore` needs, as values that a checkpoint takes."""
+        """State for :meth:`restore`, as values that a checkpoint takes."""
         kept = {path: _kept(value) for path, (_, _, value) in held(self._checked).items() if value is not held}
         return {**self._start, "actions": list(self._actions), "rewards": list(self._monitor.rewards), "held": kept}
 
@@ -198,7 +198,7 @@ def _kept(value: Any) -> Any:
 
 
 def _value(kept: Any) -> Any:
-    """What :func:`_kept` was given."""
+    """The inverse of :func:`_kept`."""
     if not isinstance(kept, tuple):
         return kept
     kind, *content = kept

@@ -14,7 +14,7 @@ from rl.fast.numpy_mlp import Network, drawn, why_no_network
 
 
 class Acting:
-    """What a model does in raw observations, with its weights as they are when this is made.
+    """A model's actions in raw observations, with its weights as they are when this is made.
 
     Actions drawn are those that SB3 draws, from torch's global generator, but for one in very many by rounding. Other
     models go through SB3's ``predict``. The model's normalisation is used and not moved.

@@ -52,7 +52,7 @@ class CompactNormalize(VecNormalize):
         self._select(running)
 
     def _select(self, running: RunningMeanStd) -> None:
-        """What depends on :attr:`columns`."""
+        """Set the arrays that depend on :attr:`columns`."""
         self._moments.mean, self._moments.var = running.mean[self.columns], running.var[self.columns]
         self._moments.count = float(running.count)
         self._unused_bits = np.full(running.mean.shape, np.iinfo(self._bits).max, self._bits)

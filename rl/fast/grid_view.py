@@ -1,4 +1,4 @@
-"""What a MiniGrid agent sees, made some ten times faster than by MiniGrid itself and equal to it.
+"""A MiniGrid agent's view, equal to MiniGrid's own and some ten times faster.
 
 MiniGrid turns the view up to four times and walks over its cells in Python. Here cells, images and rows are looked up.
 """
@@ -64,7 +64,7 @@ class FlatObservation(gym.ObservationWrapper[np.ndarray, Any, dict[str, Any]]):
 
 
 def _observation(env: MiniGridEnv, cells: _Cells) -> dict[str, Any]:
-    """What ``MiniGridEnv.gen_obs`` returns; the image is (V, V, 3) uint8, left to right, far to near."""
+    """The observation of ``MiniGridEnv.gen_obs``; the image is (V, V, 3) uint8, left to right, far to near."""
     size, grid, through = env.agent_view_size, env.grid, env.see_through_walls
     if type(grid) is not Grid:
         raise TypeError(f"expected minigrid's own Grid, got {type(grid).__name__}")

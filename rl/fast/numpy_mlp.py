@@ -65,7 +65,7 @@ class Chain:
 
     @property
     def hidden(self) -> np.ndarray:
-        """What the last call gave to its last layer, (B, units)."""
+        """Input of the last layer in the last call, (B, units)."""
         return self._inputs[-1].numpy()
 
     def backward(self, incoming: np.ndarray) -> None:

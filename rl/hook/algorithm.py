@@ -261,7 +261,7 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
         self._made: Made = (None, None)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a pickle and a deep copy take: without the last distribution, whose graph cannot be copied."""
+        """State for a pickle or a deep copy: without the last distribution, whose graph cannot be copied."""
         action_dist: Any = copy.copy(self.action_dist)
         action_dist.distribution = action_dist.distributions = None
         return {**vars(self), "action_dist": action_dist, "_made": (None, None)}

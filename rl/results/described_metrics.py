@@ -1,4 +1,4 @@
-"""What a run of rl.train logs and writes, for :mod:`dem_apps.report`; docs/metrics.md explains each key."""
+"""Descriptions of the metrics and files of rl.train, for :mod:`dem_apps.report`; docs/metrics.md explains each key."""
 
 from __future__ import annotations
 

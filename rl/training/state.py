@@ -19,7 +19,7 @@ from rl.results.evaluator import HEADLINE, Evaluator
 
 
 def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
-    """What evaluation needs: the policy with its objective's state, its normalisation, how its last episodes ended."""
+    """State for an evaluation: the policy with its objective, its normalisation, the ends of its last episodes."""
     assert model.env is not None
     envs = model.get_vec_normalize_env()
     statistics = None if envs is None else {name: _statistics(running) for name, running in _running(envs).items()}
@@ -57,7 +57,7 @@ def evaluate_checkpoint(model: OnPolicyAlgorithm, checkpoints: Path, name: str, 
 
 
 def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
-    """What the next rollout and update depend on; environments as the start of their episode and the actions since."""
+    """State for the next rollout and update; environments as the start of their episode and the actions since."""
     assert model.env is not None
     assert model.ep_success_buffer is not None
     normalised = model.get_vec_normalize_env()
