@@ -1,8 +1,7 @@
 """Value and gradient of a decoupled objective on a minibatch of action logits, in numpy.
 
-On PPO's minibatches of 64 rows the calls of tensors, autograd and numpy cost more than the arithmetic. Two forms: the
-one pass in C++ called on numpy arrays, and for machines without a compiler the equations of :mod:`dem_apps.entropy`,
-with the gradient of :mod:`dem_apps.fused.one_pass`, in a few calls of numpy.
+On PPO's minibatches of 64 rows the calls of tensors and autograd cost more than the arithmetic, so the one pass
+in C++ is called on numpy arrays.
 
 Shapes: B rows, C actions.
 """
@@ -15,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from dem_apps.entropy import ENTROPY_DELTA_FLOOR, ObjectiveSpec
+from dem_apps.entropy import ObjectiveSpec
 from dem_apps.fused.build_kernel import address, load_kernel
 from dem_apps.fused.kernel import KERNEL_MAX_CLASSES, pass_settings
 
@@ -23,55 +22,12 @@ from dem_apps.fused.kernel import KERNEL_MAX_CLASSES, pass_settings
 NumpyForm = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
 
 
-class NumpyObjective:
+class KernelObjective:
     """The mean of an objective over the rows, and its gradient; moves the class marginals as in ``train()`` mode.
 
     ``momentum`` is π of the class marginals, (C, C) float32, updated in place; None without the calibrator ``mec``.
+    Only where :func:`has_kernel_for`.
     """
-
-    def __init__(self, spec: ObjectiveSpec, momentum: float, class_marginals: np.ndarray | None) -> None:
-        self._spec, self._momentum, self._marginals = spec, np.float32(momentum), class_marginals
-
-    @np.errstate(invalid="ignore")
-    def __call__(self, logits: np.ndarray, probabilities: np.ndarray) -> tuple[float, np.ndarray]:
-        """The mean over the rows in nats, and its (B, C) gradient by the logits, of (B, C) logits and their softmax."""
-        spec, rows = self._spec, len(logits)
-        top = logits.max(1, keepdims=True)
-        z, p = logits - top, probabilities
-        softened = p if spec.tau == 1.0 else log_softmax(z / np.float32(spec.tau))[1]
-        mean = (softened * z).sum(1, keepdims=True)
-        reward = softened * (z - mean + np.float32(spec.tau)) / np.float32(spec.tau)
-        alpha = np.float32(spec.alpha)
-        if spec.calibrator == "gmc":
-            log_total = np.log(np.exp(z).sum(1, keepdims=True))
-            values, gradient = alpha * (log_total + top) - top - mean, alpha * p - reward
-        else:
-            scale = 1 / _delta(reward, p * (z - mean), spec)
-            calibration = alpha * (p if self._marginals is None else self._updated_rows(logits, p))
-            excess = (calibration.sum(1, keepdims=True) - 1) * top
-            values = (excess - ((p - calibration) * z).sum(1, keepdims=True)) * scale
-            if spec.delta == "entropy" and self._marginals is None:  # no difference of near equals for 1/δ to magnify
-                gradient = p * (alpha - 1 - (z - mean)) * scale
-            else:
-                gradient = (calibration - reward) * scale
-        return float(values.mean(dtype=np.float64)), gradient / np.float32(rows)
-
-    def _updated_rows(self, logits: np.ndarray, p: np.ndarray) -> np.ndarray:
-        """Move the class marginals towards this minibatch, then the row of each element's most probable action."""
-        assert self._marginals is not None
-        predicted = logits.argmax(1)
-        counts = np.bincount(predicted, minlength=p.shape[1])
-        present = counts.nonzero()[0]
-        one_hot = (present[:, None] == predicted).astype(np.float64)
-        means = one_hot @ p / counts[present, None]
-        self._marginals[present] *= 1 - self._momentum
-        self._marginals[present] += self._momentum * means.astype(np.float32)
-        rows: np.ndarray = self._marginals[predicted]
-        return rows
-
-
-class KernelObjective:
-    """As :class:`NumpyObjective`, by the one pass in C++; where :func:`has_kernel_for`."""
 
     def __init__(self, spec: ObjectiveSpec, momentum: float, class_marginals: np.ndarray | None) -> None:
         kernel = load_kernel()
@@ -157,18 +113,3 @@ def log_softmax(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     exponentials = np.exp(shifted)
     total = np.add.reduce(exponentials, axis=1, keepdims=True)
     return shifted - np.log(total), exponentials / total
-
-
-def _delta(reward: np.ndarray, entropy_reward: np.ndarray, spec: ObjectiveSpec) -> np.ndarray:
-    """δ, (B, 1)."""
-    if spec.norm is None:
-        return np.ones((len(reward), 1), np.float32)
-    measured = entropy_reward if spec.delta == "entropy" else reward
-    if spec.norm == "l1":
-        delta = np.abs(measured).sum(1, keepdims=True)
-    elif spec.norm == "l2":
-        delta = np.sqrt(np.square(measured).sum(1, keepdims=True))
-    else:
-        delta = np.abs(measured).max(1, keepdims=True)
-    floored: np.ndarray = np.maximum(delta, np.float32(ENTROPY_DELTA_FLOOR)) if spec.delta == "entropy" else delta
-    return floored

@@ -15,7 +15,7 @@ from torch import Tensor
 from dem_apps import entropy
 from dem_apps.entropy import Calibrator, DeltaSource, Norm, ObjectiveSpec
 from dem_apps.errors import number, one_of, warn
-from dem_apps.fused.numpy_objective import KernelObjective, NumpyForm, NumpyObjective, by_equations, has_kernel_for
+from dem_apps.fused.numpy_objective import KernelObjective, NumpyForm, by_equations, has_kernel_for
 from dem_apps.fused.one_pass import HUGE
 from dem_apps.objective import EntropyObjective
 from dem_apps.reduction import Batch, sums_in
@@ -106,12 +106,12 @@ class DecoupledObjective(EntropyObjective):
         return self.spec if type(self).values is DecoupledObjective.values else None
 
     def numpy_form(self) -> NumpyForm | None:
-        """The same on numpy arrays, sharing the class marginals' memory; None as for :meth:`fused_spec`."""
-        if self.fused_spec() is None or type(self).observe is not DecoupledObjective.observe:
+        """The same on numpy arrays, sharing the class marginals' memory; None as for :meth:`fused_spec`, or unbuilt."""
+        changed = self.fused_spec() is None or type(self).observe is not DecoupledObjective.observe
+        if changed or not has_kernel_for(self.num_classes):
             return None
         marginals = self.class_marginals.numpy() if self.needs_class_sums else np.empty(0)
-        form = KernelObjective if has_kernel_for(self.num_classes) else NumpyObjective
-        fast = form(self.spec, self.momentum, marginals if self.needs_class_sums else None)
+        fast = KernelObjective(self.spec, self.momentum, marginals if self.needs_class_sums else None)
 
         def checked(logits: np.ndarray, p: np.ndarray) -> tuple[float, np.ndarray]:
             least = np.minimum.reduce(logits, None, initial=0.0) if self.needs_class_sums else 0.0

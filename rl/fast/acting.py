@@ -10,7 +10,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.fused.numpy_objective import log_softmax
 from rl.fast.compact_normalize import CompactNormalize
-from rl.fast.numpy_mlp import Network, drawn, why_no_network
+from rl.fast.network import Network, drawn, why_no_network
 
 
 class Acting:

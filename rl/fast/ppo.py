@@ -23,7 +23,7 @@ from dem_apps import EntropyObjective
 from dem_apps.entropy import shannon_entropy
 from dem_apps.fused.numpy_objective import by_equations, entropy_gradient, log_softmax
 from rl.fast.compact_normalize import CompactNormalize, widened
-from rl.fast.numpy_mlp import Network, chains, drawn, why_no_network
+from rl.fast.network import Network, chains, drawn, why_no_network
 from rl.fast.update import RolloutBatch, Settings, Term, ppo_update
 from rl.hook.algorithm import NONE, STOCK, EntropyObjectivePolicy
 

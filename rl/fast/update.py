@@ -14,8 +14,7 @@ import numpy as np
 import torch
 
 from dem_apps.fused.build_kernel import address
-from dem_apps.fused.numpy_objective import log_softmax
-from rl.fast.numpy_mlp import Network
+from rl.fast.network import Network
 
 #: (logits, log-probabilities, probabilities, entropy per row) to the mean of the entropy term and its gradient by the
 #: logits, (B, A).
@@ -84,10 +83,7 @@ def ppo_update(network: Network, samples: RolloutBatch, settings: Settings, term
             epochs.append([])
             for batch in samples.minibatches(settings.batch_size):
                 logits, values = network.actor(batch.observations), network.critic(batch.observations)[:, 0]
-                if network.kernel is None:
-                    losses = ppo_losses(logits, values, batch, settings)
-                else:
-                    losses = kernel_losses(network.kernel, logits, values, batch, settings)
+                losses = ppo_losses(network.kernel, logits, values, batch, settings)
                 value, by_logits = term(logits, losses.log_p, losses.p, losses.entropy)
                 epochs[-1].append({
                     "policy_gradient_loss": losses.policy, "value_loss": losses.value, "entropy_loss": -value,
@@ -103,7 +99,7 @@ def ppo_update(network: Network, samples: RolloutBatch, settings: Settings, term
     return epochs
 
 
-def kernel_losses(
+def ppo_losses(
     kernel: ctypes.CDLL, logits: np.ndarray, values: np.ndarray, batch: RolloutBatch, settings: Settings
 ) -> Losses:
     """The losses in C++, from logits (B, A) and values (B,)."""
@@ -128,58 +124,3 @@ def kernel_losses(
         policy, value, divergence, clip_fraction, mean_entropy, log_p=tables[0], p=tables[1], entropy=columns[0],
         by_logits=tables[2], by_values=columns[1],
     )  # fmt: skip
-
-
-def ppo_losses(logits: np.ndarray, values: np.ndarray, batch: RolloutBatch, settings: Settings) -> Losses:
-    """The losses in numpy, from logits (B, A) and values (B,)."""
-    log_p, p = log_softmax(logits)
-    rows = np.arange(len(values))
-    advantages = _normalised(batch.advantages) if settings.normalize_advantage else batch.advantages
-    log_ratio = log_p[rows, batch.actions] - batch.log_probs
-    ratio = np.exp(log_ratio)
-    low, high = np.float32(1 - settings.clip_range), np.float32(1 + settings.clip_range)
-    free, clipped = advantages * ratio, advantages * np.clip(ratio, low, high)
-    entropy = -np.add.reduce(p * log_p, axis=1)
-    value_loss, by_values = _value_loss(values, batch, settings)
-    # The clipped surrogate has a gradient inside the range, and outside where the free one is the smaller.
-    passes = ((ratio >= low) & (ratio <= high)) | (free < clipped)
-    by_log_prob = np.where(passes, -free, 0) / np.float32(len(values))
-    by_logits = p * -by_log_prob[:, None]
-    by_logits[rows, batch.actions] += by_log_prob
-    return Losses(
-        policy=-_mean(np.minimum(free, clipped)),
-        value=value_loss,
-        divergence=_mean((ratio - 1) - log_ratio),
-        clip_fraction=_mean(np.abs(ratio - 1) > settings.clip_range),
-        mean_entropy=_mean(entropy),
-        log_p=log_p,
-        p=p,
-        entropy=entropy,
-        by_logits=by_logits,
-        by_values=np.float32(settings.vf_coef) * by_values,
-    )
-
-
-def _normalised(advantages: np.ndarray) -> np.ndarray:
-    if len(advantages) < 2:
-        return advantages
-    centred = advantages - advantages.mean()
-    deviation = np.sqrt(np.square(centred).sum() / np.float32(len(centred) - 1))
-    normalised: np.ndarray = centred / (deviation + np.float32(1e-8))
-    return normalised
-
-
-def _value_loss(values: np.ndarray, batch: RolloutBatch, settings: Settings) -> tuple[float, np.ndarray]:
-    """Mean squared error of the values, and its gradient by them, (B,)."""
-    limit = settings.clip_range_vf
-    if limit is None:
-        error = values - batch.returns
-        return _mean(error * error), error * np.float32(2 / len(error))
-    moved = values - batch.values
-    error = batch.values + np.clip(moved, np.float32(-limit), np.float32(limit)) - batch.returns
-    return _mean(error * error), np.where(np.abs(moved) <= np.float32(limit), error, 0) * np.float32(2 / len(error))
-
-
-def _mean(values: np.ndarray) -> float:
-    """As ``values.mean()``, at half the cost for so few values."""
-    return float(np.add.reduce(values)) / len(values)

@@ -9,13 +9,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from dem_apps.entropy import forbidden_classes, shannon_entropy
 from dem_apps.errors import InputError
-from dem_apps.fused.numpy_objective import NumpyForm, entropy_gradient, log_softmax
 from dem_apps.objective import EntropyObjective
 from dem_apps.reduction import Batch
 
@@ -52,18 +50,6 @@ class AdaptiveEntropy(EntropyObjective):
     def reset(self) -> None:
         """w = 1."""
         self.multiplier.fill_(1.0)
-
-    def numpy_form(self) -> NumpyForm:
-        """The same with the entropy's gradient written out."""
-
-        def term(logits: np.ndarray, p: np.ndarray) -> tuple[float, np.ndarray]:
-            log_p, _ = log_softmax(logits)
-            entropy = -(p * log_p).sum(1)
-            mean = float(entropy.mean())
-            weight = self._weight_of(mean, math.log(p.shape[1]))
-            return weight * mean, np.float32(weight) * entropy_gradient(log_p, p, entropy)
-
-        return term
 
     @torch.no_grad()
     def _weight_of(self, entropy: float, most: float) -> float:

@@ -6,11 +6,9 @@ Source: Serfilippi, Franceschelli, Corradi, Musolesi: Complexity-Regularized Pro
 
 from __future__ import annotations
 
-import numpy as np
 from torch import Tensor
 
 from dem_apps.entropy import probabilities, shannon_entropy
-from dem_apps.fused.numpy_objective import NumpyForm, log_softmax
 from dem_apps.objective import EntropyObjective
 from dem_apps.reduction import Batch
 
@@ -34,19 +32,3 @@ class Complexity(EntropyObjective):
     def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
         """:func:`complexity`."""
         return complexity(logits, dim, class_mask)
-
-    def numpy_form(self) -> NumpyForm:
-        """The same mean with its gradient written out."""
-        return mean_and_gradient
-
-
-def mean_and_gradient(logits: np.ndarray, p: np.ndarray) -> tuple[float, np.ndarray]:
-    """The mean of :func:`complexity` over rows, and its gradient by the logits (B, C) float32; p is their softmax.
-
-    ∂H/∂zⱼ = −pⱼ (log pⱼ + H) and ∂D/∂zⱼ = 2 pⱼ (pⱼ − Σ p²).
-    """
-    log_p, _ = log_softmax(logits)
-    entropy, squares = -(p * log_p).sum(1, keepdims=True), (p * p).sum(1, keepdims=True)
-    disequilibrium = np.maximum(squares - np.float32(1 / p.shape[1]), 0)
-    gradient = p * (2 * entropy * (p - squares) - disequilibrium * (log_p + entropy))
-    return float((entropy * disequilibrium).mean(dtype=np.float64)), gradient / np.float32(len(p))

@@ -1,7 +1,6 @@
-"""The two small networks of SB3's MlpPolicy, with their gradient and Adam written out instead of recorded.
+"""The two small networks of SB3's MlpPolicy, with their gradient and Adam in C++ (``mlp.cpp``).
 
-Where there is a C++ compiler, ``mlp.cpp`` computes; elsewhere matrix products are torch's and the rest is numpy's. The
-two differ by rounding. Shapes: B rows, D columns of the observations in use, A actions.
+Shapes: B rows, D columns of the observations in use, A actions.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +17,6 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
 from torch import Tensor, nn
-from torch.optim.adam import adam
 
 from dem_apps.fused.build_kernel import address, load_kernel
 from rl.hook.algorithm import EntropyObjectivePolicy
@@ -41,46 +38,6 @@ _ARGUMENTS = {
 }
 
 
-class Chain:
-    """Linear layers with one of :data:`ACTIVATIONS` between them; per layer views (out, in), (out,) of flat tensors."""
-
-    def __init__(
-        self, activation: type, weights: list[tuple[Tensor, Tensor]], gradients: list[tuple[Tensor, Tensor]]
-    ) -> None:
-        self._tanh = activation is nn.Tanh
-        self._weights, self._gradients = weights, gradients
-        self._inputs: list[Tensor] = []
-
-    def __call__(self, inputs: np.ndarray) -> np.ndarray:
-        """The outputs (B, out) of the last layer for inputs (B, in); what :meth:`backward` needs is kept."""
-        self._inputs = [torch.from_numpy(inputs)]
-        for weight, bias in self._weights[:-1]:
-            hidden = torch.addmm(bias, self._inputs[-1], weight.t())
-            array = hidden.numpy()
-            np.tanh(array, out=array) if self._tanh else np.maximum(array, 0, out=array)
-            self._inputs.append(hidden)
-        weight, bias = self._weights[-1]
-        outputs: np.ndarray = torch.addmm(bias, self._inputs[-1], weight.t()).numpy()
-        return outputs
-
-    @property
-    def hidden(self) -> np.ndarray:
-        """Input of the last layer in the last call, (B, units)."""
-        return self._inputs[-1].numpy()
-
-    def backward(self, incoming: np.ndarray) -> None:
-        """Fill the gradients from that of the outputs, (B, out)."""
-        above = torch.from_numpy(incoming)
-        for layer in range(len(self._weights) - 1, -1, -1):
-            inputs, (weight, bias) = self._inputs[layer], self._gradients[layer]
-            torch.mm(above.t(), inputs, out=weight)
-            np.add.reduce(above.numpy(), axis=0, out=bias.numpy())
-            if layer:
-                above = torch.mm(above, self._weights[layer][0])
-                array, hidden = above.numpy(), inputs.numpy()
-                array *= 1 - hidden * hidden if self._tanh else hidden > 0
-
-
 def load_mlp_kernel() -> ctypes.CDLL | None:
     """The library, built by the first call on a machine; None where it cannot be."""
     kernel = load_kernel(_SOURCE)
@@ -91,8 +48,11 @@ def load_mlp_kernel() -> ctypes.CDLL | None:
     return kernel
 
 
-class KernelChain:
-    """As :class:`Chain`, in C++, of flat float32 tensors; ``widths``: D, those of the hidden layers, the outputs'."""
+class Chain:
+    """Linear layers with one of :data:`ACTIVATIONS` between them, of flat float32 tensors.
+
+    ``widths``: D, those of the hidden layers, the outputs'.
+    """
 
     def __init__(
         self, kernel: ctypes.CDLL, is_tanh: bool, widths: Sequence[int], weights: Tensor, gradient: Tensor
@@ -121,7 +81,7 @@ class KernelChain:
 
     @property
     def hidden(self) -> np.ndarray:
-        """As in :class:`Chain`."""
+        """Input of the last layer in the last call, (B, units)."""
         rows, last = len(self._inputs), int(self._widths[-2])
         return self._hidden[rows * (self._units - last) : rows * self._units].reshape(rows, last)
 
@@ -147,44 +107,31 @@ class Network:
         ]
         self.weights = self._packed([parameter.detach() for parameter in self._parameters])
         self.gradient = torch.zeros_like(self.weights)
-        #: The library that computes, where there is a compiler.
-        self.kernel = load_mlp_kernel()
+        kernel = load_mlp_kernel()
+        assert kernel is not None  # why_no_network has asked for it
+        self.kernel = kernel
+        depth, is_tanh = 2 * len(chains(policy)[0]), policy.activation_fn is nn.Tanh
         #: From observations (B, D) float32 to logits (B, A), and to values (B, 1).
-        self.actor, self.critic = self._made_chains(policy.activation_fn, len(chains(policy)[0]))
+        self.actor, self.critic = (self._chain(is_tanh, part) for part in (slice(depth), slice(depth, None)))
         if with_adam:
             self._load_adam()
 
-    def _made_chains(self, activation: type, depth: int) -> list[Chain | KernelChain]:
-        """The first ``depth`` layers as one chain, the others as the second one."""
-        views = [self._views(flat) for flat in (self.weights, self.gradient)]
-        pairs = [list(zip(each[::2], each[1::2], strict=True)) for each in views]
-        made: list[Chain | KernelChain] = []
-        begin = 0
-        for part in (slice(depth), slice(depth, None)):
-            weights, gradients = pairs[0][part], pairs[1][part]
-            end = begin + sum(weight.numel() + bias.numel() for weight, bias in weights)
-            if self.kernel is None:
-                made.append(Chain(activation, weights, gradients))
-            else:
-                widths = [weights[0][0].shape[1], *(len(bias) for _, bias in weights)]
-                flat = self.weights[begin:end], self.gradient[begin:end]
-                made.append(KernelChain(self.kernel, activation is nn.Tanh, widths, *flat))
-            begin = end
-        return made
+    def _chain(self, is_tanh: bool, part: slice) -> Chain:
+        """The layers whose weights and biases are a part of the parameters."""
+        shapes = self._shapes[part]
+        begin, numbers = (
+            sum(int(np.prod(shape)) for shape in some) for some in (self._shapes[: part.start or 0], shapes)
+        )
+        widths = [shapes[0][1], *(shape[0] for shape in shapes[1::2])]
+        flat = (tensor[begin : begin + numbers] for tensor in (self.weights, self.gradient))
+        return Chain(self.kernel, is_tanh, widths, *flat)
 
     def step(self, max_norm: float) -> None:
         """Clip the gradient's norm and take one step of Adam, as ``clip_grad_norm_`` and ``Adam.step`` do."""
         norm = torch.linalg.vector_norm(self.gradient).item()
         scale = max_norm / (norm + 1e-6) if norm + 1e-6 > max_norm else 1.0
-        if self.kernel is not None:
-            self._steps += 1
-            self.kernel.adam_step(*self._places, self._steps.item(), *self._rates, scale)
-            return
-        self.gradient.mul_(scale)
-        adam(
-            [self.weights], [self.gradient], [self._moments[0]], [self._moments[1]], [], [self._steps],
-            fused=True, amsgrad=False, maximize=False, weight_decay=0.0, **self._settings,
-        )  # fmt: skip
+        self._steps += 1
+        self.kernel.adam_step(*self._places, self._steps.item(), *self._rates, scale)
 
     def write_back(self) -> None:
         """Put weights and moments into the policy and its optimiser; columns that are not in use stay as they are."""
@@ -201,8 +148,7 @@ class Network:
     def _load_adam(self) -> None:
         optimizer = self._policy.optimizer
         group = optimizer.param_groups[0]
-        beta1, beta2 = group["betas"]
-        self._settings: dict[str, Any] = {"beta1": beta1, "beta2": beta2, "lr": group["lr"], "eps": group["eps"]}
+        self._rates = [group["lr"], *group["betas"], group["eps"]]
         states = [optimizer.state.get(parameter) for parameter in self._parameters]
         if all(states):
             self._steps = states[0]["step"].clone()  # type: ignore[index]
@@ -215,7 +161,6 @@ class Network:
             self._moments = [torch.zeros_like(self.weights) for _ in range(2)]
         flat = (self.weights, self.gradient, *self._moments)
         self._places = len(self.weights), *(tensor.data_ptr() for tensor in flat)
-        self._rates = [self._settings[name] for name in ("lr", "beta1", "beta2", "eps")]
 
     def _packed(self, tensors: list[Tensor]) -> Tensor:
         parts = [t[:, self._columns] if narrow else t for t, narrow in zip(tensors, self._narrow, strict=True)]
@@ -255,7 +200,7 @@ def why_no_network(model: OnPolicyAlgorithm) -> str | None:
     if policy.activation_fn not in ACTIVATIONS:
         known = " or ".join(activation.__name__ for activation in ACTIVATIONS)
         return f"the activation is {policy.activation_fn.__name__}, not {known}"
-    return None
+    return None if load_mlp_kernel() is not None else "there is no C++ compiler to build it with"
 
 
 def _is_mlp_policy(policy: ActorCriticPolicy) -> bool:
