@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import errno
 import io
+import os
 import re
 import signal
 import sys
@@ -25,6 +26,8 @@ _PATH_ERRORS = (
 _NO_MEMORY = re.compile(
     r"not enough memory|allocate memory|out of memory|calculation overflowed|multiplication overflow"
 )
+#: Of a process whose connection to another one broke.
+_LOST = ("gloo/transport/", "ncclRemoteError")
 #: Of torch's DataLoader.
 _NO_READER = re.compile(r"shared memory|DataLoader worker .*(killed|exited)")
 
@@ -64,6 +67,11 @@ def run_command(main: Callable[[], None]) -> None:
             reason = str(error).strip().splitlines()[-1]
             lost = f"a process that reads images was lost or had no shared memory ({reason})"
             _end(f"error: {lost}; --workers 0 needs none, and Docker's --shm-size gives more; --resume goes on", 2)
+        if any(mark in str(error) for mark in _LOST):
+            of = f"process {os.environ.get('RANK', '?')} of {os.environ.get('WORLD_SIZE', '?')}"
+            _end(
+                f"error: {of} lost its connection to another one, which ended or cannot be reached; --resume goes on", 1
+            )
         if not is_out_of_memory(error):
             raise
         _end(f"error: not enough memory ({first_words(error)}); smaller images, batches or settings need less", 2)
