@@ -64,8 +64,6 @@ class EntropyObjective(nn.Module):
     divided_by_log_c: ClassVar[bool] = False
     #: Whether :meth:`values` or :meth:`observe` use the sums of p per predicted class.
     needs_class_sums: bool = False
-    #: s of ``reduction="balanced"``, see :func:`dem_apps.reduction.class_weights`; set by :meth:`with_least_share`.
-    least_share: float = 0.0
 
     def __init__(self, num_classes: int, backend: str = "auto", balance: float = 1.0) -> None:
         super().__init__()
@@ -74,11 +72,6 @@ class EntropyObjective(nn.Module):
         self.num_classes = int(num_classes)
         self.backend = one_of("backend", backend, BACKENDS)
         self.balance = number("balance", balance, 0.0, 1.0)
-
-    def with_least_share(self, share: float) -> EntropyObjective:
-        """This objective; its balanced mean gives a predicted class below this share of the elements less weight."""
-        self.least_share = number("least_share", share, 0.0, 1.0)
-        return self
 
     def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
         """The equation: one value per element, float32 or wider, the logits' shape without ``dim``.
@@ -246,7 +239,7 @@ class EntropyObjective(nn.Module):
             counts = torch.bincount(predicted[counted], minlength=self.num_classes if grouped else 1)
             counts = counts.to(sums_in(counts))
         sums, counts = self._observed(sums, counts, reduction)
-        weights = class_weights(counts, "mean" if reduction == "none" else reduction, self.balance, self.least_share)
+        weights = class_weights(counts, "mean" if reduction == "none" else reduction, self.balance)
         return Batch(predicted, sums, counts, weights)
 
     def _class_sums(
@@ -277,7 +270,7 @@ class EntropyObjective(nn.Module):
         if not sums.ordinary:
             return self._by_equations(logits, dim, mask, None, reduction)
         _, counts = self._observed(sums.probabilities, sums.counts, reduction)
-        weights = class_weights(counts, reduction, self.balance, self.least_share)
+        weights = class_weights(counts, reduction, self.balance)
         rows = spec.alpha * self.get_buffer("class_marginals").to(counts.dtype) if spec.calibrator == "mec" else None
         return weighted_loss(logits, one_pass, sums, weights, rows)
 

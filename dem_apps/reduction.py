@@ -43,16 +43,13 @@ def all_finite(values: Iterable[Tensor]) -> bool:
     return not found or bool(torch.stack(found).isfinite().all())
 
 
-def class_weights(counts: Tensor, reduction: str, balance: float = 1.0, least_share: float = 0.0) -> Tensor:
+def class_weights(counts: Tensor, reduction: str, balance: float = 1.0) -> Tensor:
     """The weight of an element by the group it was predicted into.
 
     ``mean`` weighs all elements equally, ``sum`` with 1. ``balanced`` averages within each predicted class and then
     over the classes present. With an exponent ``balance`` γ below 1 an element of a class with n elements weighs n^-γ,
     divided by the sum of all weights; γ = 0 is the mean. The nearest published relative is the image-wise class
     weighting of Chen et al. (Maximum Squares Loss, ICCV 2019), with γ = 0.2.
-
-    Under ``balanced`` a few wrong predictions of a rare class weigh as much as a whole class. With a ``least_share``
-    s > 0, elements of a class with fewer than s · N of all N elements weigh as those of a class with s · N.
 
     ``counts`` (G,) are the elements per predicted class, or (1,) all together, of every process. The weights are (G,).
     With several processes ``mean`` and ``balanced`` are multiplied by their number, since gradients (and reported
@@ -69,8 +66,7 @@ def class_weights(counts: Tensor, reduction: str, balance: float = 1.0, least_sh
     if reduction == "mean":
         weights = (1.0 / counts.sum().clamp_min(1)).expand_as(counts)
     else:
-        least = (least_share * counts.sum()).clamp_min(1)
-        unscaled = counts.clamp_min(least) ** -balance
+        unscaled = counts.clamp_min(1) ** -balance
         total = (counts * unscaled).sum()
         weights = unscaled / torch.where(total > 0, total, 1.0)
     return weights * world_size()

@@ -40,7 +40,7 @@ def objective_class(name: str) -> type[EntropyObjective]:
 
 
 def build_objective(
-    name: str, num_classes: int, backend: str = "auto", balance: float = 1.0, least_share: float = 0.0, **options: Any
+    name: str, num_classes: int, backend: str = "auto", balance: float = 1.0, **options: Any
 ) -> EntropyObjective:
     """An entropy objective by name.
 
@@ -57,15 +57,12 @@ def build_objective(
     Args:
         name: of the table ``OBJECTIVES``; ``num_classes`` is C.
         backend, balance: see :class:`dem_apps.EntropyObjective`.
-        least_share: predicted classes below this share of the elements weigh less under ``reduction="balanced"``, see
-            :func:`dem_apps.reduction.class_weights`.
         options: of the named objective; the arguments of its class.
 
     Raises ValueError: an unknown name, option or value; the message names the nearest known one.
     """
     check_named("objective", name, OBJECTIVES, objective_options, options)
-    objective = objective_class(name)(num_classes=num_classes, backend=backend, balance=balance, **options)
-    return objective.with_least_share(least_share)
+    return objective_class(name)(num_classes=num_classes, backend=backend, balance=balance, **options)
 
 
 def objective_options(name: str) -> list[str]:

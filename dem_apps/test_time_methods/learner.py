@@ -141,9 +141,7 @@ class Learner:
         balanced = self.reduction == "balanced"
         groups = logits.detach().argmax(1) if balanced else torch.zeros_like(values, dtype=torch.long)
         counts = torch.bincount(groups.flatten() if counted is None else groups[counted], minlength=logits.shape[1])
-        each = class_weights(
-            counts.to(sums_in(counts)), self.reduction, self.objective.balance, self.objective.least_share
-        )
+        each = class_weights(counts.to(sums_in(counts)), self.reduction, self.objective.balance)
         return torch.as_tensor((values * each.to(values.dtype)[groups]).sum())
 
     @contextmanager

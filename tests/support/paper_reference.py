@@ -26,7 +26,6 @@ class Paper:
         self.norm = None if name == "adadem-mec" else options.get("norm", "l1")
         self.eta = options.get("eta", 2.0)
         self.balance = options.get("balance", 1.0)
-        self.least_share = options.get("least_share", 0.0)
         self.delta_of = options.get("delta", "cadf")
         self.largest_inverse_delta = 1.0  # of the last call: how much rounding errors are magnified
         self.avg_pred = torch.ones(num_classes, num_classes, dtype=torch.float64) / num_classes
@@ -54,13 +53,9 @@ class Paper:
         return sum(self.share(groups, group) * values[group].mean() for group in groups)
 
     def share(self, groups: list[Tensor], group: Tensor) -> float:
-        """The weight of a predicted class of n elements in a mean over classes, in proportion to n · max(n, s·N)^-γ."""
-
-        def weight(one: Tensor) -> float:
-            n = int(one.sum())
-            return n * max(n, self.least_share * len(one)) ** -self.balance
-
-        return weight(group) / sum(map(weight, groups))
+        """The weight of a predicted class of n elements in a mean over classes, in proportion to n^(1 - γ)."""
+        weights = [int(one.sum()) ** (1 - self.balance) for one in groups]
+        return int(group.sum()) ** (1 - self.balance) / sum(weights)
 
     def values(self, logits: Tensor, training: bool = True) -> Tensor:
         """One value per row of (N, C) logits."""

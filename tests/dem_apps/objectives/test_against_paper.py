@@ -14,11 +14,11 @@ from dem_apps.fused.build_kernel import load_kernel
 
 C = 7
 CASES: list[tuple[str, dict[str, Any]]] = [
-    ("entropy", {}), ("entropy", {"balance": 0.0}), ("entropy", {"least_share": 0.2}), ("cadf", {}), ("dem", {}),
+    ("entropy", {}), ("entropy", {"balance": 0.0}), ("cadf", {}), ("dem", {}),
     ("dem", {"tau": 0.5}), ("dem", {"tau": 1.3, "alpha": 1.4}), ("dem", {"tau": 0.7, "alpha": 0.0}), ("adadem", {}),
     ("adadem", {"momentum": 1.0}), ("adadem", {"momentum": 0.01}), ("adadem", {"alpha": 0.5}),
     ("adadem", {"alpha": 1.7, "norm": "l2", "momentum": 0.3}), ("adadem", {"norm": "linf"}),
-    ("adadem", {"balance": 0.2}), ("adadem", {"least_share": 0.1}), ("adadem", {"delta": "entropy"}),
+    ("adadem", {"balance": 0.2}), ("adadem", {"delta": "entropy"}),
     ("adadem", {"delta": "entropy", "norm": "l2", "alpha": 0.8}), ("adadem", {"delta": "entropy", "norm": "linf"}),
     ("adadem-norm", {}), ("adadem-norm", {"alpha": 0.6}), ("adadem-norm", {"norm": "l2", "alpha": 1.2}),
     ("adadem-norm", {"norm": "linf", "delta": "entropy"}), ("adadem-mec", {}),
