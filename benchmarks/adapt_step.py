@@ -1,9 +1,10 @@
 """One pass of Tent on top of the share of batch norm statistics: what each objective adds, and what speaks for it.
 
     CLONES=… python benchmarks/adapt_step.py --photographs PHOTOGRAPHS --work WORK [--out docs/results/adapt_step.csv]
-        [--only NAME …] [--folders NAME …] [--arms main|other]
+        [--only NAME …] [--folders NAME …] [--arms main|other|balanced]
 
-Registered in ``docs/results/adapt_step_registration.txt``. PHOTOGRAPHS is of ``benchmarks/photographs.py``, CLONES as
+Registered in ``docs/results/adapt_step_registration.txt``, and for ``--arms balanced`` in
+``adapt_step_balanced_registration.txt``. PHOTOGRAPHS is of ``benchmarks/photographs.py``, CLONES as
 in ``benchmarks/public_networks.py``; WORK gets the small networks and each arm's confusion matrices. A folder is at
 most 12 images, evenly from a domain, in two interleaved halves. The share is 0.3, :data:`STEPS` batches are learnt from
 the first half, and the look is at the second. The same command continues with the missing rows.
@@ -70,6 +71,8 @@ STEPS_BY |= {
     },
 }  # fmt: skip
 STATISTICS = ("source", "share", "share, 3 views")
+#: Of the second registration, which is confirmed on the folders without rows in the first file.
+BALANCED = ("source", "share", "entropy balanced", "adadem started balanced")
 Folder = tuple[list[Tensor], list[NDArray[np.uint8]]]
 
 
@@ -210,7 +213,7 @@ class Pair:
         logits = predicted(network, [*self.first, *self.second])
         tables, found = self.scored(logits), self.look
         row: dict[str, Any] = {"miou": miou(tables), "held miou": miou(tables[half:])}
-        if "started" not in arm:
+        if "started" not in arm and arm not in BALANCED:
             return row, tables
         evidence = self.held.look(plain_forward(network), list(logits[half:].split(BATCH)))
         old, new = self.own[half:], logits[half:]
@@ -290,13 +293,15 @@ def main() -> None:
     for name in ("photographs", "work"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("docs/results/adapt_step.csv"))
-    parser.add_argument("--arms", default="main", choices=("main", "other"))
+    parser.add_argument("--arms", default="main", choices=("main", "other", "balanced"))
     families = CHOICE | CONFIRM
     parser.add_argument("--only", nargs="*", default=[name for names in families.values() for name in names])
     parser.add_argument("--folders", nargs="*", default=[])
     options = parser.parse_args()
     rows = CsvRows(options.out, KEYS, SCORES)
-    arms = [*STATISTICS, *MAIN] if options.arms == "main" else [arm for arm in STEPS_BY if arm not in MAIN]
+    arms: Sequence[str] = {
+        "main": [*STATISTICS, *MAIN], "balanced": BALANCED, "other": [arm for arm in STEPS_BY if arm not in MAIN]
+    }[options.arms]  # fmt: skip
     for name in options.only:
         network = network_of(name, options)
         family = next(family for family, names in families.items() if name in names)
