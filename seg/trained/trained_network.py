@@ -58,7 +58,16 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedImage(Prediction):
-    """A prediction at the size of its image; ``classes`` are places in :attr:`names`. In a notebook it shows itself."""
+    """A prediction at the size of its image; ``classes`` are places in :attr:`names`. In a notebook it shows itself.
+
+    >>> from seg.data.labels import named_classes
+    >>> logits = torch.zeros(1, 2, 4, 6)
+    >>> logits[:, 1, :1] = 9.0
+    >>> image, found = np.zeros((4, 6, 3), np.uint8), Prediction.of(logits[0])
+    >>> more = {"logits": logits, "class_set": named_classes(["sky", "road"]), "align_corners": False}
+    >>> PredictedImage(found.classes, found.entropy, image=image, **more).shares
+    {'sky': 0.75, 'road': 0.25}
+    """
 
     image: NDArray[np.uint8]  #: (H, W, 3) uint8 RGB; of other bands what is shown of them
     logits: Tensor  #: (1, C, h, w) float32, on the CPU
