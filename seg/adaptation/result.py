@@ -23,7 +23,7 @@ from dem_apps.report.tables import Cell, Table, write_csv
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.progress import console
 from dem_apps.test_time_methods.copies import put_values
-from seg.adaptation.decision import RECORD, AcceptanceMonitor, LabelScore, label_score
+from seg.adaptation.decision import RECORD, AcceptanceMonitor, Check, LabelScore, decide_with_labels, label_score
 from seg.adaptation.images import REFUSED, Predictions, Row
 from seg.adaptation.normalisation_trial import Trial
 from seg.data.labels import ClassSet
@@ -89,7 +89,7 @@ class Result:
             done += ", the best state"
         state = f"the state after batch {used.step}" if used.step else "the statistics alone, before the first batch"
         back = f"{outcome.stopped}{doubt}, so it went back to {state}"
-        said = f"Adapted{done}: {back if outcome.stopped else used.verdict.reason + doubt}."
+        said = f"Adapted{done}: {back if outcome.stopped else self._reason(used) + doubt}."
         moved = [
             f"{row['class']} from {100 * row['before']:.1f} % of the pixels to {100 * row['after']:.1f} %"
             for row in self.shares()
@@ -104,6 +104,14 @@ class Result:
                 f"{RECORD[2]} lost as much; eight labelled images would measure it (--labels)."
             )
         return said
+
+    def _reason(self, used: Check) -> str:
+        """Why the adaptation stands; of a step that labels chose, for the whole, then for the step alone."""
+        whole = self.score
+        if used.beside is None or used.score is None or whole is None:
+            return used.verdict.reason
+        verdict = decide_with_labels(self.outcome.checks[0].verdict, whole)
+        return f"{verdict.reason}; the step alone: {used.score.sentence}"
 
     @property
     def _learning(self) -> str:
