@@ -34,6 +34,7 @@ from torch.nn import functional as F
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
+from dem_apps.report.intervals import mean_interval
 from dem_apps.report.tables import markdown
 from seg.adaptation.decision import Beside
 from seg.inference.adaptive_batch_norm import re_estimated
@@ -267,6 +268,28 @@ def told(rows: CsvRows) -> str:
     )
 
 
+def confirmed(rows: CsvRows) -> str:
+    """Of the balanced steps, with and without the rule: mean, worst, and the interval over networks."""
+    found: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
+    for (_, network, folder, arm), row in rows.rows.items():
+        found.setdefault((network, folder), {})[arm] = row
+    found, lines = {key: pair for key, pair in found.items() if {*BALANCED} <= set(pair)}, []
+    for arm in BALANCED[2:]:
+        for by_rule in (True, False):
+            changes: dict[str, list[float]] = {}
+            stays = 0
+            for (network, _), pair in found.items():
+                accepted = not by_rule or is_accepted(pair[arm], len(CAMVID))
+                stays += accepted
+                changes.setdefault(network, []).append(change(pair, arm) * accepted)
+            every = [each for own in changes.values() for each in own]
+            ends = mean_interval([float(np.mean(own)) for own in changes.values()])
+            name = f"{arm}, {'by the rule' if by_rule else 'always'}"
+            interval = f"{np.mean(every):+.2f} [{ends.low:+.2f}, {ends.high:+.2f}]"
+            lines.append([name, f"{stays} of {len(every)}", interval, f"{min(every):+.1f}"])
+    return markdown(["step", "taken", "change, mean", "worst"], lines)
+
+
 def change(pair: Mapping[str, Mapping[str, Any]], arm: str) -> float:
     """Of mIoU against the share."""
     return float(pair[arm]["miou"]) - float(pair["share"]["miou"])
@@ -319,7 +342,7 @@ def main() -> None:
                     np.save(place / f"{name}-{folder}-{arm}.npy".replace("/", ":"), tables)
                     rows.add({**keys, "arm": arm, **row})
                     print(name, folder, arm, round(row["miou"], 2), flush=True)
-    print(table(rows), told(rows), sep="\n")
+    print(confirmed(rows) if options.arms == "balanced" else f"{table(rows)}\n{told(rows)}")
 
 
 if __name__ == "__main__":

@@ -25,10 +25,10 @@ from seg.data.files import find_images, find_labels, output_names
 from seg.data.label_faults import look_at_labels
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
-from seg.data.read import ImagePixels, read_image, seen, whole_header
-from seg.data.read_labels import read_label
+from seg.data.read import read_label
+from seg.data.read_images import ImagePixels, read_image, seen, whole_header
 from seg.maps import entropy_maps, panels
-from seg.maps.entropy_maps import output_path, write_geotiffs
+from seg.maps.run_pictures import output_path, write_geotiffs
 from seg.models.network import upsampled
 from seg.scores.evidence import Forward
 from seg.scores.metrics import confusion

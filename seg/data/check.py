@@ -24,7 +24,7 @@ from seg.data.found_classes import class_file, fitting_classes, other_ids
 from seg.data.label_faults import FileReport, check_classes, check_label, lines, other_shape
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import PixelFormat
-from seg.data.read import ImagePixels, left_out, read_header, read_image
+from seg.data.read_images import ImagePixels, left_out, read_header, read_image
 from seg.data.statistics import each_file, measured_format, other_units, undeclared_fill
 
 #: An image is nearly blank when 98 % of its pixels lie within so many of the 256 grey levels.

@@ -22,8 +22,8 @@ from seg.data.layouts import fitting_layouts, named_layout
 from seg.data.layouts.folders import FOLDERS, about_splits
 from seg.data.layouts.layout import Pairs
 from seg.data.pixel_format import RGB, PixelFormat, resized_mask
-from seg.data.read import read_header, read_image, refuse_damaged, seen
-from seg.data.read_labels import read_label
+from seg.data.read import read_label
+from seg.data.read_images import read_header, read_image, refuse_damaged, seen
 
 #: Names of files in a line.
 _SHOWN = 3

@@ -19,7 +19,7 @@ from seg.data.layouts import AUTO, found_layout
 from seg.data.layouts.folders import FOLDERS
 from seg.data.layouts.gta5 import GTA5
 from seg.data.pixel_format import RGB, PixelFormat
-from seg.data.read import first_header, refuse_other
+from seg.data.read_images import first_header, refuse_other
 from seg.data.settings import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.data.statistics import measured_format, other_units
 from seg.data.street.demo_pair import write_demo_pair

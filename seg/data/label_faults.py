@@ -16,8 +16,8 @@ from seg.data import rasters
 from seg.data.labels import IGNORE_INDEX, LABELS, ClassSet, Color, id_tables
 from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.pixel_format import SIDEWAYS
-from seg.data.read import read_header
-from seg.data.read_labels import label_colors, label_ids, palette_of, refuse_unknown
+from seg.data.read import label_colors, label_ids, palette_of, refuse_unknown
+from seg.data.read_images import read_header
 
 #: Most ids, or colours, that are proposed as classes.
 MOST_IDS = 40

@@ -23,7 +23,7 @@ from dem_apps.runtime.progress import track
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import PixelFormat
-from seg.data.read import read_image
+from seg.data.read_images import read_image
 
 #: Images of a batch for statistics; these must not depend on the training's batch size or number of processes.
 IMAGES = 8

@@ -24,11 +24,12 @@ from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.files import distinct, find_images, left_out, output_names
 from seg.data.rasters import Georeference, Header
-from seg.data.read import first_header, read_image
+from seg.data.read_images import first_header, read_image
 from seg.inference.protocol import batch_norm_statistics
 from seg.inference.settings import ExportConfig
 from seg.maps import panels
-from seg.maps.entropy_maps import Prediction, output_path, write_geotiffs
+from seg.maps.entropy_maps import Prediction
+from seg.maps.run_pictures import output_path, write_geotiffs
 from seg.trained.open import open_network
 from seg.trained.trained_network import TrainedNetwork
 

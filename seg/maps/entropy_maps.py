@@ -1,4 +1,4 @@
-"""Predictions, their entropy and their errors as numbers, in colours and as GeoTIFF; every entropy from 0 to 1.
+"""Predictions, their entropy and their errors as numbers, in colours; every entropy from 0 to 1.
 
 Shapes: C classes, H × W pixels.
 """
@@ -6,9 +6,8 @@ Shapes: C classes, H × W pixels.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -19,7 +18,6 @@ from torch import Tensor
 
 from dem_apps.entropy import shannon_entropy
 from seg.data.labels import IGNORE_INDEX, ClassSet
-from seg.data.rasters import Georeference, write_geotiff
 
 Colour = tuple[int, int, int]
 
@@ -135,24 +133,3 @@ def wrong_pixels(
         name: np.where(shown[..., None], coloured, faded)
         for name, shown in (("wrong", wrong), ("confidently-wrong", certain))
     }
-
-
-def write_geotiffs(path: Callable[[str], Path], prediction: Prediction, classes: ClassSet, place: Georeference) -> None:
-    """Write label ids and entropy as GeoTIFF; ``path`` gives the file of a kind.
-
-    Where there is no data they hold an id of no class, 255 unless it is one, and NaN.
-    """
-    colours = [(0, 0, 0)] * 256
-    for label_id, colour in zip(classes.ids, classes.colors, strict=True):
-        colours[label_id] = colour
-    names = ", ".join(f"{label_id} {name}" for label_id, name in zip(classes.ids, classes.names, strict=True))
-    write_geotiff(path("prediction.tif"), prediction.ids(classes), place, classes.no_data, names, colours)
-    entropy = prediction.entropy
-    if prediction.valid is not None:
-        entropy = np.where(prediction.valid, entropy, np.float32(np.nan))
-    write_geotiff(path("entropy.tif"), entropy, place, math.nan, "Shannon entropy / log of the number of classes")
-
-
-def output_path(folder: Path, name: Path, kind: str) -> Path:
-    """``folder/deep/er/photo_panel.png`` of ``deep/er/photo`` and ``panel.png``."""
-    return folder / name.with_name(f"{name.name}_{kind}")

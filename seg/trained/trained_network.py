@@ -26,7 +26,7 @@ from seg.config import TrainConfig
 from seg.data.files import checked_size, find_images
 from seg.data.labels import ClassSet, named_classes
 from seg.data.pixel_format import PixelFormat, kind_of
-from seg.data.read import ImagePixels, picture_pixels, read_image, seen
+from seg.data.read_images import ImagePixels, picture_pixels, read_image, seen
 from seg.maps.entropy_maps import Prediction
 from seg.maps.panels import map_pictures
 from seg.models.network import upsampled, upsampled_bands

@@ -16,7 +16,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.arguments import fields_of, flag
 from seg.config import TrainConfig
 from seg.data.layouts import AUTO, fitting_layouts, named_layout
-from seg.data.read import read_header
+from seg.data.read_images import read_header
 from seg.data.settings import DataConfig, SourceConfig, TargetDataConfig
 from seg.methods import METHODS
 

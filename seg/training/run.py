@@ -22,7 +22,7 @@ from seg.data.datasets import Sample
 from seg.data.domains import DomainPair
 from seg.data.files import flat_names
 from seg.data.pixel_format import RGB, resized_mask
-from seg.data.read import first_header, left_out
+from seg.data.read_images import first_header, left_out
 from seg.maps.entropy_maps import Prediction
 from seg.maps.panels import map_pictures, save_panel
 from seg.models.settings import PRETRAINED, package_file

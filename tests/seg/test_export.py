@@ -21,7 +21,7 @@ from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.settings import parse_config
 from seg.data.labels import CITYSCAPES_CLASSES, named_classes
 from seg.data.pixel_format import RGB
-from seg.data.read import read_image
+from seg.data.read_images import read_image
 from seg.data.settings import TargetDataConfig
 from seg.export import ExportConfig, _gathered, export, main
 from seg.trained.run_network import open_run

@@ -26,7 +26,7 @@ class Layout:
     pairs: Callable[[Path, str], Pairs]
     #: The data set's own numbering, id → class name; None where labels use the class set's ids.
     ids: dict[int, str] | None = None
-    #: Label file → (H, W) uint8 ids; None is :func:`seg.data.read_labels.read_index_image`.
+    #: Label file → (H, W) uint8 ids; None is :func:`seg.data.read.read_index_image`.
     read_ids: Callable[[Path], NDArray[np.uint8]] | None = None
     known_bad: tuple[str, ...] = ()  #: stems of images that the data set was published with although they are bad
 

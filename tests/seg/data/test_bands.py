@@ -17,8 +17,8 @@ from seg.data.domains import DomainPair, open_pair
 from seg.data.labels import load_classes
 from seg.data.loader import batches, build_augmentation
 from seg.data.pixel_format import RGB, PixelFormat, resized
-from seg.data.read import left_out, read_header, read_image
-from seg.data.read_labels import read_label
+from seg.data.read import read_label
+from seg.data.read_images import left_out, read_header, read_image
 from seg.data.settings import BandConfig, SourceConfig, TargetDataConfig
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from dem_apps.errors import InputError
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, id_tables, load_classes, named_classes
-from seg.data.read_labels import label_ids
+from seg.data.read import label_ids
 
 CONFIGS = Path(__file__).parents[3] / "configs/seg/classes"
 GREY = [9, 9, 9]

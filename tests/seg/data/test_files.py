@@ -16,8 +16,8 @@ from seg.adaptation.images import Labels
 from seg.data.datasets import SegmentationDataset
 from seg.data.files import find_images, find_labels, flat_names, left_out, output_names
 from seg.data.labels import ClassSet, named_classes
-from seg.data.read import read_image
-from seg.data.read_labels import read_label
+from seg.data.read import read_label
+from seg.data.read_images import read_image
 
 CLASSES = named_classes(["ground", "plant"])
 

@@ -14,8 +14,8 @@ from PIL import Image
 from support.pictures import png
 
 from dem_apps.errors import InputError
-from seg.data.read import read_image
-from seg.data.read_labels import read_index_image
+from seg.data.read import read_index_image
+from seg.data.read_images import read_image
 
 NUMBERS = {"I": np.int32, "I;16": np.uint16, "I;16B": np.dtype(">u2"), "F": np.float32}
 MODES = (*NUMBERS, "1", "L", "P", "PA", "LA", "La", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")

@@ -14,8 +14,8 @@ from seg.data.check import check_file
 from seg.data.datasets import SegmentationDataset
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.data.rasters import orientation_of
-from seg.data.read import picture_pixels, read_header, read_image
-from seg.data.read_labels import read_index_image
+from seg.data.read import read_index_image
+from seg.data.read_images import picture_pixels, read_header, read_image
 
 #: Seen upright: no two of the eight orientations of it are alike.
 UPRIGHT = np.zeros((12, 20, 3), np.uint8)

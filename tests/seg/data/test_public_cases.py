@@ -18,11 +18,12 @@ from seg.data.domains import DomainPair, open_pair
 from seg.data.labels import load_classes, named_classes
 from seg.data.loader import apply_augmentation, build_augmentation
 from seg.data.pixel_format import PixelFormat
-from seg.data.read import left_out, read_header, read_image
-from seg.data.read_labels import read_index_image, read_label
+from seg.data.read import read_index_image, read_label
+from seg.data.read_images import left_out, read_header, read_image
 from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.data.statistics import class_pixels
-from seg.maps.entropy_maps import Prediction, write_geotiffs
+from seg.maps.entropy_maps import Prediction
+from seg.maps.run_pictures import write_geotiffs
 
 rasterio = pytest.importorskip("rasterio")
 AB = named_classes(["a", "b"])

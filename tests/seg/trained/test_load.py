@@ -13,7 +13,7 @@ from PIL import Image
 
 from dem_apps.errors import InputError
 from seg import load
-from seg.data.read import ImagePixels
+from seg.data.read_images import ImagePixels
 from seg.train import train
 from seg.trained.trained_network import TrainedNetwork
 
