@@ -193,6 +193,7 @@ TOLD: dict[str, list[Callable[[], str]]] = {
         lambda: adapt_looks.answers(keyed("adapt_looks", LOOKS)),
         lambda: adapt_step.table(keyed("adapt_step", adapt_step.KEYS)),
         lambda: adapt_step.told(keyed("adapt_step", adapt_step.KEYS)),
+        lambda: adapt_step.confirmed(keyed("adapt_step_balanced", adapt_step.KEYS)),
         all_pairs, streams, photographs, classifier, thresholds, random_weights, few_labels,
     ],
     APPENDIX: [
