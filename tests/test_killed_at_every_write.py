@@ -79,8 +79,8 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     seg_run(root / "seg_done")
     torch.save({"layer6.bias": torch.zeros(2)}, root / "advent")
     rl_run(root / "rl_done", 0.5, "adadem", 0, "CartPole-v1")
-    (root / "grid").write_text("arms: {a: {}}\nseeds: [0]\n")
-    (root / "rl_grid").write_text("envs: {CartPole-v1: {}}\narms: {a: {}}\nseeds: [0]\n")
+    (root / "grid").write_text("arms: {a: {method: minent, loss: entropy, max_steps: 20}}\nseeds: [0]\n")
+    (root / "rl_grid").write_text("envs: {CartPole-v1: {timesteps: 20}}\narms: {a: {ent_coef: 0.1}}\nseeds: [0]\n")
     flags = [flag for flag in WRITERS["rl.train"].flags if flag not in ("--video", "--run-dir=run")]
     normalised = "--hyperparameters.normalize=true"
     (root / "rl_folder").mkdir()
