@@ -89,10 +89,15 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def content(folder: Path, writer: Writer) -> dict[str, Any]:
-    """Every file that an equal run has an equal one of; of SB3's zip, which holds times, the names and weights."""
+    """Every file that an equal run has an equal one of; of SB3's zip, which holds times, the names and weights.
+
+    Of a checkpoint the values: a pickle names a text that is one object in two places once, and of two objects twice.
+    """
     other = (*OTHERWISE, *writer.otherwise)
 
     def read(file: Path) -> Any:
+        if file.suffix == ".pt":
+            return values(torch.load(file, weights_only=True))
         if file.suffix != ".zip":
             return file.read_bytes()
         with zipfile.ZipFile(file) as archive:
@@ -103,6 +108,15 @@ def content(folder: Path, writer: Writer) -> dict[str, Any]:
         for file in sorted(folder.rglob("*"))
         if file.is_file() and not any(fnmatch.fnmatch(file.name, pattern) for pattern in other)
     }
+
+
+def values(kept: Any) -> Any:
+    """Of a checkpoint, by which two can be compared: tensors as their type and bytes, numbers as their text."""
+    if isinstance(kept, dict):
+        return {key: values(value) for key, value in kept.items()}
+    if isinstance(kept, (list, tuple)):
+        return [values(value) for value in kept]
+    return (str(kept.dtype), kept.numpy().tobytes()) if isinstance(kept, torch.Tensor) else repr(kept)
 
 
 def work_of(writer: Writer, inputs: dict[str, Path], folder: Path) -> Callable[[], None]:
