@@ -50,10 +50,15 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
     """Adapt a trained network to a folder of unlabelled images, and say whether that helped."""
 
     loss: str | None = option(
-        None, f"objective that is minimised; default: {LEARNING['loss']}", OBJECTIVE_NAMES, value="NAME",
+        None, f"objective that is minimised; default: {LEARNING['loss']}, of {STEP} {STEP_LEARNING['loss']}",
+        OBJECTIVE_NAMES, value="NAME",
         group="objective",
     )  # fmt: skip
-    reduction: str | None = option(None, f"how pixels are averaged; default: {LEARNING['reduction']}", AVERAGES)
+    reduction: str | None = option(
+        None,
+        f"how pixels are averaged; default: {LEARNING['reduction']}, of {STEP} {STEP_LEARNING['reduction']}",
+        AVERAGES,
+    )
     images: str | None = option(
         None, "folder of images, searched with its subfolders; without it and --model the built-in demo", value="DIR",
         group="what is read and written",
@@ -72,7 +77,9 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         (AUTO, STEP, *METHODS), value="NAME", group="how it is adapted",
     )  # fmt: skip
     bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)
-    lr: float | None = option(None, f"learning rate; default: {LEARNING['lr']:g}", at_least=0)
+    lr: float | None = option(
+        None, f"learning rate; default: {LEARNING['lr']:g}, of {STEP} {STEP_LEARNING['lr']:g}", at_least=0
+    )
     mode: str = option(
         "epochs", "epochs: learn from the folder, then predict it; online: predict each batch, then learn from it; "
         "episodic: begin anew with every image", MODES,

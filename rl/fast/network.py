@@ -6,6 +6,7 @@ Shapes: B rows, D columns of the observations in use, A actions.
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -38,6 +39,7 @@ _ARGUMENTS = {
 }
 
 
+@functools.cache
 def load_mlp_kernel() -> ctypes.CDLL | None:
     """The library, built by the first call on a machine; None where it cannot be."""
     kernel = load_kernel(_SOURCE)

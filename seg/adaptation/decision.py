@@ -202,11 +202,9 @@ class AcceptanceMonitor:
     def stand(self, forward: Forward, learnt_from: Probe) -> None:
         """Look from here on beside this network, at steps that learn from the images of another probe."""
         classes = len(self.before.shares)
-        counts = sum(
-            torch.bincount(forward(batch).argmax(1).flatten(), minlength=classes) for batch in learnt_from.batches
-        )
-        shares = (torch.as_tensor(counts) / torch.as_tensor(counts).sum()).tolist()
-        self.ground = [forward(batch).argmax(1) for batch in self.probe.batches], shares
+        own, others = ([forward(batch).argmax(1) for batch in probe.batches] for probe in (self.probe, learnt_from))
+        counts = torch.bincount(torch.cat([batch.flatten() for batch in others]), minlength=classes)
+        self.ground = own, (counts / counts.sum()).tolist()
 
     def check(
         self, forward: Forward, state: dict[str, Tensor] | None = None, learning: dict[str, Any] | None = None
