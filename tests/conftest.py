@@ -1,7 +1,5 @@
 """Fixtures of all tests, and hypothesis profiles: a few examples, the same at every run, or ``soak`` with many."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -4,8 +4,6 @@ A lower bound is a released version (``>=4.9.0.80``, not ``>=4.9``), since pip i
 torchvision match if pip can install both: each torchvision requires the torch that it was built for.
 """
 
-from __future__ import annotations
-
 import sys
 import tomllib
 from pathlib import Path

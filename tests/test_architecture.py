@@ -1,7 +1,5 @@
 """Import rules between the packages, names of modules, no cycles."""
 
-from __future__ import annotations
-
 import ast
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -27,14 +25,14 @@ SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_run_from_applications_to_the_core(path: Path) -> None:
+def test_imports_run_from_applications_to_the_core(path):
     package = path.relative_to(ROOT).parts[0]
     own = imported_packages(path.read_text(encoding="utf-8")) & (set(PACKAGES) | {"tests", "benchmarks"})
     assert own <= MAY_IMPORT[package], f"{path.relative_to(ROOT)} imports {sorted(own - MAY_IMPORT[package])}"
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_the_root_of_a_package_has_commands_and_public_names(package: str) -> None:
+def test_the_root_of_a_package_has_commands_and_public_names(package):
     assert not {path.stem for path in SOURCES} & {"utils", "util", "helpers", "helper", "misc", "common"}
     assert {path.stem for path in (ROOT / package).glob("*.py")} == ROOTS[package]
 
@@ -50,7 +48,7 @@ ROOMS = {
 
 
 @pytest.mark.parametrize("package", ROOMS)
-def test_rooms_import_from_rooms_before_them(package: str) -> None:
+def test_rooms_import_from_rooms_before_them(package):
     order = {f"{package}.{room}": place for place, room in enumerate(ROOMS[package])}
     wrong = set[str]()
     for path in SOURCES:
@@ -66,7 +64,7 @@ def test_rooms_import_from_rooms_before_them(package: str) -> None:
     assert not wrong, sorted(wrong)
 
 
-def test_imports_have_no_cycle() -> None:
+def test_imports_have_no_cycle():
     modules = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in SOURCES}
     arrows = {module: set[str]() for module in modules}
     for path in SOURCES:

@@ -1,7 +1,5 @@
 """No file that a command reads sets what runs code: every command, setting, name and kind of file."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import runpy
@@ -62,7 +60,7 @@ def names(config_class: type, key: str) -> set[str]:
 
 
 @pytest.fixture(autouse=True)
-def _a_folder_with_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _a_folder_with_code(tmp_path, monkeypatch) -> Iterator[None]:
     (tmp_path / "evil.py").write_text("open('RAN', 'w').close()\nnet = print\n")
     (tmp_path / "images").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -83,7 +81,7 @@ def refusal(command: str, *arguments: str, monkeypatch: pytest.MonkeyPatch, caps
     return message
 
 
-def test_all_commands_and_their_settings_are_known() -> None:
+def test_all_commands_and_their_settings_are_known():
     files = [file for name in ("dem_apps", "seg", "rl") for file in (ROOT / name).rglob("*.py")]
     commands = {
         ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
@@ -100,7 +98,7 @@ def test_all_commands_and_their_settings_are_known() -> None:
 
 
 @pytest.mark.parametrize("command", READ)
-def test_no_settings_file_sets_it(command: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_no_settings_file_sets_it(command, monkeypatch, capsys):
     kind = READ[command]
     for key, value in settings_that_run_code(kind).items():
         for name in names(kind, key):
@@ -121,7 +119,7 @@ def test_no_settings_file_sets_it(command: str, monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("more", [[], ["--report-only"]], ids=["", "report-only"])
 @pytest.mark.parametrize("command", GRIDS)
-def test_no_grid_sets_it(command: str, more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_no_grid_sets_it(command, more, monkeypatch, capsys):
     rows, kind = GRIDS[command]
     injected = [{name: value} for key, value in settings_that_run_code(kind).items() for name in names(kind, key)]
     injected += [{"loss": "--import=evil"}, {"import=evil": "--maps"}, {"maps=0 --import": "evil"}, {"seeds": [1]}]
@@ -139,7 +137,7 @@ def test_no_grid_sets_it(command: str, more: list[str], monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("command", ["rl.train", "rl.evaluate", "rl.export"])
 @pytest.mark.parametrize("key", ["import_modules", "env"])
-def test_no_run_folder_sets_it(command: str, key: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_no_run_folder_sets_it(command, key, monkeypatch, capsys):
     kind = READ["rl.train"]
     run = Path("evil:Thing-v0")  # a name that looks like a value
     run.mkdir()
@@ -152,7 +150,7 @@ def test_no_run_folder_sets_it(command: str, key: str, monkeypatch: pytest.Monke
         assert message.endswith("--import evil\n")
 
 
-def test_the_command_line_does(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_the_command_line_does(monkeypatch, capsys):
     """So that what is refused above is refused for where it stands."""
     Path("good.py").write_text("open('GOOD', 'a').write('x')\nraise SystemExit\n")
     for given in (["--import", "good"], ["--env", "good:Thing-v0"]):

@@ -1,12 +1,9 @@
 """``--help`` of every command: fits the terminal, says kinds and defaults once, and its example can be run."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import shlex
 import sys
-from pathlib import Path
 
 import pytest
 from support import pages
@@ -34,9 +31,7 @@ def help_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_it_fits_the_terminal_and_has_no_noise(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_fits_the_terminal_and_has_no_noise(command, monkeypatch, capsys):
     text = help_text(monkeypatch, capsys, command)
     assert max(len(line) for line in text.splitlines()) <= 80
     assert text.startswith(f"usage: python -m {command} ")
@@ -48,7 +43,7 @@ def test_it_fits_the_terminal_and_has_no_noise(
         assert block.count("default:") <= 1, block
 
 
-def test_topics_of_the_main_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_topics_of_the_main_command(monkeypatch, capsys):
     text = help_text(monkeypatch, capsys, "seg.train")
     headings = re.findall(r"^(\S.*):$", text, flags=re.MULTILINE)
     assert headings[:4] == ["options", "method and objective", "training", "scores, checkpoints, pictures"]
@@ -64,9 +59,7 @@ def test_topics_of_the_main_command(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_its_example_is_understood(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_its_example_is_understood(command, monkeypatch, capsys, tmp_path):
     text = help_text(monkeypatch, capsys, command)
     example = text.rpartition("example: ")[2].replace("\\\n", " ")  # as a shell joins lines
     python, flag, module, *arguments = shlex.split(example)

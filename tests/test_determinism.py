@@ -1,7 +1,5 @@
 """``--deterministic``: the same seed gives the same bytes in two processes, another seed gives others."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -49,7 +47,7 @@ def train_all(folder: Path, pair: Path, seed: int) -> None:
             rl.train.main(flags)
 
 
-def test_the_same_seed_in_two_processes_writes_the_same_bytes(tmp_path: Path) -> None:
+def test_the_same_seed_in_two_processes_writes_the_same_bytes(tmp_path):
     from support.same_state import same  # the processes below do not find it
 
     write_demo_pair(tmp_path / "pair", size=(96, 48), source_train=6, target_train=5, target_val=2)
@@ -72,7 +70,7 @@ def test_the_same_seed_in_two_processes_writes_the_same_bytes(tmp_path: Path) ->
         assert result.get("protocol", result)["deterministic"] is True
 
 
-def test_torch_is_deterministic_within_a_training_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_is_deterministic_within_a_training_alone(monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", "")
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     with deterministic_algorithms(False):

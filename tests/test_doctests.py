@@ -1,7 +1,5 @@
 """The examples in docstrings run, and what a user imports has one."""
 
-from __future__ import annotations
-
 import doctest
 import re
 from importlib import import_module
@@ -20,13 +18,13 @@ MODULES = [
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples(name, capsys):
     failed, tried = doctest.testmod(import_module(name))
     assert tried > 0, f"{name}: its examples are in no docstring"
     assert failed == 0, capsys.readouterr().out
 
 
-def test_what_a_user_imports_is_in_the_reference_with_an_example() -> None:
+def test_what_a_user_imports_is_in_the_reference_with_an_example():
     text = (ROOT / "docs" / "api.rst").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\.\. auto\w+:: (\S+)$", text, flags=re.M))
     assert {f"{each}.{name}" for each in ("dem_apps", "seg", "rl") for name in import_module(each).__all__} <= listed

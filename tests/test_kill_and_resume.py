@@ -1,7 +1,5 @@
 """A training that is killed and resumed ends with the numbers of an unbroken one."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -40,7 +38,7 @@ def start(flags: list[str], run: Path, *more: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.parametrize("flags", [SEG, [*SEG, *SELF_TRAINING], RL], ids=["seg", "self-training", "rl"])
-def test_a_killed_training_goes_on_to_the_same_numbers(flags: list[str], tmp_path: Path) -> None:
+def test_a_killed_training_goes_on_to_the_same_numbers(flags, tmp_path):
     if flags[0] == "seg.train":
         pair = write_demo_pair(tmp_path / "pair", size=(96, 48), source_train=4, target_train=3, target_val=2)
         flags = [*flags, "--source.root", str(pair / "gta5"), "--target.root", str(pair / "cityscapes")]

@@ -1,7 +1,5 @@
 """The constraints of ``make test-lowest`` and the extras follow pyproject.toml and the imports."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import sys
 from pathlib import Path
@@ -21,7 +19,7 @@ NOT_NAMED = {
 }  # fmt: skip
 
 
-def test_every_dependency_has_its_lower_bound_as_constraint() -> None:
+def test_every_dependency_has_its_lower_bound_as_constraint():
     required = {each.name: each for each in requirements("dev")}
     assert len(required) > 25
     for name, each in required.items():
@@ -29,14 +27,14 @@ def test_every_dependency_has_its_lower_bound_as_constraint() -> None:
         assert (pinned, each.specifier.contains(bound)) == (name, True)
 
 
-def test_the_extras_are_the_promised_ones() -> None:
+def test_the_extras_are_the_promised_ones():
     assert {Requirement(line).name for line in PROJECT["dependencies"]} == CORE
     names = {"seg", "rl", "cluster", "hf", "geo", "dev", "all"}
     assert names <= set(PROJECT["optional-dependencies"])
 
 
 @pytest.mark.parametrize("extra", ["seg", "rl"])
-def test_an_application_installs_its_imports(extra: str) -> None:
+def test_an_application_installs_its_imports(extra):
     owners = importlib.metadata.packages_distributions()
     required = {each.name for each in requirements(extra)}
     installed = {canonicalize_name(name) for name in required | NOT_NAMED}
@@ -49,7 +47,7 @@ def test_an_application_installs_its_imports(extra: str) -> None:
     assert not missing, f"the extra '{extra}' lacks the packages of {sorted(missing)}"
 
 
-def test_the_checks_are_made_for_the_lowest_python() -> None:
+def test_the_checks_are_made_for_the_lowest_python():
     lowest = PROJECT["requires-python"].removeprefix(">=")
     assert PYPROJECT["tool"]["mypy"]["python_version"] == lowest
     assert PYPROJECT["tool"]["ruff"]["target-version"] == "py" + lowest.replace(".", "")

@@ -1,10 +1,7 @@
 """Every option of every objective is a setting of both trainings, given on the command line or read from a run."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
-from typing import Any
 
 import pytest
 
@@ -22,7 +19,7 @@ GIVEN = {"tau": 0.5, "alpha": 0.7, "momentum": 0.3, "norm": "l2", "delta": "entr
 
 @pytest.mark.parametrize("config_class", CONFIGS)
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
-def test_every_option_is_a_flag_and_reaches_the_objective(config_class: Any, name: str) -> None:
+def test_every_option_is_a_flag_and_reaches_the_objective(config_class, name):
     defaults = inspect.signature(objective_class(name)).parameters
     options = {option: GIVEN.get(option, defaults[option].default) for option in objective_options(name)}
     flags = [part for option, value in options.items() for part in (f"--{option}", str(value))]
@@ -33,7 +30,7 @@ def test_every_option_is_a_flag_and_reaches_the_objective(config_class: Any, nam
     assert from_dict(config_class, dataclasses.asdict(config), "config.yaml") == config
 
 
-def test_the_settings_are_the_options_of_the_objectives() -> None:
+def test_the_settings_are_the_options_of_the_objectives():
     assert set(OPTION_NAMES) == {option for name in OBJECTIVE_NAMES for option in objective_options(name)}
     for field in dataclasses.fields(ObjectiveSettings):
         if field.name != "loss":
@@ -44,7 +41,7 @@ def test_the_settings_are_the_options_of_the_objectives() -> None:
             assert field.metadata["help"].endswith(f", of --loss {', '.join(owners)}; default: {shown}")
 
 
-def test_what_an_objective_does_not_have_is_refused() -> None:
+def test_what_an_objective_does_not_have_is_refused():
     config = seg.config.TrainConfig(loss="cadf", tau=0.5)
     with pytest.raises(InputError, match=r"^--tau: belongs to --loss dem, not to --loss cadf$"):
         check_options(config)

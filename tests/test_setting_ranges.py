@@ -1,7 +1,5 @@
 """Every number that a command takes has a range, and what lies beyond it is one sentence before anything starts."""
 
-from __future__ import annotations
-
 import dataclasses
 import importlib
 import inspect
@@ -46,7 +44,7 @@ def numbers(config_class: type) -> list[tuple[str, dict[str, float | None]]]:
 
 
 @pytest.mark.parametrize("config_class", sorted(SETTINGS, key=str))
-def test_every_number_has_a_lower_bound(config_class: type) -> None:
+def test_every_number_has_a_lower_bound(config_class):
     unbounded = [key for key, bounds in numbers(config_class) if bounds["at_least"] is None and bounds["above"] is None]
     assert set(unbounded) <= _ELSEWHERE
 
@@ -59,7 +57,7 @@ class Bounded:
     parts: list[int] = option([], "several", at_least=1, at_most=3)
 
 
-def test_ends_are_open_or_closed() -> None:
+def test_ends_are_open_or_closed():
     for share in (0.0, 1.0, -1.0, 2.0, math.nan):
         with pytest.raises(InputError, match=r"^--share: expected "):
             check_settings(Bounded(share=share))
@@ -70,7 +68,7 @@ def test_ends_are_open_or_closed() -> None:
 
 
 @pytest.mark.parametrize("algo", ALGORITHMS)
-def test_every_number_of_an_entry_has_a_range(algo: str) -> None:
+def test_every_number_of_an_entry_has_a_range(algo):
     parameters = inspect.signature(ALGORITHMS[algo]).parameters
     takes_a_number = {
         name for name, parameter in parameters.items()
@@ -88,14 +86,14 @@ def test_every_number_of_an_entry_has_a_range(algo: str) -> None:
      ("stats_window_size", -1), ("sde_sample_freq", -2), ("gamma", "lin_0.9"),
      ("clip_range_vf", -0.1)],
 )  # fmt: skip
-def test_an_entry_beyond_its_range_is_one_sentence(key: str, value: Any) -> None:
+def test_an_entry_beyond_its_range_is_one_sentence(key, value):
     entry = {"policy": "MlpPolicy", "n_timesteps": 1e5, "gamma": 0.99, "learning_rate": "lin_2.5e-4", "clip_range": 0.2}
     check_entry(entry, "ppo", "here")
     with pytest.raises(InputError, match=rf"^here: {key}"):
         check_entry({**entry, key: value}, "ppo", "here")
 
 
-def test_a_protocol_names_no_objective_where_none_is_trained_with() -> None:
+def test_a_protocol_names_no_objective_where_none_is_trained_with():
     config = TrainConfig(method="source", loss="dem", reduction="balanced")
     names = ("loss", "reduction", "balance")
     said = protocol(Training(config, "last", 1), nn.Conv2d(3, 2, 1))

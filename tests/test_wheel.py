@@ -3,8 +3,6 @@
 torch and the other dependencies are taken from where the tests run; only the project comes from the wheel.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -21,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(tmp_path_factory) -> Path:
     pytest.importorskip("pip")
     out = tmp_path_factory.mktemp("wheel")
     copy = out / "source"
@@ -45,7 +43,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python(wheel, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("empty") / "venv"
     venv.create(folder, with_pip=False, symlinks=True)
     interpreter = folder / "bin" / "python"
@@ -68,7 +66,7 @@ def run(python: Path, folder: Path, *arguments: str) -> str:
     return done.stdout
 
 
-def test_it_holds_what_is_no_python(wheel: Path) -> None:
+def test_it_holds_what_is_no_python(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for file in (
         *ROOT.glob("configs/**/*.yaml"),
@@ -81,7 +79,7 @@ def test_it_holds_what_is_no_python(wheel: Path) -> None:
     assert not [name for name in names if name.startswith(("tests/", "docs/", "benchmarks/"))]
 
 
-def test_commands_work_elsewhere(python: Path, tmp_path: Path) -> None:
+def test_commands_work_elsewhere(python, tmp_path):
     code = "import dem_apps, seg, rl; print(dem_apps.__file__, seg.__file__, rl.__file__)"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     where = subprocess.run(

@@ -7,7 +7,7 @@ from pathlib import Path
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "rl_goal_test.py"
 
 
-def test_the_pairs_that_differ_decide(tmp_path: Path) -> None:
+def test_the_pairs_that_differ_decide(tmp_path):
     # at the goal of 0.5 ("1") or not ("0"), seed by seed
     arms = {"none": "0000001011", "entropy 0.1": "1111110011", "same": "1111110011"}
     runs = [

@@ -3,7 +3,7 @@
 from stream_tables import CORRUPTIONS, Unit, choice
 
 
-def test_a_rate_is_reported_only_where_it_was_not_chosen() -> None:
+def test_a_rate_is_reported_only_where_it_was_not_chosen():
     first, second, third = (Unit(name, "0") for name in CORRUPTIONS[:3])
     later = [Unit(unit.corruption, "1") for unit in (first, second, third)]
     # the first half of the corruptions is for the small rate, the other one for the large rate; order 1 lacks the large

@@ -1,7 +1,5 @@
 """Fixtures of the core's tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
@@ -18,7 +16,7 @@ needs_kernel = pytest.mark.skipif(load_kernel() is None, reason="no C++ compiler
 
 
 @pytest.fixture(params=["reference", "eager", pytest.param("compiled", marks=needs_kernel)])
-def backend(request: pytest.FixtureRequest) -> str:
+def backend(request) -> str:
     """Each form of the computation."""
     return request.param
 

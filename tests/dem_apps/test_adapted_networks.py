@@ -1,7 +1,5 @@
 """Networks and images of every kind: adapted right, or named in a sentence."""
 
-from __future__ import annotations
-
 import copy
 import functools
 import weakref
@@ -38,7 +36,7 @@ from dem_apps.test_time_methods import METHODS
         lambda z: {"out": z},
     ],
 )
-def test_logits_are_found_in_the_outputs_of_networks(end: Any) -> None:
+def test_logits_are_found_in_the_outputs_of_networks(end):
     (images,) = batches(1)
     assert torch.equal(adapter_of("tent", Ends(end))(images), adapter_of("tent")(images))
     second = adapter_of("tent", Ends(lambda z: (None, z)), logits_of=lambda output: output[1])
@@ -58,7 +56,7 @@ def test_logits_are_found_in_the_outputs_of_networks(end: Any) -> None:
         (lambda z: z.repeat(1, 2, 1, 1), "num_classes: 5, but the network's logits have 10"),
     ],
 )
-def test_output_that_is_no_logits_is_refused(end: Any, sentence: str) -> None:
+def test_output_that_is_no_logits_is_refused(end, sentence):
     model = Ends(end)
     with pytest.raises(InputError, match=sentence):
         adapter_of("tent", model, num_classes=CLASSES if "5, but" in sentence else None)(batches(1)[0])
@@ -82,7 +80,7 @@ class Hooked(nn.Module):
         return self.inner.last(self.kept["last"].relu())
 
 
-def test_networks_that_torch_cannot_adapt() -> None:
+def test_networks_that_torch_cannot_adapt():
     (images,) = batches(1)
     with torch.inference_mode():
         model, cached = tiny(), images[:1, :1] * 1
@@ -104,7 +102,7 @@ def test_networks_that_torch_cannot_adapt() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_buffers_that_forward_makes(method: str) -> None:
+def test_buffers_that_forward_makes(method):
     adapter, (first, second) = adapter_of(method, WithGrid()), batches(2)
     expected = [adapter(first), adapter(second)]
     adapter(nn.functional.interpolate(first, scale_factor=2))
@@ -134,7 +132,7 @@ class Unusual(Tiny):
 
 @pytest.mark.parametrize("bn_alpha", [None, 0.5, 1.0])
 @pytest.mark.parametrize("method", METHODS)
-def test_unusual_networks_adapt_as_plain_ones_do(method: str, bn_alpha: float | None) -> None:
+def test_unusual_networks_adapt_as_plain_ones_do(method, bn_alpha):
     arguments = {"bn_alpha": bn_alpha, "batch_norm": "batch"} if bn_alpha else {}
     plain = adapter_of(method, tiny(), **arguments)
     for checkpointed in (False, True):
@@ -158,7 +156,7 @@ class InPlace(Tiny):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_network_that_writes_into_its_input_gets_it_as_it_was(method: str) -> None:
+def test_a_network_that_writes_into_its_input_gets_it_as_it_was(method):
     class Apart(InPlace):
         def forward(self, images: Tensor) -> Tensor:
             return Tiny.forward(self, images * 2.0)
@@ -189,7 +187,7 @@ def replaced(forward: Any, how: str, owner: nn.Module) -> Any:
 
 @pytest.mark.parametrize("how", ["autocast", "partial", "wraps", "weakref"])
 @pytest.mark.parametrize("of", ["whole", "layer"])
-def test_a_forward_that_was_replaced_on_the_object_is_not_shared(how: str, of: str) -> None:
+def test_a_forward_that_was_replaced_on_the_object_is_not_shared(how, of):
     model = tiny()
     owner = model if of == "whole" else model.last
     owner.forward = replaced(replaced(owner.forward, how, owner), how, owner)
@@ -213,7 +211,7 @@ class Merging(nn.Conv2d):
         super().__init__(6, CLASSES, 1)
         self.down, self.up, self.merged = nn.Parameter(torch.ones(2, 6)), nn.Parameter(torch.ones(CLASSES, 2)), False
 
-    def train(self, mode: bool = True) -> Merging:
+    def train(self, mode: bool = True) -> nn.Module:
         super().train(mode)
         if mode == self.merged:
             self.weight.data += (-1 if mode else 1) * (self.up.data @ self.down.data)[:, :, None, None]
@@ -228,11 +226,11 @@ class Merging(nn.Conv2d):
 class Frozen(nn.BatchNorm2d):
     """Stays in eval(), as the layers of many segmentation networks."""
 
-    def train(self, mode: bool = True) -> Frozen:
+    def train(self, mode: bool = True) -> nn.Module:
         return super().train(False)
 
 
-def test_layers_that_write_their_weights_in_eval_are_refused_and_stay_as_they_were() -> None:
+def test_layers_that_write_their_weights_in_eval_are_refused_and_stay_as_they_were():
     model, (images,) = tiny(), batches(1)
     model.last = Merging().double()
     before = copy.deepcopy(model.state_dict())
@@ -260,12 +258,12 @@ def exported() -> nn.Module:
     ],
 )
 @pytest.mark.parametrize("method", ["none", "tent"])
-def test_networks_without_layers_or_numbers_are_refused(method: str, make: Any, said: str) -> None:
+def test_networks_without_layers_or_numbers_are_refused(method, make, said):
     with pytest.raises(InputError, match=said):
         adapter_of(method, make())
 
 
-def test_a_network_made_of_a_graph_adapts_as_the_one_it_was_traced_from() -> None:
+def test_a_network_made_of_a_graph_adapts_as_the_one_it_was_traced_from():
     traced = adapter_of("cotta", torch.fx.symbolic_trace(tiny()))
     plain = adapter_of("cotta")
     for images in batches():
@@ -273,7 +271,7 @@ def test_a_network_made_of_a_graph_adapts_as_the_one_it_was_traced_from() -> Non
 
 
 @pytest.mark.parametrize("method", LEARNING)
-def test_the_graph_of_images_is_the_callers(method: str) -> None:
+def test_the_graph_of_images_is_the_callers(method):
     leaf = batches(1)[0].requires_grad_()
     images = leaf * 2.0
     adapter, plain = adapter_of(method), adapter_of(method)
@@ -291,7 +289,7 @@ def test_the_graph_of_images_is_the_callers(method: str) -> None:
     ids=["one channel", "uint8", "float32", "no batch"],
 )
 @pytest.mark.parametrize("method", ["none", "tent"])
-def test_images_that_the_network_does_not_take_are_one_sentence(method: str, change: Any) -> None:
+def test_images_that_the_network_does_not_take_are_one_sentence(method, change):
     adapter, (images,) = adapter_of(method), batches(1)
     with pytest.raises(InputError, match=r"^images: the network does not take torch\.") as refused:
         adapter(change(images))

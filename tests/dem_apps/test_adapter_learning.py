@@ -1,9 +1,5 @@
 """What learns under an adapter, and mistakes in its arguments."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 import torch
 from support.tiny_networks import CLASSES, LEARNING, Ends, adapter_of, batches, moved, tiny
@@ -14,7 +10,7 @@ from dem_apps.errors import InputError
 
 
 @pytest.mark.parametrize("method", LEARNING)
-def test_fixed_parameters_have_no_gradients_and_close_restores_the_flags(method: str) -> None:
+def test_fixed_parameters_have_no_gradients_and_close_restores_the_flags(method):
     model = tiny(dropout=0.1)
     model.first.weight.requires_grad_(False)
     model.norm.eval()
@@ -33,7 +29,7 @@ def test_fixed_parameters_have_no_gradients_and_close_restores_the_flags(method:
 
 
 @pytest.mark.parametrize("norm", [nn.BatchNorm2d(6), nn.SyncBatchNorm(6), nn.GroupNorm(3, 6), nn.LayerNorm([6, 8, 8])])
-def test_normalisation_layers_of_any_kind_learn(norm: nn.Module) -> None:
+def test_normalisation_layers_of_any_kind_learn(norm):
     model = tiny()
     model.norm = norm.double()
     adapter = adapter_of("tent", model)
@@ -43,7 +39,7 @@ def test_normalisation_layers_of_any_kind_learn(norm: nn.Module) -> None:
 
 
 @pytest.mark.parametrize("method", ["none", "bn"])
-def test_what_minimises_nothing_needs_no_classes(method: str) -> None:
+def test_what_minimises_nothing_needs_no_classes(method):
     (images,) = batches(1)
     assert torch.equal(adapter_of(method, Ends(lambda z: z[:, :1] - 9))(images), adapter_of(method)(images)[:, :1] - 9)
 
@@ -62,15 +58,12 @@ def test_what_minimises_nothing_needs_no_classes(method: str) -> None:
         ({"objective": torch.nn.CrossEntropyLoss()}, "objective: expected a name such as 'adadem', or what build_obj"),
         ({"objective": AdaDEM(CLASSES), "num_classes": CLASSES + 1}, "num_classes: the objective that is given has"),
         ({"optimizer": torch.optim.LBFGS}, "a function that makes one which takes single steps, such as lambda"),
-        (
-            {"optimizer": lambda _: torch.optim.SGD(tiny().parameters())},
-            "it moves parameters that the function",
-        ),
+        ({"optimizer": lambda _: torch.optim.SGD(tiny().parameters())}, "it moves parameters that the function"),
         ({"optimizer": torch.optim.SGD([torch.ones(1)])}, "optimizer: expected one of sgd, adam, adamw, or a function"),
         ({"parameters": ["norm.weight"]}, r"parameters: '\['norm.weight'\]' is no regular expression"),
     ],
 )
-def test_mistakes_are_refused_before_any_image(arguments: dict[str, Any], sentence: str) -> None:
+def test_mistakes_are_refused_before_any_image(arguments, sentence):
     arguments = {"objective": "adadem", **arguments}
     model = arguments.pop("model", None) or tiny()
     flags = [value.requires_grad for value in model.requires_grad_(True).parameters()]

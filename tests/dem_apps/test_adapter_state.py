@@ -1,7 +1,5 @@
 """An adapter's state: reset, resume, threads and processes, modes of gradients, what it refuses to load."""
 
-from __future__ import annotations
-
 import copy
 import io
 import os
@@ -9,7 +7,6 @@ import pickle
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 import torch
@@ -26,7 +23,7 @@ def values(model: nn.Module) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_reset_is_bit_for_bit(method: str) -> None:
+def test_reset_is_bit_for_bit(method):
     adapter = adapter_of(method)
     start = values(adapter.model)
     first = [adapter(images) for images in batches()]
@@ -39,7 +36,7 @@ def test_reset_is_bit_for_bit(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_resumed_adapter_goes_on_to_the_same_bits(method: str) -> None:
+def test_a_resumed_adapter_goes_on_to_the_same_bits(method):
     unbroken, begun = adapter_of(method), adapter_of(method)
     for images in batches()[:2]:
         unbroken(images)
@@ -56,7 +53,7 @@ def test_a_resumed_adapter_goes_on_to_the_same_bits(method: str) -> None:
     assert not moved(resumed.model, tiny())
 
 
-def test_states_of_other_adapters_are_refused() -> None:
+def test_states_of_other_adapters_are_refused():
     state = adapter_of("tent").state_dict()
     with pytest.raises(InputError, match="it is of method 'tent', and this adapter is 'none'"):
         adapter_of("none").load_state_dict(state)
@@ -72,7 +69,7 @@ def test_states_of_other_adapters_are_refused() -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_a_given_objective_is_reset_to_what_it_was(training: bool) -> None:
+def test_a_given_objective_is_reset_to_what_it_was(training):
     objective = AdaDEM(CLASSES)
     objective.class_marginals.copy_(torch.rand(CLASSES, CLASSES).softmax(1))
     given, (images,) = objective.class_marginals.clone(), batches(1)
@@ -85,7 +82,7 @@ def test_a_given_objective_is_reset_to_what_it_was(training: bool) -> None:
     assert torch.equal(objective.class_marginals, given)
 
 
-def test_weights_that_are_loaded_meanwhile_are_not_mixed_with_the_first() -> None:
+def test_weights_that_are_loaded_meanwhile_are_not_mixed_with_the_first():
     adapter = adapter_of("tent")
     copied = pickle.loads(pickle.dumps(adapter))
     adapter.model.load_state_dict(tiny(seed=1).state_dict())
@@ -97,21 +94,21 @@ def test_weights_that_are_loaded_meanwhile_are_not_mixed_with_the_first() -> Non
         adapter(batches(1)[0])
 
 
-def test_the_prediction_after_the_update() -> None:
+def test_the_prediction_after_the_update():
     (images,) = batches(1)
     before, after = adapter_of("tent"), adapter_of("tent", predict="after")
     before(images)
     assert torch.equal(after(images), before(images))  # before's second batch is predicted by what the first has taught
 
 
-def test_episodic_begins_anew_with_every_batch() -> None:
+def test_episodic_begins_anew_with_every_batch():
     episodic = adapter_of("tent", episodic=True, predict="after")
     alone = [adapter_of("tent", predict="after")(images) for images in batches()]
     assert all(torch.equal(episodic(images), expected) for images, expected in zip(batches(), alone, strict=True))
 
 
 @pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
-def test_it_learns_under_no_grad(guard: Any) -> None:
+def test_it_learns_under_no_grad(guard):
     expected = adapter_of("tent")
     adapter = adapter_of("tent")
     with guard():
@@ -123,7 +120,7 @@ def test_it_learns_under_no_grad(guard: Any) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_adapter_made_and_loaded_in_inference_mode(method: str) -> None:
+def test_an_adapter_made_and_loaded_in_inference_mode(method):
     (first, second), model = batches(2), WithGrid().eval()
     expected = adapter_of(method, WithGrid())
     mask = torch.ones(first[:, 0].shape, dtype=torch.bool)
@@ -140,7 +137,7 @@ def test_an_adapter_made_and_loaded_in_inference_mode(method: str) -> None:
     assert torch.equal(adapter(first), expected(first))
 
 
-def test_threads_take_turns() -> None:
+def test_threads_take_turns():
     adapter, images = adapter_of("bn"), batches(1)[0]
     expected, stored = adapter(images), values(adapter.model)
     with ThreadPoolExecutor(4) as pool:
@@ -150,7 +147,7 @@ def test_threads_take_turns() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
-def test_a_child_adapts_that_was_forked_while_a_thread_adapts() -> None:
+def test_a_child_adapts_that_was_forked_while_a_thread_adapts():
     class Slow(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -1,7 +1,5 @@
 """By which statistics batch norm normalises under an adapter, and what moves them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from support.tiny_networks import CLASSES, LEARNING, Ends, adapter_of, batches, moved, tiny
@@ -13,7 +11,7 @@ from dem_apps.test_time_methods import METHODS
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_dropout_is_off_and_stored_statistics_stay(method: str) -> None:
+def test_dropout_is_off_and_stored_statistics_stay(method):
     dropping, plain = tiny(dropout=0.9).train(), tiny()
     statistics = dropping.norm.running_mean.clone()
     adapter, expected = adapter_of(method, dropping), adapter_of(method, plain)
@@ -24,7 +22,7 @@ def test_dropout_is_off_and_stored_statistics_stay(method: str) -> None:
     assert dropping.norm.num_batches_tracked == 0
 
 
-def test_the_default_share_of_the_batch_and_stored_statistics() -> None:
+def test_the_default_share_of_the_batch_and_stored_statistics():
     (images,) = batches(1)
     assert torch.equal(adapter_of("tent", batch_norm="stored")(images), tiny().eval()(images))
     assert torch.equal(adapter_of("bn")(images), adapter_of("bn", bn_alpha=0.1)(images))
@@ -33,7 +31,7 @@ def test_the_default_share_of_the_batch_and_stored_statistics() -> None:
         TestTimeAdapter(tiny(), "tent", batch_norm="stored", bn_alpha=0.5)
 
 
-def test_a_batch_norm_that_is_not_called_keeps_its_statistics() -> None:
+def test_a_batch_norm_that_is_not_called_keeps_its_statistics():
     model = Ends(lambda z: z)
     norm = model.inner.norm
     model.inner.norm = type("Forwarded", (nn.Module,), {"forward": lambda self, x: norm.forward(x)})()
@@ -43,7 +41,7 @@ def test_a_batch_norm_that_is_not_called_keeps_its_statistics() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_batch_of_one_image(method: str) -> None:
+def test_a_batch_of_one_image(method):
     adapter = adapter_of(method)
     for images in batches(2, size=1):
         assert adapter(images).isfinite().all()
@@ -51,7 +49,7 @@ def test_a_batch_of_one_image(method: str) -> None:
 
 
 @pytest.mark.parametrize("alpha", [None, 1.0])
-def test_a_layer_with_a_single_value_keeps_its_stored_statistics(alpha: float | None) -> None:
+def test_a_layer_with_a_single_value_keeps_its_stored_statistics(alpha):
     pooled = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(3), nn.Conv2d(3, CLASSES, 1)).double()
     nn.init.constant_(pooled[2].bias, -5.0)  # no probabilities by chance
     (image,) = batches(1, size=1)

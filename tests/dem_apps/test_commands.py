@@ -1,14 +1,10 @@
 """Commands and configurations are found: listed by their packages, from any folder."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from dem_apps.runtime.arguments import CONFIGS, found, shipped_with
 from dem_apps.runtime.settings import parse_config
@@ -23,7 +19,7 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
 
 
-def test_every_command_is_listed_in_a_line(tmp_path: Path) -> None:
+def test_every_command_is_listed_in_a_line(tmp_path):
     everything, of_rl = (run("-m", package, cwd=tmp_path).stdout for package in ("dem_apps", "rl"))
     listed = re.findall(r"^python -m (\w+\.\w+).*: .+$", everything, flags=re.M)
     assert [name for name in listed if name.startswith("rl.")] == re.findall(r"^python -m (\w+\.\w+)", of_rl, re.M)
@@ -32,7 +28,7 @@ def test_every_command_is_listed_in_a_line(tmp_path: Path) -> None:
     assert set(listed) == modules - {"seg.check"} | {"seg.data", "dem_apps.report"}
 
 
-def test_configs_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configs_are_found_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert parse_config(TrainConfig, "x", "x", ["--config", "best"]) != TrainConfig()
     for name in ("folders", "configs/seg/folders.yaml"):

@@ -1,11 +1,9 @@
 """The core with torch and numpy alone."""
 
-from __future__ import annotations
-
 from support.run_alone import run_alone
 
 
-def test_every_objective_works_with_torch_and_numpy_only() -> None:
+def test_every_objective_works_with_torch_and_numpy_only():
     program = """
 import torch
 from dem_apps import OBJECTIVE_NAMES, build_objective

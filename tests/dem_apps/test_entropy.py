@@ -1,7 +1,5 @@
 """The pure equations: gradients checked numerically, and the facts that the paper states or implies."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -27,7 +25,7 @@ def gradient_of(function: Any, logits: Tensor, **arguments: Any) -> Tensor:
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
 @pytest.mark.parametrize("class_mask", [None, CLASS_MASK])
-def test_gradcheck(dim: int, class_mask: Tensor | None) -> None:
+def test_gradcheck(dim, class_mask):
     logits = logits_of(4, C).movedim(-1, dim).contiguous().requires_grad_()
     class_mask = None if class_mask is None else class_mask.movedim(-1, dim)
     calibration = logits_of(4, C, seed=1).softmax(-1).movedim(-1, dim)
@@ -50,7 +48,7 @@ def test_gradcheck(dim: int, class_mask: Tensor | None) -> None:
 
 
 @pytest.mark.parametrize("class_mask", [None, CLASS_MASK])
-def test_rewards_are_negative_gradients(class_mask: Tensor | None) -> None:
+def test_rewards_are_negative_gradients(class_mask):
     logits = logits_of(8, C)
     for reward, of in (
         (entropy.cadf_reward, entropy.cadf),
@@ -66,7 +64,7 @@ def test_rewards_are_negative_gradients(class_mask: Tensor | None) -> None:
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0, 5.0, 40.0])
-def test_rewards_sum_to_one_and_delta_is_at_least_one(spread: float) -> None:
+def test_rewards_sum_to_one_and_delta_is_at_least_one(spread):
     logits = logits_of(500, C, spread=spread)
     torch.testing.assert_close(entropy.cadf_reward(logits).sum(-1), torch.ones(500, dtype=torch.float64))
     torch.testing.assert_close(
@@ -77,7 +75,7 @@ def test_rewards_sum_to_one_and_delta_is_at_least_one(spread: float) -> None:
     assert (entropy.reward_norm(logits, norm="linf") >= 1 / C - 1e-12).all()
 
 
-def test_entropy_stays_between_zero_and_log_c() -> None:
+def test_entropy_stays_between_zero_and_log_c():
     one_hot, uniform = torch.eye(C) * 1e4, torch.zeros(3, C)
     assert torch.equal(entropy.shannon_entropy(one_hot), torch.zeros(C))
     torch.testing.assert_close(entropy.shannon_entropy(uniform), torch.full((3,), math.log(C)))
@@ -85,7 +83,7 @@ def test_entropy_stays_between_zero_and_log_c() -> None:
 
 @pytest.mark.parametrize(("tau", "alpha"), [(1.0, 1.0), (0.5, 1.0), (1.0, 2.0), (1.25, 1.6), (1.5, 1.6)])
 @pytest.mark.parametrize("level", [0.0, 3.0])
-def test_second_derivative_at_uniform_logits(tau: float, alpha: float, level: float) -> None:
+def test_second_derivative_at_uniform_logits(tau, alpha, level):
     """Proposition A.1."""
     uniform = torch.full((C,), level, dtype=torch.float64)
     hessian = torch.autograd.functional.hessian(lambda z: entropy.dem(z, tau=tau, alpha=alpha), uniform)

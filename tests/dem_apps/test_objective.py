@@ -1,7 +1,5 @@
 """Input of an objective (layouts, ties, masks, forbidden classes), and its state."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle
@@ -37,7 +35,7 @@ def assert_same(first: Any, second: Any) -> None:
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_expanded_logits_collect_their_gradient(reduction: str, backend: str) -> None:
+def test_expanded_logits_collect_their_gradient(reduction, backend):
     row = logits_of(1, C, 1).requires_grad_()
     loss = build_objective("adadem", C, backend=backend)(row.expand(3, C, 4), reduction=reduction)
     copied = row.detach().repeat(3, 1, 4)
@@ -47,7 +45,7 @@ def test_expanded_logits_collect_their_gradient(reduction: str, backend: str) ->
     torch.testing.assert_close(row.grad, gradient.sum((0, 2), keepdim=True), rtol=1e-5, atol=1e-6)
 
 
-def test_ties_go_to_the_first_class(backend: str) -> None:
+def test_ties_go_to_the_first_class(backend):
     objective = build_objective("adadem", C, backend=backend, momentum=1.0)
     logits = torch.zeros(4, C)
     logits[0, 0] = -1.0  # classes 1 to 5 share the maximum
@@ -58,7 +56,7 @@ def test_ties_go_to_the_first_class(backend: str) -> None:
     assert torch.equal(table[2:], torch.full((C - 2, C), 1 / C))
 
 
-def test_near_ties_are_decided_alike() -> None:
+def test_near_ties_are_decided_alike():
     """Logits that differ where their float32 probabilities do not."""
     logits = torch.tensor([[0.0, 1e-9, -1.0, -1.0, -1.0, -1.0]])
     tables = []
@@ -74,7 +72,7 @@ def test_near_ties_are_decided_alike() -> None:
 
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-def test_a_class_mask_equals_a_smaller_class_set(name: str, reduction: str) -> None:
+def test_a_class_mask_equals_a_smaller_class_set(name, reduction):
     logits, class_mask = logits_of(10, C), torch.zeros(1, C, dtype=torch.bool)
     class_mask[0, [0, 4]] = True
     allowed = ~class_mask[0]
@@ -101,7 +99,7 @@ def test_a_class_mask_equals_a_smaller_class_set(name: str, reduction: str) -> N
     "name", ["entropy", "adadem", "adadem-norm", "adadem-mec", "max-squares", "info-max", "robust-entropy"]
 )
 @pytest.mark.parametrize("offset", [1e4, -1e4])
-def test_shift_invariance_in_float32(name: str, offset: float, backend: str) -> None:
+def test_shift_invariance_in_float32(name, offset, backend):
     logits = (logits_of(100, C) * 64).round() / 64  # exact at 1e4
     objective = build_objective(name, C, backend=backend)
     objective(logits)
@@ -118,7 +116,7 @@ def test_shift_invariance_in_float32(name: str, offset: float, backend: str) -> 
 
 
 @pytest.mark.parametrize("reduction", ["mean", "balanced"])
-def test_backward_twice_through_one_graph(reduction: str, backend: str) -> None:
+def test_backward_twice_through_one_graph(reduction, backend):
     objective = build_objective("adadem", C, backend=backend)
     leaf = logits_of(2, C, 9).requires_grad_()
     loss = objective(leaf, reduction=reduction)
@@ -130,7 +128,7 @@ def test_backward_twice_through_one_graph(reduction: str, backend: str) -> None:
     assert torch.equal(first, kept)
 
 
-def test_a_batch_of_incoming_gradients(backend: str) -> None:
+def test_a_batch_of_incoming_gradients(backend):
     leaf = logits_of(2, C, 9).requires_grad_()
     loss = build_objective("adadem", C, backend=backend)(leaf)
     (once,) = torch.autograd.grad(loss, leaf, retain_graph=True)
@@ -140,7 +138,7 @@ def test_a_batch_of_incoming_gradients(backend: str) -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
-def test_forward_mode_is_reverse_mode(name: str, backend: str) -> None:
+def test_forward_mode_is_reverse_mode(name, backend):
     objective, logits, tangent = (
         build_objective(name, C, backend=backend).eval(),
         logits_of(5, C),
@@ -153,7 +151,7 @@ def test_forward_mode_is_reverse_mode(name: str, backend: str) -> None:
         torch.testing.assert_close(forward_ad.unpack_dual(dual).tangent, expected)
 
 
-def test_tensors_that_are_traced_or_wrapped(backend: str) -> None:
+def test_tensors_that_are_traced_or_wrapped(backend):
     objective, logits = build_objective("adadem", C, backend=backend).eval(), logits_of(5, C)
     expected = objective(logits)
     torch.testing.assert_close(torch.jit.trace(objective, logits)(logits), expected)
@@ -165,7 +163,7 @@ def test_tensors_that_are_traced_or_wrapped(backend: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["adadem-norm", "adadem"])
-def test_sure_predictions_keep_their_gradient_where_the_entropys_reward_divides(name: str, backend: str) -> None:
+def test_sure_predictions_keep_their_gradient_where_the_entropys_reward_divides(name, backend):
     logits = torch.tensor([[gap, 0.0] for gap in (5.0, 13.0, 15.0, 16.0)]).repeat(2000, 1)
     objective = build_objective(name, 2, delta="entropy", backend=backend).eval()
     found = value_and_gradient(objective, logits)[1]
@@ -174,7 +172,7 @@ def test_sure_predictions_keep_their_gradient_where_the_entropys_reward_divides(
     torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=0)
 
 
-def test_the_gradient_is_that_of_the_logits_that_were_given(backend: str) -> None:
+def test_the_gradient_is_that_of_the_logits_that_were_given(backend):
     base = logits_of(2, C, 9).requires_grad_()
     expected = value_and_gradient(build_objective("adadem", C, backend=backend), base)[1]
     logits = base * 1.0
@@ -186,7 +184,7 @@ def test_the_gradient_is_that_of_the_logits_that_were_given(backend: str) -> Non
 
 
 @pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
-def test_values_without_gradients(context: Any, backend: str) -> None:
+def test_values_without_gradients(context, backend):
     logits = logits_of(2, C, 9).requires_grad_()
     expected = build_objective("adadem", C, backend=backend)(logits)
     objective = build_objective("adadem", C, backend=backend)
@@ -200,7 +198,7 @@ def test_values_without_gradients(context: Any, backend: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ["adadem", "entropy"])
 @pytest.mark.parametrize("reduction", ["mean", "balanced"])
-def test_autocast_does_not_narrow_the_computation(dtype: torch.dtype, name: str, reduction: str, backend: str) -> None:
+def test_autocast_does_not_narrow_the_computation(dtype, name, reduction, backend):
     """accelerate's mixed precision calls the loss inside autocast, which would turn matrix products to half."""
     logits = logits_of(2, C, 6000)
     logits[:, 3] += 2
@@ -216,7 +214,7 @@ def test_autocast_does_not_narrow_the_computation(dtype: torch.dtype, name: str,
 
 
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
-def test_state_survives_saving_and_copying(name: str) -> None:
+def test_state_survives_saving_and_copying(name):
     objective = build_objective(name, C, backend="eager")
     objective(logits_of(20, C))
     assert set(objective.state_dict()) == ({"class_marginals"} if hasattr(objective, "class_marginals") else set())

@@ -1,9 +1,6 @@
 """Wrong input of an objective, higher derivatives, and its class marginals under casts of a model."""
 
-from __future__ import annotations
-
 import copy
-from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +41,7 @@ def logits_of(*shape: int, seed: int = 0) -> Tensor:
         ((torch.zeros(2, C, device="meta"),), "^logits: they are on the device meta, which keeps no numbers$"),
     ],
 )
-def test_input_that_is_no_logits_is_one_sentence(arguments: tuple[Any, ...], said: str) -> None:
+def test_input_that_is_no_logits_is_one_sentence(arguments, said):
     objective = build_objective("adadem", C)
     with pytest.raises(InputError, match=said) as refused:
         objective(*arguments)
@@ -52,13 +49,13 @@ def test_input_that_is_no_logits_is_one_sentence(arguments: tuple[Any, ...], sai
     assert torch.equal(objective.class_marginals, torch.full((C, C), 1 / C)), "a refused call leaves them alone"
 
 
-def test_logits_and_class_marginals_must_be_on_one_device() -> None:
+def test_logits_and_class_marginals_must_be_on_one_device():
     with pytest.raises(InputError, match=r"on cpu .*class_marginals on meta; .*objective\.to\('cpu'\)$"):
         build_objective("adadem", C).to("meta")(torch.zeros(2, C))
 
 
 @pytest.mark.parametrize("backend", ["compiled", "eager"])
-def test_a_second_derivative_is_refused_where_there_is_none(backend: str) -> None:
+def test_a_second_derivative_is_refused_where_there_is_none(backend):
     """It must not silently be 0 where another part of the graph has one."""
     weight = torch.ones(1, requires_grad=True)
     loss = build_objective("adadem", C, backend=backend)(weight * logits_of(5, C).detach())
@@ -66,13 +63,13 @@ def test_a_second_derivative_is_refused_where_there_is_none(backend: str) -> Non
         torch.autograd.grad(loss, weight, create_graph=True)
 
 
-def test_the_equations_have_a_second_derivative() -> None:
+def test_the_equations_have_a_second_derivative():
     logits = logits_of(2, C).double().detach().requires_grad_()
     assert torch.autograd.gradgradcheck(build_objective("dem", C, tau=1.3, backend="reference"), logits)
 
 
 @pytest.mark.parametrize("backend", ["auto", *BACKENDS])
-def test_torch_func_gives_autograds_gradient(backend: str) -> None:
+def test_torch_func_gives_autograds_gradient(backend):
     objective, logits = build_objective("adadem", C, backend=backend), logits_of(6, C)
     objective(logits)
     with pytest.raises(InputError, match=r"^torch\.func: in train\(\).*objective\.eval\(\)"):
@@ -89,7 +86,7 @@ def test_torch_func_gives_autograds_gradient(backend: str) -> None:
 
 @pytest.mark.parametrize("reentrant", [True, False])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_gradient_checkpointing_moves_the_class_marginals_once(backend: str, reentrant: bool) -> None:
+def test_gradient_checkpointing_moves_the_class_marginals_once(backend, reentrant):
     plain, repeated = (build_objective("adadem", C, backend=backend) for _ in range(2))
     weight = torch.full((1,), 1.5)
     for seed in range(3):
@@ -116,7 +113,7 @@ _CASTS = {
 
 
 @given(st.lists(st.sampled_from([*_CASTS, "batch", "load", "assign"]), max_size=8))
-def test_casts_of_the_model_do_not_change_the_class_marginals(steps: list[str]) -> None:
+def test_casts_of_the_model_do_not_change_the_class_marginals(steps):
     """The same float32 numbers as without casts, in any order."""
     model = nn.ModuleList([nn.Linear(2, 2), build_objective("adadem", C, backend="reference")])
     twin = build_objective("adadem", C, backend="reference")
@@ -134,7 +131,7 @@ def test_casts_of_the_model_do_not_change_the_class_marginals(steps: list[str]) 
         assert torch.equal(model[1].class_marginals, twin.class_marginals)
 
 
-def test_class_marginals_in_float64_for_references() -> None:
+def test_class_marginals_in_float64_for_references():
     objective = build_objective("adadem", C).double()
     objective(logits_of(9, C).detach().double())
     assert objective.class_marginals.dtype == torch.float64

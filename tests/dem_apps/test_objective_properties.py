@@ -1,7 +1,5 @@
 """Properties of every objective, backend, reduction, shape, dtype and mask, on generated inputs."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import warnings
@@ -152,7 +150,7 @@ def assert_close(case: Case, actual: Tensor, expected: Tensor, what: str, scale:
 
 
 @given(cases())
-def test_every_backend_follows_the_equations_in_float64(case: Case) -> None:
+def test_every_backend_follows_the_equations_in_float64(case):
     value, gradient = case.run()
     expected, expected_gradient = case.run("reference", case.logits.double())
     sizes = dataclasses.replace(case, reduction="none").run("reference", case.logits.double())[0].abs()
@@ -165,7 +163,7 @@ def test_every_backend_follows_the_equations_in_float64(case: Case) -> None:
 
 
 @given(cases(), st.sampled_from([0.0, 1e4, 1e30]))
-def test_finite_logits_have_finite_values_and_gradients(case: Case, scale: float) -> None:
+def test_finite_logits_have_finite_values_and_gradients(case, scale):
     largest = torch.finfo(case.logits.dtype).max / 4
     logits = (case.logits.double() * scale).clamp(-largest, largest).to(case.logits.dtype)
     case = dataclasses.replace(case, logits=logits)
@@ -175,7 +173,7 @@ def test_finite_logits_have_finite_values_and_gradients(case: Case, scale: float
 
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
 @given(data=st.data())
-def test_masked_elements_have_no_gradient_and_no_effect(name: str, data: st.DataObject) -> None:
+def test_masked_elements_have_no_gradient_and_no_effect(name, data):
     case = data.draw(cases(names=(name,)))
     forbidden = torch.zeros(case.logits.shape, dtype=torch.bool)
     if case.class_mask is not None:
@@ -194,7 +192,7 @@ def test_masked_elements_have_no_gradient_and_no_effect(name: str, data: st.Data
 
 
 @given(cases(), st.sampled_from([-math.inf, -1e8, -1e9, -1e20, "lowest", "added"]))
-def test_minus_infinity_and_large_negative_numbers_forbid_their_class(case: Case, fill: float | str) -> None:
+def test_minus_infinity_and_large_negative_numbers_forbid_their_class(case, fill):
     assume(case.class_mask is not None)
     forbidden = case.class_mask.expand_as(case.logits)
     if fill != -math.inf:  # which some write for it, but not where it stands for every class
@@ -211,7 +209,7 @@ def test_minus_infinity_and_large_negative_numbers_forbid_their_class(case: Case
 
 
 @given(cases(masks=False), st.sampled_from([math.nan, math.inf]), st.integers(0, 10**6))
-def test_nan_is_never_silent(case: Case, poison: float, position: int) -> None:
+def test_nan_is_never_silent(case, poison, position):
     assume(case.logits.numel())
     logits = case.logits.clone()
     logits[tuple(torch.unravel_index(torch.tensor(position % logits.numel()), logits.shape))] = poison

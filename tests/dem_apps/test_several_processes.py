@@ -1,7 +1,5 @@
 """Several gloo processes with unequal shards compute what one process does on the joined batch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -24,7 +22,7 @@ def joined() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Any]]:
+def shared(tmp_path_factory) -> dict[int, list[Any]]:
     """What each of two, and of three, processes computes; all in one start, since starting takes seconds."""
     folder = tmp_path_factory.mktemp("gloo")
     torch.multiprocessing.spawn(worker.run, ([2, 3], BACKENDS, str(folder)), nprocs=3)
@@ -36,9 +34,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> dict[int, list[Any]]:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("world", [2, 3])
-def test_processes_agree_with_one(
-    backend: str, world: int, joined: dict[str, Any], shared: dict[int, list[Any]]
-) -> None:
+def test_processes_agree_with_one(backend, world, joined, shared):
     last = 2 * worker.STEPS
     for case, expected in joined[backend].items():
         parts = [results[backend][case] for results in shared[world]]
@@ -55,7 +51,7 @@ def test_processes_agree_with_one(
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_an_adapter_learns_alone(world: int, shared: dict[int, list[Any]]) -> None:
+def test_an_adapter_learns_alone(world, shared):
     """Not all of them adapt as often as the others, and none waits."""
     for rank, results in enumerate(shared[world]):
         for method, weight in zip(("tent", "eta", "cotta")[: 3 - rank], results["adapted"], strict=True):
@@ -64,5 +60,5 @@ def test_an_adapter_learns_alone(world: int, shared: dict[int, list[Any]]) -> No
 
 
 @pytest.mark.parametrize("world", [2, 3])
-def test_processes_stop_after_the_same_step(world: int, shared: dict[int, list[Any]]) -> None:
+def test_processes_stop_after_the_same_step(world, shared):
     assert [results["stopping step"] for results in shared[world]] == [3] * world

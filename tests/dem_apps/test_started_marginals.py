@@ -1,7 +1,5 @@
 """Class marginals that start from predictions; of several processes in test_several_processes.py."""
 
-from __future__ import annotations
-
 import copy
 import io
 
@@ -38,7 +36,7 @@ def near(objective: EntropyObjective, expected: Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_MARGINALS)
-def test_rows_are_mean_predictions_over_all_batches(name: str, backend: str) -> None:
+def test_rows_are_mean_predictions_over_all_batches(name, backend):
     objective, first, second = build_objective(name, C, backend=backend), logits_of(2, C, 6, 7), logits_of(3, C, 6, 7)
     rows = [each.movedim(1, -1).reshape(-1, C) for each in (first, second)]
     objective.start(first)
@@ -55,7 +53,7 @@ def test_rows_are_mean_predictions_over_all_batches(name: str, backend: str) -> 
     assert torch.equal(objective.class_marginals, UNIFORM)
 
 
-def test_forbidden_classes_have_no_part() -> None:
+def test_forbidden_classes_have_no_part():
     logits, forbidden = logits_of(40, C), torch.zeros(1, C, dtype=torch.bool)
     forbidden[0, 1] = True
     expected = mean_predictions(logits.masked_fill(forbidden, -torch.inf))
@@ -66,7 +64,7 @@ def test_forbidden_classes_have_no_part() -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
-def test_reset_and_state_go_back_to_the_start(name: str) -> None:
+def test_reset_and_state_go_back_to_the_start(name):
     objective, logits = build_objective(name, C), logits_of(30, C)
     objective.start(logits)
     started = copy.deepcopy(objective.state_dict())
@@ -88,7 +86,7 @@ def test_reset_and_state_go_back_to_the_start(name: str) -> None:
     assert all(torch.equal(value, UNIFORM) for value in loaded.state_dict().values())
 
 
-def test_what_cannot_start_leaves_the_table_alone() -> None:
+def test_what_cannot_start_leaves_the_table_alone():
     objective = AdaDEM(C)
     nan = torch.full((2, C), torch.nan)
     for logits, said in ((torch.zeros(2, C + 1), "has 6 classes"), (nan, "a prediction is NaN")):
@@ -101,7 +99,7 @@ def test_what_cannot_start_leaves_the_table_alone() -> None:
 
 
 @pytest.mark.parametrize("method", LEARNING)
-def test_an_adapter_starts_at_its_first_batch_or_at_images(method: str) -> None:
+def test_an_adapter_starts_at_its_first_batch_or_at_images(method):
     first, second = batches(2)
     started, uniform = adapter_of(method, seed=1), adapter_of(method, marginals="uniform", seed=1)
     for adapter in (started, uniform):
@@ -132,7 +130,7 @@ def test_an_adapter_starts_at_its_first_batch_or_at_images(method: str) -> None:
         assert torch.equal(adapter.objective.class_marginals, table)
 
 
-def test_published_is_uniform_and_a_single_image_starts_from_its_views() -> None:
+def test_published_is_uniform_and_a_single_image_starts_from_its_views():
     """As published, AdaDEM's marginals are at 1/C when the first batch moves them."""
     (image,) = batches(1, size=1)
     tpt = adapter_of("tpt", tiny(dense=False), batch_norm="stored", episodic=True)
@@ -145,7 +143,7 @@ def test_published_is_uniform_and_a_single_image_starts_from_its_views() -> None
     assert present.sum().item() == pytest.approx(len(views))
 
 
-def test_marginals_that_cannot_be_started_are_one_sentence() -> None:
+def test_marginals_that_cannot_be_started_are_one_sentence():
     (images,) = batches(1)
     with pytest.raises(InputError, match="marginals: 'unifrom' is not one of start, uniform; did you mean 'uniform'"):
         adapter_of("tent", marginals="unifrom")

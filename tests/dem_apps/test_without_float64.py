@@ -1,7 +1,5 @@
 """Apple's GPUs: nothing makes a float64 number there, and the results are the same."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from support.tiny_networks import adapter_of, batches, tiny
@@ -15,7 +13,7 @@ from dem_apps.test_time_methods import METHODS
 @pytest.mark.parametrize("backend", ["eager", "reference"])
 @pytest.mark.parametrize("how", ["mean", "balanced", "sum", "none"])
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
-def test_every_objective(name: str, how: str, backend: str) -> None:
+def test_every_objective(name, how, backend):
     logits, counted = 3 * torch.randn(2, 5, 6, 7, generator=torch.Generator().manual_seed(0)), torch.ones(2, 6, 7) > 0
     counted[:, :2] = False
 
@@ -32,7 +30,7 @@ def test_every_objective(name: str, how: str, backend: str) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_test_time_method(method: str) -> None:
+def test_every_test_time_method(method):
     stream = [images.float() for images in batches()]
     source = {"source_images": [images.float() for images in batches(2, seed=9)]} if method == "eata" else {}
 

@@ -4,8 +4,6 @@ Such a page, ``docs/howto/add_*.md``, has its patches as ``diff`` blocks and the
 patches add one source file and touch one table in another.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
@@ -36,7 +34,7 @@ def copied(folder: Path) -> None:
             shutil.copy(pages.ROOT / name, folder / name)
 
 
-def test_there_is_a_page_for_everything_that_is_added() -> None:
+def test_there_is_a_page_for_everything_that_is_added():
     added = {page.stem.removeprefix("add_") for page in HOWTOS}
     assert added == {
         "an_objective", "a_method", "a_network", "a_layout", "an_environment_family", "a_test_time_method",
@@ -46,7 +44,7 @@ def test_there_is_a_page_for_everything_that_is_added() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("git") is None, reason="the pages use git apply")
 @pytest.mark.parametrize("page", HOWTOS, ids=lambda page: page.stem)
-def test_the_steps_are_complete(page: Path, tmp_path: Path) -> None:
+def test_the_steps_are_complete(page, tmp_path):
     text = page.read_text(encoding="utf-8")
     patches = [block for block in pages.blocks(text) if block.language == "diff"]
     assert patches

@@ -1,7 +1,5 @@
 """Every number of README and of docs/adaptation.md is in a tested table or sentence, made of the raw rows."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -215,12 +213,12 @@ def words(text: str) -> str:
 
 
 @pytest.mark.parametrize(("page", "fragment"), [(page, each) for page, found in TOLD.items() for each in found])
-def test_what_a_page_says_is_of_the_raw_rows(page: str, fragment: Callable[[], str]) -> None:
+def test_what_a_page_says_is_of_the_raw_rows(page, fragment):
     assert words(fragment()) in words((ROOT / page).read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("page", SETTINGS)
-def test_no_number_is_without_its_rows(page: str) -> None:
+def test_no_number_is_without_its_rows(page):
     text = re.sub(r"```.*?```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL)
     text = words(re.sub(r"`[^`]*`|\]\([^)]*\)", "", text))
     for fragment in TOLD[page]:
@@ -230,7 +228,7 @@ def test_no_number_is_without_its_rows(page: str) -> None:
     assert not left
 
 
-def test_the_table_of_photographs_one_at_a_time() -> None:
+def test_the_table_of_photographs_one_at_a_time():
     table = tpt_photographs.table(keyed("tpt_photographs", tpt_photographs.KEYS))
     assert table in (ROOT / "docs" / "appendix.md").read_text(encoding="utf-8")
     (share,) = re.findall(r"^\| bn 0.1 .*\| -(\S+) \[-(\S+), -(\S+)\]", table, flags=re.MULTILINE)

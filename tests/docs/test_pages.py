@@ -1,7 +1,5 @@
 """The pages: their Python runs, their commands parse, the files, names and links in them exist."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re
@@ -40,7 +38,7 @@ def with_blocks(language: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("page", with_blocks("python"))
-def test_python_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"__name__": "__main__"}
     ran = [
@@ -58,7 +56,7 @@ def run_python(block: pages.Block, page: str, namespace: dict[str, Any]) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", with_blocks("sh"))
-def test_shell_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shell_blocks_run(page, tmp_path, monkeypatch):
     """In the order of the page, between its Python, in a folder that has ``configs`` and nothing else."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "configs").symlink_to(ROOT / "configs")
@@ -82,7 +80,7 @@ def test_shell_blocks_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command.where} {command.module}")
-def test_command_lines_parse(command: pages.Command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_command_lines_parse(command, monkeypatch, tmp_path):
     # a resumed run's settings, which no file is there to give
     monkeypatch.setattr(dem_apps.runtime.settings, "read_config", lambda _path: {})
     if command.arguments:
@@ -93,7 +91,7 @@ def test_command_lines_parse(command: pages.Command, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("page", TEXTS)
-def test_scripts_files_and_names_exist(page: str) -> None:
+def test_scripts_files_and_names_exist(page):
     text = TEXTS[page]
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.M)
     shown = "".join(block.text for block in pages.blocks(text))
@@ -109,7 +107,7 @@ def test_scripts_files_and_names_exist(page: str) -> None:
         resolve_name(name)
 
 
-def test_the_files_of_the_readme_exist() -> None:
+def test_the_files_of_the_readme_exist():
     (tree,) = [block.text for block in pages.blocks(TEXTS["README.md"]) if block.text.startswith("dem_apps/ ")]
     room = ""
     for line in tree.splitlines():
@@ -120,7 +118,7 @@ def test_the_files_of_the_readme_exist() -> None:
 
 
 @pytest.mark.parametrize("page", TEXTS)
-def test_links_lead_somewhere(page: str) -> None:
+def test_links_lead_somewhere(page):
     for link in pages.links(TEXTS[page]):
         path, _, anchor = link.partition("#")
         target = (ROOT / page).parent / path if path else ROOT / page
@@ -129,13 +127,13 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", TEXTS)
-def test_yaml_blocks_are_yaml(page: str) -> None:
+def test_yaml_blocks_are_yaml(page):
     for block in pages.blocks(TEXTS[page]):
         if block.language == "yaml":
             assert isinstance(yaml.safe_load(block.text), dict), block.line
 
 
-def test_the_table_of_equations_names_functions_and_options() -> None:
+def test_the_table_of_equations_names_functions_and_options():
     rows = [
         line.split("|")
         for line in TEXTS["docs/method.md"].splitlines()
@@ -151,7 +149,7 @@ def test_the_table_of_equations_names_functions_and_options() -> None:
 
 
 @pytest.mark.parametrize("command", ["seg.train", "rl.train"])
-def test_a_command_reaches_its_equation_in_few_hops(command: str) -> None:
+def test_a_command_reaches_its_equation_in_few_hops(command):
     """Each file that docs/method.md names imports the next one."""
     (row,) = re.findall(rf"^- `python -m {command}`: (.+?)\n(?=- |\n)", TEXTS["docs/method.md"], flags=re.M | re.S)
     files = [ROOT / file for file in re.findall(r"`([\w/]+\.py)", row)]
@@ -172,7 +170,7 @@ def imported(file: Path) -> set[str]:
     return modules
 
 
-def test_every_page_is_in_the_index_and_in_the_menu_of_the_site() -> None:
+def test_every_page_is_in_the_index_and_in_the_menu_of_the_site():
     pytest.importorskip("sphinx")
     menu = runpy.run_path(str(ROOT / "docs" / "conf.py"))["menu"](TEXTS["docs/index.md"])
     listed = re.findall(r"^[\w/]+\.(?:md|rst)$", menu, flags=re.M)
@@ -181,6 +179,6 @@ def test_every_page_is_in_the_index_and_in_the_menu_of_the_site() -> None:
     assert sorted(listed) == sorted(there - {"index.md"})
 
 
-def test_the_pages_are_short() -> None:
+def test_the_pages_are_short():
     words = {name: len(text.split()) for name, text in TEXTS.items() if name.startswith("docs/")}
     assert sum(words.values()) <= MOST_WORDS, sorted(words.items(), key=lambda item: -item[1])

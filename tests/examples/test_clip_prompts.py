@@ -1,7 +1,5 @@
 """TPT of CLIP's prompt, with a tiny CLIP of random weights."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy
@@ -19,7 +17,7 @@ IMAGE = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory) -> Path:
     """Of a CLIP whose tokens are letters."""
     folder, letters = tmp_path_factory.mktemp("clip"), "abcdefghijklmnopqrstuvwxyz."
     tokens = [*letters, *(letter + "</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
@@ -40,16 +38,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def clip(folder: Path) -> Any:
+def clip(folder) -> Any:
     return transformers.CLIPModel.from_pretrained(folder).eval()
 
 
 @pytest.fixture
-def tokenizer(folder: Path) -> Any:
+def tokenizer(folder) -> Any:
     return transformers.CLIPProcessor.from_pretrained(folder).tokenizer
 
 
-def test_logits_are_those_of_the_written_prompt(clip: Any, tokenizer: Any) -> None:
+def test_logits_are_those_of_the_written_prompt(clip, tokenizer):
     texts = tokenizer([f"a photo of a {name}." for name in CLASSES], padding=True, return_tensors="pt")
     with torch.no_grad():
         theirs = clip(**texts, pixel_values=IMAGE).logits_per_image
@@ -58,7 +56,7 @@ def test_logits_are_those_of_the_written_prompt(clip: Any, tokenizer: Any) -> No
         assert model.context.shape == (len("aphotoofa"), 32)
 
 
-def test_only_the_context_learns_and_each_image_begins_anew(clip: Any, tokenizer: Any) -> None:
+def test_only_the_context_learns_and_each_image_begins_anew(clip, tokenizer):
     model = SCRIPT["PromptedCLIP"](clip, tokenizer, CLASSES)
     first = {name: value.clone() for name, value in model.state_dict().items()}
     adapter = SCRIPT["adapted"](model)
@@ -73,7 +71,7 @@ def test_only_the_context_learns_and_each_image_begins_anew(clip: Any, tokenizer
     assert all(torch.equal(value, first[name]) for name, value in model.state_dict().items())
 
 
-def test_the_command(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(folder, monkeypatch, capsys):
     photo = folder / "photo.png"
     Image.effect_noise((48, 40), 80).save(photo)
     arguments = ["--model", str(folder), "--classes", *CLASSES, "--images", str(photo), str(photo)]

@@ -8,8 +8,6 @@ another torch sums are taken in another order, and the tolerance is wider. Where
 OpenCV, MiniGrid or torch draw other pictures, rooms or actions, there is nothing to compare.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import platform

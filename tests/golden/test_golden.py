@@ -1,9 +1,6 @@
 """Short seeded trainings have their recorded numbers; record.py records them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import record
@@ -14,7 +11,7 @@ MOMENTUM = {"momentum": 0.11}  # a tenth more
 
 
 @pytest.mark.parametrize(("family", "run"), RUNS, ids=[", ".join(each) for each in RUNS])
-def test_the_numbers_are_those_that_were_recorded(family: str, run: str) -> None:
+def test_the_numbers_are_those_that_were_recorded(family, run):
     needs_the_recorded_inputs(family)
     complaint = record.complaint(family, run, FAMILIES[family][run](), record.load(family))
     assert complaint is None, complaint
@@ -38,7 +35,7 @@ def needs_the_recorded_inputs(family: str) -> None:
         ("rl", "a2c adadem", {"ent_coef": 1.01 * A2C["ent_coef"]}),
     ],
 )
-def test_a_small_change_exceeds_the_tolerance_of_any_platform(family: str, run: str, planted: dict[str, Any]) -> None:
+def test_a_small_change_exceeds_the_tolerance_of_any_platform(family, run, planted):
     needs_the_recorded_inputs(family)
     elsewhere = {**record.load(family), "recorded_on": {"machine": "another"}}
     assert record.complaint(family, run, FAMILIES[family][run](**planted), elsewhere) is not None

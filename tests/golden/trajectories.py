@@ -4,8 +4,6 @@ A run returns named lists of numbers: a value per step, or several values of the
 that users call: :func:`seg.train.train` and :func:`rl.training.run.train`.
 """
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -122,11 +120,7 @@ def _seg() -> Runs:
 
 
 def _rl() -> Runs:
-    codes: dict[str, dict[str, Any]] = {
-        "ppo fast": {},
-        "ppo sb3": {"update": "sb3"},
-        "a2c": A2C,
-    }
+    codes: dict[str, dict[str, Any]] = {"ppo fast": {}, "ppo sb3": {"update": "sb3"}, "a2c": A2C}
     return {
         f"{code} {loss}": functools.partial(reinforcement, loss=loss, **changes)
         for code, changes in codes.items()

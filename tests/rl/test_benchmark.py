@@ -1,7 +1,5 @@
 """The grid's report, its mistakes, and a kill; a stand-in for rl.train keeps all but the slow test short."""
 
-from __future__ import annotations
-
 import os
 import re
 from dataclasses import replace
@@ -40,9 +38,7 @@ def config(path: Path, **changes: Any) -> BenchmarkConfig:
     return BenchmarkConfig(**settings)
 
 
-def test_what_fails_is_listed_and_the_rest_is_reported_and_not_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_what_fails_is_listed_and_the_rest_is_reported_and_not_repeated(tmp_path, monkeypatch, capsys):
     (tmp_path / "stand_in.py").write_text(TRAINER)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT), str(ROOT / "tests")]))
     settings = config(
@@ -70,14 +66,14 @@ def test_what_fails_is_listed_and_the_rest_is_reported_and_not_repeated(
         ({"train": {"hyperparameters": {"n_stepps": 4}}}, "unknown key 'n_stepps'; did you mean 'n_steps'?"),
     ],
 )
-def test_mistakes_are_one_sentence_before_anything_runs(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_mistakes_are_one_sentence_before_anything_runs(changes, message, tmp_path):
     with pytest.raises(InputError, match=re.escape(message)):
         benchmark(config(tmp_path / "grid", **changes))
     assert not (tmp_path / "grid").exists()
 
 
 @pytest.mark.parametrize(("file", "runs", "steps"), [("paper", 162, 59_400_000), ("coefficients", 72, 21_600_000)])
-def test_the_grids_in_configs(file: str, runs: int, steps: int) -> None:
+def test_the_grids_in_configs(file, runs, steps):
     settings = BenchmarkConfig(**yaml.safe_load((ROOT / "configs" / "rl" / f"{file}.yaml").read_text()))
     jobs = [job for jobs in grid_jobs(settings).values() for job in jobs]
     assert (len(jobs), len({job.run for job in jobs})) == (runs, runs)

@@ -1,9 +1,5 @@
 """Defaults that depend on the environment: the weight of the entropy term, the final episodes."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import gymnasium as gym
 import pytest
 
@@ -19,11 +15,11 @@ DOORKEY, EMPTY = "MiniGrid-DoorKey-5x5-v0", "MiniGrid-Empty-Random-5x5-v0"
         ("MiniGrid-DoorKey-6x6-v0", "ppo", 0.1), ("MiniGrid-KeyCorridorS3R1-v0", "ppo", 0.1),
     ],
 )  # fmt: skip
-def test_it_is_the_environments_or_the_papers(env: str, algo: str, weight: float) -> None:
+def test_it_is_the_environments_or_the_papers(env, algo, weight):
     assert resolve(TrainConfig(env=env, algo=algo)).ent_coef == weight
 
 
-def test_that_of_a_file_of_the_zoos_is_not_used(tmp_path: Path) -> None:
+def test_that_of_a_file_of_the_zoos_is_not_used(tmp_path):
     file = tmp_path / "zoo.yaml"
     file.write_text(f"{EMPTY}: {{policy: MlpPolicy, n_timesteps: 1.0e+5, n_envs: 1, ent_coef: 0.0}}\n")
     config = resolve(TrainConfig(env=EMPTY, hyperparameters_file=str(file)))
@@ -41,13 +37,11 @@ def test_that_of_a_file_of_the_zoos_is_not_used(tmp_path: Path) -> None:
         (DOORKEY, 2048, {"final_episodes": 33}, 33),
     ],
 )
-def test_the_scores_at_the_end_have_a_hundred_episodes_or_take_a_quarter_of_the_steps(
-    env: str, timesteps: int, given: dict[str, int], episodes: int
-) -> None:
+def test_the_scores_at_the_end_have_a_hundred_episodes_or_take_a_quarter_of_the_steps(env, timesteps, given, episodes):
     assert resolve(TrainConfig(env=env, timesteps=timesteps, **given)).final_episodes == episodes
 
 
-def test_of_episodes_without_a_limit_there_are_as_many_as_in_an_evaluation() -> None:
+def test_of_episodes_without_a_limit_there_are_as_many_as_in_an_evaluation():
     gym.register("Endless-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv")
     try:
         assert resolve(TrainConfig(env="Endless-v0", timesteps=100_000)).final_episodes == 10
@@ -55,7 +49,7 @@ def test_of_episodes_without_a_limit_there_are_as_many_as_in_an_evaluation() -> 
         del gym.registry["Endless-v0"]
 
 
-def test_numbers_that_yaml_takes_for_text(tmp_path: Path) -> None:
+def test_numbers_that_yaml_takes_for_text(tmp_path):
     file = tmp_path / "ppo.yaml"
     file.write_text("CartPole-v1: {policy: MlpPolicy, n_timesteps: 1e4, learning_rate: 1e-3}")
     config = resolve(TrainConfig(env="CartPole-v1", hyperparameters_file=str(file)))

@@ -1,7 +1,5 @@
 """rl.export: SB3 alone opens the zip, acts as the run does and trains on; the hook reads it back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +25,7 @@ ALGORITHMS = {"ppo": PPO, "a2c": A2C}
 
 
 @pytest.fixture(scope="module", params=[("ppo", False), ("a2c", True)], ids=lambda p: f"{p[0]} {p[1]}")
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, bool, Path]:
+def trained(request, tmp_path_factory) -> tuple[str, bool, Path]:
     """Algorithm, whether it was normalised, and the run folder."""
     algo, normalize = request.param
     folder = tmp_path_factory.mktemp("runs")
@@ -36,7 +34,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     rl.train.main(entry_flags(ENV, folder))
     return folder / "run"
@@ -50,9 +48,7 @@ def own_model(run: Path, checkpoint: str = "last") -> Any:
 
 
 @pytest.mark.parametrize("checkpoint", ["last", "best"])
-def test_sb3_alone_opens_the_zip_and_acts_as_the_run(
-    trained: Any, checkpoint: str, tmp_path: Path, capsys: Any
-) -> None:
+def test_sb3_alone_opens_the_zip_and_acts_as_the_run(trained, checkpoint, tmp_path, capsys):
     algo, normalize, run = trained
     out = tmp_path / "model.zip"
     rl.export.main(["--run", str(run), "--checkpoint", checkpoint, "--out", str(out)])
@@ -81,7 +77,7 @@ def test_sb3_alone_opens_the_zip_and_acts_as_the_run(
     assert theirs.ent_coef == pytest.approx(0.5 * (1 - step / 320))  # a number, which the schedule has at that step
 
 
-def test_training_goes_on_in_sb3(run: Path, tmp_path: Path) -> None:
+def test_training_goes_on_in_sb3(run, tmp_path):
     rl.export.export(run, "last", tmp_path / "model.zip")
     envs = VecNormalize.load(str(tmp_path / "model.vecnormalize.pkl"), DummyVecEnv([lambda: make_env(ENV, None)] * 2))
     envs.training = True
@@ -94,7 +90,7 @@ def test_training_goes_on_in_sb3(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("existing", ["model.zip", "model.vecnormalize.pkl"])
-def test_no_file_is_ever_overwritten(existing: str, run: Path, tmp_path: Path) -> None:
+def test_no_file_is_ever_overwritten(existing, run, tmp_path):
     (tmp_path / existing).write_text("mine")
     with pytest.raises(InputError, match=f"{existing} exists already and is never overwritten"):
         rl.export.export(run, "last", tmp_path / "model.zip")
@@ -108,9 +104,7 @@ def test_no_file_is_ever_overwritten(existing: str, run: Path, tmp_path: Path) -
         (["--run", "{run}", "--out", "/nowhere/m.zip"], "--out: the folder /nowhere does not exist"),
     ],
 )
-def test_mistakes_are_one_sentence(
-    flags: list[str], message: str, run: Path, capsys: Any, monkeypatch: Any, tmp_path: Path
-) -> None:
+def test_mistakes_are_one_sentence(flags, message, run, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as left:
         run_command(lambda: rl.export.main([flag.replace("{run}", str(run)) for flag in flags]))

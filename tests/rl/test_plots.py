@@ -1,7 +1,5 @@
 """rl.plots: what its table, its CSV file and its figures say, and mistakes."""
 
-from __future__ import annotations
-
 import csv
 import re
 from pathlib import Path
@@ -19,7 +17,7 @@ MEANS = {"none": (0.1, 0.3, 0.2), "adadem": (0.7, 0.8, 0.9)}
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Path:
+def runs(tmp_path) -> Path:
     for loss, means in MEANS.items():
         for seed, mean in enumerate(means):
             for env in ("MiniGrid-Unlock-v0", "MiniGrid-Empty-5x5-v0"):
@@ -27,7 +25,7 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def test_the_command_compares_arms_seed_by_seed(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_command_compares_arms_seed_by_seed(runs, tmp_path, capsys):
     main([str(runs), "--out", str(tmp_path / "report")])
     table = re.sub(" +", " ", capsys.readouterr().out)  # columns are aligned
     by_seed = [dict(enumerate(MEANS[loss])) for loss in ("adadem", "none")]
@@ -49,7 +47,7 @@ def test_the_command_compares_arms_seed_by_seed(runs: Path, tmp_path: Path, caps
     assert {file.name: file.read_bytes() for file in (tmp_path / "report").iterdir()} == first
 
 
-def test_arrivals_are_kaplan_and_meiers(tmp_path: Path) -> None:
+def test_arrivals_are_kaplan_and_meiers(tmp_path):
     for seed, mean in enumerate((0.9, 0.9, 0.1, 0.1)):
         rl_run(tmp_path / f"seed{seed}", mean, seed=seed)
     found = find_runs([tmp_path])
@@ -57,7 +55,7 @@ def test_arrivals_are_kaplan_and_meiers(tmp_path: Path) -> None:
     assert list(line.get_ydata()) == [0.0, 0.5]
 
 
-def test_arms_are_named_after_what_tells_them_apart(tmp_path: Path) -> None:
+def test_arms_are_named_after_what_tells_them_apart(tmp_path):
     rl_run(tmp_path / "a")
     run = rl_run(tmp_path / "b")
     (run / "config.yaml").write_text((run / "config.yaml").read_text().replace("ent_coef: 0.1", "ent_coef: 0.5"))
@@ -75,12 +73,12 @@ def test_arms_are_named_after_what_tells_them_apart(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_mistakes_are_one_sentence(arguments: list[str], message: str, runs: Path) -> None:
+def test_mistakes_are_one_sentence(arguments, message, runs):
     with pytest.raises(InputError, match=re.escape(message)):
         main([argument.format(runs=runs) for argument in arguments])
 
 
-def test_two_runs_of_one_seed_are_refused(tmp_path: Path) -> None:
+def test_two_runs_of_one_seed_are_refused(tmp_path):
     rl_run(tmp_path / "a")
     rl_run(tmp_path / "b")
     with pytest.raises(InputError, match="both are entropy, seed 0; leave one out"):

@@ -1,7 +1,5 @@
 """The commands: same seed, same numbers; a killed run continues to them; mistakes are one sentence."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -68,7 +66,7 @@ def assert_same_run(one: Path, two: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def unbroken(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "unbroken"
     output = run(*SMALL, "--run-dir", folder)
     assert "PPO with the entropy term 'adadem' (ent_coef 0.001), seed 0" in output
@@ -86,9 +84,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["--loss", "none", "--hyperparameters", "{normalize: true, n_epochs: 2, learning_rate: lin_1.0e-3}"],
     ],
 )
-def test_an_interrupted_run_continues_to_the_same_numbers(
-    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_run_continues_to_the_same_numbers(arguments, tmp_path, monkeypatch):
     """In one process: A2C (RMSprop) without normalisation; a falling learning rate with rewards at every step."""
     (tmp_path / "cartpole.yaml").write_text(
         "CartPole-v1: {policy: MlpPolicy, n_envs: 2, n_timesteps: 3000, n_steps: 64}"
@@ -115,7 +111,7 @@ def test_an_interrupted_run_continues_to_the_same_numbers(
     assert_same_run(Path("whole"), Path("broken"))
 
 
-def test_ctrl_c_is_a_checkpoint_at_the_next_line_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_is_a_checkpoint_at_the_next_line_of_the_log(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("cartpole.yaml").write_text("CartPole-v1: {policy: MlpPolicy, n_envs: 2, n_timesteps: 1000, n_steps: 64}")
     arguments = ["--env", "CartPole-v1", "--hyperparameters-file", "cartpole.yaml", "--algo", "a2c"]
@@ -141,7 +137,7 @@ def test_ctrl_c_is_a_checkpoint_at_the_next_line_of_the_log(tmp_path: Path, monk
     assert_same_run(Path("whole"), Path("broken"))
 
 
-def test_the_run_folder_holds_what_was_promised(unbroken: Path) -> None:
+def test_the_run_folder_holds_what_was_promised(unbroken):
     lines = read_metrics(unbroken)
     names = set().union(*lines)
     assert {
@@ -163,21 +159,21 @@ def test_the_run_folder_holds_what_was_promised(unbroken: Path) -> None:
     assert not list(unbroken.rglob("*.pkl")) + list(unbroken.rglob("*.zip"))
 
 
-def test_every_key_is_explained(unbroken: Path) -> None:
+def test_every_key_is_explained(unbroken):
     scores = json.loads((unbroken / "eval.json").read_text())
     assert keys_of(scores) == explained("Reinforcement learning: `eval.json`")
     logged = set().union(*read_metrics(unbroken))
     assert logged | OF_OTHERS == explained("Reinforcement learning: `metrics.jsonl`")
 
 
-def test_the_run_describes_every_metric_that_it_writes_and_no_other(unbroken: Path) -> None:
+def test_the_run_describes_every_metric_that_it_writes_and_no_other(unbroken):
     run = read_run(unbroken)
     named = {metric.name for metric in run.info.metrics}
     assert named | {"step"} <= explained("Reinforcement learning: `metrics.jsonl`")
     assert all(run.score(score.key) is not None for score in run.info.scores)
 
 
-def test_evaluate_repeats_the_figures_of_training(unbroken: Path, tmp_path: Path, capsys: Any) -> None:
+def test_evaluate_repeats_the_figures_of_training(unbroken, tmp_path, capsys):
     before = {path: path.stat().st_mtime_ns for path in unbroken.rglob("*")}
     out = tmp_path / "figures.json"
     rl.evaluate.main(["--run", str(unbroken), "--out", str(out)])
@@ -191,7 +187,7 @@ def test_evaluate_repeats_the_figures_of_training(unbroken: Path, tmp_path: Path
     assert before == {path: path.stat().st_mtime_ns for path in unbroken.rglob("*")}
 
 
-def test_how_often_a_run_is_evaluated_does_not_change_it(tmp_path: Path) -> None:
+def test_how_often_a_run_is_evaluated_does_not_change_it(tmp_path):
     common = [*SMALL, "--timesteps", "2304"]
     rl.train.main([*common, "--run-dir", str(tmp_path / "often"), "--eval-freq", "256"])
     rl.train.main([*common, "--run-dir", str(tmp_path / "rarely"), "--eval-freq", "100000", "--eval-episodes", "1"])
@@ -205,7 +201,7 @@ def test_how_often_a_run_is_evaluated_does_not_change_it(tmp_path: Path) -> None
     assert len(training[0]) == 3
 
 
-def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path: Path) -> None:
+def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path):
     arguments = ["--timesteps", "2048", "--eval-freq", "2048", "--eval-episodes", "1", "--seed", "3"]
     rl.train.main([*arguments, "--loss", "entropy", "--update", "sb3", "--run-dir", str(tmp_path / "run")])
     config = resolve(TrainConfig())
@@ -240,9 +236,7 @@ def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path: Path) -> Non
         (["--tracker", "comet_ml"], "--tracker: needs comet_ml, not installed here; pip install comet_ml"),
     ],
 )
-def test_mistakes_are_one_sentence(
-    arguments: list[str], sentence: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_mistakes_are_one_sentence(arguments, sentence, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit) as exit:
         run_command(lambda: rl.train.main(arguments))
@@ -260,9 +254,7 @@ def test_mistakes_are_one_sentence(
         ({"hyperparameters": {"nothing": 1}}, "unknown key 'nothing'"),
     ],
 )
-def test_settings_of_a_run_folder_run_no_code(
-    change: dict[str, Any], message: str, unbroken: Path, tmp_path: Path, capsys: Any
-) -> None:
+def test_settings_of_a_run_folder_run_no_code(change, message, unbroken, tmp_path, capsys):
     folder = shutil.copytree(unbroken, tmp_path / "run")
     config = yaml.safe_load((folder / "config.yaml").read_text())
     for key, value in change.items():
@@ -276,7 +268,7 @@ def test_settings_of_a_run_folder_run_no_code(
 
 
 @pytest.mark.parametrize("module", ["rl.train", "rl.evaluate", "rl.export", "rl.plots", "rl.benchmark", "rl.tune"])
-def test_help_and_a_refused_flag_come_before_heavy_imports(module: str) -> None:
+def test_help_and_a_refused_flag_come_before_heavy_imports(module):
     heavy = ("torch", "stable_baselines3", "gymnasium", "matplotlib", "scipy", "optuna")
     for flag, status in (("--help", 0), ("--los=adadem", 2)):
         program = (

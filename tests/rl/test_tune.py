@@ -1,7 +1,5 @@
 """The search: its space, and the fresh evaluation of its choice. Kills: tests/dem_apps/jobs/test_search.py."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math
@@ -36,7 +34,7 @@ TRAIN_FLAGS = ["--env", ENV, "--timesteps", "64"]
 
 
 @pytest.fixture(autouse=True)
-def _stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _stand_in(tmp_path, monkeypatch) -> None:
     (tmp_path / "stand_in.py").write_text(TRAINER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
@@ -46,7 +44,7 @@ def search(folder: Path, **changes: Any) -> Path:
     return tune(config, TrainConfig(env=ENV, timesteps=64), TRAIN_FLAGS, module="stand_in")
 
 
-def test_the_best_of_the_trials_is_judged_with_fresh_seeds(tmp_path: Path) -> None:
+def test_the_best_of_the_trials_is_judged_with_fresh_seeds(tmp_path):
     finished = search(tmp_path / "study")
     rows = list(csv.DictReader((finished / "trials.csv").open()))
     assert len(rows) == 12
@@ -80,7 +78,7 @@ def test_the_best_of_the_trials_is_judged_with_fresh_seeds(tmp_path: Path) -> No
         ({"loss": "dem", "alpha": 2.0}, ["log10_ent_coef", "tau"], 13 * 4),
     ],
 )  # fmt: skip
-def test_what_is_searched(settings: dict[str, Any], names: list[str], points: int) -> None:
+def test_what_is_searched(settings, names, points):
     space = search_space(TrainConfig(**settings))
     assert list(space.distributions) == names
     assert len(space.points()) == points
@@ -96,7 +94,7 @@ def test_what_is_searched(settings: dict[str, Any], names: list[str], points: in
         (["--train.env", "MiniGrid-Unlok-v0"], "unknown environment 'MiniGrid-Unlok-v0'"),
     ],
 )
-def test_mistakes_are_one_sentence(arguments: list[str], message: str, tmp_path: Path) -> None:
+def test_mistakes_are_one_sentence(arguments, message, tmp_path):
     with pytest.raises(InputError, match=re.escape(message)):
         rl.tune.main([*arguments, "--study-dir", str(tmp_path / "study")])
     assert not (tmp_path / "study").exists()

@@ -1,7 +1,5 @@
 """``seg.adapt`` from a network and a folder to predictions, weights and an answer; mistakes are one sentence."""
 
-from __future__ import annotations
-
 import csv
 import importlib
 import json
@@ -95,7 +93,7 @@ KINDS = ("prediction", "entropy", "pred_labelIds")
 
 
 @pytest.fixture
-def networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def networks(tmp_path, monkeypatch) -> Any:
     """The module of the networks above."""
     (tmp_path / "own_adapted.py").write_text(NETWORKS)
     monkeypatch.syspath_prepend(tmp_path)
@@ -104,7 +102,7 @@ def networks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> Path:
+def images(tmp_path) -> Path:
     """Nine images of patches, two of another size, one below a folder, and a label of each."""
     for index in range(9):
         width, height = (24, 16) if index not in (3, 4) else (16, 24)
@@ -116,13 +114,13 @@ def images(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def config(networks: Any, images: Path, tmp_path: Path) -> AdaptConfig:
+def config(networks, images, tmp_path) -> AdaptConfig:
     flags = {**spec(networks, "build", tmp_path), "images": str(images), "out": str(tmp_path / "out")}
     return parsed(**flags, **IMAGENET, device="cpu", batch_size=2, method="tent")
 
 
 @pytest.fixture
-def accepted(monkeypatch: pytest.MonkeyPatch) -> None:
+def accepted(monkeypatch) -> None:
     """Every adaptation is accepted."""
     monkeypatch.setattr("seg.adaptation.decision.decide", lambda *_: Verdict(True, "the test says so"))
 
@@ -154,7 +152,7 @@ def as_seen(config: AdaptConfig, *names: str) -> torch.Tensor:
     return torch.stack([Description().normalised(picture) for picture in pictures])
 
 
-def test_everything_is_written(config: AdaptConfig, accepted: None, capsys) -> None:
+def test_everything_is_written(config, accepted, capsys):
     result = adapt(config)
     out = Path(str(config.out))
     assert sorted(entry.name for entry in out.iterdir()) == [
@@ -189,7 +187,7 @@ def test_everything_is_written(config: AdaptConfig, accepted: None, capsys) -> N
     assert not re.search('src="(http|/)', page)
 
 
-def test_what_cannot_be_read_is_left_out_and_named(config: AdaptConfig, run_here) -> None:
+def test_what_cannot_be_read_is_left_out_and_named(config, run_here):
     folder, out = Path(str(config.images)), Path(str(config.out))
     (folder / "no_image.png").write_bytes(b"no image")
     save(folder / "1.png", noise(0, 64, 64))
@@ -208,7 +206,7 @@ def test_what_cannot_be_read_is_left_out_and_named(config: AdaptConfig, run_here
     assert said.stdout.splitlines()[-1].startswith("skipped:     2 of 10 images")
 
 
-def test_the_answer_names_doubts(config: AdaptConfig, accepted: None) -> None:
+def test_the_answer_names_doubts(config, accepted):
     result = adapt(replace(config, method="bn"))
     assert result.answer.startswith("Adapted by all of these images' batch norm statistics alone: the test says so.")
     few = replace(
@@ -228,7 +226,7 @@ def test_the_answer_names_doubts(config: AdaptConfig, accepted: None) -> None:
     )
 
 
-def test_the_saved_weights_predict_what_was_written(config: AdaptConfig, accepted: None) -> None:
+def test_the_saved_weights_predict_what_was_written(config, accepted):
     adapt(replace(config, lr=0.1))
     out = Path(str(config.out))
     again = open_trained(str(config.model), str(next((out / "adapted").iterdir())))
@@ -240,9 +238,7 @@ def test_the_saved_weights_predict_what_was_written(config: AdaptConfig, accepte
 
 
 @pytest.mark.parametrize("mode", ["epochs", "online", "episodic"])
-def test_what_harms_is_kept_apart_and_accepted_on_demand(
-    config: AdaptConfig, mode: str, monkeypatch, capsys, tmp_path: Path
-) -> None:
+def test_what_harms_is_kept_apart_and_accepted_on_demand(config, mode, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr("seg.adaptation.decision.decide", lambda *_: Verdict(False, "the test says so"))
     result = adapt(replace(config, mode=mode))
     out = Path(str(config.out))
@@ -262,7 +258,7 @@ def test_what_harms_is_kept_apart_and_accepted_on_demand(
         assert moved(str(config.weights), out / "refused") == moved(str(config.weights), tmp_path / "accepted") != set()
 
 
-def test_without_batch_norm_going_back_to_the_start_is_not_adapted(config, networks, tmp_path: Path) -> None:
+def test_without_batch_norm_going_back_to_the_start_is_not_adapted(config, networks, tmp_path):
     flags = spec(networks, "group", tmp_path)
     result = adapt(replace(config, **flags, lr=1e5, epochs=3))
     assert result.outcome.stopped
@@ -272,7 +268,7 @@ def test_without_batch_norm_going_back_to_the_start_is_not_adapted(config, netwo
     assert not moved(flags["weights"], out)
 
 
-def test_online_writes_the_prediction_of_before_the_update(config: AdaptConfig, accepted: None) -> None:
+def test_online_writes_the_prediction_of_before_the_update(config, accepted):
     adapt(replace(config, mode="online", lr=0.1))
     network = open_trained(str(config.model), str(config.weights)).network
     adapter = TestTimeAdapter(network, "tent", "entropy", lr=0.1, reduction="balanced")
@@ -281,7 +277,7 @@ def test_online_writes_the_prediction_of_before_the_update(config: AdaptConfig, 
             np.testing.assert_array_equal(own, predicted(config, name))
 
 
-def test_episodic_begins_anew_with_every_image(config: AdaptConfig, accepted: None) -> None:
+def test_episodic_begins_anew_with_every_image(config, accepted):
     adapt(replace(config, mode="episodic", lr=0.1, epochs=2))
     network = open_trained(str(config.model), str(config.weights)).network
     adapter = TestTimeAdapter(network, "tent", "entropy", lr=0.1, reduction="balanced", predict="after")
@@ -291,7 +287,7 @@ def test_episodic_begins_anew_with_every_image(config: AdaptConfig, accepted: No
     assert not moved(str(config.weights), Path(str(config.out)))
 
 
-def test_bf16_says_what_it_changes(config: AdaptConfig, accepted: None, monkeypatch, capsys) -> None:
+def test_bf16_says_what_it_changes(config, accepted, monkeypatch, capsys):
     types, write = set(), Predictions.write
 
     def noted(self: Predictions, stage: str, index: int, logits: torch.Tensor, *others: Any) -> None:
@@ -306,7 +302,7 @@ def test_bf16_says_what_it_changes(config: AdaptConfig, accepted: None, monkeypa
     assert {value.dtype for value in torch.load(file, weights_only=True).values()} == {torch.float32, torch.int64}
 
 
-def test_labels_give_a_score_and_decide(config: AdaptConfig, accepted: None, tmp_path: Path, capsys) -> None:
+def test_labels_give_a_score_and_decide(config, accepted, tmp_path, capsys):
     (tmp_path / "labels" / "0.png").unlink()
     result = adapt(replace(config, labels=str(tmp_path / "labels"), lr=0.1))
     document = json.loads((Path(str(config.out)) / "adapt.json").read_text())
@@ -325,7 +321,7 @@ def test_labels_give_a_score_and_decide(config: AdaptConfig, accepted: None, tmp
 
 
 @pytest.mark.parametrize("method", ["none", "bn", "lab", "eata", "cotta"])
-def test_every_kind_of_method(config: AdaptConfig, accepted: None, method: str) -> None:
+def test_every_kind_of_method(config, accepted, method):
     source = config.images if method in ("lab", "eata") else None
     result = adapt(replace(config, method=method, source=source))
     out = Path(str(config.out))
@@ -354,7 +350,7 @@ def test_every_kind_of_method(config: AdaptConfig, accepted: None, method: str) 
         ("build", {"epochs": 2}, "tent"),
     ],
 )
-def test_what_auto_stands_for(config, networks, network: str, flags, method: str) -> None:
+def test_what_auto_stands_for(config, networks, network, flags, method):
     auto = replace(config, method="auto", **flags)
     resolved = auto.resolved(batch_norm_normalises(getattr(networks, network)()))
     assert resolved.method == method
@@ -363,7 +359,7 @@ def test_what_auto_stands_for(config, networks, network: str, flags, method: str
     assert {name: getattr(resolved, name) for name in expected} == expected
 
 
-def test_a_step_learns_from_one_half_and_is_looked_at_on_the_other(config, accepted, monkeypatch, capsys) -> None:
+def test_a_step_learns_from_one_half_and_is_looked_at_on_the_other(config, accepted, monkeypatch, capsys):
     seen, call = list[torch.Tensor](), TestTimeAdapter.__call__
     monkeypatch.setattr(
         TestTimeAdapter, "__call__", lambda self, *inputs: seen.extend(inputs[0]) or call(self, *inputs)
@@ -381,7 +377,7 @@ def test_a_step_learns_from_one_half_and_is_looked_at_on_the_other(config, accep
     assert {"norm.weight", "norm.running_mean"} <= moved(str(config.weights), Path(str(config.out)))
 
 
-def test_a_step_that_is_not_accepted_leaves_the_share(config, accepted, monkeypatch) -> None:
+def test_a_step_that_is_not_accepted_leaves_the_share(config, accepted, monkeypatch):
     monkeypatch.setattr(Beside, "verdict", Verdict(False, "the step moves too much"))
     result = adapt(replace(config, method="step", bn_alpha=0.3))
     assert result.adapted
@@ -389,12 +385,12 @@ def test_a_step_that_is_not_accepted_leaves_the_share(config, accepted, monkeypa
     assert moved(str(config.weights), Path(str(config.out))) == {"norm.running_mean", "norm.running_var"}
 
 
-def test_without_a_share_there_is_no_step(config, accepted) -> None:
+def test_without_a_share_there_is_no_step(config, accepted):
     result = adapt(replace(config, method="step", bn_alpha=0.0))
     assert (len(result.outcome.checks), result.adapted) == (1, False)
 
 
-def test_labels_choose_objective_and_rate_of_a_step(config, accepted, monkeypatch, tmp_path: Path) -> None:
+def test_labels_choose_objective_and_rate_of_a_step(config, accepted, monkeypatch, tmp_path):
     monkeypatch.setattr(Beside, "verdict", Verdict(True, "without labels it would stay"))
     result = adapt(replace(config, method="step", bn_alpha=0.3, labels=str(tmp_path / "labels")))
     share, *steps = result.outcome.checks
@@ -407,9 +403,7 @@ def test_labels_choose_objective_and_rate_of_a_step(config, accepted, monkeypatc
     assert len(adapt(replace(given, out=str(tmp_path / "given"))).outcome.checks) == 2
 
 
-def test_the_answer_about_a_step_by_labels_begins_with_the_whole_adaptation(
-    config, accepted, monkeypatch, tmp_path: Path
-) -> None:
+def test_the_answer_about_a_step_by_labels_begins_with_the_whole_adaptation(config, accepted, monkeypatch, tmp_path):
     measured = Verdict(True, "measured")
     monkeypatch.setattr("seg.adaptation.decision.decide_with_labels", lambda *_: measured)
     monkeypatch.setattr("seg.adaptation.result.decide_with_labels", lambda _, score: Verdict(True, score.sentence))
@@ -419,7 +413,7 @@ def test_the_answer_about_a_step_by_labels_begins_with_the_whole_adaptation(
     assert f": {result.score.sentence}; the step alone: {used.score.sentence}." in result.answer
 
 
-def test_each_half_of_the_images_looks_at_the_share_that_the_other_chooses(config, monkeypatch) -> None:
+def test_each_half_of_the_images_looks_at_the_share_that_the_other_chooses(config, monkeypatch):
     shares, verdicts = iter([0.5, 0.3]), iter([Verdict(True, "yes"), Verdict(False, "the second half says no")])
     monkeypatch.setattr("seg.adaptation.adaptation.best_share", lambda scores: next(shares))
     monkeypatch.setattr("seg.adaptation.adaptation.decide", lambda *_: next(verdicts))
@@ -431,12 +425,12 @@ def test_each_half_of_the_images_looks_at_the_share_that_the_other_chooses(confi
 
 
 @pytest.mark.parametrize("most", [True, False])
-def test_statistics_are_taken_where_most_layers_are_batch_norm(config, accepted, monkeypatch, most: bool) -> None:
+def test_statistics_are_taken_where_most_layers_are_batch_norm(config, accepted, monkeypatch, most):
     monkeypatch.setattr("seg.adaptation.adaptation.batch_norm_normalises", lambda network: most)
     assert (adapt(config).outcome.share is not None) == most
 
 
-def test_where_no_share_is_worth_more_than_none_nothing_is_adapted(config, accepted, monkeypatch) -> None:
+def test_where_no_share_is_worth_more_than_none_nothing_is_adapted(config, accepted, monkeypatch):
     monkeypatch.setattr("seg.inference.adaptive_batch_norm.LEAST_GAIN", 1000.0)
     result = adapt(replace(config, method="bn"))
     assert not result.adapted
@@ -445,7 +439,7 @@ def test_where_no_share_is_worth_more_than_none_nothing_is_adapted(config, accep
     assert moved(str(config.weights), Path(str(config.out))) == set()
 
 
-def test_an_smp_folder_comes_back_as_one(images: Path, accepted: None, tmp_path: Path) -> None:
+def test_an_smp_folder_comes_back_as_one(images, accepted, tmp_path):
     torch.manual_seed(0)
     model = smp.Unet("resnet18", encoder_weights=None, classes=3, encoder_depth=3, decoder_channels=(16, 8, 8)).eval()
     model.save_pretrained(str(tmp_path / "smp"))
@@ -460,9 +454,7 @@ def test_an_smp_folder_comes_back_as_one(images: Path, accepted: None, tmp_path:
 
 
 @pytest.mark.parametrize("method", ["bn", "tent"])
-def test_buffers_that_forward_makes_for_each_size(
-    config, accepted: None, networks, tmp_path: Path, method: str
-) -> None:
+def test_buffers_that_forward_makes_for_each_size(config, accepted, networks, tmp_path, method):
     result = adapt(replace(config, method=method, size=None, **spec(networks, "grid", tmp_path)))
     assert result.adapted
     (written,) = (tmp_path / "out" / "adapted").iterdir()
@@ -470,7 +462,7 @@ def test_buffers_that_forward_makes_for_each_size(
 
 
 @pytest.mark.parametrize(("network", "size"), [("fixed", [24, 16]), ("single", "auto")])
-def test_networks_of_one_size_or_of_single_images(config, networks, tmp_path: Path, network, size, capsys) -> None:
+def test_networks_of_one_size_or_of_single_images(config, networks, tmp_path, network, size, capsys):
     result = adapt(replace(config, size=size, **spec(networks, network, tmp_path)))
     stability = [each for each in result.outcome.before.stability if each is not None]
     assert max(stability) < 1  # of a view that differs
@@ -481,7 +473,7 @@ def test_networks_of_one_size_or_of_single_images(config, networks, tmp_path: Pa
         adapt(replace(config, out=str(tmp_path / "no"), size="auto", **spec(networks, network, tmp_path)))
 
 
-def test_a_network_that_is_no_use(config: AdaptConfig, networks, tmp_path: Path) -> None:
+def test_a_network_that_is_no_use(config, networks, tmp_path):
     with pytest.raises(InputError, match="the network's output is not finite; its weights are no use"):
         adapt(replace(config, **spec(networks, "nan", tmp_path)))
     with pytest.raises(
@@ -491,7 +483,7 @@ def test_a_network_that_is_no_use(config: AdaptConfig, networks, tmp_path: Path)
     assert not (tmp_path / "out").exists()
 
 
-def test_flags_that_do_not_fit(config: AdaptConfig, images: Path, tmp_path: Path) -> None:
+def test_flags_that_do_not_fit(config, images, tmp_path):
     (tmp_path / "three.yaml").write_text("classes: [{name: a, color: [1, 2, 3]}, {name: b, color: [2, 2, 2]}]")
     (tmp_path / "empty").mkdir()
     cases = [
@@ -510,7 +502,7 @@ def test_flags_that_do_not_fit(config: AdaptConfig, images: Path, tmp_path: Path
         assert not (tmp_path / "out").exists(), flags
 
 
-def test_what_was_there_is_never_overwritten_and_after_an_error_nothing_is_there(config: AdaptConfig, monkeypatch):
+def test_what_was_there_is_never_overwritten_and_after_an_error_nothing_is_there(config, monkeypatch):
     out = Path(str(config.out))
     with monkeypatch.context() as patch:
         patch.setattr("seg.adaptation.adaptation.Adaptation.run", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))

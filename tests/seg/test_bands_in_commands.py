@@ -1,7 +1,5 @@
 """A pair of six-band scenes through every command, and nodata in what is learned and scored."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

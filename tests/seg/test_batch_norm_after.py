@@ -1,7 +1,5 @@
 """--batch-norm-after through training, scores and exports, and the default of --model.batch-norm."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

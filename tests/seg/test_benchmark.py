@@ -1,7 +1,5 @@
 """seg.benchmark: its jobs, its table, its mistakes. Kills and several commands: tests/dem_apps/jobs/test_grid.py."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -41,13 +39,13 @@ with open(run + "/eval.json", "w") as file:
 
 
 @pytest.fixture
-def _stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _stand_in(tmp_path, monkeypatch) -> None:
     (tmp_path / "stand_in.py").write_text(TRAINER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
 @pytest.fixture
-def data(tiny_pair: Path) -> dict[str, Any]:
+def data(tiny_pair) -> dict[str, Any]:
     return {"source": {"root": str(tiny_pair / "gta5")}, "target": {"root": str(tiny_pair / "cityscapes")}}
 
 
@@ -58,7 +56,7 @@ def config(path: Path, **changes: Any) -> BenchmarkConfig:
 
 
 @pytest.mark.usefixtures("_stand_in")
-def test_the_table_compares_arms_with_the_control_seed_by_seed(tmp_path: Path, data: dict[str, Any], capsys) -> None:
+def test_the_table_compares_arms_with_the_control_seed_by_seed(tmp_path, data, capsys):
     assert benchmark(config(tmp_path / "grid", train={**data, "weights.target_main": 0.1}), module="stand_in") == {}
     runs = list(csv.DictReader((tmp_path / "grid/report/runs.csv").open()))
     assert [(row["arm"], row["seed"]) for row in runs] == [(arm, s) for arm in ("control", "adadem") for s in "012"]
@@ -84,7 +82,7 @@ def test_the_table_compares_arms_with_the_control_seed_by_seed(tmp_path: Path, d
 
 
 @pytest.mark.usefixtures("_stand_in")
-def test_tasks_are_a_second_axis(tmp_path: Path, data: dict[str, Any]) -> None:
+def test_tasks_are_a_second_axis(tmp_path, data):
     tasks = {"small": {"weights": {"target_main": 0.1}}, "large": {"weights": {"target_main": 0.3}}}
     arms = {"a": {"loss": "none"}, "b": {"loss": "entropy"}}
     settings = config(tmp_path / "grid", train=data, tasks=tasks, arms=arms, seeds=[0], control="a")
@@ -95,7 +93,7 @@ def test_tasks_are_a_second_axis(tmp_path: Path, data: dict[str, Any]) -> None:
     assert "| b | 1 | 30.00 (+0.00) |" in table
 
 
-def test_a_grid_of_real_trainings(tmp_path: Path, data: dict[str, Any], capsys) -> None:
+def test_a_grid_of_real_trainings(tmp_path, data, capsys):
     grid = tmp_path / "grid.yaml"
     train = {**data, "max_steps": 2, "eval_every": 1, "maps": 0}
     arms = {"control": {"loss": "none"}, "balanced": {"loss": "adadem"}}
@@ -122,13 +120,13 @@ def test_a_grid_of_real_trainings(tmp_path: Path, data: dict[str, Any], capsys) 
         ({"report_only": True}, "no run of this grid is finished, so there is nothing to report"),
     ],
 )  # fmt: skip
-def test_mistakes_are_one_sentence_before_anything_runs(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+def test_mistakes_are_one_sentence_before_anything_runs(changes, message, tmp_path):
     with pytest.raises(InputError, match=re.escape(message)):
         benchmark(config(tmp_path / "grid", **changes))
     assert not (tmp_path / "grid").exists()
 
 
-def test_a_run_of_other_settings_is_refused(tmp_path: Path) -> None:
+def test_a_run_of_other_settings_is_refused(tmp_path):
     run = tmp_path / "adadem" / "seed1"
     run.mkdir(parents=True)
     (run / "config.yaml").write_text(yaml.safe_dump({"loss": "adadem", "weights": {"target_main": 0.1}}))

@@ -1,7 +1,5 @@
 """A run's network as a folder of smp, transformers or ONNX, with the same numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import sys
@@ -34,7 +32,7 @@ def runs(tmp_path_factory, tiny_config) -> dict[str, Path]:
 
 @pytest.mark.parametrize(("name", "library"), [("fpn", "segmentation-models-pytorch"), ("deeplabv2", "dem-apps")])
 @torch.no_grad()
-def test_what_was_exported_is_opened(runs: dict[str, Path], name: str, library: str, tmp_path: Path, capsys) -> None:
+def test_what_was_exported_is_opened(runs, name, library, tmp_path, capsys):
     out = export_model(ExportModelConfig(run=str(runs[name]), out=str(tmp_path / "model")))
     assert f"{out} for {library}" in capsys.readouterr().out
     ours, opened = open_trained(str(runs[name])), open_trained(str(out))
@@ -54,7 +52,7 @@ def test_what_was_exported_is_opened(runs: dict[str, Path], name: str, library: 
         open_trained(str(out))
 
 
-def test_onnx_gives_the_same_logits(runs: dict[str, Path], tmp_path: Path, capsys, monkeypatch) -> None:
+def test_onnx_gives_the_same_logits(runs, tmp_path, capsys, monkeypatch):
     """A file whose logits differ is not kept: planted, a network that adds 1 where it is not traced."""
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package)
@@ -78,7 +76,7 @@ def test_onnx_gives_the_same_logits(runs: dict[str, Path], tmp_path: Path, capsy
     assert not (tmp_path / "differs").exists()
 
 
-def test_without_the_extra_onnx_is_a_sentence(runs: dict[str, Path], tmp_path: Path, monkeypatch) -> None:
+def test_without_the_extra_onnx_is_a_sentence(runs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     config = ExportModelConfig(run=str(runs["fpn"]), out=str(tmp_path / "model"), size=[64, 64])
     with pytest.raises(InputError, match=r"--size: expected together with --onnx, which is made for one size"):

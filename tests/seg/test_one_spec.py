@@ -1,7 +1,5 @@
 """One SPEC in every command: what was trained, and what seg.adapt made of it, goes on into all others."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys
@@ -28,7 +26,7 @@ IMAGENET = ("--mean", "0.485,0.456,0.406", "--std", "0.229,0.224,0.225")
 
 
 @pytest.fixture
-def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def folders(tmp_path, monkeypatch) -> list[str]:
     """Flags of images and of their labels, and beside them a file of weights, a folder and a function."""
     for index in range(3):
         save(tmp_path / "images" / f"{index}.png", noise(index, 64, 64))
@@ -55,7 +53,7 @@ SPECS = {
 
 
 @pytest.mark.parametrize("kind", SPECS)
-def test_what_was_adapted_goes_on(kind: str, folders: list[str], run_here) -> None:
+def test_what_was_adapted_goes_on(kind, folders, run_here):
     labels = [*folders, "--ignore", "11"]
     spec = [*SPECS[kind], *IMAGENET, "--device", "cpu"]
     done = run_here(seg.adapt.main, *spec, *labels, "--out", "out", "--accept", "--bn-alpha", "1")
@@ -94,22 +92,14 @@ def test_what_was_adapted_goes_on(kind: str, folders: list[str], run_here) -> No
         ([], "--model: is missing; give --model SPEC, or --run RUN"),
         (["--model", "nowhere"], "--model: nowhere: no such folder or file; expected a run folder"),
         (["--model", "a.pth"], "a.pth is a file of weights; give --architecture, --encoder and --classes"),
-        (
-            ["--model", "folder", "--architecture", "Unet"],
-            "--architecture: is of a file of weights, and folder",
-        ),
-        (
-            ["--model", "folder", "--mean", "1,2,3"],
-            "--std: is missing; --mean R,G,B and --std R,G,B",
-        ),
+        (["--model", "folder", "--architecture", "Unet"], "--architecture: is of a file of weights, and folder"),
+        (["--model", "folder", "--mean", "1,2,3"], "--std: is missing; --mean R,G,B and --std R,G,B"),
         (["--model", "folder", "--mean", "1,2", "--std", "1,2"], "--mean: expected three numbers R,G,B, got 2"),
         (["--model", "folder", "--scale", "128"], "--scale: expected 255 or 1, got 128"),
         (["--model", "folder", "--channels", "brg"], "--channels: 'brg' is not one of rgb, bgr"),
     ],
 )
-def test_what_names_no_network_is_one_sentence_in_every_command(
-    flags: list[str], message: str, folders, run_here
-) -> None:
+def test_what_names_no_network_is_one_sentence_in_every_command(flags, message, folders, run_here):
     for main in (seg.adapt.main, seg.export.main, seg.evaluate.main, seg.export_model.main):
         given = ["--images", "images"] if main not in (seg.export_model.main, seg.evaluate.main) else []
         out = ["--out", "new"] if main is not seg.evaluate.main else []

@@ -1,7 +1,5 @@
 """Two folders of photographs and nothing else said: what ``seg.train`` finds, decides and says."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``--tile`` in the commands: the same scores and maps as of whole images, and a protocol that says so."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil
@@ -27,7 +25,7 @@ def run(tmp_path_factory, tiny_config) -> Path:
     return train(dataclasses.replace(tiny_config, run_dir=run_dir, max_steps=3, eval_every=3, model=model))
 
 
-def test_scores_by_tiles_are_those_of_the_whole(run: Path, tmp_path: Path, run_here) -> None:
+def test_scores_by_tiles_are_those_of_the_whole(run, tmp_path, run_here):
     def evaluated(name: str, *flags: str) -> dict:
         done = run_here(seg.evaluate.main, "--run", str(run), "--out", str(tmp_path / name), *flags)
         assert done.returncode == 0, done.stderr
@@ -41,7 +39,7 @@ def test_scores_by_tiles_are_those_of_the_whole(run: Path, tmp_path: Path, run_h
     assert evaluated("one", "--tile", "512")["mean_entropy"] == whole["mean_entropy"]
 
 
-def test_a_large_image_is_no_thumbnail_in_tiles(run: Path, tmp_path: Path, capsys) -> None:
+def test_a_large_image_is_no_thumbnail_in_tiles(run, tmp_path, capsys):
     small = tmp_path / "small"  # as if it had been trained on images of 64 × 32
     shutil.copytree(run, small)
     settings = yaml.safe_load((run / "config.yaml").read_text())

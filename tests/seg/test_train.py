@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import functools
 import json
 import shutil
@@ -245,7 +243,7 @@ def test_every_config_file_is_valid_and_names_its_command(file):
     assert "python -m seg.train" in file.read_text().splitlines()[0]
 
 
-def test_the_title_of_a_run_names_style_rare_classes_and_labels() -> None:
+def test_the_title_of_a_run_names_style_rare_classes_and_labels():
     flags = ["--loss", "none", "--source.style", "fourier", "--source.rare-class-temperature", "0.01"]
     config = parse_config(TrainConfig, "x", "x", [*flags, "--target.labelled-part", "0.5"])
     assert config.title == "minent, no objective, fourier style, rare classes first, 0.5 of target labelled (beside)"

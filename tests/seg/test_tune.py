@@ -1,7 +1,5 @@
 """The search of tau and alpha. Kills and pruning: tests/dem_apps/jobs/test_search.py."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -23,13 +21,11 @@ DEMO = str(Path(__file__).parents[2] / "configs/seg/demo.yaml")
 
 
 @pytest.fixture(scope="module")
-def pair_flags(tiny_pair: Path) -> list[str]:
+def pair_flags(tiny_pair) -> list[str]:
     return ["--train.source.root", str(tiny_pair / "gta5"), "--train.target.root", str(tiny_pair / "cityscapes")]
 
 
-def test_a_trial_trains_scores_its_share_and_is_not_run_again(
-    tmp_path: Path, pair_flags: list[str], capfd: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_trains_scores_its_share_and_is_not_run_again(tmp_path, pair_flags, capfd, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     study = tmp_path / "s"
     command = ["--config", DEMO, "--study-dir", str(study), "--trials", "1", "--steps", "2", "--share", "0.5"]
@@ -55,9 +51,7 @@ def test_a_trial_trains_scores_its_share_and_is_not_run_again(
         main([*command, *pair_flags])
 
 
-def test_an_interrupted_search_says_how_it_goes_on(
-    tmp_path: Path, pair_flags: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_search_says_how_it_goes_on(tmp_path, pair_flags, monkeypatch):
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -78,9 +72,7 @@ def test_an_interrupted_search_says_how_it_goes_on(
         (("--max-steps", "3"), "--max-steps: a flag of seg.train; write --train.max-steps"),
     ],
 )
-def test_bad_input_is_one_sentence_and_leaves_no_folder(
-    flags: tuple[str, ...], sentence: str, tmp_path: Path, pair_flags: list[str]
-) -> None:
+def test_bad_input_is_one_sentence_and_leaves_no_folder(flags, sentence, tmp_path, pair_flags):
     with pytest.raises(InputError) as caught:
         main(["--study-dir", str(tmp_path / "s"), *pair_flags, *flags])
     assert sentence in str(caught.value)

@@ -1,7 +1,5 @@
 """One of several processes that re-estimate statistics together; see seg/models/test_adaptive_batch_norm.py."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

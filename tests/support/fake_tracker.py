@@ -1,7 +1,5 @@
 """A tracker in place of wandb's that keeps what it gets, and TensorBoard's scalars to compare it with."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from unittest.mock import Mock
 

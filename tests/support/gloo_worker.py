@@ -1,7 +1,5 @@
 """One of several processes that compute a loss together; see dem_apps/test_several_processes.py."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import signal

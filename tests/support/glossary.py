@@ -1,7 +1,5 @@
 """The keys that docs/metrics.md describes, to compare with those of runs."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

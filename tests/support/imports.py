@@ -1,7 +1,5 @@
 """The modules and packages that a module needs, out of its source."""
 
-from __future__ import annotations
-
 import ast
 
 

@@ -1,7 +1,5 @@
 """One of two processes that train together, one of them with a NaN; see seg/training/test_not_finite.py."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

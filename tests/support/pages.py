@@ -6,8 +6,6 @@ lines are only parsed. A file of this repository is named from its root, ``seg/t
 ``seg/train.py::train``.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

@@ -4,8 +4,6 @@ Added are the options that the paper ablates (α on the calibrator, norm and sou
 each with a loop, and the objectives of other papers.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small run folders for the report's tests, made of files alone."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """A program run as if only a few of the installed packages were there."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import re

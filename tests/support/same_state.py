@@ -1,7 +1,5 @@
 """Whether two states of checkpoints, or two folders, are the same, bit for bit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Small GeoTIFF scenes with six bands and pixels without data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Flags of a training of ``rl.train`` of 320 steps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

@@ -1,7 +1,5 @@
 """Networks of two layers, in float64."""
 
-from __future__ import annotations
-
 import copy
 from functools import partial
 from types import SimpleNamespace

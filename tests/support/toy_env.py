@@ -1,7 +1,5 @@
 """An environment of noise over any action space."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym

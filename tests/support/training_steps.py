@@ -1,7 +1,5 @@
 """Single steps of ``seg.train``: a fresh state on a small network, images of a seed, and the comparison of weights."""
 
-from __future__ import annotations
-
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState

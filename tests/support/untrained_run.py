@@ -1,7 +1,5 @@
 """A run folder as training leaves it, made without training."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any

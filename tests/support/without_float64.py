@@ -1,7 +1,5 @@
 """Stands in for a device without float64, such as Apple's GPUs: the CPU, on which every such operation raises."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

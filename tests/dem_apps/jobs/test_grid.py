@@ -1,7 +1,5 @@
 """One job as a process, several commands on one grid, and the executor of Ray. Jobs are shell scripts."""
 
-from __future__ import annotations
-
 import json
 import multiprocessing
 import os
@@ -11,7 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from filelock import FileLock
@@ -53,7 +50,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_job_leaves_its_result_and_its_output(tmp_path: Path) -> None:
+def test_a_job_leaves_its_result_and_its_output(tmp_path):
     (tmp_path / "run.log").write_text("before\n")
     done = job(tmp_path, f"echo $GREETING; echo there >&2; {DONE}")
     run_job(done, {"GREETING": "hello"})
@@ -64,7 +61,7 @@ def test_a_job_leaves_its_result_and_its_output(tmp_path: Path) -> None:
     run_job(job(tmp_path, "exit 3"), {})  # it has a result
 
 
-def test_the_command_of_a_job_continues_what_has_begun(tmp_path: Path) -> None:
+def test_the_command_of_a_job_continues_what_has_begun(tmp_path):
     training = Job("a", "seg.train", flags({"loss": "none", "eval_every": 5, "tau": None}), tmp_path / "run", "miou")
     command = [sys.executable, "-m", "seg.train", "--loss=none", "--eval-every=5", "--tau=null"]
     assert training.command() == [*command, "--run-dir", str(tmp_path / "run")]
@@ -84,14 +81,14 @@ def test_the_command_of_a_job_continues_what_has_begun(tmp_path: Path) -> None:
         ("exit 143", JobKilled, "signal 15"),
     ],
 )
-def test_a_signal_is_told_from_a_failure(script: str, error: type, message: str, tmp_path: Path) -> None:
+def test_a_signal_is_told_from_a_failure(script, error, message, tmp_path):
     with pytest.raises(JobFailed, match=message) as caught:
         run_job(job(tmp_path, script), {})
     assert type(caught.value) is error
     assert f"(all of its output: {tmp_path / 'run.log'})" in str(caught.value)
 
 
-def test_a_training_that_outlived_its_command_is_not_a_failure(tmp_path: Path) -> None:
+def test_a_training_that_outlived_its_command_is_not_a_failure(tmp_path):
     (tmp_path / "run").mkdir()
     with FileLock(tmp_path / "run" / "run.lock"), pytest.raises(JobTaken, match="its training goes on"):
         run_job(job(tmp_path, DONE), {})
@@ -99,7 +96,7 @@ def test_a_training_that_outlived_its_command_is_not_a_failure(tmp_path: Path) -
     assert job(tmp_path, DONE).scores() is not None
 
 
-def test_a_damaged_result_is_one_sentence(tmp_path: Path) -> None:
+def test_a_damaged_result_is_one_sentence(tmp_path):
     (tmp_path / "run").mkdir()
     for text, message in (('{"sco', "not valid JSON"), ('{"miou": 1}', "eval.json: holds no 'score'$")):
         (tmp_path / "run/eval.json").write_text(text)
@@ -107,7 +104,7 @@ def test_a_damaged_result_is_one_sentence(tmp_path: Path) -> None:
             job(tmp_path, DONE).scores()
 
 
-def test_an_interruption_waits_until_the_training_has_saved_and_starts_no_more(tmp_path: Path) -> None:
+def test_an_interruption_waits_until_the_training_has_saved_and_starts_no_more(tmp_path):
     saving = f"trap 'sleep 0.2; touch {tmp_path}/saved; exit 143' TERM; touch {tmp_path}/up; "
     jobs = [job(tmp_path, saving + "while :; do sleep 0.02; done"), job(tmp_path, DONE)]
     executor, ends = Executor({}), list[Future[None]]()
@@ -128,7 +125,7 @@ def test_an_interruption_waits_until_the_training_has_saved_and_starts_no_more(t
     assert not (tmp_path / "late").exists()
 
 
-def test_two_commands_divide_a_grid(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
+def test_two_commands_divide_a_grid(tmp_path, capfd):
     jobs = [job(tmp_path, f"sleep 0.1; {DONE}", str(number)) for number in range(8)]
 
     def command() -> None:
@@ -144,7 +141,7 @@ def test_two_commands_divide_a_grid(tmp_path: Path, capfd: pytest.CaptureFixture
     assert "another command runs it" in capfd.readouterr().out
 
 
-def test_a_failure_stops_nothing_and_is_tried_again_by_the_next_start(tmp_path: Path, capsys: Any) -> None:
+def test_a_failure_stops_nothing_and_is_tried_again_by_the_next_start(tmp_path, capsys):
     config = ExecutorConfig(workers=2)
     scripts = ["echo unlucky; exit 1", "kill -9 $$", DONE]
     failures = run_jobs([job(tmp_path, text, str(n)) for n, text in enumerate(scripts)], config, {})
@@ -156,7 +153,7 @@ def test_a_failure_stops_nothing_and_is_tried_again_by_the_next_start(tmp_path: 
     assert capsys.readouterr().out.count("\n") == 2
 
 
-def test_threads_of_jobs_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_of_jobs_share_the_cores(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert threads_of_jobs(ExecutorConfig(workers=4)) == {"OMP_NUM_THREADS": "2"}
@@ -183,7 +180,7 @@ with open(run + "/eval.json", "w") as file:
 """.replace("threading", 'os.environ["OMP_NUM_THREADS"]')
 
 
-def test_ray_runs_the_same_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_runs_the_same_jobs(tmp_path, monkeypatch):
     ray = pytest.importorskip("ray")
     (tmp_path / "stand_in.py").write_text(TRAINER)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[3]}")
@@ -218,7 +215,7 @@ def test_ray_runs_the_same_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         (True, r"--ray-address: no cluster of Ray's at 'nowhere' \("),
     ],
 )
-def test_a_cluster_that_is_not_there_is_one_sentence(installed: bool, message: str, monkeypatch: Any) -> None:
+def test_a_cluster_that_is_not_there_is_one_sentence(installed, message, monkeypatch):
     if installed:
         pytest.importorskip("ray")
     else:

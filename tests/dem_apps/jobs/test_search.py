@@ -1,7 +1,5 @@
 """The search: its grid, TPE and the quick way over it, pruning, and a study that goes on after a kill."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random
@@ -74,7 +72,7 @@ def in_memory(plan: Plan) -> list[optuna.trial.FrozenTrial]:
     return tried
 
 
-def test_the_grid_is_the_papers_and_respects_proposition_a1() -> None:
+def test_the_grid_is_the_papers_and_respects_proposition_a1():
     grid = [(values["tau"], values["alpha"]) for values in DEM_SPACE.points()]
     # in tenths, so that no rounding is involved
     expected = [(t / 10, a / 10) for t in range(1, 21) for a in range(21) if t * a <= 200]
@@ -84,14 +82,14 @@ def test_the_grid_is_the_papers_and_respects_proposition_a1() -> None:
     assert not dem_allows({"tau": 0.0, "alpha": 0.0})
 
 
-def test_tpe_finds_more_than_chance() -> None:
+def test_tpe_finds_more_than_chance():
     found = [max(peak(trial.params) for trial in in_memory(tpe(30, seed))) for seed in range(2)]
     by_chance = [max(map(peak, random.Random(seed).sample(DEM_SPACE.points(), 30))) for seed in range(2)]
     assert np.mean(found) > np.mean(by_chance)
     assert max(found) > -0.021  # at most one step beside the peak in both
 
 
-def test_a_search_larger_than_the_grid_ends_with_the_grid() -> None:
+def test_a_search_larger_than_the_grid_ends_with_the_grid():
     everything = [optuna.create_trial(params=p, distributions=DEM_SPACE.distributions, value=0.0)
                   for p in DEM_SPACE.points()]  # fmt: skip
     assert tpe(1000).next_point(everything) is None
@@ -99,7 +97,7 @@ def test_a_search_larger_than_the_grid_ends_with_the_grid() -> None:
 
 
 @pytest.mark.parametrize("storage", [None, "sqlite:///{}/study.db"], ids=["journal", "sqlite"])
-def test_a_stopped_study_continues_as_an_unbroken_one(storage: str | None, tmp_path: Path, capsys: Any) -> None:
+def test_a_stopped_study_continues_as_an_unbroken_one(storage, tmp_path, capsys):
     given = {"storage": storage.format(tmp_path)} if storage else {}
     unbroken = search(tmp_path / "unbroken", tpe(8), **given)
     assert points(unbroken)[0] == (1.0, 1.0)
@@ -114,7 +112,7 @@ def test_a_stopped_study_continues_as_an_unbroken_one(storage: str | None, tmp_p
     assert (tmp_path / "stopped/journal.log").is_file() == (storage is None)
 
 
-def test_a_study_killed_in_the_middle_repeats_no_scored_trial(tmp_path: Path) -> None:
+def test_a_study_killed_in_the_middle_repeats_no_scored_trial(tmp_path):
     folder = tmp_path / "s"
 
     def work() -> None:
@@ -136,7 +134,7 @@ def test_a_study_killed_in_the_middle_repeats_no_scored_trial(tmp_path: Path) ->
     assert sum(starts) <= 9, "at most the one that was killed ran again"
 
 
-def test_a_failed_trial_counts_and_a_killed_one_is_retried_by_the_next_start(tmp_path: Path, capsys: Any) -> None:
+def test_a_failed_trial_counts_and_a_killed_one_is_retried_by_the_next_start(tmp_path, capsys):
     script = 'case "$RUN" in *0001/*) echo broken; exit 2;; *0002/*) kill -9 $$;; esac; '
     trials = search(tmp_path / "s", tpe(4), script=script)
     complete, fail, running = TrialState.COMPLETE, TrialState.FAIL, TrialState.RUNNING
@@ -150,7 +148,7 @@ def test_a_failed_trial_counts_and_a_killed_one_is_retried_by_the_next_start(tmp
     assert capsys.readouterr().out.count("\n") == 1
 
 
-def test_a_trial_below_the_median_of_five_is_pruned_after_one_seed(tmp_path: Path, capsys: Any) -> None:
+def test_a_trial_below_the_median_of_five_is_pruned_after_one_seed(tmp_path, capsys):
     scores = {number: 0.1 * number for number in range(5)} | {5: 0.19, 6: 0.21}
     numbers: dict[tuple[float, float], int] = {}
 
@@ -165,7 +163,7 @@ def test_a_trial_below_the_median_of_five_is_pruned_after_one_seed(tmp_path: Pat
     assert "pruned after 1 of 2 seeds" in capsys.readouterr().out
 
 
-def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path):
     search(tmp_path / "s", tpe(1))
 
     def refused(message: str, settings: dict[str, Any] = SETTINGS, **config: Any) -> None:
@@ -195,7 +193,7 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("storage", ["nonsense", "sqlite://user:secret@host/x", "sqlite:////nowhere/at/all.db"])
-def test_a_storage_that_cannot_be_opened_is_one_sentence_without_its_password(storage: str, tmp_path: Path) -> None:
+def test_a_storage_that_cannot_be_opened_is_one_sentence_without_its_password(storage, tmp_path):
     with pytest.raises(InputError, match=r"^--storage: .*such as sqlite:///study.db$") as caught:
         search(tmp_path / "s", tpe(1), storage=storage)
     assert "secret" not in str(caught.value)

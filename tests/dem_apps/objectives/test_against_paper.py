@@ -1,7 +1,5 @@
 """Every objective, option, backend, reduction and shape against Algorithm 1 in float64."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -88,17 +86,16 @@ def compare(objective: Any, paper: Paper, logits: Tensor, near: Any, dtype: torc
         near(objective.class_marginals, paper.avg_pred, values_in, "table")
 
 
-def test_the_cases_name_every_objective() -> None:
+def test_the_cases_name_every_objective():
     assert {name for name, _ in CASES} == set(OBJECTIVE_NAMES)
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
 @pytest.mark.parametrize(
-    ("backend", "dtype"),
-    [pytest.param(*form, marks=needs_kernel if form[0] == "compiled" else ()) for form in FORMS],
+    ("backend", "dtype"), [pytest.param(*form, marks=needs_kernel if form[0] == "compiled" else ()) for form in FORMS]
 )
 @pytest.mark.filterwarnings("ignore:tau")
-def test_training_steps(name: str, options: dict[str, Any], backend: str, dtype: torch.dtype, assert_near: Any) -> None:
+def test_training_steps(name, options, backend, dtype, assert_near):
     reference = Paper(name, C, **options)
     objective = build_objective(name, C, backend=backend, **options).to(dtype)
     objective.reset()  # 1/C in the wider dtype
@@ -118,9 +115,7 @@ WIDE = [(1, 200, 33), (1, 256, 17), (2, 76, 16)]
 @pytest.mark.parametrize(
     ("name", "reduction"), [("adadem", "balanced"), ("entropy", "sum"), ("entropy", "balanced"), ("cadf", "mean")]
 )
-def test_block_tails(
-    shape: tuple[int, int, int], classes_last: bool, name: str, reduction: str, backend: str, assert_near: Any
-) -> None:
+def test_block_tails(shape, classes_last, name, reduction, backend, assert_near):
     logits = make_logits(shape, 1, seed=3)
     if classes_last:
         logits = logits.movedim(1, -1).contiguous()
@@ -134,7 +129,7 @@ def test_block_tails(
 
 @pytest.mark.parametrize("outer", [1, 2])
 @pytest.mark.parametrize("reduction", ["mean", "balanced"])
-def test_tail_of_the_eager_chunks(outer: int, reduction: str, assert_near: Any) -> None:
+def test_tail_of_the_eager_chunks(outer, reduction, assert_near):
     shape = (outer, 3, 8192 + 16 + 5)
     for name in ("adadem", "dem"):
         compare(
@@ -145,7 +140,7 @@ def test_tail_of_the_eager_chunks(outer: int, reduction: str, assert_near: Any) 
 
 @needs_kernel
 @pytest.mark.parametrize("shape", [(2, 19, 40, 50), (3, 7, 5003)])
-def test_the_kernel_with_two_threads(shape: tuple[int, ...], assert_near: Any) -> None:
+def test_the_kernel_with_two_threads(shape, assert_near):
     torch.set_num_threads(2)
     logits, mask = make_logits(shape, 1, seed=8), make_mask(shape, 1, seed=9)
     results = []
@@ -158,7 +153,7 @@ def test_the_kernel_with_two_threads(shape: tuple[int, ...], assert_near: Any) -
 
 
 @pytest.mark.parametrize("name", ["adadem", "adadem-mec", "entropy"])
-def test_evaluation_uses_the_table_as_it_is(name: str, backend: str, assert_near: Any) -> None:
+def test_evaluation_uses_the_table_as_it_is(name, backend, assert_near):
     reference, objective = Paper(name, C), build_objective(name, C, backend=backend)
     compare(objective, reference, make_logits((50, C), 1, seed=1), assert_near, torch.float32)
     objective.eval()

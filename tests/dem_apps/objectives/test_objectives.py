@@ -1,7 +1,5 @@
 """Names, options and error sentences."""
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 
@@ -17,7 +15,7 @@ from dem_apps.objectives import objective_class, objective_options
 C = 4
 
 
-def test_names_are_the_promised_ones() -> None:
+def test_names_are_the_promised_ones():
     promised = (
         "entropy", "cadf", "dem", "adadem", "adadem-norm", "adadem-mec", "max-squares", "info-max", "robust-entropy",
         "come",
@@ -26,7 +24,7 @@ def test_names_are_the_promised_ones() -> None:
     assert {objective_class(name).__name__ for name in promised} <= set(dem_apps.__all__)
 
 
-def test_options_are_the_promised_ones() -> None:
+def test_options_are_the_promised_ones():
     assert objective_options("entropy") == objective_options("cadf") == []
     assert objective_options("max-squares") == objective_options("info-max") == objective_options("come") == []
     assert objective_options("robust-entropy") == ["eta"]
@@ -36,7 +34,7 @@ def test_options_are_the_promised_ones() -> None:
     assert objective_options("adadem-mec") == ["momentum", "alpha"]
 
 
-def test_defaults_are_the_papers() -> None:
+def test_defaults_are_the_papers():
     objective = build_objective("adadem", C)
     assert objective.spec == ObjectiveSpec("mec", tau=1.0, alpha=1.0, norm="l1", delta="cadf")
     assert objective.momentum == 0.1
@@ -59,7 +57,7 @@ def test_defaults_are_the_papers() -> None:
         (("adadem", C), {"balance": "half"}, r"balance: expected a number from 0 to 1, got 'half'$"),
     ],
 )
-def test_mistakes_when_building(arguments: tuple[Any, ...], options: dict[str, Any], message: str) -> None:
+def test_mistakes_when_building(arguments, options, message):
     with pytest.raises(ValueError, match=message) as raised:
         build_objective(*arguments, **options)
     assert isinstance(raised.value, InputError)
@@ -69,7 +67,7 @@ def test_mistakes_when_building(arguments: tuple[Any, ...], options: dict[str, A
 @pytest.mark.parametrize(
     "logits", [torch.zeros(2, C, dtype=torch.float64), torch.zeros(2, 257)], ids=["float64", "257 classes"]
 )
-def test_compiled_says_what_it_cannot_do(logits: torch.Tensor) -> None:
+def test_compiled_says_what_it_cannot_do(logits):
     objective = build_objective("entropy", logits.shape[1], backend="compiled")
     with pytest.raises(ValueError, match=r"backend: 'compiled' cannot serve torch\.float\d\d logits of .* use 'auto'"):
         objective(logits)
@@ -77,7 +75,7 @@ def test_compiled_says_what_it_cannot_do(logits: torch.Tensor) -> None:
 
 
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
-def test_a_class_is_what_its_name_builds(name: str) -> None:
+def test_a_class_is_what_its_name_builds(name):
     made_of = objective_class(name)
     options = {option: inspect.signature(made_of).parameters[option].default for option in objective_options(name)}
     direct = made_of(num_classes=C, backend="eager", balance=0.5, **options)
@@ -100,7 +98,7 @@ class CollisionBelowAdaDEM(AdaDEM):
 
 @pytest.mark.parametrize("made_of", [Collision, CollisionBelowAdaDEM])
 @pytest.mark.parametrize("backend", ["auto", "compiled", "eager", "reference"])
-def test_one_equation_is_enough_in_every_backend(made_of: type[EntropyObjective], backend: str) -> None:
+def test_one_equation_is_enough_in_every_backend(made_of, backend):
     objective = made_of(C, backend=backend)
     logits = torch.randn(2, C, 90, 100, generator=torch.Generator().manual_seed(0))  # enough for the fast forms
     values = -logits.softmax(1).square().sum(1).log()
@@ -121,7 +119,7 @@ def test_one_equation_is_enough_in_every_backend(made_of: type[EntropyObjective]
 
 
 @pytest.mark.parametrize("build", [lambda: build_objective("dem", C, tau=3.0), lambda: DEM(C, tau=3.0)])
-def test_the_warning_points_at_who_asked_for_it(build: Any) -> None:
+def test_the_warning_points_at_who_asked_for_it(build):
     with pytest.warns(UserWarning, match="tau = 3") as caught:
         build()
     assert caught[0].filename == __file__

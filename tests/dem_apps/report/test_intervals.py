@@ -1,7 +1,5 @@
 """Intervals, against printed tables of Student's t."""
 
-from __future__ import annotations
-
 import math
 import statistics
 
@@ -12,7 +10,7 @@ from dem_apps.report.intervals import difference_interval, mean_band, mean_inter
 
 
 @pytest.mark.parametrize(("freedom", "expected"), [(1, 12.7062), (2, 4.30265), (3, 3.18245), (9, 2.26216)])
-def test_the_mean_has_students_interval(freedom: int, expected: float) -> None:
+def test_the_mean_has_students_interval(freedom, expected):
     values = np.random.default_rng(freedom).normal(size=freedom + 1)
     interval = mean_interval(values.tolist())
     half = expected * statistics.stdev(values) / math.sqrt(freedom + 1)  # any printed table has the quantile
@@ -22,7 +20,7 @@ def test_the_mean_has_students_interval(freedom: int, expected: float) -> None:
     assert [float(end[1]) for end in band] == [1.0, 1.0, 1.0]
 
 
-def test_intervals() -> None:
+def test_intervals():
     paired = difference_interval({0: 3.0, 1: 5.0, 2: 4.0}, {0: 1.0, 1: 2.0, 2: 2.5})
     differences = [2.0, 3.0, 1.5]
     half = 4.30265 * statistics.stdev(differences) / math.sqrt(3)
@@ -37,7 +35,7 @@ def test_intervals() -> None:
     assert (alone.estimate, alone.low, alone.excludes_zero) == (-1.0, None, False)
 
 
-def test_a_single_seed_is_compared_with_the_same_seed_of_the_other() -> None:
+def test_a_single_seed_is_compared_with_the_same_seed_of_the_other():
     control = {0: 2.0, 1: 5.0, 2: 8.0}
     for seed, expected in ((0, 1.0), (2, -5.0)):
         alone = difference_interval({seed: 3.0}, control)

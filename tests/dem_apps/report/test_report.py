@@ -1,7 +1,5 @@
 """Pages about runs: what they show, what they leave out, and mistakes."""
 
-from __future__ import annotations
-
 import base64
 import functools
 import io
@@ -30,7 +28,7 @@ from seg.scores.described_metrics import METRICS
 PICTURE = "entropy_maps/a/image.png"
 
 
-def test_a_seg_run(tmp_path: Path) -> None:
+def test_a_seg_run(tmp_path):
     source = page(seg_run(tmp_path / "a"))
     text = text_of(source)
     for shown in (
@@ -47,7 +45,7 @@ def test_a_seg_run(tmp_path: Path) -> None:
     assert all(len(kinds) == 1 for kinds in drawn)  # no label-free curve beside one that labels give
 
 
-def test_source_only_names_no_loss_and_a_picture_of_all_runs_stands_once(tmp_path: Path) -> None:
+def test_source_only_names_no_loss_and_a_picture_of_all_runs_stands_once(tmp_path):
     runs = [seg_run(tmp_path / "source", method="source"), seg_run(tmp_path / "control", loss="none")]
     for run in runs:
         write_picture(run / "entropy_maps" / "a" / "image.png", "the same")
@@ -62,7 +60,7 @@ def test_source_only_names_no_loss_and_a_picture_of_all_runs_stands_once(tmp_pat
     assert "The effect of training" not in alone
 
 
-def test_runs_of_two_tasks_are_not_compared(tmp_path: Path) -> None:
+def test_runs_of_two_tasks_are_not_compared(tmp_path):
     runs = [rl_run(tmp_path / env, env=env) for env in ("CartPole-v1", "my_envs-Corridor-v0")]
     text = text_of(page(*runs))
     assert "2 different tasks, whose scores cannot be compared: Reinforcement learning: CartPole-v1; Reinf" in text
@@ -72,7 +70,7 @@ def test_runs_of_two_tasks_are_not_compared(tmp_path: Path) -> None:
     assert "length, best policy, greedy 5.0" in text
 
 
-def test_several_runs_are_compared_over_seeds(tmp_path: Path) -> None:
+def test_several_runs_are_compared_over_seeds(tmp_path):
     runs = [seg_run(tmp_path / f"none-seed{seed}", 0.2 + seed / 100, "none", seed) for seed in range(3)]
     runs += [seg_run(tmp_path / f"ours-seed{seed}", 0.3 + seed / 50, "adadem", seed) for seed in range(3)]
     interval = difference_interval({0: 30, 1: 32, 2: 34}, {0: 20, 1: 21, 2: 22})
@@ -87,7 +85,7 @@ def test_several_runs_are_compared_over_seeds(tmp_path: Path) -> None:
     assert [group.name for group in grouped(read_runs(runs))] == ["none", "ours"]
 
 
-def test_an_rl_run_stands_beside_a_seg_run(tmp_path: Path) -> None:
+def test_an_rl_run_stands_beside_a_seg_run(tmp_path):
     run = rl_run(tmp_path / "policy", 0.9)
     write_picture(run / "videos" / "episode.gif", "x")
     source = page(run, seg_run(tmp_path / "segmenter"))
@@ -97,7 +95,7 @@ def test_an_rl_run_stands_beside_a_seg_run(tmp_path: Path) -> None:
     assert "episode.gif" in text
 
 
-def test_a_run_that_was_killed_says_what_it_lacks(tmp_path: Path) -> None:
+def test_a_run_that_was_killed_says_what_it_lacks(tmp_path):
     run = seg_run(tmp_path / "a", finished=False)
     (run / "environment.json").unlink()
     with open(run / "metrics.jsonl", "a") as file:
@@ -108,7 +106,7 @@ def test_a_run_that_was_killed_says_what_it_lacks(tmp_path: Path) -> None:
     assert "not finished" in text
 
 
-def test_numbers_that_are_not_finite_and_texts_that_are_no_texts(tmp_path: Path) -> None:
+def test_numbers_that_are_not_finite_and_texts_that_are_no_texts(tmp_path):
     run = seg_run(tmp_path / "a")
     scores = json.loads((run / "eval.json").read_text())
     (run / "eval.json").write_text(json.dumps({**scores, "miou": float("nan"), "pixel_accuracy": "<script>alert(1)"}))
@@ -124,7 +122,7 @@ class _Loads(HTMLParser):
         assert not given.get("src") or str(given["src"]).startswith("data:")
 
 
-def test_names_are_escaped_and_nothing_is_loaded_or_run(tmp_path: Path) -> None:
+def test_names_are_escaped_and_nothing_is_loaded_or_run(tmp_path):
     source = page(seg_run(tmp_path / "\x1b[2J\u202e<img src=x>", loss="\u2066none"))
     assert r"\x1b[2J\u202e&lt;img src=x&gt;" in source
     assert r"\u2066none" in source
@@ -133,7 +131,7 @@ def test_names_are_escaped_and_nothing_is_loaded_or_run(tmp_path: Path) -> None:
     assert "default-src &#39;none&#39;" in source or "default-src 'none'" in source
 
 
-def test_large_pictures_become_smaller(tmp_path: Path) -> None:
+def test_large_pictures_become_smaller(tmp_path):
     run = seg_run(tmp_path / "a")
     for image, view in itertools.product(range(6), ("image", "prediction", "entropy")):
         write_picture(run / "entropy_maps" / f"large{image}" / f"{view}.png", f"{view}{image}", (1024, 512))
@@ -195,9 +193,7 @@ LINES = "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 30)}]\n" for a, b in itertoo
         ("metrics.jsonl", lambda file: file.write_text(f'{{"step": {10**400}}}\n{{"step": 1}}\n'), "beyond 64 bits"),
     ],
 )
-def test_a_damaged_part_is_named_and_the_rest_is_shown(
-    name: str, damage: Callable[[Path], None], sentence: str, tmp_path: Path
-) -> None:
+def test_a_damaged_part_is_named_and_the_rest_is_shown(name, damage, sentence, tmp_path):
     run, whole = seg_run(tmp_path / "a"), seg_run(tmp_path / "b", loss="none")
     assert "Missing" not in text_of(page(run))
     damage(run / name)
@@ -209,14 +205,14 @@ def test_a_damaged_part_is_named_and_the_rest_is_shown(
 
 
 @pytest.mark.parametrize("values", [(1e308, -1e308), (1e30, -1e30), (None, "x")])
-def test_any_numbers_are_drawn_or_left_out(tmp_path: Path, values: tuple[object, ...]) -> None:
+def test_any_numbers_are_drawn_or_left_out(tmp_path, values):
     run = seg_run(tmp_path / "a")
     rows = [{"step": step, "val/miou": value} for step, value in enumerate(values)]
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert "mean IoU %, last 30.00" in text_of(page(run))
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command(tmp_path, capsys, monkeypatch):
     run = seg_run(tmp_path / "grid" / "arm" / "seed0")
     main([str(run)])
     main([str(run)])  # its own page is replaced
@@ -227,7 +223,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert (tmp_path / "grid" / "report.html").is_file()
 
 
-def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
+def test_mistakes_are_one_sentence(tmp_path):
     run = seg_run(tmp_path / "a")
     (tmp_path / "mine.html").write_text("mine")
     older = seg_run(tmp_path / "older")
@@ -244,6 +240,6 @@ def test_mistakes_are_one_sentence(tmp_path: Path) -> None:
             main(arguments)
 
 
-def test_a_table_of_file_names_is_utf_8(tmp_path: Path) -> None:
+def test_a_table_of_file_names_is_utf_8(tmp_path):
     write_csv(tmp_path / "a.csv", [{"image": os.fsdecode(b"caf\xe9.jpg"), "share": 0.5}])
     assert (tmp_path / "a.csv").read_text(encoding="utf-8") == "image,share\ncaf\\udce9.jpg,0.5\n"

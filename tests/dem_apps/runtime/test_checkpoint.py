@@ -1,11 +1,8 @@
 """Checkpoints bring back what was saved, run no code, and are replaced in one step."""
 
-from __future__ import annotations
-
 import copy
 import os
 from collections import OrderedDict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,7 +30,7 @@ STATE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_state_comes_back(tmp_path: Path) -> None:
+def test_a_state_comes_back(tmp_path):
     state = {**STATE, "random": random_states()}
     file = save_checkpoint(tmp_path / "checkpoints", "last", state)
     loaded = load_checkpoint(file.parent, "last")
@@ -46,7 +43,7 @@ def test_a_state_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [torch.tensor([1.0, float("nan")]), np.array([np.inf])])
-def test_values_that_are_not_finite_are_not_saved(value: Any, tmp_path: Path) -> None:
+def test_values_that_are_not_finite_are_not_saved(value, tmp_path):
     save_checkpoint(tmp_path, "last", STATE)
     with pytest.raises(NotFiniteError, match=r"'/deep/0' holds NaN or infinite values .*last.pt is intact$"):
         save_checkpoint(tmp_path, "last", {"step": 8, "deep": [value]})
@@ -55,14 +52,14 @@ def test_values_that_are_not_finite_are_not_saved(value: Any, tmp_path: Path) ->
     assert all_finite([])
 
 
-def test_a_missing_checkpoint_names_those_that_are_there(tmp_path: Path) -> None:
+def test_a_missing_checkpoint_names_those_that_are_there(tmp_path):
     save_checkpoint(tmp_path, "last", STATE)
     save_checkpoint(tmp_path, "best", STATE)
     with pytest.raises(InputError, match=r"no checkpoint 'selected'; there is best, last$"):
         load_checkpoint(tmp_path, "selected")
 
 
-def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
+def test_code_in_a_checkpoint_is_not_run(tmp_path):
     class Code:
         def __reduce__(self) -> Any:
             return os.mkdir, (str(tmp_path / "run"),)
@@ -75,7 +72,7 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path: Path) -> None:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_a_damaged_file_is_one_sentence(data: st.DataObject, tmp_path: Path) -> None:
+def test_a_damaged_file_is_one_sentence(data, tmp_path):
     file = save_checkpoint(tmp_path, "last", STATE)
     content = bytearray(file.read_bytes())
     place = data.draw(st.integers(0, len(content) - 1))
@@ -94,7 +91,7 @@ def test_a_damaged_file_is_one_sentence(data: st.DataObject, tmp_path: Path) -> 
     assert sentence.startswith(f"{file}: damaged, or not a checkpoint of this program (")
 
 
-def test_a_part_marked_as_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_part_marked_as_a_folder_is_refused(tmp_path):
     """Of such a part torch's reader returns what its memory holds, and its checksum is right."""
     file = save_checkpoint(tmp_path, "last", {"step": 1, "weight": torch.ones(3)})
     content = bytearray(file.read_bytes())
@@ -106,7 +103,7 @@ def test_a_part_marked_as_a_folder_is_refused(tmp_path: Path) -> None:
         load_checkpoint(tmp_path, "last")
 
 
-def test_states_that_do_not_fit_are_one_sentence() -> None:
+def test_states_that_do_not_fit_are_one_sentence():
     network = torch.nn.Linear(2, 3)
     optimizer = torch.optim.Adam(network.parameters())
     with pytest.raises(InputError, match=r"^x: a value does not fit this run \(RuntimeError: .*size mismatch"):

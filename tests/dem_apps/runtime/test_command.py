@@ -1,13 +1,11 @@
 """How a command ends when the input, the disk or the user stops it."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -52,12 +50,12 @@ def raising(error: BaseException) -> Any:
           for number in (errno.ENOSPC, errno.EDQUOT)),
     ],
 )  # fmt: skip
-def test_a_mistake_or_a_full_disk_is_one_line_and_status_2(error: Exception, line: str, capsys: Any) -> None:
+def test_a_mistake_or_a_full_disk_is_one_line_and_status_2(error, line, capsys):
     assert ending(raising(error)) == 2
     assert capsys.readouterr().err == f"error: {line}\n"
 
 
-def test_ctrl_c_and_sigterm_end_as_shells_expect(capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_and_sigterm_end_as_shells_expect(capsys):
     assert ending(raising(KeyboardInterrupt())) == 130
     cleaned = []
 
@@ -73,7 +71,7 @@ def test_ctrl_c_and_sigterm_end_as_shells_expect(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().err == "interrupted\nterminated\n"
 
 
-def test_signals_during_the_last_words_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_signals_during_the_last_words_are_ignored(monkeypatch):
     """torchrun terminates what is left of a group as soon as its first process has ended."""
     heard = []
 
@@ -89,9 +87,7 @@ def test_signals_during_the_last_words_are_ignored(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(("number", "shown"), [(errno.ENOSPC, False), (errno.EROFS, False), (errno.EINVAL, True)])
-def test_only_a_full_disk_in_a_thread_is_left_to_the_main_one(
-    number: int, shown: bool, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_only_a_full_disk_in_a_thread_is_left_to_the_main_one(number, shown, capsys):
     def main() -> None:
         thread = threading.Thread(target=raising(OSError(number, "trouble")))
         thread.start()
@@ -109,15 +105,13 @@ def test_only_a_full_disk_in_a_thread_is_left_to_the_main_one(
         lambda: raising(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))(),
     ],
 )
-def test_every_allocator_that_has_no_more_is_the_sentence_about_memory(
-    make: Callable[[], Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_allocator_that_has_no_more_is_the_sentence_about_memory(make, capsys):
     assert ending(make) == 2
     assert re.fullmatch(r"error: not enough memory \(.+\); smaller images, [^\n]*\n", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("error", [ValueError("a bug"), OSError(errno.EIO, "disk"), RuntimeError("a bug")])
-def test_bugs_keep_their_trace(error: Exception) -> None:
+def test_bugs_keep_their_trace(error):
     with pytest.raises(type(error)) as raised:
         run_command(raising(error))
     assert raised.value is error
@@ -130,7 +124,7 @@ def test_bugs_keep_their_trace(error: Exception) -> None:
         "DataLoader worker (pid 7) is killed by signal: Killed. ",
     ],
 )
-def test_a_lost_reader_names_what_needs_less(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lost_reader_names_what_needs_less(text, capsys):
     assert ending(raising(RuntimeError(text))) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert f"({text.splitlines()[-1].strip()}); --workers 0 needs none" in line

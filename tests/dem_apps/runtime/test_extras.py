@@ -1,7 +1,5 @@
 """A command without the packages of its extra says so in one sentence."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -21,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
         ("dem_apps.report", "jinja2, not installed here; pip install -e '.[commands]'"),
     ],
 )
-def test_a_command_without_its_extra_says_so(module: str, needed: str, tmp_path: Path) -> None:
+def test_a_command_without_its_extra_says_so(module, needed, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util\n"
         "found = importlib.util.find_spec\n"

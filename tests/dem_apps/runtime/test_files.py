@@ -1,7 +1,5 @@
 """Files are read as plain values, appear whole, and never replace what a user made."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -25,7 +23,7 @@ PIECES = st.sampled_from([*TAGS, *"{}[]:-&*'\"\t\n=?", ": ", "- ", "&a ", "*a ",
 
 @given(st.one_of(st.text(), st.lists(st.one_of(PIECES, st.text(max_size=3))).map("".join)))
 @example("[" * 100_000)
-def test_any_text_is_plain_values_or_one_sentence(text: str) -> None:
+def test_any_text_is_plain_values_or_one_sentence(text):
     for parse in (parsed_yaml, parsed_json):
         try:
             parse(text, "a.file")
@@ -37,7 +35,7 @@ def test_any_text_is_plain_values_or_one_sentence(text: str) -> None:
         assert "\n" not in sentence
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
     for read in (read_json, read_yaml):
         with pytest.raises(InputError, match=r"none: cannot be read \(no such file\)$"):
             read(tmp_path / "none")
@@ -55,7 +53,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
 )
 
 
-def test_documents_are_bounded(tmp_path: Path) -> None:
+def test_documents_are_bounded(tmp_path):
     for text, why in (
         (BOMB, "with its aliases it has more than 1,000,000 characters"),
         ("&a [*a]", "with its aliases"),
@@ -73,14 +71,14 @@ def test_documents_are_bounded(tmp_path: Path) -> None:
     assert parsed_json('{"a": NaN, "b": [-Infinity]}', "") == {"a": None, "b": [None]}
 
 
-def test_what_a_plain_value_of_yaml_is() -> None:
+def test_what_a_plain_value_of_yaml_is():
     for text in ("1:30", "1:30.5", "2026-11-26", "08", "1.2.3", "e5", "."):
         assert parsed_yaml(text, "") == text
     for text, value in (("1e-3", 0.001), ("-.5E3", -500.0), ("1_000", 1000), ("0x1f", 31), ("+1.", 1.0), ("0", 0)):
         assert repr(parsed_yaml(text, "")) == repr(value)
 
 
-def test_only_a_regular_file_inside_the_folder_is_opened(tmp_path: Path) -> None:
+def test_only_a_regular_file_inside_the_folder_is_opened(tmp_path):
     folder = tmp_path / "run"
     folder.mkdir()
     (tmp_path / "secret.json").write_text("{}")
@@ -97,7 +95,7 @@ def test_only_a_regular_file_inside_the_folder_is_opened(tmp_path: Path) -> None
             read_json(folder / name)
 
 
-def test_a_document_has_the_shape_that_is_declared() -> None:
+def test_a_document_has_the_shape_that_is_declared():
     whole = {"heading": "Racing", "scores": [{"key": "lap", "title": "lap time"}], "settings": ["car"]}
     assert shaped(MetricsInfo, whole, "a.json") == MetricsInfo(
         "Racing", scores=(Score("lap", "lap time"),), settings=("car",)
@@ -116,7 +114,7 @@ def test_a_document_has_the_shape_that_is_declared() -> None:
             shaped(MetricsInfo, whole | change, "a.json")
 
 
-def test_a_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_replaced_whole(tmp_path, monkeypatch):
     file = tmp_path / "a"
     write_atomically(file, b"old")
     write_atomically(file, b"new")
@@ -132,7 +130,7 @@ def test_a_file_is_replaced_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_a_new_file_never_overwrites(links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_file_never_overwrites(links, tmp_path, monkeypatch):
     def without(*_: Any) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -146,7 +144,7 @@ def test_a_new_file_never_overwrites(links: bool, tmp_path: Path, monkeypatch: p
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_temporaries_of_killed_processes_are_swept_and_those_in_use_are_not(tmp_path: Path) -> None:
+def test_temporaries_of_killed_processes_are_swept_and_those_in_use_are_not(tmp_path):
     left = [tmp_path / f".{number * 32}.tmp{suffix}" for number, suffix in (("0", ""), ("1", ".json"), ("2", ".png"))]
     left[0].mkdir()
     (left[0] / "a").touch()
@@ -158,7 +156,7 @@ def test_temporaries_of_killed_processes_are_swept_and_those_in_use_are_not(tmp_
         assert sorted(tmp_path.iterdir()) == sorted([tmp_path / ".mine.tmp", used, also])
 
 
-def test_a_folder_appears_whole(tmp_path: Path) -> None:
+def test_a_folder_appears_whole(tmp_path):
     with new_folder(tmp_path / "deep" / "new", "--out") as inside:
         (inside / "sub").mkdir()
         (inside / "sub" / "a").write_text("a")
@@ -175,7 +173,7 @@ def test_a_folder_appears_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
 
 
-def test_a_folder_that_is_filled_meanwhile_stays(tmp_path: Path) -> None:
+def test_a_folder_that_is_filled_meanwhile_stays(tmp_path):
     with pytest.raises(InputError, match="holds files already"), new_folder(tmp_path / "new", "--out") as inside:  # noqa: PT012
         (inside / "ours").write_text("")
         (tmp_path / "new").mkdir()
@@ -183,7 +181,7 @@ def test_a_folder_that_is_filled_meanwhile_stays(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["theirs"]
 
 
-def test_a_user_without_a_home_has_a_cache_for_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_home_has_a_cache_for_one_process(monkeypatch):
     def nowhere() -> Path:
         raise RuntimeError("Could not determine home directory.")  # as Path.home() in a container
 
@@ -196,7 +194,7 @@ def test_a_user_without_a_home_has_a_cache_for_one_process(monkeypatch: pytest.M
     files._cache_of_this_process.cache_clear()
 
 
-def test_two_runs_of_one_second_get_two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_runs_of_one_second_get_two_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(files.time, "strftime", lambda _: "now")
     assert [new_run_dir("seg", "a").name for _ in range(3)] == ["seg-a-now", "seg-a-now-2", "seg-a-now-3"]

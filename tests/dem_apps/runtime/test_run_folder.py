@@ -1,7 +1,5 @@
 """The run folder: never overwritten, one writer, continued without doubled metrics."""
 
-from __future__ import annotations
-
 import errno
 import json
 import math
@@ -30,7 +28,7 @@ def create(path: Path) -> RunFolder:
 
 
 @pytest.fixture
-def ran(tmp_path: Path) -> Path:
+def ran(tmp_path) -> Path:
     """A run that logged steps 1 to 5 and saved a checkpoint at 3."""
     run = create(tmp_path / "run")
     for step in range(1, 6):
@@ -52,7 +50,7 @@ def in_another_process(work: Callable[[], None]) -> int | None:
     return process.exitcode
 
 
-def test_a_new_run(tmp_path: Path) -> None:
+def test_a_new_run(tmp_path):
     run = create(tmp_path / "deep" / "run")
     run.log(1, loss=0.5, lr=1, note="warm-up", other=math.nan)
     line = {"step": 1, "loss": 0.5, "lr": 1, "note": "warm-up", "other": None}
@@ -69,7 +67,7 @@ def test_a_new_run(tmp_path: Path) -> None:
     assert list(run.path.glob("events.out.tfevents.*"))
 
 
-def test_what_is_there_is_never_overwritten(ran: Path, tmp_path: Path) -> None:
+def test_what_is_there_is_never_overwritten(ran, tmp_path):
     before = {path: path.read_bytes() for path in ran.rglob("*") if path.is_file()}
     with pytest.raises(InputError, match=r"holds another run, .* or continue it with --resume$"):
         create(ran)
@@ -84,14 +82,14 @@ def test_what_is_there_is_never_overwritten(ran: Path, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "text").iterdir()] == ["thesis.tex"]
 
 
-def test_what_a_start_left_that_was_killed_is_taken_over(tmp_path: Path) -> None:
+def test_what_a_start_left_that_was_killed_is_taken_over(tmp_path):
     for name in ("environment.json", ".0123.tmp.json", FILE, ".0123.tmp.yaml", "run.lock"):
         (tmp_path / name).write_text("{")
     create(tmp_path).close()
     assert json.loads((tmp_path / "environment.json").read_text())["seed"] == 3
 
 
-def test_resume_drops_what_will_be_repeated_and_what_a_kill_left(ran: Path) -> None:
+def test_resume_drops_what_will_be_repeated_and_what_a_kill_left(ran):
     with open(ran / "metrics.jsonl", "a") as file:
         file.write('{"step": 6, "lo')  # as a kill leaves it
     (ran / "entropy_maps").mkdir()
@@ -114,9 +112,7 @@ def test_resume_drops_what_will_be_repeated_and_what_a_kill_left(ran: Path) -> N
 
 
 @pytest.mark.parametrize("fails", ["Trackers", "write_json"])
-def test_after_an_error_the_same_process_can_open_the_folder(
-    fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_an_error_the_same_process_can_open_the_folder(fails, tmp_path, monkeypatch):
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -127,7 +123,7 @@ def test_after_an_error_the_same_process_can_open_the_folder(
     (RunFolder.resume(tmp_path / "run", None) if fails == "Trackers" else create(tmp_path / "run")).close()
 
 
-def test_a_run_without_a_checkpoint_begins_again_and_one_that_lost_it_does_not(ran: Path, tmp_path: Path) -> None:
+def test_a_run_without_a_checkpoint_begins_again_and_one_that_lost_it_does_not(ran, tmp_path):
     with pytest.raises(InputError, match=r"not a run folder \(it has no config\.yaml\)$"):
         checkpoint_to_resume(tmp_path)
     new = create(tmp_path / "new")
@@ -142,7 +138,7 @@ def test_a_run_without_a_checkpoint_begins_again_and_one_that_lost_it_does_not(r
         checkpoint_to_resume(ran)
 
 
-def test_two_writers_are_refused_until_the_first_is_killed(ran: Path) -> None:
+def test_two_writers_are_refused_until_the_first_is_killed(ran):
     def refused() -> None:
         with pytest.raises(InputError, match=r"another process is writing to this run; stop it, or wait for its end$"):
             RunFolder.resume(ran, 3)
@@ -160,9 +156,7 @@ def test_two_writers_are_refused_until_the_first_is_killed(ran: Path) -> None:
     assert steps(ran) == [1, 2, 3, 4]
 
 
-def test_a_tracker_goes_on_in_its_run_and_one_that_fails_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tracker_goes_on_in_its_run_and_one_that_fails_is_left_out(tmp_path, monkeypatch, capsys):
     kind, path = fake_wandb(monkeypatch), tmp_path / "run"
     run = RunFolder.create(path, CONFIG | {"tracker": "wandb"}, 3, "cpu")
     run.log(1, loss=0.5, alarm="no number")
@@ -186,9 +180,7 @@ def test_a_tracker_goes_on_in_its_run_and_one_that_fails_is_left_out(
         (errno.EROFS, r"can no longer be written to \(.*\); the .* is intact; mend that and CONTINUE$"),
     ],
 )
-def test_a_disk_that_fails_is_one_sentence(
-    where: str, number: int, sentence: str, ran: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fails_is_one_sentence(where, number, sentence, ran, monkeypatch):
     run = RunFolder.resume(ran, 3)
 
     def fail(*_: Any, **__: Any) -> None:

@@ -1,7 +1,5 @@
 """Defaults < YAML < flags, mistakes in one sentence, and the rules of a resumed run."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path
@@ -58,7 +56,7 @@ def parse(*arguments: str) -> Settings:
 
 
 @pytest.fixture
-def yaml_file(tmp_path: Path) -> Any:
+def yaml_file(tmp_path) -> Any:
     def write(text: str) -> str:
         (tmp_path / "settings.yaml").write_text(text)
         return str(tmp_path / "settings.yaml")
@@ -66,7 +64,7 @@ def yaml_file(tmp_path: Path) -> Any:
     return write
 
 
-def test_defaults_then_yaml_then_flags(yaml_file: Any, tmp_path: Path) -> None:
+def test_defaults_then_yaml_then_flags(yaml_file, tmp_path):
     file = yaml_file("max_steps: 7\nlearning_rate: 1\nsource:\n  crop_size: 9\n  root: here\n")
     settings = parse(f"--config={file}", "--max-steps", "8", "--source.root", "there")
     assert settings == Settings(max_steps=8, learning_rate=1.0, source=Source("there", 9))
@@ -95,7 +93,7 @@ def test_defaults_then_yaml_then_flags(yaml_file: Any, tmp_path: Path) -> None:
         (["--verbose", "true", "--max-steps", "1"], {"verbose": True, "max_steps": 1}),
     ],
 )
-def test_spellings_of_flags(arguments: list[str], changes: dict[str, Any]) -> None:
+def test_spellings_of_flags(arguments, changes):
     assert parse(*arguments) == dataclasses.replace(Settings(), **changes)
 
 
@@ -121,7 +119,7 @@ def test_spellings_of_flags(arguments: list[str], changes: dict[str, Any]) -> No
         (["--config", "/nowhere.yaml"], r"^--config: .*/nowhere\.yaml"),
     ],
 )
-def test_mistakes_in_flags(arguments: list[str], message: str) -> None:
+def test_mistakes_in_flags(arguments, message):
     with pytest.raises(InputError, match=message) as raised:
         parse(*arguments)
     assert "\n" not in str(raised.value)
@@ -142,13 +140,13 @@ def test_mistakes_in_flags(arguments: list[str], message: str) -> None:
         ("__path__: other.yaml", r"^--config: unknown key '__path__'$"),
     ],
 )
-def test_mistakes_in_yaml(text: str, message: str, yaml_file: Any) -> None:
+def test_mistakes_in_yaml(text, message, yaml_file):
     with pytest.raises(InputError, match=message) as raised:
         parse("--config", yaml_file(text))
     assert "\n" not in str(raised.value)
 
 
-def test_help_says_kind_and_default_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_says_kind_and_default_once(capsys):
     with pytest.raises(SystemExit, match="0"):
         parse("--help")
     shown = " ".join(capsys.readouterr().out.split())
@@ -173,18 +171,18 @@ def test_help_says_kind_and_default_once(capsys: pytest.CaptureFixture[str]) -> 
         ({"hyperparameters": [1]}, "--hyperparameters: expected mapping, got "),
     ],
 )
-def test_settings_made_in_python_are_checked_too(change: dict[str, Any], message: str) -> None:
+def test_settings_made_in_python_are_checked_too(change, message):
     with pytest.raises(InputError, match=re.escape(message)):
         check_settings(dataclasses.replace(Settings(), **change))
 
 
-def test_paths_of_pathlib_are_text_in_settings(tmp_path: Path) -> None:
+def test_paths_of_pathlib_are_text_in_settings(tmp_path):
     made = Settings(run_dir=tmp_path, source=Source(root=tmp_path), learning_rate=1, share=(0.0, 1.0))  # type: ignore[arg-type]
     check_settings(made)
     assert (made.run_dir, made.source.root) == (str(tmp_path), str(tmp_path))
 
 
-def test_to_dict_and_back() -> None:
+def test_to_dict_and_back():
     settings = Settings(loss="none", source=Source("here", 3), hyperparameters={"n_steps": 3.0}, classes=[1])
     plain = yaml.safe_load(yaml.safe_dump(dataclasses.asdict(settings)))
     assert from_dict(Settings, plain, "config.yaml") == settings
@@ -201,7 +199,7 @@ def test_to_dict_and_back() -> None:
         ([1], r"^config\.yaml: expected a mapping of keys, found list$"),
     ],
 )
-def test_mistakes_in_a_dict(values: Any, message: str) -> None:
+def test_mistakes_in_a_dict(values, message):
     with pytest.raises(InputError, match=message):
         from_dict(Settings, values, "config.yaml")
 
@@ -210,7 +208,7 @@ def test_mistakes_in_a_dict(values: Any, message: str) -> None:
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path) -> str:
+def run_dir(tmp_path) -> str:
     folder = tmp_path / "run"
     folder.mkdir()
     started = Settings(max_steps=50, source=Source("here"), run_dir=str(folder), hyperparameters={"n_steps": 3.0})
@@ -218,7 +216,7 @@ def run_dir(tmp_path: Path) -> str:
     return str(folder)
 
 
-def test_resume_takes_the_settings_of_the_run_wherever_it_is(run_dir: str, yaml_file: Any) -> None:
+def test_resume_takes_the_settings_of_the_run_wherever_it_is(run_dir, yaml_file):
     expected = Settings(
         max_steps=50, source=Source("here"), run_dir=run_dir, resume=True, hyperparameters={"n_steps": 3.0}
     )
@@ -243,13 +241,13 @@ def test_resume_takes_the_settings_of_the_run_wherever_it_is(run_dir: str, yaml_
         (["--config", "FILE"], r"^--max-steps: .* started with 50, not 51"),
     ],
 )
-def test_resume_refuses_other_settings(arguments: list[str], message: str, run_dir: str, yaml_file: Any) -> None:
+def test_resume_refuses_other_settings(arguments, message, run_dir, yaml_file):
     file = yaml_file("max_steps: 51")
     with pytest.raises(InputError, match=message):
         parse("--resume", run_dir, *(file if argument == "FILE" else argument for argument in arguments))
 
 
-def test_resume_without_a_run(tmp_path: Path) -> None:
+def test_resume_without_a_run(tmp_path):
     with pytest.raises(InputError, match=r"^--resume: needs --run-dir, the folder of the run to continue$"):
         parse("--resume")
     with pytest.raises(InputError, match=r": not a run folder \(it has no config\.yaml\)$"):
@@ -265,17 +263,17 @@ def test_resume_without_a_run(tmp_path: Path) -> None:
         (["r"], r"^unknown argument 'r'; a value stands behind its flag, such as --run RUN, and --help lists them$"),
     ],
 )
-def test_what_is_needed_is_named(arguments: list[str], message: str) -> None:
+def test_what_is_needed_is_named(arguments, message):
     with pytest.raises(InputError, match=message):
         parse_config(Needing, "python -m thing", "python -m thing --run r --images a", arguments)
 
 
-def test_what_is_needed_may_stand_in_a_file(yaml_file: Any) -> None:
+def test_what_is_needed_may_stand_in_a_file(yaml_file):
     given = ["--config", yaml_file("run: r\nimages: [a, b]\n")]
     assert parse_config(Needing, "python -m thing", "python -m thing", given) == Needing("r", ["a", "b"])
 
 
-def test_help_says_what_is_needed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_help_says_what_is_needed(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     with pytest.raises(SystemExit, match="0"):
         parse_config(Needing, "python -m thing", "python -m thing --run r --images a", ["--help"])

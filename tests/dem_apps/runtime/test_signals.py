@@ -1,7 +1,5 @@
 """The first signal asks a training to stop, the second stops it; the message has the command that continues."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time
@@ -14,7 +12,7 @@ from dem_apps.runtime.signals import Stopped, StopRequest, begins_again, going_o
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_asks_and_the_second_stops(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_signal_asks_and_the_second_stops(number, monkeypatch):
     before = signal.getsignal(number)
     with pytest.raises(Stopped) as stopped, StopRequest("COMMAND") as stop:  # noqa: PT012
         assert not stop.asked()
@@ -31,7 +29,7 @@ def test_the_first_signal_asks_and_the_second_stops(number: int, monkeypatch: py
     assert signal.getsignal(number) == before
 
 
-def test_a_training_whose_folder_is_removed_names_no_folder_to_continue() -> None:
+def test_a_training_whose_folder_is_removed_names_no_folder_to_continue():
     stopped = Stopped(signal.SIGINT, "interrupted at step 3, everything is saved; continue with: C")
     full = NotWritten("disk full", "free some space", "C")
     for error, text in ((stopped, "interrupted; the same"), (full, "disk full; free some space and run again")):
@@ -40,7 +38,7 @@ def test_a_training_whose_folder_is_removed_names_no_folder_to_continue() -> Non
         assert str(raised.value).startswith(text)
 
 
-def test_an_interruption_or_a_full_disk_says_how_to_go_on() -> None:
+def test_an_interruption_or_a_full_disk_says_how_to_go_on():
     with pytest.raises(Stopped, match=r"^interrupted; continue with: C$"), going_on_with("continue with: C"):
         raise KeyboardInterrupt
     with pytest.raises(Stopped) as raised, going_on_with("x"):
@@ -53,7 +51,7 @@ def test_an_interruption_or_a_full_disk_says_how_to_go_on() -> None:
             raise NotWritten("full")
 
 
-def test_the_command_that_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_that_continues(monkeypatch):
     run = Path("runs/my run")
     assert resume_command("seg.train", run) == "python -m seg.train --run-dir 'runs/my run' --resume"
     monkeypatch.setattr("dem_apps.reduction.world_size", lambda: 2)

@@ -1,7 +1,5 @@
 """What commands print: progress, characters that a terminal lacks, names with markup and control characters."""
 
-from __future__ import annotations
-
 import itertools
 import subprocess
 import sys
@@ -12,9 +10,7 @@ from dem_apps.errors import InputError, printable
 from dem_apps.runtime.progress import Progress
 
 
-def test_a_training_is_never_silent_for_a_minute(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_training_is_never_silent_for_a_minute(monkeypatch, capsys):
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     progress, spoken = Progress(1000), [0.0]
@@ -45,18 +41,18 @@ CLEAR = "\x1b[2J\x1b]0;owned\x07"
         ("\u2028", r"\u2028"),
     ],
 )
-def test_what_would_be_obeyed_is_spelled_out(text: str, shown: str) -> None:
+def test_what_would_be_obeyed_is_spelled_out(text, shown):
     assert printable(text) == shown
     assert printable(shown) == shown
 
 
-def test_an_input_error_is_one_safe_line_of_bounded_length() -> None:
+def test_an_input_error_is_one_safe_line_of_bounded_length():
     error = InputError(f"{CLEAR}\n{'x' * 10_000}")
     assert printable(str(error)) == str(error)
     assert len(str(error)) < 4100
 
 
-def test_a_name_that_a_terminal_would_obey_is_escaped_and_markup_in_it_is_the_name() -> None:
+def test_a_name_that_a_terminal_would_obey_is_escaped_and_markup_in_it_is_the_name():
     program = (
         "from rich.table import Table\nfrom dem_apps.runtime.command import run_command\n"
         "from dem_apps.runtime.progress import Progress, console\n"
@@ -77,7 +73,7 @@ def test_a_name_that_a_terminal_would_obey_is_escaped_and_markup_in_it_is_the_na
     assert "\x1b[3m" in shown  # a title of rich's own
 
 
-def test_a_terminal_without_utf8_and_a_name_without_are_no_crash() -> None:
+def test_a_terminal_without_utf8_and_a_name_without_are_no_crash():
     program = (
         "from dem_apps.errors import InputError\n"
         "from dem_apps.runtime.command import run_command\n"

@@ -1,7 +1,5 @@
 """CoTTA against a loop written from the paper."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -38,7 +36,7 @@ class PlainCoTTA:
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
 @pytest.mark.parametrize("dense", [True, False])
-def test_cotta_is_the_papers(norm: str, dense: bool) -> None:
+def test_cotta_is_the_papers(norm, dense):
     model = tiny(norm, dense)
     plain = PlainCoTTA(model, seed=4)
     adapter = published(model, "cotta", lr=LR, momentum=M, restore=P, seed=4)
@@ -53,7 +51,7 @@ def test_cotta_is_the_papers(norm: str, dense: bool) -> None:
 
 
 @pytest.mark.parametrize("sure", [False, True])
-def test_the_teacher_averages_over_mirroring_and_scales_where_the_first_network_is_unsure(sure: bool) -> None:
+def test_the_teacher_averages_over_mirroring_and_scales_where_the_first_network_is_unsure(sure):
     model = tiny("group")
     plain = PlainCoTTA(model, seed=0)
     (images,) = batches(1)
@@ -75,7 +73,7 @@ def test_the_teacher_averages_over_mirroring_and_scales_where_the_first_network_
     assert_same_parameters(model, plain.model, rtol=1e-7)
 
 
-def test_balanced_mask_and_objective() -> None:
+def test_balanced_mask_and_objective():
     model = tiny("group")
     expected = tented(model).requires_grad_(True)
     (images,) = batches(1)

@@ -1,7 +1,5 @@
 """DeYO against a loop written from the paper."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -27,7 +25,7 @@ def shuffled_plainly(image: Tensor, order: list[int], n: int) -> Tensor:
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
 @pytest.mark.parametrize(("dense", "filter_by"), [(True, "element"), (True, "image"), (False, "image")])
-def test_deyo_is_the_papers(norm: str, dense: bool, filter_by: str) -> None:
+def test_deyo_is_the_papers(norm, dense, filter_by):
     model, by_image = tiny(norm, dense), dense and filter_by == "image"
     expected = tented(model)
     entropies = torch.cat([entropy_of(expected(images)) for images in batches(6)]).detach()
@@ -67,7 +65,7 @@ def test_deyo_is_the_papers(norm: str, dense: bool, filter_by: str) -> None:
     assert_same_parameters(model, expected, rtol=1e-7)
 
 
-def test_patches_are_shuffled_and_nothing_is_lost() -> None:
+def test_patches_are_shuffled_and_nothing_is_lost():
     images = torch.arange(2 * 3 * 8 * 12.0).view(2, 3, 8, 12)
     mixed = DeYO(patches=4).shuffled(images, torch.Generator().manual_seed(0))
     assert not torch.equal(mixed, images)

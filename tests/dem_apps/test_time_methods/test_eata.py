@@ -1,7 +1,5 @@
 """ETA and EATA against loops written from the paper, image by image."""
 
-from __future__ import annotations
-
 import copy
 import math
 
@@ -89,7 +87,7 @@ def thresholds(model: Tiny, filter_by: str) -> tuple[float, float]:
 @pytest.mark.parametrize(
     ("dense", "filter_by"), [(True, "element"), (True, "image"), (False, "image"), (False, "element")]
 )
-def test_eta_and_eata_are_the_papers(norm: str, dense: bool, filter_by: str) -> None:
+def test_eta_and_eata_are_the_papers(norm, dense, filter_by):
     margin, similarity = thresholds(tiny(norm, dense), filter_by)
     sources = batches(3, seed=9)
     for method, beta in (("eta", 0.0), ("eata", 30.0)):
@@ -109,7 +107,7 @@ def test_eta_and_eata_are_the_papers(norm: str, dense: bool, filter_by: str) -> 
         assert_same_parameters(model, plain.model, rtol=1e-6)
 
 
-def test_thresholds_follow_the_number_of_classes() -> None:
+def test_thresholds_follow_the_number_of_classes():
     model = tiny("group")
     plain = PlainEATA(model, "element", 0.4 * math.log(CLASSES), min(1.0, 0.05 * math.sqrt(1000 / CLASSES)), [], 0.0)
     adapter = published(model, "eta", lr=LR)
@@ -126,9 +124,7 @@ def test_thresholds_follow_the_number_of_classes() -> None:
      ("deyo", "plpd_above", 1.0, 2)],
 )  # fmt: skip
 @pytest.mark.parametrize("filter_by", ["element", "image"])
-def test_a_batch_that_is_filtered_away_costs_no_backward(
-    method: str, threshold: str, value: float, forwards: int, filter_by: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_is_filtered_away_costs_no_backward(method, threshold, value, forwards, filter_by, monkeypatch):
     model = tiny()
     adapter = adapter_of(method, model, filter_by=filter_by, entropy_margin=1.2)
     adapter(batches(1)[0])
@@ -145,7 +141,7 @@ def test_a_batch_that_is_filtered_away_costs_no_backward(
 
 
 @pytest.mark.parametrize("filter_by", ["element", "image"])
-def test_masked_elements_are_not_learnt_from_nor_remembered(filter_by: str) -> None:
+def test_masked_elements_are_not_learnt_from_nor_remembered(filter_by):
     mask = torch.zeros(4, 8, 8, dtype=torch.bool)
     mask[:2, :4] = True
     (images,) = batches(1)
@@ -162,7 +158,7 @@ def test_masked_elements_are_not_learnt_from_nor_remembered(filter_by: str) -> N
     torch.testing.assert_close(first.state_dict()["memory"], second.state_dict()["memory"])
 
 
-def test_eata_without_source_images_is_one_sentence() -> None:
+def test_eata_without_source_images_is_one_sentence():
     with pytest.raises(InputError, match=r"it needs source_images=.*use 'eta'"):
         published(tiny(), "eata")
     without, eta = published(tiny(), "eata", source_images=(), lr=LR), published(tiny(), "eta", lr=LR)

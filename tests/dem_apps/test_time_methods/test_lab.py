@@ -1,7 +1,5 @@
 """Colours against OpenCV's, and the transfer against means and deviations in numpy."""
 
-from __future__ import annotations
-
 import cv2
 import numpy as np
 import pytest
@@ -27,14 +25,14 @@ def by_opencv(rgb: Tensor) -> Tensor:
     return torch.tensor(np.stack([cv2.cvtColor(image, cv2.COLOR_RGB2Lab) for image in images])).permute(0, 3, 1, 2)
 
 
-def test_lab_is_opencvs_and_comes_back() -> None:
+def test_lab_is_opencvs_and_comes_back():
     rgb = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     rgb[0, :, 0] *= 0.02  # where both curves are straight
     torch.testing.assert_close(rgb_to_lab(rgb).float(), by_opencv(rgb), rtol=0, atol=0.4)  # its table is coarse
     torch.testing.assert_close(lab_to_rgb(rgb_to_lab(rgb)), rgb, rtol=0, atol=1e-6)
 
 
-def test_an_image_gets_the_sources_mean_and_deviation() -> None:
+def test_an_image_gets_the_sources_mean_and_deviation():
     source = {"source_mean": (55.0, 2.0, -3.0), "source_std": (4.0, 2.5, 3.0)}
     moved = LabTransfer(**source, **PLAIN).transferred(pictures())
     lab = by_opencv(moved).numpy()
@@ -42,7 +40,7 @@ def test_an_image_gets_the_sources_mean_and_deviation() -> None:
     np.testing.assert_allclose(lab.std((2, 3)), np.tile([4.0, 2.5, 3.0], (3, 1)), atol=0.12)
 
 
-def test_the_sources_own_images_stay_as_they_are() -> None:
+def test_the_sources_own_images_stay_as_they_are():
     (image,) = pictures(1).split(1)
     normalised = (image - 0.4) / 0.2
     how = {"mean": (0.4, 0.4, 0.4), "std": (0.2, 0.2, 0.2)}
@@ -54,7 +52,7 @@ def test_the_sources_own_images_stay_as_they_are() -> None:
     np.testing.assert_allclose(six["source_mean"], np.mean([each["source_mean"] for each in alone], 0))
 
 
-def test_padding_does_not_count() -> None:
+def test_padding_does_not_count():
     method = LabTransfer(source_mean=(55.0, 2.0, -3.0), source_std=(4.0, 2.5, 3.0), **PLAIN)
     images = pictures()
     padded = torch.nn.functional.pad(images, (0, 4))
@@ -66,7 +64,7 @@ def test_padding_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("method", ["lab", "bn", "none"])
-def test_masks_are_checked_though_nothing_learns(method: str) -> None:
+def test_masks_are_checked_though_nothing_learns(method):
     (images,) = batches(1)
     ones = torch.ones(4, 8, 8)
     for mask in (ones, ones[:, None].bool(), ones[0].bool(), ones[:, :3, :3].bool()):
@@ -77,14 +75,14 @@ def test_masks_are_checked_though_nothing_learns(method: str) -> None:
     assert torch.equal(classifier(images, of_images)[0], adapter_of(method, tiny(dense=False))(images)[0])
 
 
-def test_the_network_predicts_the_transferred_image() -> None:
+def test_the_network_predicts_the_transferred_image():
     options = {"source_mean": (55.0, 2.0, -3.0), "source_std": (4.0, 2.5, 3.0), **PLAIN}
     adapter = TestTimeAdapter(tiny(), "lab", **options)
     shown = LabTransfer(**options).transferred(pictures())
     assert torch.equal(adapter(pictures()), tiny().eval()(shown))
 
 
-def test_mistakes_are_one_sentence() -> None:
+def test_mistakes_are_one_sentence():
     with pytest.raises(InputError, match="needs source_mean= and source_std="):
         TestTimeAdapter(tiny(), "lab")
     with pytest.raises(InputError, match="needs RGB"):

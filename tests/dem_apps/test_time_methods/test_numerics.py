@@ -1,9 +1,6 @@
 """What a step may write, half precision, forbidden classes, and input that is no batch of images."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
@@ -38,7 +35,7 @@ def assert_untouched(adapter: TestTimeAdapter, without: TestTimeAdapter) -> None
         ("weights", "a weight or the optimiser's state"),
     ],
 )
-def test_what_a_step_would_write_stays_only_where_it_is_finite(method: str, spoils: str, said: str) -> None:
+def test_what_a_step_would_write_stays_only_where_it_is_finite(method, spoils, said):
     adapter, without = (adapter_of(method, optimizer="adam") for _ in range(2))
     good, images = batches(2)
     adapter(good)
@@ -55,7 +52,7 @@ def test_what_a_step_would_write_stays_only_where_it_is_finite(method: str, spoi
     assert_untouched(adapter, without)
 
 
-def test_a_mistake_after_the_forward_undoes_it() -> None:
+def test_a_mistake_after_the_forward_undoes_it():
     adapter, without = (adapter_of("tent") for _ in range(2))
     with pytest.raises(InputError, match="mask: expected bool of shape"):
         adapter(batches(1)[0], torch.ones(3, dtype=torch.bool))
@@ -76,9 +73,7 @@ def test_a_mistake_after_the_forward_undoes_it() -> None:
         ("batch", "cotta", {"parameters": "normalisation", "mirror": False, "momentum": 0.98, "restore": 0.0}),
     ],
 )
-def test_half_precision_learns_as_float32(
-    dtype: torch.dtype, norm: str, method: str, arguments: dict[str, Any]
-) -> None:
+def test_half_precision_learns_as_float32(dtype, norm, method, arguments):
     def make(dtype: torch.dtype) -> TestTimeAdapter:
         model = tiny(norm)
         nn.init.ones_(model.norm.weight)
@@ -103,7 +98,7 @@ def test_half_precision_learns_as_float32(
 @pytest.mark.filterwarnings("ignore:model. its numbers")
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize("method", LEARNING)
-def test_half_precision_forgets_gradients_and_keeps_what_is_loaded(method: str, dtype: torch.dtype) -> None:
+def test_half_precision_forgets_gradients_and_keeps_what_is_loaded(method, dtype):
     """Gradients of somebody else's backward (apex's users), and a checkpoint loaded between two batches."""
     given = [images.to(dtype) for images in batches(2)]
     arguments = {"source_images": given} if method == "eata" else {}
@@ -120,22 +115,21 @@ def test_half_precision_forgets_gradients_and_keeps_what_is_loaded(method: str, 
 @pytest.mark.filterwarnings("ignore:model. its numbers")
 @pytest.mark.parametrize("dtype", HALF)
 @pytest.mark.parametrize(
-    ("method", "arguments"),
-    [("cotta", {"scales": [0.75, 1.5]}), ("deyo", {"patches": 3}), ("tpt", {}), ("lab", {})],
+    ("method", "arguments"), [("cotta", {"scales": [0.75, 1.5]}), ("deyo", {"patches": 3}), ("tpt", {}), ("lab", {})]
 )
-def test_half_precision_resizes(method: str, arguments: dict[str, Any], dtype: torch.dtype) -> None:
+def test_half_precision_resizes(method, arguments, dtype):
     adapter = adapter_of(method, tiny("group", dense=method != "tpt").to(dtype), **arguments)
     assert adapter(batches(1)[0].to(dtype)).dtype == dtype
 
 
 @pytest.mark.parametrize("dtype", HALF)
-def test_half_precision_is_announced(dtype: torch.dtype) -> None:
+def test_half_precision_is_announced(dtype):
     with pytest.warns(UserWarning, match=f"are {torch.finfo(dtype).eps:.1g} apart; .*kept in float32"):
         adapter_of("tent", tiny().to(dtype))
 
 
 @pytest.mark.filterwarnings("ignore:model. its numbers")
-def test_gradients_too_small_for_float16_arrive() -> None:
+def test_gradients_too_small_for_float16_arrive():
     gradients = []
     for dtype in (torch.float32, torch.float16):
         model = tiny("group")
@@ -152,7 +146,7 @@ def test_gradients_too_small_for_float16_arrive() -> None:
 
 
 @pytest.mark.parametrize("dtype", HALF)
-def test_one_autocast_around_all_batches_is_as_one_around_each(dtype: torch.dtype) -> None:
+def test_one_autocast_around_all_batches_is_as_one_around_each(dtype):
     each, once = (adapter_of("tent", tiny("group").float(), parameters="all") for _ in range(2))
     given = [images.float() for images in batches(3)]
     expected = []
@@ -180,7 +174,7 @@ class Masked(nn.Module):
 
 @pytest.mark.parametrize("options", [{}, {"filter_by": "image"}], ids=str)
 @pytest.mark.parametrize("method", LEARNING)
-def test_a_class_that_a_network_forbids_is_not_there(method: str, options: dict[str, Any]) -> None:
+def test_a_class_that_a_network_forbids_is_not_there(method, options):
     """Margins and similarities as well are those of the classes that are left."""
     filters = method in ("eta", "eata", "sar", "deyo")
     options = {**options, "similarity": None} if method in ("eta", "eata") else options
@@ -195,7 +189,7 @@ def test_a_class_that_a_network_forbids_is_not_there(method: str, options: dict[
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_empty_batch_moves_nothing(method: str) -> None:
+def test_an_empty_batch_moves_nothing(method):
     adapter, without = (adapter_of(method) for _ in range(2))
     assert adapter(batches(1)[0][:0]).shape == (0, CLASSES, 8, 8)
     for images in batches(1):
@@ -215,7 +209,7 @@ def test_an_empty_batch_moves_nothing(method: str) -> None:
         (None, "got a NoneType"),
     ],
 )
-def test_what_is_no_batch_of_images_is_one_sentence(given: Any, said: str) -> None:
+def test_what_is_no_batch_of_images_is_one_sentence(given, said):
     with pytest.raises(InputError, match=f"^images: expected a tensor of images .*{said}"):
         adapter_of("tent")(given)
     with pytest.raises(InputError, match=f"^source_images: expected a tensor of images .*{said}"):
@@ -230,7 +224,7 @@ def test_what_is_no_batch_of_images_is_one_sentence(given: Any, said: str) -> No
         ([batches(1)[0][:0]], "there is no image in it"),
     ],
 )
-def test_source_images_must_be_batches(given: Any, said: str) -> None:
+def test_source_images_must_be_batches(given, said):
     model = tiny()
     with pytest.raises(InputError, match=f"source_images: {said}"):
         adapter_of("eata", model, source_images=given)

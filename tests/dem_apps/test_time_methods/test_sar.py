@@ -1,7 +1,5 @@
 """SAR against a loop written from the paper."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -63,7 +61,7 @@ class PlainSAR:
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
 @pytest.mark.parametrize(("dense", "filter_by"), [(True, "element"), (True, "image"), (False, "image")])
-def test_sar_is_the_papers(norm: str, dense: bool, filter_by: str) -> None:
+def test_sar_is_the_papers(norm, dense, filter_by):
     model, margin = tiny(norm, dense), None
     if filter_by == "image":
         plain = PlainSAR(model, 0.0, by_image=True)
@@ -101,7 +99,7 @@ def passed_by_the_fourth_batch() -> float:
     return (averages[2] + averages[3]) / 2
 
 
-def test_it_resets_below_the_given_threshold() -> None:
+def test_it_resets_below_the_given_threshold():
     """The authors' code has 0.2 regardless of its argument."""
     assert not any(run(reset_below=0.0)[1])
     assert not any(run(reset_below=None)[1])
@@ -110,7 +108,7 @@ def test_it_resets_below_the_given_threshold() -> None:
     assert begun_anew[:5] == [False, False, False, True, False]  # the average began anew as well
 
 
-def test_what_a_reset_keeps() -> None:
+def test_what_a_reset_keeps():
     """Momentum moves the weights away at once, and a low average resets them at every batch."""
     threshold = passed_by_the_fourth_batch()
     runs = {keeps: run(reset_below=threshold, returning_keeps=keeps) for keeps in ("nothing", "momentum", "both")}
@@ -119,7 +117,7 @@ def test_what_a_reset_keeps() -> None:
     assert moved(runs["momentum"][0].model, runs["nothing"][0].model)
 
 
-def test_an_objective_with_a_memory_sees_a_batch_once() -> None:
+def test_an_objective_with_a_memory_sees_a_batch_once():
     (images,) = batches(1)
     once, sar = (published(tiny("group"), method, "adadem", lr=LR) for method in ("tent", "sar"))
     mask = entropy_of(tiny("group")(images)) < 0.4 * math.log(CLASSES)
@@ -128,7 +126,7 @@ def test_an_objective_with_a_memory_sees_a_batch_once() -> None:
     assert torch.equal(once.objective.class_marginals, sar.objective.class_marginals)
 
 
-def test_a_failed_climb_restores_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_climb_restores_the_weights(monkeypatch):
     model = tiny()
     adapter = published(model, "sar", lr=LR)
     passes = []

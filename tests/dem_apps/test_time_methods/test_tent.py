@@ -1,7 +1,5 @@
 """Tent against a loop written from its paper; batch statistics against PyTorch's own."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest
@@ -17,7 +15,7 @@ from dem_apps.errors import InputError
 @pytest.mark.parametrize("norm", ["batch", "group", "instance"])
 @pytest.mark.parametrize("dense", [True, False])
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-def test_entropy_is_tent(norm: str, dense: bool, optimizer: str) -> None:
+def test_entropy_is_tent(norm, dense, optimizer):
     model = tiny(norm, dense, dropout=0.0)
     expected = tented(model)
     build = {"sgd": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9), "adam": lambda p: torch.optim.Adam(p, 0.05)}
@@ -36,7 +34,7 @@ def test_entropy_is_tent(norm: str, dense: bool, optimizer: str) -> None:
 
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
 @pytest.mark.parametrize("reduction", ["mean", "balanced"])
-def test_every_objective_by_its_own_paper(name: str, reduction: str) -> None:
+def test_every_objective_by_its_own_paper(name, reduction):
     model = tiny()
     expected, paper = tented(model), Paper(name, CLASSES)
     steps = torch.optim.SGD(expected.norm.parameters(), 0.05, momentum=0.9)
@@ -51,7 +49,7 @@ def test_every_objective_by_its_own_paper(name: str, reduction: str) -> None:
         torch.testing.assert_close(adapter.objective.class_marginals.double(), paper.avg_pred, rtol=1e-6, atol=1e-7)
 
 
-def test_a_mask_leaves_pixels_out_of_the_loss() -> None:
+def test_a_mask_leaves_pixels_out_of_the_loss():
     model, mask = tiny("group"), torch.zeros(4, 8, 8, dtype=torch.bool)
     expected = tented(model)
     mask[:, 2:6, 1:] = True
@@ -66,7 +64,7 @@ def test_a_mask_leaves_pixels_out_of_the_loss() -> None:
     assert_same_parameters(model, expected)
 
 
-def test_a_mask_without_a_true_costs_no_backward(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mask_without_a_true_costs_no_backward(monkeypatch):
     model = tiny()
     adapter = published(model, lr=0.05)
     adapter(batches(1)[0])
@@ -76,7 +74,7 @@ def test_a_mask_without_a_true_costs_no_backward(monkeypatch: pytest.MonkeyPatch
     assert not moved(model, before)  # momentum alone must not move them either
 
 
-def test_an_element_of_coarser_logits_counts_where_all_its_pixels_do() -> None:
+def test_an_element_of_coarser_logits_counts_where_all_its_pixels_do():
     model = nn.Sequential(nn.AvgPool2d(2), tiny("group"))
     mask = torch.ones(4, 8, 8, dtype=torch.bool)
     mask[:, 0, :] = False  # half of the first row of elements
@@ -91,7 +89,7 @@ def test_an_element_of_coarser_logits_counts_where_all_its_pixels_do() -> None:
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 1.0])
-def test_batch_statistics_are_mixed_with_the_stored_ones(alpha: float) -> None:
+def test_batch_statistics_are_mixed_with_the_stored_ones(alpha):
     model = tiny()
     (images,) = batches(1)
     features = model.first(images)
@@ -111,6 +109,6 @@ def test_batch_statistics_are_mixed_with_the_stored_ones(alpha: float) -> None:
     torch.testing.assert_close(model.eval()(images), TestTimeAdapter(model, "none")(images), rtol=0, atol=0)
 
 
-def test_batch_statistics_need_batch_norm() -> None:
+def test_batch_statistics_need_batch_norm():
     with pytest.raises(InputError, match="no batch norm"):
         published(tiny("group"), "bn")

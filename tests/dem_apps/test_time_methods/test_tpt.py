@@ -1,7 +1,5 @@
 """TPT against the loss of its paper, written out; what its views are."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from support.tiny_networks import batches, moved, published, tiny
@@ -20,7 +18,7 @@ def papers_loss(logits: Tensor, kept: float) -> Tensor:
     return -(chosen * chosen.log()).sum()
 
 
-def test_a_step_is_the_papers() -> None:
+def test_a_step_is_the_papers():
     (images,) = batches(1, size=1)
     model, expected = tiny("group", dense=False), tiny("group", dense=False)
     adapter = published(model, "tpt", lr=0.05, views=10, kept=0.3)
@@ -35,7 +33,7 @@ def test_a_step_is_the_papers() -> None:
         torch.testing.assert_close(value, getattr(expected.norm, name))
 
 
-def test_each_image_is_predicted_by_weights_that_learnt_from_it_alone() -> None:
+def test_each_image_is_predicted_by_weights_that_learnt_from_it_alone():
     adapter = TestTimeAdapter(
         tiny(dense=False), "tpt", lr=0.05, episodic=True, predict="after", views=8, kept=0.5, seed=3
     )
@@ -48,7 +46,7 @@ def test_each_image_is_predicted_by_weights_that_learnt_from_it_alone() -> None:
     assert not torch.equal(tiny(dense=False).eval()(first), alone)
 
 
-def test_views_of_dense_logits_lie_on_each_other() -> None:
+def test_views_of_dense_logits_lie_on_each_other():
     """Of a network that sees each pixel alone, mirrored views give the image's own prediction."""
     (images,) = batches(1, size=1)
     views, mirrored = TPT(views=6).drawn(images[0], torch.Generator().manual_seed(1), dense=True)
@@ -60,7 +58,7 @@ def test_views_of_dense_logits_lie_on_each_other() -> None:
         assert 0.8 <= scale <= 1.2
 
 
-def test_a_crop_has_the_images_size_and_the_mean_of_equal_views_is_the_view() -> None:
+def test_a_crop_has_the_images_size_and_the_mean_of_equal_views_is_the_view():
     (images,) = batches(1, size=1)
     views, _ = TPT(views=5).drawn(images[0], torch.Generator().manual_seed(0), dense=False)
     assert views.shape == (5, 3, 8, 8)
@@ -70,6 +68,6 @@ def test_a_crop_has_the_images_size_and_the_mean_of_equal_views_is_the_view() ->
 
 
 @pytest.mark.parametrize("options", [{"views": 0}, {"views": True}, {"kept": 1.5}])
-def test_options_are_refused(options: dict) -> None:
+def test_options_are_refused(options):
     with pytest.raises(InputError, match=next(iter(options))):
         TPT(**options)

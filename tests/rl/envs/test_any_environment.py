@@ -1,7 +1,5 @@
 """Environments without an entry: pictures, dictionaries, numbers, endless ones; games of MinAtar; presets."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -76,7 +74,7 @@ class Drawn(gym.Env):  # type: ignore[type-arg]
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def registered(monkeypatch) -> None:
     for kind in SPACES:
         gym.registry.pop(f"Drawn-{kind}-v0", None)
         gym.register(f"Drawn-{kind}-v0", Drawn, kwargs={"kind": kind})
@@ -97,9 +95,7 @@ REWARDS = "dict(norm_obs=False, norm_reward=True)"
         ("number", "MlpPolicy", REWARDS),
     ],
 )  # fmt: skip
-def test_it_takes_sb3s_own_path_and_resumes(
-    kind: str, policy: str, normalize: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_takes_sb3s_own_path_and_resumes(kind, policy, normalize, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     flags = ["--env", f"Drawn-{kind}-v0", *FLAGS, *(["--hyperparameters.normalize", normalize] if normalize else [])]
     rl.train.main([*flags, "--run-dir", "whole"])
@@ -131,7 +127,7 @@ def test_it_takes_sb3s_own_path_and_resumes(
 
 
 @pytest.mark.parametrize("kind", SPACES)
-def test_the_networks_are_given_what_vec_normalize_and_sb3_give(kind: str) -> None:
+def test_the_networks_are_given_what_vec_normalize_and_sb3_give(kind):
     """Pictures as they are or normalised whole; one running mean per key; no value is cut to a whole number."""
     made = make_training_envs(f"Drawn-{kind}-v0", None, 2, False, 0.99)
     space = made.observation_space
@@ -181,7 +177,7 @@ class Sampling(ToyEnv):
         (spaces.MultiDiscrete([[2, 3]], start=[[0, 5]]), spaces.MultiDiscrete([2, 3])),
     ],
 )
-def test_spaces_that_sb3_would_misread(space: spaces.Space[Any], given: spaces.Space[Any]) -> None:
+def test_spaces_that_sb3_would_misread(space, given):
     """Numbers and tables have one axis; moments of float16 do not overflow."""
     gym.registry.pop("Sampling-v0", None)
     gym.register("Sampling-v0", Sampling, kwargs={"space": space})
@@ -219,7 +215,7 @@ class Counting(gym.Env):  # type: ignore[type-arg]
 
 
 @pytest.mark.parametrize("kind", [StackedEnvs, DummyVecEnv])
-def test_an_environment_may_write_into_one_array(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_environment_may_write_into_one_array(kind, monkeypatch):
     gym.registry.pop("Counting-v0", None)
     gym.register("Counting-v0", Counting, disable_env_checker=True)
     monkeypatch.setattr("rl.envs.make.StackedEnvs", kind)
@@ -242,9 +238,7 @@ def test_an_environment_may_write_into_one_array(kind: Any, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("flags", [[], ["--eval-episodes", "1", "--final-episodes", "3"], ["--eval-freq", "64"]])
-def test_evaluations_take_at_most_half_of_the_steps_of_endless_episodes(
-    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluations_take_at_most_half_of_the_steps_of_endless_episodes(flags, tmp_path, monkeypatch, capsys):
     gym.registry.pop("Counting-v0", None)
     gym.register("Counting-v0", Counting, kwargs={"endless": True})
     monkeypatch.setattr(Counting, "steps_of_all", 0)
@@ -257,7 +251,7 @@ def test_evaluations_take_at_most_half_of_the_steps_of_endless_episodes(
     assert again["mean_length"] == first["mean_length"] > 1
 
 
-def test_minatar_trains_resumes_and_takes_the_fast_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minatar_trains_resumes_and_takes_the_fast_path(tmp_path, monkeypatch):
     pytest.importorskip("minatar")
     config = resolve(TrainConfig(env="MinAtar/Breakout-v1", timesteps=2048))
     assert config.goal_return == 4.0
@@ -270,7 +264,7 @@ def test_minatar_trains_resumes_and_takes_the_fast_path(tmp_path: Path, monkeypa
     assert run.name.startswith("rl-MinAtar-Breakout-v1-adadem-0")
 
 
-def test_a_game_of_minatar_comes_back_to_where_it_was() -> None:
+def test_a_game_of_minatar_comes_back_to_where_it_was():
     pytest.importorskip("minatar")
     one, two = (make_env("MinAtar/SpaceInvaders-v1", "gymnasium.wrappers.FlattenObservation") for _ in range(2))
     first = one.reset(seed=3)[0]
@@ -286,7 +280,7 @@ def test_a_game_of_minatar_comes_back_to_where_it_was() -> None:
 @pytest.mark.parametrize(
     ("env", "algo", "steps"), [("CartPole-v1", "ppo", 1e5), ("Acrobot-v1", "ppo", 1e6), ("CartPole-v1", "a2c", 5e5)]
 )
-def test_presets(env: str, algo: str, steps: float) -> None:
+def test_presets(env, algo, steps):
     config = resolve(TrainConfig(env=env, algo=algo))
     assert config.timesteps == steps
     assert config.goal_return is not None

@@ -1,7 +1,5 @@
 """Environments with wrong spaces, observations or rewards."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -91,14 +89,14 @@ def train() -> None:
         ("list", r"step\(\) gave the reward \[1\.0, 2\.0\], which is no number$"),
     ],
 )
-def test_a_fault_is_one_sentence_about_the_environment(fault: str, said: str, register: Callable[..., None]) -> None:
+def test_a_fault_is_one_sentence_about_the_environment(fault, said, register):
     register(fault)
     with pytest.raises(InputError, match=f"^--env {ID}: .*{said}") as refused:
         train()
     assert "\n" not in str(refused.value)
 
 
-def test_a_constructor_that_lacks_an_argument_is_told(register: Callable[..., None]) -> None:
+def test_a_constructor_that_lacks_an_argument_is_told(register):
     register("")
     del gym.registry[ID].kwargs["fault"]
     with pytest.raises(InputError, match=rf"^--env {ID}: .* argument: 'fault'; gymnasium.register\(…, kwargs=…\) "):
@@ -108,13 +106,13 @@ def test_a_constructor_that_lacks_an_argument_is_told(register: Callable[..., No
 @pytest.mark.parametrize(
     ("fault", "error"), [("own", ValueError("not enough values to unpack")), ("constructor", TypeError("its own"))]
 )
-def test_an_error_of_its_own_is_left_alone(fault: str, error: Exception, register: Callable[..., None]) -> None:
+def test_an_error_of_its_own_is_left_alone(fault, error, register):
     register(fault)
     with pytest.raises(type(error), match=f"^{error}"):
         train()
 
 
-def test_lists_are_arrays_as_for_sb3(register: Callable[..., None]) -> None:
+def test_lists_are_arrays_as_for_sb3(register):
     register("list observation")
     env = make_env(ID, None)
     for observation in (env.reset()[0], env.step(1)[0]):
@@ -122,7 +120,7 @@ def test_lists_are_arrays_as_for_sb3(register: Callable[..., None]) -> None:
         assert (observation.dtype, observation.shape) == (np.float32, (4,))
 
 
-def test_environments_are_closed_once(register: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environments_are_closed_once(register, monkeypatch):
     gc.collect()  # those of other tests
     closed: list[Any] = []
     monkeypatch.setattr(Faulty, "close", lambda env: closed.append(id(env)))
@@ -138,7 +136,7 @@ def test_environments_are_closed_once(register: Callable[..., None], monkeypatch
 
 
 @pytest.mark.parametrize("fault", ["", "array"])
-def test_a_whole_one_is_left_alone(fault: str, register: Callable[..., None]) -> None:
+def test_a_whole_one_is_left_alone(fault, register):
     register(fault)
     env = make_env(ID, None)
     env.reset(seed=0)

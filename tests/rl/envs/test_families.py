@@ -1,11 +1,8 @@
 """Families of environments, and modules that register a user's own."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -56,7 +53,7 @@ ENTRY = {"policy": "MlpPolicy", "n_timesteps": 64, "n_envs": 2, "n_steps": 16, "
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_an_environment_of_every_family_is_made_and_trained(name: str) -> None:
+def test_an_environment_of_every_family_is_made_and_trained(name):
     """The first one that has hyperparameters; of a family without any, CartPole."""
     family = FAMILIES[name]
     if family.module is not None:
@@ -80,7 +77,7 @@ def test_an_environment_of_every_family_is_made_and_trained(name: str) -> None:
     assert untrained_model(config).learn(32).num_timesteps == 32
 
 
-def test_a_family_may_bring_hyperparameters(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_family_may_bring_hyperparameters(monkeypatch, tmp_path):
     poles = Family(prefixes=("MountainCar-",), hyperparameters={"ppo": {**ENTRY, "ent_coef": 3}})
     monkeypatch.setitem(families.FAMILIES, "poles", poles)
     assert resolve(TrainConfig(env="MountainCar-v0")).hyperparameters == ENTRY
@@ -99,9 +96,7 @@ def test_a_family_may_bring_hyperparameters(monkeypatch: pytest.MonkeyPatch, tmp
         ("Blackjack-v1", "ppo", "gymnasium.wrappers.FlattenObservation", "gymnasium.wrappers.FlattenObservation"),
     ],
 )  # fmt: skip
-def test_flags_are_known_before_defaults_and_minigrid_brings_its_wrapper(
-    env: str, algo: str, given: str | None, wrapper: str
-) -> None:
+def test_flags_are_known_before_defaults_and_minigrid_brings_its_wrapper(env, algo, given, wrapper):
     flags = ["--env", env, "--algo", algo, *(["--hyperparameters.env_wrapper", given] if given else [])]
     config = resolve(parse_config(TrainConfig, "x", "x", flags))
     assert config.hyperparameters["env_wrapper"] == wrapper
@@ -111,7 +106,7 @@ def test_flags_are_known_before_defaults_and_minigrid_brings_its_wrapper(
         assert made.observation_space.contains(made.reset(seed=seed)[0])
 
 
-def test_a_time_limit_among_the_wrappers_plans_the_evaluations() -> None:
+def test_a_time_limit_among_the_wrappers_plans_the_evaluations():
     limit = "[{gymnasium.wrappers.TimeLimit: {max_episode_steps: 50}}]"
     flags = ["--env", "CartPole-v1", "--timesteps", "10000", "--hyperparameters.env_wrapper", limit]
     config = resolve(parse_config(TrainConfig, "x", "x", flags))
@@ -119,7 +114,7 @@ def test_a_time_limit_among_the_wrappers_plans_the_evaluations() -> None:
     assert evaluation_length(resolve(TrainConfig(env="CartPole-v1"))) == 500
 
 
-def test_the_advice_of_a_refusal_is_followed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_advice_of_a_refusal_is_followed(capsys):
     with pytest.raises(InputError, match=r"Tuple that SB3 has no network for; .*: (--\S+ \S+)$") as refused:
         resolve(TrainConfig(env="Blackjack-v1"))
     advice = str(refused.value).split(": ")[-1].split()
@@ -127,7 +122,7 @@ def test_the_advice_of_a_refusal_is_followed(capsys: pytest.CaptureFixture[str])
     assert untrained_model(config).observation_space.shape == (45,)
 
 
-def test_a_missing_package_matters_to_its_own_family_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_matters_to_its_own_family_only(monkeypatch):
     monkeypatch.setitem(families.FAMILIES, "far", Family(prefixes=("Far-",), module="no_such_package"))
     check_env_id("CartPole-v1")
     with pytest.raises(InputError, match="--env Far-v0: no_such_package cannot be imported"):
@@ -135,7 +130,7 @@ def test_a_missing_package_matters_to_its_own_family_only(monkeypatch: pytest.Mo
 
 
 @pytest.fixture
-def my_envs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def my_envs(tmp_path, monkeypatch) -> Iterator[list[str]]:
     """Flags that train on an environment of one's own."""
     (tmp_path / "my_envs.py").write_text(MODULE)
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"Corridor-v0": {**ENTRY, "n_timesteps": 64}}))
@@ -153,7 +148,7 @@ def forget() -> None:
     gym.registry.pop("Corridor-v0", None)
 
 
-def test_an_unknown_environment_of_a_module_is_suggested_out_of_it(my_envs: list[str]) -> None:
+def test_an_unknown_environment_of_a_module_is_suggested_out_of_it(my_envs):
     for env_id, hint in (("my_envs:Coridor-v0", r"; did you mean 'my_envs:Corridor-v0'\?$"),
                          ("my_envs:CartPol-v1", "; my_envs has Corridor-v0$"),
                          ("json:CartPol-v1", "; json has none$")):  # fmt: skip
@@ -166,9 +161,7 @@ IN_A_FILE = r"stands in a file, which cannot have the code of my_envs run"
 
 
 @pytest.mark.parametrize(("env", "refused"), [("Corridor-v0", UNKNOWN), ("my_envs:Corridor-v0", IN_A_FILE)])
-def test_a_run_folder_imports_no_code_without_the_flag(
-    env: str, refused: str, my_envs: list[str], tmp_path: Path
-) -> None:
+def test_a_run_folder_imports_no_code_without_the_flag(env, refused, my_envs, tmp_path):
     run = str(tmp_path / "run")
     flags = ["--env", env, *my_envs[2:]]
     if refused == UNKNOWN:
@@ -187,7 +180,7 @@ def test_a_run_folder_imports_no_code_without_the_flag(
         main([*more, "--import=my_envs"])
 
 
-def test_files_of_settings_import_no_code(my_envs: list[str], tmp_path: Path) -> None:
+def test_files_of_settings_import_no_code(my_envs, tmp_path):
     (tmp_path / "settings.yaml").write_text("env: my_envs:Corridor-v0\n")
     (tmp_path / "grid.yaml").write_text("envs: {mine: {env: my_envs:Corridor-v0}}\narms: {a: {}}\nfolder: grid\n")
     for main, file in ((rl.train.main, "settings.yaml"), (rl.benchmark.main, "grid.yaml")):
@@ -199,7 +192,7 @@ def test_files_of_settings_import_no_code(my_envs: list[str], tmp_path: Path) ->
     assert "my_envs" not in sys.modules
 
 
-def test_import_reaches_the_trainings_of_a_grid_and_of_a_search(my_envs: list[str], tmp_path: Path) -> None:
+def test_import_reaches_the_trainings_of_a_grid_and_of_a_search(my_envs, tmp_path):
     file = tmp_path / "grid.yaml"
     train = {"hyperparameters_file": str(tmp_path / "mine.yaml"), "eval_episodes": 1}
     file.write_text(yaml.safe_dump({"envs": {"Corridor-v0": {}}, "arms": {"a": {}}, "seeds": [0], "train": train}))
@@ -218,7 +211,7 @@ def test_import_reaches_the_trainings_of_a_grid_and_of_a_search(my_envs: list[st
     assert passed_on[-2:] == ["--import", "my_envs"]
 
 
-def test_a_module_that_cannot_be_imported_is_told(my_envs: list[str], tmp_path: Path) -> None:
+def test_a_module_that_cannot_be_imported_is_told(my_envs, tmp_path):
     (tmp_path / "leaving.py").write_text("raise SystemExit('no licence')\n")
     for name, reason in (("my_envs,no_such_module", "No module named 'no_such_module'"), ("leaving", "no licence")):
         with pytest.raises(InputError, match=rf"^--import: \S+ cannot be imported \({reason}\)$"):

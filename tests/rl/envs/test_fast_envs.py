@@ -1,7 +1,5 @@
 """The fast environments give MiniGrid's and VecNormalize's numbers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym
@@ -34,7 +32,7 @@ def stock_envs(env_id: str, count: int) -> VecNormalize:
 
 
 @pytest.mark.parametrize("name", [*NINE, "LavaCrossingS9N1", "MultiRoom-N6"])
-def test_observations_are_those_of_minigrid(name: str) -> None:
+def test_observations_are_those_of_minigrid(name):
     stock = DtypeObservation(FlatObsWrapper(gym.make(f"MiniGrid-{name}-v0")), np.float32)
     ours = FlatObservation(gym.make(f"MiniGrid-{name}-v0"))
     assert ours.observation_space == stock.observation_space
@@ -51,7 +49,7 @@ def test_observations_are_those_of_minigrid(name: str) -> None:
                 break
 
 
-def test_the_agent_sees_through_walls_where_the_environment_says_so() -> None:
+def test_the_agent_sees_through_walls_where_the_environment_says_so():
     views = []
     for fast in (False, True):
         env = gym.make(DOORKEY, see_through_walls=True)
@@ -61,7 +59,7 @@ def test_the_agent_sees_through_walls_where_the_environment_says_so() -> None:
     assert not np.array_equal(views[0], FlatObsWrapper(gym.make(DOORKEY)).reset(seed=1)[0])
 
 
-def test_an_environment_with_a_view_of_its_own_keeps_it() -> None:
+def test_an_environment_with_a_view_of_its_own_keeps_it():
     class Blind(type(gym.make(DOORKEY).unwrapped)):  # type: ignore[misc]
         def gen_obs(self) -> dict[str, Any]:
             return {**super().gen_obs(), "image": np.zeros((7, 7, 3), np.uint8)}
@@ -71,7 +69,7 @@ def test_an_environment_with_a_view_of_its_own_keeps_it() -> None:
 
 
 @pytest.mark.parametrize("env_id", ["MiniGrid-GoToDoor-5x5-v0", "CartPole-v1"])
-def test_normalisation_is_that_of_vec_normalize_bit_for_bit(env_id: str) -> None:
+def test_normalisation_is_that_of_vec_normalize_bit_for_bit(env_id):
     wrapper = FLAT if "MiniGrid" in env_id else None
     ours = make_training_envs(env_id, wrapper, 4, normalise=True, gamma=0.99)
     stock = stock_envs(env_id, 4) if wrapper else VecNormalize(DummyVecEnv([lambda: Monitor(gym.make(env_id))] * 4))

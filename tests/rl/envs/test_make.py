@@ -1,9 +1,6 @@
 """Environments: integer observations become float32, and episodes can be replayed."""
 
-from __future__ import annotations
-
 import warnings
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -36,7 +33,7 @@ class Dictionary(gym.ObservationWrapper):  # type: ignore[type-arg]
         return {"v": observation.astype(np.float32), "w": observation.astype(np.int64)}
 
 
-def test_the_hook_warns_where_observations_would_be_cut() -> None:
+def test_the_hook_warns_where_observations_would_be_cut():
     PPOAda = with_entropy_objective(PPO, "adadem")
     with pytest.warns(UserWarning, match="cut to whole numbers"):
         PPOAda("MlpPolicy", VecNormalize(DummyVecEnv([lambda: FlatObsWrapper(gym.make(DOORKEY))])))
@@ -51,9 +48,7 @@ def test_the_hook_warns_where_observations_would_be_cut() -> None:
 
 @pytest.mark.parametrize(("env_id", "wrapper"), [(DOORKEY, FLAT), ("CartPole-v1", None), ("Pendulum-v1", None)])
 @pytest.mark.parametrize("steps", [0, 37, 300])
-def test_a_replayed_environment_goes_on_as_the_original(
-    env_id: str, wrapper: str | None, steps: int, tmp_path: Path
-) -> None:
+def test_a_replayed_environment_goes_on_as_the_original(env_id, wrapper, steps, tmp_path):
     original, copy = make_env(env_id, wrapper), make_env(env_id, wrapper)
     original.action_space.seed(0)
     observation = original.reset(seed=7)[0]
@@ -89,7 +84,7 @@ def play(env: gym.Env, action: Any) -> tuple[np.ndarray, float, bool, tuple[floa
         ("GoToDoor-5x5", 5e6, 128), ("PutNear-6x6-N2", 1e7, 128),
     ],
 )  # fmt: skip
-def test_the_nine_environments_have_an_entry_and_can_be_made(algo: str, name: str, steps: float, n_steps: int) -> None:
+def test_the_nine_environments_have_an_entry_and_can_be_made(algo, name, steps, n_steps):
     config = resolve(TrainConfig(env=f"MiniGrid-{name}-v0", algo=algo))
     assert config.timesteps == (1e5 if (algo, name) == ("a2c", "DoorKey-5x5") else steps)
     assert config.hyperparameters["n_steps"] == (n_steps if algo == "ppo" else 5)
@@ -99,6 +94,6 @@ def test_the_nine_environments_have_an_entry_and_can_be_made(algo: str, name: st
     assert observation.dtype == np.float32
 
 
-def test_observations_without_a_network_are_told() -> None:
+def test_observations_without_a_network_are_told():
     with pytest.raises(InputError, match="observations are a Dict that SB3 has no network for"):
         make_env(DOORKEY, None)

@@ -1,7 +1,5 @@
 """What an environment says of itself is followed: types, pictures, success, info, state, scale and its own draws."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path
@@ -70,7 +68,7 @@ FLAGS = ["--hyperparameters.n_steps", "64", "--hyperparameters.n_epochs", "1", "
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def registered(monkeypatch, tmp_path) -> None:
     made = {f"T{kind}-v0": lambda kind=kind, **k: Task(kind, **k) for kind in KINDS}
     made["Scaled-v0"] = lambda **k: NormalizeObservation(Task("told", **k))
     made["Reward-v0"] = lambda **k: NormalizeReward(Task(**k))
@@ -89,7 +87,7 @@ def trained(env: str, run: str, *more: str, timesteps: int = 192) -> tuple[str, 
 
 @pytest.mark.parametrize("kind", ["float64", "int64", "list"])
 @pytest.mark.parametrize("normalize", ["false", "true"])
-def test_observations_have_the_declared_type(kind: str, normalize: str) -> None:
+def test_observations_have_the_declared_type(kind, normalize):
     flags = ("--loss", "entropy", "--hyperparameters.normalize", normalize)
     fast, slow = (trained(f"T{kind}-v0", update, *flags, "--update", update) for update in ("auto", "sb3"))
     for one, two in zip(map(json.loads, fast[0].splitlines()), map(json.loads, slow[0].splitlines()), strict=True):
@@ -97,7 +95,7 @@ def test_observations_have_the_declared_type(kind: str, normalize: str) -> None:
     assert fast[1]["sampled"] == slow[1]["sampled"]
 
 
-def test_a_value_that_the_declared_type_would_change_is_told() -> None:
+def test_a_value_that_the_declared_type_would_change_is_told():
     env = make_env("T-v0", None)
     checked: Any = env.env.env  # type: ignore[attr-defined]
     checked._dtypes = {"": np.dtype(np.uint8)}
@@ -107,9 +105,7 @@ def test_a_value_that_the_declared_type_would_change_is_told() -> None:
 
 @pytest.mark.parametrize("shape", [(16, 16, 3), (64, 20, 3), (1, 28, 28)])
 @pytest.mark.parametrize("of_dict", [False, True])
-def test_small_pictures_are_divided_by_255_as_sb3_does(
-    shape: tuple[int, ...], of_dict: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_pictures_are_divided_by_255_as_sb3_does(shape, of_dict, monkeypatch):
     space = spaces.Box(0, 255, shape, np.uint8)
     monkeypatch.setattr(Task, "observation_space", spaces.Dict(a=space) if of_dict else space)
     picture = np.full(shape, 200, np.uint8)
@@ -120,7 +116,7 @@ def test_small_pictures_are_divided_by_255_as_sb3_does(
     assert (given["a"] if of_dict else given).max().item() == pytest.approx(200 / 255)
 
 
-def test_success_is_what_was_said_also_where_only_solved_episodes_say_it() -> None:
+def test_success_is_what_was_said_also_where_only_solved_episodes_say_it():
     for kind in ("solved", "earlier"):
         lines, score = trained(f"T{kind}-v0", kind, "--hyperparameters.learning_rate", "0", "--final-episodes", "60")
         assert 0.15 < score["success_rate"] < 0.55  # one of three actions
@@ -145,7 +141,7 @@ def test_success_is_what_was_said_also_where_only_solved_episodes_say_it() -> No
         "T-v0 --entropy both --ent-coef 0.1",
     ],
 )
-def test_state_that_outlives_an_episode_is_resumed(env: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_that_outlives_an_episode_is_resumed(env, monkeypatch):
     save = RunFolder.save_checkpoint
 
     def interrupted(run: RunFolder, name: str, state: dict[str, Any]) -> Path:
@@ -164,7 +160,7 @@ def test_state_that_outlives_an_episode_is_resumed(env: str, monkeypatch: pytest
     assert Path("broken/metrics.jsonl").read_text() == whole[0]
 
 
-def test_an_object_that_an_earlier_episode_made_is_refused() -> None:
+def test_an_object_that_an_earlier_episode_made_is_refused():
     one, two = make_env("T-v0", None), make_env("T-v0", None)
     one.reset(seed=0)
     one.unwrapped.pieces = [Task()]  # type: ignore[attr-defined]
@@ -172,7 +168,7 @@ def test_an_object_that_an_earlier_episode_made_is_refused() -> None:
         two.restore(one.episode_record())
 
 
-def test_evaluations_have_the_scale_of_the_training() -> None:
+def test_evaluations_have_the_scale_of_the_training():
     flags = ("--hyperparameters.learning_rate", "0.01", "--hyperparameters.n_epochs", "10", "--final-episodes", "20")
     _, score = trained("Scaled-v0", "scaled", *flags, "--hyperparameters.n_steps", "256", timesteps=8192)
     assert score["greedy"]["mean_return"] > 7  # of 10; 3.3 by chance
@@ -181,7 +177,7 @@ def test_evaluations_have_the_scale_of_the_training() -> None:
 
 
 @pytest.mark.parametrize("kind", ["drawnnumpy", "drawnpython", "drawngym", "samples", "global"])
-def test_the_same_command_draws_the_same_environment(kind: str) -> None:
+def test_the_same_command_draws_the_same_environment(kind):
     np.random.seed(1)
     runs = []
     for run in ("one", "two"):

@@ -1,7 +1,5 @@
 """Actions of a policy that is only evaluated: those of SB3's predict."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -40,7 +38,7 @@ def predicted(model: Any, raw: np.ndarray, greedy: bool) -> np.ndarray:
 
 
 @pytest.mark.parametrize("greedy", [True, False])
-def test_actions_are_those_of_sb3(model: Any, greedy: bool) -> None:
+def test_actions_are_those_of_sb3(model, greedy):
     raw = observations_of(model)
     act = Acting(model)
     assert act._network is not None
@@ -51,7 +49,7 @@ def test_actions_are_those_of_sb3(model: Any, greedy: bool) -> None:
     assert len(np.unique(ours)) > (0 if greedy else 2)
 
 
-def test_a_column_that_training_has_not_seen_counts(model: Any) -> None:
+def test_a_column_that_training_has_not_seen_counts(model):
     raw = observations_of(model, 8)
     unseen = Acting(model)._others[0]
     raw[:, unseen] = 3.0

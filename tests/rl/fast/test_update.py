@@ -1,7 +1,5 @@
 """FastPPO trains to SB3's weights under every objective and setting, and leaves the rest to SB3."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import gymnasium as gym
@@ -39,7 +37,7 @@ def difference(one: Any, two: Any) -> float:
 
 
 @pytest.mark.parametrize("loss", [None, "adadem"])
-def test_weights_are_sb3s_after_320_updates(loss: str | None) -> None:
+def test_weights_are_sb3s_after_320_updates(loss):
     """DoorKey with the Zoo's hyperparameters; with a loss, against the hook on SB3's own code."""
     arguments = {"n_steps": 128, "batch_size": 64, "n_epochs": 10, "learning_rate": 2.5e-4, "count": 8}
     models = []
@@ -71,7 +69,7 @@ def moments(model: Any) -> dict[str, torch.Tensor]:
         {"policy_kwargs": {"net_arch": []}},
     ],
 )  # fmt: skip
-def test_every_setting_means_what_it_means_in_sb3(arguments: dict[str, Any]) -> None:
+def test_every_setting_means_what_it_means_in_sb3(arguments):
     stock, fast = (trained(algorithm, "CartPole-v1", 768, **arguments) for algorithm in (PPO, FastPPO))
     assert fast.not_fast is None
     assert stock._n_updates == fast._n_updates
@@ -84,7 +82,7 @@ def test_every_setting_means_what_it_means_in_sb3(arguments: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("loss", [*OBJECTIVE_NAMES, *hook.POLICY_TERMS, "none"])
-def test_every_term_is_trained_as_through_the_hook(loss: str) -> None:
+def test_every_term_is_trained_as_through_the_hook(loss):
     stock, fast = (
         trained(with_entropy_objective(algorithm, loss), "CartPole-v1", 512, ent_coef=0.1)
         for algorithm in (PPO, FastPPO)
@@ -108,9 +106,7 @@ class CollisionBelowAdaDEM(AdaDEM):
 
 
 @pytest.mark.parametrize("made_of", [Collision, CollisionBelowAdaDEM])
-def test_an_objective_without_a_numpy_form_goes_by_its_equations(
-    made_of: type[EntropyObjective], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_objective_without_a_numpy_form_goes_by_its_equations(made_of, monkeypatch):
     monkeypatch.setattr(hook, "build_objective", lambda _name, num_classes: made_of(num_classes))
     stock, fast = (
         trained(with_entropy_objective(algorithm, "adadem"), "CartPole-v1", 512, ent_coef=0.5)
@@ -122,14 +118,14 @@ def test_an_objective_without_a_numpy_form_goes_by_its_equations(
 
 
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
-def test_networks_of_any_width_are_sb3s(activation: type) -> None:
+def test_networks_of_any_width_are_sb3s(activation):
     kwargs = {"net_arch": {"pi": [8], "vf": [16, 8]}, "activation_fn": activation}
     stock, fast = (trained(algorithm, "CartPole-v1", 512, policy_kwargs=kwargs) for algorithm in (PPO, FastPPO))
     assert fast.not_fast is None
     assert difference(stock, fast) <= 1e-5
 
 
-def test_without_a_compiler_sb3_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_sb3_trains(monkeypatch):
     monkeypatch.setattr(network, "load_mlp_kernel", lambda: None)
     fast = trained(FastPPO, "CartPole-v1", 256)
     assert fast.not_fast == "there is no C++ compiler to build it with"
@@ -144,7 +140,7 @@ def test_without_a_compiler_sb3_trains(monkeypatch: pytest.MonkeyPatch) -> None:
         *((name, {}) for name in (*OBJECTIVE_NAMES, *hook.POLICY_TERMS)),
     ],
 )  # fmt: skip
-def test_the_numpy_forms_are_the_objective(name: str, options: dict[str, Any]) -> None:
+def test_the_numpy_forms_are_the_objective(name, options):
     one, two = (hook.build_term(name, 7, **options).train() for _ in range(2))
     form = two.numpy_form() or by_equations(two)
     for seed, scale in enumerate((0.01, 3.0, 100.0)):
@@ -158,7 +154,7 @@ def test_the_numpy_forms_are_the_objective(name: str, options: dict[str, Any]) -
         torch.testing.assert_close(marginals, others, rtol=0, atol=1e-6)
 
 
-def test_what_cannot_be_trained_fast_is_trained_by_sb3() -> None:
+def test_what_cannot_be_trained_fast_is_trained_by_sb3():
     for arguments, reason in (
         ({"policy_kwargs": {"activation_fn": nn.ELU}}, "the activation is ELU"),
         ({"policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "the optimiser is SGD"),
@@ -171,7 +167,7 @@ def test_what_cannot_be_trained_fast_is_trained_by_sb3() -> None:
     assert "Discrete(16)" in FastPPO("MlpPolicy", gym.make("FrozenLake-v1"), **SMALL).not_fast
 
 
-def test_expressions_of_the_zoo_are_read_and_never_run() -> None:
+def test_expressions_of_the_zoo_are_read_and_never_run():
     text = "dict(net_arch=dict(pi=[64, 64], vf=[32]), activation_fn=nn.ReLU, ortho_init=False, log_std_init=-2)"
     assert hyperparameter("policy_kwargs", text) == {
         "net_arch": {"pi": [64, 64], "vf": [32]}, "activation_fn": nn.ReLU, "ortho_init": False, "log_std_init": -2,
@@ -188,7 +184,7 @@ def test_expressions_of_the_zoo_are_read_and_never_run() -> None:
         hyperparameter("policy_kwargs", "[1]")
 
 
-def test_normalize_as_the_zoo_writes_it() -> None:
+def test_normalize_as_the_zoo_writes_it():
     assert normalisation(True) == normalisation("{}") == (True, True)
     assert normalisation(False) is None
     assert normalisation("{'norm_obs': True, 'norm_reward': False}") == (True, False)

@@ -1,10 +1,7 @@
 """The hook changes the entropy term of PPO and A2C in training, and nothing else."""
 
-from __future__ import annotations
-
 import math
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,7 +58,7 @@ def batch(model: Any, size: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.mark.parametrize(("name", "options"), OBJECTIVES)
-def test_term_and_gradient_are_those_of_the_objective_on_the_raw_logits(name: str, options: dict[str, float]) -> None:
+def test_term_and_gradient_are_those_of_the_objective_on_the_raw_logits(name, options):
     model = toy_model(name, **options)
     with torch.no_grad():
         model.policy.action_net.weight.mul_(100)  # away from the uniform start
@@ -79,7 +76,7 @@ def test_term_and_gradient_are_those_of_the_objective_on_the_raw_logits(name: st
     torch.testing.assert_close(gradient, expected_gradient)
 
 
-def test_the_table_moves_only_when_the_policy_trains() -> None:
+def test_the_table_moves_only_when_the_policy_trains():
     model = toy_model("adadem")
     observations, actions = batch(model)
     before = model.policy.state_dict()[TABLE].clone()
@@ -98,7 +95,7 @@ def test_the_table_moves_only_when_the_policy_trains() -> None:
     assert not torch.equal(model.policy.state_dict()[TABLE], before)
 
 
-def test_the_table_is_saved_in_the_zip_and_not_optimised(tmp_path: Any) -> None:
+def test_the_table_is_saved_in_the_zip_and_not_optimised(tmp_path):
     PPOAda = with_entropy_objective(PPO, "adadem")
     model = PPOAda("MlpPolicy", ToyEnv(spaces.Discrete(5)), seed=0, ent_coef=0.1, **SMALL["PPO"]).learn(64)
     model.save(tmp_path / "model.zip")
@@ -122,14 +119,14 @@ def test_the_table_is_saved_in_the_zip_and_not_optimised(tmp_path: Any) -> None:
     assert optimised == {id(parameter) for parameter in model.policy.parameters()}
 
 
-def test_a_zip_of_another_objective_is_refused(tmp_path: Any) -> None:
+def test_a_zip_of_another_objective_is_refused(tmp_path):
     toy_model("adadem").save(tmp_path / "model.zip")
     with pytest.raises(ValueError, match=r"saved with the objective 'adadem'.*trains 'cadf'"):
         with_entropy_objective(PPO, "cadf").load(tmp_path / "model.zip")
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C])
-def test_a_zip_of_the_plain_algorithm_is_a_start(algorithm: Any, tmp_path: Path) -> None:
+def test_a_zip_of_the_plain_algorithm_is_a_start(algorithm, tmp_path):
     stock = stock_model(algorithm).learn(32)
     stock.save(tmp_path / "plain.zip")
     Hooked = with_entropy_objective(algorithm, "adadem")
@@ -146,7 +143,7 @@ def test_a_zip_of_the_plain_algorithm_is_a_start(algorithm: Any, tmp_path: Path)
     assert torch.equal(loaded.policy.state_dict()[TABLE], uniform)
 
 
-def test_multidiscrete_has_one_table_per_dimension_and_sums_over_them() -> None:
+def test_multidiscrete_has_one_table_per_dimension_and_sums_over_them():
     model = toy_model("adadem", spaces.MultiDiscrete([3, 4]))
     with torch.no_grad():
         model.policy.action_net.weight.mul_(100)
@@ -164,7 +161,7 @@ def test_multidiscrete_has_one_table_per_dimension_and_sums_over_them() -> None:
 @pytest.mark.parametrize(
     ("space", "offset"), [(spaces.Discrete(5), -6000.0), (spaces.MultiDiscrete([6, 49] * 200), 0.0)]
 )
-def test_rounding_is_no_other_policy(space: spaces.Space, offset: float) -> None:
+def test_rounding_is_no_other_policy(space, offset):
     """Neither of large logits, whose CADF is not that of the normalised ones, nor of a sum over many dimensions."""
     model = toy_model("cadf", space)
     with torch.no_grad():
@@ -182,7 +179,7 @@ def test_rounding_is_no_other_policy(space: spaces.Space, offset: float) -> None
 
 
 @pytest.mark.parametrize("space", [spaces.Box(-1, 1, (2,)), spaces.MultiBinary(3)])
-def test_action_spaces_without_logits(space: spaces.Space) -> None:
+def test_action_spaces_without_logits(space):
     with pytest.raises(ValueError, match=f"Discrete and one-dimensional MultiDiscrete.*not {type(space).__name__}"):
         toy_model("adadem", space)
     stock = stock_model(PPO, space).learn(32)
@@ -204,7 +201,7 @@ class SetEntCoef(BaseCallback):
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C])
-def test_ent_coef_may_be_a_schedule(algorithm: Any, tmp_path: Path) -> None:
+def test_ent_coef_may_be_a_schedule(algorithm, tmp_path):
     schedule = LinearSchedule(0.5, 0.1, 0.75)
     stock = stock_model(algorithm).learn(64, callback=SetEntCoef(schedule, 64))
     ours = toy_model("entropy", algorithm=algorithm, ent_coef=schedule).learn(64)
@@ -218,7 +215,7 @@ def test_ent_coef_may_be_a_schedule(algorithm: Any, tmp_path: Path) -> None:
     assert type(ours).load(tmp_path / "model.zip", ent_coef=0.25).ent_coef == 0.25
 
 
-def test_an_objective_without_weight_is_pointed_out(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_objective_without_weight_is_pointed_out(caplog):
     toy_model("entropy", ent_coef=0.0)
     toy_model("adadem", ent_coef=0.1)
     assert not caplog.records
@@ -278,7 +275,7 @@ CHANGES: dict[str, Any] = {
 @pytest.mark.parametrize(
     "policy", [InDistribution, OnALayer, *(type(name, (Changed,), {"change": f}) for name, f in CHANGES.items())]
 )
-def test_the_objective_is_that_of_the_logits_that_the_policy_acts_by(policy: Any) -> None:
+def test_the_objective_is_that_of_the_logits_that_the_policy_acts_by(policy):
     """dem with tau = alpha = 1 is the entropy, wherever a policy changes its logits; the fast code leaves it alone."""
     trained = [
         with_entropy_objective(algorithm, name)(
@@ -293,7 +290,7 @@ def test_the_objective_is_that_of_the_logits_that_the_policy_acts_by(policy: Any
             torch.testing.assert_close(weights(model)[name], value, rtol=1e-4, atol=1e-5)
 
 
-def test_logits_that_no_distribution_shows_are_refused() -> None:
+def test_logits_that_no_distribution_shows_are_refused():
     class Aside(Mlp):  # type: ignore[misc]
         def evaluate_actions(self, obs: Any, actions: Any) -> Any:
             logits = self.get_distribution(obs).distribution.logits / 0.05
@@ -308,19 +305,19 @@ def test_logits_that_no_distribution_shows_are_refused() -> None:
 
 
 @pytest.mark.parametrize("weight", ["auto", "lin_0.01", None, math.nan])
-def test_a_weight_that_is_none_is_refused_when_the_model_is_made(weight: Any) -> None:
+def test_a_weight_that_is_none_is_refused_when_the_model_is_made(weight):
     with pytest.raises(ValueError, match=rf"^ent_coef: expected a number, or a function .* not {weight!r}"):
         toy_model("adadem", ent_coef=weight)
 
 
-def test_the_names_of_hooked_classes() -> None:
+def test_the_names_of_hooked_classes():
     model = toy_model("adadem")
     # by these SB3 advises against a GPU for small networks
     assert (type(model).__name__, model.policy_class.__name__) == ("PPO", "ActorCriticPolicy")
     assert repr(type(model)) == "<class 'rl.hook.algorithm.PPO_adadem'>"
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_told():
     with pytest.raises(ValueError, match="MaskablePPO and RecurrentPPO of sb3_contrib, not DQN"):
         with_entropy_objective(DQN, "adadem")
     with pytest.raises(ValueError, match=r"objective: 'adadm' is not one of .*did you mean 'adadem'"):

@@ -1,12 +1,10 @@
 """The hook with stable-baselines3 and its requirements alone."""
 
-from __future__ import annotations
-
 import pytest
 from support.run_alone import run_alone
 
 
-def test_every_objective_trains_ppo_and_a2c() -> None:
+def test_every_objective_trains_ppo_and_a2c():
     program = """
 import warnings
 warnings.simplefilter("error", UserWarning)
@@ -30,14 +28,14 @@ for name in (*OBJECTIVE_NAMES, "none"):
     assert {"adadem", "entropy", "none"} <= set(done.stdout.split())
 
 
-def test_the_promised_name_is_the_same() -> None:
+def test_the_promised_name_is_the_same():
     done = run_alone(
         "import rl, rl.hook; print(rl.with_entropy_objective is rl.hook.with_entropy_objective)", "stable-baselines3"
     )
     assert done.stdout == "True\n", done.stderr
 
 
-def test_sb3_contribs_algorithms_need_sb3_contrib_only() -> None:
+def test_sb3_contribs_algorithms_need_sb3_contrib_only():
     pytest.importorskip("sb3_contrib")
     program = """
 from sb3_contrib import RecurrentPPO

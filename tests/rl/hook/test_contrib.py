@@ -1,7 +1,5 @@
 """The hook on sb3-contrib: masked actions and padded rows count nowhere in the objective; the rest is contrib's."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -78,7 +76,7 @@ OBSERVATIONS = torch.rand(16, 4, generator=torch.Generator().manual_seed(1))
 
 
 @pytest.mark.parametrize(("algorithm", "space"), CASES)
-def test_entropy_is_the_algorithms_own_bit_for_bit(algorithm: Any, space: spaces.Space) -> None:
+def test_entropy_is_the_algorithms_own_bit_for_bit(algorithm, space):
     stock = make(algorithm, space).learn(96)
     assert same_weights(stock, make(with_entropy_objective(algorithm, "entropy"), space).learn(96))
     without = make(algorithm, space, ent_coef=0.0).learn(96)
@@ -87,7 +85,7 @@ def test_entropy_is_the_algorithms_own_bit_for_bit(algorithm: Any, space: spaces
 
 
 @pytest.mark.parametrize("name", ["adadem", "cadf", "dem", "adadem-norm", "adadem-mec"])
-def test_forbidden_actions_leave_value_gradient_and_table_alone(name: str) -> None:
+def test_forbidden_actions_leave_value_gradient_and_table_alone(name):
     def evaluate(logit: float) -> tuple[torch.Tensor, torch.Tensor, Any]:
         policy = masked_policy(name)
         with torch.no_grad():
@@ -118,7 +116,7 @@ def test_forbidden_actions_leave_value_gradient_and_table_alone(name: str) -> No
         assert not torch.equal(objective.class_marginals, build_objective(name, num_classes=5).class_marginals)
 
 
-def test_recurrent_ppo_tells_which_rows_are_padding(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recurrent_ppo_tells_which_rows_are_padding(monkeypatch):
     model = make(with_entropy_objective(RecurrentPPO, "adadem"), n_epochs=1, learning_rate=1e-12)
     with torch.no_grad():
         model.policy.action_net.weight.mul_(300)  # states that differ in entropy
@@ -151,7 +149,7 @@ def test_recurrent_ppo_tells_which_rows_are_padding(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("algorithm", "space"), CASES)
-def test_a_temperature_behind_the_last_layer_is_in_the_objective(algorithm: Any, space: spaces.Space) -> None:
+def test_a_temperature_behind_the_last_layer_is_in_the_objective(algorithm, space):
     def change(policy: Any, latent: torch.Tensor) -> Any:
         made = policy.action_dist.proba_distribution(action_logits=policy.action_net(latent))
         for name in ("distribution", "distributions"):  # sb3-contrib's plural has several
@@ -171,7 +169,7 @@ def test_a_temperature_behind_the_last_layer_is_in_the_objective(algorithm: Any,
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C, *ALGORITHMS])
-def test_what_is_logged_has_the_same_names_everywhere(algorithm: Any) -> None:
+def test_what_is_logged_has_the_same_names_everywhere(algorithm):
     model = make(with_entropy_objective(algorithm, "adadem"), ent_coef=LinearSchedule(0.4, 0.2, 1.0)).learn(64)
     logged = model.logger.name_to_value
     assert 0 < logged["train/policy_entropy"] <= np.log(5)

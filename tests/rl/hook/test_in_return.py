@@ -1,8 +1,5 @@
 """The objective in the return: its advantages, both paths, masks, time limits; saved, resumed and exported."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -57,7 +54,7 @@ def same(one: Any, two: Any, tolerance: float = 0.0) -> bool:
     return all(torch.allclose(a, b, rtol=0, atol=tolerance) for a, b in pairs)
 
 
-def test_a_chain_of_three_states_by_hand() -> None:
+def test_a_chain_of_three_states_by_hand():
     own = InReturn("return", None, gamma=0.5, gae_lambda=0.5)
     rewards, values = np.array([[1.0], [0.5], [0.25]]), np.array([[2.0], [1.0], [0.5]])
     ends = np.array([[1.0], [0.0], [0.0], [1.0]])
@@ -73,7 +70,7 @@ def test_a_chain_of_three_states_by_hand() -> None:
 
 @pytest.mark.parametrize("limit", [2, 3])
 @pytest.mark.parametrize("objective", ["adadem", "entropy"])
-def test_the_buffer_gets_what_a_plain_loop_gives(objective: str, limit: int) -> None:
+def test_the_buffer_gets_what_a_plain_loop_gives(objective, limit):
     model = made(PPO, objective, limit, where="return", return_gamma=0.8, return_lambda=0.7)
     head, policy = model.policy.entropy_value, model.policy
     torch.nn.init.normal_(policy.action_net.weight)
@@ -111,7 +108,7 @@ class _Silent:
         self.update_locals = lambda _locals: None
 
 
-def test_the_value_head_learns_the_returns() -> None:
+def test_the_value_head_learns_the_returns():
     head, draws = ReturnValue(4), np.random.default_rng(0)
     assert head(np.ones((2, 4))).tolist() == [0.0, 0.0]
     for _ in range(20):
@@ -122,20 +119,20 @@ def test_the_value_head_learns_the_returns() -> None:
 
 @pytest.mark.parametrize("objective", ["adadem", "entropy", "complexity"])
 @pytest.mark.parametrize("where", ["return", "both"])
-def test_the_fast_path_has_sb3s_numbers(objective: str, where: str) -> None:
+def test_the_fast_path_has_sb3s_numbers(objective, where):
     slow, fast = made(PPO, objective, 2, where=where).learn(160), made(FastPPO, objective, 2, where=where).learn(160)
     assert fast.not_fast is None
     assert same(slow, fast, 2e-5)
     assert not same(slow, made(PPO, objective, 2).learn(160))
 
 
-def test_without_weight_it_is_no_term_and_in_the_loss_it_is_as_before() -> None:
+def test_without_weight_it_is_no_term_and_in_the_loss_it_is_as_before():
     assert same(made(PPO, "entropy", where="return", return_weight=0.0).learn(96), made(PPO, "none").learn(96))
     assert with_entropy_objective(PPO, "adadem", where="loss") is with_entropy_objective(PPO, "adadem")
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C, MaskablePPO])
-def test_saved_resumed_and_exported(algorithm: Any, tmp_path: Path) -> None:
+def test_saved_resumed_and_exported(algorithm, tmp_path):
     model = made(algorithm, where="both").learn(64)
     assert model.policy.entropy_value.moments.any()
     model.save(tmp_path / "own.zip")
@@ -151,7 +148,7 @@ def test_saved_resumed_and_exported(algorithm: Any, tmp_path: Path) -> None:
     )
 
 
-def test_masked_actions_have_no_part_in_the_reward() -> None:
+def test_masked_actions_have_no_part_in_the_reward():
     model = made(MaskablePPO, "entropy", where="return").learn(32)
     assert model.logger.name_to_value["train/entropy_reward"] < np.log(3) - 0.2  # log 3, log 2, log 2 at most
     assert model.logger.name_to_value["train/entropy_reward"] == pytest.approx(
@@ -169,6 +166,6 @@ def test_masked_actions_have_no_part_in_the_reward() -> None:
         (PPO, "adadem", {"return_weight": 1.0}, "return_weight: has no effect"),
     ],
 )
-def test_refused(algorithm: Any, objective: str, options: dict[str, Any], said: str) -> None:
+def test_refused(algorithm, objective, options, said):
     with pytest.raises(InputError, match=said):
         with_entropy_objective(algorithm, objective, **options)

@@ -1,7 +1,5 @@
 """Zips of hooked models that SB3 and sb3-contrib open without this package."""
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle
@@ -61,9 +59,7 @@ def opened_elsewhere(algorithm: type[Any], file: Path) -> tuple[str, np.ndarray]
         (RecurrentPPO, "MlpLstmPolicy", "CartPole-v1", "adadem"),
     ],
 )  # fmt: skip
-def test_the_zip_opens_without_this_package(
-    algorithm: type[Any], policy: str, env: Any, objective: str, tmp_path: Path
-) -> None:
+def test_the_zip_opens_without_this_package(algorithm, policy, env, objective, tmp_path):
     arguments = {
         key: value for key, value in SMALL.items() if algorithm is not A2C or key not in ("batch_size", "n_epochs")
     }
@@ -82,7 +78,7 @@ def test_the_zip_opens_without_this_package(
     opened.learn(64)
 
 
-def test_the_fast_model_of_rl_train_with_its_statistics(tmp_path: Path) -> None:
+def test_the_fast_model_of_rl_train_with_its_statistics(tmp_path):
     model = untrained_model(resolve(TrainConfig(timesteps=1024, eval_freq=1024)))
     model.learn(1024, log_interval=None)
     (tmp_path / "model.vecnormalize.pkl").symlink_to(tmp_path / "elsewhere")
@@ -105,7 +101,7 @@ def test_the_fast_model_of_rl_train_with_its_statistics(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("algorithm", [PPO, MaskablePPO])
-def test_the_weight_in_the_zip_is_the_schedules_value_now(algorithm: type[Any], tmp_path: Path) -> None:
+def test_the_weight_in_the_zip_is_the_schedules_value_now(algorithm, tmp_path):
     schedule = LinearSchedule(0.5, 0.1, 1.0)
     model = with_entropy_objective(algorithm, "adadem")(
         "MlpPolicy", MaskedCartPole(), **{**SMALL, "ent_coef": schedule}
@@ -152,7 +148,7 @@ COPIES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", COPIES)
-def test_a_policy_can_be_copied_in_every_way_that_a_plain_one_can(name: str, learned: Any) -> None:
+def test_a_policy_can_be_copied_in_every_way_that_a_plain_one_can(name, learned):
     made = COPIES[name](learned.policy)
     plain = "plain" in name
     assert type(made) is (ActorCriticPolicy if plain else type(learned.policy))
@@ -168,13 +164,13 @@ class OwnPPO(with_entropy_objective(PPO, "dem", tau=0.9)):  # type: ignore[misc]
     pass
 
 
-def test_classes_are_pickled_by_what_they_are_made_of(learned: Any) -> None:
+def test_classes_are_pickled_by_what_they_are_made_of(learned):
     for kind in (type(learned), type(learned.policy), OwnPPO):
         assert pickle.loads(pickle.dumps(kind)) is kind
         assert copy.deepcopy(kind) is kind
 
 
-def test_parameters_go_to_a_plain_model_and_to_a_hooked_one_with_the_objectives_state(learned: Any) -> None:
+def test_parameters_go_to_a_plain_model_and_to_a_hooked_one_with_the_objectives_state(learned):
     parameters = learned.get_parameters()
     plain = PPO("MlpPolicy", "CartPole-v1", **{**SMALL, "seed": 1})
     plain.set_parameters(parameters)
@@ -187,7 +183,7 @@ def test_parameters_go_to_a_plain_model_and_to_a_hooked_one_with_the_objectives_
     assert (learned.policy.state_dict()[TABLE] != 0.5).any()
 
 
-def test_a_policy_class_of_ones_own_stays(tmp_path: Path) -> None:
+def test_a_policy_class_of_ones_own_stays(tmp_path):
     class Own(ActorCriticPolicy):
         pass
 
@@ -196,7 +192,7 @@ def test_a_policy_class_of_ones_own_stays(tmp_path: Path) -> None:
     assert PPO.load(tmp_path / "own.zip").policy_class.__name__ == "Own"
 
 
-def test_a_plain_model_and_a_wrong_ending(tmp_path: Path) -> None:
+def test_a_plain_model_and_a_wrong_ending(tmp_path):
     model = PPO("MlpPolicy", DummyVecEnv([lambda: gym.make("CartPole-v1")]), **SMALL)  # type: ignore[arg-type]
     save_plain(model, tmp_path / "plain.zip")
     assert PPO.load(tmp_path / "plain.zip").num_timesteps == 0

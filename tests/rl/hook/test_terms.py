@@ -1,7 +1,5 @@
 """The two rivals: their equations against definitions, and their options."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -17,7 +15,7 @@ from rl.hook.complexity import complexity
 C = 5
 
 
-def test_complexity_is_entropy_times_the_distance_from_uniform() -> None:
+def test_complexity_is_entropy_times_the_distance_from_uniform():
     logits = (2 * torch.randn(64, C, generator=torch.Generator().manual_seed(3))).double().requires_grad_()
     p = logits.softmax(1)
     expected = torch.distributions.Categorical(logits=logits).entropy() * ((p - 1 / C) ** 2).sum(1)
@@ -27,7 +25,7 @@ def test_complexity_is_entropy_times_the_distance_from_uniform() -> None:
     assert complexity(torch.tensor([[200.0, 0, 0, 0, 0]])).item() == 0.0
 
 
-def test_the_coefficient_rises_below_the_target_and_rests_above(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_coefficient_rises_below_the_target_and_rests_above(monkeypatch):
     monkeypatch.setattr(adaptive_entropy, "STEP", 0.25)
     monkeypatch.setattr(adaptive_entropy, "MOST", 1.5)
     term = adaptive_entropy.AdaptiveEntropy(C, target=0.5)
@@ -56,7 +54,7 @@ def test_the_coefficient_rises_below_the_target_and_rests_above(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("fill", [None, -torch.inf, -1e8])
-def test_the_target_is_a_share_of_the_allowed_actions(fill: float | None) -> None:
+def test_the_target_is_a_share_of_the_allowed_actions(fill):
     term, forbidden = AdaptiveEntropy(20, target=0.5), torch.arange(20) >= 2
     logits = torch.tensor([0.0, 1.0]).repeat(10).expand(4, 20)  # H = 0.582 of the two that are allowed
     logits = logits if fill is None else logits.masked_fill(forbidden, fill)
@@ -64,7 +62,7 @@ def test_the_target_is_a_share_of_the_allowed_actions(fill: float | None) -> Non
     assert term.multiplier.item() == pytest.approx(1 - STEP)  # above 0.5 log 2, and below 0.5 log 20
 
 
-def test_options_are_the_hooks() -> None:
+def test_options_are_the_hooks():
     model = with_entropy_objective(PPO, "adaptive-entropy", target=0.9)("MlpPolicy", "CartPole-v1", ent_coef=0.1)
     assert model.policy.entropy_objective[0].share == 0.9
     assert "entropy_objective.0.multiplier" in model.policy.state_dict()

@@ -1,10 +1,5 @@
 """Episodes and their video: the same episodes in few environments and many."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -29,11 +24,11 @@ def model() -> OnPolicyAlgorithm:
 
 
 @pytest.fixture(scope="module")
-def episodes(model: OnPolicyAlgorithm) -> list[Episode]:
+def episodes(model) -> list[Episode]:
     return Evaluator(EMPTY, FLAT, 5, seed=0, purpose=FINAL).episodes(model, greedy=False)
 
 
-def test_an_episode_is_what_its_actions_do(model: OnPolicyAlgorithm, episodes: list[Episode]) -> None:
+def test_an_episode_is_what_its_actions_do(model, episodes):
     assert [episode.number for episode in episodes] == [0, 1, 2, 3, 4]
     env = gym.make(EMPTY)
     for episode in episodes:
@@ -46,7 +41,7 @@ def test_an_episode_is_what_its_actions_do(model: OnPolicyAlgorithm, episodes: l
     assert [e.rewards for e in again] == [e.rewards for e in episodes]
 
 
-def test_summary_of_episodes() -> None:
+def test_summary_of_episodes():
     one, two = Episode(0, 1, [0, 0], [0.0, 1.0]), Episode(1, 2, [0] * 4, [0.0] * 4)
     expected = {"mean_return": 0.5, "std_return": 0.5, "success_rate": 0.5, "mean_length": 3.0}
     assert summary([one, two], EMPTY) == expected
@@ -62,14 +57,12 @@ def test_summary_of_episodes() -> None:
         ("CartPole-v1", 475.0, False, 0.0),
     ],
 )
-def test_what_counts_as_a_success(env_id: str, goal: float | None, said: bool | None, rate: float | None) -> None:
+def test_what_counts_as_a_success(env_id, goal, said, rate):
     long, short = Episode(0, 1, [0], [480.0], said), Episode(1, 2, [0], [20.0], said)
     assert summary([long, short], env_id, goal)["success_rate"] == rate
 
 
-def test_a_gif_shows_every_step_of_the_episodes(
-    tmp_path: Path, model: OnPolicyAlgorithm, episodes: list[Episode]
-) -> None:
+def test_a_gif_shows_every_step_of_the_episodes(tmp_path, model, episodes):
     short = [episode for episode in episodes if episode.length < MOST_FRAMES]
     file = tmp_path / "video.gif"
     record_episodes(model, EMPTY, short[:2], file, "about", wrapper=FLAT)
@@ -88,9 +81,7 @@ def test_a_gif_shows_every_step_of_the_episodes(
     assert file.read_bytes() == before
 
 
-def test_rendering_prints_nothing_of_others(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
-) -> None:
+def test_rendering_prints_nothing_of_others(monkeypatch, capfd, recwarn):
     for variable in ("XDG_RUNTIME_DIR", "SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(CartPoleEnv, "metadata", {"render_modes": ["rgb_array"]})  # without a rate, as one's own may be
@@ -101,7 +92,7 @@ def test_rendering_prints_nothing_of_others(
     assert [str(warning.message) for warning in recwarn] == []
 
 
-def test_an_episode_that_cannot_be_repeated_is_refused(tmp_path: Path, model: OnPolicyAlgorithm) -> None:
+def test_an_episode_that_cannot_be_repeated_is_refused(tmp_path, model):
     wrong = Episode(0, 0, [np.int64(0), np.int64(1)], [0.0, 0.5])
     with pytest.raises(InputError, match="differs when its actions are repeated"):
         record_episodes(model, EMPTY, [wrong], tmp_path / "video.gif", "about", wrapper=FLAT)
@@ -109,9 +100,7 @@ def test_an_episode_that_cannot_be_repeated_is_refused(tmp_path: Path, model: On
 
 
 @pytest.mark.parametrize("picture", [None, np.zeros((4, 4, 3)), np.zeros((4, 4, 1), np.uint8), [np.zeros((4, 4, 3))]])
-def test_what_is_no_picture_is_one_sentence(
-    picture: Any, tmp_path: Path, model: OnPolicyAlgorithm, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_no_picture_is_one_sentence(picture, tmp_path, model, monkeypatch):
     monkeypatch.setattr(RestorableEpisode, "render", lambda _: picture)
     with pytest.raises(
         InputError, match=r"--video: the environment's render\(\) has to give \(H, W, 3\) uint8, and it"

@@ -1,10 +1,7 @@
 """NaN stops a training before the policy learns from it, names the environment, and leaves the last good checkpoint."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -48,7 +45,7 @@ class NotFinite(ToyEnv):
 
 
 @pytest.fixture(autouse=True)
-def _registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _registered(monkeypatch) -> Iterator[None]:
     gym.register(ENV, entry_point=NotFinite)
     monkeypatch.setattr(NotFinite, "made", 0)
     monkeypatch.setattr("rl.training.callback.STEPS_PER_LINE", 64)
@@ -64,9 +61,9 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
 )  # fmt: skip
 def test_a_value_that_is_not_finite_stops_the_training(
-    algo: str, update: str, normalize: bool, what: str, value: float, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: Any,
-) -> None:  # fmt: skip
+    algo, update, normalize, what, value, tmp_path,
+    monkeypatch, capsys,
+):  # fmt: skip
     for name, of in (("what", what), ("value", value), ("at", 100)):
         monkeypatch.setattr(NotFinite, name, of)
     with pytest.raises(SystemExit) as left:
@@ -83,9 +80,7 @@ def test_a_value_that_is_not_finite_stops_the_training(
 
 
 @pytest.mark.parametrize(("update", "algorithm"), [("auto", FastPPO), ("sb3", PPO)])
-def test_an_update_that_ruins_the_policy_is_never_saved(
-    update: str, algorithm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_update_that_ruins_the_policy_is_never_saved(update, algorithm, tmp_path, monkeypatch):
     genuine = algorithm.train
 
     def ruining(model: Any) -> None:

@@ -1,7 +1,5 @@
 """The end of a training: the time to the goal, and a warning if the last policy is the worst."""
 
-from __future__ import annotations
-
 import pytest
 
 from rl.config import TrainConfig
@@ -18,7 +16,7 @@ CONFIG = TrainConfig(timesteps=300, eval_freq=100)
         ({100: 0.0}, None, None, None),
     ],
 )
-def test_the_time_to_the_goal(returns: dict[int, float], goal: float | None, first: int, without: int) -> None:
+def test_the_time_to_the_goal(returns, goal, first, without):
     figures = goal_figures(returns, goal)
     assert figures == {"goal_return": goal, "steps_to_goal": first, "steps_without_goal": without}
     lines = verdict(CONFIG, returns, 0.96, figures)
@@ -37,6 +35,6 @@ def test_the_time_to_the_goal(returns: dict[int, float], goal: float | None, fir
         ({1: 0.0}, 0.0, None, False),  # the last policy itself
     ],
 )
-def test_ending_at_the_worst(returns: dict[int, float], last: float, goal: float | None, worst: bool) -> None:
+def test_ending_at_the_worst(returns, last, goal, worst):
     lines = verdict(CONFIG, returns, last, goal_figures(returns, goal))
     assert any(f"{last:.3f}, is the lowest of the whole run" in line for line in lines) is worst

@@ -1,9 +1,6 @@
 """The acceptance test on evidence that is known, and scores by a few labels."""
 
-from __future__ import annotations
-
 import dataclasses
-from typing import Any
 
 import numpy as np
 import pytest
@@ -51,7 +48,7 @@ def with_(**changes: object) -> Evidence:
         ),
     ],
 )
-def test_what_is_accepted(changes: dict[str, object], said: str) -> None:
+def test_what_is_accepted(changes, said):
     verdict = decide(BEFORE, with_(**changes))
     assert verdict.adapt == (not said)
     assert said in verdict.reason
@@ -67,12 +64,12 @@ def test_what_is_accepted(changes: dict[str, object], said: str) -> None:
         ((19, 0.99, 0.0, 0.0, LEAST_STABILITY - 0.01), False),
     ],
 )
-def test_which_steps_are_accepted(numbers: Any, adapt: bool) -> None:
+def test_which_steps_are_accepted(numbers, adapt):
     assert Beside(*numbers).verdict.adapt == adapt
 
 
 @pytest.mark.parametrize(("share", "adapt"), [(1.0, True), (0.98, True), (0.9, False)])
-def test_a_network_that_predicts_next_to_one_class_is_steady_for_no_merit(share: float, adapt: bool) -> None:
+def test_a_network_that_predicts_next_to_one_class_is_steady_for_no_merit(share, adapt):
     rest = (1 - share) / 2
     constant = with_(shares=(share, rest, rest), stability=(1.0, None, None) if share == 1 else (1.0, 0.9, 0.9))
     after = with_(shares=(0.7, 0.15, 0.15), stability=(0.6, 0.3, 0.3))
@@ -82,14 +79,14 @@ def test_a_network_that_predicts_next_to_one_class_is_steady_for_no_merit(share:
     assert not decide(after, constant).adapt
 
 
-def test_a_rare_class_that_is_lost_is_caught() -> None:
+def test_a_rare_class_that_is_lost_is_caught():
     rare = with_(shares=(0.5, 0.49, 0.01), stability=(0.6, 0.6, 0.6))
     lost = with_(shares=(0.505, 0.495, 0.0), stability=(0.62, 0.62, None))
     assert lost.effective_classes > LEAST_CLASSES * rare.effective_classes
     assert not decide(rare, lost).adapt
 
 
-def test_labels_decide_where_they_can() -> None:
+def test_labels_decide_where_they_can():
     yes, no = Verdict(True, "yes"), Verdict(False, "no")
     up, down, unclear = (LabelScore(5, 0.3, 0.4, *ends) for ends in ((0.05, 0.2), (-0.2, -0.01), (-0.1, 0.2)))
     assert decide_with_labels(no, up).adapt
@@ -99,14 +96,14 @@ def test_labels_decide_where_they_can() -> None:
     assert decide_with_labels(no, LabelScore(1, 0.3, 0.4, None, None)) == no
 
 
-def test_miou_is_the_one_of_torchmetrics() -> None:
+def test_miou_is_the_one_of_torchmetrics():
     truth, predicted = (torch.from_numpy(np.random.default_rng(seed).integers(0, 3, (8, 12))) for seed in (0, 1))
     pairs = np.bincount((truth * 4 + predicted).flatten(), minlength=16).reshape(4, 4)  # the fourth class is nowhere
     metric = MulticlassJaccardIndex(3)
     assert mean_iou(pairs) == pytest.approx(float(metric(predicted, truth)), abs=1e-6)
 
 
-def test_the_interval() -> None:
+def test_the_interval():
     right, wrong = np.diag([50, 30, 20]), np.array([[10, 40, 0], [30, 0, 0], [0, 20, 0]])
     mixed = np.array([[40, 10, 0], [5, 25, 0], [0, 5, 15]])
     same = label_score([mixed, right], [mixed, right])

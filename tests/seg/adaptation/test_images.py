@@ -1,7 +1,5 @@
 """Which images are adapted to, at which size, in which batches, and with which labels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +17,14 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path) -> Path:
     sizes = [(20, 10), (20, 10), (33, 17), (20, 10), (20, 10), (20, 10), (33, 17)]
     for index, (width, height) in enumerate(sizes):
         save(tmp_path / f"{index}.png", noise(index, width, height))
     return tmp_path
 
 
-def test_batches_hold_one_size_and_every_image_once(folder: Path) -> None:
+def test_batches_hold_one_size_and_every_image_once(folder):
     images = ImageFolder(folder, Description(), None, CPU)
     assert images.batches(2) == [[0, 1], [2], [3, 4, 5], [6]]
     for batches in (images.batches(2), images.batches(2, (0, 0)), images.batches(3, (5, 1))):
@@ -38,7 +36,7 @@ def test_batches_hold_one_size_and_every_image_once(folder: Path) -> None:
     assert [len(batch) for batch in images.spread_batches(7, 2)] == [2, 3, 2]
 
 
-def test_the_network_gets_multiples_and_its_own_preprocessing(folder: Path) -> None:
+def test_the_network_gets_multiples_and_its_own_preprocessing(folder):
     wanted = Description(rgb_format((0.0,) * 3, (1.0,) * 3), multiple=8)
     images = ImageFolder(folder, wanted, None, CPU)
     assert images.seen(2)[0].shape == (3, 16, 32)
@@ -47,7 +45,7 @@ def test_the_network_gets_multiples_and_its_own_preprocessing(folder: Path) -> N
     assert ImageFolder(folder, wanted, (100, 50), CPU).seen(0)[0].shape == (3, 48, 96)
 
 
-def test_pixels_are_counted_by_label_and_prediction_at_the_labels_size(tmp_path: Path) -> None:
+def test_pixels_are_counted_by_label_and_prediction_at_the_labels_size(tmp_path):
     truth = np.random.default_rng(0).integers(0, 3, (8, 12)).astype(np.uint8)
     truth[0, :4] = IGNORE_INDEX
     save(tmp_path / "deep" / "0.png", truth)

@@ -1,7 +1,5 @@
 """Normalisation is known, said, or tried: a network that was trained with another than its encoder's name suggests."""
 
-from __future__ import annotations
-
 import dataclasses
 import html
 import json
@@ -16,14 +14,7 @@ from torch.nn import functional as F
 
 from dem_apps.test_time_methods.normalisation import tracking
 from seg.adapt import AdaptConfig, adapt
-from seg.adaptation.normalisation_trial import (
-    WRONG_SCALE,
-    Tried,
-    _without_labels,
-    distance_of,
-    translated,
-    usual_ones,
-)
+from seg.adaptation.normalisation_trial import WRONG_SCALE, Tried, _without_labels, distance_of, translated, usual_ones
 from seg.data.pixel_format import RGB, rgb_format
 from seg.data.street.looks import target_look
 from seg.data.street.world import draw_street
@@ -47,7 +38,7 @@ def streets(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def fpn(tmp_path_factory, streets: Path) -> Path:
+def fpn(tmp_path_factory, streets) -> Path:
     """An FPN on EfficientNet-Lite0, whose name suggests 0.5, trained with ImageNet's numbers; no processor's file."""
     torch.manual_seed(0)
     widths = {"decoder_pyramid_channels": 16, "decoder_segmentation_channels": 32, "encoder_depth": 4, "upsampling": 2}
@@ -75,7 +66,7 @@ def adapted(fpn: Path, streets: Path, out: Path, **flags: object) -> dict:
 
 
 @pytest.mark.slow
-def test_labels_find_it_before_anything_is_adapted(fpn: Path, streets: Path, tmp_path: Path, capsys) -> None:
+def test_labels_find_it_before_anything_is_adapted(fpn, streets, tmp_path, capsys):
     labels = str(streets / "labels")
     found = adapted(fpn, streets, tmp_path / "guess", labels=labels)
     said = adapted(fpn, streets, tmp_path / "said", labels=labels, mean=[123.675, 116.28, 103.53],
@@ -95,7 +86,7 @@ def test_labels_find_it_before_anything_is_adapted(fpn: Path, streets: Path, tmp
 
 
 @pytest.mark.slow
-def test_without_labels_both_leads_are_said_and_no_guess_becomes_a_fact(fpn, streets, tmp_path, capsys) -> None:
+def test_without_labels_both_leads_are_said_and_no_guess_becomes_a_fact(fpn, streets, tmp_path, capsys):
     found = adapted(fpn, streets, tmp_path / "guess", method="none")
     assert found["normalisation"]["origin"] == "a guess: by the name of its encoder, tu-tf_efficientnet_lite0"
     trial = found["normalisation"]["trial"]
@@ -132,7 +123,7 @@ LEADS = [
 
 
 @pytest.mark.parametrize(("own", "other", "said"), LEADS)
-def test_neither_lead_decides_alone(own: tuple, other: tuple, said: str) -> None:
+def test_neither_lead_decides_alone(own, other, said):
     rows = [Tried("own", OWN, own[1], own[0]), dataclasses.replace(OTHERS[1], score=other[0], distance=other[1])]
     sentence, warns = _without_labels(rows, own[1] >= WRONG_SCALE)
     assert sentence.startswith(said)
@@ -143,7 +134,7 @@ def test_neither_lead_decides_alone(own: tuple, other: tuple, said: str) -> None
     assert all(number in sentence for number in numbers)
 
 
-def test_the_distance_is_that_of_torchs_normal_distributions() -> None:
+def test_the_distance_is_that_of_torchs_normal_distributions():
     mean, variance, new_mean, new_variance = torch.rand(4, 6, dtype=torch.float64) + 0.1
     gaussian = torch.distributions.Normal
     expected = torch.distributions.kl_divergence(
@@ -153,7 +144,7 @@ def test_the_distance_is_that_of_torchs_normal_distributions() -> None:
 
 
 @pytest.mark.parametrize("own", [Description(), Description(HALF, order="bgr")])
-def test_images_are_translated_as_if_they_were_read_again(own: Description) -> None:
+def test_images_are_translated_as_if_they_were_read_again(own):
     pixels = np.random.default_rng(0).integers(0, 256, (8, 6, 3)).astype(np.uint8)
     others = [each.description for each in usual_ones(own)]
     assert len(others) == 7

@@ -1,7 +1,5 @@
 """Images of any bands and bits: one reader, statistics of the training images, nodata that counts nowhere."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import cv2

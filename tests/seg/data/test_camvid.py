@@ -1,7 +1,5 @@
 """CamVid's three layouts on a tiny tree: day and dusk, which images are scored, and what the ids mean."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +22,7 @@ DUSK_TRAIN, DUSK_VAL = ["train/0001TP_006690", "train/0001TP_006720"], ["test/00
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path) -> Path:
     """Pictures of 12 columns; column i of every label has the id i."""
     root = tmp_path / "CamVid"
     for folder, frames in FRAMES.items():
@@ -44,7 +42,7 @@ def names(dataset: SegmentationDataset) -> list[str]:
     return [dataset.name(index).removesuffix(".png") for index in range(len(dataset))]
 
 
-def test_the_frames_of_each_layout(root: Path) -> None:
+def test_the_frames_of_each_layout(root):
     official = {folder: [f"{folder}/{frame}" for frame in frames] for folder, frames in FRAMES.items()}
     assert names(opened(root, "camvid", "train")) == official["train"]
     assert names(opened(root, "camvid", "val")) == official["test"]
@@ -55,7 +53,7 @@ def test_the_frames_of_each_layout(root: Path) -> None:
     assert sorted([*day, *DUSK_TRAIN, *DUSK_VAL]) == sorted(frame for frames in official.values() for frame in frames)
 
 
-def test_day_to_dusk_is_a_pair_of_one_root_whose_target_labels_may_be_missing(root: Path) -> None:
+def test_day_to_dusk_is_a_pair_of_one_root_whose_target_labels_may_be_missing(root):
     for frame in DUSK_TRAIN:
         (root / f"{frame.replace('/', 'annot/')}.png").unlink()
     source = SourceConfig(root=str(root), layout="camvid-day", size=[6, 4])

@@ -1,7 +1,5 @@
 """``python -m seg.data check``: every fault with its file, and the class file that reads the labels."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

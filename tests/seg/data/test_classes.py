@@ -1,7 +1,5 @@
 """Class files, names alone, and label images in the classes' colours."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,9 +1,6 @@
 """Which files of a folder are images, which are their labels, and the names of outputs."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +25,7 @@ def save(file: Path, shape: tuple[int, ...] = (6, 8, 3), value: int | np.ndarray
     return file
 
 
-def test_suffixes_case_links_and_hidden_files(tmp_path: Path) -> None:
+def test_suffixes_case_links_and_hidden_files(tmp_path):
     images = tmp_path / "images"
     for name in ("b.jpg", "more/a.PNG", "c.webp", "d.bmp", "e.gif", "f.ppm", "i.jfif", "._b.jpg", ".trash/g.png"):
         save(images / name)
@@ -48,7 +45,7 @@ def test_suffixes_case_links_and_hidden_files(tmp_path: Path) -> None:
         find_images(tmp_path / "empty")
 
 
-def test_the_label_of_an_image(tmp_path: Path) -> None:
+def test_the_label_of_an_image(tmp_path):
     images = [Path(name) for name in ("a.jpg", "deep/b.png", "c.png", "d.png", "IMG_1.JPG", "\u00e9.jpg", "none.png")]
     names = ("a.png", "deep/b_mask.PNG", "c.tif", "c_label.png", "d_labels.tiff", "img_1_MASK.PNG", "e\u0301.bmp")
     for name in names:
@@ -64,7 +61,7 @@ def test_the_label_of_an_image(tmp_path: Path) -> None:
         find_labels(tmp_path, [Path("a.jpg"), Path("a.png")])
 
 
-def test_the_label_beside_an_image_is_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_label_beside_an_image_is_no_image(tmp_path, monkeypatch):
     images = tmp_path / "images"
     for name in ("a.jpg", "b.png", "c.jpeg", "d.png", "d_mask_2.png"):
         save(images / name)
@@ -102,9 +99,7 @@ def test_the_label_beside_an_image_is_no_image(tmp_path: Path, monkeypatch: pyte
     ],
     ids=str,
 )
-def test_eight_bit_tiffs_of_any_kind_are_pictures_and_labels_in_colours(
-    tmp_path: Path, options: dict[str, Any]
-) -> None:
+def test_eight_bit_tiffs_of_any_kind_are_pictures_and_labels_in_colours(tmp_path, options):
     rasterio = pytest.importorskip("rasterio")
     colours = np.array([[200, 10, 30], [0, 99, 255]], np.uint8)
     kind, bands = options["photometric"], options.get("count", 3)
@@ -124,7 +119,7 @@ def test_eight_bit_tiffs_of_any_kind_are_pictures_and_labels_in_colours(
     np.testing.assert_array_equal(np.array(named)[read_label(tmp_path / "a.tif", classes)], expected)
 
 
-def test_a_pixel_of_an_eight_bit_tiff_has_data_where_one_band_has(tmp_path: Path) -> None:
+def test_a_pixel_of_an_eight_bit_tiff_has_data_where_one_band_has(tmp_path):
     rasterio = pytest.importorskip("rasterio")
     values = np.array([[[0, 0, 0], [0, 120, 30], [9, 9, 9]]], np.uint8)
     profile = {"driver": "GTiff", "height": 1, "width": 3, "count": 3, "dtype": "uint8", "nodata": 0}
@@ -145,7 +140,7 @@ IMAGES = st.lists(IMAGE, min_size=1, max_size=12, unique=True)
 
 
 @given(IMAGES)
-def test_flat_names_share_no_file(images: list[str]) -> None:
+def test_flat_names_share_no_file(images):
     names = flat_names(images)
     entries = [entry.lower() for name in names for entry in (name, f"{name}.png")]
     assert len(set(entries)) == 2 * len(images)
@@ -153,15 +148,15 @@ def test_flat_names_share_no_file(images: list[str]) -> None:
 
 
 @given(IMAGES)
-def test_names_of_an_export_share_no_file(images: list[str]) -> None:
+def test_names_of_an_export_share_no_file(images):
     names = output_names([Path(image) for image in images])
     assert len({str(name).lower() for name in names}) == len(images)
 
 
-def test_names_that_are_no_utf8_can_be_written() -> None:
+def test_names_that_are_no_utf8_can_be_written():
     names = flat_names(["stra\udcdfe.png", "stra\udcdee.png"])  # Latin-1, as Python reads it from a folder
     assert len({name.encode().lower() for name in names}) == 2
 
 
-def test_a_stem_of_its_own_is_the_name() -> None:
+def test_a_stem_of_its_own_is_the_name():
     assert flat_names(["val/a/0.png", "val/b/0.png", "val/b/1.png"]) == ["val_a_0", "val_b_0", "1"]

@@ -1,7 +1,5 @@
 """Labels that the classes do not fit: the same sentences in training, evaluation, adaptation and the check."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rare classes and the labelled part of the target, as a training's streams and the commands of the data have them."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

@@ -1,10 +1,7 @@
 """Label images in every mode and palette that Pillow can write: the right ids or one sentence, never other ids."""
 
-from __future__ import annotations
-
 import io
 import struct
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,7 +61,7 @@ def packed_png(ids: np.ndarray, depth: int, colour: int, palette: bytes = b"") -
 
 
 @given(files())
-def test_a_label_of_any_mode_has_its_ids_or_is_refused(tmp_path: Path, case: tuple[np.ndarray, bytes, str]) -> None:
+def test_a_label_of_any_mode_has_its_ids_or_is_refused(tmp_path, case):
     ids, content, kind = case
     (tmp_path / "label.png").write_bytes(content)
     read, sentence = outcome(lambda: read_index_image(tmp_path / "label.png"))
@@ -80,7 +77,7 @@ def test_a_label_of_any_mode_has_its_ids_or_is_refused(tmp_path: Path, case: tup
 
 
 @given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 9), st.integers(0, 2**32 - 1))
-def test_png_of_few_bits(tmp_path: Path, depth: int, width: int, seed: int) -> None:
+def test_png_of_few_bits(tmp_path, depth, width, seed):
     """Palettes and grey of 1 to 4 bits hold ids, although decoders spread grey of 2 and 4 bits over 0 to 255."""
     ids = np.random.default_rng(seed).integers(0, 2**depth, (3, width)).astype(np.uint8)
     file = tmp_path / "label.png"
@@ -91,7 +88,7 @@ def test_png_of_few_bits(tmp_path: Path, depth: int, width: int, seed: int) -> N
 
 
 @given(files())
-def test_a_picture_of_any_mode_is_rgb_or_refused(tmp_path: Path, case: tuple[np.ndarray, bytes, str]) -> None:
+def test_a_picture_of_any_mode_is_rgb_or_refused(tmp_path, case):
     ids, content, _ = case
     (tmp_path / "photo.png").write_bytes(content)
     image, sentence = outcome(lambda: read_image(tmp_path / "photo.png").values)

@@ -1,7 +1,5 @@
 """The training stream: a function of seed and position, what samplers draw, augmentation that keeps labels labels."""
 
-from __future__ import annotations
-
 import warnings
 
 import albumentations
@@ -170,7 +168,7 @@ def test_an_image_that_shows_enough_of_the_class_is_drawn():
     np.testing.assert_allclose(drawn(stricter), expected, atol=0.03)
 
 
-def test_no_image_is_nearly_all_that_is_drawn() -> None:
+def test_no_image_is_nearly_all_that_is_drawn():
     pixels = np.tile([1000, 0, 0], (50, 1))
     pixels[7] = [900, 100, 0]
     shares = drawn(RareClasses(pixels, 0.01, 0.005, (0, 7)))

@@ -1,7 +1,5 @@
 """Images are read upright as their EXIF says, without their alpha channel."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 from typing import Any
@@ -41,7 +39,7 @@ def draw(file: Path, orientation: int, picture: Image.Image, tags: dict[int, Any
 
 @pytest.mark.parametrize("orientation", STORED_AS)
 @pytest.mark.parametrize("suffix", LOSSLESS)
-def test_every_format_is_read_upright(suffix: str, orientation: int, tmp_path: Path) -> None:
+def test_every_format_is_read_upright(suffix, orientation, tmp_path):
     file = draw(tmp_path / f"a.{suffix}", orientation, Image.fromarray(UPRIGHT))
     with Image.open(file) as opened:  # what Pillow makes of it
         np.testing.assert_array_equal(np.asarray(ImageOps.exif_transpose(opened).convert("RGB")), UPRIGHT)
@@ -58,7 +56,7 @@ GDAL = {42113: "0", 33550: (2.0, 2.0, 0.0), 33922: (0.0, 0.0, 0.0, 5.0, 5.0, 0.0
 
 
 @pytest.mark.parametrize("orientation", STORED_AS)
-def test_masks_and_deep_numbers_of_a_tiff_are_turned_and_its_coordinates_go(orientation: int, tmp_path: Path) -> None:
+def test_masks_and_deep_numbers_of_a_tiff_are_turned_and_its_coordinates_go(orientation, tmp_path):
     pytest.importorskip("rasterio")
     deep = PixelFormat(1, "uint16", (0.0,), (1.0,), (0, 0, 0))
     for picture, wanted in ((UPRIGHT, RGB), (UPRIGHT[..., 0].astype(np.uint16) * 100, deep)):
@@ -69,7 +67,7 @@ def test_masks_and_deep_numbers_of_a_tiff_are_turned_and_its_coordinates_go(orie
 
 
 @pytest.mark.parametrize("start", [b"II*\0", b"MM\0*", b"II+\0\x08\0\0\0"])
-def test_the_orientation_of_every_kind_of_tiff(start: bytes, tmp_path: Path) -> None:
+def test_the_orientation_of_every_kind_of_tiff(start, tmp_path):
     order, large = "<" if start[:1] == b"I" else ">", b"+" in start
     place, count, entry = ("Q", "Q", "HHQHHI") if large else ("I", "H", "HHIHH")
     value = [0x0112, 3, 1, 6, 0, 0] if large else [0x0112, 3, 1, 6, 0]
@@ -85,9 +83,7 @@ def test_the_orientation_of_every_kind_of_tiff(start: bytes, tmp_path: Path) -> 
     ("orientation", "label", "warned"),
     [(1, (12, 20), False), (6, (12, 20), False), (6, (20, 12), True), (3, (12, 20), True)],
 )
-def test_a_label_that_need_not_fit_its_turned_image_is_a_warning(
-    orientation: int, label: tuple[int, int], warned: bool, suffix: str, tmp_path: Path
-) -> None:
+def test_a_label_that_need_not_fit_its_turned_image_is_a_warning(orientation, label, warned, suffix, tmp_path):
     draw(tmp_path / "images" / f"a.{suffix}", orientation, Image.fromarray(UPRIGHT))
     (tmp_path / "labels").mkdir()
     ids = np.full(label, 7, np.uint8)
@@ -104,7 +100,7 @@ def test_a_label_that_need_not_fit_its_turned_image_is_a_warning(
 
 
 @pytest.mark.parametrize("exif", [b"", b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12", b"junk" * 9])
-def test_an_image_with_broken_exif_is_read_as_it_stands(exif: bytes, tmp_path: Path) -> None:
+def test_an_image_with_broken_exif_is_read_as_it_stands(exif, tmp_path):
     Image.fromarray(UPRIGHT).save(tmp_path / "a.jpg", exif=exif)
     assert read_image(tmp_path / "a.jpg").values.shape == UPRIGHT.shape
     assert read_header(tmp_path / "a.jpg").size == (20, 12)

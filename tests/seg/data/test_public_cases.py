@@ -1,7 +1,5 @@
 """Files as users of other projects reported them: what a raster, a mask, a split or a count says of itself counts."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

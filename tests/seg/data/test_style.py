@@ -1,7 +1,5 @@
 """Styles against their published definitions in numpy, and the draw of each sample."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from typing import Any

@@ -1,10 +1,7 @@
 """Every method of the table, and the objectives and discriminators of heads; losses are compared in test_step.py."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -53,7 +50,7 @@ def two(seed: int) -> list[MicroBatch]:
         (["--config", "gta5_cityscapes_minent"], False),
     ],
 )
-def test_minents_weight_follows_the_cross_entropy_unless_told_otherwise(arguments: list[str], relative: bool) -> None:
+def test_minents_weight_follows_the_cross_entropy_unless_told_otherwise(arguments, relative):
     config = parse_config(TrainConfig, "seg.train", "", arguments).resolved()
     state = fresh(dataclasses.replace(config, model=MODEL))
     assert state.relative is relative
@@ -61,7 +58,7 @@ def test_minents_weight_follows_the_cross_entropy_unless_told_otherwise(argument
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_restored_checkpoint_goes_on_to_the_same_numbers(method: str, tmp_path: Path) -> None:
+def test_a_restored_checkpoint_goes_on_to_the_same_numbers(method, tmp_path):
     unbroken = fresh_with(method)
     for step in range(2):
         training_step(unbroken, two(step))
@@ -75,7 +72,7 @@ def test_a_restored_checkpoint_goes_on_to_the_same_numbers(method: str, tmp_path
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_missing_aux_head_has_no_loss(method: str) -> None:
+def test_a_missing_aux_head_has_no_loss(method):
     state = fresh_with(method, model=ModelConfig("unet", "resnet18", depth=3))
     before = {name: value.clone() for name, value in state.model.named_parameters()}
     values = training_step(state, two(0))
@@ -118,7 +115,7 @@ def test_upsampled_is_bilinear_with_or_without_aligned_corners(align_corners):
     assert wide.tolist() == pytest.approx(aligned if align_corners else [0.0, 0.4, 1.0, 1.6, 2.0])
 
 
-def test_self_information_adds_up_to_the_normalised_entropy() -> None:
+def test_self_information_adds_up_to_the_normalised_entropy():
     logits = 3 * logits_of_heads()["main"].detach()
     logits[0, :, 0, 0] = torch.tensor([1e4, *[0.0] * (C - 1)])  # certain: 0, and finite
     p = logits.double().softmax(1)
@@ -126,7 +123,7 @@ def test_self_information_adds_up_to_the_normalised_entropy() -> None:
     torch.testing.assert_close(weighted_self_information(logits).sum(1).double(), entropy, rtol=1e-5, atol=1e-6)
 
 
-def test_discriminator_is_the_papers_five_convolutions() -> None:
+def test_discriminator_is_the_papers_five_convolutions():
     discriminator = build_discriminator(19, 64)
     convolutions = [layer for layer in discriminator if isinstance(layer, nn.Conv2d)]
     assert [layer.out_channels for layer in convolutions] == [64, 128, 256, 512, 1]
@@ -137,7 +134,7 @@ def test_discriminator_is_the_papers_five_convolutions() -> None:
 
 
 @pytest.mark.parametrize("domain", ["source", "target"])
-def test_images_smaller_than_a_region_are_refused_with_their_flag(domain: str) -> None:
+def test_images_smaller_than_a_region_are_refused_with_their_flag(domain):
     adversary = Adversary(C, WEIGHTS, channels=4)
     large = logits_of_heads()
     small = {head: values[..., :31, :] for head, values in large.items()}

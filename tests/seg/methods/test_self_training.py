@@ -1,7 +1,5 @@
 """Self-training: its step against a plain loop, its teacher, pseudo-labels and views against what the papers say."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 from typing import Any
@@ -41,7 +39,7 @@ BASE = TrainConfig(
 
 
 @pytest.fixture
-def no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_colours(monkeypatch) -> None:
     """Views without jitter and blur, which are tested by themselves."""
     monkeypatch.setattr(self_training, "recoloured", lambda images, *_: images)
 
@@ -84,7 +82,7 @@ def plain_step(student: nn.Module, teacher: nn.Module, batch: MicroBatch, step: 
 
 
 @pytest.mark.usefixtures("no_colours")
-def test_three_steps_equal_a_plain_loop() -> None:
+def test_three_steps_equal_a_plain_loop():
     ours = fresh_with(teacher_decay=0.5)
     student = copy.deepcopy(ours.model).to(memory_format=torch.contiguous_format)
     teacher = copy.deepcopy(student)
@@ -95,7 +93,7 @@ def test_three_steps_equal_a_plain_loop() -> None:
     assert_close(ours.method.scored_model().state_dict(), teacher.state_dict(), 2e-4, 5e-6)
 
 
-def test_the_teacher_is_an_average_of_its_own_and_is_scored() -> None:
+def test_the_teacher_is_an_average_of_its_own_and_is_scored():
     state = fresh_with()
     assert isinstance(state.method, SelfTraining)
     first = training_step(state, [micro_batch(0)])
@@ -111,7 +109,7 @@ def test_the_teacher_is_an_average_of_its_own_and_is_scored() -> None:
     assert 0 <= first["target/pseudo_label_weight"] <= 1
 
 
-def test_statistics_of_the_teacher_follow_the_policy() -> None:
+def test_statistics_of_the_teacher_follow_the_policy():
     """Those of the target alone by the batches that it labels, those of the source as an average of the student's."""
     of_target, of_source = (
         fresh_with(model=dataclasses.replace(BASE.model, batch_norm=policy)) for policy in ("target", "source")
@@ -130,14 +128,14 @@ def test_statistics_of_the_teacher_follow_the_policy() -> None:
     assert not torch.allclose(mean(of_target.method.scored_model()), averaged, atol=1e-3)
 
 
-def test_without_a_teacher_the_student_labels_for_itself() -> None:
+def test_without_a_teacher_the_student_labels_for_itself():
     state = fresh_with(teacher_decay=0.0)
     training_step(state, [micro_batch(0)])
     assert state.method.scored_model() is state.model
     assert "trained_model" not in state.state()
 
 
-def test_averaging_alone_trains_the_student_on_source() -> None:
+def test_averaging_alone_trains_the_student_on_source():
     average, source = fresh_with(mix="none", pseudo_weight=0.0), fresh_with(method="source")
     for step in range(2):
         values = training_step(average, [micro_batch(step)])
@@ -146,7 +144,7 @@ def test_averaging_alone_trains_the_student_on_source() -> None:
     assert_close(dict(average.model.named_parameters()), source.model.state_dict(), 0, 0)
 
 
-def test_the_objective_counts_on_target_pixels_alone() -> None:
+def test_the_objective_counts_on_target_pixels_alone():
     state = fresh_with(loss="entropy", reduction="mean")
     seen = []
     state.method.objectives.forward = lambda logits, mask: (seen.append(mask), (None, {}))[1]
@@ -155,7 +153,7 @@ def test_the_objective_counts_on_target_pixels_alone() -> None:
     assert torch.equal(seen[0], ~pasted)
 
 
-def test_weights_of_an_image_and_of_pixels() -> None:
+def test_weights_of_an_image_and_of_pixels():
     logits = torch.tensor([[[[9.0, 9.0, 0.0, 1.0]], [[0.0, 0.0, 0.1, 0.0]]]])
     label, weight = PseudoLabels(2, "image", 0.9)(logits)
     assert label.tolist() == [[[0, 0, 1, 0]]]
@@ -163,7 +161,7 @@ def test_weights_of_an_image_and_of_pixels() -> None:
     assert PseudoLabels(2, "pixel", 0.9)(logits)[1].tolist() == [[[1, 1, 0, 0]]]
 
 
-def test_adaptive_thresholds_are_freematchs() -> None:
+def test_adaptive_thresholds_are_freematchs():
     generator = torch.Generator().manual_seed(0)
     module = PseudoLabels(C, "adaptive", 0.9)
     confidence = probability = None
@@ -182,7 +180,7 @@ def test_adaptive_thresholds_are_freematchs() -> None:
     assert 0 < float(weight.mean()) < 1
 
 
-def test_half_of_the_classes_are_pasted() -> None:
+def test_half_of_the_classes_are_pasted():
     label = torch.tensor([[0, 1, 2, 3, 4, 255]]).repeat(2, 6, 1)
     chosen = set()
     for draw in range(30):
@@ -195,7 +193,7 @@ def test_half_of_the_classes_are_pasted() -> None:
     assert len(chosen) > 5
 
 
-def test_a_box_is_a_quarter_to_half_of_the_image() -> None:
+def test_a_box_is_a_quarter_to_half_of_the_image():
     label = torch.zeros(1, 40, 60, dtype=torch.long)
     shares = []
     for draw in range(50):
@@ -207,7 +205,7 @@ def test_a_box_is_a_quarter_to_half_of_the_image() -> None:
     assert 0.43 < max(shares) < 0.55
 
 
-def test_colours_change_within_the_papers_strengths() -> None:
+def test_colours_change_within_the_papers_strengths():
     mean, std = (torch.tensor(each)[:, None, None] for each in (IMAGENET_MEAN, IMAGENET_STD))
     grey = ((torch.full((40, 3, 8, 8), 0.5) - mean) / std).float()
     changed = recoloured(grey, generators(torch.arange(40), 0)) * std + mean
@@ -218,7 +216,7 @@ def test_colours_change_within_the_papers_strengths() -> None:
     assert 0.05 < same < 0.4  # a fifth is left as it is
 
 
-def test_hidden_blocks_are_whole_and_of_the_share() -> None:
+def test_hidden_blocks_are_whole_and_of_the_share():
     images = torch.ones(30, 3, 35, 64)
     kept = hidden(images, 0.7, generators(torch.arange(30), 0))[:, 0]
     side = 4
@@ -228,7 +226,7 @@ def test_hidden_blocks_are_whole_and_of_the_share() -> None:
     assert 0.25 < float(kept.mean()) < 0.35
 
 
-def test_images_of_two_sizes_cannot_be_mixed() -> None:
+def test_images_of_two_sizes_cannot_be_mixed():
     batch = micro_batch(0)
     small = MicroBatch(batch.source, {**batch.target, "image": batch.target["image"][..., :32]})
     message = "--method self-training: source pixels are pasted into target images, and they are 64 × 32 and 32 × 32; "

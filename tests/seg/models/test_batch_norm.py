@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 import torch
 from timm.layers import BatchNormAct2d
@@ -7,12 +5,7 @@ from torch import nn
 
 from dem_apps.errors import InputError
 from seg.config import TrainConfig
-from seg.models.batch_norm import (
-    BATCH_NORM_POLICIES,
-    feed_batch_norm,
-    set_up_batch_norm,
-    statistics,
-)
+from seg.models.batch_norm import BATCH_NORM_POLICIES, feed_batch_norm, set_up_batch_norm, statistics
 from seg.models.settings import ModelConfig
 
 DOMAINS = ("source", "target")

@@ -1,7 +1,5 @@
 """Every network of this project in the table, a new one as well."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Weights of encoders that are at hand: of the package, of timm's file, of the library's own."""
 
-from __future__ import annotations
-
 import pytest
 import segmentation_models_pytorch as smp
 import timm

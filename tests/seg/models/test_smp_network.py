@@ -1,7 +1,5 @@
 """Every architecture that segmentation-models-pytorch has: the list is the library's."""
 
-from __future__ import annotations
-
 import pytest
 import segmentation_models_pytorch as smp
 import torch

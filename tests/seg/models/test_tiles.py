@@ -1,7 +1,5 @@
 """Tiles give what the whole image gives: the grid, the weights and the joining of logits before they are upsampled."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn
@@ -25,7 +23,7 @@ def network(stride: int, ceil: bool = False) -> nn.Module:
 
 @pytest.mark.parametrize(("stride", "ceil"), [(1, False), (8, False), (4, True)])
 @torch.no_grad()
-def test_a_network_that_sees_little_gives_the_whole_images_logits(stride: int, ceil: bool) -> None:
+def test_a_network_that_sees_little_gives_the_whole_images_logits(stride, ceil):
     model = network(stride, ceil)
     images = torch.randn(2, 3, 461, 617, generator=torch.Generator().manual_seed(0))
     whole = model(images)
@@ -44,7 +42,7 @@ def test_a_network_that_sees_little_gives_the_whole_images_logits(stride: int, c
 
 
 @torch.no_grad()
-def test_a_network_that_sees_everything_has_no_step_at_a_seam() -> None:
+def test_a_network_that_sees_everything_has_no_step_at_a_seam():
     """Tiles of a network with global pooling disagree; blending spreads that over the overlap."""
 
     def forward(tile: Tensor) -> Tensor:
@@ -59,7 +57,7 @@ def test_a_network_that_sees_everything_has_no_step_at_a_seam() -> None:
 @pytest.mark.parametrize(
     ("small", "large"), [((9, 13), (70, 101)), ((1, 5), (7, 7)), ((300, 20), (300, 20)), ((40, 8), (17, 5))]
 )
-def test_bands_are_the_whole_upsampled(small: tuple[int, int], large: tuple[int, int], align_corners: bool) -> None:
+def test_bands_are_the_whole_upsampled(small, large, align_corners):
     logits = torch.randn(1, 3, *small)
     bands = list(upsampled_bands(logits, large, align_corners, rows=32))
     assert max(band.shape[2] for band in bands) <= 32

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import csv
 from operator import itemgetter
 from pathlib import Path
@@ -22,7 +20,7 @@ def scores(
     }  # fmt: skip
 
 
-def test_selected_follows_the_label_free_score_and_best_the_labels() -> None:
+def test_selected_follows_the_label_free_score_and_best_the_labels():
     selector = CheckpointSelector()
     assert selector.update(10, scores(im=0.5, miou=0.1), None) == ["selected", "best"]
     assert selector.update(20, scores(im=0.6, miou=0.05), None) == ["selected"]
@@ -38,7 +36,7 @@ def test_selected_follows_the_label_free_score_and_best_the_labels() -> None:
     }  # fmt: skip
 
 
-def test_the_record_of_label_free_choices_is_that_of_the_raw_values() -> None:
+def test_the_record_of_label_free_choices_is_that_of_the_raw_values():
     with open(Path(__file__).parents[3] / "docs/results/seg_selection.csv", newline="") as file:
         rows = [{k: v if k == "run" else float(v) for k, v in row.items()} for row in csv.DictReader(file)]
     runs = [[row for row in rows if row["run"] == name] for name in {row["run"] for row in rows}]
@@ -60,7 +58,7 @@ def test_the_record_of_label_free_choices_is_that_of_the_raw_values() -> None:
         (scores(im=0.4), scores(im=0.5, rider=0.029), None),  # so much a class has for a while without an objective
     ],
 )
-def test_alarm(before: dict[str, Any], now: dict[str, Any], said: str | None) -> None:
+def test_alarm(before, now, said):
     selector = CheckpointSelector()
     assert selector.alarm(before, SOURCE) is None
     selector.update(10, before, None)
@@ -68,7 +66,7 @@ def test_alarm(before: dict[str, Any], now: dict[str, Any], said: str | None) ->
     assert alarm is None if said is None else said in alarm
 
 
-def test_a_class_that_is_nearly_all_of_the_labels_as_well_is_no_alarm() -> None:
+def test_a_class_that_is_nearly_all_of_the_labels_as_well_is_no_alarm():
     """Background, of cracks: a collapse leaves less than a quarter of the labels' other pixels."""
     source = {"road": 0.985, "rider": 0.015}
     for share, alarmed in ((0.994, False), (0.998, True)):
@@ -76,7 +74,7 @@ def test_a_class_that_is_nearly_all_of_the_labels_as_well_is_no_alarm() -> None:
         assert (said is not None) == alarmed
 
 
-def test_classes_that_swell_count_together_where_each_has_a_hundredth() -> None:
+def test_classes_that_swell_count_together_where_each_has_a_hundredth():
     selector = CheckpointSelector()
     for train, alarmed in ((0.015, True), (0.009, False)):
         now = scores(im=0.5) | {"predicted_share": {"road": 0.9, "rider": 0.022, "train": train}}

@@ -1,7 +1,5 @@
 """Evidence: the definitions against numpy, and the numbers of known networks."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -32,7 +30,7 @@ def iou(first: np.ndarray, second: np.ndarray) -> list[float | None]:
     return values
 
 
-def test_the_numbers_are_their_definitions() -> None:
+def test_the_numbers_are_their_definitions():
     model, batch = network(), images()
     evidence = Probe([batch[:2], batch[2:]]).look(model)
     with torch.no_grad():
@@ -52,7 +50,7 @@ def test_the_numbers_are_their_definitions() -> None:
     assert evidence.stability == pytest.approx(expected)
 
 
-def test_a_collapse_is_certain_and_steady_and_seen_all_the_same() -> None:
+def test_a_collapse_is_certain_and_steady_and_seen_all_the_same():
     model = network()
     before = Probe([images()]).look(model)
     with torch.no_grad():
@@ -66,12 +64,12 @@ def test_a_collapse_is_certain_and_steady_and_seen_all_the_same() -> None:
     assert after.stability_on(before) == pytest.approx(1 / CLASSES)
 
 
-def test_rare_classes_are_left_out_of_stability() -> None:
+def test_rare_classes_are_left_out_of_stability():
     one = Evidence(1, (0.5, 0.4995, 0.0005, 0.0), 0.1, 0.1, (0.8, 0.4, 0.0, None))
     assert one.stability_on(one) == pytest.approx(0.6)
     assert one.stability_on(one, least_share=1e-4) == pytest.approx(0.4)
 
 
-def test_nan_is_refused() -> None:
+def test_nan_is_refused():
     with pytest.raises(NotFiniteError):
         Probe([images(1)]).look(lambda batch: torch.full((1, CLASSES, 4, 4), float("nan")))

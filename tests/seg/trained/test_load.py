@@ -1,7 +1,5 @@
 """``from seg import load``: every kind of image, the maps of a prediction, and what a notebook shows."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 from pathlib import Path
@@ -27,11 +25,11 @@ def run(tmp_path_factory, tiny_config) -> Path:
 
 
 @pytest.fixture(scope="module")
-def predictor(run: Path) -> TrainedNetwork:
+def predictor(run) -> TrainedNetwork:
     return load(run, device="cpu")
 
 
-def test_a_prediction_holds_together(run: Path, predictor: TrainedNetwork) -> None:
+def test_a_prediction_holds_together(run, predictor):
     prediction, p = predictor.predict(IMAGE), predictor.predict(IMAGE).probabilities
     assert p.shape == (19, 45, 70)
     np.testing.assert_allclose(p.sum(0), 1, atol=1e-5)
@@ -46,7 +44,7 @@ def test_a_prediction_holds_together(run: Path, predictor: TrainedNetwork) -> No
     assert not np.array_equal(load(run, device="cpu", size=None).predict(IMAGE).entropy, prediction.entropy)
 
 
-def test_every_kind_of_image(predictor: TrainedNetwork, tmp_path: Path) -> None:
+def test_every_kind_of_image(predictor, tmp_path):
     file = tmp_path / "a.png"
     Image.fromarray(IMAGE).save(file)
     tensor = torch.from_numpy(IMAGE).permute(2, 0, 1)
@@ -82,12 +80,12 @@ def test_every_kind_of_image(predictor: TrainedNetwork, tmp_path: Path) -> None:
         (torch.full((3, 45, 70), torch.nan), "from nan to nan"),
     ],
 )
-def test_what_is_no_image(image: object, message: str, predictor: TrainedNetwork) -> None:
+def test_what_is_no_image(image, message, predictor):
     with pytest.raises(InputError, match=message):
         predictor.predict(image)
 
 
-def test_a_notebook_shows_it(predictor: TrainedNetwork) -> None:
+def test_a_notebook_shows_it(predictor):
     prediction = predictor.predict(IMAGE)
     picture = Image.open(io.BytesIO(prediction._repr_png_()))
     assert picture.size == prediction.panel().size

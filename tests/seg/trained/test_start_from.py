@@ -1,7 +1,5 @@
 """Starts of a training: a whole network, one with other classes, or an encoder alone."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from argparse import Namespace
@@ -31,7 +29,7 @@ HEAD = "segmentation_head.0"
 
 
 @pytest.fixture
-def theirs(tmp_path: Path) -> Path:
+def theirs(tmp_path) -> Path:
     """An Unet of four classes, with widths that no flag of ours names."""
     torch.manual_seed(5)
     network = smp.Unet("resnet18", 3, encoder_weights=None, decoder_channels=(24, 16, 8), classes=4)
@@ -51,7 +49,7 @@ def write_classes(tmp_path: Path, **ids: int) -> str:
 
 
 @pytest.fixture
-def settings(tiny_config: TrainConfig, tmp_path: Path) -> Callable[..., TrainConfig]:
+def settings(tiny_config, tmp_path) -> Callable[..., TrainConfig]:
     def changed(theirs: Path, **model: object) -> TrainConfig:
         classes = write_classes(tmp_path, road=7, car=26)
         network = ModelConfig(**{"name": "pretrained", "start_from": str(theirs), **model})
@@ -60,7 +58,7 @@ def settings(tiny_config: TrainConfig, tmp_path: Path) -> Callable[..., TrainCon
     return changed
 
 
-def test_other_classes_replace_the_head_alone(theirs: Path) -> None:
+def test_other_classes_replace_the_head_alone(theirs):
     network, before = ours(theirs, 2), ours(theirs, 2).state_dict()
     (note,) = start_from(network, theirs, named_classes(["a", "b"]))
     assert note == (
@@ -113,7 +111,7 @@ def encoder_of(state: dict) -> dict:
 
 
 @pytest.mark.parametrize(("kind", "suffix"), [("another head", ".safetensors"), *((kind, ".ckpt") for kind in FILES)])
-def test_files_of_weights(kind: str, suffix: str, theirs: Path, tmp_path: Path) -> None:
+def test_files_of_weights(kind, suffix, theirs, tmp_path):
     saved, (written, said) = smp.from_pretrained(theirs).state_dict(), FILES[kind]
     file = tmp_path / f"weights{suffix}"
     save_file(written(saved), file) if suffix == ".safetensors" else torch.save(written(saved), file)
@@ -125,7 +123,7 @@ def test_files_of_weights(kind: str, suffix: str, theirs: Path, tmp_path: Path) 
         assert torch.equal(value, saved[name] if given else before[name]), name
 
 
-def test_more_layers_of_the_same_parts_are_another_network(theirs: Path, tmp_path: Path) -> None:
+def test_more_layers_of_the_same_parts_are_another_network(theirs, tmp_path):
     torch.save(
         {**smp.from_pretrained(theirs).state_dict(), "decoder.blocks.3.bias": torch.zeros(2)}, tmp_path / "a.pth"
     )
@@ -136,15 +134,12 @@ def test_more_layers_of_the_same_parts_are_another_network(theirs: Path, tmp_pat
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (
-            {"name": "deeplabv2"},
-            "does not fit this network .--model.name pretrained trains .*Missing key",
-        ),
+        ({"name": "deeplabv2"}, "does not fit this network .--model.name pretrained trains .*Missing key"),
         ({"start_from": None}, "--model.name: pretrained is the network of a folder; name it by --model.start-from"),
         ({"encoder_weights": "imagenet"}, "--model.encoder-weights: a pretrained network has its own"),
     ],
 )
-def test_what_does_not_fit_is_a_sentence(model: dict, message: str, theirs: Path, tmp_path: Path, settings) -> None:
+def test_what_does_not_fit_is_a_sentence(model, message, theirs, tmp_path, settings):
     with pytest.raises(InputError, match=message):
         seg.train.train(settings(theirs, **model))
     assert not (tmp_path / "run").exists()
@@ -158,7 +153,7 @@ def test_what_does_not_fit_is_a_sentence(model: dict, message: str, theirs: Path
         ({"name": "pretrained"}, 0.25),
     ],
 )
-def test_images_are_normalised_as_the_weights_saw_them(model: dict, mean: float, theirs: Path) -> None:
+def test_images_are_normalised_as_the_weights_saw_them(model, mean, theirs):
     document = {"image_mean": [0.25] * 3, "image_std": [0.5] * 3}
     (theirs / "preprocessor_config.json").write_text(json.dumps(document))
     assert normalisation(ModelConfig(**model, start_from=str(theirs) if "name" in model else None)).mean[0] == mean
@@ -167,7 +162,7 @@ def test_images_are_normalised_as_the_weights_saw_them(model: dict, mean: float,
     assert "saw images as BGR with mean 0.25 0.25 0.25 and deviation 0.5 0.5 0.5" in note
 
 
-def test_encoder_weights_are_not_fetched_beside_weights_to_start_from(tmp_path: Path) -> None:
+def test_encoder_weights_are_not_fetched_beside_weights_to_start_from(tmp_path):
     """A configuration that names ImageNet's takes other weights without a network connection."""
     encoder = smp.Unet("resnet18", encoder_weights=None).encoder.state_dict()
     torch.save(encoder, tmp_path / "encoder.pth")
@@ -179,7 +174,7 @@ def test_encoder_weights_are_not_fetched_beside_weights_to_start_from(tmp_path: 
         build_network(dataclasses.replace(model, start_from=None), 4)
 
 
-def test_a_run_of_their_network_stands_alone(theirs: Path, tmp_path: Path, settings, capsys, monkeypatch) -> None:
+def test_a_run_of_their_network_stands_alone(theirs, tmp_path, settings, capsys, monkeypatch):
     """It goes on, and is read, when the folder that it started from is gone; another run starts from it."""
     config = settings(theirs)
     run = seg.train.train(config)
@@ -212,7 +207,7 @@ def test_a_run_of_their_network_stands_alone(theirs: Path, tmp_path: Path, setti
         seg.train.train(dataclasses.replace(other, run_dir=str(tmp_path / "3")))
 
 
-def test_a_network_of_transformers_is_trained(tmp_path: Path, settings, capsys) -> None:
+def test_a_network_of_transformers_is_trained(tmp_path, settings, capsys):
     transformers = pytest.importorskip("transformers")
     sizes = {"depths": [1] * 4, "hidden_sizes": [8, 16, 24, 32], "num_attention_heads": [1] * 4}
     config = transformers.SegformerConfig(**sizes, decoder_hidden_size=16, num_labels=5)

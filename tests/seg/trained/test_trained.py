@@ -1,7 +1,5 @@
 """Networks of every origin: opened with the numbers of their own library, and given back in their own format."""
 
-from __future__ import annotations
-
 import copy
 import io
 import json
@@ -109,7 +107,7 @@ class Hooked(nn.Sequential):
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def own(tmp_path, monkeypatch) -> str:
     (tmp_path / "own_network.py").write_text(OWN_NETWORK)
     monkeypatch.syspath_prepend(tmp_path)
     yield "own_network"
@@ -151,7 +149,7 @@ SMP = {
 
 @pytest.mark.parametrize("architecture", SMP)
 @torch.no_grad()
-def test_smp_folder_gives_the_librarys_own_logits(architecture: str, tmp_path: Path) -> None:
+def test_smp_folder_gives_the_librarys_own_logits(architecture, tmp_path):
     options = {"encoder_name": "resnet18", **SMP[architecture]}
     torch.manual_seed(0)
     network = smp.create_model(architecture, encoder_weights=None, classes=3, **options)
@@ -171,7 +169,7 @@ def test_smp_folder_gives_the_librarys_own_logits(architecture: str, tmp_path: P
 
 
 @torch.no_grad()
-def test_one_output_of_smp_says_no_and_yes(tmp_path: Path) -> None:
+def test_one_output_of_smp_says_no_and_yes(tmp_path):
     network = smp.Unet("resnet18", encoder_weights=None, classes=1, aux_params={"classes": 7}).eval()
     network.save_pretrained(tmp_path / "smp")
     opened = open_trained(str(tmp_path / "smp"))
@@ -182,7 +180,7 @@ def test_one_output_of_smp_says_no_and_yes(tmp_path: Path) -> None:
     torch.testing.assert_close(smp.from_pretrained(tmp_path / "again").eval()(IMAGES)[1], labels)
 
 
-def test_files_beside_smps_say_more(tmp_path: Path) -> None:
+def test_files_beside_smps_say_more(tmp_path):
     folder = tmp_path / "smp"
     smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(folder)
     (folder / "classes.json").write_text(json.dumps(named_classes(["a", "b", "c"]).document()))
@@ -200,9 +198,7 @@ def test_files_beside_smps_say_more(tmp_path: Path) -> None:
     assert "resizes images to {'shortest_edge': 224}, which is not done here; --size W,H" in note
 
 
-def test_a_disk_that_fills_while_safetensors_writes_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_while_safetensors_writes_is_one_sentence(tmp_path, monkeypatch):
     smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(tmp_path / "smp")
     opened = open_trained(str(tmp_path / "smp"))
 
@@ -224,9 +220,7 @@ def test_a_disk_that_fills_while_safetensors_writes_is_one_sentence(
         ("tu-mobilevitv2_050", None, 0.0),
     ],
 )
-def test_smp_networks_see_images_as_their_encoders_weights_did(
-    encoder: str, weights: str, mean: float, tmp_path: Path
-) -> None:
+def test_smp_networks_see_images_as_their_encoders_weights_did(encoder, weights, mean, tmp_path):
     smp.Unet(encoder, encoder_weights=None, classes=3).save_pretrained(tmp_path / "smp")
     file = tmp_path / "smp" / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"encoder_weights": weights}))
@@ -246,7 +240,7 @@ def test_smp_networks_see_images_as_their_encoders_weights_did(
         ({"encoder_name": "resnet34"}, "Missing key"),
     ],
 )
-def test_smp_folders_that_do_not_fit(change: dict[str, object], message: str, tmp_path: Path) -> None:
+def test_smp_folders_that_do_not_fit(change, message, tmp_path):
     smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(tmp_path)
     file = tmp_path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
@@ -255,7 +249,7 @@ def test_smp_folders_that_do_not_fit(change: dict[str, object], message: str, tm
 
 
 @torch.no_grad()
-def test_the_old_name_of_an_option_of_smp(tmp_path: Path) -> None:
+def test_the_old_name_of_an_option_of_smp(tmp_path):
     smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(tmp_path)
     config, expected = json.loads((tmp_path / "config.json").read_text()), open_trained(str(tmp_path)).logits(ODD)
     del config["decoder_use_norm"]
@@ -277,7 +271,7 @@ def segformer(folder: Path, **settings: object) -> nn.Module:
 
 
 @torch.no_grad()
-def test_transformers_folder_gives_the_librarys_own_prediction(tmp_path: Path) -> None:
+def test_transformers_folder_gives_the_librarys_own_prediction(tmp_path):
     network = segformer(tmp_path / "hf", id2label={0: "soil", 1: "crop", 2: "weed", 3: "crop"})
     opened = open_trained(str(tmp_path / "hf"))
     from transformers import SegformerImageProcessor
@@ -315,7 +309,7 @@ PROCESSORS = {
 
 
 @pytest.mark.parametrize("kind", PROCESSORS)
-def test_a_processor_is_read_in_the_sense_of_its_library(kind: str, tmp_path: Path) -> None:
+def test_a_processor_is_read_in_the_sense_of_its_library(kind, tmp_path):
     said, (mean, std, order), note = PROCESSORS[kind]
     segformer(tmp_path / "hf")
     file = tmp_path / "hf" / "preprocessor_config.json"
@@ -338,7 +332,7 @@ def test_a_processor_is_read_in_the_sense_of_its_library(kind: str, tmp_path: Pa
         ({"depths": [2, 1, 1, 1]}, "its weights do not fit its config.json: .*missing_keys"),
     ],
 )
-def test_transformers_folders_that_do_not_fit(change: dict[str, object], message: str, tmp_path: Path) -> None:
+def test_transformers_folders_that_do_not_fit(change, message, tmp_path):
     segformer(tmp_path / "hf")
     file = tmp_path / "hf" / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
@@ -346,7 +340,7 @@ def test_transformers_folders_that_do_not_fit(change: dict[str, object], message
         open_trained(str(tmp_path / "hf"))
 
 
-def test_transformers_never_asks_the_network_for_a_backbone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transformers_never_asks_the_network_for_a_backbone(tmp_path, monkeypatch):
     transformers = pytest.importorskip("transformers")
     import huggingface_hub.constants as hub
 
@@ -367,7 +361,7 @@ def test_transformers_never_asks_the_network_for_a_backbone(tmp_path: Path, monk
 
 @pytest.mark.parametrize("kind", ["plain", "prefixed", "safetensors", "half"])
 @torch.no_grad()
-def test_a_function_with_a_file_of_weights(kind: str, own: str, tmp_path: Path) -> None:
+def test_a_function_with_a_file_of_weights(kind, own, tmp_path):
     import own_network
 
     network = own_network.build().eval()
@@ -399,7 +393,7 @@ def test_a_function_with_a_file_of_weights(kind: str, own: str, tmp_path: Path) 
     assert torch.equal(opened.logits(IMAGES), open_trained(f"{own}:build", str(written)).logits(IMAGES))
 
 
-def test_a_buffer_that_forward_makes_comes_back(own: str, tmp_path: Path) -> None:
+def test_a_buffer_that_forward_makes_comes_back(own, tmp_path):
     """Of a network that declares it as None, as in pytorch/pytorch#28340."""
     import own_network
 
@@ -413,7 +407,7 @@ def test_a_buffer_that_forward_makes_comes_back(own: str, tmp_path: Path) -> Non
 
 
 @torch.no_grad()
-def test_what_a_function_may_say_and_return(own: str) -> None:
+def test_what_a_function_may_say_and_return(own):
     opened = open_trained(f"{own}:with_facts")
     said = opened.description
     assert (said.classes, said.order, said.pixels.std, said.multiple) == (
@@ -470,7 +464,7 @@ def test_what_a_function_may_say_and_return(own: str) -> None:
         ("nvidia/segformer-b0", "no such folder or file; .* nothing is downloaded"),
     ],
 )
-def test_specs_that_lead_nowhere(spec: str, message: str, own: str) -> None:
+def test_specs_that_lead_nowhere(spec, message, own):
     with pytest.raises(InputError, match=message):
         open_trained(spec)
 
@@ -485,7 +479,7 @@ class Trap:
         return Path.touch, (self.file,)
 
 
-def test_our_own_folder_reads_its_own_weights_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_our_own_folder_reads_its_own_weights_alone(tmp_path, monkeypatch):
     network = build_model("deeplabv2", encoder="resnet18", num_classes=4)
     network.save_pretrained(tmp_path)
     file = tmp_path / "config.json"
@@ -501,7 +495,7 @@ def test_our_own_folder_reads_its_own_weights_alone(tmp_path: Path, monkeypatch:
         open_trained(str(tmp_path))
 
 
-def test_files_that_are_no_weights(own: str, tmp_path: Path) -> None:
+def test_files_that_are_no_weights(own, tmp_path):
     def refused(content: object, message: str, spec: str = f"{own}:build", name: str = "weights.pth") -> None:
         file = tmp_path / name
         file.write_bytes(content) if isinstance(content, bytes) else torch.save(content, file)

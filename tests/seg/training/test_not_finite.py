@@ -1,9 +1,6 @@
 """NaN stops a training before the optimiser's step, says where it came from, and leaves the last good checkpoint."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,9 +34,7 @@ def plant_gradient(state: Any, _micro_batches: Any) -> None:
         ("minent", plant_gradient, "the gradient (nan)"),
     ],
 )
-def test_training_stops_with_one_sentence(
-    method: str, plant: Any, losses: str, tiny_flags, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_here: Any
-) -> None:
+def test_training_stops_with_one_sentence(method, plant, losses, tiny_flags, tmp_path, monkeypatch, run_here):
     run = tmp_path / "run"
     flags = [*tiny_flags, "--eval-every", "1", "--maps", "0", "--method", method, "--discriminator.channels", "4"]
     saved: dict[str, Any] = {}
@@ -67,7 +62,7 @@ def test_training_stops_with_one_sentence(
     assert all(value.isfinite().all() for value in state["model"].values())
 
 
-def test_all_processes_stop_and_name_the_image_of_the_one(tmp_path: Path) -> None:
+def test_all_processes_stop_and_name_the_image_of_the_one(tmp_path):
     other = torch.multiprocessing.spawn(worker.run, (str(tmp_path), 1), join=False)
     try:
         worker.run(0, str(tmp_path), 0)

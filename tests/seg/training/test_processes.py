@@ -1,7 +1,5 @@
 """Several gloo processes that share the batch against one process, through the command itself; and how they end."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """ADVENT's optimiser: as many steps per gradient as modules that hold the weight."""
 
-from __future__ import annotations
-
 import copy
 import warnings
 from collections import Counter
@@ -39,9 +37,7 @@ def step(optimizer: Any, weights: list[nn.Parameter], seed: int, lr: float) -> N
     st.sampled_from([0.0, 5e-4, 0.3]),
     st.integers(1, 6),
 )
-def test_the_numbers_of_pytorchs_loop_over_a_list_with_repetitions(
-    counts: list[int], momentum: float, decay: float, steps: int
-) -> None:
+def test_the_numbers_of_pytorchs_loop_over_a_list_with_repetitions(counts, momentum, decay, steps):
     ours, theirs = weights_of(counts), weights_of(counts)
     groups = [{"params": [weight], "repeats": times} for weight, times in zip(ours, counts, strict=True)]
     repeated = RepeatedSGD([dict(group) for group in groups], 0.1, momentum, decay)
@@ -60,7 +56,7 @@ def test_the_numbers_of_pytorchs_loop_over_a_list_with_repetitions(
         torch.testing.assert_close(mine, expected, rtol=1e-6, atol=1e-7)
 
 
-def test_the_groups_list_what_advents_generator_lists() -> None:
+def test_the_groups_list_what_advents_generator_lists():
     """314 entries for the 104 tensors of their encoder that are trained, counted module by module as theirs does."""
     model = build_model("deeplabv2-advent", encoder="resnet101", num_classes=19)
     set_up_batch_norm(model, "affine-frozen", synchronised=False)

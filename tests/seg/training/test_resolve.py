@@ -1,10 +1,6 @@
 """The size that large images are seen at where no setting says it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 from support.pictures import noise, save
@@ -22,9 +18,7 @@ from seg.training.resolve import resolve
         ([{"RandomCrop": {"height": 200, "width": 200}}], None),
     ],
 )
-def test_an_augmentation_sets_the_size_where_it_crops_or_resizes(
-    augmentation: list[dict[str, Any]], size: list[int] | None, tmp_path: Path
-) -> None:
+def test_an_augmentation_sets_the_size_where_it_crops_or_resizes(augmentation, size, tmp_path):
     for folder in ("images", "labels"):
         save(tmp_path / folder / "a.png", noise(0, 600, 400))
     source = SourceConfig(str(tmp_path), augmentation=augmentation)

@@ -1,7 +1,5 @@
 """The training step against a plain loop that is written from the protocol in the adaptation literature."""
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 
@@ -33,7 +31,7 @@ def weighted(**weights: float) -> TrainState:
 
 
 @pytest.mark.parametrize(("method", "loss"), [("minent", "entropy"), ("advent", "none"), ("advent", "entropy")])
-def test_three_steps_equal_a_plain_loop(method: str, loss: str) -> None:
+def test_three_steps_equal_a_plain_loop(method, loss):
     config = dataclasses.replace(BASE, method=method, loss=loss)
     ours = fresh(config)
     seed_everything(0)
@@ -55,14 +53,14 @@ def test_three_steps_equal_a_plain_loop(method: str, loss: str) -> None:
             assert float((value - expected[name]).double().norm()) <= share * float(way), name
 
 
-def test_advents_schedule_takes_its_optimiser() -> None:
+def test_advents_schedule_takes_its_optimiser():
     optimizer = dataclasses.replace(BASE.optimizer, repeats="advent")
     training = fresh(dataclasses.replace(BASE, optimizer=optimizer))
     assert isinstance(training.optimizer.optimizer, RepeatedSGD)
 
 
 @pytest.mark.parametrize("method", ["minent", "advent", "self-training"])
-def test_a_device_without_float64_takes_the_same_step(method: str) -> None:
+def test_a_device_without_float64_takes_the_same_step(method):
     config = dataclasses.replace(BASE, method=method, loss="adadem")
     ours, expected = fresh(config), fresh(config)
     training_step(expected, [micro_batch(0)])
@@ -71,7 +69,7 @@ def test_a_device_without_float64_takes_the_same_step(method: str) -> None:
     assert_close(ours.model.state_dict(), expected.model.state_dict(), 1e-4, 1e-6)
 
 
-def test_control_differs_from_source_only_in_running_statistics_alone() -> None:
+def test_control_differs_from_source_only_in_running_statistics_alone():
     control = dataclasses.replace(BASE, loss="none")
     source_only = dataclasses.replace(BASE, method="source")
     first, second = fresh(control), fresh(source_only)
@@ -84,7 +82,7 @@ def test_control_differs_from_source_only_in_running_statistics_alone() -> None:
     assert all("running" in name or "num_batches" in name for name in differing)
 
 
-def test_control_is_source_only_where_target_images_move_nothing() -> None:
+def test_control_is_source_only_where_target_images_move_nothing():
     model = dataclasses.replace(BASE.model, batch_norm="source")
     first = fresh(dataclasses.replace(BASE, loss="none", model=model))
     second = fresh(dataclasses.replace(BASE, method="source", model=model))
@@ -93,7 +91,7 @@ def test_control_is_source_only_where_target_images_move_nothing() -> None:
     assert_close(first.model.state_dict(), second.model.state_dict(), 0, 0)
 
 
-def test_accumulated_micro_batches_equal_one_larger_batch() -> None:
+def test_accumulated_micro_batches_equal_one_larger_batch():
     # frozen: with batch statistics two halves are not the whole
     config = dataclasses.replace(BASE, model=dataclasses.replace(BASE.model, batch_norm="frozen"))
     source, target = micro_batch(0, images=4)
@@ -108,7 +106,7 @@ def test_accumulated_micro_batches_equal_one_larger_batch() -> None:
     assert_close(accumulated.model.state_dict(), whole.model.state_dict(), 1e-5, 1e-6)
 
 
-def test_bf16_keeps_objectives_in_float32_and_stays_near() -> None:
+def test_bf16_keeps_objectives_in_float32_and_stays_near():
     config = dataclasses.replace(BASE, method="advent", loss="adadem")
     exact = training_step(fresh(config), [micro_batch(0)])
     training = fresh(dataclasses.replace(config, precision="bf16"))
@@ -120,7 +118,7 @@ def test_bf16_keeps_objectives_in_float32_and_stays_near() -> None:
 
 
 @pytest.mark.parametrize("learned", [False, True])
-def test_relative_weights_follow_the_cross_entropy_and_never_rise(learned: bool) -> None:
+def test_relative_weights_follow_the_cross_entropy_and_never_rise(learned):
     """The step of the weight times the cross-entropy, or of the weight itself where that is above 1."""
     one, batch = weighted(relative=True), micro_batch(0)
     if learned:  # labels that are what the network says, so that its cross-entropy is small
@@ -138,7 +136,7 @@ def test_relative_weights_follow_the_cross_entropy_and_never_rise(learned: bool)
     assert_close(one.model.state_dict(), other.model.state_dict(), 1e-5, 1e-6)
 
 
-def test_an_alarm_takes_from_the_weight_and_the_rest_is_resumed() -> None:
+def test_an_alarm_takes_from_the_weight_and_the_rest_is_resumed():
     alarmed, resumed, plain = weighted(back_off=0.5), weighted(back_off=0.5), fresh(BASE)
     alarmed.scale_down()
     resumed.restore(alarmed.state())
@@ -150,7 +148,7 @@ def test_an_alarm_takes_from_the_weight_and_the_rest_is_resumed() -> None:
     assert_close(resumed.model.state_dict(), other.model.state_dict())
 
 
-def test_the_labels_that_were_trained_on_are_counted() -> None:
+def test_the_labels_that_were_trained_on_are_counted():
     state = fresh(BASE)
     assert state.source_shares() == [0.0] * C
     for step in range(2):

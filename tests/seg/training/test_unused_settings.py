@@ -1,7 +1,5 @@
 """Every setting of the learning changes a training, or is named as one that does not."""
 
-from __future__ import annotations
-
 import dataclasses
 import operator
 from typing import Any, get_args
@@ -72,7 +70,7 @@ KEYS = [key for key in SETTINGS if not key.startswith(ELSEWHERE)]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_setting_changes_something_or_is_named(method: str) -> None:
+def test_a_setting_changes_something_or_is_named(method):
     base = dataclasses.replace(BASE, method=method)
     before, wrong = trained(base), []
     for key in KEYS:
@@ -88,7 +86,7 @@ def test_a_setting_changes_something_or_is_named(method: str) -> None:
     assert not wrong
 
 
-def test_settings_of_the_data_are_named() -> None:
+def test_settings_of_the_data_are_named():
     default = TrainConfig()
     data = dataclasses.replace(
         default.source, style_beta=0.1, style_probability=0.5, rare_class_pixels=0.1, rare_class_temperature=None

@@ -1,6 +1,5 @@
 """The demo pair: deterministic streets, real layouts, class frequencies, atomic writing."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ SMALL: dict[str, Any] = {"size": (64, 32), "source_train": 3, "target_train": 2,
 
 
 @pytest.mark.parametrize("look", [SOURCE_LOOK, target_look()], ids=["source", "target"])
-def test_same_arguments_give_the_same_street(look: Look) -> None:
+def test_same_arguments_give_the_same_street(look):
     image, labels = draw_street(look, "train", 5, seed=3)
     again, labels_again = draw_street(look, "train", 5, seed=3)
     assert (image.shape, labels.shape) == ((96, 192, 3), (96, 192))
@@ -29,7 +28,7 @@ def test_same_arguments_give_the_same_street(look: Look) -> None:
 
 
 @pytest.mark.parametrize("look", [SOURCE_LOOK, target_look()], ids=["source", "target"])
-def test_class_frequencies_are_those_of_a_street(look: Look) -> None:
+def test_class_frequencies_are_those_of_a_street(look):
     """Over 72 scenes at the demo's size."""
     table, _ = id_tables(CITYSCAPES_CLASSES, CITYSCAPES_IDS)
     labels = np.stack([draw_street(look, "train", index)[1] for index in range(72)])
@@ -43,7 +42,7 @@ def test_class_frequencies_are_those_of_a_street(look: Look) -> None:
     assert share["building"] > 5 * share["pole"], share
 
 
-def test_layouts_and_modes(tmp_path: Path) -> None:
+def test_layouts_and_modes(tmp_path):
     pair = demo.write_demo_pair(tmp_path / "pair", **SMALL)
     assert sorted(path.name for path in (pair / "gta5" / "images").iterdir()) == [f"0000{i}.png" for i in (1, 2, 3)]
     label = Image.open(pair / "gta5" / "labels/00002.png")
@@ -61,7 +60,7 @@ def test_layouts_and_modes(tmp_path: Path) -> None:
     assert len(contents(tmp_path / "pair")) == 2 * (3 + 2 + 2)
 
 
-def test_interrupted_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_writing_leaves_nothing(tmp_path, monkeypatch):
     def interrupt(look: Look, split: str, *arguments: Any, **options: Any) -> Any:
         if split == "val":
             raise KeyboardInterrupt
@@ -73,7 +72,7 @@ def test_interrupted_writing_leaves_nothing(tmp_path: Path, monkeypatch: pytest.
     assert [file.name for file in tmp_path.iterdir()] == [".pair.lock"]
 
 
-def test_a_pair_is_drawn_once(tmp_path: Path, capsys) -> None:
+def test_a_pair_is_drawn_once(tmp_path, capsys):
     root = demo.write_demo_pair(tmp_path / "pair", **SMALL)
     before = contents(root)
     assert "drawing the demo pair, 7 images" in capsys.readouterr().out
@@ -83,14 +82,14 @@ def test_a_pair_is_drawn_once(tmp_path: Path, capsys) -> None:
     assert [file for file in tmp_path.iterdir() if file.suffix != ".lock"] == [root]
 
 
-def test_foreign_folders_are_left_alone(tmp_path: Path) -> None:
+def test_foreign_folders_are_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="never overwritten"):
         demo.write_demo_pair(tmp_path, **SMALL)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-def test_worlds_of_other_seeds_and_gaps_look_different() -> None:
+def test_worlds_of_other_seeds_and_gaps_look_different():
     alike, camera = target_look(0, 0.0), target_look()
     assert (alike.numbers, alike.paints) == (SOURCE_LOOK.numbers, SOURCE_LOOK.paints)
     contrast = 2 * camera.numbers["contrast"] - SOURCE_LOOK.numbers["contrast"]
