@@ -21,6 +21,8 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE)
 #: Names that are suggested together at most.
 _FEW = 3
+#: What other projects call a setting, and what it is called here.
+_OTHERWISE = {"learning_rate": "lr"}
 #: Characters of a message: whatever it repeats, it stays a sentence.
 _LONGEST = 4000
 #: C0 and C1 controls, delete, what turns the direction of writing, and halves of characters, which have no UTF-8.
@@ -103,14 +105,19 @@ def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:
     "; did you mean 'adadem'?"
     >>> nearest("Maze-v00", ["Maze-v0"], prefix="my_envs:")
     "; did you mean 'my_envs:Maze-v0'?"
-    >>> nearest("--lr", ["--loss", "--a.lr", "--b.lr"])
+    >>> nearest("--learning-rate", ["--loss", "--a.lr", "--b.lr"])
     "; did you mean '--a.lr' or '--b.lr'?"
     """
-    known, last = list(known), str(name).lstrip("-").rpartition(".")[2]
-    close = [each for each in known if "." in each and each.rpartition(".")[2] == last]
+    known, last = list(known), _last_part(name)
+    named = {last, _OTHERWISE.get(last, last)}
+    close = [each for each in known if ("." in each or last in _OTHERWISE) and _last_part(each) in named]
     if name in known or not 0 < len(close) <= _FEW:
         close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     return f"; did you mean {' or '.join(repr(prefix + each) for each in close)}?" if close else ""
+
+
+def _last_part(name: str) -> str:
+    return str(name).lstrip("-").rpartition(".")[2].replace("-", "_")
 
 
 def check_named(

@@ -190,8 +190,9 @@ def adapt(config: AdaptConfig) -> Result:
     from seg.models.batch_norm import batch_norm_normalises
     from seg.trained.open import open_network
 
+    device = torch_device(config.device)
     config = _with_demo(config)
-    trained, device = open_network(config), torch_device(config.device)
+    trained = open_network(config)
     config = config.resolved(batch_norm_normalises(trained.network))
     if method_class(config.adapter_method).parameters == "normalisation" and not affine_parameters(trained.network):
         raise InputError(

@@ -117,6 +117,11 @@ class Job:
             return None
         return required(read_json(file), str(file), **{self.metric: float | None})
 
+    def last_line(self) -> str:
+        """What its process has printed last."""
+        text = self.log.read_text(errors="replace") if self.log.is_file() else ""
+        return text.rstrip().rpartition("\n")[2].strip()
+
     def score(self) -> float | None:
         """The :attr:`metric` of a finished run; None without one."""
         value: float | None = (self.scores() or {}).get(self.metric)
@@ -151,8 +156,7 @@ def run_job(
     if status < 0 or number in (signal.SIGINT, signal.SIGTERM):
         raise JobKilled(f"signal {number} {output}")
     if status != 0:
-        last = job.log.read_text(errors="replace").rstrip().rpartition("\n")[2].strip()
-        raise JobFailed(f"status {status}, {last} {output}")
+        raise JobFailed(f"status {status}, {job.last_line()} {output}")
     if job.scores() is None:
         raise JobFailed(f"ended without an eval.json {output}")
 

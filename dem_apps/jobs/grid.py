@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,6 +22,8 @@ from dem_apps.runtime.signals import command_line, going_on_with
 Cells = dict[tuple[str, str], list[Job]]
 #: Settings of a training that the grid decides.
 _OF_THE_GRID = ("run_dir", "resume", "config", "seed")
+#: Between two looks at what trainings print.
+_LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ def run_jobs(jobs: Sequence[Job], config: ExecutorConfig, environment: Mapping[s
     bar = Progress(len(missing), title="grid", unit="runs")
     with closing(bar), executor.threads(config.workers) as threads:
         futures = {threads.submit(executor.run, job): job for job in missing}
-        for future in as_completed(futures):
+        for future in _ended(futures, bar):
             job = futures[future]
             try:
                 future.result()
@@ -175,3 +177,16 @@ def run_jobs(jobs: Sequence[Job], config: ExecutorConfig, environment: Mapping[s
                 outcome = f"failed: {error}"
             bar.ended(f"{job.name}  {outcome}  [{done} of {len(jobs)} runs done]")
     return {job.name: failures[job.name] for job in missing if job.name in failures}
+
+
+def _ended(futures: Mapping[Future[None], Job], bar: Progress) -> Iterator[Future[None]]:
+    """The futures as they end; meanwhile the last lines of those that run, now and then."""
+    waiting = set(futures)
+    while waiting:
+        ended, waiting = wait(waiting, timeout=_LOOK_SECONDS, return_when=FIRST_COMPLETED)
+        yield from ended
+        if not ended:
+            now = [
+                f"{futures[future].name}: {futures[future].last_line()[:80]}" for future in waiting if future.running()
+            ]
+            bar.between_steps("; ".join(sorted(now)))

@@ -52,6 +52,11 @@ def needed_flags(config_class: type) -> list[str]:
     ]
 
 
+def keys_of_mappings(config_class: type) -> list[str]:
+    """The dotted keys that a mapping usually has, of every mapping: ``hyperparameters.n_steps``."""
+    return [f"{key}.{name}" for key, field, _ in fields_of(config_class) for name in field.metadata.get("keys", ())]
+
+
 def line_only(config_class: type) -> dict[str, str]:
     """Settings of the command line alone: the key of each, and its flag without dashes."""
     only = {key: field.metadata.get("flag_only") for key, field, _ in fields_of(config_class)}
@@ -80,7 +85,8 @@ def normalise(arguments: Sequence[str], config_class: type) -> tuple[list[str], 
         # the keys of a mapping are not ours to spell: --hyperparameters.n_steps
         name = f"{flag(field)}{dot}{key}" if get_origin(hints.get(flag(field))) is dict else flag(given[2:])
         if name != "--config" and hints.keys().isdisjoint({name, flag(field) if dot else name}):
-            raise InputError(f"unknown argument '{given}'{nearest(given, [*hints, '--config', '--help'])}")
+            keys = [f"--{key}" for key in keys_of_mappings(config_class)]
+            raise InputError(f"unknown argument '{given}'{nearest(given, [*hints, *keys, '--config', '--help'])}")
         if not equals and hints.get(name) in (bool, bool | None):
             value = rest.pop(0) if rest and not rest[0].startswith("-") else "true"
             if name == "--resume" and value not in ("true", "false"):

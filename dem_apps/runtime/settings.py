@@ -16,7 +16,7 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 from jsonargparse import Namespace
 
 from dem_apps.errors import InputError, first_words, nearest, shown
-from dem_apps.runtime.arguments import fields_of, flag, line_only, normalise, shipped_with
+from dem_apps.runtime.arguments import fields_of, flag, keys_of_mappings, line_only, normalise, shipped_with
 from dem_apps.runtime.documents import LARGEST_YAML, UNREADABLE, parsed_yaml
 from dem_apps.runtime.files import read_text
 from dem_apps.runtime.parser import build_parser
@@ -32,7 +32,7 @@ def option(
     default: Any, help: str, choices: Iterable[str] = (), *, at_least: float | None = None,
     at_most: float | None = None, above: float | None = None, below: float | None = None, value: str | None = None,
     group: str | None = None, flag_only: str | None = None, needed: bool = False, exists: bool = False,
-    of_machine: bool = False, code: str | None = None,
+    of_machine: bool = False, code: str | None = None, keys: Iterable[str] = (),
 ) -> Any:  # fmt: skip
     """A dataclass field with its line of help.
 
@@ -48,11 +48,13 @@ def option(
         exists: a path or each of a list of them, has to exist: :func:`check_paths`.
         of_machine: a resumed run may have another, as another machine does.
         code: for what may be a ``MODULE:NAME``, which imports the module: the flag to name one in, its own or another.
+        keys: of a mapping, those that are suggested where a flag was meant as one of them.
     """
     metadata = {
         "help": help, "choices": tuple(choices), "value": value,
         "range": {"at_least": at_least, "at_most": at_most, "above": above, "below": below}, "group": group,
         "flag_only": flag_only, "needed": needed, "exists": exists, "of_machine": of_machine, "code": code,
+        "keys": tuple(keys),
     }  # fmt: skip
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
@@ -145,7 +147,7 @@ def _known(document: Mapping[str, Any], config_class: type, where: str, name: Ca
         if dataclasses.is_dataclass(hints.get(key)):
             raise InputError(f"{name(key)}: expected a mapping of keys, got {shown(value)}")
         if key not in (*hints, *only) and get_origin(hints.get(key.partition(".")[0])) is not dict:
-            raise InputError(f"{where}unknown key '{key}'{nearest(key, hints)}")
+            raise InputError(f"{where}unknown key '{key}'{nearest(key, [*hints, *keys_of_mappings(config_class)])}")
     return settings
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import sys
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import Any, TextIO
 
 import albumentations
 import numpy as np
@@ -44,9 +46,26 @@ def demo_network() -> Path:
         print(f"training the demo's network on source images, {STEPS} steps, once: about a minute", flush=True)
         with new_folder(place, "cache") as folder, open(folder / "training.log", "w", encoding="utf-8") as log:
             own = dataclasses.replace(config, run_dir=str(folder / "run"))
-            with redirect_stdout(log), begins_again():  # its lines name a folder that is about to be renamed
+            # its other lines name a folder that is about to be renamed
+            with redirect_stdout(_ProgressAlone(log, sys.stdout)), begins_again():
                 train(own)
     return place / "run"
+
+
+class _ProgressAlone:
+    """A log that shows the lines of progress in it as well."""
+
+    def __init__(self, log: TextIO, shown: TextIO) -> None:
+        self.log, self.shown = log, shown
+
+    def write(self, text: str) -> int:
+        """Write lines."""
+        if text.startswith(("training: ", "drawing ")):
+            print(text, file=self.shown, flush=True)
+        return self.log.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.log, name)
 
 
 def foggy_target() -> tuple[Path, Path]:

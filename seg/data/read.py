@@ -92,7 +92,8 @@ def _index_image(file: Path, kept: Collection[int]) -> tuple[NDArray[np.uint8], 
         with opened_image(file, LOSSLESS) as picture:
             if picture.mode not in _IDS:
                 raise InputError(
-                    f"{file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}"
+                    f"{file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}; of "
+                    "pictures in the classes' colours the --classes file says so: labels: colors, and a color by class"
                 )
             spread, transparent = _SPREAD.get(decoder_arguments(picture)[0], 1), picture.info.get("transparency")
             ids = np.asarray(picture)

@@ -17,7 +17,7 @@ from seg.models import smp_network, transformers_network
 from seg.models.deeplabv2 import DeepLabV2
 from seg.models.deeplabv2_advent import build_advent_network
 from seg.models.network import SegmentationNetwork
-from seg.models.smp_network import SMP_NETWORKS
+from seg.models.smp_network import SMP_NETWORKS, check_encoder
 from seg.models.weights_file import load_encoder, weights_file
 
 #: A run's copy of the ``config.json`` that describes its network, so that the folder it came from may be deleted.
@@ -53,6 +53,14 @@ NETWORKS: dict[str, Callable[..., SegmentationNetwork]] = {
 }
 
 
+def check_network(name: str, encoder: str, weights: str | None) -> None:
+    """Raises an InputError for a network, encoder or encoder weights that are not known; reads and builds nothing."""
+    if name not in NETWORKS:
+        raise InputError(f"model: '{name}' is not one of {', '.join(NETWORKS)}{nearest(name, NETWORKS)}")
+    if name not in ("pretrained", "deeplabv2-advent"):  # which have their encoder, and refuse weights themselves
+        check_encoder(encoder, weights)
+
+
 def build_model(
     name: str = "deeplabv2",
     encoder: str = "resnet101",
@@ -85,8 +93,7 @@ def build_model(
     >>> {head: tuple(logits.shape) for head, logits in model(torch.zeros(1, 3, 64, 96)).items()}
     {'main': (1, 4, 8, 12), 'aux': (1, 4, 8, 12)}
     """
-    if name not in NETWORKS:
-        raise InputError(f"model: '{name}' is not one of {', '.join(NETWORKS)}{nearest(name, NETWORKS)}")
+    check_network(name, encoder, weights)
     builder = NETWORKS[name]
     signature, options = inspect.signature(builder), {**options, "depth": depth, "output_stride": output_stride}
     given = {option: value for option, value in options.items() if value is not None}

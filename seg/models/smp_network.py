@@ -21,7 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError, nearest, passed_on
+from dem_apps.runtime.files import regular_file
 from seg.models.network import SegmentationNetwork
+from seg.models.weights_file import FLAG, weights_file
 
 #: The library's names for what all networks here call so.
 _NAMES = {"depth": "encoder_depth", "output_stride": "encoder_output_stride"}
@@ -97,14 +99,21 @@ class SmpNetwork(SegmentationNetwork):
         return network_of_folder(model_id, config or {}, **options).eval()
 
 
-def check_encoder(encoder: str) -> None:
-    """Raises an InputError for a name that is not known, before the library looks for it elsewhere."""
+def check_encoder(encoder: str, weights: str | None = None) -> None:
+    """Raises an InputError for names that are not known, before the library looks for them elsewhere."""
     known = smp.encoders.get_encoder_names()
     if encoder not in known and not encoder.startswith("tu-"):
         raise InputError(f"encoder: '{encoder}' is not known to segmentation-models-pytorch{nearest(encoder, known)}")
     if encoder.startswith("tu-") and not timm.is_model(encoder[3:].partition(".")[0]):
         # timm would also take the name of a folder, or of a repository that it then downloads
         raise InputError(f"encoder: '{encoder}' is no network of timm")
+    if (file := weights_file(encoder, weights)) is not None:
+        with passed_on(FLAG):
+            regular_file(file)
+    elif weights is not None:
+        has = list(smp.encoders.encoders.get(encoder, {}).get("pretrained_settings", ["imagenet"]))
+        if weights not in has:
+            raise InputError(f"{FLAG}: '{weights}' is neither a file nor one of {', '.join(has)}, those of {encoder}")
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from seg.methods.optimization import MicroBatch, PolySchedule, RepeatedSGD, leav
 from seg.methods.settings import OptimizerConfig
 from seg.models.batch_norm import set_up_batch_norm
 from seg.models.network import Predictor, SegmentationNetwork, parameter_groups
-from seg.models.networks import NETWORK_FILE, network_document
+from seg.models.networks import NETWORK_FILE, check_network, network_document
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.scores.described_metrics import checkpoints_table, described_metrics, score_table
 from seg.trained.description import CLASSES_FILE
@@ -78,6 +78,7 @@ def _train(config: TrainConfig) -> Path:
         config, lines = resolve(config, accelerator.device.type)
         for line in lines:
             accelerator.print(line)
+        check_network(str(config.model.name), str(config.model.encoder), config.model.encoder_weights)
     with accelerator.main_process_first():
         pair = open_pair(
             config.source, config.target, classes, config.validation_part, demo=config.demo, bands=config.bands,

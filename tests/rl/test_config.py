@@ -3,6 +3,8 @@
 import gymnasium as gym
 import pytest
 
+from dem_apps.errors import InputError
+from dem_apps.runtime.settings import parse_config
 from rl.config import TrainConfig, resolve
 
 DOORKEY, EMPTY = "MiniGrid-DoorKey-5x5-v0", "MiniGrid-Empty-Random-5x5-v0"
@@ -39,6 +41,12 @@ def test_that_of_a_file_of_the_zoos_is_not_used(tmp_path):
 )
 def test_the_scores_at_the_end_have_a_hundred_episodes_or_take_a_quarter_of_the_steps(env, timesteps, given, episodes):
     assert resolve(TrainConfig(env=env, timesteps=timesteps, **given)).final_episodes == episodes
+
+
+@pytest.mark.parametrize("spelled", ["--learning-rate", "--learning_rate", "--hyperparameter.learning_rate"])
+def test_a_hyperparameter_is_suggested_where_a_flag_was_meant_as_one(spelled):
+    with pytest.raises(InputError, match=r"did you mean '--hyperparameters\.learning_rate'\?$"):
+        parse_config(TrainConfig, "rl.train", "", [spelled, "1"])
 
 
 def test_of_episodes_without_a_limit_there_are_as_many_as_in_an_evaluation():

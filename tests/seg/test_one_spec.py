@@ -107,3 +107,9 @@ def test_what_names_no_network_is_one_sentence_in_every_command(flags, message, 
         assert done.returncode == 2
         assert message in done.stderr or (not flags and main is seg.adapt.main), done.stderr
         assert not Path("new").exists()
+
+
+def test_a_device_that_is_not_there_is_refused_before_the_demo_is_made(monkeypatch):
+    monkeypatch.setattr(seg.adapt, "_with_demo", pytest.fail)
+    with pytest.raises(InputError, match=r"^--device: torch cannot use 'cuda:7' here"):
+        seg.adapt.adapt(seg.adapt.AdaptConfig(device="cuda:7"))

@@ -196,6 +196,7 @@ def _prefixed(flags: list[str]) -> list[str]:
         (("--source.root", "/nowhere"), "/nowhere: no such file or folder"),
         (("--precision", "fp16"), "--precision: fp16 needs a GPU"),
         (("--model.encoder", "resnet19"), "did you mean 'resnet18'?"),
+        (("--model.encoder-weights", "x"), "'x' is neither a file nor one of imagenet, ssl, swsl, those of resnet18"),
         (("--optimizer.repeats", "advent"), "--optimizer.repeats: ADVENT's schedule is one of sgd on a DeepLab-V2"),
         (("--device", "cuda:7"), "--device: torch cannot use 'cuda:7' here"),
         (("--tracker", "comet_ml"), "--tracker: needs comet_ml, not installed here; pip install comet_ml"),

@@ -14,6 +14,7 @@ import pytest
 from filelock import FileLock
 
 from dem_apps.errors import InputError
+from dem_apps.jobs import grid
 from dem_apps.jobs.executor import (
     Executor,
     ExecutorConfig,
@@ -26,6 +27,7 @@ from dem_apps.jobs.executor import (
     threads_of_jobs,
 )
 from dem_apps.jobs.grid import run_jobs
+from dem_apps.runtime import progress
 from dem_apps.runtime.arguments import flags
 
 DONE = """mkdir -p "$RUN"; echo $$ >> "$RUN/starts"; echo '{"score": 0.5}' > "$RUN/eval.json" """
@@ -151,6 +153,13 @@ def test_a_failure_stops_nothing_and_is_tried_again_by_the_next_start(tmp_path, 
     assert "job 2  score 0.500  [1 of 3 runs done]" in printed
     assert run_jobs([job(tmp_path, DONE, str(n)) for n in range(3)], config, {}) == {}
     assert capsys.readouterr().out.count("\n") == 2
+
+
+def test_meanwhile_the_last_lines_of_trainings_are_shown(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(grid, "_LOOK_SECONDS", 0.05)
+    run_jobs([job(tmp_path, f"echo 7/9 left; sleep 0.5; {DONE}", "0")], ExecutorConfig(), {})
+    assert "grid: job 0: 7/9 left\n" in capsys.readouterr().out
 
 
 def test_threads_of_jobs_share_the_cores(monkeypatch):
