@@ -1,28 +1,30 @@
 """Adaptations of trained networks to folders of photographs: their scores, and what is seen of them without labels.
 
     CLONES=… python benchmarks/adapt_looks.py --photographs PHOTOGRAPHS --networks NETWORKS
-        [--out docs/results/adapt_looks.csv] [--ways statistics|learning]
+        [--ways statistics|streams] [--out docs/results/adapt_looks.csv]
 
-The networks and folders are those of ``benchmarks/adapt_statistics.py``. A row is a network, a folder and a way of
-adapting, with mIoU in per cent before and after on the same 14 images, the label-free numbers, and the answer of
-``seg.adapt``. Ways that learn stand on the default share of the folder's statistics and pass over the folder in batches
-of four. The same command continues with the missing rows.
+PHOTOGRAPHS and NETWORKS are of ``benchmarks/photographs.py`` and ``benchmarks/photograph_networks.py``, CLONES as in
+``benchmarks/public_networks.py``. A folder is 14 images, evenly from a domain, in batches of four. A row of
+``statistics`` is a network, a folder and a share of the folder's batch norm statistics, with mIoU in per cent before
+and after on the same images, the label-free numbers, and the answer of ``seg.adapt``. One of ``streams``
+(``--out docs/results/adapt_statistics.csv``) is a network, a folder and a rule, with the mIoU of
+``TestTimeAdapter(method="bn")``, whose statistics are each batch's own, gathered through layers that mix already;
+``fixed 0.0`` is the network as it is. The same command continues with the missing rows.
 """
 
-from __future__ import annotations
-
 import argparse
-import copy
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
+import albumentations as A
 import numpy as np
+import public_networks
+import segmentation_models_pytorch as smp
 import torch
-from adapt_statistics import NETWORKS, PUBLIC, folders, miou, opened, read
 from csv_rows import CsvRows
 from numpy.typing import NDArray
+from photograph_networks import NETWORKS, SHIFTS, SIZES, confusions, miou, parts, read
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
@@ -32,54 +34,43 @@ from seg.adaptation.decision import LEAST_CLASSES, LEAST_ENTROPY, LEAST_SCORE, R
 from seg.inference.adaptive_batch_norm import best_share, re_estimated
 from seg.scores.evidence import Evidence, Probe
 
-Row = dict[str, float]
-#: Way: share of the statistics, passes, and arguments of the adapter that learns, if one does. Those that learn begin
-#: with the default's statistics.
-Way = tuple[float | None, int, dict[str, Any] | None]
-STATISTICS: dict[str, Way] = {f"share {share}": (share, 1, None) for share in (0.3, 0.5, 1.0)}
-#: τ and α of DEM* for balanced averages, from docs/results/dem_star_balanced.yaml.
-DEM_STAR = {"tau": 1.5, "alpha": 0.0}
+IMAGES, BATCH = 14, 4
+PUBLIC = ("espnetv2_05", "espnetv2_10", "espnetv2_15", "espnetv2_20", "espnet_q3", "espnet_q5", "espnet_q8")
+#: Domains of a set that its networks have not seen.
+TARGETS = {
+    "camvid": ("0001TP",), "cracks": ("drone", "concrete"), "discs": ("drishti",), "vessels": ("chase",), "field": (),
+}  # fmt: skip
+STATISTICS = {f"share {share}": share for share in (0.3, 0.5, 1.0)}
+STREAMS = {"fixed 0.0": 0.0, **{f"stream of {BATCH}, fixed {share}": share for share in (0.1, 0.3)}}
+#: Numbers of a network on a folder, before and after, by name.
+Numbers = dict[str, float]
 
 
-def _tent(objective: str, reduction: str, lr: float, passes: int = 1, **options: float) -> Way:
-    learning = {"objective": objective, "reduction": reduction, "lr": lr, "objective_options": options}
-    return None, passes, {"method": "tent", "marginals": "uniform", **learning}  # as the recorded rows
+def folders(root: Path, name: str) -> Iterator[tuple[str, list[Path], A.BasicTransform | None]]:
+    """The folders of a network: by name, their files, and what is done to each image."""
+    if name in PUBLIC:
+        for domain in ("Seq05VD", "0001TP", "0016E5", "0006R0"):
+            yield domain, sorted((root / "camvid" / domain / "images").iterdir()), None
+    elif name == "wnet_drive":
+        yield "chase", sorted((root / "vessels/chase/images").iterdir()), None
+    else:
+        group, sources, *_ = NETWORKS[name]
+        for domain in TARGETS[group]:
+            yield domain, sorted((root / group / domain / "images").iterdir()), None
+        unseen = [file for domain in sources for file in parts(root / group, domain)[1]]
+        yield "unshifted", unseen, None
+        for shift, change in SHIFTS.items():
+            for strength in range(1, 6):
+                yield f"{shift} {strength}", unseen, change(strength)
 
 
-LEARNING: dict[str, Way] = {
-    "default share": (None, 1, None),
-    **{
-        f"{objective} balanced {lr:g}": _tent(objective, "balanced", lr)
-        for lr in (1e-2, 1e-1, 1e-3)
-        for objective in ("entropy", "adadem")
-    },
-    "entropy mean 0.01": _tent("entropy", "mean", 1e-2),
-    "adadem mean 0.01": _tent("adadem", "mean", 1e-2),
-    "dem* balanced 0.01": _tent("dem", "balanced", 1e-2, **DEM_STAR),
-    "entropy balanced 0.01, 4 passes": _tent("entropy", "balanced", 1e-2, 4),
-    "adadem balanced 0.01, 4 passes": _tent("adadem", "balanced", 1e-2, 4),
-    "sar 0.01": (None, 1, {"method": "sar", "objective": "entropy", "reduction": "balanced", "lr": 1e-2}),
-    "cotta 0.01": (None, 1, {"method": "cotta", "lr": 1e-2}),
-}
-WAYS = {"statistics": STATISTICS, "learning": LEARNING}
-#: Folders on which ways that learn are tried.
-LEARNT_ON = ("Seq05VD", "0001TP", "0016E5", "0006R0", "drone", "concrete", "drishti", "chase", "unshifted", "fog 3")
-
-
-def adapted(network: nn.Module, batches: Sequence[Tensor], way: Way) -> nn.Module:
-    """A network adapted in one way, in ``eval()`` mode."""
-    share, passes, learning = way
-    result = copy.deepcopy(network if share is None else re_estimated(network, batches, share).network)
-    if learning is not None:
-        adapter = TestTimeAdapter(result, batch_norm="stored", **learning)
-        try:
-            for images in list(batches) * passes:
-                adapter(images)
-        except NotFiniteError:
-            pass
-        result = adapter.predictor
-        adapter.close()
-    return result.eval()
+def opened(name: str, networks: Path) -> tuple[nn.Module, Tensor, tuple[int, int]]:
+    """A network, its (2, 3) mean and deviation of RGB from 0 to 1, and the size at which it sees images."""
+    if name in NETWORKS:
+        moments = torch.full((2, 3), 0.5)
+        return smp.from_pretrained(str(networks / name)).eval(), moments, SIZES[NETWORKS[name][0]]
+    size = SIZES["vessels" if name == "wnet_drive" else "camvid"]
+    return getattr(public_networks, name)()[0].eval(), public_networks.IMAGENET, size
 
 
 class Folder:
@@ -90,13 +81,12 @@ class Folder:
         labels: of the same images.
     """
 
-    def __init__(self, batches: list[Tensor], labels: list[NDArray[np.uint8]], network: nn.Module) -> None:
+    def __init__(self, batches: Sequence[Tensor], labels: list[NDArray[np.uint8]]) -> None:
         self.batches, self.labels = batches, labels
         self.evidence: Evidence | None = None
-        self.before, _ = self.numbers(network)
 
     @torch.no_grad()
-    def numbers(self, network: nn.Module) -> tuple[dict[str, float], bool]:
+    def numbers(self, network: nn.Module) -> tuple[Numbers, bool]:
         """The numbers of a network, and whether ``seg.adapt`` accepts it; the first one's stand for before.
 
         Raises NotFiniteError: its output is not finite.
@@ -107,27 +97,37 @@ class Folder:
             outputs.append(network(images))
             return outputs[-1]
 
-        evidence = Probe(self.batches, 32).look(forward)
+        evidence = Probe(list(self.batches), 32).look(forward)
         logits = torch.cat(outputs[: len(self.batches)])  # a look begins with the images as they are
         if self.evidence is None:
             self.evidence = evidence
         numbers = {
-            "miou": miou(nn.Identity(), [logits], self.labels), "entropy": evidence.entropy,
+            "miou": miou(confusions(logits, self.labels)), "entropy": evidence.entropy,
             "stability": evidence.stability_on(self.evidence), "classes": evidence.effective_classes,
         }  # fmt: skip
         return numbers, decide(self.evidence, evidence).adapt
 
+    @torch.no_grad()
+    def streamed(self, network: nn.Module, share: float) -> float:
+        """The mIoU of a stream that takes this share of its batches' statistics; of share 0, of the network."""
+        adapter = TestTimeAdapter(network, "bn", bn_alpha=share) if share else network
+        logits = torch.cat([adapter(images) for images in self.batches])
+        if isinstance(adapter, TestTimeAdapter):
+            adapter.close()
+            network.eval()
+        return miou(confusions(logits, self.labels))
 
-def worth(row: Row) -> float:
-    """What the default's share and the best state go by, over that of the network as it was."""
+
+def worth(row: Numbers) -> float:
+    """Stability score squared times classes, over those of the network as it was; chooses the default's share."""
     return _times(row, "stability") ** 2 * _times(row, "classes")
 
 
-def _times(row: Row, name: str) -> float:
+def _times(row: Numbers, name: str) -> float:
     return row[f"after {name}"] / row[f"before {name}"]
 
 
-def _gain(row: Row) -> float:
+def _gain(row: Numbers) -> float:
     return row["after miou"] - row["before miou"]
 
 
@@ -136,7 +136,7 @@ SHOWN = {
     "ESPNetv2 0.5": "espnetv2_05", "ESPNetv2 1.0": "espnetv2_10", "ESPNetv2 1.5": "espnetv2_15",
     "ESPNetv2 2.0": "espnetv2_20", "ESPNet": "espnet_q8",
 }  # fmt: skip
-Pairs = dict[tuple[str, str], dict[str, Row]]
+Pairs = dict[tuple[str, str], dict[str, Numbers]]
 
 
 def pairs_of(rows: CsvRows) -> Pairs:
@@ -177,7 +177,7 @@ def shares_table(rows: CsvRows) -> str:
         "ours, shifted": [pair for pair in shares if pair[0] in NETWORKS and pair[1] != "unshifted"],
         "ours, unshifted": [pair for pair in shares if pair[0] in NETWORKS and pair[1] == "unshifted"],
     }
-    chosen: dict[str, Callable[[dict[str, Row]], Row]] = {
+    chosen: dict[str, Callable[[dict[str, Numbers]], Numbers]] = {
         **{way.removeprefix("share "): operator.itemgetter(way) for way in STATISTICS},
         "**the default**": _default,
         "the default, where `seg.adapt` accepts it": lambda ways: next(
@@ -208,19 +208,19 @@ def answers(rows: CsvRows) -> str:
     )
 
 
-def _default(ways: dict[str, Row]) -> Row:
+def _default(ways: dict[str, Numbers]) -> Numbers:
     """The row of the share that :func:`re_estimated` takes."""
     share = best_share([1.0, *(worth(ways[way]) for way in STATISTICS)])
     return ways[f"share {share}"] if share else _unchanged(ways)
 
 
-def _unchanged(ways: dict[str, Row]) -> Row:
+def _unchanged(ways: dict[str, Numbers]) -> Numbers:
     """The row of share 0."""
     own = {name: value for name, value in next(iter(ways.values())).items() if name.startswith("before")}
     return own | {name.replace("before", "after"): value for name, value in own.items()}
 
 
-def _accepted(row: Row) -> bool:
+def _accepted(row: Numbers) -> bool:
     """:func:`decide` by a row's numbers; its column ``accepted`` is of the thresholds of the day."""
     if _times(row, "classes") >= REGAINED_CLASSES:
         return True
@@ -235,37 +235,42 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("docs/results/adapt_looks.csv"))
     parser.add_argument("--only", nargs="*", default=[*PUBLIC, *NETWORKS, "wnet_drive"])
-    parser.add_argument("--ways", default="statistics", choices=WAYS)
+    parser.add_argument("--ways", default="statistics", choices=("statistics", "streams"))
     parser.add_argument("--strengths", default="12345", help="of the shifts that are made")
     options = parser.parse_args()
-    names = ("miou", "entropy", "stability", "classes")
-    scores = [f"{stage} {name}" for stage in ("before", "after") for name in names]
-    rows = CsvRows(options.out, ["network", "folder", "way"], [*scores, "accepted"])
+    streams = options.ways == "streams"
+    ways, column = (STREAMS, "rule") if streams else (STATISTICS, "way")
+    scores = [
+        f"{stage} {name}" for stage in ("before", "after") for name in ("miou", "entropy", "stability", "classes")
+    ]
+    rows = CsvRows(options.out, ["network", "folder", column], ["miou"] if streams else [*scores, "accepted"])
     for name in options.only:
         if name in NETWORKS and not (options.networks / name).exists():
             continue
         network, moments, size = opened(name, options.networks)
         for folder, files, change in folders(options.photographs, name):
-            keys, ways = {"network": name, "folder": folder}, WAYS[options.ways]
-            missing = [way for way in ways if rows.get({**keys, "way": way}) is None]
+            keys = {"network": name, "folder": folder}
+            missing = [way for way in ways if rows.get({**keys, column: way}) is None]
             made = folder[-1] in "12345" and folder[-2] == " "
             if not missing or (made and folder[-1] not in options.strengths):
                 continue
-            if options.ways == "learning" and folder not in LEARNT_ON:
-                continue
-            batches, labels = read(files, change, moments, size)
+            images, labels = read(files, IMAGES, change, moments, size)
             with torch.backends.mkldnn.flags(enabled=not name.startswith("espnet_")):
-                there = Folder(batches, labels, network)
-                start = re_estimated(network, batches).network if options.ways == "learning" else network
+                there = Folder(images.split(BATCH), labels)
+                before = None if streams else there.numbers(network)[0]
                 for way in missing:
-                    result = adapted(start, batches, ways[way])
+                    if streams:
+                        rows.add({**keys, column: way, "miou": round(there.streamed(network, ways[way]), 2)})
+                        continue
                     try:
-                        after, accepted = there.numbers(result)
+                        adapted = re_estimated(network, list(there.batches), ways[way]).network.eval()
+                        after, accepted = there.numbers(adapted)
                     except NotFiniteError:
                         after, accepted = {}, False
-                    rows.add({**keys, "way": way, "before": there.before, "after": after, "accepted": accepted})
+                    rows.add({**keys, column: way, "before": before, "after": after, "accepted": accepted})
             print(name, folder, flush=True)
-    print(public_table(rows), shares_table(rows), answers(rows), sep="\n")
+    if not streams:
+        print(public_table(rows), shares_table(rows), answers(rows), sep="\n")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,6 @@ three pixels wider than predicted. ``docs/results/adapted_cracks.csv`` gets each
 0 predicted 0, 0 predicted 1, 1 predicted 0, 1 predicted 1.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

@@ -10,8 +10,6 @@ most 12 images, evenly from a domain, in two interleaved halves. The share is 0.
 the first half, and the look is at the second. The same command continues with the missing rows.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,9 +23,9 @@ import photograph_networks as ours
 import public_networks
 import segmentation_models_pytorch as smp
 import torch
-from adapt_statistics import SHIFTS
 from csv_rows import CsvRows
 from numpy.typing import NDArray
+from photograph_networks import SHIFTS, confusions, miou
 from public_networks import CAMVID
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -111,14 +109,8 @@ def folders_of(name: str, options: argparse.Namespace) -> Iterator[tuple[str, Fo
 
 def read(files: Sequence[Path], change: A.BasicTransform | None, moments: Tensor, size: tuple[int, int]) -> Folder:
     """(1, 3, H, W) each, as a network takes them, and their labels."""
-    number = min(IMAGES, len(files))
-    pairs = [ours.load(files[index * len(files) // number], size) for index in range(number)]
-    images = [image for image, _ in pairs]
-    if change is not None:
-        images = [A.Compose([change], seed=index)(image=image)["image"] for index, image in enumerate(images)]
-    pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2) / 255
-    normalised = (pixels - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1)
-    return list(normalised.split(1)), [label for _, label in pairs]
+    images, labels = ours.read(files, min(IMAGES, len(files)), change, moments, size)
+    return list(images.split(1)), labels
 
 
 def batched(images: Sequence[Tensor]) -> list[Tensor]:
@@ -137,24 +129,6 @@ def averaged(own: Tensor, views: Sequence[Tensor]) -> Tensor:
     mirrored, smaller = torch.cat(list(views[0::2])).flip(3), torch.cat(list(views[1::2]))
     smaller = F.interpolate(smaller, own.shape[2:], mode="bilinear")
     return torch.stack([each.softmax(1) for each in (own, mirrored, smaller)]).mean(0).log()
-
-
-def confusions(logits: Tensor, labels: Sequence[NDArray[np.uint8]]) -> NDArray[np.int64]:
-    """(N, C, C), at the labels' sizes."""
-    tables, classes = [], logits.shape[1]
-    for own, label in zip(logits, labels, strict=True):
-        found = F.interpolate(own[None], label.shape, mode="bilinear")[0].argmax(0)
-        known = torch.from_numpy(label < classes)
-        tables.append(confusion(torch.from_numpy(label).long()[known], found[known], classes).numpy())
-    return np.stack(tables)
-
-
-def miou(tables: NDArray[np.int64]) -> float:
-    """In per cent, of (N, C, C), over the classes that the labels contain."""
-    table = tables.sum(0)
-    hits, there = np.diag(table), table.sum(1) > 0
-    union = table.sum(0) + table.sum(1) - hits
-    return float(100 * (hits / np.maximum(union, 1))[there].mean())
 
 
 def shares_of(logits: Tensor) -> Tensor:

@@ -4,8 +4,6 @@ tests/seg/training/test_step.py.
 Written from the published protocol: float32, NCHW, full-size maps of both heads at once, one loss after the other.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

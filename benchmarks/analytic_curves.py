@@ -5,8 +5,6 @@ automatic differentiation of the functions that training uses. Source: Decoupled
 NeurIPS 2025), Sec. 3.1 to 3.3.
 """
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable
 from functools import partial

@@ -7,8 +7,6 @@ network has 81.0 %: JPEG is part of every shift here), and hendrycks/robustness,
 ``_MotionImage`` does. They need scikit-image.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import math
@@ -60,7 +58,7 @@ def photographs(clones: Path, part: str = "test", every: int = 1) -> tuple[list[
 
 
 def source(clones: Path) -> list[NDArray[np.uint8]]:
-    """What EATA's Fisher information is computed on: 2,000 images of the training set."""
+    """Images for EATA's Fisher information: 2,000 of the training set."""
     return photographs(clones, "train", SOURCE_EVERY)[0]
 
 

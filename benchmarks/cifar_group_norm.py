@@ -7,8 +7,6 @@ and trains 10 epochs on the training images: some 25 minutes. The weights go to 
 last line is the accuracy on the clean test images.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

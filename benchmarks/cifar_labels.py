@@ -15,8 +15,6 @@ three classes. Weight rule, written before the first run: each arm has the weigh
 100 and 101, and the table shows the others' mean. A row is a run; the same command continues with the missing ones.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 from collections.abc import Mapping

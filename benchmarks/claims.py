@@ -3,8 +3,6 @@
 ``python benchmarks/claims.py`` prints it.
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,7 +32,7 @@ def tent_on_cifar() -> list[Row]:
 
 
 def over_entropy(bed: str, stream: str, method: str = "tent", ours: str = "adadem", **wanted: str) -> str:
-    """What an objective gains over entropy, each at the rates of the rule: accuracy points."""
+    """Accuracy points of an objective over entropy, each at the rates of the rule."""
     found = at_rule(streams(bed, stream=stream, method=method, **wanted), stream)
     return difference(accuracies(found[ours]), accuracies(found["entropy"]))
 

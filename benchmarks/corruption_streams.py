@@ -31,8 +31,6 @@ order 0 of ``single``, once. A row's columns besides accuracy, in per cent but f
 The tables' rates are chosen by the rule in ``benchmarks/stream_tables.py``.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import math
@@ -157,8 +155,7 @@ class Images:
         """(N, size, size, 3), in the order of :attr:`classes`."""
         photographs = partial(self._kept, "photographs", self._photographs)
         return self._resized(
-            f"{name}-{severity}",
-            lambda: self.bed.corrupted(list(photographs()), name, severity, self.clones),
+            f"{name}-{severity}", lambda: self.bed.corrupted(list(photographs()), name, severity, self.clones)
         )[self.drawn]
 
     def source(self) -> list[Tensor]:
@@ -207,7 +204,7 @@ def adapted(bed: ModuleType, clones: Path, images: Images, parts: Sequence[Row])
 
 
 def arguments(bed: ModuleType, images: Images, part: Row) -> dict[str, Any]:
-    """What ``TestTimeAdapter`` takes for a row."""
+    """Arguments of ``TestTimeAdapter`` for a row."""
     kwargs: dict[str, Any] = {"method": part["method"]}
     if part["bn_alpha"] != "":
         kwargs["bn_alpha"] = part["bn_alpha"]
@@ -224,7 +221,7 @@ def arguments(bed: ModuleType, images: Images, part: Row) -> dict[str, Any]:
 
 
 class Watch:
-    """What a stream shows: hits, predicted classes, and whose gradients reach the logits."""
+    """Numbers of a stream: hits, predicted classes, and whose gradients reach the logits."""
 
     def __init__(self, model: nn.Module, classes: int) -> None:
         self.classes = classes

@@ -1,7 +1,5 @@
 """Rows of a benchmark in a CSV file; a row that stands there is not made again, so the same command continues."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path

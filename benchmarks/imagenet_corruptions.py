@@ -11,8 +11,6 @@ severity and a way of adapting, with the accuracy in per cent. The same command 
 All 1,000 photographs are a bed of ``benchmarks/corruption_streams.py``.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 from collections.abc import Mapping, Sequence
@@ -70,7 +68,7 @@ def photographs(clones: Path, every: int = 1) -> tuple[list[NDArray[np.uint8]], 
 
 
 def source(clones: Path) -> list[NDArray[np.uint8]]:
-    """What EATA's Fisher information is computed on: clean test photographs, as its authors take them."""
+    """Images for EATA's Fisher information: clean test photographs, as its authors take them."""
     return photographs(clones, EVERY)[0]
 
 

@@ -7,20 +7,22 @@ at NETWORKS/NAME as a folder of ``save_pretrained``. PHOTOGRAPHS is of ``benchma
 kept.
 """
 
-from __future__ import annotations
-
 import argparse
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import albumentations as A
 import cv2
 import numpy as np
 import segmentation_models_pytorch as smp
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from seg.models.settings import PRETRAINED, package_file
 from seg.models.weights_file import load_encoder
+from seg.scores.metrics import confusion
 
 #: A network's set, source domains, head, and classes.
 NETWORKS = {
@@ -36,6 +38,15 @@ NETWORKS = {
 }
 #: Width and height at which a set's images are seen.
 SIZES = {"camvid": (480, 352), "cracks": (480, 320), "discs": (256, 256), "vessels": (512, 512), "field": (480, 352)}
+#: Changes of a source's own unseen images, by a strength from 1 to 5.
+SHIFTS: dict[str, Callable[[int], A.BasicTransform]] = {
+    "fog": lambda level: A.RandomFog(fog_coef_range=(level / 6, level / 6), alpha_coef=0.1, p=1),
+    "dark": lambda level: A.RandomBrightnessContrast((-0.13 * level,) * 2, (-0.1 * level,) * 2, p=1),
+    "blur": lambda level: A.GaussianBlur((0, 0), (0.7 * level,) * 2, p=1),
+    "white balance": lambda level: A.RGBShift((10 * level,) * 2, (0, 0), (-10 * level,) * 2, p=1),
+    "noise": lambda level: A.GaussNoise((0.04 * level,) * 2, p=1),
+    "contrast": lambda level: A.RandomBrightnessContrast((0, 0), (0.2 * level,) * 2, p=1),
+}
 STEPS, BATCH, CROP, RATE, TRAINED = 300, 4, 192, 5e-4, 0.6
 
 
@@ -43,6 +54,38 @@ def load(file: Path, size: tuple[int, int]) -> tuple[NDArray[np.uint8], NDArray[
     """An image (h, w, 3) at a size, and its label at its own size."""
     image = cv2.resize(cv2.imread(str(file))[..., ::-1], size, interpolation=cv2.INTER_AREA)
     return image, cv2.imread(str(file.parent.parent / "labels" / file.name), cv2.IMREAD_GRAYSCALE)
+
+
+def read(
+    files: Sequence[Path], number: int, change: A.BasicTransform | None, moments: Tensor, size: tuple[int, int]
+) -> tuple[Tensor, list[NDArray[np.uint8]]]:
+    """Images evenly from a folder, changed, as a network takes them (N, 3, H, W), and their labels.
+
+    ``moments``: (2, 3), mean and deviation of RGB from 0 to 1.
+    """
+    images, labels = zip(*(load(files[index * len(files) // number], size) for index in range(number)), strict=True)
+    if change is not None:
+        images = tuple(A.Compose([change], seed=index)(image=image)["image"] for index, image in enumerate(images))
+    pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2) / 255
+    return (pixels - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1), list(labels)
+
+
+def confusions(logits: Tensor, labels: Sequence[NDArray[np.uint8]]) -> NDArray[np.int64]:
+    """(N, C, C), of logits (N, C, h, w) at the labels' sizes."""
+    tables, classes = [], logits.shape[1]
+    for own, label in zip(logits, labels, strict=True):
+        found = F.interpolate(own[None], label.shape, mode="bilinear")[0].argmax(0)
+        known = torch.from_numpy(label < classes)
+        tables.append(confusion(torch.from_numpy(label).long()[known], found[known], classes).numpy())
+    return np.stack(tables)
+
+
+def miou(tables: NDArray[np.int64]) -> float:
+    """In per cent, of (N, C, C), over the classes that the labels contain."""
+    table = tables.sum(0)
+    hits, there = np.diag(table), table.sum(1) > 0
+    union = table.sum(0) + table.sum(1) - hits
+    return float(100 * (hits / np.maximum(union, 1))[there].mean())
 
 
 def parts(root: Path, domain: str) -> tuple[list[Path], list[Path]]:

@@ -11,8 +11,6 @@ statistics of the target's training images; ``worths`` are what the default rule
 The same command continues with the missing rows, and prints the table; with ``--only none`` it prints alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import shutil
@@ -251,7 +249,7 @@ def table(rows: CsvRows, most: bool = True) -> str:
 
 
 def chosen_by(rows: CsvRows) -> str:
-    """What chose the default: differences to source only, mean over pairs, and what it did in all runs."""
+    """The choice of the default: differences to source only, mean over pairs, and what it did in all runs."""
     apart = {arm: list(_after_source(rows, arm).values()) for arm in (DEFAULT, "source", "adadem 0.01", "strong")}
     means = "; ".join(
         f"`{arm}, share` {fmean(gains):+.1f}, {'worst pair ' * (arm == DEFAULT)}{min(gains):+.1f}"
@@ -340,7 +338,7 @@ def lengths_table(rows: CsvRows) -> str:
 
 
 def _after(arm: str) -> Score:
-    """What counts of an arm's row: the default share where the source moves the statistics, else as trained."""
+    """An arm's score that counts: with the default share where the source moves the statistics, else as trained."""
     return by_rule if ARMS[arm].get("model", {}).get("batch_norm", "source") == "source" else _plain
 
 

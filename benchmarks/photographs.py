@@ -7,8 +7,6 @@ does). PHOTOGRAPHS gets ``SET/DOMAIN/images`` and ``SET/DOMAIN/labels``, PNG fil
 class is known. Nothing of it belongs into this repository; the licences are those that each names.
 """
 
-from __future__ import annotations
-
 import argparse
 import io
 import subprocess

@@ -9,8 +9,6 @@ sacmehta/ESPNet    ESPNet (Mehta et al., ECCV 2018), p = 2, q = 3, 5, 8, Citysca
 agaldran/lwnet     W-Net (Galdran et al., 2022), retinal vessels of DRIVE
 """
 
-from __future__ import annotations
-
 import importlib
 import io
 import os

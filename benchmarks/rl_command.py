@@ -7,8 +7,6 @@ checkpoints, logs and the final scores. SB3's script is ``PPO(…).learn(…)`` 
 observations, and saves its model, without evaluation. The ratio is the median over rounds, by wall and by CPU time.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import resource

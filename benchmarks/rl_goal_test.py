@@ -6,8 +6,6 @@ Two runs of one environment and seed are a pair. The test is a two-sided binomia
 the two reaches the goal.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 from collections.abc import Sequence

@@ -7,8 +7,6 @@ turn is a number of rollouts with their updates; the first turn of each arm warm
 the process, the median over turns.
 """
 
-from __future__ import annotations
-
 import argparse
 import statistics
 import time

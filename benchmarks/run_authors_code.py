@@ -17,8 +17,6 @@ sure that SAR returns to the first weights; "as theirs": ours keeps what theirs 
 what it forgets to forget.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import copy
@@ -102,7 +100,7 @@ def sgd(parameters: list[nn.Parameter], method: str) -> torch.optim.SGD:
 def imports(
     folder: Path, packages: tuple[str, ...], stubs: dict[str, dict[str, Any]]
 ) -> Iterator[Callable[[str], Any]]:
-    """What reads ``package.module`` of a checkout without the package's own imports; stubs stand for the rest."""
+    """Yields a reader of ``package.module`` of a checkout; stubs stand for what the package imports besides."""
     before, path = dict(sys.modules), list(sys.path)
     for name in packages:
         sys.modules[name] = ModuleType(name)
@@ -172,7 +170,7 @@ class Mended:
 
 
 def fishers(model: Net, learning: list[nn.Parameter], sources: list[Tensor]) -> dict[str, list[Tensor]]:
-    """What EATA's main.py makes, by its formula: mean squared gradients, and the first weights."""
+    """EATA's Fisher information, by the formula of its main.py: mean squared gradients, and the first weights."""
     squares = [torch.zeros_like(parameter) for parameter in learning]
     for images in sources:
         logits = model(images)
@@ -332,33 +330,6 @@ def loss_of_tpt(folder: Path) -> str:
     gradients = [torch.autograd.grad(loss, leaf)[0] for loss, leaf in ((ours, own), (theirs, other))]
     apart = float((gradients[0] - gradients[1]).abs().max() / gradients[1].abs().max())
     return f"TPT: losses differ by {abs(float(ours - theirs)):.0e}, gradients by {apart:.0e}"
-
-
-def tensorflow(**given: Any) -> dict[str, Any]:
-    """What their code calls of TensorFlow 1, by PyTorch; the rest, such as optimisers, does nothing."""
-
-    def over(reduce: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        def reduced(x: Tensor, axis: Any = None, keep_dims: bool = False) -> Tensor:
-            axes = range(x.dim()) if axis is None else axis
-            return reduce(x, dim=axes if isinstance(axes, int) else tuple(axes), keepdim=keep_dims)
-
-        return reduced
-
-    softmax = SimpleNamespace(
-        softmax=partial(torch.softmax, dim=-1),
-        softmax_cross_entropy_with_logits_v2=lambda labels, logits: -(labels * logits.log_softmax(1)).sum(1),
-    )
-    return {
-        "__getattr__": lambda _: mock.MagicMock(), "nn": softmax, "shape": lambda x: x.shape, "range": torch.arange,
-        **{name: getattr(torch, name) for name in ("abs", "sqrt", "pow", "log", "exp", "square", "maximum", "reshape")},
-        "reduce_max": over(torch.amax), "reduce_sum": over(torch.sum), "reduce_mean": over(torch.mean),
-        "gradients": lambda value, by, **_: torch.autograd.grad(value, by), "stop_gradient": Tensor.detach,
-        "identity": lambda x, name: x, "concat": lambda parts, axis: torch.cat(parts, axis),
-        "split": lambda x, parts: list(x.chunk(parts)),
-        "transpose": Tensor.permute, "gather": lambda x, index: x[index], "cast": lambda x, _: x,
-        "one_hot": lambda x, count: nn.functional.one_hot(x, count).double(),
-        "clip_by_value": lambda x, low, high: min(max(x, low), high), **given,
-    }  # fmt: skip
 
 
 def main() -> None:

@@ -13,8 +13,6 @@ default ``ent_coef`` instead of SB3's 0. Tests of algorithms without a hook are 
 pandas and ale-py.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import os

@@ -9,8 +9,6 @@ checkpoint, and the runs in which it is better and worse than the last (``seg.sc
 not.
 """
 
-from __future__ import annotations
-
 import argparse
 import csv
 import statistics
@@ -22,10 +20,9 @@ from dem_apps.report.tables import write_csv
 from dem_apps.runtime.run_reader import read_config, read_metrics
 
 CRITERIA = ("entropy", "im", "snd")
-Row = dict[str, str]
 
 
-def checkpoints(folder: Path) -> list[Row]:
+def checkpoints(folder: Path) -> list[dict[str, str]]:
     """A row per scored step of every finished run, in or below a folder."""
     rows = []
     for run in sorted(path.parent for path in folder.rglob("eval.json")):
@@ -38,12 +35,12 @@ def checkpoints(folder: Path) -> list[Row]:
     return rows
 
 
-def groups(rows: list[Row], key: str) -> list[list[Row]]:
+def groups(rows: list[dict[str, str]], key: str) -> list[list[dict[str, str]]]:
     """The rows of each run, or of each seed."""
     return [[row for row in rows if row[key] == value] for value in dict.fromkeys(row[key] for row in rows)]
 
 
-def correlation(rows: list[Row], criterion: str) -> float:
+def correlation(rows: list[dict[str, str]], criterion: str) -> float:
     """Spearman's, between a criterion and mIoU."""
     pairs = [(float(row[criterion]), float(row["miou"])) for row in rows]
     return float(spearmanr(*zip(*pairs, strict=True)).statistic)

@@ -6,8 +6,6 @@ every second corruption of the paper's order; on a row of ``continual`` that whi
 are needed. No accuracy is reported at a rate that it chose. Only rates with all the corruptions take part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
@@ -29,7 +27,7 @@ Candidate = TypeVar("Candidate", bound=Hashable)
 
 
 class Unit(NamedTuple):
-    """What a row is about, whatever adapts."""
+    """The corruption and order of a row, whatever adapts."""
 
     corruption: str
     order: str

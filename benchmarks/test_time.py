@@ -7,8 +7,6 @@ of PyTorch's allocator in a step, on a CPU summed from the profiler's events. Th
 of segmentation-models-pytorch with 19 classes.
 """
 
-from __future__ import annotations
-
 import argparse
 import copy
 import statistics

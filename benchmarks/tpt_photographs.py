@@ -8,8 +8,6 @@ and a way, with the accuracy in per cent, and which photographs are right, a bit
 the missing rows, then prints a table: the mean over a way's corruptions, and its difference to ``none``.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

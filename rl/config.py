@@ -144,7 +144,7 @@ def evaluation_length(config: TrainConfig) -> int:
     return limit or max(int(EVALUATION_SHARE * timesteps / episodes), 1)
 
 
-def read_run(run_dir: Path, modules: str | None = None) -> TrainConfig:
+def settings_of_run(run_dir: Path, modules: str | None = None) -> TrainConfig:
     """The settings of a run of ``rl.train``, checked again, else an InputError; it imports none but the ``modules``."""
     where = str(run_dir / "config.yaml")
     config = from_dict(TrainConfig, read_config(run_dir), where, {"import_modules": modules})

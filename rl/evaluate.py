@@ -9,7 +9,7 @@ from pathlib import Path
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.files import refuse_used_file, write_json
 from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config
-from rl.config import evaluation_length, modules_option, read_run
+from rl.config import evaluation_length, modules_option, settings_of_run
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         refuse_used_file(Path(config.out), "--out")
     if config.video is not None:
         refuse_used_file(Path(config.video), "--video", ".gif", last=config.out is None)
-    training = read_run(Path(config.run), config.import_modules)
+    training = settings_of_run(Path(config.run), config.import_modules)
 
     import torch
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.files import refuse_used_file
 from dem_apps.runtime.settings import option, parse_config
-from rl.config import modules_option, read_run
+from rl.config import modules_option, settings_of_run
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 def export(run_dir: Path, checkpoint: str, out: Path, modules: str | None = None) -> list[Path]:
     """Write the zip and, where something was normalised, ``NAME.vecnormalize.pkl``; an InputError if one exists."""
     refuse_used_file(out, "--out", ".zip")
-    config = read_run(run_dir, modules)
+    config = settings_of_run(run_dir, modules)
 
     import torch
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dem_apps.test_time_methods.method import Method
 
 
-class Row(NamedTuple):
+class MethodEntry(NamedTuple):
     """A method's module in this package, its class, and whether it has parameters that learn."""
 
     module: str
@@ -26,16 +26,16 @@ class Row(NamedTuple):
 
 
 METHODS = {
-    "none": Row("bn", "Unadapted", learns=False),
-    "bn": Row("bn", "BatchStatistics", learns=False),
-    "lab": Row("lab", "LabTransfer", learns=False),
-    "tent": Row("tent", "Tent"),
-    "eta": Row("eta", "ETA"),
-    "eata": Row("eta", "EATA"),
-    "sar": Row("sar", "SAR"),
-    "deyo": Row("deyo", "DeYO"),
-    "cotta": Row("cotta", "CoTTA"),
-    "tpt": Row("tpt", "TPT"),
+    "none": MethodEntry("bn", "Unadapted", learns=False),
+    "bn": MethodEntry("bn", "BatchStatistics", learns=False),
+    "lab": MethodEntry("lab", "LabTransfer", learns=False),
+    "tent": MethodEntry("tent", "Tent"),
+    "eta": MethodEntry("eta", "ETA"),
+    "eata": MethodEntry("eta", "EATA"),
+    "sar": MethodEntry("sar", "SAR"),
+    "deyo": MethodEntry("deyo", "DeYO"),
+    "cotta": MethodEntry("cotta", "CoTTA"),
+    "tpt": MethodEntry("tpt", "TPT"),
 }
 
 

@@ -183,7 +183,7 @@ class Labels:
 
 
 @dataclass(frozen=True)
-class Row:
+class ImageNumbers:
     """Numbers of one image."""
 
     pixels: NDArray[np.int64]  #: (C,) predicted as each class
@@ -203,7 +203,9 @@ class Predictions:
     classes: ClassSet
     labels: Labels | None
     align_corners: bool
-    rows: dict[str, dict[str, Row]] = field(default_factory=lambda: {stage: {} for stage in (*STAGES, REFUSED)})
+    rows: dict[str, dict[str, ImageNumbers]] = field(
+        default_factory=lambda: {stage: {} for stage in (*STAGES, REFUSED)}
+    )
 
     def write(self, stage: str, index: int, logits: Tensor, picture: ImagePixels | None = None) -> None:
         """Write, or replace, files and row of an image's logits (C, h, w); ``picture`` saves reading it again.
@@ -222,7 +224,7 @@ class Predictions:
         if picture.place is not None:
             write_geotiffs(lambda kind: self.file(stage, index, kind), prediction, self.classes, picture.place)
         entropy = prediction.counted[1]
-        self.rows[stage][relative.as_posix()] = Row(
+        self.rows[stage][relative.as_posix()] = ImageNumbers(
             prediction.pixels(len(self.classes)),
             float(entropy.mean()) if entropy.size else 0.0,
             None if self.labels is None else self.labels.confusion(relative, prediction.classes, picture.valid),

@@ -76,7 +76,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class Trial:
-    """What was tried, the own one first, and what follows from it."""
+    """Normalisations that were tried, the own one first, and the conclusion."""
 
     rows: tuple[Tried, ...]
     better: Tried | None = None  #: clearly better by labels

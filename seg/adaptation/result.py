@@ -24,7 +24,7 @@ from dem_apps.runtime.files import write_json
 from dem_apps.runtime.progress import console
 from dem_apps.test_time_methods.copies import put_values
 from seg.adaptation.decision import RECORD, AcceptanceMonitor, Check, LabelScore, decide_with_labels, label_score
-from seg.adaptation.images import REFUSED, Predictions, Row
+from seg.adaptation.images import REFUSED, ImageNumbers, Predictions
 from seg.adaptation.normalisation_trial import Trial
 from seg.data.labels import ClassSet
 from seg.scores.described_metrics import VIEWS
@@ -48,7 +48,9 @@ class Result:
     settings: dict[str, Any]  #: of the command, resolved
     classes: ClassSet
     outcome: AcceptanceMonitor
-    rows: Mapping[str, Mapping[str, Row]]  #: by image: "before" of the unadapted network, "after" of what stands
+    rows: Mapping[
+        str, Mapping[str, ImageNumbers]
+    ]  #: by image: "before" of the unadapted network, "after" of what stands
     skipped: Mapping[str, str]  #: why an image was left out, by its path
     trial: Trial  #: of normalisations
 

@@ -1,4 +1,4 @@
-"""What labels hold against what the classes say: the same sentences in every command, and what none can score."""
+"""Labels that the classes do not fit: the same sentences in every command, and labels of which nothing is scored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _PATH = re.compile(r"[^:;,()]*/[^:;,()]*")
 
 @dataclass
 class FileReport:
-    """What was found in one image and its label."""
+    """Findings in one image and its label."""
 
     errors: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)

@@ -53,7 +53,7 @@ class ClassSet:
 
     @property
     def no_data(self) -> int:
-        """What stands for no data in ids that are written: 255, or the largest id of no class where one has it."""
+        """The value for no data in ids that are written: 255, or the largest id of no class where one has it."""
         return max(set(range(256)) - set(self.ids))
 
     def to_ids(self, predicted: NDArray[np.uint8], valid: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:

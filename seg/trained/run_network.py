@@ -56,7 +56,7 @@ def build_network(
     return build_model(**architecture, num_classes=num_classes, weights=weights, bands=bands)
 
 
-def read_run(run: Path, checkpoint: str = "auto") -> tuple[TrainConfig, ClassSet, str, dict[str, Any]]:
+def saved_run(run: Path, checkpoint: str = "auto") -> tuple[TrainConfig, ClassSet, str, dict[str, Any]]:
     """The settings of a run, its classes, and the name and content of a checkpoint; ``auto`` is best, else last."""
     config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
     if checkpoint == "auto":
@@ -79,7 +79,7 @@ def classes_of_run(run: Path, file: str | None) -> str | None:
 
 def open_run(run: Path, checkpoint: str = "auto") -> TrainedNetwork:
     """The network of a run folder."""
-    config, classes, checkpoint, state = read_run(run, checkpoint)
+    config, classes, checkpoint, state = saved_run(run, checkpoint)
     where = f"{run}, checkpoint {checkpoint}"
     if only_encoder(state["model"]):
         raise InputError(f"{where}: holds an encoder without heads; train from it with --model.start-from {run}")

@@ -22,7 +22,7 @@ from seg.models.weights_file import FoundWeights, find_weights, fitted, load_wei
 from seg.scores.checkpoints import chosen_by
 from seg.trained.description import PlainLogits
 from seg.trained.open import open_trained
-from seg.trained.run_network import ENCODER, only_encoder, read_run
+from seg.trained.run_network import ENCODER, only_encoder, saved_run
 
 FLAG = "--model.start-from"
 _SHOWN = 4
@@ -71,7 +71,7 @@ def _found(source: Path, model: nn.Module) -> tuple[FoundWeights, ClassSet | Non
     if source.is_file():
         return _in_file(source, model), None
     if not (source / "config.json").is_file():
-        _, classes, checkpoint, state = read_run(source)
+        _, classes, checkpoint, state = saved_run(source)
         found = fitted(state["model"], model)
         note = f"{FLAG}: {source}, checkpoint {checkpoint} ({chosen_by(checkpoint)})"
         return dataclasses.replace(found, notes=(*found.notes, note)), classes

@@ -1,4 +1,4 @@
-"""What learns under an adapter, and mistakes in its arguments."""
+"""Parameters that learn under an adapter, and mistakes in its arguments."""
 
 import pytest
 import torch

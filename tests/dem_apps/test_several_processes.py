@@ -17,13 +17,13 @@ BACKENDS = ["reference", "eager"] + (["compiled"] if load_kernel() is not None e
 
 @pytest.fixture(scope="module")
 def joined() -> dict[str, Any]:
-    """What a single process computes."""
+    """Results of a single process."""
     return {backend: worker.losses_and_gradients(backend, 0, 1) for backend in BACKENDS}
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory) -> dict[int, list[Any]]:
-    """What each of two, and of three, processes computes; all in one start, since starting takes seconds."""
+    """Results of each of two, and of three, processes; all in one start, since starting takes seconds."""
     folder = tmp_path_factory.mktemp("gloo")
     torch.multiprocessing.spawn(worker.run, ([2, 3], BACKENDS, str(folder)), nprocs=3)
     return {

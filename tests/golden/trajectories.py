@@ -90,7 +90,7 @@ A2C = {
 
 
 def reinforcement(**changes: Any) -> Values:
-    """What SB3 logs of every update, and the returns at the end."""
+    """Values that SB3 logs of every update, and the returns at the end."""
     with tempfile.TemporaryDirectory() as folder, _quietly(), _every_update_logged():
         config = resolve(dataclasses.replace(RL, run_dir=str(Path(folder) / "run"), **changes))
         threads = torch.get_num_threads()

@@ -15,7 +15,7 @@ import rl.train
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.command import run_command
-from rl.config import read_run
+from rl.config import settings_of_run
 from rl.envs.make import make_env
 from rl.training.run import untrained_model
 from rl.training.state import restore_policy
@@ -41,7 +41,7 @@ def run(tmp_path_factory) -> Path:
 
 
 def own_model(run: Path, checkpoint: str = "last") -> Any:
-    config = read_run(run)
+    config = settings_of_run(run)
     model = untrained_model(config)
     restore_policy(model, load_checkpoint(run / "checkpoints", checkpoint))
     return model
@@ -75,18 +75,6 @@ def test_sb3_alone_opens_the_zip_and_acts_as_the_run(trained, checkpoint, tmp_pa
     step = load_checkpoint(run / "checkpoints", checkpoint)["step"]
     assert theirs.num_timesteps == step
     assert theirs.ent_coef == pytest.approx(0.5 * (1 - step / 320))  # a number, which the schedule has at that step
-
-
-def test_training_goes_on_in_sb3(run, tmp_path):
-    rl.export.export(run, "last", tmp_path / "model.zip")
-    envs = VecNormalize.load(str(tmp_path / "model.vecnormalize.pkl"), DummyVecEnv([lambda: make_env(ENV, None)] * 2))
-    envs.training = True
-    model = PPO.load(tmp_path / "model.zip", env=envs)
-    moments = model.policy.optimizer.state_dict()["state"]
-    assert torch.equal(
-        moments[0]["exp_avg"], load_checkpoint(run / "checkpoints", "last")["optimizer"]["state"][0]["exp_avg"]
-    )
-    model.learn(64, reset_num_timesteps=False)
 
 
 @pytest.mark.parametrize("existing", ["model.zip", "model.vecnormalize.pkl"])

@@ -63,7 +63,7 @@ def tpe(trials: int, seed: int = 0) -> Plan:
 
 
 def in_memory(plan: Plan) -> list[optuna.trial.FrozenTrial]:
-    """What the plan does where each trial is scored at once."""
+    """Trials of a plan where each is scored at once."""
     tried: list[optuna.trial.FrozenTrial] = []
     while (values := plan.next_point(tried)) is not None:
         made = optuna.create_trial(params=values, distributions=DEM_SPACE.distributions, value=peak(values))

@@ -1,4 +1,4 @@
-"""What commands print: progress, characters that a terminal lacks, names with markup and control characters."""
+"""Output of commands: progress, characters that a terminal lacks, names with markup and control characters."""
 
 import itertools
 import subprocess

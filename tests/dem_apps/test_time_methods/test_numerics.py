@@ -1,4 +1,4 @@
-"""What a step may write, half precision, forbidden classes, and input that is no batch of images."""
+"""Finite numbers alone are written; half precision, forbidden classes, and input that is no batch of images."""
 
 from functools import partial
 

@@ -10,6 +10,7 @@ import pytest
 from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from support.interrupted import interrupted_at
 from support.toy_env import ToyEnv
 
 import rl.evaluate
@@ -17,9 +18,8 @@ import rl.export
 import rl.train
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.run_folder import RunFolder
 from rl import with_entropy_objective
-from rl.config import TrainConfig, read_run, resolve
+from rl.config import TrainConfig, resolve, settings_of_run
 from rl.envs.make import StackedEnvs, make_env, make_training_envs, normalised
 from rl.results.evaluator import play
 from rl.training.run import untrained_model
@@ -101,25 +101,14 @@ def test_it_takes_sb3s_own_path_and_resumes(kind, policy, normalize, tmp_path, m
     rl.train.main([*flags, "--run-dir", "whole"])
     scores = json.loads(Path("whole/eval.json").read_text())
     assert (scores["episodes"], scores["mean_length"]) == (2, 9)  # not cut, however short the training
-    config = read_run(Path("whole"))
+    config = settings_of_run(Path("whole"))
     assert config.hyperparameters["policy"] == policy
     assert untrained_model(config).not_fast is not None or kind == "small"
     rl.evaluate.main(["--run", "whole", "--episodes", "2"])
     rl.export.main(["--run", "whole", "--out", "plain.zip"])
     assert PPO.load("plain.zip").action_space == spaces.Discrete(2)
 
-    save = RunFolder.save_checkpoint
-
-    def interrupted(run: RunFolder, name: str, state: dict[str, Any]) -> Path:
-        path = save(run, name, state)
-        if name == "last" and state["step"] == 128:
-            raise KeyboardInterrupt
-        return path
-
-    monkeypatch.setattr(RunFolder, "save_checkpoint", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        rl.train.main([*flags, "--run-dir", "broken"])
-    monkeypatch.setattr(RunFolder, "save_checkpoint", save)
+    interrupted_at(128, monkeypatch, lambda: rl.train.main([*flags, "--run-dir", "broken"]))
     rl.train.main(["--resume", "broken"])
     assert Path("broken/metrics.jsonl").read_text() == Path("whole/metrics.jsonl").read_text()
     one, two = (load_checkpoint(Path(run) / "checkpoints", "last")["policy"] for run in ("whole", "broken"))

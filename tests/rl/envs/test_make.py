@@ -11,7 +11,6 @@ from minigrid.wrappers import FlatObsWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from rl import with_entropy_objective
 from rl.config import TrainConfig, resolve
@@ -92,8 +91,3 @@ def test_the_nine_environments_have_an_entry_and_can_be_made(algo, name, steps, 
     observation = env.reset(seed=0)[0]
     assert observation.shape == (2835,)
     assert observation.dtype == np.float32
-
-
-def test_observations_without_a_network_are_told():
-    with pytest.raises(InputError, match="observations are a Dict that SB3 has no network for"):
-        make_env(DOORKEY, None)

@@ -1,4 +1,4 @@
-"""What an environment says of itself is followed: types, pictures, success, info, state, scale and its own draws."""
+"""Environments are taken as they describe themselves: types, pictures, success, info, state, scale and draws."""
 
 import json
 import random
@@ -11,11 +11,11 @@ import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 from stable_baselines3.common.preprocessing import preprocess_obs
+from support.interrupted import interrupted_at
 
 import rl.evaluate
 import rl.train
 from dem_apps.errors import InputError
-from dem_apps.runtime.run_folder import RunFolder
 from rl.config import TrainConfig, resolve
 from rl.envs.make import make_env
 from rl.training.run import untrained_model
@@ -129,31 +129,12 @@ def test_success_is_what_was_said_also_where_only_solved_episodes_say_it():
         assert "rollout/ep_len_mean" in lines
 
 
-@pytest.mark.parametrize(
-    "env",
-    [
-        "Tgenerator-v0",
-        "Tcurriculum-v0",
-        "Tglobal-v0",
-        "Tsamples-v0",
-        "Reward-v0",
-        "Scaled-v0",
-        "T-v0 --entropy both --ent-coef 0.1",
-    ],
-)
+KEEPING = ["Tgenerator-v0", "Tcurriculum-v0", "Tglobal-v0", "Tsamples-v0", "Reward-v0", "Scaled-v0"]
+
+
+@pytest.mark.parametrize("env", [*KEEPING, "T-v0 --entropy both --ent-coef 0.1"])
 def test_state_that_outlives_an_episode_is_resumed(env, monkeypatch):
-    save = RunFolder.save_checkpoint
-
-    def interrupted(run: RunFolder, name: str, state: dict[str, Any]) -> Path:
-        path = save(run, name, state)
-        if name == "last" and state["step"] == 128:
-            raise KeyboardInterrupt
-        return path
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "save_checkpoint", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            trained(env, "broken", "--eval-freq", "64", timesteps=320)
+    interrupted_at(128, monkeypatch, lambda: trained(env, "broken", "--eval-freq", "64", timesteps=320))
     np.random.seed(99)
     whole = trained(env, "again", "--eval-freq", "64", timesteps=320)
     rl.train.main(["--resume", "broken"])

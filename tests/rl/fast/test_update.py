@@ -67,6 +67,7 @@ def moments(model: Any) -> dict[str, torch.Tensor]:
         {"batch_size": 48, "normalize_advantage": False, "max_grad_norm": 0.05},
         {"policy_kwargs": {"net_arch": {"pi": [8], "vf": [16, 8]}, "activation_fn": nn.ReLU}},
         {"policy_kwargs": {"net_arch": []}},
+        {"policy_kwargs": {"net_arch": {"pi": [8], "vf": [16, 8]}}},
     ],
 )  # fmt: skip
 def test_every_setting_means_what_it_means_in_sb3(arguments):
@@ -115,14 +116,6 @@ def test_an_objective_without_a_numpy_form_goes_by_its_equations(made_of, monkey
     assert fast.not_fast is None
     assert difference(stock, fast) <= 1e-5
     assert made_of(2).numpy_form() is None
-
-
-@pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
-def test_networks_of_any_width_are_sb3s(activation):
-    kwargs = {"net_arch": {"pi": [8], "vf": [16, 8]}, "activation_fn": activation}
-    stock, fast = (trained(algorithm, "CartPole-v1", 512, policy_kwargs=kwargs) for algorithm in (PPO, FastPPO))
-    assert fast.not_fast is None
-    assert difference(stock, fast) <= 1e-5
 
 
 def test_without_a_compiler_sb3_trains(monkeypatch):

@@ -37,7 +37,7 @@ class MaskedCartPole(gym.Wrapper):  # type: ignore[type-arg]
 
 
 def opened_elsewhere(algorithm: type[Any], file: Path) -> tuple[str, np.ndarray]:
-    """What a process that imports nothing of this package makes of the zip: its policy's class, and greedy actions."""
+    """Class and greedy actions of the zip's policy in a process that imports nothing of this package."""
     program = (
         f"import sys; from {algorithm.__module__.split('.')[0]} import {algorithm.__name__} as Algorithm\n"
         f"import numpy as np\nmodel = Algorithm.load({str(file)!r}, device='cpu')\n"

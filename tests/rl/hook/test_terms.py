@@ -68,5 +68,3 @@ def test_options_are_the_hooks():
     assert "entropy_objective.0.multiplier" in model.policy.state_dict()
     with pytest.raises(InputError, match="target: expected a share"):
         with_entropy_objective(PPO, "adaptive-entropy", target=3.0)
-    with pytest.raises(InputError, match=r"'complexty' is not one of .*; did you mean 'complexity'"):
-        with_entropy_objective(PPO, "complexty")

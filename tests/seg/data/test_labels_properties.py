@@ -20,7 +20,7 @@ FORMATS = ("PNG", "TIFF", "BMP", "GIF", "WEBP", "JPEG", "PPM", "ICO", "TGA", "PC
 
 
 def outcome(call: Any) -> tuple[Any, str | None]:
-    """What is returned, or the one line of a refusal."""
+    """The value returned, or the one line of a refusal."""
     try:
         return call(), None
     except InputError as refused:

@@ -1,0 +1,165 @@
+"""Every method and mode of ``seg.adapt``: what learns, from which images, and whether it may stay."""
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.adapting import as_seen, moved, predicted, spec
+from support.same_state import contents
+
+from dem_apps import TestTimeAdapter
+from seg.adapt import LEARNING, STEP_LEARNING, adapt
+from seg.adaptation.decision import Beside, Verdict
+from seg.models.batch_norm import batch_norm_normalises
+from seg.trained.open import open_trained
+
+
+def test_without_batch_norm_going_back_to_the_start_is_not_adapted(config, networks, tmp_path):
+    flags = spec(networks, "group", tmp_path)
+    result = adapt(replace(config, **flags, lr=1e5, epochs=3))
+    assert result.outcome.stopped
+    assert not result.adapted
+    out = Path(str(config.out))
+    assert contents(out / "before") == contents(out / "after")
+    assert not moved(flags["weights"], out)
+
+
+def test_online_writes_the_prediction_of_before_the_update(config, accepted):
+    adapt(replace(config, mode="online", lr=0.1))
+    network = open_trained(str(config.model), str(config.weights)).network
+    adapter = TestTimeAdapter(network, "tent", "entropy", lr=0.1, reduction="balanced")
+    for names in (("0", "1", "2"), ("3", "4"), ("5", "6"), ("7", "deep/8")):
+        for name, own in zip(names, adapter(as_seen(config, *names)).argmax(1).numpy(), strict=True):
+            np.testing.assert_array_equal(own, predicted(config, name))
+
+
+def test_episodic_begins_anew_with_every_image(config, accepted):
+    adapt(replace(config, mode="episodic", lr=0.1, epochs=2))
+    network = open_trained(str(config.model), str(config.weights)).network
+    adapter = TestTimeAdapter(network, "tent", "entropy", lr=0.1, reduction="balanced", predict="after")
+    adapter(as_seen(config, "6"))
+    own = adapter(as_seen(config, "6")).argmax(1)[0].numpy()
+    np.testing.assert_array_equal(own, predicted(config, "6"))
+    assert not moved(str(config.weights), Path(str(config.out)))
+
+
+@pytest.mark.parametrize("method", ["none", "bn", "lab", "eata", "cotta"])
+def test_every_kind_of_method(config, accepted, method):
+    source = config.images if method in ("lab", "eata") else None
+    result = adapt(replace(config, method=method, source=source))
+    out = Path(str(config.out))
+    assert result.adapted == (method != "none")
+    same = contents(out / "before") == contents(out / "after")
+    assert same == (method == "none")
+    page = (out / "report.html").read_text()
+    assert (page.count("<img"), "Predictions</h2>" in page, "before %" in page) == (
+        8 * (3 if same else 5),
+        same,
+        not same,
+    )
+    learns = method not in ("none", "bn", "lab")
+    assert [result.settings[name] is not None for name in ("loss", "reduction", "lr")] == [learns] * 3
+
+
+@pytest.mark.parametrize(
+    ("network", "flags", "method"),
+    [
+        ("build", {}, "bn"),
+        ("build", {"labels": "labels"}, "step"),
+        ("build", {"labels": "labels", "mode": "episodic"}, "bn"),
+        ("group", {"labels": "labels"}, "tent"),
+        ("mostly_layer_norm", {}, "tent"),
+        ("build", {"loss": "adadem"}, "tent"),
+        ("build", {"epochs": 2}, "tent"),
+    ],
+)
+def test_what_auto_stands_for(config, networks, network, flags, method):
+    auto = replace(config, method="auto", **flags)
+    resolved = auto.resolved(batch_norm_normalises(getattr(networks, network)()))
+    assert resolved.method == method
+    expected = {"tent": LEARNING, "step": STEP_LEARNING, "bn": dict.fromkeys(LEARNING)}[method]
+    expected |= {name: value for name, value in flags.items() if name in LEARNING}
+    assert {name: getattr(resolved, name) for name in expected} == expected
+
+
+def test_a_step_learns_from_one_half_and_is_looked_at_on_the_other(config, accepted, monkeypatch, capsys):
+    seen, call = list[torch.Tensor](), TestTimeAdapter.__call__
+    monkeypatch.setattr(
+        TestTimeAdapter, "__call__", lambda self, *inputs: seen.extend(inputs[0]) or call(self, *inputs)
+    )
+    monkeypatch.setattr(Beside, "verdict", Verdict(True, "the step may stay"))
+    result = adapt(replace(config, method="step", bn_alpha=0.3))
+    assert {tuple(image.shape) for image in seen} == {(3, 16, 24), (3, 24, 16)}
+    assert {float(image.sum()) for image in seen} == {
+        float(as_seen(config, name).sum()) for name in ("0", "2", "4", "6", "deep/8")
+    }
+    assert result.outcome.batches == result.outcome.planned == 4
+    share, step = result.outcome.checks
+    assert (share.beside, result.outcome.used) == (None, step)
+    assert "statistics and a step of adadem, mean, learning rate 0.0003: the step may stay" in capsys.readouterr().out
+    assert {"norm.weight", "norm.running_mean"} <= moved(str(config.weights), Path(str(config.out)))
+
+
+def test_a_step_that_is_not_accepted_leaves_the_share(config, accepted, monkeypatch):
+    monkeypatch.setattr(Beside, "verdict", Verdict(False, "the step moves too much"))
+    result = adapt(replace(config, method="step", bn_alpha=0.3))
+    assert result.adapted
+    assert "so it went back to the statistics alone" in result.answer
+    assert moved(str(config.weights), Path(str(config.out))) == {"norm.running_mean", "norm.running_var"}
+
+
+def test_without_a_share_there_is_no_step(config, accepted):
+    result = adapt(replace(config, method="step", bn_alpha=0.0))
+    assert (len(result.outcome.checks), result.adapted) == (1, False)
+
+
+def test_labels_choose_objective_and_rate_of_a_step(config, accepted, monkeypatch, tmp_path):
+    monkeypatch.setattr(Beside, "verdict", Verdict(True, "without labels it would stay"))
+    result = adapt(replace(config, method="step", bn_alpha=0.3, labels=str(tmp_path / "labels")))
+    share, *steps = result.outcome.checks
+    tried = [tuple(step.learning.values()) for step in steps]
+    assert tried == list(product(("adadem", "entropy"), ("mean", "balanced"), (3e-4, 1e-4)))
+    for step in steps:
+        assert step.score.before == share.score.after  # beside the share, not beside the unadapted network
+        assert step.verdict.adapt == (step.score.low > 0)
+    given = replace(config, method="step", bn_alpha=0.3, labels=str(tmp_path / "labels"), lr=1e-4)
+    assert len(adapt(replace(given, out=str(tmp_path / "given"))).outcome.checks) == 2
+
+
+def test_the_answer_about_a_step_by_labels_begins_with_the_whole_adaptation(config, accepted, monkeypatch, tmp_path):
+    measured = Verdict(True, "measured")
+    monkeypatch.setattr("seg.adaptation.decision.decide_with_labels", lambda *_: measured)
+    monkeypatch.setattr("seg.adaptation.result.decide_with_labels", lambda _, score: Verdict(True, score.sentence))
+    result = adapt(replace(config, method="step", bn_alpha=0.3, labels=str(tmp_path / "labels")))
+    used = result.outcome.used
+    assert used.beside is not None
+    assert f": {result.score.sentence}; the step alone: {used.score.sentence}." in result.answer
+
+
+def test_each_half_of_the_images_looks_at_the_share_that_the_other_chooses(config, monkeypatch):
+    shares, verdicts = iter([0.5, 0.3]), iter([Verdict(True, "yes"), Verdict(False, "the second half says no")])
+    monkeypatch.setattr("seg.adaptation.adaptation.best_share", lambda scores: next(shares))
+    monkeypatch.setattr("seg.adaptation.adaptation.decide", lambda *_: next(verdicts))
+    monkeypatch.setattr("seg.inference.adaptive_batch_norm.best_share", lambda scores: 0.3)
+    result = adapt(replace(config, method="bn"))
+    assert (result.outcome.chosen, result.outcome.share) == ([0.5, 0.3], 0.3)
+    assert not result.adapted
+    assert "the second half says no" in result.answer
+
+
+@pytest.mark.parametrize("most", [True, False])
+def test_statistics_are_taken_where_most_layers_are_batch_norm(config, accepted, monkeypatch, most):
+    monkeypatch.setattr("seg.adaptation.adaptation.batch_norm_normalises", lambda network: most)
+    assert (adapt(config).outcome.share is not None) == most
+
+
+def test_where_no_share_is_worth_more_than_none_nothing_is_adapted(config, accepted, monkeypatch):
+    monkeypatch.setattr("seg.inference.adaptive_batch_norm.LEAST_GAIN", 1000.0)
+    result = adapt(replace(config, method="bn"))
+    assert not result.adapted
+    assert result.outcome.share == 0
+    assert "no share of these images' batch norm statistics is clearly better than none (--bn-alpha" in result.answer
+    assert moved(str(config.weights), Path(str(config.out))) == set()

@@ -1,0 +1,242 @@
+"""``seg.adapt`` from a network and a folder to predictions, weights and an answer; mistakes are one sentence."""
+
+import csv
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import segmentation_models_pytorch as smp
+import torch
+from PIL import Image
+from support.adapting import as_seen, moved, parsed, predicted, spec
+from support.pictures import noise, save
+from support.same_state import contents
+
+from dem_apps.errors import InputError
+from seg.adapt import adapt, main
+from seg.adaptation.decision import RECORD, Verdict
+from seg.adaptation.images import ImageNumbers, Predictions
+from seg.trained.open import open_trained
+
+KINDS = ("prediction", "entropy", "pred_labelIds")
+
+
+def test_everything_is_written(config, accepted, capsys):
+    result = adapt(config)
+    out = Path(str(config.out))
+    assert sorted(entry.name for entry in out.iterdir()) == [
+        "adapt.json", "adapted", "after", "before", "images.csv", "report.html", "shares.csv",
+    ]  # fmt: skip
+    for stage in ("before", "after"):
+        for index in range(9):
+            name = f"deep/{index}" if index == 8 else str(index)
+            for kind in KINDS:
+                with Image.open(out / stage / f"{name}_{kind}.png") as picture:
+                    assert picture.size == ((24, 16) if index not in (3, 4) else (16, 24))
+    document = json.loads((out / "adapt.json").read_text())
+    assert document["adapted"]
+    assert document["batches"] == document["planned_batches"] == 4  # of nine images by two, the last with three
+    assert len(document["evidence"]["checks"]) > 2
+    with open(out / "shares.csv") as opened:
+        rows = list(csv.DictReader(opened))
+    for stage in ("before", "after"):
+        assert sum(float(row[stage]) for row in rows) == pytest.approx(1)
+        ids = [np.asarray(Image.open(file)) for file in (out / stage).rglob("*_pred_labelIds.png")]
+        counted = np.bincount(np.concatenate([each.ravel() for each in ids]), minlength=4)
+        assert sorted(float(row[stage]) for row in rows) == pytest.approx(sorted(counted / counted.sum()))
+    said = capsys.readouterr().out
+    assert result.answer in said
+    assert "predicted share of the pixels" in said
+    page = (out / "report.html").read_text()
+    places = [
+        page.index(part) for part in ("<h1>Adapted</h1>", "Before and after</h2>", "Classes</h2>", "Evidence</h2>")
+    ]
+    assert places == sorted(places)
+    assert page.count("<img") == 8 * 5  # the image itself once
+    assert not re.search('src="(http|/)', page)
+
+
+def test_what_cannot_be_read_is_left_out_and_named(config, run_here):
+    folder, out = Path(str(config.images)), Path(str(config.out))
+    (folder / "no_image.png").write_bytes(b"no image")
+    save(folder / "1.png", noise(0, 64, 64))
+    (folder / "1.png").write_bytes((folder / "1.png").read_bytes()[:4000])  # its header is whole
+    flags = ("model", "weights", "images", "out", "device", "batch_size", "method")
+    said = run_here(main, *(f"--{each.replace('_', '-')}={getattr(config, each)}" for each in flags))
+    assert said.returncode == 1
+    document = json.loads((out / "adapt.json").read_text())
+    assert document["images"] == 8
+    assert [row["image"] for row in document["skipped"]] == ["1.png", "no_image.png"]
+    assert all(row["reason"].startswith("the image cannot be read") for row in document["skipped"])
+    page = (out / "report.html").read_text()
+    assert "Images left out" in page
+    assert "no_image.png: " in page
+    assert "1.png" in said.stderr
+    assert said.stdout.splitlines()[-1].startswith("skipped:     2 of 10 images")
+
+
+def test_the_answer_names_doubts(config, accepted):
+    result = adapt(replace(config, method="bn"))
+    assert result.answer.startswith("Adapted by all of these images' batch norm statistics alone: the test says so.")
+    few = replace(
+        result,
+        outcome=replace(result.outcome, share=0.3, chosen=[0.3, 0.5]),
+        rows={
+            "before": {"0.png": ImageNumbers(np.array([50, 30, 20, 0]), 0.5, None)},
+            "after": {"0.png": ImageNumbers(np.array([39, 31, 21, 9]), 0.5, None)},
+        },
+    )
+    assert few.answer == (
+        "Adapted by a share of 0.3 of these images' batch norm statistics alone: the test says so, on 1 image only, "
+        "which is weak evidence. Largest changes: class 0 from 50.0 % of the pixels to 39.0 %. The share is uncertain: "
+        f"the halves of the images choose 0.3 and 0.5. Of {RECORD[0]} such shares accepted so on "
+        f"photographs {RECORD[1]} gained more than 0.5 mIoU and {RECORD[2]} lost as much; eight labelled images would "
+        "measure it (--labels)."
+    )
+
+
+def test_the_saved_weights_predict_what_was_written(config, accepted):
+    adapt(replace(config, lr=0.1))
+    out = Path(str(config.out))
+    again = open_trained(str(config.model), str(next((out / "adapted").iterdir())))
+    with torch.no_grad():
+        own = again.logits(as_seen(config, "0")).argmax(1)[0].numpy()
+    np.testing.assert_array_equal(own, predicted(config, "0"))
+    normalisation = {f"norm.{name}" for name in ("weight", "bias", "running_mean", "running_var")}
+    assert normalisation <= moved(str(config.weights), out) <= {*normalisation, "norm.num_batches_tracked"}
+
+
+@pytest.mark.parametrize("mode", ["epochs", "online", "episodic"])
+def test_what_harms_is_kept_apart_and_accepted_on_demand(config, mode, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("seg.adaptation.decision.decide", lambda *_: Verdict(False, "the test says so"))
+    result = adapt(replace(config, mode=mode))
+    out = Path(str(config.out))
+    assert not result.adapted
+    assert contents(out / "before") == contents(out / "after")
+    assert not moved(str(config.weights), out)
+    assert "Not adapted: " in capsys.readouterr().out
+    assert "<h1>Not adapted</h1>" in (out / "report.html").read_text()
+    refused = {name: content for name, content in contents(out / "refused/after").items() if "entropy" in name}
+    assert refused.keys() <= contents(out / "before").keys()
+    assert any(content != contents(out / "before")[name] for name, content in refused.items())
+    accepted = adapt(replace(config, mode=mode, accept=True, out=str(tmp_path / "accepted")))
+    assert accepted.adapted
+    assert "--accept takes it, although the test says so" in capsys.readouterr().out
+    assert not (tmp_path / "accepted/refused").exists()
+    if mode == "epochs":
+        assert moved(str(config.weights), out / "refused") == moved(str(config.weights), tmp_path / "accepted") != set()
+
+
+def test_bf16_says_what_it_changes(config, accepted, monkeypatch, capsys):
+    types, write = set(), Predictions.write
+
+    def noted(self: Predictions, stage: str, index: int, logits: torch.Tensor, *others: Any) -> None:
+        types.add(logits.dtype)
+        write(self, stage, index, logits, *others)
+
+    monkeypatch.setattr(Predictions, "write", noted)
+    adapt(replace(config, precision="bf16"))
+    assert types == {torch.bfloat16}
+    assert float(re.findall(r"bf16: ([\d.]+) % of the pixels", capsys.readouterr().out)[0]) < 10
+    (file,) = (Path(str(config.out)) / "adapted").iterdir()
+    assert {value.dtype for value in torch.load(file, weights_only=True).values()} == {torch.float32, torch.int64}
+
+
+def test_labels_give_a_score_and_decide(config, accepted, tmp_path, capsys):
+    (tmp_path / "labels" / "0.png").unlink()
+    result = adapt(replace(config, labels=str(tmp_path / "labels"), lr=0.1))
+    document = json.loads((Path(str(config.out)) / "adapt.json").read_text())
+    assert document["labels"]["images"] == 8
+    assert document["labels"]["low"] <= document["labels"]["gain"] <= document["labels"]["high"]
+    assert "with labels: on 8 labelled images mIoU" in capsys.readouterr().out
+    # the labels are the network's own predictions: nothing can be better, and nothing is used that is worse
+    for name in [*map(str, range(8)), "deep/8"]:
+        ids = Path(str(config.out)) / "before" / f"{name}_pred_labelIds.png"
+        (tmp_path / "labels" / f"{name}.png").write_bytes(ids.read_bytes())
+    result = adapt(replace(config, labels=str(tmp_path / "labels"), out=str(tmp_path / "own-out"), lr=10.0))
+    assert not result.adapted
+    assert "it scores lower" in result.answer
+    assert result.score is not None
+    assert result.score.before == 1.0
+
+
+def test_an_smp_folder_comes_back_as_one(images, accepted, tmp_path):
+    torch.manual_seed(0)
+    model = smp.Unet("resnet18", encoder_weights=None, classes=3, encoder_depth=3, decoder_channels=(16, 8, 8)).eval()
+    model.save_pretrained(str(tmp_path / "smp"))
+    flags = {"model": str(tmp_path / "smp"), "images": str(images), "out": str(tmp_path / "out"), "device": "cpu"}
+    adapt(parsed(**flags, size="32,32", method="bn"))
+    again = smp.from_pretrained(str(tmp_path / "out" / "adapted"))
+    before, after = model.state_dict(), again.state_dict()
+    assert before.keys() == after.keys()
+    changed_ones = {name for name in before if not torch.equal(before[name], after[name])}
+    assert {"encoder.bn1.running_mean", "decoder.blocks.0.conv1.1.running_var"} <= changed_ones
+    assert all(name.endswith(("running_mean", "running_var")) for name in changed_ones)
+
+
+@pytest.mark.parametrize("method", ["bn", "tent"])
+def test_buffers_that_forward_makes_for_each_size(config, accepted, networks, tmp_path, method):
+    result = adapt(replace(config, method=method, size=None, **spec(networks, "Grid", tmp_path)))
+    assert result.adapted
+    (written,) = (tmp_path / "out" / "adapted").iterdir()
+    assert "grid" not in torch.load(written, weights_only=True)
+
+
+@pytest.mark.parametrize(("network", "size"), [("Fixed", [24, 16]), ("Single", "auto")])
+def test_networks_of_one_size_or_of_single_images(config, networks, tmp_path, network, size, capsys):
+    result = adapt(replace(config, size=size, **spec(networks, network, tmp_path)))
+    stability = [each for each in result.outcome.before.stability if each is not None]
+    assert max(stability) < 1  # of a view that differs
+    if network == "Single":
+        assert "the network takes one image at a time" in capsys.readouterr().out
+        return
+    with pytest.raises(InputError, match=r"takes no image of 224 × 224.*; --size W,H, or 'size' among its facts"):
+        adapt(replace(config, out=str(tmp_path / "no"), size="auto", **spec(networks, network, tmp_path)))
+
+
+def test_a_network_that_is_no_use(config, networks, tmp_path):
+    with pytest.raises(InputError, match="the network's output is not finite; its weights are no use"):
+        adapt(replace(config, **spec(networks, "nan", tmp_path)))
+    with pytest.raises(
+        InputError, match=r"--method tent: learns scale and shift .* has none; cotta learns all weights"
+    ):
+        adapt(replace(config, method="auto", **spec(networks, "bare", tmp_path)))
+    assert not (tmp_path / "out").exists()
+
+
+def test_flags_that_do_not_fit(config, images, tmp_path):
+    (tmp_path / "three.yaml").write_text("classes: [{name: a, color: [1, 2, 3]}, {name: b, color: [2, 2, 2]}]")
+    (tmp_path / "empty").mkdir()
+    cases = [
+        ({"classes": str(tmp_path / "three.yaml")}, "predicts 4 classes, and 2 are named .--classes."),
+        ({"images": str(tmp_path / "empty")}, "--images: .* hold no image"),
+        ({"model": None}, "--model: is missing"),
+        ({"method": "lab"}, "--source: --method lab needs"),
+        ({"out": str(images / "out")}, "--out: .* lies in --images"),
+        ({"method": "bn", "tau": 2.0}, "--tau: is an option of --loss"),
+        ({"method": "step", "epochs": 2}, "--mode: --method step learns once from a few images"),
+        ({"method": "bn", "loss": "dem"}, "--loss: --method bn learns nothing; leave it out, or take --method tent"),
+    ]
+    for flags, sentence in cases:
+        with pytest.raises(InputError, match=sentence):
+            adapt(replace(config, **flags))
+        assert not (tmp_path / "out").exists(), flags
+
+
+def test_what_was_there_is_never_overwritten_and_after_an_error_nothing_is_there(config, monkeypatch):
+    out = Path(str(config.out))
+    with monkeypatch.context() as patch:
+        patch.setattr("seg.adaptation.adaptation.Adaptation.run", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            adapt(config)
+    assert not out.exists()
+    assert not list(out.parent.glob(".*.tmp"))
+    adapt(config)
+    kept = contents(out)
+    with pytest.raises(InputError, match=r"--out: .* holds files already, which are never overwritten"):
+        adapt(config)
+    assert contents(out) == kept

@@ -1,0 +1,249 @@
+"""Networks that a function builds, files of weights for them, and what they say of themselves."""
+
+import io
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support.trained_networks import IMAGES, ODD, shake
+from torch.nn import functional as F
+
+from dem_apps.errors import InputError
+from seg import load
+from seg.data.labels import named_classes
+from seg.trained.open import open_trained
+
+OWN_NETWORK = """
+import torch
+from torch import nn
+def build():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.BatchNorm2d(4), nn.Conv2d(4, 3, 1))
+def with_facts():
+    facts = dict(mean=[0.5, 0.5, 0.5], std=[0.25] * 3, order="bgr", classes=["a", "b", "c"], multiple=32)
+    return build(), facts
+def one_output():
+    return nn.Conv2d(3, 1, 1)
+def probabilities():
+    return nn.Sequential(build(), nn.Softmax(1)), {"probabilities": True}
+def softmax(): return probabilities()[0]
+def sigmoid(): return nn.Sequential(one_output(), nn.Sigmoid())
+def sigmoid_said(): return sigmoid(), {"probabilities": True}
+def half(): return build().half()
+def of_timm():
+    import timm
+    return nn.Sequential(timm.create_model("mobilevitv2_050", features_only=True, out_indices=[0]), First())
+class First(nn.Module):
+    def forward(self, features): return features[0]
+def dictionary():
+    class Torchvision(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 5, 1)
+        def forward(self, images):
+            return {"out": self.conv(images), "aux": None}
+    return Torchvision()
+def needs(argument): ...
+def frozen(): return torch.jit.freeze(torch.jit.trace(build().eval(), torch.zeros(1, 3, 45, 70)))
+def another_key(): return dictionary(), {"output": "seg"}
+def wrong_fact(): return build(), {"means": 3}
+def of_255(): return build(), {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375]}
+def declared():
+    class Grid(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("grid", None)
+        def forward(self, images):
+            if self.grid is None:
+                self.grid = torch.linspace(-1, 1, images.shape[3])
+            return images[..., :1] * self.grid
+    return nn.Sequential(build(), Grid())
+def coarse(): return ladder(64)
+def ladder(side=8):
+    class Ladder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.down, self.up = nn.Conv2d(3, 3, side, side), nn.ConvTranspose2d(3, 3, side, side)
+        def forward(self, images): return images + self.up(self.down(images))
+    return Ladder()
+class Last(nn.Module):
+    def __init__(self, last):
+        super().__init__()
+        self.own, self.last = build(), last
+    def forward(self, images): return self.last(self.own(images))
+def ids(): return Last(lambda logits: logits.argmax(1, keepdim=True).float())
+def flat_ids(): return Last(lambda logits: logits.argmax(1))
+def channels_last(): return Last(lambda logits: logits.permute(0, 2, 3, 1))
+def pair(): return Last(lambda logits: (logits[:, :, ::2, ::2], logits))
+def second():
+    facts = {"output": 1, "channels": "bgr", "mean": [104.0, 117.0, 123.0], "std": [1] * 3, "scale": 255}
+    return pair(), facts
+def middle(): return nn.Sequential(nn.Conv2d(3, 2, 1), nn.AvgPool2d(33, 1))
+def classifier(): return nn.Sequential(nn.Flatten(), nn.LazyLinear(3))
+def lazy(): return nn.LazyBatchNorm2d()
+def weight_norm():
+    network = build()
+    torch.nn.utils.weight_norm(network[0])
+    return network
+class Hooked(nn.Sequential):
+    def __init__(self):
+        super().__init__(*build())
+        self.kept = {}
+        self[1].register_forward_hook(lambda layer, inputs, output: self.kept.update(last=output))
+    def forward(self, images):
+        super().forward(images)
+        return self[2](self.kept["last"])
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch) -> str:
+    (tmp_path / "own_network.py").write_text(OWN_NETWORK)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "own_network"
+    sys.modules.pop("own_network", None)
+
+
+@pytest.mark.parametrize("kind", ["plain", "prefixed", "safetensors", "half"])
+@torch.no_grad()
+def test_a_function_with_a_file_of_weights(kind, own, tmp_path):
+    import own_network
+
+    network = own_network.build().eval()
+    shake(network)
+    state = {name: value.clone() for name, value in network.state_dict().items()}
+    if kind == "half":
+        state = {name: value.half() if value.is_floating_point() else value for name, value in state.items()}
+    file = tmp_path / ("weights.safetensors" if kind == "safetensors" else "weights.pth")
+    if kind == "safetensors":
+        save_file(state, file)
+    elif kind == "prefixed":
+        torch.save({"epoch": 3, "state_dict": {f"module.net.{name}": value for name, value in state.items()}}, file)
+    else:
+        torch.save(state, file)
+    opened = open_trained(f"{own}:build", str(file))
+    expected = F.interpolate(network(ODD), size=(45, 70), mode="bilinear", align_corners=False)
+    tolerance = 1e-2 if kind == "half" else 0
+    torch.testing.assert_close(opened.logits(ODD), expected, rtol=tolerance, atol=tolerance)
+    opened.network[2].bias += 1
+    opened.save(tmp_path / "adapted")
+    written = tmp_path / "adapted" / file.name
+    held, before = (
+        load_file(f) if kind == "safetensors" else torch.load(f, weights_only=True) for f in (written, file)
+    )
+    held, before = (each.get("state_dict", each) for each in (held, before))
+    assert held.keys() == before.keys()
+    name = next(name for name in held if name.endswith("2.bias"))
+    torch.testing.assert_close(held[name], before[name].float() + 1)
+    assert torch.equal(opened.logits(IMAGES), open_trained(f"{own}:build", str(written)).logits(IMAGES))
+
+
+def test_a_buffer_that_forward_makes_comes_back(own, tmp_path):
+    """Of a network that declares it as None, as in pytorch/pytorch#28340."""
+    import own_network
+
+    network = own_network.declared().eval()
+    expected = network(IMAGES[:, :, :, :64])
+    torch.save(network.state_dict(), tmp_path / "a.pth")
+    opened = open_trained(f"{own}:declared", str(tmp_path / "a.pth"))
+    assert torch.equal(opened.network[1].grid, network[1].grid)
+    torch.testing.assert_close(opened.raw_logits(IMAGES[:, :, :, :64]), expected)
+    assert torch.equal(open_trained(f"{own}:declared").raw_logits(IMAGES), own_network.declared().eval()(IMAGES))
+
+
+@torch.no_grad()
+def test_what_a_function_may_say_and_return(own):
+    opened = open_trained(f"{own}:with_facts")
+    said = opened.description
+    assert (said.classes, said.order, said.pixels.std, said.multiple) == (
+        named_classes(["a", "b", "c"]), "bgr", (0.25,) * 3, 32,
+    )  # fmt: skip
+    assert opened.logits(ODD).shape == (2, 3, 45, 70)
+    assert open_trained(f"{own}:dictionary").logits(ODD).shape == (2, 5, 45, 70)
+    ladder = open_trained(f"{own}:ladder")  # its sides have to be multiples of 8, and nothing says so
+    assert (ladder.description.multiple, ladder.logits(ODD).shape) == (8, (2, 3, 45, 70))
+    assert open_trained(f"{own}:coarse").description.multiple == 64
+    second = open_trained(f"{own}:second")
+    assert second.raw_logits(ODD).shape == (2, 3, 23, 35)
+    assert second.description.said == "BGR from 0 to 255, mean 104 117 123, deviation 1 1 1 (the function's facts)"
+    binary = open_trained(f"{own}:one_output")
+    assert binary.num_classes == 2
+    assert torch.equal(binary.logits(ODD)[:, 0], torch.zeros(2, 45, 70))
+    plain, softmax = (open_trained(f"{own}:{name}").raw_logits(ODD) for name in ("build", "probabilities"))
+    torch.testing.assert_close(softmax, plain.log_softmax(1))
+    frozen = load(f"{own}:frozen", device="cpu").predict(np.zeros((45, 70, 3), np.uint8))  # a ScriptModule
+    assert np.array_equal(
+        frozen.classes, load(f"{own}:build", device="cpu").predict(np.zeros((45, 70, 3), np.uint8)).classes
+    )
+    yes = open_trained(f"{own}:sigmoid_said").raw_logits(ODD)
+    torch.testing.assert_close(yes, torch.stack([torch.zeros_like(yes[:, 0]), yes.diff(dim=1)[:, 0]], 1))
+    torch.testing.assert_close(open_trained(f"{own}:half").raw_logits(ODD), plain, atol=1e-3, rtol=1e-2)
+    with torch.inference_mode():
+        assert not any(each.is_inference() for each in open_trained(f"{own}:build").network.parameters())
+    torch.testing.assert_close(open_trained(f"{own}:weight_norm").raw_logits(ODD), plain)
+    of_timm = open_trained(f"{own}:of_timm").description
+    assert (of_timm.pixels.mean, of_timm.pixels.std, of_timm.guessed) == ((0.0,) * 3, (1.0,) * 3, True)
+    with pytest.warns(UserWarning, match=r"RGB from 0 to 1, mean 0.485 .* \(a guess: ImageNet's\); mean=, std="):
+        load(f"{own}:build", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("own_network:bild", r"has no function 'bild'; did you mean 'build'\?"),
+        ("own_network:needs", "cannot be called: needs.. missing 1 required"),
+        ("own_network:wrong_fact", r"unknown fact 'means'; did you mean 'mean'\?"),
+        (
+            "own_network:softmax",
+            "sums to one over the classes, so it is probabilities.* say 'probabilities' among its facts",
+        ),
+        ("own_network:sigmoid", "lies between 0 and 1 everywhere, so it is probabilities and not logits"),
+        ("own_network:ids", "its output .1, 1, 112, 112. holds whole numbers, the ids of classes and not their logits"),
+        ("own_network:flat_ids", "take the last argmax out"),
+        ("own_network:channels_last", "its output .1, 112, 112, 3. has the classes last; return .B, C, h, w."),
+        ("own_network:pair", "returns a tuple of 2 values, and which of it are logits is unknown; 'output' among"),
+        ("own_network:middle", "of 224 pixels its map shows the middle 192, as without padding"),
+        ("own_network:Hooked", "takes no image of 224 × 224 .*, or its copy does not, of which hooks must not hold"),
+        ("own_network:lazy", "lazy: cannot be copied: Attempted to use an uninitialized parameter"),
+        ("own_network:classifier", "its logits have shape .1, 3.; expected floating point .B, C, h, w., one a pixel"),
+        ("nvidia/segformer-b0", "no such folder or file; .* nothing is downloaded"),
+    ],
+)
+def test_specs_that_lead_nowhere(spec, message, own):
+    with pytest.raises(InputError, match=message):
+        open_trained(spec)
+
+
+class Trap:
+    """Unpickling it would write a file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self):
+        return Path.touch, (self.file,)
+
+
+def test_files_that_are_no_weights(own, tmp_path):
+    def refused(content: object, message: str, spec: str = f"{own}:build", name: str = "weights.pth") -> None:
+        file = tmp_path / name
+        file.write_bytes(content) if isinstance(content, bytes) else torch.save(content, file)
+        with pytest.raises(InputError, match=message):
+            open_trained(spec, str(file))
+
+    refused({"weight": Trap(tmp_path / "sprung")}, "asks for code to be run, which is refused")
+    assert not (tmp_path / "sprung").exists()
+    refused({}, "gives a ScriptModule, which has weights already; leave out", spec=f"{own}:frozen")
+    content = io.BytesIO()
+    torch.save({"0.weight": torch.ones(4, 3, 3, 3)}, content)
+    flipped = content.getvalue().replace(np.ones(3, "f4").tobytes(), np.arange(3, dtype="f4").tobytes(), 1)
+    refused(flipped, "is no checkpoint of tensors alone: it is damaged")  # torch does not compare checksums
+    refused(b"junk", "is no safetensors file", name="weights.safetensors")
+    refused({"epoch": 1, "optimizer": {}}, "holds the keys epoch, optimizer and no tensors by name")
+    refused({"0.weight": torch.zeros(4, 3, 3, 3)}, "does not fit the network of own_.*Missing key.*0.bias")
+    refused({"0.weight": torch.zeros(1)}, "has its own; give it with package.module:function", spec=str(tmp_path))
+    with pytest.raises(InputError, match=r"holds neither config.yaml, as a run does, nor config.json"):
+        open_trained(str(tmp_path))
