@@ -46,7 +46,7 @@ class EntropyObjective(nn.Module):
     Args:
         num_classes: C.
         backend: ``auto`` chooses by size, device and compiler; ``compiled`` is the one-pass kernel (C++ on a CPU,
-            torch.compile on a GPU); ``eager`` the one-pass form in PyTorch; ``reference`` the plain equations. The
+            Triton on a GPU); ``eager`` the one-pass form in PyTorch; ``reference`` the plain equations. The
             numbers are the same up to rounding. With ``class_mask``, ``reduction="none"`` or ``torch.func``, or without
             a one-pass form, every backend uses the plain equations. Only these have a second derivative
             (``create_graph=True``).
@@ -266,25 +266,27 @@ class EntropyObjective(nn.Module):
     ) -> Tensor:
         """The loss from :mod:`dem_apps.fused.one_pass`."""
         one_pass = FusedPass(spec, dim, mask, self.needs_class_sums or reduction == "balanced", compiled)
-        sums = one_pass(logits, with_gradient=torch.is_grad_enabled() and logits.requires_grad)
+        with_gradient = torch.is_grad_enabled() and logits.requires_grad
+        sums = one_pass(logits, with_gradient)
         if not sums.ordinary:
             return self._by_equations(logits, dim, mask, None, reduction)
         _, counts = self._observed(sums.probabilities, sums.counts, reduction)
         weights = class_weights(counts, reduction, self.balance)
         rows = spec.alpha * self.get_buffer("class_marginals").to(counts.dtype) if spec.calibrator == "mec" else None
-        return weighted_loss(logits, one_pass, sums, weights, rows)
+        return weighted_loss(logits, one_pass, sums, weights, rows, with_gradient)
 
     def _chosen_backend(self, logits: Tensor, dim: int) -> str:
         if not entropy.can_branch_on(logits):
             return "reference"  # torch.compile and torch.func can trace it
-        if self.backend == "compiled" and logits.device.type == "cpu" and not supports_kernel(logits, self.num_classes):
-            raise InputError(
-                f"backend: 'compiled' cannot serve {logits.dtype} logits of {self.num_classes} classes on this machine "
-                "(it needs a C++ compiler, a dtype of at most 32 bits and at most 256 classes); use 'auto'"
-            )
-        if self.backend != "auto":
+        if self.backend in ("eager", "reference"):
             return self.backend
         if supports_kernel(logits, self.num_classes):
             return "compiled"
+        if self.backend == "compiled":
+            raise InputError(
+                f"backend: 'compiled' cannot serve {logits.dtype} logits of {self.num_classes} classes on this machine "
+                "(a CPU needs a C++ compiler and at most 256 classes, a GPU Triton and at most 64, both a dtype of at most "
+                "32 bits); use 'auto'"
+            )
         at_once = logits.numel() if logits.movedim(dim, -1).is_contiguous() else math.prod(logits.shape[dim:])
         return "eager" if at_once >= _EAGER_FROM else "reference"

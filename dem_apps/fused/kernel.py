@@ -6,6 +6,7 @@ Outputs as of :mod:`dem_apps.fused.one_pass`. Shapes: O outer, C classes, I inne
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 
 import torch
 from torch import Tensor
@@ -15,14 +16,18 @@ from dem_apps.fused.build_kernel import load_kernel
 
 #: The kernel's per-thread tables are C × C and stay in the cache up to about this many classes.
 KERNEL_MAX_CLASSES = 256
+#: The Triton kernel's tables stay in registers up to this many.
+GPU_KERNEL_MAX_CLASSES = 64
 _DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
 _CALIBRATORS = {"gmc": 0, "mec": 1, "self": 2}
 _NORMS = {None: 0, "l1": 1, "l2": 2, "linf": 3}
 
 
 def supports_kernel(logits: Tensor, num_classes: int) -> bool:
-    """Whether the C++ kernel can serve these logits on this machine (the first call builds it)."""
+    """Whether a kernel can serve these logits on this machine: C++ on a CPU (the first call builds it), or Triton."""
     name = _DTYPES.get(logits.dtype)
+    if logits.is_cuda and name is not None:
+        return num_classes <= GPU_KERNEL_MAX_CLASSES and importlib.util.find_spec("triton") is not None
     if name is None or logits.device.type != "cpu" or logits.is_neg() or num_classes > KERNEL_MAX_CLASSES:
         return False
     kernel = load_kernel()

@@ -10,14 +10,14 @@ the logits computes
 
 The loss follows from the sums alone, and backward adds MECₖ/δ while it scales the gradient by the class's weight.
 
-Two forms of the same computation: :func:`chunked_pass` in PyTorch over chunks that stay in the cache (any device and
-dtype; compiled on a GPU), and ``one_pass.cpp`` for the CPU, called by :mod:`dem_apps.fused.kernel`.
+Three forms of the same computation: :func:`chunked_pass` in PyTorch over chunks that stay in the cache (any device and
+dtype), ``one_pass.cpp`` for the CPU, called by :mod:`dem_apps.fused.kernel`, and :mod:`dem_apps.fused.gpu_kernel`,
+which takes the sums in forward and makes the whole gradient in backward: there computing twice costs less than memory.
 Shapes: O outer, C classes, I inner, N = O·I elements; n elements of a chunk.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,7 +46,7 @@ class FusedSums:
     values: Tensor  # (G,) sums of the marginal-free values
     probabilities: Tensor  # (C, C) sums of p; (0, 0) without class marginals
     scaled_logits: Tensor  # (C, C) sums of (z − max z)/δ; (0, 0) without class marginals
-    gradient: Tensor | None  # like the logits, not yet weighted
+    gradient: Tensor | None  # like the logits, not yet weighted; None on a GPU's kernel, as the next two
     predicted: Tensor | None  # (O, I) int32, where grouped
     inverse_delta: Tensor | None  # (O, I), with class marginals only
     #: False where a logit is NaN or infinite or forbids a class: the class marginals no longer enter linearly then
@@ -61,46 +61,58 @@ class FusedPass:
     dim: int  #: the class dimension, not negative
     mask: Tensor | None  #: boolean, the logits' shape without ``dim``; False elements are left out of every sum
     per_class: bool  #: group counts and values by predicted class (always so with class marginals)
-    compiled: bool  #: the C++ kernel (CPU) or the compiled chunk function (GPU) instead of plain PyTorch
+    compiled: bool  #: the C++ kernel (CPU) or Triton's (GPU) instead of plain PyTorch
 
     def __call__(self, logits: Tensor, with_gradient: bool) -> FusedSums:
         """Go over the logits once; they are copied only where their memory is not dense."""
-        logits = logits.detach()
-        if not (logits.is_contiguous() or logits.movedim(self.dim, -1).is_contiguous()):
-            logits = logits.contiguous()
-        rows = _rows(logits, self.dim)
+        logits, rows, counted = self.views(logits)
         elements = (rows.shape[0], rows.shape[2])
         with_marginals = self.spec.calibrator == "mec"
         grouped = self.per_class or with_marginals
-        gradient = torch.empty_like(logits) if with_gradient else None
-        predicted = logits.new_empty(elements, dtype=torch.int32) if grouped and with_gradient else None
+        kept = with_gradient and not self._in_gpu_kernel(rows)
+        gradient = torch.empty_like(logits) if kept else None
+        predicted = logits.new_empty(elements, dtype=torch.int32) if grouped and kept else None
         inverse_delta = None
-        if with_marginals and with_gradient:
+        if with_marginals and kept:
             inverse_delta = logits.new_empty(elements, dtype=computed_in(logits.dtype))
-        counted = None if self.mask is None else self.mask.contiguous().view(elements)
         out = (None if gradient is None else _rows(gradient, self.dim), predicted, inverse_delta)
         # inside autocast the sums' matrix products would be made, and overflow, in half precision
         with torch.autocast(rows.device.type, enabled=False):
             if self._in_kernel(rows):
                 sums = kernel_pass(rows, counted, out, self.spec, grouped)
+            elif self._in_gpu_kernel(rows):
+                from dem_apps.fused.gpu_kernel import gpu_pass  # Triton takes a second to import
+
+                sums = gpu_pass(rows, counted, self.spec, grouped)
             else:
-                sums = chunked_pass(rows, counted, out, self.spec, grouped, self.compiled)
+                sums = chunked_pass(rows, counted, out, self.spec, grouped)
         size, side = (rows.shape[1] if grouped else 1), (rows.shape[1] if with_marginals else 0)
         counts, values, p, z = sums.split([size, size, side**2, side**2])
-        square, ordinary = (side, side), abs(sums.sum().item()) < HUGE
+        square = (side, side)
+        # one wait for the device
+        total, lowest = torch.stack([sums.sum(), z.amin() if with_marginals else sums.new_zeros(())]).tolist()
+        ordinary = abs(total) < HUGE
         # forbidden classes matter to class marginals alone; as δ ≤ 2 H + 1, a single one makes a sum of z/δ this low
-        lowest = forbidden_below(logits.dtype) / (4 * math.log(rows.shape[1]) + 2)
-        if with_marginals and ordinary and z.amin().item() <= lowest:
+        if ordinary and lowest <= forbidden_below(logits.dtype) / (4 * math.log(rows.shape[1]) + 2):
             ordinary = are_ordinary(logits)
         return FusedSums(counts, values, p.view(square), z.view(square), gradient, predicted, inverse_delta, ordinary)
 
-    def finish(self, sums: FusedSums, weights: Tensor, weighted_rows: Tensor | None) -> Tensor:
+    def finish(
+        self, sums: FusedSums, weights: Tensor, weighted_rows: Tensor | None, logits: Callable[[], Tensor]
+    ) -> Tensor:
         """Weight the gradient by class and add the marginals' part, in place; the sums are used up.
 
         ``weights`` (G,) are of an element by its predicted class, times the incoming gradient; ``weighted_rows`` (C, C)
-        are ``weights[k] · α · MECₖ``, with class marginals only.
+        are ``weights[k] · α · MECₖ``, with class marginals only. ``logits`` gives those of the pass again, for
+        a GPU's kernel.
         """
-        assert sums.gradient is not None  # the caller asked for one
+        if sums.gradient is None:
+            from dem_apps.fused.gpu_kernel import gpu_gradient
+
+            given, rows, counted = self.views(logits())
+            gradient = torch.empty_like(given)
+            gpu_gradient(rows, counted, _rows(gradient, self.dim), self.spec, weights, weighted_rows)
+            return gradient
         if sums.predicted is None:
             # a float32 factor, since 1/N may be too small for half precision
             factor = weights.to(computed_in(sums.gradient.dtype))
@@ -110,11 +122,30 @@ class FusedPass:
         finish(rows, sums.predicted, sums.inverse_delta, weights, weighted_rows)
         return sums.gradient
 
+    def views(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The logits, dense; as (O, C, I); and the mask as (O, I)."""
+        logits = logits.detach()
+        if not (logits.is_contiguous() or logits.movedim(self.dim, -1).is_contiguous()):
+            logits = logits.contiguous()
+        rows = _rows(logits, self.dim)
+        counted = None if self.mask is None else self.mask.contiguous().view(rows.shape[0], rows.shape[2])
+        return logits, rows, counted
+
     def _in_kernel(self, rows: Tensor) -> bool:
         return self.compiled and rows.device.type == "cpu"
 
+    def _in_gpu_kernel(self, rows: Tensor) -> bool:
+        return self.compiled and rows.is_cuda
 
-def weighted_loss(logits: Tensor, one_pass: FusedPass, sums: FusedSums, weights: Tensor, rows: Tensor | None) -> Tensor:
+
+def weighted_loss(
+    logits: Tensor,
+    one_pass: FusedPass,
+    sums: FusedSums,
+    weights: Tensor,
+    rows: Tensor | None,
+    with_gradient: bool,
+) -> Tensor:
     """The loss, with the gradient that was made with it; ``one_pass`` makes it again for a second backward.
 
     ``weights`` (G,) are of an element by its predicted class, ``rows`` (C, C) float64 are ``α · MECₖ``.
@@ -124,7 +155,7 @@ def weighted_loss(logits: Tensor, one_pass: FusedPass, sums: FusedSums, weights:
         values = values + (rows * sums.scaled_logits).sum(1)
         weighted_rows = rows * weights.unsqueeze(1)
     value = (weights * values).sum().to(computed_in(logits.dtype))
-    if sums.gradient is None:
+    if not with_gradient:
         return value
     loss: Tensor = _ReadyGradient.apply(logits, value, one_pass, sums, weights, weighted_rows)
     return loss
@@ -151,7 +182,7 @@ class _ReadyGradient(torch.autograd.Function):
         batched = is_batchedtensor(incoming) or is_legacy_batchedtensor(incoming)
         scale = 1.0 if batched else incoming  # no kernel takes the batches of is_grads_batched
         weighted_rows = None if ctx.weighted_rows is None else ctx.weighted_rows * scale
-        gradient = ctx.one_pass.finish(sums, ctx.weights * scale, weighted_rows)
+        gradient = ctx.one_pass.finish(sums, ctx.weights * scale, weighted_rows, lambda: ctx.saved_tensors[0])
         return gradient * incoming if batched else gradient, None, None, None, None, None
 
 
@@ -169,7 +200,6 @@ def chunked_pass(
     out: tuple[Tensor | None, Tensor | None, Tensor | None],
     spec: ObjectiveSpec,
     grouped: bool,
-    compiled: bool,
 ) -> Tensor:
     """Go over the logits (O, C, I) chunk by chunk; the sums in the order of :class:`FusedSums`.
 
@@ -181,10 +211,9 @@ def chunked_pass(
     size = num_classes if grouped else 1
     length = 2 * size + (2 * num_classes**2 if spec.calibrator == "mec" else 0)
     sums = torch.zeros(length, dtype=sums_in(rows), device=rows.device)
-    chunk_pass: Callable[..., Tensor] = _compiled_chunk_pass() if compiled else _chunk_pass
     for o, start, stop in _chunks(rows):
         parts = (None if each is None else each[o, ..., start:stop] for each in (rows, counted, *out))
-        sums += chunk_pass(*parts, spec, grouped)
+        sums += _chunk_pass(*parts, spec, grouped)  # type: ignore[call-arg, arg-type]
     return sums
 
 
@@ -282,9 +311,3 @@ def _delta(reward: Tensor, entropy_reward: Tensor, spec: ObjectiveSpec) -> Tenso
     else:
         delta = measured.abs().amax(0)
     return delta.clamp_min(ENTROPY_DELTA_FLOOR) if spec.delta == "entropy" else delta
-
-
-@functools.cache
-def _compiled_chunk_pass() -> Callable[..., Tensor]:
-    compiled: Callable[..., Tensor] = torch.compile(_chunk_pass, dynamic=True)
-    return compiled

@@ -1,0 +1,69 @@
+"""The Triton kernels against the PyTorch form, in Triton's interpreter on a CPU; ``tests/test_gpu.py`` runs them."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from dem_apps.entropy import ObjectiveSpec
+from dem_apps.fused.one_pass import FusedPass, chunked_finish, chunked_pass
+
+ROOT = Path(__file__).resolve().parents[3]
+SPECS = [
+    *(ObjectiveSpec("gmc", tau, alpha) for tau in (1.0, 1.7) for alpha in (0.0, 0.6, 1.0)),
+    *(ObjectiveSpec("mec", 1.0, alpha, "l1") for alpha in (0.6, 1.0)),
+    *(ObjectiveSpec("self", 1.0, 0.6, norm, delta) for norm in ("l1", "l2", "linf") for delta in ("cadf", "entropy")),
+    *(ObjectiveSpec("mec", 1.0, 1.0, norm, delta) for norm in ("l2", "linf", None) for delta in ("cadf", "entropy")),
+]
+#: maps, rows of classes, and more classes than a power of two
+SHAPES = [(2, 5, 300), (300, 19), (1, 33, 130)]
+
+
+def test_the_kernels_equal_the_pytorch_form() -> None:
+    pytest.importorskip("triton")
+    environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
+    ran = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=300)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == ["compared", str(len(SPECS) * len(SHAPES) * 3 - 8 * len(SHAPES))]
+
+
+def main() -> None:
+    """Every member, shape, mask and grouping; sums and gradients."""
+    compared = 0
+    torch.manual_seed(0)
+    for spec, shape, (masked, grouped) in itertools.product(SPECS, SHAPES, ((0, 0), (0, 1), (1, 1))):
+        if grouped or spec.calibrator != "mec":
+            compare(spec, 2 * torch.randn(shape), bool(masked), bool(grouped))
+            compared += 1
+    print("compared", compared)
+
+
+def compare(spec: ObjectiveSpec, logits: torch.Tensor, masked: bool, grouped: bool) -> None:
+    from dem_apps.fused.gpu_kernel import gpu_gradient, gpu_pass
+
+    mask = torch.rand(logits.movedim(1, -1).shape[:-1]) > 0.3 if masked else None
+    _, rows, counted = FusedPass(spec, 1, mask, grouped, True).views(logits)
+    outer, classes, inner = rows.shape
+    expected, actual = torch.empty_like(rows), torch.full_like(rows, torch.nan)
+    predicted = torch.empty(outer, inner, dtype=torch.int32) if grouped else None
+    inverse_delta = torch.empty(outer, inner) if spec.calibrator == "mec" else None
+    sums = chunked_pass(rows, counted, (expected, predicted, inverse_delta), spec, grouped)
+    torch.testing.assert_close(gpu_pass(rows, counted, spec, grouped), sums, rtol=2e-5, atol=2e-4)
+    weights = torch.rand(classes if grouped else 1, dtype=torch.float64)
+    weighted_rows = torch.randn(classes, classes, dtype=torch.float64) if spec.calibrator == "mec" else None
+    if predicted is None:
+        expected.mul_(weights.float())
+    else:
+        chunked_finish(expected, predicted, inverse_delta, weights, weighted_rows)
+    gpu_gradient(rows, counted, actual, spec, weights, weighted_rows)
+    torch.testing.assert_close(actual, expected, rtol=2e-5, atol=1e-5)
+
+
+if __name__ == "__main__":
+    main()
