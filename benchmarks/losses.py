@@ -1,9 +1,12 @@
 """Speed and memory of the objectives, beside the paper's pseudo code and cross-entropy.
 
     python benchmarks/losses.py [--threads 2] [--repeats 21] [--out docs/results/losses.json]
+    python benchmarks/losses.py --device cuda --out docs/results/losses_gpu.json
 
 A number is one forward and one backward. Contestants take turns (A B C, A B C, …), and medians are compared within the
-run, so a slow phase of the machine counts for all. Results: docs/benchmarks.md.
+run, so a slow phase of the machine counts for all. "Copies" are of the logits, in the same turns: AdaDEM needs three
+times the logits' bytes on a GPU (read for the sums; read and written for the gradient), 1.5 copies. Results:
+docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +32,15 @@ from dem_apps.report.tables import markdown
 
 Loss = Callable[[Tensor], Tensor]
 
-#: name → (shape, calls per measurement); the classes are dimension 1.
-SHAPES = {"map": ((1, 19, 512, 1024), 1), "small": ((64, 7), 50)}
+#: name → (shape, dtype, calls per measurement); the classes are dimension 1.
+SHAPES = {"map": ((1, 19, 512, 1024), torch.float32, 1), "small": ((64, 7), torch.float32, 50)}
+#: on a GPU, whose caches hold a single map
+GPU_SHAPES = {
+    "map": ((1, 19, 512, 1024), torch.float32, 10),
+    "large": ((8, 19, 1024, 2048), torch.float32, 2),
+    "large, bf16": ((8, 19, 1024, 2048), torch.bfloat16, 2),
+    "small": ((64, 7), torch.float32, 50),
+}
 OBJECTIVES = {
     "adadem mean": ("adadem", "mean"),
     "adadem balanced": ("adadem", "balanced"),
@@ -42,8 +53,8 @@ PSEUDO_CODE, CROSS_ENTROPY, COPY = "paper's pseudo code", "F.cross_entropy", "co
 class PaperAdaDEM:
     """Algorithm 1 as printed, with the permute that brings a map's logits into its shape (N, C)."""
 
-    def __init__(self, num_classes: int) -> None:
-        self.avg_pred = torch.ones(num_classes, num_classes) / num_classes
+    def __init__(self, num_classes: int, device: str) -> None:
+        self.avg_pred = torch.ones(num_classes, num_classes, device=device) / num_classes
 
     def __call__(self, logits: Tensor) -> Tensor:
         """The mean over elements."""
@@ -67,48 +78,52 @@ def advent_entropy(logits: Tensor) -> Tensor:
     return -(p * torch.log2(p + 1e-30)).sum() / (elements * math.log2(classes))
 
 
-def make_logits(shape: tuple[int, ...]) -> Tensor:
+def make_logits(shape: tuple[int, ...], device: str = "cpu", dtype: torch.dtype = torch.float32) -> Tensor:
     """Logits with the smooth, partly sure predictions of a segmentation network."""
     generator = torch.Generator().manual_seed(0)
     if len(shape) == 2:
-        return (torch.randn(shape, generator=generator) * 2).requires_grad_()
+        return (torch.randn(shape, generator=generator) * 2).to(device, dtype).requires_grad_()
     coarse = torch.randn(shape[0], shape[1], shape[2] // 16, shape[3] // 16, generator=generator) * 3
-    return F.interpolate(coarse, shape[2:], mode="bilinear").contiguous().requires_grad_()
+    return F.interpolate(coarse.to(device), shape[2:], mode="bilinear").contiguous().to(dtype).requires_grad_()
 
 
-def contestants(shape: tuple[int, ...]) -> dict[str, Callable[[], Loss]]:
+def contestants(shape: tuple[int, ...], device: str = "cpu") -> dict[str, Callable[[], Loss]]:
     """Name → a function that makes the loss; each measurement process makes its own."""
     generator = torch.Generator().manual_seed(1)
-    labels = torch.randint(shape[1], (shape[0], *shape[2:]), generator=generator)
+    labels = torch.randint(shape[1], (shape[0], *shape[2:]), generator=generator).to(device)
     found: dict[str, Callable[[], Loss]] = {
-        PSEUDO_CODE: lambda: PaperAdaDEM(shape[1]),
+        PSEUDO_CODE: lambda: PaperAdaDEM(shape[1], device),
         "ADVENT's entropy": lambda: advent_entropy,
         CROSS_ENTROPY: lambda: lambda logits: F.cross_entropy(logits, labels),
     }
-    kernel = supports_kernel(torch.zeros(1, shape[1]), shape[1])
+    kernel = supports_kernel(torch.zeros(1, shape[1], device=device), shape[1])
     for title, (name, reduction) in OBJECTIVES.items():
         for backend in BACKENDS:
             if backend != "compiled" or kernel:
-                found[f"{title}, {backend}"] = _ours(name, reduction, shape[1], backend)
+                found[f"{title}, {backend}"] = _ours(name, reduction, shape[1], backend, device)
     return found
 
 
-def _ours(name: str, reduction: str, classes: int, backend: str) -> Callable[[], Loss]:
+def _ours(name: str, reduction: str, classes: int, backend: str, device: str) -> Callable[[], Loss]:
     def make() -> Loss:
-        objective = build_objective(name, classes, backend=backend)
+        objective = build_objective(name, classes, backend=backend).to(device)
         return lambda logits: objective(logits, reduction=reduction)
 
     return make
 
 
-def measure_times(shape: tuple[int, ...], calls: int, repeats: int) -> dict[str, list[float]]:
+def measure_times(
+    shape: tuple[int, ...], dtype: torch.dtype, calls: int, repeats: int, device: str
+) -> dict[str, list[float]]:
     """Milliseconds per forward and backward pass, ``repeats`` of each contestant in turn, after two warm-up rounds."""
-    logits = make_logits(shape)
-    losses = {name: make() for name, make in contestants(shape).items()}
+    logits = make_logits(shape, device, dtype)
+    losses = {name: make() for name, make in contestants(shape, device).items()}
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     times: dict[str, list[float]] = {name: [] for name in [*losses, COPY]}
     gc.disable()
     for turn in range(-2, repeats):
         for name in times:
+            wait()
             start = time.perf_counter()
             for _ in range(calls):
                 if name == COPY:
@@ -116,10 +131,24 @@ def measure_times(shape: tuple[int, ...], calls: int, repeats: int) -> dict[str,
                 else:
                     logits.grad = None
                     losses[name](logits).backward()
+            wait()
             if turn >= 0:
                 times[name].append((time.perf_counter() - start) * 1e3 / calls)
     gc.enable()
     return times
+
+
+def gpu_memory(shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, float]:
+    """Every contestant's peak beyond logits and gradient, in units of the logits' bytes, by the allocator's record."""
+    logits, found = make_logits(shape, "cuda", dtype), {}
+    size = logits.numel() * logits.element_size()
+    for name, make in contestants(shape, "cuda").items():
+        loss, logits.grad = make(), None
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        loss(logits).backward()
+        found[name] = (torch.cuda.max_memory_allocated() - before) / size - 1
+    return found
 
 
 def extra_memory(name: str, shape: tuple[int, ...]) -> float | None:
@@ -143,20 +172,28 @@ def table_rows(times: dict[str, float], memory: dict[str, float | None]) -> list
             f"{value:.3g} ms",
             f"{times[PSEUDO_CODE] / value:.2f}x",
             f"{value / times[CROSS_ENTROPY]:.2f}x",
+            f"{value / times[COPY]:.2f}",
             "" if memory.get(name) is None else f"{memory[name]:.2f}",
         ]
         for name, value in times.items()
     ]
 
 
-HEADER = ["forward + backward", "median", "speed over pseudo code", "time over cross-entropy", "extra memory / logits"]
+HEADER = [
+    "forward + backward",
+    "median",
+    "speed over pseudo code",
+    "time over cross-entropy",
+    "copies",
+    "extra memory / logits",
+]
 
 
 def show(result: dict[str, Any]) -> None:
     """Print a Markdown table per shape, and the machine."""
     for shape, times in result["medians_ms"].items():
         rows = table_rows(times, result["extra_memory"] if shape == "map" else {})
-        print(f"{'x'.join(map(str, SHAPES[shape][0]))} float32\n\n{markdown(HEADER, rows)}", end="")
+        print(f"{shape}: {'x'.join(map(str, result['shapes'][shape]))}\n\n{markdown(HEADER, rows)}", end="")
     print(", ".join(f"{key}: {value}" for key, value in result["environment"].items()))
 
 
@@ -165,6 +202,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2, help="threads of torch and of the kernel")
     parser.add_argument("--repeats", type=int, default=21, help="measurements of each contestant")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--out", type=Path, help="JSON file for the raw values")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)  # of the processes that measure it
     return parser.parse_args()
@@ -177,13 +215,18 @@ def main() -> None:
     if options.memory_of:
         print(json.dumps(extra_memory(options.memory_of, SHAPES["map"][0])))
         return
-    environment = machine(kernel=supports_kernel(torch.zeros(1, 7), 7))
-    times = {name: measure_times(shape, calls, options.repeats) for name, (shape, calls) in SHAPES.items()}
+    gpu = options.device == "cuda"
+    shapes = GPU_SHAPES if gpu else SHAPES
+    environment = machine(kernel=supports_kernel(torch.zeros(1, 7, device=options.device), 7))
+    if gpu:
+        environment |= {"gpu": torch.cuda.get_device_name(), "triton": version("triton")}
+    times = {name: measure_times(*setting, options.repeats, options.device) for name, setting in shapes.items()}
     command = [__file__, "--threads", str(options.threads), "--memory-of"]
+    memory = in_fresh_processes(contestants(SHAPES["map"][0]), command) if not gpu else gpu_memory(*shapes["map"][:2])
     result = {
         "environment": environment,
-        "shapes": {name: list(shape) for name, (shape, _) in SHAPES.items()},
-        "extra_memory": in_fresh_processes(contestants(SHAPES["map"][0]), command),
+        "shapes": {name: list(setting[0]) for name, setting in shapes.items()},
+        "extra_memory": memory,
         **medians_and_times(times),
     }
     show(result)
