@@ -15,7 +15,7 @@ LOWEST_READY := $(LOWEST)/.installed
 CITYSCAPES := --no-deps "cityscapesscripts>=2.2"
 
 define INSTALLS
-Installing dem-apps and what it needs into $(VENV), once: some minutes, and about 5.4 GB on Linux, nearly all of it
+Installing dem-apps and what it needs into $(VENV), once: some minutes, and about 6.4 GB on Linux, nearly all of it
 torch's build for GPUs. For its CPU build, less than 1.5 GB in all, press Ctrl-C and run
     rm -rf $(VENV) && $(PYTHON) -m venv $(VENV)
 then, with $(BIN)/pip for pip, the line that pytorch.org shows for "Pip" and "CPU", and this command again.

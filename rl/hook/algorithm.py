@@ -83,7 +83,7 @@ def with_entropy_objective(
     Example:
         >>> from stable_baselines3 import PPO
         >>> PPOAda = with_entropy_objective(PPO, "adadem")
-        >>> model = PPOAda("MlpPolicy", "CartPole-v1", ent_coef=0.001, n_steps=64, n_epochs=1, device="cpu")
+        >>> model = PPOAda("MlpPolicy", "CartPole-v1", ent_coef=0.1, n_steps=64, n_epochs=1, device="cpu")
         >>> bool((model.learn(64).policy.entropy_objective[0].class_marginals != 0.5).any())
         True
     """

@@ -25,7 +25,7 @@ def save_plain(model: OnPolicyAlgorithm, file: str | Path, flag: str | None = No
 
     >>> from stable_baselines3 import PPO
     >>> from rl import with_entropy_objective
-    >>> model = with_entropy_objective(PPO, "adadem")("MlpPolicy", "CartPole-v1", ent_coef=0.001, device="cpu")
+    >>> model = with_entropy_objective(PPO, "adadem")("MlpPolicy", "CartPole-v1", ent_coef=0.1, device="cpu")
     >>> _ = save_plain(model, "/tmp/plain.zip")
     >>> PPO.load("/tmp/plain.zip").policy_class.__module__
     'stable_baselines3.common.policies'
