@@ -128,6 +128,8 @@ def opened_study(
 
 def _study(path: Path, storage: str | None, settings: Mapping[str, Any]) -> optuna.Study:
     journal = path / "journal.log"
+    for left in path.glob(f"{journal.name}.lock*"):  # Optuna's own lock, of a killed command: the study's is held here
+        left.unlink()
     if storage is None and journal.is_file():
         *_, cut = journal.read_bytes().rpartition(b"\n")
         os.truncate(journal, journal.stat().st_size - len(cut))  # a line that a full disk or a power cut ended

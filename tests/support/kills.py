@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 #: Python's audit events of what changes a folder, whatever library does it.
-_CHANGES = ("os.rename", "os.link", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
+_CHANGES = ("os.rename", "os.link", "os.symlink", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
 
 
 def command(module: str, *arguments: str) -> Callable[[], None]:
