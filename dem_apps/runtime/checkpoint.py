@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,16 +58,21 @@ def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
 def read_saved(file: Path) -> Any:
     """The content of a file of ``torch.save``, on the CPU; runs no code of it; a damaged file raises nearly anything.
 
-    The checksums of a zip are compared, which torch does not do.
+    Of a zip the checksums of what torch reads are compared, which torch does not do.
     """
     with regular_file(file).open("rb") as opened:
         zipped = opened.read(2) == b"PK"
     if zipped:
         with zipfile.ZipFile(file) as archive:
+            parts = {part.filename.partition("/")[2]: part for part in archive.infolist()}
+        # by torch's reader: where two parts have one name, or a file two directories, Python's takes another of them
+        reader = torch._C.PyTorchFileReader(str(file))
+        for name in reader.get_all_records():
             # torch packs nothing, and of what is marked as a folder it reads whatever its memory holds
-            odd = [part.filename for part in archive.infolist() if part.compress_type or part.external_attr & _FOLDER]
-            if odd or (damaged := archive.testzip()) is not None:
-                raise ValueError(f"packed, or a folder: {odd[0]}" if odd else f"wrong checksum of {damaged}")
+            if (part := parts[name]).compress_type or part.external_attr & _FOLDER:
+                raise ValueError(f"packed, or a folder: {name}")
+            if zlib.crc32(reader.get_record(name)) != part.CRC:
+                raise ValueError(f"wrong checksum of {name}")
     return torch.load(file, map_location="cpu", weights_only=True)
 
 

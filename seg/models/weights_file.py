@@ -34,7 +34,7 @@ _SCALAR = np.float64(0).__reduce__()[0]
 #: What trainings put beside weights: what holds values and runs nothing; numpy 1 had another name for its scalars.
 _VALUES: list[Any] = [
     argparse.Namespace, Counter, defaultdict, pathlib.PosixPath, np.ndarray, np.dtype,
-    *(type(np.dtype(code)) for code in "?bBhHiIqQefd"),
+    *(type(np.dtype(code)) for code in "?bBhHiIlLqQefd"),
     _SCALAR, *([(_SCALAR, "numpy.core.multiarray.scalar")] if torch.__version__ >= "2.7" else []),
 ]  # fmt: skip
 _SHOWN = 6

@@ -6,6 +6,7 @@ import os
 import runpy
 import signal
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -72,5 +73,8 @@ def _work(work: Callable[[], None], folder: Path, journal: Path, stop_at: int | 
         code: Any = 0
     except SystemExit as end:
         code = end.code or 0
+    except Exception:
+        traceback.print_exc()
+        code = 99
     sys.stdout.flush()
     os._exit(code)

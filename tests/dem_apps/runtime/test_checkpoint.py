@@ -1,7 +1,9 @@
 """Checkpoints bring back what was saved, run no code, and are replaced in one step."""
 
 import copy
+import io
 import os
+import zipfile
 from collections import OrderedDict
 from typing import Any
 
@@ -99,7 +101,24 @@ def test_a_part_marked_as_a_folder_is_refused(tmp_path):
     entry = content.rindex(b"PK\1\2", 0, name)
     content[entry + 38] |= 0x10
     file.write_bytes(content)
-    with pytest.raises(InputError, match=r"damaged, or not a checkpoint .*a folder: archive/data/0"):
+    with pytest.raises(InputError, match=r"damaged, or not a checkpoint .*a folder: data/0"):
+        load_checkpoint(tmp_path, "last")
+
+
+@pytest.mark.parametrize("twice", ["name", "directory"])
+def test_the_checksum_is_that_of_the_part_that_torch_reads(twice, tmp_path):
+    """Of parts of one name, or of two directories in a zip, Python's reader takes another one."""
+    file = save_checkpoint(tmp_path, "last", {"step": 1, "weight": torch.ones(3)})
+    content, weight = file.read_bytes(), torch.ones(3).numpy().tobytes()
+    if twice == "name":
+        with zipfile.ZipFile(file, "w") as archive, zipfile.ZipFile(io.BytesIO(content)) as whole:
+            for part in whole.infolist():
+                for _ in range(4 if part.filename.endswith("data/0") else 0):
+                    archive.writestr(part.filename, bytes(12))
+                archive.writestr(part.filename, whole.read(part))
+    else:
+        file.write_bytes(content[: content.rindex(b"PK\5\6")].replace(weight, bytes(12)) + content)
+    with pytest.raises(InputError, match=r"damaged, or not a checkpoint .*wrong checksum of data/0"):
         load_checkpoint(tmp_path, "last")
 
 

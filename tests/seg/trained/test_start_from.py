@@ -89,6 +89,7 @@ FILES = {
             "epoch": 9,
             "args": Namespace(lr=1),
             "best": np.float64(0.5),
+            "images": np.int64(9),
             "state_dict": below("model.", state) | LOSS,
         },
         ["the weights below 'model.' are taken, criterion.*, std left aside"],
