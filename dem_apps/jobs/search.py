@@ -179,6 +179,8 @@ def run_search(
     """Run trials in ``path/trials/NNNN`` until the plan has no more, unfinished ones first; writes ``trials.csv``."""
     trials, distributions = study.get_trials(), plan.space.distributions
     waiting = [optuna.Trial(study, trial._trial_id) for trial in trials if trial.state == TrialState.RUNNING]
+    for begun, (name, (low, high, step)) in product(waiting, plan.space.ranges.items()):
+        begun.suggest_float(name, low, high, step=step)  # as asked for: a kill came between two of its parameters
     waiting += [study.ask(distributions) for trial in trials if trial.state == TrialState.WAITING]
     finished = sum(trial.state.is_finished() for trial in trials)
     bar = Progress(max(plan.trials, finished), finished, title="search", unit="trials")

@@ -107,6 +107,10 @@ def test_a_stopped_study_continues_as_an_unbroken_one(storage, tmp_path, capsys)
     assert len(lines) == 8
     assert lines[0] == "trial 0  tau 1  alpha 1  score -0.4500  (best -0.4500, trial 0)"
     search(tmp_path / "stopped", tpe(5), **given)
+    config = SearchConfig(study_dir=str(tmp_path / "stopped"), **given)
+    with opened_study("x.tune", [], config, SETTINGS) as (_, study):
+        study.enqueue_trial(unbroken[5].params)
+        study.ask()  # a kill before the parameters were written
     assert points(search(tmp_path / "stopped", tpe(8), **given)) == points(unbroken)
     assert points(search(tmp_path / "other", tpe(8, seed=1), **given)) != points(unbroken)
     assert (tmp_path / "stopped/journal.log").is_file() == (storage is None)

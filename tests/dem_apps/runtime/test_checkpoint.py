@@ -105,6 +105,7 @@ def test_a_part_marked_as_a_folder_is_refused(tmp_path):
         load_checkpoint(tmp_path, "last")
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize("twice", ["name", "directory"])
 def test_the_checksum_is_that_of_the_part_that_torch_reads(twice, tmp_path):
     """Of parts of one name, or of two directories in a zip, Python's reader takes another one."""
