@@ -98,3 +98,14 @@ def run(rank: int, worlds: list[int], backends: list[str], folder: str) -> None:
                 results["adapted"] = [adapted(method) for method in ("tent", "eta", "cotta")[: 3 - rank]]
                 results["stopping step"] = stopping_step(rank, world)
             torch.save(results, Path(folder) / f"{rank}-of-{world}.pt")
+
+
+def score(rank: int, folder: str) -> None:
+    """Scores of two processes, of which each has seen one image of its own size."""
+    from seg.scores.metric import SegmentationMetric
+
+    metric = SegmentationMetric(C)
+    generator = torch.Generator().manual_seed(rank)
+    metric.update(torch.randn(1, C, 8, 9 + rank, generator=generator), torch.full((1, 8, 9 + rank), rank))
+    with in_group(folder, rank):
+        torch.save(metric.compute(), f"{folder}/scores-{rank}.pt")
