@@ -13,9 +13,9 @@ from support.imports import imported_packages
 ROOT = Path(__file__).resolve().parents[1]
 #: The requirements of `import dem_apps`, and torchvision, which must match torch.
 CORE = {"torch", "torchvision", "numpy"}
-#: Extras of their own, and packages that come with optuna and transformers.
+#: Extras of their own, and packages that come with torch, optuna and transformers.
 NOT_NAMED = {
-    "rasterio", "ray", "sqlalchemy", "transformers", "onnx", "onnxruntime", "onnxscript",
+    "rasterio", "ray", "sqlalchemy", "transformers", "torchmetrics", "triton", "onnx", "onnxruntime", "onnxscript",
 }  # fmt: skip
 
 
