@@ -81,9 +81,9 @@ def fitting(where: str) -> Iterator[None]:
     """Around code that takes the content of a file: errors about it become one sentence."""
     try:
         yield
-    except (InputError, torch.OutOfMemoryError):
+    except (InputError, OSError, MemoryError, torch.OutOfMemoryError):
         raise
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+    except Exception as error:  # of any library, such as an environment's
         reason = f"{type(error).__name__}: {first_words(error, 300)}"
         raise InputError(f"{where}: a value does not fit this run ({reason})") from error
 

@@ -99,7 +99,7 @@ def restore_train_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None
         if isinstance(normalised, CompactNormalize):
             normalised.use_columns(state["columns"])
         _restore_episodes(model, state)
-    restore_random_states(state["random"])  # last: everything above may draw
+        restore_random_states(state["random"])  # last: everything above may draw
 
 
 def _running(envs: VecNormalize) -> dict[str, Any]:

@@ -138,11 +138,11 @@ def _tensors_by_name(content: Any) -> bool:
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
     """Put weights into a module, and into buffers that it declares as None; an InputError for what does not fit."""
     parts = dict(nn.Module.named_modules(module))
-    for name in weights.keys() - module.state_dict().keys():
-        owner, _, last = name.rpartition(".")
-        if owner in parts and last in parts[owner]._buffers and parts[owner]._buffers[last] is None:
-            parts[owner]._buffers[last] = weights[name].clone()
     with passed_on(where):
+        for name in weights.keys() - module.state_dict().keys():
+            owner, _, last = name.rpartition(".")
+            if owner in parts and last in parts[owner]._buffers and parts[owner]._buffers[last] is None:
+                parts[owner]._buffers[last] = weights[name].clone()
         module.load_state_dict(weights)
 
 

@@ -8,6 +8,8 @@ import yaml
 from torch import nn
 from torchvision.models.resnet import Bottleneck, ResNet
 
+from dem_apps.errors import InputError
+from dem_apps.runtime.checkpoint import save_checkpoint
 from seg import build_model
 from seg.convert import main
 from seg.data.pixel_format import RGB
@@ -143,4 +145,7 @@ def test_weights_to_start_from_bring_the_encoder_and_leave_the_heads_to_the_seed
         expected = state[name.removeprefix("encoder.")] if name.startswith("encoder.") else drawn[name]
         assert torch.equal(value, expected), name
     with pytest.raises(ValueError, match=r"holds an encoder without heads; train from it with --model.start-from"):
+        open_run(run, "last")
+    save_checkpoint(run / "checkpoints", "last", {"model": {5: torch.zeros(1)}, "step": 0})
+    with pytest.raises(InputError, match="run, checkpoint last: 'int' object"):
         open_run(run, "last")

@@ -2,8 +2,10 @@
 
 import pytest
 
-from rl.config import TrainConfig
-from rl.training.run import goal_figures, verdict
+from dem_apps.errors import InputError
+from rl.config import TrainConfig, resolve
+from rl.training.run import goal_figures, untrained_model, verdict
+from rl.training.state import restore_train_state, train_state
 
 CONFIG = TrainConfig(timesteps=300, eval_freq=100)
 
@@ -38,3 +40,15 @@ def test_the_time_to_the_goal(returns, goal, first, without):
 def test_ending_at_the_worst(returns, last, goal, worst):
     lines = verdict(CONFIG, returns, last, goal_figures(returns, goal))
     assert any(f"{last:.3f}, is the lowest of the whole run" in line for line in lines) is worst
+
+
+def test_a_checkpoint_of_other_values_is_one_sentence():
+    small = {"n_steps": 32, "n_envs": 1}
+    model = untrained_model(resolve(TrainConfig(env="CartPole-v1", timesteps=64, hyperparameters=small)))
+    state = {"step": 32, **train_state(model.learn(32))}
+    record = state["envs"][0]
+    for part, value in (("random", {}), ("envs", [{**record, "seed": -1}]), ("envs", [{**record, "seed": 0.5}])):
+        with pytest.raises(InputError, match="a value does not fit this run"):
+            restore_train_state(model, {**state, part: value})
+    with pytest.raises(InputError, match=r"a value does not fit this run .*random"):
+        restore_train_state(model, {key: value for key, value in state.items() if key != "random"})
