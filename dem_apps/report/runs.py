@@ -127,28 +127,24 @@ def read_run(path: Path, name: str | None = None) -> Run:
         raise InputError(f"{path}: is a run of an earlier version, or no training (it has no {FILE})")
     missing: list[str] = []
 
-    def read(file: str, consequence: str, reader: Callable[[], Any]) -> Any:
+    def read(file: str, consequence: str, reader: Callable[[], Any] | None = None) -> Any:
         if not (path / file).exists():
             missing.append(f"{file} is missing: {consequence}.")
             return None
         with named_in(missing, consequence):
-            return reader()
-
-    def mapping(file: str) -> dict[str, Any]:
-        return required(read_json(path / file, path), str(path / file))
+            return reader() if reader else required(read_json(path / file, path), str(path / file))
 
     config = read("config.yaml", "its settings are unknown", lambda: read_config(path)) or {}
     unknown = "its metrics, scores and pictures are unknown"
     info = read(FILE, unknown, lambda: shaped(MetricsInfo, read_json(path / FILE, path), str(path / FILE)))
     info = info or MetricsInfo("A run of an unknown kind")
-    environment = read("environment.json", "versions and command are unknown", lambda: mapping("environment.json"))
-    without_scores = "the run has not finished, so there are no final scores"
-    evaluation = read("eval.json", without_scores, lambda: mapping("eval.json")) or {}
+    environment = read("environment.json", "versions and command are unknown") or {}
+    evaluation = read("eval.json", "the run has not finished, so there are no final scores") or {}
     metrics = read("metrics.jsonl", "there are no curves", lambda: read_metrics(path)) or []
     for part, kind in (*((each.key, float) for each in info.scores), *((each.key, dict) for each in info.classes)):
         if (value := at(evaluation, part)) is not None and not is_a(value, kind):
             missing.append(f"eval.json: '{part}' is of the wrong type ({type(value).__name__}): it is left out.")
-    return Run(name or path.resolve().name, path, info, config, environment or {}, evaluation, metrics, missing)
+    return Run(name or path.resolve().name, path, info, config, environment, evaluation, metrics, missing)
 
 
 @contextmanager

@@ -33,7 +33,7 @@ _KEYS = ("state_dict", "model_state_dict", "model", "network", "net", "weights")
 _SCALAR = np.float64(0).__reduce__()[0]
 #: What trainings put beside weights: what holds values and runs nothing; numpy 1 had another name for its scalars.
 _VALUES: list[Any] = [
-    argparse.Namespace, Counter, defaultdict, pathlib.PosixPath, np.ndarray, np.dtype,
+    argparse.Namespace, Counter, defaultdict, pathlib.PosixPath, np.dtype,
     *(type(np.dtype(code)) for code in "?bBhHiIlLqQefd"),
     _SCALAR, *([(_SCALAR, "numpy.core.multiarray.scalar")] if torch.__version__ >= "2.7" else []),
 ]  # fmt: skip
