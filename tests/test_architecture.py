@@ -17,7 +17,7 @@ ROOTS = {
     },
     "seg": {
         "__init__", "__main__", "adapt", "benchmark", "config", "check", "convert", "evaluate", "export",
-        "export_model", "train", "tune",
+        "export_model", "labels", "train", "tune",
     },
     "rl": {"__init__", "__main__", "benchmark", "config", "evaluate", "export", "plots", "train", "tune"},
 }  # fmt: skip
@@ -42,7 +42,8 @@ def test_the_root_of_a_package_has_commands_and_public_names(package):
 ROOMS = {
     "seg": (
         "data", "models", "methods", "scores", "config", "maps", "trained", "inference", "training", "adaptation",
-        "adapt", "benchmark", "check", "convert", "evaluate", "export", "export_model", "train", "tune",
+        "adapt", "benchmark", "check", "convert", "evaluate", "export", "export_model", "labels", "train",
+        "tune",
     ),
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from support import pages
 
 COMMANDS = (
     "seg.train", "seg.evaluate", "seg.export", "seg.export_model", "seg.adapt", "seg.benchmark", "seg.tune",
-    "seg.convert", "seg.data check", "rl.train", "rl.evaluate", "rl.benchmark", "rl.plots", "rl.tune",
+    "seg.convert", "seg.labels", "seg.data check", "rl.train", "rl.evaluate", "rl.benchmark", "rl.plots", "rl.tune",
     "dem_apps.report",
 )  # fmt: skip
 # the commands are run again in this process, where tests of their modules may have imported them

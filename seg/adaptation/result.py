@@ -35,6 +35,8 @@ from seg.trained.trained_network import TrainedNetwork
 
 #: Images in the page.
 _IMAGES = 8
+#: Images in the list of those to label first.
+_LABEL_FIRST = 100
 #: With fewer images than these the answer says that the evidence is weak.
 _FEW_IMAGES = 8
 #: A class whose share of the pixels has moved by more than this is named.
@@ -219,6 +221,7 @@ class Result:
             print(f"with labels: {self.score.sentence}" + (f"; {self.numbering}" if self.numbering else ""))
         print(f"weights:     {out / 'adapted'}")
         print(f"page:        {out / 'report.html'}")
+        print(f"label first: {out / 'label_first.csv'}")
         spec = self._spec_of(out)
         print(f"new images:  python -m seg.export {spec} --images DIR --out predictions")
         print(f"ONNX:        python -m seg.export_model {spec} --out model --onnx")
@@ -237,6 +240,24 @@ def _shares(pixels: NDArray[np.int64]) -> list[float]:
     return shares
 
 
+def label_first(rows: Mapping[str, ImageNumbers]) -> list[dict[str, str]]:
+    """The images without a label in the order of the list "label these first", with reasons; at most 100.
+
+    Next is the image of the largest mean entropy times the share of its pixels whose classes the nearest one before
+    lacks.
+    """
+    rows, listed = {name: row for name, row in rows.items() if row.confusion is None}, list[dict[str, str]]()
+    shares, entropy = np.array([_shares(row.pixels) for row in rows.values()]), [row.entropy for row in rows.values()]
+    apart, left = np.ones(len(rows)), np.ones(len(rows), np.bool_)
+    for _ in range(min(len(rows), _LABEL_FIRST)):
+        best = int(np.argmax(np.where(left, entropy * apart, -1)))
+        unlike = f"; {apart[best]:.0%} of its pixels are of other classes than in those above" if listed else ""
+        reason = f"mean entropy {entropy[best]:.3f}, of the folder {np.mean(entropy):.3f}{unlike}"
+        listed.append({"image": [*rows][best], "reason": reason})
+        apart, left[best] = np.minimum(apart, 0.5 * np.abs(shares - shares[best]).sum(1)), False
+    return listed
+
+
 def write_result(folder: Path, result: Result, predictions: Predictions, trained: TrainedNetwork) -> None:
     """Write weights, tables, the page and ``adapt.json`` beside the predictions."""
     trained.network.cpu()
@@ -248,6 +269,7 @@ def write_result(folder: Path, result: Result, predictions: Predictions, trained
         put_values(trained.network, own)
     write_csv(folder / "shares.csv", result.shares())
     write_csv(folder / "images.csv", result.images())
+    write_csv(folder / "label_first.csv", label_first(result.rows["after"]))
     (folder / "report.html").write_bytes(adaptation_page(result, predictions))
     write_json(folder / "adapt.json", result.document())
 

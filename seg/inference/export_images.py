@@ -22,6 +22,7 @@ from dem_apps.runtime.command import is_out_of_memory
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
+from seg.data.annotation import TOOLS, CvatMasks, LabelStudioBrush
 from seg.data.files import distinct, find_images, left_out, output_names
 from seg.data.rasters import Georeference, Header
 from seg.data.read_images import first_header, read_image
@@ -113,11 +114,14 @@ def export_images(config: ExportConfig) -> int:
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
     pieces, failed = list(zip(files, images, output_names(images), strict=True)), 0
     with new_folder(out, "--out") as part:
+        tools = [TOOLS[tool](part, runs[0].trained.class_set) for tool in config.pre_labels]
         for file, image, name in track(pieces, len(pieces), "export"):
-            problem = _export_image(runs, file, image, name, part)
+            problem = _export_image(runs, file, image, name, part, tools)
             if problem is not None:
                 failed += 1
                 print(f"skipped: {problem}", file=sys.stderr, flush=True)
+        for tool in tools:
+            tool.close()
         for run in runs:
             run.write_tables(part / run.folder)
     for run in runs:
@@ -169,7 +173,14 @@ def _notes(config: ExportConfig, run: RunPictures, first: tuple[Path, Header]) -
         )
 
 
-def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Path, out: Path) -> str | None:
+def _export_image(
+    runs: list[RunPictures],
+    file: Path,
+    relative: Path,
+    name: Path,
+    out: Path,
+    tools: list[CvatMasks | LabelStudioBrush],
+) -> str | None:
     """Everything of one image; a sentence if it cannot be had."""
     seen_as, classes = runs[0].trained.description.pixels, runs[0].trained.class_set
     try:
@@ -183,6 +194,8 @@ def _export_image(runs: list[RunPictures], file: Path, relative: Path, name: Pat
         return f"{file}: does not fit into memory; a smaller --size W,H or --tile N may help"
     shown, place = seen_as.preview(image.values, image.valid), image.place
     del image  # of a large scene the largest
+    for tool in tools:
+        tool.add(relative, predictions[0].classes, predictions[0].valid)
     rows = []
     for run, prediction in zip(runs, predictions, strict=True):
         run.add_rows(relative.as_posix(), prediction)

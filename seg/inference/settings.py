@@ -13,6 +13,8 @@ from seg.models.settings import LEAST_TILE, TILE_HELP
 from seg.trained.settings import IGNORE_HELP, NetworkSettings
 
 RAW_FORMATS = ("png16", "npz")
+#: Annotation tools that take predictions; the names of :data:`seg.data.annotation.TOOLS`.
+PRE_LABELS = ("cvat", "label-studio")
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,15 @@ class ExportConfig(NetworkSettings):
     )  # fmt: skip
     label_ids: bool = option(False, "predictions as label ids as well, as the class set's label images hold them")
 
+    pre_labels: list[str] = option(
+        [], "predictions to be corrected: cvat.zip (Segmentation mask 1.1) and label-studio.json, of annotation tools",
+        PRE_LABELS, value="{cvat,label-studio}",
+    )  # fmt: skip
+
     def check(self) -> None:
         """Raises an InputError for flags that do not fit together."""
+        if self.pre_labels and len(self.run) > 1:
+            raise InputError("--pre-labels: are of one network; give one --run, or --model")
         if len({Path(run).resolve() for run in self.run}) < len(self.run):
             raise InputError("--run: one run is given more than once")
         for run in self.run or [""]:

@@ -29,7 +29,7 @@ def test_everything_is_written(config, accepted, capsys):
     result = adapt(config)
     out = Path(str(config.out))
     assert sorted(entry.name for entry in out.iterdir()) == [
-        "adapt.json", "adapted", "after", "before", "images.csv", "report.html", "shares.csv",
+        "adapt.json", "adapted", "after", "before", "images.csv", "label_first.csv", "report.html", "shares.csv",
     ]  # fmt: skip
     for stage in ("before", "after"):
         for index in range(9):

@@ -1,0 +1,59 @@
+"""``python -m seg.labels``: an export of CVAT or Label Studio as label images, for ``--labels`` and for training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dem_apps.errors import InputError
+from dem_apps.runtime.command import run_command
+from dem_apps.runtime.files import new_folder
+from dem_apps.runtime.setting_checks import check_paths
+from dem_apps.runtime.settings import option, parse_config
+
+
+@dataclass(frozen=True)
+class LabelsConfig:
+    """Write the annotations of CVAT or Label Studio as label images, one id per pixel."""
+
+    annotations: str = option(
+        "", "CVAT's export as Segmentation mask 1.1, a zip, or Label Studio's as JSON", value="FILE", needed=True,
+        exists=True,
+    )  # fmt: skip
+    classes: str | None = option(
+        None, "YAML file of the classes' names and ids, or names such as background,crop,weed; default: Cityscapes' 19",
+        value="FILE",
+    )  # fmt: skip
+    out: str = option("", "folder to write to, new or empty", value="DIR", needed=True)
+
+
+def write_labels(config: LabelsConfig) -> int:
+    """Do what the command does; returns the number of label images. Raises InputError: a file that does not fit."""
+    from PIL import Image
+
+    from seg.data.annotation import annotated
+    from seg.data.labels import load_classes
+
+    classes, number = load_classes(config.classes), 0
+    with new_folder(Path(config.out), "--out") as folder:
+        for name, ids in annotated(Path(config.annotations), classes):
+            place = (folder / name).with_name(f"{name.name}.png")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(ids).save(place)
+            number += 1
+        if not number:
+            raise InputError(f"--annotations: {config.annotations} has no annotated image")
+    print(f"{number} label images in {config.out}, by the paths of their images; pixels without a label count nowhere")
+    return number
+
+
+def main() -> None:
+    """The command."""
+    example = "python -m seg.labels --annotations export.zip --classes background,crop,weed --out labels"
+    config = parse_config(LabelsConfig, "python -m seg.labels", example)
+    check_paths(config)
+    write_labels(config)
+
+
+if __name__ == "__main__":
+    run_command(main)

@@ -1,0 +1,131 @@
+"""Predictions to CVAT and Label Studio, and what comes back as labels."""
+
+import io
+import json
+import zipfile
+
+import numpy as np
+import pytest
+import segmentation_models_pytorch as smp
+import torch
+from PIL import Image
+from support.pictures import noise, save
+
+import seg.export
+import seg.labels
+from dem_apps.errors import InputError
+from seg.data.annotation import mask_of_runs, run_lengths
+from seg.labels import LabelsConfig, write_labels
+
+
+@pytest.fixture
+def exported(tmp_path, monkeypatch, run_here):
+    """The folder of an export of two photographs, one with a hole without data, by a network of three classes."""
+    save(tmp_path / "images" / "a.png", noise(0, 64, 64))
+    hole = np.dstack([noise(1, 64, 96), np.full((96, 64), 255, np.uint8)])
+    hole[:10, :, 3] = 0
+    save(tmp_path / "images" / "deep" / "b.png", hole)
+    torch.manual_seed(0)
+    smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(tmp_path / "network")
+    monkeypatch.chdir(tmp_path)
+    flags = ["--images", "images", "--out", "out", "--pre-labels", "cvat,label-studio", "--label-ids"]
+    done = run_here(seg.export.main, "--model", "network", "--classes", "background,crop,weed", *flags)
+    assert done.returncode == 0, done.stderr
+    return tmp_path / "out"
+
+
+def corrected(exported):
+    """Both tools' exports: as they took the predictions."""
+    tasks = json.loads((exported / "label-studio.json").read_text())
+    for task in tasks:
+        task["annotations"] = [{"result": []}, {"was_cancelled": True, "result": []}]
+        task["annotations"][0]["result"] = task.pop("predictions")[0]["result"]
+    file = exported.parent / "project.json"
+    file.write_text(json.dumps([*tasks, {"data": {"image": "/x.png"}, "annotations": []}]))
+    return exported / "cvat.zip", file
+
+
+@pytest.mark.parametrize("tool", [0, 1], ids=["cvat", "label-studio"])
+@pytest.mark.parametrize(("classes", "unlabelled"), [("background,crop,weed", 0), ("crop,weed", 255)])
+def test_what_goes_out_comes_back(tool, classes, unlabelled, exported, capsys):
+    write_labels(LabelsConfig(str(corrected(exported)[tool]), classes, str(exported.parent / "labels")))
+    for name in ("a", "deep/b"):
+        ids = np.asarray(Image.open(exported / f"{name}_pred_labelIds.png"))
+        assert len(set(np.unique(ids)) - {255}) > 1
+        painted = (ids != 255) & (ids != 0)
+        expected = np.where(painted, ids - (classes == "crop,weed"), unlabelled)
+        np.testing.assert_array_equal(np.asarray(Image.open(exported.parent / "labels" / f"{name}.png")), expected)
+    assert "2 label images in" in capsys.readouterr().out
+
+
+def test_the_files_are_what_the_tools_document(exported):
+    with zipfile.ZipFile(exported / "cvat.zip") as archive:
+        rows = archive.read("labelmap.txt").decode().splitlines()
+        assert rows == [
+            "# label:color_rgb:parts:actions", "background:0,0,0::", "crop:0,128,0::", "weed:128,128,0::"
+        ]  # fmt: skip
+        assert archive.read("ImageSets/Segmentation/default.txt") == b"a\ndeep/b"
+        mask = np.asarray(Image.open(io.BytesIO(archive.read("SegmentationClass/deep/b.png"))))
+    assert mask.shape == (96, 64, 3)
+    assert not mask[:10].any()
+    task = json.loads((exported / "label-studio.json").read_text())[1]
+    assert task["data"] == {"image": "/data/local-files/?d=deep/b.png", "name": "deep/b.png"}
+    region = task["predictions"][0]["result"][0]
+    size = (region["original_width"], region["original_height"])
+    assert (region["type"], region["from_name"], region["to_name"], size) == ("brushlabels", "tag", "image", (64, 96))
+    assert '<Label value="crop"' in (exported / "label-studio.xml").read_text()
+
+
+def test_runs_are_label_studios():
+    mask = np.array([[1, 0, 0], [0, 1, 1]], bool)
+    # of mask2rle in label_studio_converter 0.0.59, which adds a byte of zeros to whole bytes
+    theirs = [0, 0, 0, 24, 57, 27, 252, 127, 246, 192, 39, 255, 0]
+    ours = run_lengths(mask)
+    assert ours == theirs[: len(ours)]
+    assert set(theirs[len(ours) :]) <= {0}
+    # its editor writes values one by one, too: a 0, the kind of length, the length - 1, the values
+    bits = f"{24:032b}{7:05b}" + "".join(f"{size - 1:04b}" for size in (3, 4, 8, 16)) + f"010{23:08b}"
+    bits += "".join(f"{255 * bool(value):08b}" for value in mask.repeat(4))
+    text = bits + "0" * (-len(bits) % 8)
+    literal = [int(text[place : place + 8], 2) for place in range(0, len(text), 8)]
+    for rle in (ours, theirs, literal):
+        np.testing.assert_array_equal(mask_of_runs(rle, 2, 3), mask)
+    large = np.zeros((300, 300), bool)
+    large[1:] = True
+    np.testing.assert_array_equal(mask_of_runs(run_lengths(large), 300, 300), large)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.zip", b"x", "neither a zip of CVAT's Segmentation mask 1.1 nor JSON of Label Studio"),
+        ("a.json", b'[{"data": {}}]', "has no annotated image"),
+        ("a.json", b'{"a": 1}', "nor JSON of Label Studio"),
+        ("a.json", b"[[", "not valid JSON"),
+    ],
+)
+def test_other_files_are_one_sentence(name, content, sentence, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=sentence):
+        write_labels(LabelsConfig(str(tmp_path / name), "a,b", str(tmp_path / "labels")))
+    assert not (tmp_path / "labels").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"name": "../b.png"}, "the image ../b lies outside of its folder"),
+        ({"rle": [0, 0, 0]}, "nor JSON of Label Studio"),
+        ({"brushlabels": ["wed"]}, r"the label 'wed' is no class; did you mean 'weed'\?; --classes names"),
+        ({"type": "polygonlabels"}, "a region is of polygonlabels; brushlabels alone are read"),
+    ],
+)
+def test_faults_inside_an_export_are_one_sentence(change, sentence, exported):
+    _, file = corrected(exported)
+    tasks = json.loads(file.read_text())
+    region = tasks[0]["annotations"][0]["result"][-1]
+    for part in (tasks[0]["data"], region, region["value"]):
+        part.update({key: value for key, value in change.items() if key in part})
+    file.write_text(json.dumps(tasks))
+    with pytest.raises(InputError, match=sentence):
+        write_labels(LabelsConfig(str(file), "background,crop,weed", str(exported.parent / "labels")))
