@@ -34,7 +34,7 @@ Memory = dict[str, float | None]
 
 def measure_times(setting: Setting, device: torch.device, options: argparse.Namespace) -> dict[str, list[float]]:
     """Milliseconds per step, ``repeats`` measurements of each contestant in turn, after the warm-up rounds."""
-    contestants = chosen(options.methods, setting)
+    contestants = chosen(options.methods, setting, options.compiled)
     steps = {name: make_step(setting, contestant, device) for name, contestant in contestants.items()}
     # all have the same weights at the first step only; it is part of the warm-up
     check_agreement(contestants, {name: step() for name, step in steps.items()})
@@ -149,6 +149,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--scale", type=float, default=1.0, help="images of the settings advent and one-size, sides times this"
     )
+    parser.add_argument("--compiled", action="store_true", help="with torch.compile as well; a minute each to begin")
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch and of the kernel")
     parser.add_argument("--repeats", type=int, default=5, help="measurements of each contestant")
@@ -178,9 +179,10 @@ def main() -> None:
     command = [__file__, "--threads", str(options.threads), "--scale", str(options.scale)]
     command += ["--device", options.device, "--memory-of"]
     # memory first: its processes need room beside this one
-    memory = {
-        name: in_fresh_processes(chosen(options.methods, settings[name]), [*command, name]) for name in options.settings
-    }
+    memory = {}
+    for name in options.settings:
+        contestants = chosen(options.methods, settings[name], options.compiled)
+        memory[name] = in_fresh_processes(contestants, [*command, name])
     times = {name: measure_times(settings[name], device, options) for name in options.settings}
     result = {
         "environment": found,

@@ -53,6 +53,7 @@ class Contestant:
     loss: str
     precision: str = "float32"
     plain: bool = False
+    compile: bool = False
 
 
 SETTINGS = {
@@ -80,6 +81,7 @@ CONTESTANTS = {
     "MinEnt, bf16": Contestant("minent", "entropy", "bf16"),
     "MinEnt + AdaDEM, bf16": Contestant("minent", "adadem", "bf16"),
     "AdvEnt, bf16": Contestant("advent", "none", "bf16"),
+    "MinEnt + AdaDEM, bf16, compiled": Contestant("minent", "adadem", "bf16", compile=True),
     "self-training, float32": Contestant("self-training", "none"),
 }
 #: The reference of each method; self-training has no plain loop here.
@@ -114,6 +116,7 @@ def make_step(setting: Setting, contestant: Contestant, device: torch.device) ->
         loss=contestant.loss,
         reduction="mean",
         precision=contestant.precision,
+        compile=contestant.compile,
         batch_size=setting.batch,
         max_steps=120_000,
         model=setting.model,
@@ -134,10 +137,11 @@ def make_step(setting: Setting, contestant: Contestant, device: torch.device) ->
     return lambda: training_step(state, [batch])
 
 
-def chosen(methods: Sequence[str], setting: Setting) -> dict[str, Contestant]:
-    """The contestants of these methods, with what they are compared with."""
+def chosen(methods: Sequence[str], setting: Setting, compiled: bool) -> dict[str, Contestant]:
+    """The contestants of these methods, with what they are compared with; the compiled ones if asked for."""
     can = [each for each in methods if each != "self-training" or setting.source == setting.target]
     needed = {COMPARED_WITH[each] for each in can}
     while more := {COMPARED_WITH[CONTESTANTS[name].method] for name in needed} - needed:
         needed |= more
-    return {name: each for name, each in CONTESTANTS.items() if each.method in can or name in needed}
+    found = {name: each for name, each in CONTESTANTS.items() if each.method in can or name in needed}
+    return {name: each for name, each in found.items() if compiled or not each.compile}

@@ -124,7 +124,7 @@ def test_adapters_learn_what_they_learn_on_the_cpu(method: str, dense: bool) -> 
     if method in DRAWS:
         assert all(each.isfinite().all() for each in found[GPU])
     else:
-        torch.testing.assert_close(found[GPU], found["cpu"], rtol=1e-6, atol=1e-8)
+        torch.testing.assert_close(found[GPU], found["cpu"], rtol=1e-4, atol=1e-6)  # statistics are float32
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
