@@ -12,7 +12,6 @@ and after on the same images, the label-free numbers, and the answer of ``seg.ad
 ``fixed 0.0`` is the network as it is. The same command continues with the missing rows.
 """
 
-import argparse
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ import numpy as np
 import public_networks
 import segmentation_models_pytorch as smp
 import torch
-from csv_rows import CsvRows
+from csv_rows import CsvRows, parser_of
 from numpy.typing import NDArray
 from photograph_networks import NETWORKS, SHIFTS, SIZES, confusions, miou, parts, read
 from torch import Tensor, nn
@@ -230,10 +229,7 @@ def _accepted(row: Numbers) -> bool:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("photographs", "networks"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=Path("docs/results/adapt_looks.csv"))
+    parser = parser_of(__doc__, "photographs", "networks", out="docs/results/adapt_looks.csv")
     parser.add_argument("--only", nargs="*", default=[*PUBLIC, *NETWORKS, "wnet_drive"])
     parser.add_argument("--ways", default="statistics", choices=("statistics", "streams"))
     parser.add_argument("--strengths", default="12345", help="of the shifts that are made")

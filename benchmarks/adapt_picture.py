@@ -8,13 +8,12 @@ three pixels wider than predicted. ``docs/results/adapted_cracks.csv`` gets each
 0 predicted 0, 0 predicted 1, 1 predicted 0, 1 predicted 1.
 """
 
-import argparse
 from pathlib import Path
 
 import cv2
 import numpy as np
 import torch
-from csv_rows import CsvRows
+from csv_rows import CsvRows, parser_of
 from numpy.typing import NDArray
 
 from seg.scores.metrics import confusion
@@ -31,9 +30,7 @@ def predicted(out: Path, stage: str, name: str) -> NDArray[np.bool_]:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("images", "labels", "out"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser = parser_of(__doc__, "images", "labels", "out")
     parser.add_argument("--names", nargs="+", required=True)
     parser.add_argument("--picture", type=Path, default=Path("docs/images/adapted_cracks.jpg"))
     parser.add_argument("--raw", type=Path, default=Path("docs/results/adapted_cracks.csv"))

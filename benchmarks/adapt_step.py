@@ -23,7 +23,7 @@ import photograph_networks as ours
 import public_networks
 import segmentation_models_pytorch as smp
 import torch
-from csv_rows import CsvRows
+from csv_rows import CsvRows, parser_of
 from numpy.typing import NDArray
 from photograph_networks import SHIFTS, confusions, miou
 from public_networks import CAMVID
@@ -283,10 +283,7 @@ SCORES = (
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("photographs", "work"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=Path("docs/results/adapt_step.csv"))
+    parser = parser_of(__doc__, "photographs", "work", out="docs/results/adapt_step.csv")
     parser.add_argument("--arms", default="main", choices=("main", "other", "balanced"))
     families = CHOICE | CONFIRM
     parser.add_argument("--only", nargs="*", default=[name for names in families.values() for name in names])

@@ -7,13 +7,13 @@ and trains 10 epochs on the training images: some 25 minutes. The weights go to 
 last line is the accuracy on the clean test images.
 """
 
-import argparse
 from pathlib import Path
 
 import cifar_corruptions
 import numpy as np
 import torch
 from cifar_corruptions import BATCH, CLASSES, IMAGES, RATES, corrupted, network_input, photographs, source
+from csv_rows import parser_of
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
 
@@ -54,8 +54,7 @@ def augmented(images_BCHW: Tensor) -> Tensor:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clones", type=Path, required=True)
+    parser = parser_of(__doc__, "clones")
     clones = parser.parse_args().clones
     torch.manual_seed(0)
     model = with_group_norm(cifar_corruptions.classifier(clones)).to(memory_format=torch.channels_last).train()

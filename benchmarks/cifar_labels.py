@@ -15,7 +15,6 @@ three classes. Weight rule, written before the first run: each arm has the weigh
 100 and 101, and the table shows the others' mean. A row is a run; the same command continues with the missing ones.
 """
 
-import argparse
 import itertools
 from collections.abc import Mapping
 from functools import cache, partial
@@ -26,7 +25,7 @@ from typing import Any
 import numpy as np
 import torch
 from cifar_corruptions import CLASSES, photographs
-from csv_rows import CsvRows
+from csv_rows import CsvRows, parser_of
 from imagenet_corruptions import classifier, network_input
 from PIL import Image
 from torch import Tensor, nn
@@ -170,12 +169,9 @@ def by_seed(
 
 def main() -> None:
     """Train what is missing, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("clones", "work"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser = parser_of(__doc__, "clones", "work", out="docs/results/cifar_labels.csv")
     parser.add_argument("--tables", default="labels,imbalance")
     parser.add_argument("--seeds", default="100,101,0,1,2")
-    parser.add_argument("--out", type=Path, default=Path("docs/results/cifar_labels.csv"))
     options = parser.parse_args()
     rows, make = CsvRows(options.out, KEYS, SCORES), cache(lambda: Data(options.clones, options.work))
     arms = [("none", "0"), *((name, f"{weight:g}") for name in OBJECTIVES for weight in WEIGHTS)]

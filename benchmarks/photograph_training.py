@@ -11,7 +11,6 @@ statistics of the target's training images; ``worths`` are what the default rule
 The same command continues with the missing rows, and prints the table; with ``--only none`` it prints alone.
 """
 
-import argparse
 import itertools
 import shutil
 import time
@@ -21,7 +20,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from csv_rows import CsvRows
+from csv_rows import CsvRows, parser_of
 from photograph_networks import parts
 from torch import nn
 
@@ -360,15 +359,12 @@ def _cell(scores: dict[str, float], source: dict[str, float]) -> str:
 
 def main() -> None:
     """Train the missing rows, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("photographs", "work"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser = parser_of(__doc__, "photographs", "work", out="docs/results/photograph_training.csv")
     parser.add_argument("--network", default="fpn", choices=NETWORKS)
     parser.add_argument("--pairs", default=",".join(PAIRS))
     parser.add_argument("--only", default="|".join(ARMS))
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--out", type=Path, default=Path("docs/results/photograph_training.csv"))
     options = parser.parse_args()
     rows = CsvRows(options.out, KEYS, SCORES)
     arms = [arm for arm in options.only.split("|") if arm in ARMS]

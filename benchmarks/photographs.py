@@ -7,13 +7,13 @@ does). PHOTOGRAPHS gets ``SET/DOMAIN/images`` and ``SET/DOMAIN/labels``, PNG fil
 class is known. Nothing of it belongs into this repository; the licences are those that each names.
 """
 
-import argparse
 import io
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+from csv_rows import parser_of
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -133,9 +133,7 @@ READERS: dict[str, Callable[[Clone], Iterator[Pair]]] = {
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--clones", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    parser = parser_of(__doc__, "clones", "out")
     options = parser.parse_args()
     for key, (repository, licence) in SOURCES.items():
         count, clone = 0, Clone(options.clones, repository)

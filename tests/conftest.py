@@ -2,10 +2,14 @@
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+from dem_apps.runtime.command import run_command as run_main
 
 #: A slow machine and fixtures that all examples share are no faults.
 _SUPPRESSED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
@@ -21,12 +25,29 @@ settings.register_profile("soak", max_examples=3000, deadline=None, print_blob=T
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items):
     """The folders with the longest tests first, so that no core waits at the end."""
     items.sort(key=lambda item: item.path, reverse=True)
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
+def _one_thread():
     """As in ``make test``; an earlier test may have set another number."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture
+def run_here(monkeypatch, capsys):
+    """Run a command, given its ``main``, in this process: without the seconds of importing torch."""
+
+    def run(main, *arguments):
+        monkeypatch.setattr(sys, "argv", [main.__module__, *arguments])
+        status = 0
+        try:
+            run_main(main)
+        except SystemExit as ended:
+            status = ended.code
+        said = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, status, said.out, said.err)
+
+    return run

@@ -4,9 +4,7 @@ import dataclasses
 import json
 import runpy
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -47,20 +45,20 @@ RUNS_CODE = {
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 
 
-def settings_that_run_code(config_class: type) -> dict[str, str]:
+def settings_that_run_code(config_class):
     """Key of each, and a value that would run the module ``evil``."""
     named = {key: "evil:Thing-v0" for key, field, _ in fields_of(config_class) if field.metadata.get("code")}
     return dict.fromkeys(line_only(config_class), "evil") | named
 
 
-def names(config_class: type, key: str) -> set[str]:
+def names(config_class, key):
     """Every name that a file may have for a setting."""
     only = line_only(config_class).get(key, key)
     return {key, only, only.replace("-", "_")}
 
 
 @pytest.fixture(autouse=True)
-def _a_folder_with_code(tmp_path, monkeypatch) -> Iterator[None]:
+def _a_folder_with_code(tmp_path, monkeypatch):
     (tmp_path / "evil.py").write_text("open('RAN', 'w').close()\nnet = print\n")
     (tmp_path / "images").mkdir()
     monkeypatch.chdir(tmp_path)
@@ -70,7 +68,7 @@ def _a_folder_with_code(tmp_path, monkeypatch) -> Iterator[None]:
     assert "evil" not in sys.modules
 
 
-def refusal(command: str, *arguments: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> str:
+def refusal(command, *arguments, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", [command, *FIRST.get(command, []), *arguments])
     with pytest.raises(SystemExit) as left:
         runpy.run_module(command, run_name="__main__", alter_sys=True)
@@ -124,7 +122,7 @@ def test_no_grid_sets_it(command, more, monkeypatch, capsys):
     injected = [{name: value} for key, value in settings_that_run_code(kind).items() for name in names(kind, key)]
     injected += [{"loss": "--import=evil"}, {"import=evil": "--maps"}, {"maps=0 --import": "evil"}, {"seeds": [1]}]
     for settings in injected:
-        grid: dict[str, Any] = {"folder": "g", "arms": {"a": {}}, rows: {"row": {}}, "seeds": [0]}
+        grid = {"folder": "g", "arms": {"a": {}}, rows: {"row": {}}, "seeds": [0]}
         for part in ({"train": settings}, {"arms": {"a": settings}}, {rows: {"row": settings}}):
             Path("grid.yaml").write_text(yaml.safe_dump({**grid, **part}))
             refusal(command, "--config", "grid.yaml", *more, monkeypatch=monkeypatch, capsys=capsys)

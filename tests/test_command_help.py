@@ -17,12 +17,12 @@ COMMANDS = (
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 
 
-def run(monkeypatch: pytest.MonkeyPatch, module: str, *arguments: str) -> None:
+def run(monkeypatch, module, *arguments):
     monkeypatch.setattr(sys, "argv", [module, *arguments])
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def help_text(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str) -> str:
+def help_text(monkeypatch, capsys, command):
     monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit) as left:
         run(monkeypatch, *command.split(), "--help")

@@ -29,14 +29,12 @@ RL = [
     "--hyperparameters.n_envs", "4",
 ]  # fmt: skip
 RUNS = {
-    "minent": ("seg", [*SEG, "--loss", "adadem"]),
-    "advent": ("seg", [*SEG, "--method", "advent", "--loss", "entropy"]),
-    "ppo": ("rl", [*RL, "--hyperparameters.n_steps", "16"]),
-    "a2c": ("rl", [*RL, "--algo", "a2c"]),
-}
+    "minent": ("seg", [*SEG, "--loss", "adadem"]), "advent": ("seg", [*SEG, "--method", "advent", "--loss", "entropy"]),
+    "ppo": ("rl", [*RL, "--hyperparameters.n_steps", "16"]), "a2c": ("rl", [*RL, "--algo", "a2c"]),
+}  # fmt: skip
 
 
-def train_all(folder: Path, pair: Path, seed: int) -> None:
+def train_all(folder, pair, seed):
     """Every run of the table in this process."""
     data = ["--source.root", str(pair / "gta5"), "--target.root", str(pair / "cityscapes"), "--model.encoder=resnet18"]
     for name, (application, flags) in RUNS.items():

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 from support.same_state import same
@@ -30,7 +29,7 @@ RL = [
 ]  # fmt: skip
 
 
-def start(flags: list[str], run: Path, *more: str) -> subprocess.Popen[bytes]:
+def start(flags, run, *more):
     return subprocess.Popen(
         [sys.executable, "-m", *flags, "--run-dir", str(run), *more],
         env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

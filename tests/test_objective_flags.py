@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 
 import pytest
+from support.refusals import refuses
 
 import rl.config
 import seg.config
@@ -43,8 +44,7 @@ def test_the_settings_are_the_options_of_the_objectives():
 
 def test_what_an_objective_does_not_have_is_refused():
     config = seg.config.TrainConfig(loss="cadf", tau=0.5)
-    with pytest.raises(InputError, match=r"^--tau: belongs to --loss dem, not to --loss cadf$"):
-        check_options(config)
+    refuses(r"^--tau: belongs to --loss dem, not to --loss cadf$", check_options, config)
     with pytest.raises(InputError, match=r"^--tau: is an option of --loss, and this --method trains without"):
         check_options(dataclasses.replace(config, loss="dem"), trained=False)
     with pytest.raises(InputError, match=r"^--tau: expected a number from 1e-06 to 1e\+06, got -1\.0$"):

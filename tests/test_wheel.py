@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
+def wheel(tmp_path_factory):
     pytest.importorskip("pip")
     out = tmp_path_factory.mktemp("wheel")
     copy = out / "source"
@@ -43,7 +43,7 @@ def wheel(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def python(wheel, tmp_path_factory) -> Path:
+def python(wheel, tmp_path_factory):
     folder = tmp_path_factory.mktemp("empty") / "venv"
     venv.create(folder, with_pip=False, symlinks=True)
     interpreter = folder / "bin" / "python"
@@ -56,7 +56,7 @@ def python(wheel, tmp_path_factory) -> Path:
     return interpreter
 
 
-def run(python: Path, folder: Path, *arguments: str) -> str:
+def run(python, folder, *arguments):
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
         [str(python), "-m", *arguments], cwd=folder, env={**environment, "OMP_NUM_THREADS": "1"}, capture_output=True,

@@ -1,10 +1,7 @@
 """Fixtures of the core's tests."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
-from torch import Tensor
 
 from dem_apps.fused.build_kernel import load_kernel
 
@@ -16,16 +13,16 @@ needs_kernel = pytest.mark.skipif(load_kernel() is None, reason="no C++ compiler
 
 
 @pytest.fixture(params=["reference", "eager", pytest.param("compiled", marks=needs_kernel)])
-def backend(request) -> str:
+def backend(request):
     """Each form of the computation."""
     return request.param
 
 
 @pytest.fixture(scope="session")
-def assert_near() -> Callable[..., None]:
+def assert_near():
     """``assert_near(actual, expected, dtype)``: equal up to that dtype's rounding."""
 
-    def check(actual: Tensor, expected: Tensor, dtype: torch.dtype, what: str = "", scale: float = 0.0) -> None:
+    def check(actual, expected, dtype, what="", scale=0.0):
         assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"
         actual, expected = actual.detach().double(), expected.detach().double()
         largest = max(expected.abs().max().item() if expected.numel() else 0.0, scale)

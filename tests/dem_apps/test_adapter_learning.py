@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+from support.refusals import refuses
 from support.tiny_networks import CLASSES, LEARNING, Ends, adapter_of, batches, moved, tiny
 from torch import nn
 
 from dem_apps import AdaDEM, TestTimeAdapter
-from dem_apps.errors import InputError
 
 
 @pytest.mark.parametrize("method", LEARNING)
@@ -67,6 +67,5 @@ def test_mistakes_are_refused_before_any_image(arguments, sentence):
     arguments = {"objective": "adadem", **arguments}
     model = arguments.pop("model", None) or tiny()
     flags = [value.requires_grad for value in model.requires_grad_(True).parameters()]
-    with pytest.raises(InputError, match=sentence):
-        TestTimeAdapter(model, **arguments)
+    refuses(sentence, TestTimeAdapter, model, **arguments)
     assert [value.requires_grad for value in model.parameters()] == flags

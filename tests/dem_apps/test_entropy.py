@@ -1,11 +1,9 @@
 """The pure equations: gradients checked numerically, and the facts that the paper states or implies."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from dem_apps import entropy
 
@@ -13,11 +11,11 @@ C = 5
 CLASS_MASK = torch.tensor([[False, True, False, False, True]])
 
 
-def logits_of(*shape: int, seed: int = 0, spread: float = 2.0) -> Tensor:
+def logits_of(*shape, seed=0, spread=2.0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * spread
 
 
-def gradient_of(function: Any, logits: Tensor, **arguments: Any) -> Tensor:
+def gradient_of(function, logits, **arguments):
     leaf = logits.clone().requires_grad_()
     (gradient,) = torch.autograd.grad(function(leaf, **arguments).sum(), leaf)
     return gradient

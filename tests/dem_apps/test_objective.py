@@ -3,11 +3,9 @@
 import copy
 import io
 import pickle
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from torch.autograd import forward_ad
 from torch.testing._internal.two_tensor import TwoTensor
 
@@ -17,11 +15,11 @@ C = 6
 REDUCTIONS = ("mean", "balanced", "sum", "none")
 
 
-def logits_of(*shape: int, seed: int = 0) -> Tensor:
+def logits_of(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)) * 2
 
 
-def value_and_gradient(objective: Any, logits: Tensor, **arguments: Any) -> tuple[Tensor, Tensor]:
+def value_and_gradient(objective, logits, **arguments):
     leaf = logits.detach().clone(memory_format=torch.preserve_format).requires_grad_()
     loss = objective(leaf, **arguments)
     loss.sum().backward()
@@ -29,7 +27,7 @@ def value_and_gradient(objective: Any, logits: Tensor, **arguments: Any) -> tupl
     return loss.detach(), leaf.grad
 
 
-def assert_same(first: Any, second: Any) -> None:
+def assert_same(first, second):
     for a, b in zip(first, second, strict=True):
         torch.testing.assert_close(a, b, rtol=2e-6, atol=1e-6)
 
@@ -140,10 +138,8 @@ def test_a_batch_of_incoming_gradients(backend):
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
 def test_forward_mode_is_reverse_mode(name, backend):
     objective, logits, tangent = (
-        build_objective(name, C, backend=backend).eval(),
-        logits_of(5, C),
-        logits_of(5, C, seed=1),
-    )
+        build_objective(name, C, backend=backend).eval(), logits_of(5, C), logits_of(5, C, seed=1),
+    )  # fmt: skip
     expected = (value_and_gradient(objective, logits)[1] * tangent).sum()
     torch.testing.assert_close(torch.func.jvp(objective, (logits,), (tangent,))[1], expected)
     with forward_ad.dual_level():

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
+from dem_apps import OBJECTIVE_NAMES, build_objective
 from dem_apps.fused.build_kernel import load_kernel
 from dem_apps.reduction import REDUCTIONS
 
@@ -34,19 +34,19 @@ class Case:
     mask: Tensor | None
     class_mask: Tensor | None
 
-    def objective(self, backend: str | None = None) -> EntropyObjective:
+    def objective(self, backend=None):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # tau above 2/alpha is allowed
             return build_objective(self.name, self.logits.shape[self.dim], backend or self.backend, **self.options)
 
-    def run(self, backend: str | None = None, logits: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def run(self, backend=None, logits=None):
         """Value and gradient of a fresh objective."""
         leaf = (self.logits if logits is None else logits).detach().requires_grad_()
         value = self.objective(backend)(leaf, self.dim, self.mask, self.class_mask, self.reduction)
         (gradient,) = torch.autograd.grad(value.sum(), leaf)
         return value.detach(), gradient
 
-    def run_twice(self, logits: Tensor) -> tuple[tuple[Tensor, Tensor], dict[str, Tensor]]:
+    def run_twice(self, logits):
         """Value and gradient of the second call, and the state after it."""
         objective = self.objective()
         for _ in range(2):
@@ -56,7 +56,7 @@ class Case:
         return (value.detach(), gradient), objective.state_dict()
 
     @property
-    def counted(self) -> Tensor:
+    def counted(self):
         """Elements that count, in the logits' shape without the classes."""
         elements = self.logits.movedim(self.dim, -1).shape[:-1]
         counted = torch.ones(elements, dtype=torch.bool) if self.mask is None else self.mask
@@ -65,7 +65,7 @@ class Case:
         return counted & ~self.class_mask.expand_as(self.logits).all(self.dim)
 
 
-def options_of(name: str) -> st.SearchStrategy[dict[str, Any]]:
+def options_of(name):
     alpha = st.sampled_from([0.0, 0.5, 1.0, 1.7])
     if name == "dem":
         return st.fixed_dictionaries({"tau": st.sampled_from([0.3, 1.0, 2.5]), "alpha": alpha})
@@ -77,7 +77,7 @@ def options_of(name: str) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional={"alpha": alpha, **more} if name.startswith("adadem") else {})
 
 
-def laid_out(logits: Tensor, layout: str) -> Tensor:
+def laid_out(logits, layout):
     """The same numbers, otherwise in memory."""
     if layout == "permuted":
         return logits.permute(*reversed(range(logits.dim()))).contiguous().permute(*reversed(range(logits.dim())))
@@ -87,13 +87,7 @@ def laid_out(logits: Tensor, layout: str) -> Tensor:
 
 
 @st.composite
-def cases(
-    draw: st.DrawFn,
-    numbers: tuple[int, ...] = (2, 3, 5, 19),
-    dtypes: tuple[torch.dtype, ...] = DTYPES,
-    names: tuple[str, ...] = OBJECTIVE_NAMES,
-    masks: bool = True,
-) -> Case:
+def cases(draw, numbers=(2, 3, 5, 19), dtypes=DTYPES, names=OBJECTIVE_NAMES, masks=True):
     name = draw(st.sampled_from(names))
     dtype, number = draw(st.sampled_from(dtypes)), draw(st.sampled_from(numbers))
     elements = draw(st.lists(st.integers(0, 4), max_size=3))
@@ -122,7 +116,7 @@ def cases(
     )  # fmt: skip
 
 
-def assert_close(case: Case, actual: Tensor, expected: Tensor, what: str, scale: float = 0.0) -> None:
+def assert_close(case, actual, expected, what, scale=0.0):
     """Equal up to rounding; a logit of 1000 costs three digits of what is left of it beside the largest one."""
     assert actual.shape == expected.shape
     if not case.logits.numel() or not expected.numel():

@@ -1,7 +1,5 @@
 """Several gloo processes with unequal shards compute what one process does on the joined batch."""
 
-from typing import Any
-
 import pytest
 import torch
 import torch.distributed as dist
@@ -16,13 +14,13 @@ BACKENDS = ["reference", "eager"] + (["compiled"] if load_kernel() is not None e
 
 
 @pytest.fixture(scope="module")
-def joined() -> dict[str, Any]:
+def joined():
     """Results of a single process."""
     return {backend: worker.losses_and_gradients(backend, 0, 1) for backend in BACKENDS}
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory) -> dict[int, list[Any]]:
+def shared(tmp_path_factory):
     """Results of each of two, and of three, processes; all in one start, since starting takes seconds."""
     folder = tmp_path_factory.mktemp("gloo")
     torch.multiprocessing.spawn(worker.run, ([2, 3], BACKENDS, str(folder)), nprocs=3)

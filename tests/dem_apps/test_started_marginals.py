@@ -5,10 +5,10 @@ import io
 
 import pytest
 import torch
+from support.refusals import refuses
 from support.tiny_networks import CLASSES, LEARNING, adapter_of, batches, moved, tiny
-from torch import Tensor
 
-from dem_apps import OBJECTIVE_NAMES, AdaDEM, EntropyObjective, build_objective
+from dem_apps import OBJECTIVE_NAMES, AdaDEM, build_objective
 from dem_apps.errors import InputError, NotFiniteError
 
 C = 5
@@ -16,14 +16,14 @@ UNIFORM = torch.full((C, C), 1 / C)
 WITH_MARGINALS = ("adadem", "adadem-mec")
 
 
-def logits_of(*shape: int, seed: int = 0) -> Tensor:
+def logits_of(*shape, seed=0):
     """Class 4 is never predicted."""
     logits = 2 * torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
     logits.select(1, 4).sub_(20)
     return logits
 
 
-def mean_predictions(rows: Tensor) -> Tensor:
+def mean_predictions(rows):
     """Class by class, (N, C) logits."""
     p, table = rows.double().softmax(1), UNIFORM.double().clone()
     for k in rows.argmax(1).unique():
@@ -31,7 +31,7 @@ def mean_predictions(rows: Tensor) -> Tensor:
     return table
 
 
-def near(objective: EntropyObjective, expected: Tensor) -> None:
+def near(objective, expected):
     torch.testing.assert_close(objective.class_marginals.double(), expected, rtol=1e-6, atol=1e-7)
 
 
@@ -149,8 +149,7 @@ def test_marginals_that_cannot_be_started_are_one_sentence():
         adapter_of("tent", marginals="unifrom")
     with pytest.raises(InputError, match="marginals: the objective that is given has its own; leave it out"):
         adapter_of("tent", objective=AdaDEM(CLASSES), marginals="start")
-    with pytest.raises(InputError, match="method 'bn': it minimises nothing"):
-        adapter_of("bn").start(images)
+    refuses("method 'bn': it minimises nothing", adapter_of("bn").start, images)
     adapter = adapter_of("tent")
     with pytest.raises(NotFiniteError, match="a prediction is NaN"):
         adapter.start(images * torch.nan)

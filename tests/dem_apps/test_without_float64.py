@@ -4,7 +4,6 @@ import pytest
 import torch
 from support.tiny_networks import adapter_of, batches, tiny
 from support.without_float64 import without_float64
-from torch import Tensor, nn
 
 from dem_apps import OBJECTIVE_NAMES, build_objective
 from dem_apps.test_time_methods import METHODS
@@ -17,7 +16,7 @@ def test_every_objective(name, how, backend):
     logits, counted = 3 * torch.randn(2, 5, 6, 7, generator=torch.Generator().manual_seed(0)), torch.ones(2, 6, 7) > 0
     counted[:, :2] = False
 
-    def result() -> list[Tensor | None]:
+    def result():
         objective, z = build_objective(name, 5, backend=backend), logits.clone().requires_grad_()
         values = objective(z, dim=1, mask=counted, reduction=how)
         values.sum().backward()
@@ -34,7 +33,7 @@ def test_every_test_time_method(method):
     stream = [images.float() for images in batches()]
     source = {"source_images": [images.float() for images in batches(2, seed=9)]} if method == "eata" else {}
 
-    def result(model: nn.Module) -> Tensor:
+    def result(model):
         adapter = adapter_of(method, model, reduction="balanced", **source)
         return [adapter(images) for images in stream][-1]
 

@@ -10,7 +10,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from support import pages
@@ -21,12 +20,12 @@ SOURCES = ("dem_apps/", "seg/", "rl/")
 MOST_TABLE_LINES = 2
 
 
-def in_copy(folder: Path, *command: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+def in_copy(folder, *command, given=None):
     environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, cwd=folder, env=environment, input=given, capture_output=True, text=True)
 
 
-def copied(folder: Path) -> None:
+def copied(folder):
     listed = in_copy(pages.ROOT, "git", "ls-files", "-co", "--exclude-standard").stdout.splitlines()
     for name in listed:
         if (pages.ROOT / name).is_file() and not name.startswith(("docs/images/", "docs/results/")):
@@ -61,10 +60,10 @@ def test_the_steps_are_complete(page, tmp_path):
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-def touched(patch: str) -> tuple[list[str], dict[str, int]]:
+def touched(patch):
     """Of a patch's source files: the new ones, and the lines that the others gain."""
-    new: list[str] = []
-    tables: dict[str, int] = {}
+    new = []
+    tables = {}
     for fresh, file, lines in re.findall(r"^--- (\S+)\n\+\+\+ b/(\S+)\n((?:(?!--- ).*\n)*)", patch, flags=re.M):
         if not file.startswith(SOURCES):
             continue

@@ -3,25 +3,23 @@
 import csv
 import json
 import re
-from collections.abc import Callable, Iterable
 from functools import cache
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import adapt_looks
 import adapt_step
 import cifar_labels
 import claims
+import imagenet_corruptions
 import photograph_training
 import pytest
 import rl_goal_test
 import stream_tables
-import tpt_photographs
 from csv_rows import CsvRows
 
-from dem_apps.report.intervals import Interval, difference_interval, mean_interval
+from dem_apps.report.intervals import difference_interval, mean_interval
 
 ROOT = Path(__file__).resolve().parents[2]
 README, ADAPTATION, APPENDIX, METHOD = "README.md", "docs/adaptation.md", "docs/appendix.md", "docs/method.md"
@@ -35,25 +33,25 @@ SETTINGS = {
 
 
 @cache
-def rows(name: str) -> list[dict[str, str]]:
+def rows(name):
     with (ROOT / "docs" / "results" / f"{name}.csv").open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
-def keyed(name: str, keys: tuple[str, ...]) -> CsvRows:
+def keyed(name, keys):
     return CsvRows(ROOT / "docs" / "results" / f"{name}.csv", keys, ())
 
 
-def training() -> CsvRows:
+def training():
     return keyed("photograph_training", photograph_training.KEYS)
 
 
-def larger_weight() -> str:
+def larger_weight():
     (weight,) = {row["ent_coef"] for row in rows("rl_larger_weight_runs") if row["arm"] != "none"}
     return f"Runs that reach the goal of MiniGrid tasks, weight {weight}"
 
 
-def at_the_goal() -> str:
+def at_the_goal():
     files = {"rl_larger_weight_runs": ["DoorKey-5x5"], "rl_larger_weight_tasks_runs": ["DoorKey-6x6", "KeyCorridor"],
              "rl_putnear_runs": ["PutNear"]}  # fmt: skip
     lines = []
@@ -70,14 +68,14 @@ def at_the_goal() -> str:
 RL_ARMS = ("none", "entropy 0.1", "adadem 0.1")
 
 
-def half(each: Iterable[float]) -> str:
+def half(each):
     """A mean change with half of its 95 % CI."""
     interval = mean_interval(list(each))
     assert interval.high is not None
     return f"{interval.estimate:+.1f}±{interval.high - interval.estimate:.1f}"
 
 
-def public_networks() -> str:
+def public_networks():
     shares, lines = adapt_looks.of_shares(adapt_looks.pairs_of(keyed("adapt_looks", LOOKS))), list[str]()
     for title, name in adapt_looks.SHOWN.items():
         own = [ways for (network, _), ways in shares.items() if network == name]
@@ -88,7 +86,7 @@ def public_networks() -> str:
     return "\n".join(lines)
 
 
-def gains_of_training() -> str:
+def gains_of_training():
     found, told = photograph_training.by_arm(training(), 300), []
     for pair, title in photograph_training.TITLES.items():
         source, ours = found["source"][pair], found[photograph_training.DEFAULT][pair]
@@ -97,21 +95,21 @@ def gains_of_training() -> str:
     return ", ".join(told)
 
 
-def nine_tasks() -> str:
+def nine_tasks():
     runs = rows("rl_paper_runs")
     assert len({row["env"] for row in runs}) == 9
     (weight,) = {row["ent_coef"] for row in runs}
     return f"At the paper's weight, {weight}, nothing changes on nine tasks."
 
 
-def speed() -> str:
+def speed():
     losses = json.loads((ROOT / "docs" / "results" / "losses.json").read_text(encoding="utf-8"))
     times = losses["medians_ms"]["map"]
     ratio = times["paper's pseudo code"] / times["adadem mean, auto"]
     return f"speed: {ratio:.0f} times the paper's code"
 
 
-def cracks() -> str:
+def cracks():
     counts = {stage: [0, 0, 0, 0] for stage in ("before", "after")}
     for row in rows("adapted_cracks"):
         for stage, sums in counts.items():
@@ -122,15 +120,15 @@ def cracks() -> str:
     return f"mIoU over {len(rows('adapted_cracks'))}: {before:.1f} → {after:.1f}; {losing} of them lose"
 
 
-def mean_iou(counts: list[Any]) -> float:
+def mean_iou(counts):
     """Of two classes in per cent, from [label 0 found 0, 0 found 1, 1 found 0, 1 found 1]."""
     both_0, only_1, only_0, both_1 = map(int, counts)
     each = [hits / (hits + only_1 + only_0) for hits in (both_0, both_1) if hits + only_1 + only_0]
     return 100 * fmean(each)
 
 
-def streams() -> str:
-    by_rule: dict[str, dict[tuple[str, str], float]] = {}
+def streams():
+    by_rule = {}
     for row in rows("adapt_statistics"):
         by_rule.setdefault(row["rule"], {})[row["network"], row["folder"]] = float(row["miou"])
     changes = {
@@ -144,23 +142,23 @@ def streams() -> str:
     )
 
 
-def classifier() -> str:
+def classifier():
     noise = {r["way"]: r["accuracy"] for r in rows("imagenet_corruptions") if r["corruption"] == "gaussian_noise"
              and r["severity"] == "5" and r["way"] in ("none", "bn 0.1", "bn 1.0")}  # fmt: skip
     return f"accuracy goes from {noise['none']} to {noise['bn 0.1']} by 0.1, to {noise['bn 1.0']} by 1"
 
 
-def photographs() -> str:
+def photographs():
     (images,) = {row["images"] for row in rows("imagenet_corruptions")}
     return f"({images} ImageNet photographs"
 
 
-def all_pairs() -> str:
+def all_pairs():
     pairs = adapt_looks.of_shares(adapt_looks.pairs_of(keyed("adapt_looks", LOOKS)))
     return f"Share 0 was added when all {len(pairs)} pairs were known"
 
 
-def thresholds() -> str:
+def thresholds():
     from seg.adaptation import decision
 
     return (
@@ -169,9 +167,9 @@ def thresholds() -> str:
     )
 
 
-def gain(file: str, arm: str, control: str = "control", world: str = "") -> Interval:
+def gain(file, arm, control="control", world=""):
     """Difference of mIoU % over pairs of world and seed."""
-    found: dict[str, dict[str, float]] = {arm: {}, control: {}}
+    found = {arm: {}, control: {}}
     for row in rows(file):
         place, name, seed = row["run"].split("/")
         if name in found and place.startswith(world):
@@ -179,13 +177,13 @@ def gain(file: str, arm: str, control: str = "control", world: str = "") -> Inte
     return difference_interval(found[arm], found[control])
 
 
-def told(apart: Interval) -> str:
+def told(apart):
     assert apart.low is not None
     assert apart.high is not None
     return f"{apart.estimate:+.1f} [{apart.low:.1f}, {apart.high:.1f}]"
 
 
-def random_weights() -> str:
+def random_weights():
     long = gain("seg_worlds_long", "best-self-training", "compute-matched-best")
     return (
         f"over target statistics Fourier style gains "
@@ -194,8 +192,8 @@ def random_weights() -> str:
     )
 
 
-def few_labels() -> str:
-    def mean(file: str, arm: str) -> float:
+def few_labels():
+    def mean(file, arm):
         return 100 * fmean(float(row["miou"]) for row in rows(file) if row["run"].startswith(f"{arm}/"))
 
     return (
@@ -205,7 +203,7 @@ def few_labels() -> str:
 
 
 #: What stands on a page, word for word.
-TOLD: dict[str, list[Callable[[], str]]] = {
+TOLD = {
     README: [
         public_networks, gains_of_training, cracks, larger_weight, at_the_goal, nine_tasks, speed,
     ],
@@ -234,7 +232,7 @@ TOLD: dict[str, list[Callable[[], str]]] = {
 }  # fmt: skip
 
 
-def words(text: str) -> str:
+def words(text):
     return " ".join(text.split())
 
 
@@ -255,7 +253,7 @@ def test_no_number_is_without_its_rows(page):
 
 
 def test_the_table_of_photographs_one_at_a_time():
-    table = tpt_photographs.table(keyed("tpt_photographs", tpt_photographs.KEYS))
+    table = imagenet_corruptions.table(keyed("tpt_photographs", imagenet_corruptions.KEYS))
     assert table in (ROOT / "docs" / "appendix.md").read_text(encoding="utf-8")
     (share,) = re.findall(r"^\| bn 0.1 .*\| -(\S+) \[-(\S+), -(\S+)\]", table, flags=re.MULTILINE)
     told = "costs EfficientNet-Lite0 {0} points of accuracy [{2}, {1}]".format(*share)

@@ -10,7 +10,6 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
 
 import pytest
 import yaml
@@ -22,7 +21,7 @@ from dem_apps.errors import InputError
 from dem_apps.objectives import objective_options
 from dem_apps.runtime.files import cache_dir
 
-ROOT: Path = pages.ROOT
+ROOT = pages.ROOT
 TEXTS = {pages.named(page): pages.text_of(page) for page in (*pages.PAGES, *pages.NOTEBOOKS)}
 COMMANDS = [command for file in (*pages.PAGES, *pages.NOTEBOOKS, *pages.CONFIGS) for command in pages.commands(file)]
 FOLDERS = ("dem_apps", "seg", "rl", "tests", "benchmarks", "configs", "docs")
@@ -31,7 +30,7 @@ MOST_WORDS = 20_000
 MOST_HOPS = 3
 
 
-def with_blocks(language: str) -> list[Any]:
+def with_blocks(language):
     """Pages with something to run; a notebook takes a minute."""
     names = [name for name, text in TEXTS.items() if any(b.language == language and b.run for b in pages.blocks(text))]
     return [pytest.param(name, marks=[pytest.mark.slow] * name.endswith(".ipynb")) for name in names]
@@ -40,7 +39,7 @@ def with_blocks(language: str) -> list[Any]:
 @pytest.mark.parametrize("page", with_blocks("python"))
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, Any] = {"__name__": "__main__"}
+    namespace = {"__name__": "__main__"}
     ran = [
         run_python(block, page, namespace)
         for block in pages.blocks(TEXTS[page])
@@ -49,7 +48,7 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     assert ran, f"{page}: nothing was run"
 
 
-def run_python(block: pages.Block, page: str, namespace: dict[str, Any]) -> None:
+def run_python(block, page, namespace):
     # empty lines before it, so that a traceback names the page's own line
     exec(compile("\n" * (block.line - 1) + block.text, str(ROOT / page), "exec"), namespace)
 
@@ -65,12 +64,10 @@ def test_shell_blocks_run(page, tmp_path, monkeypatch):
         (cache_dir() / kept).mkdir(parents=True, exist_ok=True)
         (tmp_path / "cache" / kept).symlink_to(cache_dir() / kept)
     environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT),
+        **os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
         "DEM_APPS_CACHE": str(tmp_path / "cache"),
-    }
-    namespace: dict[str, Any] = {"__name__": "__main__"}
+    }  # fmt: skip
+    namespace = {"__name__": "__main__"}
     for block in pages.blocks(TEXTS[page]):
         if block.run and block.language == "python":
             run_python(block, page, namespace)
@@ -111,7 +108,7 @@ def test_the_files_of_the_readme_exist():
     (tree,) = [block.text for block in pages.blocks(TEXTS["README.md"]) if block.text.startswith("dem_apps/ ")]
     room = ""
     for line in tree.splitlines():
-        indented, name = re.match(r"(\s*)([\w/]+)", line).groups()  # type: ignore[union-attr]
+        indented, name = re.match(r"(\s*)([\w/]+)", line).groups()
         room = room if indented else name
         assert (ROOT / (room + name if indented else name)).is_dir(), line
         assert all(list((ROOT / room).glob(file)) for file in re.findall(r"\w+\.py\b", line)), line
@@ -159,9 +156,9 @@ def test_a_command_reaches_its_equation_in_few_hops(command):
         assert ".".join(following.relative_to(ROOT).with_suffix("").parts) in imported(file), f"{file} {following}"
 
 
-def imported(file: Path) -> set[str]:
+def imported(file):
     """Modules that a file imports, also through a package's ``__init__``."""
-    modules: set[str] = set()
+    modules = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module:
             modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}

@@ -4,7 +4,6 @@ import json
 import re
 import runpy
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +16,7 @@ IMAGE = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory):
     """Of a CLIP whose tokens are letters."""
     folder, letters = tmp_path_factory.mktemp("clip"), "abcdefghijklmnopqrstuvwxyz."
     tokens = [*letters, *(letter + "</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
@@ -38,12 +37,12 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def clip(folder) -> Any:
+def clip(folder):
     return transformers.CLIPModel.from_pretrained(folder).eval()
 
 
 @pytest.fixture
-def tokenizer(folder) -> Any:
+def tokenizer(folder):
     return transformers.CLIPProcessor.from_pretrained(folder).tokenizer
 
 

@@ -4,12 +4,11 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+from support.refusals import refuses
 
-from dem_apps.errors import InputError
 from dem_apps.runtime.settings import parse_config
 from rl.benchmark import BenchmarkConfig, benchmark, grid_jobs
 from rl.config import TrainConfig, resolve
@@ -30,8 +29,8 @@ rl_run(Path(value["--run-dir"]), (seed + len(loss)) / 20, loss, seed, value["--e
 """
 
 
-def config(path: Path, **changes: Any) -> BenchmarkConfig:
-    settings: dict[str, Any] = {
+def config(path, **changes):
+    settings = {
         "envs": {ENV: {"timesteps": 20}}, "arms": {"none": {"loss": "none"}, "adadem": {"loss": "adadem"}},
         "seeds": [0, 1, 2], "folder": str(path), "baseline": "none", "workers": 2, **changes,
     }  # fmt: skip
@@ -67,8 +66,7 @@ def test_what_fails_is_listed_and_the_rest_is_reported_and_not_repeated(tmp_path
     ],
 )
 def test_mistakes_are_one_sentence_before_anything_runs(changes, message, tmp_path):
-    with pytest.raises(InputError, match=re.escape(message)):
-        benchmark(config(tmp_path / "grid", **changes))
+    refuses(re.escape(message), benchmark, config(tmp_path / "grid", **changes))
     assert not (tmp_path / "grid").exists()
 
 

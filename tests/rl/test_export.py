@@ -1,8 +1,5 @@
 """rl.export: SB3 alone opens the zip, acts as the run does and trains on; the hook reads it back."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -14,7 +11,6 @@ import rl.export
 import rl.train
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.command import run_command
 from rl.config import settings_of_run
 from rl.envs.make import make_env
 from rl.training.run import untrained_model
@@ -25,7 +21,7 @@ ALGORITHMS = {"ppo": PPO, "a2c": A2C}
 
 
 @pytest.fixture(scope="module", params=[("ppo", False), ("a2c", True)], ids=lambda p: f"{p[0]} {p[1]}")
-def trained(request, tmp_path_factory) -> tuple[str, bool, Path]:
+def trained(request, tmp_path_factory):
     """Algorithm, whether it was normalised, and the run folder."""
     algo, normalize = request.param
     folder = tmp_path_factory.mktemp("runs")
@@ -34,13 +30,13 @@ def trained(request, tmp_path_factory) -> tuple[str, bool, Path]:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Path:
+def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     rl.train.main(entry_flags(ENV, folder))
     return folder / "run"
 
 
-def own_model(run: Path, checkpoint: str = "last") -> Any:
+def own_model(run, checkpoint="last"):
     config = settings_of_run(run)
     model = untrained_model(config)
     restore_policy(model, load_checkpoint(run / "checkpoints", checkpoint))
@@ -92,10 +88,9 @@ def test_no_file_is_ever_overwritten(existing, run, tmp_path):
         (["--run", "{run}", "--out", "/nowhere/m.zip"], "--out: the folder /nowhere does not exist"),
     ],
 )
-def test_mistakes_are_one_sentence(flags, message, run, capsys, monkeypatch, tmp_path):
+def test_mistakes_are_one_sentence(flags, message, run, run_here, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as left:
-        run_command(lambda: rl.export.main([flag.replace("{run}", str(run)) for flag in flags]))
-    assert left.value.code == 2
-    assert message in capsys.readouterr().err
+    refused = run_here(rl.export.main, *(flag.replace("{run}", str(run)) for flag in flags))
+    assert refused.returncode == 2
+    assert message in refused.stderr
     assert not list(tmp_path.iterdir())

@@ -2,12 +2,11 @@
 
 import csv
 import re
-from pathlib import Path
 
 import pytest
+from support.refusals import refuses
 from support.report_runs import rl_run
 
-from dem_apps.errors import InputError
 from dem_apps.report.intervals import difference_interval
 from dem_apps.report.tables import by_row
 from rl.plots import main
@@ -17,7 +16,7 @@ MEANS = {"none": (0.1, 0.3, 0.2), "adadem": (0.7, 0.8, 0.9)}
 
 
 @pytest.fixture
-def runs(tmp_path) -> Path:
+def runs(tmp_path):
     for loss, means in MEANS.items():
         for seed, mean in enumerate(means):
             for env in ("MiniGrid-Unlock-v0", "MiniGrid-Empty-5x5-v0"):
@@ -74,12 +73,10 @@ def test_arms_are_named_after_what_tells_them_apart(tmp_path):
     ],
 )
 def test_mistakes_are_one_sentence(arguments, message, runs):
-    with pytest.raises(InputError, match=re.escape(message)):
-        main([argument.format(runs=runs) for argument in arguments])
+    refuses(re.escape(message), main, [argument.format(runs=runs) for argument in arguments])
 
 
 def test_two_runs_of_one_seed_are_refused(tmp_path):
     rl_run(tmp_path / "a")
     rl_run(tmp_path / "b")
-    with pytest.raises(InputError, match="both are entropy, seed 0; leave one out"):
-        main([str(tmp_path), "--out", str(tmp_path / "report")])
+    refuses("both are entropy, seed 0; leave one out", main, [str(tmp_path), "--out", str(tmp_path / "report")])

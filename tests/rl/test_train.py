@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,7 +19,6 @@ import rl.train
 from dem_apps.errors import InputError
 from dem_apps.report.runs import read_run
 from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.command import run_command
 from dem_apps.runtime.run_reader import read_metrics
 from dem_apps.runtime.signals import Stopped
 from rl.config import TrainConfig, resolve
@@ -41,21 +39,21 @@ OF_OTHERS = {
 }  # fmt: skip
 
 
-def command(*arguments: Any) -> list[str]:
+def command(*arguments):
     return [sys.executable, "-m", "rl.train", *map(str, arguments)]
 
 
-def run(*arguments: Any) -> str:
+def run(*arguments):
     done = subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def policy(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:
+def policy(folder, name="last"):
     return load_checkpoint(folder / "checkpoints", name)["policy"]
 
 
-def assert_same_run(one: Path, two: Path) -> None:
+def assert_same_run(one, two):
     assert (one / "metrics.jsonl").read_bytes() == (two / "metrics.jsonl").read_bytes()
     for name in ("last", "best"):
         first, second = policy(one, name), policy(two, name)
@@ -65,7 +63,7 @@ def assert_same_run(one: Path, two: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def unbroken(tmp_path_factory) -> Path:
+def unbroken(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "unbroken"
     output = run(*SMALL, "--run-dir", folder)
     assert "PPO with the entropy term 'adadem' (ent_coef 0.001), seed 0" in output
@@ -100,7 +98,7 @@ def test_ctrl_c_is_a_checkpoint_at_the_next_line_of_the_log(tmp_path, monkeypatc
     assert_like_tensorboard(tracker, Path("whole"))
     genuine, calls = StackedEnvs.step_wait, iter(range(1, 9999))
 
-    def interrupted(envs: StackedEnvs) -> Any:
+    def interrupted(envs):
         if next(calls) == 70:
             os.kill(os.getpid(), signal.SIGINT)
         return genuine(envs)
@@ -215,14 +213,11 @@ def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path):
         (["--tracker", "comet_ml"], "--tracker: needs comet_ml, not installed here; pip install comet_ml"),
     ],
 )
-def test_mistakes_are_one_sentence(arguments, sentence, capsys, monkeypatch):
+def test_mistakes_are_one_sentence(arguments, sentence, run_here, monkeypatch):
     monkeypatch.chdir(ROOT)
-    with pytest.raises(SystemExit) as exit:
-        run_command(lambda: rl.train.main(arguments))
-    error = capsys.readouterr().err
-    assert exit.value.code == 2
-    assert sentence in error
-    assert len(error.strip().splitlines()) == 1
+    refused = run_here(rl.train.main, *arguments)
+    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
+    assert sentence in refused.stderr
 
 
 @pytest.mark.parametrize("module", ["rl.train", "rl.evaluate", "rl.export", "rl.plots", "rl.benchmark", "rl.tune"])

@@ -4,14 +4,12 @@ import csv
 import json
 import math
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+from support.refusals import refuses
 
 import rl.tune
-from dem_apps.errors import InputError
 from rl.config import TrainConfig, resolve
 from rl.tune import TuneConfig, search_space, settings_of, tune
 
@@ -34,12 +32,12 @@ TRAIN_FLAGS = ["--env", ENV, "--timesteps", "64"]
 
 
 @pytest.fixture(autouse=True)
-def _stand_in(tmp_path, monkeypatch) -> None:
+def _stand_in(tmp_path, monkeypatch):
     (tmp_path / "stand_in.py").write_text(TRAINER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
-def search(folder: Path, **changes: Any) -> Path:
+def search(folder, **changes):
     config = TuneConfig(**{"trials": 12, "seeds": 2, "final_seeds": 2, "study_dir": str(folder), **changes})
     return tune(config, TrainConfig(env=ENV, timesteps=64), TRAIN_FLAGS, module="stand_in")
 
@@ -63,8 +61,7 @@ def test_the_best_of_the_trials_is_judged_with_fresh_seeds(tmp_path):
     assert final["fresh_returns"] == pytest.approx([first, first + 0.01])
     assert final["fresh_mean_return"] == pytest.approx(first + 0.005)
     assert final["search_return"] == pytest.approx(first + 0.105)
-    with pytest.raises(InputError, match="its study belongs to another configuration"):
-        search(finished, seeds=3)
+    refuses("its study belongs to another configuration", search, finished, seeds=3)
 
 
 @pytest.mark.parametrize(
@@ -95,6 +92,5 @@ def test_what_is_searched(settings, names, points):
     ],
 )
 def test_mistakes_are_one_sentence(arguments, message, tmp_path):
-    with pytest.raises(InputError, match=re.escape(message)):
-        rl.tune.main([*arguments, "--study-dir", str(tmp_path / "study")])
+    refuses(re.escape(message), rl.tune.main, [*arguments, "--study-dir", str(tmp_path / "study")])
     assert not (tmp_path / "study").exists()

@@ -2,12 +2,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from dem_apps.runtime.command import run_command as run_main
 from seg.config import TrainConfig
 from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.data.street.demo_pair import write_demo_pair
@@ -15,26 +12,26 @@ from seg.models.settings import ModelConfig
 
 
 @pytest.fixture(scope="session")
-def tiny_pair(tmp_path_factory) -> Path:
+def tiny_pair(tmp_path_factory):
     """A demo pair of a few small pictures."""
     root = tmp_path_factory.mktemp("pair") / "street"
     return write_demo_pair(root, size=(96, 48), source_train=6, target_train=5, target_val=4)
 
 
 @pytest.fixture
-def source(tiny_pair, tmp_path) -> Path:
+def source(tiny_pair, tmp_path):
     """A private copy of the source domain, which a test may damage."""
     return shutil.copytree(tiny_pair / "gta5", tmp_path / "gta5")
 
 
 @pytest.fixture
-def target(tiny_pair, tmp_path) -> Path:
+def target(tiny_pair, tmp_path):
     """The target domain, likewise."""
     return shutil.copytree(tiny_pair / "cityscapes", tmp_path / "cityscapes")
 
 
 @pytest.fixture(scope="session")
-def tiny_flags(tiny_pair) -> list[str]:
+def tiny_flags(tiny_pair):
     """Flags that make a training run last seconds."""
     return [
         "--source.root", str(tiny_pair / "gta5"), "--target.root", str(tiny_pair / "cityscapes"),
@@ -43,7 +40,7 @@ def tiny_flags(tiny_pair) -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def tiny_config(tiny_pair) -> TrainConfig:
+def tiny_config(tiny_pair):
     """Two steps on the tiny pair, without pictures."""
     return TrainConfig(
         loss="adadem", max_steps=2, eval_every=1, log_every=1, maps=0, device="cpu",
@@ -56,27 +53,10 @@ def tiny_config(tiny_pair) -> TrainConfig:
 def run_command():
     """Run ``python -m MODULE …`` as a user would, on one thread; returns the finished process."""
 
-    def run(module: str, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    def run(module, *arguments, cwd=None):
         return subprocess.run(
             [sys.executable, "-m", module, *arguments], env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True,
             text=True, timeout=300, cwd=cwd,
         )  # fmt: skip
-
-    return run
-
-
-@pytest.fixture
-def run_here(monkeypatch, capsys):
-    """As ``run_command``, given the command's ``main``, in this process: without the seconds of importing torch."""
-
-    def run(main: Callable[[], None], *arguments: str) -> subprocess.CompletedProcess[str]:
-        monkeypatch.setattr(sys, "argv", [main.__module__, *arguments])
-        status = 0
-        try:
-            run_main(main)
-        except SystemExit as ended:
-            status = ended.code
-        said = capsys.readouterr()
-        return subprocess.CompletedProcess(arguments, status, said.out, said.err)
 
     return run

@@ -1,14 +1,12 @@
 """A pair of six-band scenes through every command, and nodata in what is learned and scored."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.refusals import refuses
 from support.scenes import draw_pair, rasterio
 
-from dem_apps.errors import InputError
 from dem_apps.runtime.settings import parse_config
 from seg import build_model, load
 from seg.adapt import AdaptConfig, adapt
@@ -26,18 +24,18 @@ SMALL = ("--model.encoder", "resnet18", "--model.depth", "3", "--model.output-st
          "--eval-every", "1", "--maps", "1")  # fmt: skip
 
 
-def flags(root: Path, run: Path, *more: str) -> TrainConfig:
+def flags(root, run, *more):
     data = ("--source.root", str(root / "mine"), "--target.root", str(root / "theirs"), "--classes", "field,water,wood")
     return parse_config(TrainConfig, "test", "", [*data, *SMALL, "--run-dir", str(run), *more])
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory) -> Path:
+def pair(tmp_path_factory):
     return draw_pair(tmp_path_factory.mktemp("pair"))
 
 
 @pytest.fixture(scope="module")
-def run(pair, tmp_path_factory) -> Path:
+def run(pair, tmp_path_factory):
     return train(flags(pair, tmp_path_factory.mktemp("runs") / "run"))
 
 
@@ -73,8 +71,7 @@ def test_networks_go_out_and_in_with_their_bands(run, pair, tmp_path):
     expected = load(run).predict(image)
     export_model(ExportModelConfig(run=str(run), out=str(tmp_path / "out")))
     np.testing.assert_allclose(load(tmp_path / "out").predict(image).entropy, expected.entropy, atol=1e-5)
-    with pytest.raises(InputError, match="image: has shape"):
-        load(run).predict(np.zeros((8, 8, 3), np.uint16))
+    refuses("image: has shape", load(run).predict, np.zeros((8, 8, 3), np.uint16))
 
 
 def test_a_network_is_adapted_to_scenes(run, pair, tmp_path):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ STATISTICS = ("running_mean", "running_var")
 
 
 @pytest.fixture(scope="module")
-def runs(tiny_config, tmp_path_factory) -> tuple[Path, Path]:
+def runs(tiny_config, tmp_path_factory):
     """The same training without and with."""
     folder = tmp_path_factory.mktemp("runs")
     model = dataclasses.replace(tiny_config.model, batch_norm="target")
@@ -31,7 +30,7 @@ def runs(tiny_config, tmp_path_factory) -> tuple[Path, Path]:
     return train(config), train(after)
 
 
-def scores(run: Path) -> dict:
+def scores(run):
     return json.loads((run / "eval.json").read_text())
 
 
@@ -76,7 +75,7 @@ def test_what_is_saved_has_the_statistics_of_the_targets_training_images(runs, t
 
 
 def test_a_finished_run_gets_the_same_score_without_training(runs, tmp_path, run_here):
-    def evaluated(run: Path, name: str, *flags: str) -> tuple[dict, str]:
+    def evaluated(run, name, *flags):
         out = tmp_path / name
         done = run_here(seg.evaluate.main, "--run", str(run), "--out", str(out), "--checkpoint", "last", *flags)
         return json.loads(out.read_text()), done.stdout

@@ -4,13 +4,11 @@ import csv
 import json
 import re
 from dataclasses import asdict
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
+from support.refusals import refuses
 
-from dem_apps.errors import InputError
 from dem_apps.report.intervals import difference_interval
 from seg.benchmark import BenchmarkConfig, benchmark, grid_jobs, main
 from seg.scores.described_metrics import described_metrics
@@ -39,17 +37,17 @@ with open(run + "/eval.json", "w") as file:
 
 
 @pytest.fixture
-def _stand_in(tmp_path, monkeypatch) -> None:
+def _stand_in(tmp_path, monkeypatch):
     (tmp_path / "stand_in.py").write_text(TRAINER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
 
 
 @pytest.fixture
-def data(tiny_pair) -> dict[str, Any]:
+def data(tiny_pair):
     return {"source": {"root": str(tiny_pair / "gta5")}, "target": {"root": str(tiny_pair / "cityscapes")}}
 
 
-def config(path: Path, **changes: Any) -> BenchmarkConfig:
+def config(path, **changes):
     arms = {"control": {"loss": "none"}, "adadem": {"loss": "adadem", "weights": {"target_main": 0.2}}}
     settings = {"arms": arms, "seeds": [0, 1, 2], "folder": str(path), "control": "control", "workers": 2}
     return BenchmarkConfig(**{**settings, **changes})
@@ -121,8 +119,7 @@ def test_a_grid_of_real_trainings(tmp_path, data, capsys):
     ],
 )  # fmt: skip
 def test_mistakes_are_one_sentence_before_anything_runs(changes, message, tmp_path):
-    with pytest.raises(InputError, match=re.escape(message)):
-        benchmark(config(tmp_path / "grid", **changes))
+    refuses(re.escape(message), benchmark, config(tmp_path / "grid", **changes))
     assert not (tmp_path / "grid").exists()
 
 
@@ -130,8 +127,6 @@ def test_a_run_of_other_settings_is_refused(tmp_path):
     run = tmp_path / "adadem" / "seed1"
     run.mkdir(parents=True)
     (run / "config.yaml").write_text(yaml.safe_dump({"loss": "adadem", "weights": {"target_main": 0.1}}))
-    with pytest.raises(InputError, match=r"seed1: was trained with weights.target_main 0.1, this grid asks for 0.2"):
-        grid_jobs(config(tmp_path))
+    refuses(r"seed1: was trained with weights.target_main 0.1, this grid asks for 0.2", grid_jobs, config(tmp_path))
     (run / "config.yaml").write_text("")
-    with pytest.raises(InputError, match=r"seed1/config\.yaml: "):
-        grid_jobs(config(tmp_path))
+    refuses(r"seed1/config\.yaml: ", grid_jobs, config(tmp_path))

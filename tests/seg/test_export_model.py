@@ -3,11 +3,11 @@
 import dataclasses
 import json
 import sys
-from pathlib import Path
 
 import pytest
 import segmentation_models_pytorch as smp
 import torch
+from support.refusals import refuses
 
 from dem_apps.errors import InputError
 from seg.export_model import ExportModelConfig, export_model
@@ -20,7 +20,7 @@ IMAGES = torch.randn(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory, tiny_config) -> dict[str, Path]:
+def runs(tmp_path_factory, tiny_config):
     folder = tmp_path_factory.mktemp("runs")
     own = ModelConfig("deeplabv2", "resnet18", output_stride=8)
     models = {"fpn": ModelConfig("fpn", "resnet18", depth=4), "deeplabv2": own}
@@ -48,8 +48,7 @@ def test_what_was_exported_is_opened(runs, name, library, tmp_path, capsys):
     (out / "config.json").write_text(
         json.dumps(document | {min(document.keys() & {"encoder", "encoder_name"}): "resnet19"})
     )
-    with pytest.raises(InputError, match=r"encoder: 'resnet19' is not known"):
-        open_trained(str(out))
+    refuses(r"encoder: 'resnet19' is not known", open_trained, str(out))
 
 
 def test_onnx_gives_the_same_logits(runs, tmp_path, capsys, monkeypatch):
@@ -79,8 +78,7 @@ def test_onnx_gives_the_same_logits(runs, tmp_path, capsys, monkeypatch):
 def test_without_the_extra_onnx_is_a_sentence(runs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     config = ExportModelConfig(run=str(runs["fpn"]), out=str(tmp_path / "model"), size=[64, 64])
-    with pytest.raises(InputError, match=r"--size: expected together with --onnx, which is made for one size"):
-        export_model(config)
+    refuses(r"--size: expected together with --onnx, which is made for one size", export_model, config)
     with pytest.raises(InputError, match=r"--onnx: needs onnx\w*, not installed here; pip install 'dem-apps\[onnx\]'"):
         export_model(dataclasses.replace(config, onnx=True))
     assert not (tmp_path / "model").exists()

@@ -11,12 +11,12 @@ import segmentation_models_pytorch as smp
 import torch
 from PIL import Image
 from support.pictures import noise, save
+from support.refusals import refuses
 
 import seg.adapt
 import seg.evaluate
 import seg.export
 import seg.export_model
-from dem_apps.errors import InputError
 from seg import load
 
 MAINS = {"seg.export": seg.export.main, "seg.export_model": seg.export_model.main}
@@ -26,7 +26,7 @@ IMAGENET = ("--mean", "0.485,0.456,0.406", "--std", "0.229,0.224,0.225")
 
 
 @pytest.fixture
-def folders(tmp_path, monkeypatch) -> list[str]:
+def folders(tmp_path, monkeypatch):
     """Flags of images and of their labels, and beside them a file of weights, a folder and a function."""
     for index in range(3):
         save(tmp_path / "images" / f"{index}.png", noise(index, 64, 64))
@@ -80,8 +80,7 @@ def test_what_was_adapted_goes_on(kind, folders, run_here):
     miou = json.loads(Path("scores.json").read_text())["miou"]
     assert miou == pytest.approx(json.loads(Path("out/adapt.json").read_text())["labels"]["after"], abs=0.01)
     if kind == "function":  # no code runs that a file names
-        with pytest.raises(InputError, match=r"give --model mine_of_spec:build --weights out/adapted/a\.pth"):
-            load("out")
+        refuses(r"give --model mine_of_spec:build --weights out/adapted/a\.pth", load, "out")
     else:
         assert load("out", device="cpu").description.origin == "the network's own preprocessor_config.json"
 
@@ -111,5 +110,4 @@ def test_what_names_no_network_is_one_sentence_in_every_command(flags, message, 
 
 def test_a_device_that_is_not_there_is_refused_before_the_demo_is_made(monkeypatch):
     monkeypatch.setattr(seg.adapt, "_with_demo", pytest.fail)
-    with pytest.raises(InputError, match=r"^--device: torch cannot use 'cuda:7' here"):
-        seg.adapt.adapt(seg.adapt.AdaptConfig(device="cuda:7"))
+    refuses(r"^--device: torch cannot use 'cuda:7' here", seg.adapt.adapt, seg.adapt.AdaptConfig(device="cuda:7"))

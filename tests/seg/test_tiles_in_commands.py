@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,14 +18,14 @@ from seg.train import train
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory, tiny_config) -> Path:
+def run(tmp_path_factory, tiny_config):
     """A network of stride 8 with a small field: its encoder is cut short."""
     run_dir, model = str(tmp_path_factory.mktemp("runs") / "run"), ModelConfig("unet", "resnet18", depth=3)
     return train(dataclasses.replace(tiny_config, run_dir=run_dir, max_steps=3, eval_every=3, model=model))
 
 
 def test_scores_by_tiles_are_those_of_the_whole(run, tmp_path, run_here):
-    def evaluated(name: str, *flags: str) -> dict:
+    def evaluated(name, *flags):
         done = run_here(seg.evaluate.main, "--run", str(run), "--out", str(tmp_path / name), *flags)
         assert done.returncode == 0, done.stderr
         return json.loads((tmp_path / name).read_text())
@@ -49,7 +48,7 @@ def test_a_large_image_is_no_thumbnail_in_tiles(run, tmp_path, capsys):
     images.mkdir()
     Image.fromarray(image).save(images / "a.png")
 
-    def exported(name: str, run: Path, **flags: object) -> tuple[bytes, str]:
+    def exported(name, run, **flags):
         capsys.readouterr()
         config = ExportConfig(run=[str(run)], images=str(images), out=str(tmp_path / name), device="cpu", **flags)
         assert not export(config)

@@ -33,7 +33,7 @@ OWN = {method: {f"{name}_{head}" for name in names for head in ("main", "aux")} 
 OWN["self-training"] = {f"target/{name}" for name in ("pseudo_label_weight", "pseudo_label_loss", "masked_consistency")}
 
 
-def metrics(run: Path) -> str:
+def metrics(run):
     return (run / "metrics.jsonl").read_text()
 
 
@@ -135,13 +135,11 @@ def test_a_finished_run_resumes_to_its_own_scores(finished, train_here):
 @pytest.mark.parametrize(
     "flags",
     [
-        ("--method", "source"),
-        ("--method", "minent", "--loss", "none"),
-        ("--method", "advent", "--loss", "none"),
+        ("--method", "source"), ("--method", "minent", "--loss", "none"), ("--method", "advent", "--loss", "none"),
         ("--method", "self-training", "--self-training.views", "2", "--self-training.mask-ratio", "0.5"),
         ("--method", "minent", "--loss", "dem", "--tau", "0.8", "--alpha", "1.2", "--reduction", "mean"),
     ],
-)
+)  # fmt: skip
 def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, train_here, monkeypatch):
     run, tracker = tmp_path / "run", fake_wandb(monkeypatch)
     process = train_here(*flags, "--run-dir", str(run), *tiny_flags, "--tracker", "wandb")
@@ -186,7 +184,7 @@ def test_a_target_without_any_label_is_adapted_to_and_scored_without(tmp_path, t
     assert f"note: target val: {target}: no labels, so training gives the unsupervised scores alone" in checked.stdout
 
 
-def _prefixed(flags: list[str]) -> list[str]:
+def _prefixed(flags):
     return [f"--train.{flag[2:]}" if flag.startswith("--") else flag for flag in flags]
 
 

@@ -5,7 +5,6 @@ import json
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -21,7 +20,7 @@ DEMO = str(Path(__file__).parents[2] / "configs/seg/demo.yaml")
 
 
 @pytest.fixture(scope="module")
-def pair_flags(tiny_pair) -> list[str]:
+def pair_flags(tiny_pair):
     return ["--train.source.root", str(tiny_pair / "gta5"), "--train.target.root", str(tiny_pair / "cityscapes")]
 
 
@@ -52,7 +51,7 @@ def test_a_trial_trains_scores_its_share_and_is_not_run_again(tmp_path, pair_fla
 
 
 def test_an_interrupted_search_says_how_it_goes_on(tmp_path, pair_flags, monkeypatch):
-    def interrupted(*_: Any) -> None:
+    def interrupted(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("dem_apps.jobs.search.run_search", interrupted)

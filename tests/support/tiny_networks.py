@@ -2,7 +2,6 @@
 
 import copy
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -10,7 +9,6 @@ from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.test_time_methods import METHODS
-from seg.data.pixel_format import RGB
 
 #: Batch norm by the batch alone, and class marginals from 1/C, as the methods are published.
 published = partial(TestTimeAdapter, bn_alpha=1.0, marginals="uniform")
@@ -113,28 +111,6 @@ class WithGrid(Ends):
             grid = torch.linspace(0, 1, images[0, 0].numel(), dtype=images.dtype)
             self._buffers["grid"] = grid.view(images.shape[2:])
         return self.inner(images + self.grid)
-
-
-class TwoHeads(nn.Module):
-    """Stands for a :class:`seg.models.network.Predictor` in float64; each pixel is predicted by itself."""
-
-    heads, pixels, accelerator = ("main", "aux"), RGB, SimpleNamespace(device=torch.device("cpu"))
-
-    def __init__(self, dropout: float = 0.0) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.shared = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Tanh(), nn.Dropout(dropout))
-        self.main, self.aux = (nn.Conv2d(8, CLASSES, 1) for _ in range(2))
-        self.double()
-        for parameter in self.parameters():
-            parameter.data *= 3
-
-    def forward(self, images: Tensor, domain: str = "target") -> dict[str, Tensor]:
-        shared = self.shared(images)
-        return {"main": self.main(shared), "aux": self.aux(shared)}
-
-    def gradients(self, loss: Tensor) -> list[Tensor]:
-        return list(torch.autograd.grad(loss, list(self.parameters())))
 
 
 #: What a method cannot do without, or what makes it do something on images like these.

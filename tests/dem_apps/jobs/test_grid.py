@@ -5,15 +5,14 @@ import multiprocessing
 import os
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from support.refusals import refuses
 
-from dem_apps.errors import InputError
 from dem_apps.jobs import grid
 from dem_apps.jobs.executor import (
     Executor,
@@ -37,15 +36,15 @@ DONE = """mkdir -p "$RUN"; echo $$ >> "$RUN/starts"; echo '{"score": 0.5}' > "$R
 class Shell(Job):
     """A job whose ``module`` is a shell script; RUN is its run folder."""
 
-    def command(self) -> list[str]:
+    def command(self):
         return ["sh", "-c", f"RUN={self.run}; {self.module}"]
 
 
-def job(tmp_path: Path, script: str, name: str = "run") -> Shell:
+def job(tmp_path, script, name="run"):
     return Shell(f"job {name}", script, (), tmp_path / name, "score")
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
+def wait_for(condition):
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
@@ -76,13 +75,11 @@ def test_the_command_of_a_job_continues_what_has_begun(tmp_path):
     ("script", "error", "message"),
     [
         ("echo first; echo second; exit 3", JobFailed, "status 3, second"),
-        ("exit 0", JobFailed, "ended without an eval.json"),
-        ("exit 129", JobFailed, "status 129"),
-        ("kill -9 $$", JobKilled, "signal 9"),
-        ("exit 130", JobKilled, "signal 2"),
+        ("exit 0", JobFailed, "ended without an eval.json"), ("exit 129", JobFailed, "status 129"),
+        ("kill -9 $$", JobKilled, "signal 9"), ("exit 130", JobKilled, "signal 2"),
         ("exit 143", JobKilled, "signal 15"),
     ],
-)
+)  # fmt: skip
 def test_a_signal_is_told_from_a_failure(script, error, message, tmp_path):
     with pytest.raises(JobFailed, match=message) as caught:
         run_job(job(tmp_path, script), {})
@@ -102,8 +99,7 @@ def test_a_damaged_result_is_one_sentence(tmp_path):
     (tmp_path / "run").mkdir()
     for text, message in (('{"sco', "not valid JSON"), ('{"miou": 1}', "eval.json: holds no 'score'$")):
         (tmp_path / "run/eval.json").write_text(text)
-        with pytest.raises(InputError, match=message):
-            job(tmp_path, DONE).scores()
+        refuses(message, job(tmp_path, DONE).scores)
 
 
 def test_an_interruption_waits_until_the_training_has_saved_and_starts_no_more(tmp_path):
@@ -111,7 +107,7 @@ def test_an_interruption_waits_until_the_training_has_saved_and_starts_no_more(t
     jobs = [job(tmp_path, saving + "while :; do sleep 0.02; done"), job(tmp_path, DONE)]
     executor, ends = Executor({}), list[Future[None]]()
 
-    def interrupted() -> None:
+    def interrupted():
         with executor.threads(1) as threads:
             ends.extend(threads.submit(executor.run, one) for one in jobs)
             wait_for((tmp_path / "up").exists)
@@ -130,7 +126,7 @@ def test_an_interruption_waits_until_the_training_has_saved_and_starts_no_more(t
 def test_two_commands_divide_a_grid(tmp_path, capfd):
     jobs = [job(tmp_path, f"sleep 0.1; {DONE}", str(number)) for number in range(8)]
 
-    def command() -> None:
+    def command():
         os._exit(len(run_jobs(jobs, ExecutorConfig(workers=2), {})))
 
     commands = [multiprocessing.get_context("fork").Process(target=command) for _ in range(2)]
@@ -229,5 +225,4 @@ def test_a_cluster_that_is_not_there_is_one_sentence(installed, message, monkeyp
         pytest.importorskip("ray")
     else:
         monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=message):
-        build_executor(ExecutorConfig(executor="ray", ray_address="nowhere"), {})
+    refuses(message, build_executor, ExecutorConfig(executor="ray", ray_address="nowhere"), {})

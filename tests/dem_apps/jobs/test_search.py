@@ -7,8 +7,6 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import optuna
@@ -29,21 +27,19 @@ Score = Callable[[Values, int], float]
 class Shell(Job):
     """A job whose ``module`` is a shell script; RUN is its run folder."""
 
-    def command(self) -> list[str]:
+    def command(self):
         return ["sh", "-c", f'RUN={self.run}; mkdir -p "$RUN"; echo x >> "$RUN/starts"; {self.module}']
 
 
-def peak(values: Values, seed: int = 0) -> float:
+def peak(values, seed=0):
     """Highest at τ = 1.3, α = 0.4."""
     return -((values["tau"] - 1.3) ** 2) - (values["alpha"] - 0.4) ** 2
 
 
-def search(
-    folder: Path, plan: Plan, score: Score = peak, script: str = "", seeds: int = 1, **config: Any
-) -> list[optuna.trial.FrozenTrial]:
+def search(folder, plan, score=peak, script="", seeds=1, **config):
     """All trials of the study, once the plan has no more."""
 
-    def jobs(run: Path, values: Values) -> list[Job]:
+    def jobs(run, values):
         numbers = range(seeds)
         ends = [f"""{script} echo '{{"score": {score(values, n)}}}' > "$RUN/eval.json" """ for n in numbers]
         return [Shell(run.name, end, (), run / f"seed{n}", "score") for n, end in zip(numbers, ends, strict=True)]
@@ -54,17 +50,17 @@ def search(
         return study.get_trials()
 
 
-def points(trials: list[optuna.trial.FrozenTrial]) -> list[tuple[float, float]]:
+def points(trials):
     return [(trial.params["tau"], trial.params["alpha"]) for trial in trials]
 
 
-def tpe(trials: int, seed: int = 0) -> Plan:
+def tpe(trials, seed=0):
     return Plan(DEM_SPACE, ENTROPY, trials, seed, "score")
 
 
-def in_memory(plan: Plan) -> list[optuna.trial.FrozenTrial]:
+def in_memory(plan):
     """Trials of a plan where each is scored at once."""
-    tried: list[optuna.trial.FrozenTrial] = []
+    tried = []
     while (values := plan.next_point(tried)) is not None:
         made = optuna.create_trial(params=values, distributions=DEM_SPACE.distributions, value=peak(values))
         made.number = len(tried)
@@ -119,7 +115,7 @@ def test_a_stopped_study_continues_as_an_unbroken_one(storage, tmp_path, capsys)
 def test_a_study_killed_in_the_middle_repeats_no_scored_trial(tmp_path):
     folder = tmp_path / "s"
 
-    def work() -> None:
+    def work():
         os.setsid()
         search(folder, tpe(8), script="sleep 0.1;")
 
@@ -128,7 +124,7 @@ def test_a_study_killed_in_the_middle_repeats_no_scored_trial(tmp_path):
     while len(list(folder.glob("trials/*/seed0/eval.json"))) < 3:
         assert process.is_alive()
         time.sleep(0.002)
-    os.killpg(process.pid, signal.SIGKILL)  # type: ignore[arg-type]
+    os.killpg(process.pid, signal.SIGKILL)
     process.join()
     trials = search(folder, tpe(8))
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 8
@@ -154,9 +150,9 @@ def test_a_failed_trial_counts_and_a_killed_one_is_retried_by_the_next_start(tmp
 
 def test_a_trial_below_the_median_of_five_is_pruned_after_one_seed(tmp_path, capsys):
     scores = {number: 0.1 * number for number in range(5)} | {5: 0.19, 6: 0.21}
-    numbers: dict[tuple[float, float], int] = {}
+    numbers = {}
 
-    def score(values: Values, seed: int) -> float:
+    def score(values, seed):
         number = numbers.setdefault((values["tau"], values["alpha"]), len(numbers))
         return scores[number] + 0.01 * seed
 
@@ -170,7 +166,7 @@ def test_a_trial_below_the_median_of_five_is_pruned_after_one_seed(tmp_path, cap
 def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path):
     search(tmp_path / "s", tpe(1))
 
-    def refused(message: str, settings: dict[str, Any] = SETTINGS, **config: Any) -> None:
+    def refused(message, settings=SETTINGS, **config):
         with (
             pytest.raises(InputError, match=message),
             opened_study("x.tune", [], SearchConfig(**{"study_dir": str(tmp_path / "s"), **config}), settings),

@@ -1,17 +1,14 @@
 """Every objective, option, backend, reduction and shape against Algorithm 1 in float64."""
 
-from typing import Any
-
 import pytest
 import torch
 from support.paper_reference import Paper
-from torch import Tensor
 
 from dem_apps import OBJECTIVE_NAMES, build_objective
 from dem_apps.fused.build_kernel import load_kernel
 
 C = 7
-CASES: list[tuple[str, dict[str, Any]]] = [
+CASES = [
     ("entropy", {}), ("entropy", {"balance": 0.0}), ("cadf", {}), ("dem", {}),
     ("dem", {"tau": 0.5}), ("dem", {"tau": 1.3, "alpha": 1.4}), ("dem", {"tau": 0.7, "alpha": 0.0}), ("adadem", {}),
     ("adadem", {"momentum": 1.0}), ("adadem", {"momentum": 0.01}), ("adadem", {"alpha": 0.5}),
@@ -25,13 +22,9 @@ CASES: list[tuple[str, dict[str, Any]]] = [
 ]  # fmt: skip
 # shape, class dimension, reduction, masked
 STEPS = [
-    ((5, C, 3, 4), 1, "mean", False),
-    ((40, C), -1, "balanced", True),
-    ((C, 30), 0, "sum", True),
-    ((3, C, 10), 1, "none", True),
-    ((2, 5, 3, C), 3, "mean", True),
-    ((2, C, 9), -2, "balanced", False),
-]
+    ((5, C, 3, 4), 1, "mean", False), ((40, C), -1, "balanced", True), ((C, 30), 0, "sum", True),
+    ((3, C, 10), 1, "none", True), ((2, 5, 3, C), 3, "mean", True), ((2, C, 9), -2, "balanced", False),
+]  # fmt: skip
 FORMS = [
     ("reference", torch.float64), ("eager", torch.float64), ("reference", torch.float32), ("eager", torch.float32),
     ("compiled", torch.float32),
@@ -39,7 +32,7 @@ FORMS = [
 needs_kernel = pytest.mark.skipif(load_kernel() is None, reason="no C++ compiler here")
 
 
-def make_logits(shape: tuple[int, ...], dim: int, seed: int, spread: float = 2.0) -> Tensor:
+def make_logits(shape, dim, seed, spread=2.0):
     """Logits where some classes are predicted often, some seldom and some never."""
     generator = torch.Generator().manual_seed(seed)
     classes = shape[dim]
@@ -48,12 +41,12 @@ def make_logits(shape: tuple[int, ...], dim: int, seed: int, spread: float = 2.0
     return (logits.movedim(dim, -1) + bias).movedim(-1, dim).float()
 
 
-def make_mask(shape: tuple[int, ...], dim: int, seed: int) -> Tensor:
+def make_mask(shape, dim, seed):
     elements = torch.empty(shape, device="meta").movedim(dim, -1).shape[:-1]
     return torch.rand(elements, generator=torch.Generator().manual_seed(seed)) < 0.6
 
 
-def loss_and_gradient(call: Any, logits: Tensor, **arguments: Any) -> tuple[Tensor, Tensor]:
+def loss_and_gradient(call, logits, **arguments):
     """The loss, and the gradient of it weighted by fixed numbers where there is one per element."""
     leaf = logits.clone().requires_grad_()
     loss = call(leaf, **arguments)
@@ -63,12 +56,12 @@ def loss_and_gradient(call: Any, logits: Tensor, **arguments: Any) -> tuple[Tens
     return loss.detach(), leaf.grad
 
 
-def reduction_scales(elements: int, reduction: str) -> tuple[float, float]:
+def reduction_scales(elements, reduction):
     """The reduction of a value of 1 per element, and the mean weight of an element."""
     return {"none": (1.0, 1.0), "sum": (float(elements), 1.0)}.get(reduction, (1.0, 1.0 / elements))
 
 
-def compare(objective: Any, paper: Paper, logits: Tensor, near: Any, dtype: torch.dtype, **arguments: Any) -> None:
+def compare(objective, paper, logits, near, dtype, **arguments):
     """One call of both: value, gradient, table.
 
     A rounding error scales with the terms of a sum and not with what remains of them, so the smallest scale is an

@@ -1,14 +1,14 @@
 """Names, options and error sentences."""
 
 import inspect
-from typing import Any
 
 import pytest
 import torch
+from support.collision import Collision, CollisionBelowAdaDEM
 
 import dem_apps
-from dem_apps import DEM, OBJECTIVE_NAMES, AdaDEM, EntropyObjective, build_objective
-from dem_apps.entropy import ObjectiveSpec, probabilities
+from dem_apps import DEM, OBJECTIVE_NAMES, build_objective
+from dem_apps.entropy import ObjectiveSpec
 from dem_apps.errors import InputError
 from dem_apps.objectives import objective_class, objective_options
 
@@ -80,20 +80,6 @@ def test_a_class_is_what_its_name_builds(name):
     options = {option: inspect.signature(made_of).parameters[option].default for option in objective_options(name)}
     direct = made_of(num_classes=C, backend="eager", balance=0.5, **options)
     assert repr(direct) == repr(build_objective(name, C, "eager", 0.5))
-
-
-class Collision(EntropyObjective):
-    """−log Σ p², an equation without any fast form."""
-
-    def values(self, logits: torch.Tensor, dim: int, class_mask: torch.Tensor | None, _batch: Any) -> torch.Tensor:
-        """One value per element."""
-        return -probabilities(logits, dim, class_mask=class_mask).square().sum(dim).log()
-
-
-class CollisionBelowAdaDEM(AdaDEM):
-    """The same below a class whose fast forms are those of another equation."""
-
-    values = Collision.values
 
 
 @pytest.mark.parametrize("made_of", [Collision, CollisionBelowAdaDEM])

@@ -8,16 +8,15 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from PIL import Image
 from support.pictures import png
+from support.refusals import refuses
 from support.report_runs import page, rl_run, seg_run, text_of, write_picture
 
-from dem_apps.errors import InputError
 from dem_apps.report.__main__ import main
 from dem_apps.report.intervals import difference_interval
 from dem_apps.report.runs import grouped, read_runs
@@ -116,7 +115,7 @@ def test_numbers_that_are_not_finite_and_texts_that_are_no_texts(tmp_path):
 
 
 class _Loads(HTMLParser):
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         given = dict(attrs)
         assert tag not in ("script", "link", "iframe")
         assert not given.get("src") or str(given["src"]).startswith("data:")
@@ -141,10 +140,10 @@ def test_large_pictures_become_smaller(tmp_path):
         assert Image.open(io.BytesIO(base64.b64decode(uri))).size[0] <= 512
 
 
-def changed(**values: object) -> Callable[[Path], None]:
+def changed(**values):
     """Sets keys of a JSON file, ``scores__0__key`` for those of nested values."""
 
-    def change(file: Path) -> None:
+    def change(file):
         document = json.loads(file.read_text()) if file.exists() else {}
         for name, value in values.items():
             *above, last = name.split("__")
@@ -154,13 +153,13 @@ def changed(**values: object) -> Callable[[Path], None]:
     return change
 
 
-def moved_away(file: Path) -> None:
+def moved_away(file):
     elsewhere = Path(tempfile.mkdtemp()) / "moved"
     file.rename(elsewhere)
     file.symlink_to(elsewhere)
 
 
-def replaced_by_a_pipe(file: Path) -> None:
+def replaced_by_a_pipe(file):
     file.parent.mkdir(exist_ok=True)
     file.unlink(missing_ok=True)
     os.mkfifo(file)
@@ -236,8 +235,7 @@ def test_mistakes_are_one_sentence(tmp_path):
         ([str(run), "--baseline", "b"], "--baseline: b is none of the runs given"),
         ([str(run), "--outt", "x"], "unrecognized arguments: --outt"),
     ):
-        with pytest.raises(InputError, match=re.escape(message)):
-            main(arguments)
+        refuses(re.escape(message), main, arguments)
 
 
 def test_a_table_of_file_names_is_utf_8(tmp_path):

@@ -5,13 +5,13 @@ import io
 import os
 import zipfile
 from collections import OrderedDict
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.refusals import refuses
 from support.same_state import same
 
 from dem_apps.errors import InputError, NotFiniteError
@@ -19,7 +19,7 @@ from dem_apps.reduction import all_finite
 from dem_apps.runtime.checkpoint import load_checkpoint, load_state, save_checkpoint
 from dem_apps.runtime.reproducibility import random_states
 
-STATE: dict[str, Any] = {
+STATE = {
     "step": 7,
     "weights": OrderedDict(a=torch.arange(6.0).view(2, 3).t(), half=torch.ones(3, dtype=torch.bfloat16)),
     "optimizer": {"state": {0: {"step": torch.tensor(3.0)}, 1: {}}, "param_groups": [{"betas": (0.9, 0.99)}]},
@@ -57,18 +57,16 @@ def test_values_that_are_not_finite_are_not_saved(value, tmp_path):
 def test_a_missing_checkpoint_names_those_that_are_there(tmp_path):
     save_checkpoint(tmp_path, "last", STATE)
     save_checkpoint(tmp_path, "best", STATE)
-    with pytest.raises(InputError, match=r"no checkpoint 'selected'; there is best, last$"):
-        load_checkpoint(tmp_path, "selected")
+    refuses(r"no checkpoint 'selected'; there is best, last$", load_checkpoint, tmp_path, "selected")
 
 
 def test_code_in_a_checkpoint_is_not_run(tmp_path):
     class Code:
-        def __reduce__(self) -> Any:
+        def __reduce__(self):
             return os.mkdir, (str(tmp_path / "run"),)
 
     torch.save({"step": 0, "x": Code()}, tmp_path / "last.pt")
-    with pytest.raises(InputError, match="damaged, or not a checkpoint of this program"):
-        load_checkpoint(tmp_path, "last")
+    refuses("damaged, or not a checkpoint of this program", load_checkpoint, tmp_path, "last")
     assert not (tmp_path / "run").exists()
 
 
@@ -101,8 +99,7 @@ def test_a_part_marked_as_a_folder_is_refused(tmp_path):
     entry = content.rindex(b"PK\1\2", 0, name)
     content[entry + 38] |= 0x10
     file.write_bytes(content)
-    with pytest.raises(InputError, match=r"damaged, or not a checkpoint .*a folder: data/0"):
-        load_checkpoint(tmp_path, "last")
+    refuses(r"damaged, or not a checkpoint .*a folder: data/0", load_checkpoint, tmp_path, "last")
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
@@ -119,8 +116,7 @@ def test_the_checksum_is_that_of_the_part_that_torch_reads(twice, tmp_path):
                 archive.writestr(part.filename, whole.read(part))
     else:
         file.write_bytes(content[: content.rindex(b"PK\5\6")].replace(weight, bytes(12)) + content)
-    with pytest.raises(InputError, match=r"damaged, or not a checkpoint .*wrong checksum of data/0"):
-        load_checkpoint(tmp_path, "last")
+    refuses(r"damaged, or not a checkpoint .*wrong checksum of data/0", load_checkpoint, tmp_path, "last")
 
 
 def test_states_that_do_not_fit_are_one_sentence():
@@ -129,7 +125,6 @@ def test_states_that_do_not_fit_are_one_sentence():
     with pytest.raises(InputError, match=r"^x: a value does not fit this run \(RuntimeError: .*size mismatch"):
         load_state(network, torch.nn.Linear(2, 4).state_dict(), "x")
     for wrong in ({}, None, torch.optim.Adam([torch.zeros(1)]).state_dict()):
-        with pytest.raises(InputError, match=r"^x: a value does not fit this run"):
-            load_state(optimizer, wrong, "x")
+        refuses(r"^x: a value does not fit this run", load_state, optimizer, wrong, "x")
     state = copy.deepcopy(optimizer.state_dict())
     load_state(optimizer, state, "x")

@@ -5,9 +5,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,8 +16,8 @@ from dem_apps.runtime.command import _thread_failed, run_command
 
 
 @pytest.fixture(autouse=True)
-def _same_handlers_afterwards() -> Iterator[None]:
-    def handlers() -> list[Any]:
+def _same_handlers_afterwards():
+    def handlers():
         # pytest puts hooks of its own around each part of a test
         ours = threading.excepthook is _thread_failed
         return [signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT), ours]
@@ -29,14 +27,14 @@ def _same_handlers_afterwards() -> Iterator[None]:
     assert handlers() == before
 
 
-def ending(main: Any) -> Any:
+def ending(main):
     with pytest.raises(SystemExit) as left:
         run_command(main)
     return left.value.code
 
 
-def raising(error: BaseException) -> Any:
-    def main() -> None:
+def raising(error):
+    def main():
         raise error
 
     return main
@@ -59,7 +57,7 @@ def test_ctrl_c_and_sigterm_end_as_shells_expect(capsys):
     assert ending(raising(KeyboardInterrupt())) == 130
     cleaned = []
 
-    def terminated() -> None:
+    def terminated():
         try:
             os.kill(os.getpid(), signal.SIGTERM)
             signal.pause()
@@ -75,7 +73,7 @@ def test_signals_during_the_last_words_are_ignored(monkeypatch):
     """torchrun terminates what is left of a group as soon as its first process has ended."""
     heard = []
 
-    def speak(*_: Any, **__: Any) -> None:
+    def speak(*_, **__):
         with suppress(KeyboardInterrupt):  # which would end the tests
             os.kill(os.getpid(), signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGINT)
@@ -88,7 +86,7 @@ def test_signals_during_the_last_words_are_ignored(monkeypatch):
 
 @pytest.mark.parametrize(("number", "shown"), [(errno.ENOSPC, False), (errno.EROFS, False), (errno.EINVAL, True)])
 def test_only_a_full_disk_in_a_thread_is_left_to_the_main_one(number, shown, capsys):
-    def main() -> None:
+    def main():
         thread = threading.Thread(target=raising(OSError(number, "trouble")))
         thread.start()
         thread.join()

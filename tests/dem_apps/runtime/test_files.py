@@ -3,13 +3,12 @@
 import errno
 import os
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.refusals import refuses
 
 from dem_apps.errors import InputError
 from dem_apps.runtime import files
@@ -37,13 +36,10 @@ def test_any_text_is_plain_values_or_one_sentence(text):
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     for read in (read_json, read_yaml):
-        with pytest.raises(InputError, match=r"none: cannot be read \(no such file\)$"):
-            read(tmp_path / "none")
+        refuses(r"none: cannot be read \(no such file\)$", read, tmp_path / "none")
     (tmp_path / "latin").write_bytes(b"\xe9")
-    with pytest.raises(InputError, match=r"latin: cannot be read \('utf-8' codec"):
-        read_yaml(tmp_path / "latin")
-    with pytest.raises(InputError, match="a: not valid YAML: the key 'b' is there twice"):
-        parsed_yaml("a: {b: 1, b: 2}", "a")
+    refuses(r"latin: cannot be read \('utf-8' codec", read_yaml, tmp_path / "latin")
+    refuses("a: not valid YAML: the key 'b' is there twice", parsed_yaml, "a: {b: 1, b: 2}", "a")
     (tmp_path / "a.yaml").write_text(yaml.safe_dump({"a": [1, None]}))
     assert read_yaml(tmp_path / "a.yaml") == {"a": [1, None]}
 
@@ -59,14 +55,11 @@ def test_documents_are_bounded(tmp_path):
         ("&a [*a]", "with its aliases"),
         (f"a: 1{'0' * 400}", "a whole number beyond 64 bits"),
     ):
-        with pytest.raises(InputError, match=why):
-            parsed_yaml(text, "a.yaml")
+        refuses(why, parsed_yaml, text, "a.yaml")
     for text in ("[" * 500 + "]" * 500, f"[1{'0' * 400}]", "[1e999]"):
-        with pytest.raises(InputError, match=r"a.json: not valid JSON"):
-            parsed_json(text, "a.json")
+        refuses(r"a.json: not valid JSON", parsed_json, text, "a.json")
     (tmp_path / "a.yaml").write_text("a: " + "x" * 1_000_000)
-    with pytest.raises(InputError, match=r"1,000,003 bytes; at most 1,000,000 are read"):
-        read_yaml(tmp_path / "a.yaml")
+    refuses(r"1,000,003 bytes; at most 1,000,000 are read", read_yaml, tmp_path / "a.yaml")
     assert parsed_yaml("a: &a {b: 1}\nc: {<<: *a, d: *a}", "") == {"a": {"b": 1}, "c": {"b": 1, "d": {"b": 1}}}
     assert parsed_json('{"a": NaN, "b": [-Infinity]}', "") == {"a": None, "b": [None]}
 
@@ -88,11 +81,9 @@ def test_only_a_regular_file_inside_the_folder_is_opened(tmp_path):
     (folder / "device.json").symlink_to("/dev/zero")
     for name in ("link.json", "link/secret.json"):
         assert read_json(folder / name) == {}
-        with pytest.raises(InputError, match=r"cannot be read \(a link to a file outside .*run\)$"):
-            read_json(folder / name, folder)
+        refuses(r"cannot be read \(a link to a file outside .*run\)$", read_json, folder / name, folder)
     for name in ("pipe.json", "device.json", "."):
-        with pytest.raises(InputError, match=r"cannot be read \(not a regular file\)$"):
-            read_json(folder / name)
+        refuses(r"cannot be read \(not a regular file\)$", read_json, folder / name)
 
 
 def test_a_document_has_the_shape_that_is_declared():
@@ -110,8 +101,7 @@ def test_a_document_has_the_shape_that_is_declared():
         ({"settings": [None]}, "'settings' is of the wrong type"),
         ({"headin": ""}, "a.json: unknown key 'headin'; did you mean 'heading'?"),
     ):
-        with pytest.raises(InputError, match=re.escape(why)):
-            shaped(MetricsInfo, whole | change, "a.json")
+        refuses(re.escape(why), shaped, MetricsInfo, whole | change, "a.json")
 
 
 def test_a_file_is_replaced_whole(tmp_path, monkeypatch):
@@ -120,7 +110,7 @@ def test_a_file_is_replaced_whole(tmp_path, monkeypatch):
     write_atomically(file, b"new")
     assert file.read_bytes() == b"new"
 
-    def full(*_: Any) -> None:
+    def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
@@ -131,15 +121,14 @@ def test_a_file_is_replaced_whole(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("links", [True, False])
 def test_a_new_file_never_overwrites(links, tmp_path, monkeypatch):
-    def without(*_: Any) -> None:
+    def without(*_):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
     if not links:
         monkeypatch.setattr(os, "link", without)
     write_atomically(tmp_path / "a", b"mine", "--out")
     write_atomically(tmp_path / "a", b"mine", "--out")  # as a killed command may have left it
-    with pytest.raises(InputError, match=r"--out: .*a exists already and is never overwritten"):
-        write_atomically(tmp_path / "a", b"x", "--out")
+    refuses(r"--out: .*a exists already and is never overwritten", write_atomically, tmp_path / "a", b"x", "--out")
     assert (tmp_path / "a").read_bytes() == b"mine"
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -182,7 +171,7 @@ def test_a_folder_that_is_filled_meanwhile_stays(tmp_path):
 
 
 def test_a_user_without_a_home_has_a_cache_for_one_process(monkeypatch):
-    def nowhere() -> Path:
+    def nowhere():
         raise RuntimeError("Could not determine home directory.")  # as Path.home() in a container
 
     for name in ("DEM_APPS_CACHE", "XDG_CACHE_HOME"):

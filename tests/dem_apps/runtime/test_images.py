@@ -2,7 +2,6 @@
 
 import os
 import resource
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -12,7 +11,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.images import opened_image
 
 
-def refused(file: Path) -> str:
+def refused(file):
     with pytest.raises(InputError) as raised, opened_image(file) as picture:
         picture.load()
     assert str(raised.value).startswith(f"{file}: ")

@@ -6,13 +6,11 @@ import math
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from support.fake_tracker import fake_wandb
+from support.refusals import refuses
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.metrics_info import FILE, MetricsInfo
@@ -23,12 +21,12 @@ from dem_apps.runtime.signals import going_on_with
 CONFIG = {"loss": "adadem", "source": {"root": None}}
 
 
-def create(path: Path) -> RunFolder:
+def create(path):
     return RunFolder.create(path, CONFIG, seed=3, device="cpu", info=MetricsInfo("Racing"))
 
 
 @pytest.fixture
-def ran(tmp_path) -> Path:
+def ran(tmp_path):
     """A run that logged steps 1 to 5 and saved a checkpoint at 3."""
     run = create(tmp_path / "run")
     for step in range(1, 6):
@@ -39,11 +37,11 @@ def ran(tmp_path) -> Path:
     return run.path
 
 
-def steps(path: Path) -> list[int]:
+def steps(path):
     return [line["step"] for line in read_metrics(path)]
 
 
-def in_another_process(work: Callable[[], None]) -> int | None:
+def in_another_process(work):
     process = multiprocessing.get_context("fork").Process(target=work)
     process.start()
     process.join()
@@ -69,16 +67,13 @@ def test_a_new_run(tmp_path):
 
 def test_what_is_there_is_never_overwritten(ran, tmp_path):
     before = {path: path.read_bytes() for path in ran.rglob("*") if path.is_file()}
-    with pytest.raises(InputError, match=r"holds another run, .* or continue it with --resume$"):
-        create(ran)
+    refuses(r"holds another run, .* or continue it with --resume$", create, ran)
     assert {path: path.read_bytes() for path in ran.rglob("*") if path.is_file()} == before
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "thesis.tex").write_text("years")
     for path in (tmp_path / "text", tmp_path / "text" / "thesis.tex"):
-        with pytest.raises(InputError, match=r"holds other files, which is never overwritten; give another --run-dir$"):
-            create(path)
-    with pytest.raises(InputError, match=r"cannot be written .*; give another --run-dir$"):
-        create(tmp_path / "text" / "thesis.tex" / "run")
+        refuses(r"holds other files, which is never overwritten; give another --run-dir$", create, path)
+    refuses(r"cannot be written .*; give another --run-dir$", create, tmp_path / "text" / "thesis.tex" / "run")
     assert [path.name for path in (tmp_path / "text").iterdir()] == ["thesis.tex"]
 
 
@@ -113,7 +108,7 @@ def test_resume_drops_what_will_be_repeated_and_what_a_kill_left(ran):
 
 @pytest.mark.parametrize("fails", ["Trackers", "write_json"])
 def test_after_an_error_the_same_process_can_open_the_folder(fails, tmp_path, monkeypatch):
-    def full(*_: Any) -> None:
+    def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -124,8 +119,7 @@ def test_after_an_error_the_same_process_can_open_the_folder(fails, tmp_path, mo
 
 
 def test_a_run_without_a_checkpoint_begins_again_and_one_that_lost_it_does_not(ran, tmp_path):
-    with pytest.raises(InputError, match=r"not a run folder \(it has no config\.yaml\)$"):
-        checkpoint_to_resume(tmp_path)
+    refuses(r"not a run folder \(it has no config\.yaml\)$", checkpoint_to_resume, tmp_path)
     new = create(tmp_path / "new")
     new.log(1, loss=0.5)
     new.close()
@@ -134,16 +128,14 @@ def test_a_run_without_a_checkpoint_begins_again_and_one_that_lost_it_does_not(r
     assert steps(new.path) == []
     (ran / "eval.json").write_text("{}")
     (ran / "checkpoints" / "last.pt").unlink()
-    with pytest.raises(InputError, match="no checkpoint 'last'; there is none"):
-        checkpoint_to_resume(ran)
+    refuses("no checkpoint 'last'; there is none", checkpoint_to_resume, ran)
 
 
 def test_two_writers_are_refused_until_the_first_is_killed(ran):
-    def refused() -> None:
-        with pytest.raises(InputError, match=r"another process is writing to this run; stop it, or wait for its end$"):
-            RunFolder.resume(ran, 3)
+    def refused():
+        refuses(r"another process is writing to this run; stop it, or wait for its end$", RunFolder.resume, ran, 3)
 
-    def write_and_be_killed() -> None:
+    def write_and_be_killed():
         run = RunFolder.resume(ran, 3)
         run.log(4, loss=0.1)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -183,7 +175,7 @@ def test_a_tracker_goes_on_in_its_run_and_one_that_fails_is_left_out(tmp_path, m
 def test_a_disk_that_fails_is_one_sentence(where, number, sentence, ran, monkeypatch):
     run = RunFolder.resume(ran, 3)
 
-    def fail(*_: Any, **__: Any) -> None:
+    def fail(*_, **__):
         raise OSError(number, os.strerror(number), str(ran / "x"))
 
     if where == "tensorboard":

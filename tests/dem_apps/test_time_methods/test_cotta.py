@@ -4,24 +4,23 @@ import copy
 
 import pytest
 import torch
-from support.tiny_networks import CLASSES, Tiny, assert_same_parameters, batches, moved, published, tented, tiny
-from torch import Tensor
+from support.tiny_networks import CLASSES, assert_same_parameters, batches, moved, published, tented, tiny
 
 LR, M, P = 0.05, 0.9, 0.1
 
 
-def cross_entropy(teacher: Tensor, logits: Tensor) -> Tensor:
+def cross_entropy(teacher, logits):
     return -(teacher.softmax(1) * logits.log_softmax(1)).sum(1)
 
 
 class PlainCoTTA:
-    def __init__(self, model: Tiny, seed: int) -> None:
+    def __init__(self, model, seed):
         self.model = tented(model).requires_grad_(True)
         self.teacher, self.first = copy.deepcopy(self.model), copy.deepcopy(self.model)
         self.draws = torch.Generator().manual_seed(seed)
         self.steps = torch.optim.SGD(self.model.parameters(), LR, momentum=0.9)
 
-    def step(self, images: Tensor, taught: Tensor) -> None:
+    def step(self, images, taught):
         self.steps.zero_grad()
         cross_entropy(taught.detach(), self.model(images)).mean().backward()
         self.steps.step()

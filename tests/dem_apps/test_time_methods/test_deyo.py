@@ -5,14 +5,13 @@ import math
 import pytest
 import torch
 from support.tiny_networks import CLASSES, assert_same_parameters, batches, entropy_of, moved, published, tented, tiny
-from torch import Tensor
 
 from dem_apps.test_time_methods.deyo import DeYO
 
 LR, PLPD = 0.05, 0.05
 
 
-def shuffled_plainly(image: Tensor, order: list[int], n: int) -> Tensor:
+def shuffled_plainly(image, order, n):
     """Patch i of the result is patch order[i] of the image, both counted by rows."""
     result = torch.empty_like(image)
     side = image.shape[1] // n

@@ -5,9 +5,9 @@ import math
 
 import pytest
 import torch
+from support.refusals import refuses
 from support.tiny_networks import (
     CLASSES,
-    Tiny,
     adapter_of,
     assert_same_parameters,
     batches,
@@ -21,12 +21,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from dem_apps import TestTimeAdapter
-from dem_apps.errors import InputError
 
 LR = 0.05
 
 
-def rows_of(logits: Tensor, filter_by: str) -> tuple[Tensor, Tensor]:
+def rows_of(logits, filter_by):
     """The filter's input: (N, C) probabilities and (N,) entropies."""
     p, h = logits.softmax(1), entropy_of(logits)
     if logits.ndim == 4 and filter_by == "element":
@@ -37,9 +36,7 @@ def rows_of(logits: Tensor, filter_by: str) -> tuple[Tensor, Tensor]:
 class PlainEATA:
     """One row after the other."""
 
-    def __init__(
-        self, model: Tiny, filter_by: str, margin: float, similarity: float, sources: list[Tensor], beta: float
-    ):
+    def __init__(self, model, filter_by, margin, similarity, sources, beta):
         self.model = tented(model)
         self.filter_by, self.margin, self.similarity, self.beta = filter_by, margin, similarity, beta
         self.average: Tensor | None = None
@@ -54,7 +51,7 @@ class PlainEATA:
         self.steps = torch.optim.SGD(self.model.norm.parameters(), LR, momentum=0.9)
         self.kept: list[int] = []
 
-    def step(self, images: Tensor) -> None:
+    def step(self, images):
         p, h = rows_of(self.model(images), self.filter_by)
         chosen = []
         for i in range(len(h)):
@@ -76,7 +73,7 @@ class PlainEATA:
         self.average = mean if self.average is None else 0.9 * self.average + 0.1 * mean
 
 
-def thresholds(model: Tiny, filter_by: str) -> tuple[float, float]:
+def thresholds(model, filter_by):
     """With which some are kept and some are not."""
     rows = [rows_of(tented(model)(images), filter_by) for images in batches(6)]
     p, h = torch.cat([each for each, _ in rows]), torch.cat([each for _, each in rows])
@@ -159,8 +156,7 @@ def test_masked_elements_are_not_learnt_from_nor_remembered(filter_by):
 
 
 def test_eata_without_source_images_is_one_sentence():
-    with pytest.raises(InputError, match=r"it needs source_images=.*use 'eta'"):
-        published(tiny(), "eata")
+    refuses(r"it needs source_images=.*use 'eta'", published, tiny(), "eata")
     without, eta = published(tiny(), "eata", source_images=(), lr=LR), published(tiny(), "eta", lr=LR)
     for images in batches():
         assert torch.equal(without(images), eta(images))

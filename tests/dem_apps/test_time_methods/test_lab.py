@@ -4,23 +4,22 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from support.refusals import refuses
 from support.tiny_networks import adapter_of, batches, tiny
-from torch import Tensor
 
 from dem_apps import TestTimeAdapter
-from dem_apps.errors import InputError
 from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics, lab_to_rgb, rgb_to_lab
 
 PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
 
 
-def pictures(number: int = 3, seed: int = 0) -> Tensor:
+def pictures(number=3, seed=0):
     """RGB that is neither black nor white, so that nothing is cut off."""
     generator = torch.Generator().manual_seed(seed)
     return torch.rand(number, 3, 8, 8, generator=generator, dtype=torch.float64) * 0.3 + 0.3
 
 
-def by_opencv(rgb: Tensor) -> Tensor:
+def by_opencv(rgb):
     images = rgb.permute(0, 2, 3, 1).numpy().astype(np.float32)
     return torch.tensor(np.stack([cv2.cvtColor(image, cv2.COLOR_RGB2Lab) for image in images])).permute(0, 3, 1, 2)
 
@@ -68,8 +67,7 @@ def test_masks_are_checked_though_nothing_learns(method):
     (images,) = batches(1)
     ones = torch.ones(4, 8, 8)
     for mask in (ones, ones[:, None].bool(), ones[0].bool(), ones[:, :3, :3].bool()):
-        with pytest.raises(InputError, match="mask: expected bool of shape"):
-            adapter_of(method)(images, mask)
+        refuses("mask: expected bool of shape", adapter_of(method), images, mask)
     of_images = torch.tensor([True, True, False, True])
     classifier = adapter_of(method, tiny(dense=False))
     assert torch.equal(classifier(images, of_images)[0], adapter_of(method, tiny(dense=False))(images)[0])
@@ -83,7 +81,5 @@ def test_the_network_predicts_the_transferred_image():
 
 
 def test_mistakes_are_one_sentence():
-    with pytest.raises(InputError, match="needs source_mean= and source_std="):
-        TestTimeAdapter(tiny(), "lab")
-    with pytest.raises(InputError, match="needs RGB"):
-        LabTransfer((0, 0, 0), (1, 1, 1)).transferred(torch.rand(1, 4, 8, 8))
+    refuses("needs source_mean= and source_std=", TestTimeAdapter, tiny(), "lab")
+    refuses("needs RGB", LabTransfer((0, 0, 0), (1, 1, 1)).transferred, torch.rand(1, 4, 8, 8))

@@ -5,19 +5,19 @@ from functools import partial
 import pytest
 import torch
 from support import tiny_networks
+from support.refusals import refuses
 from support.tiny_networks import CLASSES, LEARNING, assert_same_parameters, batches, moved, tiny
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dem_apps import TestTimeAdapter
-from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.errors import NotFiniteError
 from dem_apps.test_time_methods import METHODS
 
 HALF = (torch.bfloat16, torch.float16)
 adapter_of = partial(tiny_networks.adapter_of, lr=0.01)
 
 
-def assert_untouched(adapter: TestTimeAdapter, without: TestTimeAdapter) -> None:
+def assert_untouched(adapter, without):
     """Both go on to the same bits."""
     for images in batches(2, seed=5):
         assert torch.equal(adapter(images), without(images))
@@ -29,12 +29,10 @@ def assert_untouched(adapter: TestTimeAdapter, without: TestTimeAdapter) -> None
 @pytest.mark.parametrize(
     ("spoils", "said"),
     [
-        ("images", ""),
-        ("gradient", "a gradient is NaN"),
-        ("state", "a weight or the optimiser's state"),
+        ("images", ""), ("gradient", "a gradient is NaN"), ("state", "a weight or the optimiser's state"),
         ("weights", "a weight or the optimiser's state"),
     ],
-)
+)  # fmt: skip
 def test_what_a_step_would_write_stays_only_where_it_is_finite(method, spoils, said):
     adapter, without = (adapter_of(method, optimizer="adam") for _ in range(2))
     good, images = batches(2)
@@ -54,8 +52,7 @@ def test_what_a_step_would_write_stays_only_where_it_is_finite(method, spoils, s
 
 def test_a_mistake_after_the_forward_undoes_it():
     adapter, without = (adapter_of("tent") for _ in range(2))
-    with pytest.raises(InputError, match="mask: expected bool of shape"):
-        adapter(batches(1)[0], torch.ones(3, dtype=torch.bool))
+    refuses("mask: expected bool of shape", adapter, batches(1)[0], torch.ones(3, dtype=torch.bool))
     assert_untouched(adapter, without)
 
 
@@ -74,7 +71,7 @@ def test_a_mistake_after_the_forward_undoes_it():
     ],
 )
 def test_half_precision_learns_as_float32(dtype, norm, method, arguments):
-    def make(dtype: torch.dtype) -> TestTimeAdapter:
+    def make(dtype):
         model = tiny(norm)
         nn.init.ones_(model.norm.weight)
         return adapter_of(method, model.to(dtype), objective="entropy", **arguments)
@@ -163,11 +160,11 @@ def test_one_autocast_around_all_batches_is_as_one_around_each(dtype):
 
 
 class Masked(nn.Module):
-    def __init__(self, fill: float | None) -> None:
+    def __init__(self, fill):
         super().__init__()
         self.inner, self.fill = tiny(), fill
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, images):
         allowed, logits = torch.arange(CLASSES) != 2, self.inner(images)
         return logits[:, allowed] if self.fill is None else logits.where(allowed.view(1, -1, 1, 1), self.fill)
 
@@ -210,10 +207,8 @@ def test_an_empty_batch_moves_nothing(method):
     ],
 )
 def test_what_is_no_batch_of_images_is_one_sentence(given, said):
-    with pytest.raises(InputError, match=f"^images: expected a tensor of images .*{said}"):
-        adapter_of("tent")(given)
-    with pytest.raises(InputError, match=f"^source_images: expected a tensor of images .*{said}"):
-        adapter_of("eata", source_images=[given])
+    refuses(f"^images: expected a tensor of images .*{said}", adapter_of("tent"), given)
+    refuses(f"^source_images: expected a tensor of images .*{said}", adapter_of, "eata", source_images=[given])
 
 
 @pytest.mark.parametrize(
@@ -226,6 +221,5 @@ def test_what_is_no_batch_of_images_is_one_sentence(given, said):
 )
 def test_source_images_must_be_batches(given, said):
     model = tiny()
-    with pytest.raises(InputError, match=f"source_images: {said}"):
-        adapter_of("eata", model, source_images=given)
+    refuses(f"source_images: {said}", adapter_of, "eata", model, source_images=given)
     assert all(value.requires_grad for value in model.parameters())

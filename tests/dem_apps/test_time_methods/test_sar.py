@@ -1,41 +1,27 @@
 """SAR against a loop written from the paper."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
-from support.tiny_networks import (
-    CLASSES,
-    Tiny,
-    assert_same_parameters,
-    batches,
-    entropy_of,
-    moved,
-    published,
-    tented,
-    tiny,
-)
-from torch import Tensor
-
-from dem_apps import TestTimeAdapter
+from support.tiny_networks import CLASSES, assert_same_parameters, batches, entropy_of, moved, published, tented, tiny
 
 LR, RHO = 0.05, 0.05
 
 
 class PlainSAR:
-    def __init__(self, model: Tiny, margin: float, by_image: bool = False) -> None:
+    def __init__(self, model, margin, by_image=False):
         self.model, self.margin, self.by_image = tented(model), margin, by_image
         self.weights = list(self.model.norm.parameters())
         self.steps = torch.optim.SGD(self.weights, LR, momentum=0.9)
         self.average: float | None = None
         self.kept: list[int] = []
 
-    def entropies(self, images: Tensor) -> Tensor:
+    def entropies(self, images):
         h = entropy_of(self.model(images))
         return h.mean((1, 2)) if self.by_image and h.ndim == 3 else h
 
-    def step(self, images: Tensor) -> None:
+    def step(self, images):
         h = self.entropies(images)
         first = h < self.margin
         self.kept.append(int(first.sum()))
@@ -77,7 +63,7 @@ def test_sar_is_the_papers(norm, dense, filter_by):
     assert adapter.state_dict()["memory"]["mean_entropy"] == pytest.approx(plain.average, rel=1e-7)
 
 
-def run(**options: Any) -> tuple[TestTimeAdapter, list[bool]]:
+def run(**options):
     """An adapter, and after which batches its network was as it began."""
     adapter = published(tiny(), "sar", lr=0.3, **options)
     begun_anew = []
@@ -87,7 +73,7 @@ def run(**options: Any) -> tuple[TestTimeAdapter, list[bool]]:
     return adapter, begun_anew
 
 
-def passed_by_the_fourth_batch() -> float:
+def passed_by_the_fourth_batch():
     """A threshold that the moving average of a plain SAR falls below at the fourth of its batches."""
     plain = PlainSAR(tiny(), 0.4 * math.log(CLASSES))
     plain.steps.param_groups[0]["lr"] = 0.3
@@ -131,7 +117,7 @@ def test_a_failed_climb_restores_the_weights(monkeypatch):
     adapter = published(model, "sar", lr=LR)
     passes = []
 
-    def second_breaks(_model: Any, _inputs: Any, output: Tensor) -> Tensor:
+    def second_breaks(_model, _inputs, output):
         passes.append(1)
         return output * torch.nan if len(passes) == 2 else output
 

@@ -5,11 +5,11 @@ import copy
 import pytest
 import torch
 from support.paper_reference import Paper
+from support.refusals import refuses
 from support.tiny_networks import CLASSES, assert_same_parameters, batches, entropy_of, moved, published, tented, tiny
 from torch import nn
 
 from dem_apps import OBJECTIVE_NAMES, TestTimeAdapter
-from dem_apps.errors import InputError
 
 
 @pytest.mark.parametrize("norm", ["batch", "group", "instance"])
@@ -58,8 +58,7 @@ def test_a_mask_leaves_pixels_out_of_the_loss():
     torch.optim.SGD(expected.norm.parameters(), 0.05).step()
     adapter = published(model, lr=0.05)
     for wrong in (mask.float(), mask[:, 1:]):
-        with pytest.raises(InputError, match="mask: expected bool"):
-            adapter(images, wrong)
+        refuses("mask: expected bool", adapter, images, wrong)
     adapter(images, mask)
     assert_same_parameters(model, expected)
 
@@ -110,5 +109,4 @@ def test_batch_statistics_are_mixed_with_the_stored_ones(alpha):
 
 
 def test_batch_statistics_need_batch_norm():
-    with pytest.raises(InputError, match="no batch norm"):
-        published(tiny("group"), "bn")
+    refuses("no batch norm", published, tiny("group"), "bn")

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -11,12 +10,12 @@ from gymnasium import spaces
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from support.interrupted import interrupted_at
+from support.refusals import refuses
 from support.toy_env import ToyEnv
 
 import rl.evaluate
 import rl.export
 import rl.train
-from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
 from rl import with_entropy_objective
 from rl.config import TrainConfig, resolve, settings_of_run
@@ -25,7 +24,7 @@ from rl.results.evaluator import play
 from rl.training.run import untrained_model
 
 PICTURE = spaces.Box(0, 255, (36, 40, 1), np.uint8)
-SPACES: dict[str, spaces.Space[Any]] = {
+SPACES = {
     "picture": PICTURE,
     "first": spaces.Box(0, 255, (1, 36, 40), np.uint8),
     "small": spaces.Box(0, 255, (6, 8, 1), np.uint8),
@@ -37,36 +36,36 @@ SPACES: dict[str, spaces.Space[Any]] = {
 }  # fmt: skip
 
 
-class Drawn(gym.Env):  # type: ignore[type-arg]
+class Drawn(gym.Env):
     """Say which half is brighter; ``kind`` is how it is shown. Actions and numbers do not begin at 0."""
 
     action_space = spaces.Discrete(2, start=5)
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind):
         self.observation_space = SPACES[kind]
 
-    def _show(self, space: spaces.Space[Any]) -> Any:
+    def _show(self, space):
         if isinstance(space, spaces.Dict):
             shown = {"picture": self._show(PICTURE), "step": np.array([self.steps]), "side": 2 + self.side}
             return {**shown, "both": np.array([1 + self.side, 2]), "heat": np.full(2, 9 * self.side, np.float32)}
         if isinstance(space, spaces.Discrete):
             return 2 + self.side
         picture = self.np_random.integers(0, 60, space.shape).astype(np.uint8)
-        rows = picture if space.shape[0] > 1 else picture[0]  # type: ignore[index]
+        rows = picture if space.shape[0] > 1 else picture[0]
         half = rows.shape[1] // 2
         rows[:, half * self.side : half * self.side + half] += 190
         return picture
 
-    def _next(self) -> Any:
+    def _next(self):
         self.side = int(self.np_random.integers(2))
         return self._show(self.observation_space)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.steps = 0
         return self._next(), {}
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         assert self.action_space.contains(action)
         reward = float(action == 5 + self.side)
         self.steps += 1
@@ -74,7 +73,7 @@ class Drawn(gym.Env):  # type: ignore[type-arg]
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch) -> None:
+def registered(monkeypatch):
     for kind in SPACES:
         gym.registry.pop(f"Drawn-{kind}-v0", None)
         gym.register(f"Drawn-{kind}-v0", Drawn, kwargs={"kind": kind})
@@ -125,8 +124,7 @@ def test_the_networks_are_given_what_vec_normalize_and_sb3_give(kind):
     assert not rewards.norm_obs
     if kind == "number":
         assert space == spaces.Discrete(3)
-        with pytest.raises(InputError, match=r"^normalize: VecNormalize only supports .* not Discrete\(3\)"):
-            normalised(made, 0.99)
+        refuses(r"^normalize: VecNormalize only supports .* not Discrete\(3\)", normalised, made, 0.99)
         return
     envs = normalised(made, 0.99)
     parts = {"": envs.observation_space} if kind != "dict" else dict(envs.observation_space.items())  # type: ignore
@@ -146,14 +144,14 @@ def test_the_networks_are_given_what_vec_normalize_and_sb3_give(kind):
 class Sampling(ToyEnv):
     """Any observation of ``space``; actions in a table."""
 
-    def __init__(self, space: spaces.Space[Any]) -> None:
+    def __init__(self, space):
         super().__init__(spaces.MultiDiscrete([[2, 3], [2, 2]], start=[[0, 0], [1, 0]]))
-        self.observation_space = space  # type: ignore[assignment]
+        self.observation_space = space
 
-    def _observe(self) -> np.ndarray:
+    def _observe(self):
         return self.observation_space.sample()
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         assert self.action_space.contains(action)
         return super().step(action)
 
@@ -175,28 +173,28 @@ def test_spaces_that_sb3_would_misread(space, given):
     model = with_entropy_objective(PPO, "adadem")("MlpPolicy", envs, n_steps=16, batch_size=64, n_epochs=1, seed=0)
     model.learn(64)
     if isinstance(envs, VecNormalize):
-        assert np.isfinite(envs.obs_rms.var).all()  # type: ignore[union-attr]
+        assert np.isfinite(envs.obs_rms.var).all()
 
 
-class Counting(gym.Env):  # type: ignore[type-arg]
+class Counting(gym.Env):
     """Counts up from its seed, for ever or for three steps, in one array of all environments."""
 
     observation_space, action_space = spaces.Box(0, 99, (1,), np.float32), spaces.Discrete(2)
     shared, info, steps_of_all = np.zeros(1, np.float32), {"told": 1}, 0
 
-    def __init__(self, endless: bool = False) -> None:
+    def __init__(self, endless=False):
         self.endless = endless
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.first, self.count = 0 if seed is None else seed % 50, 0
         return self._show()
 
-    def _show(self) -> Any:
+    def _show(self):
         self.shared[0] = self.first + self.count
         return self.shared, self.info
 
-    def step(self, action: Any) -> Any:
+    def step(self, action):
         self.count += 1
         Counting.steps_of_all += 1
         observation, info = self._show()
@@ -217,12 +215,12 @@ def test_an_environment_may_write_into_one_array(kind, monkeypatch):
     assert [info["terminal_observation"].tolist() for info in steps[2][3]] == [[10], [11]]
     assert not any("episode" in info for info in steps[3][3])
 
-    acted: list[list[float]] = []
+    acted = []
     monkeypatch.setattr(
         "rl.results.evaluator.Acting",
         lambda _model: lambda seen, _greedy: (acted.append(seen[:, 0].tolist()), np.zeros(len(seen), int))[1],
     )
-    play(None, [make_env("Counting-v0", None) for _ in range(2)], [3, 4], greedy=True)  # type: ignore[arg-type]
+    play(None, [make_env("Counting-v0", None) for _ in range(2)], [3, 4], greedy=True)
     assert acted == [[3, 4], [4, 5], [5, 6]]
 
 

@@ -2,13 +2,13 @@
 
 import json
 import sys
-from collections.abc import Iterator
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 import yaml
+from support.refusals import refuses
 
 import rl.benchmark
 import rl.evaluate
@@ -125,12 +125,11 @@ def test_the_advice_of_a_refusal_is_followed(capsys):
 def test_a_missing_package_matters_to_its_own_family_only(monkeypatch):
     monkeypatch.setitem(families.FAMILIES, "far", Family(prefixes=("Far-",), module="no_such_package"))
     check_env_id("CartPole-v1")
-    with pytest.raises(InputError, match="--env Far-v0: no_such_package cannot be imported"):
-        check_env_id("Far-v0")
+    refuses("--env Far-v0: no_such_package cannot be imported", check_env_id, "Far-v0")
 
 
 @pytest.fixture
-def my_envs(tmp_path, monkeypatch) -> Iterator[list[str]]:
+def my_envs(tmp_path, monkeypatch):
     """Flags that train on an environment of one's own."""
     (tmp_path / "my_envs.py").write_text(MODULE)
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"Corridor-v0": {**ENTRY, "n_timesteps": 64}}))
@@ -142,7 +141,7 @@ def my_envs(tmp_path, monkeypatch) -> Iterator[list[str]]:
     forget()
 
 
-def forget() -> None:
+def forget():
     """As in a process that has not imported it."""
     sys.modules.pop("my_envs", None)
     gym.registry.pop("Corridor-v0", None)
@@ -152,8 +151,7 @@ def test_an_unknown_environment_of_a_module_is_suggested_out_of_it(my_envs):
     for env_id, hint in (("my_envs:Coridor-v0", r"; did you mean 'my_envs:Corridor-v0'\?$"),
                          ("my_envs:CartPol-v1", "; my_envs has Corridor-v0$"),
                          ("json:CartPol-v1", "; json has none$")):  # fmt: skip
-        with pytest.raises(InputError, match=f"unknown environment '{env_id}'{hint}"):
-            check_env_id(env_id)
+        refuses(f"unknown environment '{env_id}'{hint}", check_env_id, env_id)
 
 
 UNKNOWN = r"unknown environment 'Corridor-v0'.*--import MODULE registers your own"
@@ -165,8 +163,7 @@ def test_a_run_folder_imports_no_code_without_the_flag(env, refused, my_envs, tm
     run = str(tmp_path / "run")
     flags = ["--env", env, *my_envs[2:]]
     if refused == UNKNOWN:
-        with pytest.raises(InputError, match=UNKNOWN):
-            rl.train.main(flags)
+        refuses(UNKNOWN, rl.train.main, flags)
         flags += ["--import", "my_envs"]
     rl.train.main(flags)
     assert json.loads((tmp_path / "run" / "eval.json").read_text())["env"] == env
@@ -174,8 +171,7 @@ def test_a_run_folder_imports_no_code_without_the_flag(env, refused, my_envs, tm
                        (rl.export.main, ["--run", run, "--out", str(tmp_path / "model.zip")])):  # fmt: skip
         forget()
         again = main is rl.train.main and refused == UNKNOWN
-        with pytest.raises(InputError, match="import_modules: .* as --import my_envs" if again else refused):
-            main(more)
+        refuses("import_modules: .* as --import my_envs" if again else refused, main, more)
         assert "my_envs" not in sys.modules
         main([*more, "--import=my_envs"])
 
@@ -184,11 +180,9 @@ def test_files_of_settings_import_no_code(my_envs, tmp_path):
     (tmp_path / "settings.yaml").write_text("env: my_envs:Corridor-v0\n")
     (tmp_path / "grid.yaml").write_text("envs: {mine: {env: my_envs:Corridor-v0}}\narms: {a: {}}\nfolder: grid\n")
     for main, file in ((rl.train.main, "settings.yaml"), (rl.benchmark.main, "grid.yaml")):
-        with pytest.raises(InputError, match=IN_A_FILE):
-            main(["--config", str(tmp_path / file)])
+        refuses(IN_A_FILE, main, ["--config", str(tmp_path / file)])
     grid = rl.benchmark.BenchmarkConfig(envs={"Corridor-v0": {}}, arms={"a": {"import": "my_envs"}}, folder="grid")
-    with pytest.raises(InputError, match="can only be given on the command line, as --import my_envs"):
-        rl.benchmark.grid_jobs(grid)
+    refuses("can only be given on the command line, as --import my_envs", rl.benchmark.grid_jobs, grid)
     assert "my_envs" not in sys.modules
 
 
@@ -214,5 +208,4 @@ def test_import_reaches_the_trainings_of_a_grid_and_of_a_search(my_envs, tmp_pat
 def test_a_module_that_cannot_be_imported_is_told(my_envs, tmp_path):
     (tmp_path / "leaving.py").write_text("raise SystemExit('no licence')\n")
     for name, reason in (("my_envs,no_such_module", "No module named 'no_such_module'"), ("leaving", "no licence")):
-        with pytest.raises(InputError, match=rf"^--import: \S+ cannot be imported \({reason}\)$"):
-            rl.train.main([*my_envs, "--import", name])
+        refuses(rf"^--import: \S+ cannot be imported \({reason}\)$", rl.train.main, [*my_envs, "--import", name])

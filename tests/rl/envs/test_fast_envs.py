@@ -1,7 +1,5 @@
 """The fast environments give MiniGrid's and VecNormalize's numbers."""
 
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -24,8 +22,8 @@ NINE = [
 ACTIONS = [0, 1, 2, 2, 2, 3, 4, 5, 5]
 
 
-def stock_envs(env_id: str, count: int) -> VecNormalize:
-    def make() -> gym.Env:
+def stock_envs(env_id, count):
+    def make():
         return Monitor(DtypeObservation(FlatObsWrapper(gym.make(env_id)), np.float32))
 
     return VecNormalize(DummyVecEnv([make] * count), gamma=0.99)
@@ -60,8 +58,8 @@ def test_the_agent_sees_through_walls_where_the_environment_says_so():
 
 
 def test_an_environment_with_a_view_of_its_own_keeps_it():
-    class Blind(type(gym.make(DOORKEY).unwrapped)):  # type: ignore[misc]
-        def gen_obs(self) -> dict[str, Any]:
+    class Blind(type(gym.make(DOORKEY).unwrapped)):
+        def gen_obs(self):
             return {**super().gen_obs(), "image": np.zeros((7, 7, 3), np.uint8)}
 
     env = FlatObservation(Blind(size=5))
@@ -78,7 +76,7 @@ def test_normalisation_is_that_of_vec_normalize_bit_for_bit(env_id):
     assert np.array_equal(stock.reset(), ours.reset())
     random, ended = np.random.default_rng(0), 0
     for step in range(160):
-        actions = random.integers(0, ours.action_space.n, 4)  # type: ignore[attr-defined]
+        actions = random.integers(0, ours.action_space.n, 4)
         expected, got = stock.step(actions), ours.step(actions)
         for one, two in zip(expected[:3], got[:3], strict=True):
             assert one.dtype == two.dtype

@@ -1,7 +1,6 @@
 """Environments: integer observations become float32, and episodes can be replayed."""
 
 import warnings
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -20,15 +19,15 @@ DOORKEY = "MiniGrid-DoorKey-5x5-v0"
 FLAT = "minigrid.wrappers.FlatObsWrapper"
 
 
-class Dictionary(gym.ObservationWrapper):  # type: ignore[type-arg]
+class Dictionary(gym.ObservationWrapper):
     """DoorKey as floats, and as the whole numbers that it has."""
 
-    def __init__(self, env: gym.Env) -> None:
+    def __init__(self, env):
         super().__init__(env)
-        (size,) = env.observation_space.shape  # type: ignore[misc]
+        (size,) = env.observation_space.shape
         self.observation_space = spaces.Dict(v=spaces.Box(0, 255, (size,)), w=spaces.Box(0, 255, (size,), np.int64))
 
-    def observation(self, observation: Any) -> dict[str, Any]:
+    def observation(self, observation):
         return {"v": observation.astype(np.float32), "w": observation.astype(np.int64)}
 
 
@@ -64,7 +63,7 @@ def test_a_replayed_environment_goes_on_as_the_original(env_id, wrapper, steps, 
         assert one[1:] == two[1:]
 
 
-def play(env: gym.Env, action: Any) -> tuple[np.ndarray, float, bool, tuple[float, int] | None]:
+def play(env, action):
     """One step as DummyVecEnv makes it, with Monitor's return and length of an episode that ended."""
     observation, reward, terminated, truncated, info = env.step(action)
     episode = (info["episode"]["r"], info["episode"]["l"]) if "episode" in info else None

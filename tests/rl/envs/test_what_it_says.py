@@ -12,29 +12,29 @@ from gymnasium import spaces
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 from stable_baselines3.common.preprocessing import preprocess_obs
 from support.interrupted import interrupted_at
+from support.refusals import refuses
 
 import rl.evaluate
 import rl.train
-from dem_apps.errors import InputError
 from rl.config import TrainConfig, resolve
 from rl.envs.make import make_env
 from rl.training.run import untrained_model
 
 
-class Task(gym.Env):  # type: ignore[type-arg]
+class Task(gym.Env):
     """Ten steps, three actions, of which one is right; ``kind`` says what is special."""
 
     action_space = spaces.Discrete(3)
     observation_space: Any = spaces.Box(-10, 1000, (2,), np.float32)
 
-    def __init__(self, kind: str = "", render_mode: str | None = None) -> None:
+    def __init__(self, kind="", render_mode=None):
         self.kind, self.episodes, self.own, self.goal = kind, 0, np.random.default_rng(7), 0
         self.old = np.random.RandomState(3)
         if kind.startswith("drawn"):
             draw = {"numpy": np.random.randint, "python": random.randrange, "gym": self.np_random.integers}
             self.goal = int(draw[kind[5:]](3))
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.t, self.episodes = 0, self.episodes + 1
         if self.kind in ("generator", "told", "global"):
@@ -44,11 +44,11 @@ class Task(gym.Env):  # type: ignore[type-arg]
             self.made_later = {"at": (1, [float("inf")])}
         return self._seen(), {}
 
-    def _seen(self) -> Any:
+    def _seen(self):
         seen = np.array([self.t / 7, 500 + 50 * self.goal * (self.kind == "told")])
         return {"float64": seen, "int64": seen.astype(int), "list": seen.tolist()}.get(self.kind, seen.astype("f4"))
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action):
         self.t += 1
         if self.kind == "samples":
             action = self.action_space.sample()
@@ -68,7 +68,7 @@ FLAGS = ["--hyperparameters.n_steps", "64", "--hyperparameters.n_epochs", "1", "
 
 
 @pytest.fixture(autouse=True)
-def registered(monkeypatch, tmp_path) -> None:
+def registered(monkeypatch, tmp_path):
     made = {f"T{kind}-v0": lambda kind=kind, **k: Task(kind, **k) for kind in KINDS}
     made["Scaled-v0"] = lambda **k: NormalizeObservation(Task("told", **k))
     made["Reward-v0"] = lambda **k: NormalizeReward(Task(**k))
@@ -80,7 +80,7 @@ def registered(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def trained(env: str, run: str, *more: str, timesteps: int = 192) -> tuple[str, dict[str, Any]]:
+def trained(env, run, *more, timesteps=192):
     rl.train.main(["--env", *env.split(), *FLAGS, "--timesteps", str(timesteps), "--run-dir", run, *more])
     return Path(run, "metrics.jsonl").read_text(), json.loads(Path(run, "eval.json").read_text())
 
@@ -97,10 +97,9 @@ def test_observations_have_the_declared_type(kind, normalize):
 
 def test_a_value_that_the_declared_type_would_change_is_told():
     env = make_env("T-v0", None)
-    checked: Any = env.env.env  # type: ignore[attr-defined]
+    checked = env.env.env
     checked._dtypes = {"": np.dtype(np.uint8)}
-    with pytest.raises(InputError, match=r"value 500 in float32, of which uint8, as .* declared, would make 244"):
-        env.reset()
+    refuses(r"value 500 in float32, of which uint8, as .* declared, would make 244", env.reset)
 
 
 @pytest.mark.parametrize("shape", [(16, 16, 3), (64, 20, 3), (1, 28, 28)])
@@ -111,8 +110,8 @@ def test_small_pictures_are_divided_by_255_as_sb3_does(shape, of_dict, monkeypat
     picture = np.full(shape, 200, np.uint8)
     monkeypatch.setattr(Task, "_seen", lambda _: {"a": picture} if of_dict else picture)
     model = untrained_model(resolve(TrainConfig(env="T-v0", timesteps=64, eval_freq=64, final_episodes=1)))
-    seen = model.policy.obs_to_tensor(model.env.reset())[0]  # type: ignore[union-attr, arg-type]
-    given: Any = preprocess_obs(seen, model.policy.observation_space, normalize_images=model.policy.normalize_images)
+    seen = model.policy.obs_to_tensor(model.env.reset())[0]
+    given = preprocess_obs(seen, model.policy.observation_space, normalize_images=model.policy.normalize_images)
     assert (given["a"] if of_dict else given).max().item() == pytest.approx(200 / 255)
 
 
@@ -144,9 +143,8 @@ def test_state_that_outlives_an_episode_is_resumed(env, monkeypatch):
 def test_an_object_that_an_earlier_episode_made_is_refused():
     one, two = make_env("T-v0", None), make_env("T-v0", None)
     one.reset(seed=0)
-    one.unwrapped.pieces = [Task()]  # type: ignore[attr-defined]
-    with pytest.raises(InputError, match=r"--resume: the environment's env.*pieces\[0\].*cannot be put back"):
-        two.restore(one.episode_record())
+    one.unwrapped.pieces = [Task()]
+    refuses(r"--resume: the environment's env.*pieces\[0\].*cannot be put back", two.restore, one.episode_record())
 
 
 def test_evaluations_have_the_scale_of_the_training():

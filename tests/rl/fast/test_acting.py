@@ -1,7 +1,5 @@
 """Actions of a policy that is only evaluated: those of SB3's predict."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -11,19 +9,19 @@ from rl.fast.acting import Acting
 from rl.training.run import untrained_model
 
 
-def model_of(**settings: Any) -> Any:
-    given: dict[str, Any] = {"env": "MiniGrid-DoorKey-5x5-v0", "timesteps": 2048, "eval_freq": 2048, **settings}
+def model_of(**settings):
+    given = {"env": "MiniGrid-DoorKey-5x5-v0", "timesteps": 2048, "eval_freq": 2048, **settings}
     model = untrained_model(resolve(TrainConfig(**given)))
     model.learn(given["timesteps"], log_interval=None)
     return model
 
 
 @pytest.fixture(scope="module")
-def model() -> Any:
+def model():
     return model_of()
 
 
-def observations_of(model: Any, count: int = 64) -> np.ndarray:
+def observations_of(model, count=64):
     """Raw ones of a random policy."""
     generator = np.random.default_rng(0)
     envs = model.get_env().unwrapped
@@ -32,7 +30,7 @@ def observations_of(model: Any, count: int = 64) -> np.ndarray:
     return np.concatenate(seen)
 
 
-def predicted(model: Any, raw: np.ndarray, greedy: bool) -> np.ndarray:
+def predicted(model, raw, greedy):
     """SB3's actions."""
     return model.policy.predict(model.get_vec_normalize_env().normalize_obs(raw), deterministic=greedy)[0]
 

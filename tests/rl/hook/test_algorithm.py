@@ -27,31 +27,31 @@ OBJECTIVES = [
 TABLE = "entropy_objective.0.class_marginals"
 
 
-def toy_model(objective: str, space: spaces.Space | None = None, algorithm: Any = PPO, **arguments: Any) -> Any:
+def toy_model(objective, space=None, algorithm=PPO, **arguments):
     options = {key: arguments.pop(key) for key in ("tau", "alpha") if key in arguments}
     wrapped = with_entropy_objective(algorithm, objective, **options)
     small = SMALL[algorithm.__name__]
     return wrapped("MlpPolicy", ToyEnv(space or spaces.Discrete(5)), seed=0, **{"ent_coef": 0.1, **small, **arguments})
 
 
-def stock_model(algorithm: Any, space: spaces.Space | None = None, ent_coef: float = 0.1) -> Any:
+def stock_model(algorithm, space=None, ent_coef=0.1):
     env = ToyEnv(space or spaces.Discrete(5))
     return algorithm("MlpPolicy", env, seed=0, ent_coef=ent_coef, **SMALL[algorithm.__name__])
 
 
-def weights(model: Any) -> dict[str, torch.Tensor]:
+def weights(model):
     return {
         name: value for name, value in model.policy.state_dict().items() if not name.startswith("entropy_objective")
     }
 
 
-def same_weights(one: Any, two: Any) -> bool:
+def same_weights(one, two):
     first, second = weights(one), weights(two)
     assert first.keys() == second.keys()
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
-def batch(model: Any, size: int = 16) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(model, size=16):
     generator = torch.Generator().manual_seed(1)
     actions = np.stack([model.action_space.sample() for _ in range(size)])
     return torch.rand(size, 4, generator=generator), torch.as_tensor(actions)
@@ -176,14 +176,14 @@ def test_action_spaces_without_logits(space):
 class SetEntCoef(BaseCallback):
     """Changes the attribute before each update, as SB3's users do for want of a schedule."""
 
-    def __init__(self, schedule: Any, total: int) -> None:
+    def __init__(self, schedule, total):
         super().__init__()
         self.schedule, self.total = schedule, total
 
-    def _on_step(self) -> bool:
+    def _on_step(self):
         return True
 
-    def _on_rollout_end(self) -> None:
+    def _on_rollout_end(self):
         self.model.ent_coef = self.schedule(1 - self.num_timesteps / self.total)
 
 
@@ -210,45 +210,45 @@ def test_an_objective_without_weight_is_pointed_out(caplog):
     assert "ent_coef is 0, so the entropy objective 'adadem' has no effect" in caplog.text
 
 
-Mlp: Any = PPO.policy_aliases["MlpPolicy"]
+Mlp = PPO.policy_aliases["MlpPolicy"]
 
 
 class Flattened(CategoricalDistribution):
     """A temperature inside the distribution."""
 
-    def proba_distribution(self, action_logits: torch.Tensor) -> Any:
+    def proba_distribution(self, action_logits):
         return super().proba_distribution(action_logits / 0.05)
 
 
-class InDistribution(Mlp):  # type: ignore[misc]
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+class InDistribution(Mlp):
+    def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.action_dist = Flattened(5)
 
 
-class OnALayer(Mlp):  # type: ignore[misc]
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+class OnALayer(Mlp):
+    def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.action_net.register_forward_hook(lambda _layer, _inputs, logits: logits / 0.05)
 
 
-class Changed(Mlp):  # type: ignore[misc]
+class Changed(Mlp):
     """A policy that changes its logits behind action_net, as ``change(policy, logits)`` says."""
 
     change: Any
 
-    def _get_action_dist_from_latent(self, latent: torch.Tensor) -> Any:
+    def _get_action_dist_from_latent(self, latent):
         return type(self).change(self, self.action_net(latent))
 
 
-def replaced(policy: Any, logits: torch.Tensor) -> Any:
+def replaced(policy, logits):
     """A distribution of SB3's with another one of torch's in it: a share of the actions is always the first."""
     made = policy.action_dist.proba_distribution(logits)
     made.distribution = Categorical(probs=0.7 * made.distribution.probs + 0.3 * torch.eye(5)[0])
     return made
 
 
-CHANGES: dict[str, Any] = {
+CHANGES = {
     "temperature": lambda policy, z: policy.action_dist.proba_distribution(action_logits=z / 0.05),
     "mask": lambda policy, z: policy.action_dist.proba_distribution(z.index_fill(1, torch.tensor([2]), -torch.inf)),
     "large mask": lambda policy, z: policy.action_dist.proba_distribution(z.index_fill(1, torch.tensor([2]), -1e8)),
@@ -278,8 +278,8 @@ def test_the_objective_is_that_of_the_logits_that_the_policy_acts_by(policy):
 
 
 def test_logits_that_no_distribution_shows_are_refused():
-    class Aside(Mlp):  # type: ignore[misc]
-        def evaluate_actions(self, obs: Any, actions: Any) -> Any:
+    class Aside(Mlp):
+        def evaluate_actions(self, obs, actions):
             logits = self.get_distribution(obs).distribution.logits / 0.05
             scored = Categorical(logits=logits)
             return self.predict_values(obs), scored.log_prob(actions), scored.entropy()

@@ -1,7 +1,5 @@
 """The hook on sb3-contrib: masked actions and padded rows count nowhere in the objective; the rest is contrib's."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -16,13 +14,10 @@ from rl import with_entropy_objective
 
 POLICY = {"PPO": "MlpPolicy", "A2C": "MlpPolicy", "MaskablePPO": "MlpPolicy", "RecurrentPPO": "MlpLstmPolicy"}
 CASES = [
-    (PPO, spaces.Discrete(5)),
-    (A2C, spaces.Discrete(5)),
-    (MaskablePPO, spaces.Discrete(5)),
-    (MaskablePPO, spaces.MultiDiscrete([3, 4])),
-    (RecurrentPPO, spaces.Discrete(5)),
+    (PPO, spaces.Discrete(5)), (A2C, spaces.Discrete(5)), (MaskablePPO, spaces.Discrete(5)),
+    (MaskablePPO, spaces.MultiDiscrete([3, 4])), (RecurrentPPO, spaces.Discrete(5)),
     (RecurrentPPO, spaces.MultiDiscrete([3, 4])),
-]
+]  # fmt: skip
 ALGORITHMS = [MaskablePPO, RecurrentPPO]
 TABLE = "entropy_objective.0.class_marginals"
 #: Of Discrete(5) in the tests that pass masks by hand: action 2 is never allowed, action 4 not in every second state.
@@ -32,10 +27,10 @@ FORBIDDEN = torch.tensor([[False, False, True, False, False], [False, False, Tru
 class MaskedToyEnv(ToyEnv):
     """The noise with random allowed actions; at least one is always allowed."""
 
-    def __init__(self, action_space: spaces.Space) -> None:
+    def __init__(self, action_space):
         super().__init__(action_space, ends=0.2)
 
-    def action_masks(self) -> np.ndarray:
+    def action_masks(self):
         sizes = [self.action_space.n] if isinstance(self.action_space, spaces.Discrete) else self.action_space.nvec
         masks = [self.np_random.random(size) < 0.6 for size in sizes]
         for mask in masks:
@@ -43,8 +38,8 @@ class MaskedToyEnv(ToyEnv):
         return np.concatenate(masks)
 
 
-def make(algorithm: Any, space: spaces.Space | None = None, **arguments: Any) -> Any:
-    small: dict[str, Any] = {"n_steps": 32, "batch_size": 16, "n_epochs": 2}
+def make(algorithm, space=None, **arguments):
+    small = {"n_steps": 32, "batch_size": 16, "n_epochs": 2}
     if issubclass(algorithm, A2C):
         small = {"n_steps": 32}
     if issubclass(algorithm, RecurrentPPO):
@@ -56,13 +51,13 @@ def make(algorithm: Any, space: spaces.Space | None = None, **arguments: Any) ->
     )
 
 
-def same_weights(one: Any, two: Any) -> bool:
+def same_weights(one, two):
     first, second = (dict(model.policy.named_parameters()) for model in (one, two))
     assert first.keys() == second.keys()
     return all(torch.equal(first[name], second[name]) for name in first)
 
 
-def masked_policy(name: str, space: spaces.Space | None = None) -> Any:
+def masked_policy(name, space=None):
     """A policy in training whose logits are far from uniform."""
     policy = make(with_entropy_objective(MaskablePPO, name), space).policy
     with torch.no_grad():
@@ -86,7 +81,7 @@ def test_entropy_is_the_algorithms_own_bit_for_bit(algorithm, space):
 
 @pytest.mark.parametrize("name", ["adadem", "cadf", "dem", "adadem-norm", "adadem-mec"])
 def test_forbidden_actions_leave_value_gradient_and_table_alone(name):
-    def evaluate(logit: float) -> tuple[torch.Tensor, torch.Tensor, Any]:
+    def evaluate(logit):
         policy = masked_policy(name)
         with torch.no_grad():
             policy.action_net.bias[2] = logit
@@ -120,10 +115,10 @@ def test_recurrent_ppo_tells_which_rows_are_padding(monkeypatch):
     model = make(with_entropy_objective(RecurrentPPO, "adadem"), n_epochs=1, learning_rate=1e-12)
     with torch.no_grad():
         model.policy.action_net.weight.mul_(300)  # states that differ in entropy
-    seen: list[tuple[int, int]] = []
+    seen = []
     evaluate, buffer = type(model.policy).evaluate_actions, model.rollout_buffer
 
-    def spy(policy: Any, obs: torch.Tensor, *args: Any) -> Any:
+    def spy(policy, obs, *args):
         seen.append((len(obs), int(policy.counted_rows.sum())))
         return evaluate(policy, obs, *args)
 
@@ -150,7 +145,7 @@ def test_recurrent_ppo_tells_which_rows_are_padding(monkeypatch):
 
 @pytest.mark.parametrize(("algorithm", "space"), CASES)
 def test_a_temperature_behind_the_last_layer_is_in_the_objective(algorithm, space):
-    def change(policy: Any, latent: torch.Tensor) -> Any:
+    def change(policy, latent):
         made = policy.action_dist.proba_distribution(action_logits=policy.action_net(latent))
         for name in ("distribution", "distributions"):  # sb3-contrib's plural has several
             parts = getattr(made, name, None) or []

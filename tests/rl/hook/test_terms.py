@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 from stable_baselines3 import PPO
+from support.refusals import refuses
 
-from dem_apps.errors import InputError
 from rl import with_entropy_objective
 from rl.hook import adaptive_entropy
 from rl.hook.adaptive_entropy import STEP, AdaptiveEntropy
@@ -66,5 +66,4 @@ def test_options_are_the_hooks():
     model = with_entropy_objective(PPO, "adaptive-entropy", target=0.9)("MlpPolicy", "CartPole-v1", ent_coef=0.1)
     assert model.policy.entropy_objective[0].share == 0.9
     assert "entropy_objective.0.multiplier" in model.policy.state_dict()
-    with pytest.raises(InputError, match="target: expected a share"):
-        with_entropy_objective(PPO, "adaptive-entropy", target=3.0)
+    refuses("target: expected a share", with_entropy_objective, PPO, "adaptive-entropy", target=3.0)

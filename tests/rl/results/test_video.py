@@ -6,7 +6,6 @@ import pytest
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from PIL import Image
 from stable_baselines3 import PPO
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import InputError
 from rl.envs.make import RestorableEpisode, make_training_envs
@@ -18,13 +17,13 @@ FLAT = "minigrid.wrappers.FlatObsWrapper"
 
 
 @pytest.fixture(scope="module")
-def model() -> OnPolicyAlgorithm:
+def model():
     envs = make_training_envs(EMPTY, FLAT, 2, normalise=True, gamma=0.99)
     return PPO("MlpPolicy", envs, n_steps=16, batch_size=16, n_epochs=1, seed=0).learn(64)
 
 
 @pytest.fixture(scope="module")
-def episodes(model) -> list[Episode]:
+def episodes(model):
     return Evaluator(EMPTY, FLAT, 5, seed=0, purpose=FINAL).episodes(model, greedy=False)
 
 

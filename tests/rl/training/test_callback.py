@@ -1,11 +1,8 @@
 """NaN stops a training before the policy learns from it, names the environment, and leaves the last good checkpoint."""
 
 import math
-from collections.abc import Iterator
-from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
@@ -16,7 +13,6 @@ from support.toy_env import ToyEnv
 import rl.train
 from dem_apps.errors import NotFiniteError
 from dem_apps.runtime.checkpoint import load_checkpoint
-from dem_apps.runtime.command import run_command
 from rl.fast.ppo import FastPPO
 
 ENV = "NaN-v0"
@@ -28,12 +24,12 @@ class NotFinite(ToyEnv):
     what, value, at = "reward", 0.0, 10**9
     made = 0
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(spaces.Discrete(3))
         self.steps, self.number = 0, NotFinite.made
         NotFinite.made += 1
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+    def step(self, action):
         self.steps += 1
         observation, reward, *ends = super().step(action)
         if self.steps == self.at and self.number == 1:
@@ -45,7 +41,7 @@ class NotFinite(ToyEnv):
 
 
 @pytest.fixture(autouse=True)
-def _registered(monkeypatch) -> Iterator[None]:
+def _registered(monkeypatch):
     gym.register(ENV, entry_point=NotFinite)
     monkeypatch.setattr(NotFinite, "made", 0)
     monkeypatch.setattr("rl.training.callback.STEPS_PER_LINE", 64)
@@ -61,15 +57,13 @@ def _registered(monkeypatch) -> Iterator[None]:
     ],
 )  # fmt: skip
 def test_a_value_that_is_not_finite_stops_the_training(
-    algo, update, normalize, what, value, tmp_path,
-    monkeypatch, capsys,
-):  # fmt: skip
+    algo, update, normalize, what, value, tmp_path, monkeypatch, run_here
+):
     for name, of in (("what", what), ("value", value), ("at", 100)):
         monkeypatch.setattr(NotFinite, name, of)
-    with pytest.raises(SystemExit) as left:
-        run_command(lambda: rl.train.main([*entry_flags(ENV, tmp_path, algo, normalize), "--update", update]))
-    assert left.value.code == 1
-    (line,) = capsys.readouterr().err.splitlines()
+    done = run_here(rl.train.main, *entry_flags(ENV, tmp_path, algo, normalize), "--update", update)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
     # the environments count their steps together; with normalisation one NaN is in the statistics of all of them
     assert line.startswith(f"error: {ENV}, step 200: the {what} of environment ")
     assert "1" in line.split("environment ")[1].split(" is ")[0]
@@ -83,7 +77,7 @@ def test_a_value_that_is_not_finite_stops_the_training(
 def test_an_update_that_ruins_the_policy_is_never_saved(update, algorithm, tmp_path, monkeypatch):
     genuine = algorithm.train
 
-    def ruining(model: Any) -> None:
+    def ruining(model):
         genuine(model)
         if model.num_timesteps == 192:
             with torch.no_grad():

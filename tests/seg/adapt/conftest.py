@@ -1,7 +1,5 @@
 import importlib
 import sys
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,12 +7,11 @@ from PIL import Image
 from support.adapting import IMAGENET, NETWORKS, parsed, spec
 from support.pictures import noise, save
 
-from seg.adapt import AdaptConfig
 from seg.adaptation.decision import Verdict
 
 
 @pytest.fixture
-def networks(tmp_path, monkeypatch) -> Any:
+def networks(tmp_path, monkeypatch):
     """The module of the networks above."""
     (tmp_path / "own_adapted.py").write_text(NETWORKS)
     monkeypatch.syspath_prepend(tmp_path)
@@ -23,7 +20,7 @@ def networks(tmp_path, monkeypatch) -> Any:
 
 
 @pytest.fixture
-def images(tmp_path) -> Path:
+def images(tmp_path):
     """Nine images of patches, two of another size, one below a folder, and a label of each."""
     for index in range(9):
         width, height = (24, 16) if index not in (3, 4) else (16, 24)
@@ -35,12 +32,12 @@ def images(tmp_path) -> Path:
 
 
 @pytest.fixture
-def config(networks, images, tmp_path) -> AdaptConfig:
+def config(networks, images, tmp_path):
     flags = {**spec(networks, "build", tmp_path), "images": str(images), "out": str(tmp_path / "out")}
     return parsed(**flags, **IMAGENET, device="cpu", batch_size=2, method="tent")
 
 
 @pytest.fixture
-def accepted(monkeypatch) -> None:
+def accepted(monkeypatch):
     """Every adaptation is accepted."""
     monkeypatch.setattr("seg.adaptation.decision.decide", lambda *_: Verdict(True, "the test says so"))

@@ -67,15 +67,11 @@ def test_every_kind_of_method(config, accepted, method):
 @pytest.mark.parametrize(
     ("network", "flags", "method"),
     [
-        ("build", {}, "bn"),
-        ("build", {"labels": "labels"}, "step"),
-        ("build", {"labels": "labels", "mode": "episodic"}, "bn"),
-        ("group", {"labels": "labels"}, "tent"),
-        ("mostly_layer_norm", {}, "tent"),
-        ("build", {"loss": "adadem"}, "tent"),
-        ("build", {"epochs": 2}, "tent"),
+        ("build", {}, "bn"), ("build", {"labels": "labels"}, "step"),
+        ("build", {"labels": "labels", "mode": "episodic"}, "bn"), ("group", {"labels": "labels"}, "tent"),
+        ("mostly_layer_norm", {}, "tent"), ("build", {"loss": "adadem"}, "tent"), ("build", {"epochs": 2}, "tent"),
     ],
-)
+)  # fmt: skip
 def test_what_auto_stands_for(config, networks, network, flags, method):
     auto = replace(config, method="auto", **flags)
     resolved = auto.resolved(batch_norm_normalises(getattr(networks, network)()))

@@ -5,7 +5,6 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ import torch
 from PIL import Image
 from support.adapting import as_seen, moved, parsed, predicted, spec
 from support.pictures import noise, save
+from support.refusals import refuses
 from support.same_state import contents
 
 from dem_apps.errors import InputError
@@ -134,7 +134,7 @@ def test_what_harms_is_kept_apart_and_accepted_on_demand(config, mode, monkeypat
 def test_bf16_says_what_it_changes(config, accepted, monkeypatch, capsys):
     types, write = set(), Predictions.write
 
-    def noted(self: Predictions, stage: str, index: int, logits: torch.Tensor, *others: Any) -> None:
+    def noted(self, stage, index, logits, *others):
         types.add(logits.dtype)
         write(self, stage, index, logits, *others)
 
@@ -222,8 +222,7 @@ def test_flags_that_do_not_fit(config, images, tmp_path):
         ({"method": "bn", "loss": "dem"}, "--loss: --method bn learns nothing; leave it out, or take --method tent"),
     ]
     for flags, sentence in cases:
-        with pytest.raises(InputError, match=sentence):
-            adapt(replace(config, **flags))
+        refuses(sentence, adapt, replace(config, **flags))
         assert not (tmp_path / "out").exists(), flags
 
 
@@ -237,6 +236,5 @@ def test_what_was_there_is_never_overwritten_and_after_an_error_nothing_is_there
     assert not list(out.parent.glob(".*.tmp"))
     adapt(config)
     kept = contents(out)
-    with pytest.raises(InputError, match=r"--out: .* holds files already, which are never overwritten"):
-        adapt(config)
+    refuses(r"--out: .* holds files already, which are never overwritten", adapt, config)
     assert contents(out) == kept

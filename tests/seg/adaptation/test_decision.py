@@ -28,7 +28,7 @@ from seg.scores.evidence import Evidence
 BEFORE = Evidence(8, (0.4, 0.3, 0.3), 0.3, 0.4, (0.6, 0.6, 0.6))
 
 
-def with_(**changes: object) -> Evidence:
+def with_(**changes):
     return dataclasses.replace(BEFORE, **changes)
 
 

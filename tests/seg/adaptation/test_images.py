@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
+def folder(tmp_path):
     sizes = [(20, 10), (20, 10), (33, 17), (20, 10), (20, 10), (20, 10), (33, 17)]
     for index, (width, height) in enumerate(sizes):
         save(tmp_path / f"{index}.png", noise(index, width, height))

@@ -3,7 +3,6 @@
 import dataclasses
 import html
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ HALF = rgb_format([0.5] * 3, [0.5] * 3)
 
 
 @pytest.fixture(scope="module")
-def streets(tmp_path_factory) -> Path:
+def streets(tmp_path_factory):
     """Pictures of streets and their labels of three classes: road, sky, and everything else."""
     folder = tmp_path_factory.mktemp("streets")
     for index in range(12):
@@ -38,7 +37,7 @@ def streets(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def fpn(tmp_path_factory, streets) -> Path:
+def fpn(tmp_path_factory, streets):
     """An FPN on EfficientNet-Lite0, whose name suggests 0.5, trained with ImageNet's numbers; no processor's file."""
     torch.manual_seed(0)
     widths = {"decoder_pyramid_channels": 16, "decoder_segmentation_channels": 32, "encoder_depth": 4, "upsampling": 2}
@@ -60,7 +59,7 @@ def fpn(tmp_path_factory, streets) -> Path:
     return folder
 
 
-def adapted(fpn: Path, streets: Path, out: Path, **flags: object) -> dict:
+def adapted(fpn, streets, out, **flags):
     adapt(AdaptConfig(model=str(fpn), images=str(streets / "images"), out=str(out), device="cpu", **flags))
     return json.loads((out / "adapt.json").read_text())
 
@@ -110,16 +109,13 @@ OWN, OTHERS = Description(origin="a guess: by its name"), usual_ones(Description
 #: ESPNetv2, each as it should be and with another.
 LEADS = [
     ((2.29, 0.13), (1.77, 0.25), "no other usual normalisation is clearly better"),
-    ((0.64, 0.23), (2.29, 0.13), "maybe trained with"),
-    ((1.77, 0.25), (2.29, 0.13), "maybe trained with"),
-    ((0.45, 0.83), (2.29, 0.13), "maybe trained with"),
-    ((None, 2568.0), (2.29, 0.13), "ALARM, wrong scale"),
+    ((0.64, 0.23), (2.29, 0.13), "maybe trained with"), ((1.77, 0.25), (2.29, 0.13), "maybe trained with"),
+    ((0.45, 0.83), (2.29, 0.13), "maybe trained with"), ((None, 2568.0), (2.29, 0.13), "ALARM, wrong scale"),
     ((2.25, 1.10), (1.88, 0.25), "no other usual normalisation is clearly better"),
     ((2.39, 1.05), (2.74, 0.22), "no other usual normalisation is clearly better"),
-    ((1.35, 1.21), (2.39, 1.05), "maybe trained with"),
-    ((2.00, 0.40), (2.10, 0.02), "maybe trained with"),
+    ((1.35, 1.21), (2.39, 1.05), "maybe trained with"), ((2.00, 0.40), (2.10, 0.02), "maybe trained with"),
     ((2.00, 0.40), (1.90, 0.02), "no other usual normalisation is clearly better"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("own", "other", "said"), LEADS)

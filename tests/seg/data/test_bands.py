@@ -1,17 +1,16 @@
 """Images of any bands and bits: one reader, statistics of the training images, nodata that counts nowhere."""
 
-from pathlib import Path
-
 import cv2
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.refusals import refuses
 from support.scenes import SCENE, draw_pair, write_scene
 
 from dem_apps.errors import InputError
 from seg.data import rasters
-from seg.data.domains import DomainPair, open_pair
+from seg.data.domains import open_pair
 from seg.data.labels import load_classes
 from seg.data.loader import batches, build_augmentation
 from seg.data.pixel_format import RGB, PixelFormat, resized
@@ -20,16 +19,16 @@ from seg.data.read_images import left_out, read_header, read_image
 from seg.data.settings import BandConfig, SourceConfig, TargetDataConfig
 
 
-def measured(bands: int, dtype: str = "uint16") -> PixelFormat:
+def measured(bands, dtype="uint16"):
     return PixelFormat(bands, dtype, (0.0,) * bands, (1.0,) * bands, (0, 0, 0))
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory) -> Path:
+def root(tmp_path_factory):
     return draw_pair(tmp_path_factory.mktemp("scenes"))
 
 
-def opened(root: Path, **bands: object) -> DomainPair:
+def opened(root, **bands):
     source, target = SourceConfig(root=str(root / "mine")), TargetDataConfig(root=str(root / "theirs"))
     return open_pair(source, target, "field,water,wood", bands=BandConfig(**bands))
 
@@ -46,6 +45,8 @@ def test_every_band_of_every_number_is_read_as_it_is(tmp_path, dtype):
     assert image.place is not None
     assert tuple(image.place["transform"])[:6] == SCENE[1]
     assert image.place["crs"].to_epsg() == 32632
+    for other in (measured(4, dtype), measured(6, "uint16" if dtype == "float32" else "float32")):
+        refuses(rf"has 6 bands of {dtype}, and the network sees \d bands of ", read_image, tmp_path / "a.tif", other)
 
 
 def test_pixels_without_data(tmp_path):
@@ -65,16 +66,7 @@ def test_sixteen_bits_of_a_png_are_kept(tmp_path, channels, bands):
     cv2.imwrite(str(tmp_path / "a.png"), values[..., order])
     image = read_image(tmp_path / "a.png", measured(bands))
     np.testing.assert_array_equal(image.values, values[..., :bands])
-    with pytest.raises(InputError, match=r"a\.png: has \d bands? of uint16, and the network sees 8-bit RGB"):
-        read_image(tmp_path / "a.png")
-
-
-def test_other_bands_than_the_networks_are_one_sentence(tmp_path):
-    write_scene(tmp_path / "a.tif", np.ones((4, 4, 6), np.uint16))
-    with pytest.raises(InputError, match=r"a\.tif: has 6 bands of uint16, and the network sees 4 bands of uint16$"):
-        read_image(tmp_path / "a.tif", measured(4))
-    with pytest.raises(InputError, match=r"has 6 bands of uint16, and the network sees 6 bands of float32$"):
-        read_image(tmp_path / "a.tif", measured(6, "float32"))
+    refuses(r"a\.png: has \d bands? of uint16, and the network sees 8-bit RGB", read_image, tmp_path / "a.png")
 
 
 def test_what_happens_to_a_fourth_band(tmp_path):
@@ -108,8 +100,8 @@ def test_samples_hold_the_mean_where_there_is_no_data(root):
     assert (batch["image"].movedim(1, -1)[~batch["valid"]] == 0).all()
     sample = pair.target_val[0]
     assert sample.label is not None
-    assert (sample.label[~sample.valid] == 255).all()  # type: ignore[index,operator]
-    assert (sample.label[sample.valid] != 255).all()  # type: ignore[index]
+    assert (sample.label[~sample.valid] == 255).all()
+    assert (sample.label[sample.valid] != 255).all()
 
 
 def test_nodata_does_not_spread_by_resizing(root):
@@ -141,7 +133,7 @@ def test_a_preview_shows_the_chosen_bands(root):
     image = read_image(sorted((root / "mine" / "images").glob("*.tif"))[0], pixels)
     shown = pixels.preview(image.values, image.valid)
     assert shown.dtype == np.uint8
-    assert (shown[~image.valid] == 0).all()  # type: ignore[operator]
+    assert (shown[~image.valid] == 0).all()
     np.testing.assert_array_equal(shown[..., 1], shown[..., 2])
     seen = image.values[..., 5][image.valid].astype(float)
     low, high = np.percentile(seen, [2, 98])

@@ -22,7 +22,7 @@ DUSK_TRAIN, DUSK_VAL = ["train/0001TP_006690", "train/0001TP_006720"], ["test/00
 
 
 @pytest.fixture
-def root(tmp_path) -> Path:
+def root(tmp_path):
     """Pictures of 12 columns; column i of every label has the id i."""
     root = tmp_path / "CamVid"
     for folder, frames in FRAMES.items():
@@ -34,11 +34,11 @@ def root(tmp_path) -> Path:
     return root
 
 
-def opened(root: Path, layout: str, split: str) -> SegmentationDataset:
+def opened(root, layout, split):
     return SegmentationDataset(root, layout, split, True, classes=CLASSES)
 
 
-def names(dataset: SegmentationDataset) -> list[str]:
+def names(dataset):
     return [dataset.name(index).removesuffix(".png") for index in range(len(dataset))]
 
 

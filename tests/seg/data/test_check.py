@@ -1,7 +1,6 @@
 """``python -m seg.data check``: every fault with its file, and the class file that reads the labels."""
 
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +19,7 @@ COLOURS = np.array([[0, 0, 0], [255, 0, 0], [0, 128, 255], *[[9, 9, 9]] * 253], 
 def check(run_here):
     """Run ``python -m seg.data check …`` here; gives (exit status, stdout, stderr)."""
 
-    def command(*arguments: str) -> tuple[int, str, str]:
+    def command(*arguments):
         done = run_here(main, *arguments)
         return done.returncode, done.stdout, done.stderr
 
@@ -28,11 +27,11 @@ def check(run_here):
 
 
 @pytest.fixture
-def flags(source, target) -> list[str]:
+def flags(source, target):
     return ["--source.root", str(source), "--target.root", str(target)]
 
 
-def lines(printed: str, kind: str) -> list[str]:
+def lines(printed, kind):
     return [line for line in printed.splitlines() if line.startswith(f"{kind}: ")]
 
 
@@ -85,19 +84,19 @@ def test_every_problem_is_listed_with_its_file(source, target, flags, check):
     assert check(*flags, "--workers", "2") == (1, printed, "")
 
 
-def write(root: Path, label: np.ndarray, name: str = "a", folder: str = "labels", ending: str = "") -> list[str]:
+def write(root, label, name="a", folder="labels", ending=""):
     """An image with that label in layout ``folders``; returns the flags that take it as source and target."""
     save(root / "images" / f"{name}.png", noise(0, label.shape[1], label.shape[0]))
     save(root / folder / f"{name}{ending}.png", label)
     return ["--source.root", str(root), "--target.root", str(root)]
 
 
-def masks(root: Path, ids: tuple[int, ...], count: int = 5) -> list[str]:
+def masks(root, ids, count=5):
     generator = np.random.default_rng(0)
     return [write(root, generator.choice(ids, (40, 60)).astype(np.uint8), str(number)) for number in range(count)][-1]
 
 
-def saved_file(printed: str, file: Path) -> str:
+def saved_file(printed, file):
     """The class file that was printed, saved."""
     start = printed.index("labels: colors\n") if "labels: colors\n" in printed else printed.index("classes:\n")
     file.write_text(printed[start:].partition("\n\n")[0])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from support.pictures import noise, save
+from support.refusals import refuses
 
 from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
@@ -70,8 +71,7 @@ def test_a_png_that_is_damaged_inside_is_left_out(tmp_path):
 
 
 def test_wrong_folders_are_named(tmp_path, source):
-    with pytest.raises(InputError, match="no such folder"):
-        SegmentationDataset(tmp_path / "nowhere", "gta5", "train", labelled=True)
+    refuses("no such folder", SegmentationDataset, tmp_path / "nowhere", "gta5", "train", labelled=True)
     with pytest.raises(
         InputError,
         match=r"has no folder leftImg8bit/train, .* cityscapes layout .*; it looks like layout gta5 or folders: give",
@@ -79,8 +79,7 @@ def test_wrong_folders_are_named(tmp_path, source):
         SegmentationDataset(source, "cityscapes", "train", labelled=True)
     shutil.rmtree(source / "images")
     (source / "images").mkdir()
-    with pytest.raises(InputError, match=r"images: holds no images that match \*.png"):
-        SegmentationDataset(source, "gta5", "train", labelled=True)
+    refuses(r"images: holds no images that match \*.png", SegmentationDataset, source, "gta5", "train", labelled=True)
 
 
 def test_a_pair_needs_both_roots_and_two_sides(source):
@@ -90,7 +89,7 @@ def test_a_pair_needs_both_roots_and_two_sides(source):
         open_pair(SourceConfig(root=str(source), size=[96]), TargetDataConfig(root=str(source)))
 
 
-def synthia_label(file: Path, ids: np.ndarray) -> None:
+def synthia_label(file, ids):
     """As published: 16 bits, the class in the first channel (red), an instance number in the second."""
     channels = np.zeros((*ids.shape, 3), np.uint16)
     channels[..., 2] = ids

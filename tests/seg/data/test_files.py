@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from support.refusals import refuses
 
 from dem_apps.errors import InputError
 from seg.adaptation.images import Labels
@@ -19,7 +20,7 @@ from seg.data.read_images import read_image
 CLASSES = named_classes(["ground", "plant"])
 
 
-def save(file: Path, shape: tuple[int, ...] = (6, 8, 3), value: int | np.ndarray = 1) -> Path:
+def save(file, shape=(6, 8, 3), value=1):
     file.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(np.full(shape, value, np.uint8)).save(file)
     return file
@@ -38,11 +39,9 @@ def test_suffixes_case_links_and_hidden_files(tmp_path):
     dataset = SegmentationDataset(tmp_path, "folders", "train", labelled=False, classes=CLASSES)
     assert [dataset.name(index).removeprefix("images/") for index in range(len(dataset))] == expected
     assert find_images(images / "b.jpg") == [images / "b.jpg"]
-    with pytest.raises(InputError, match="is no folder and no image"):
-        find_images(tmp_path / "none")
+    refuses("is no folder and no image", find_images, tmp_path / "none")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match=r"--images: .*empty and its subfolders hold no image \(\.png \.jpg"):
-        find_images(tmp_path / "empty")
+    refuses(r"--images: .*empty and its subfolders hold no image \(\.png \.jpg", find_images, tmp_path / "empty")
 
 
 def test_the_label_of_an_image(tmp_path):
@@ -90,15 +89,13 @@ def test_the_label_beside_an_image_is_no_image(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "options",
     [
-        {"photometric": "RGB"},
-        {"photometric": "MINISBLACK"},
+        {"photometric": "RGB"}, {"photometric": "MINISBLACK"},
         {"photometric": "MINISBLACK", "interleave": "band", "compress": "lzw"},
-        {"photometric": "RGB", "compress": "lerc"},
-        {"photometric": "PALETTE", "compress": "lerc", "count": 1},
+        {"photometric": "RGB", "compress": "lerc"}, {"photometric": "PALETTE", "compress": "lerc", "count": 1},
         {"photometric": "MINISWHITE", "compress": "lerc", "count": 1},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_eight_bit_tiffs_of_any_kind_are_pictures_and_labels_in_colours(tmp_path, options):
     rasterio = pytest.importorskip("rasterio")
     colours = np.array([[200, 10, 30], [0, 99, 255]], np.uint8)

@@ -1,8 +1,6 @@
 """Labels that the classes do not fit: the same sentences in training, evaluation, adaptation and the check."""
 
 import re
-from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +18,7 @@ QUICK = ["--max-steps", "1", "--maps", "0", "--workers", "0", "--loss", "none", 
          "--model.encoder", "resnet18", "--model.encoder-weights", "null", "--device", "cpu"]  # fmt: skip
 
 
-def draw(root: Path, ids: Sequence[int], number: int = 3) -> Path:
+def draw(root, ids, number=3):
     """Images in layout ``folders`` whose labels hold these ids in columns."""
     for index in range(number):
         save(root / "images" / f"{index:05d}.png", noise(index, 48, 32))
@@ -31,7 +29,7 @@ def draw(root: Path, ids: Sequence[int], number: int = 3) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory) -> tuple[Path, Path]:
+def run(tmp_path_factory):
     """A data set with the ids 0 and 1, and a run that was trained on it."""
     root = tmp_path_factory.mktemp("run")
     good = draw(root / "good", (0, 1))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 from support.pictures import noise, save
+from support.refusals import refuses
 from torch.utils.data import ConcatDataset
 
 from dem_apps.errors import InputError
@@ -67,8 +68,7 @@ def test_only_the_named_labels_are_opened(tiny_pair, target):
     for index, (_, label) in enumerate(pair.target_labelled.files):
         np.testing.assert_array_equal(pair.target_labelled.label(index), pair.target_labelled[index].label)
         label.unlink()
-    with pytest.raises(InputError, match=r"--target.labelled-part: .*its label .* is missing \(2 of 2 have none\)"):
-        opened(tiny_pair, target)
+    refuses(r"--target.labelled-part: .*its label .* is missing \(2 of 2 have none\)", opened, tiny_pair, target)
 
 
 def test_the_target_may_stand_instead_of_a_source(target, tiny_pair, monkeypatch):

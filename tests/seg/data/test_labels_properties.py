@@ -2,7 +2,6 @@
 
 import io
 import struct
-from typing import Any
 
 import numpy as np
 from hypothesis import given
@@ -19,7 +18,7 @@ MODES = (*NUMBERS, "1", "L", "P", "PA", "LA", "La", "RGB", "RGBA", "RGBX", "CMYK
 FORMATS = ("PNG", "TIFF", "BMP", "GIF", "WEBP", "JPEG", "PPM", "ICO", "TGA", "PCX", "SGI")
 
 
-def outcome(call: Any) -> tuple[Any, str | None]:
+def outcome(call):
     """The value returned, or the one line of a refusal."""
     try:
         return call(), None
@@ -30,7 +29,7 @@ def outcome(call: Any) -> tuple[Any, str | None]:
 
 
 @st.composite
-def files(draw: st.DrawFn) -> tuple[np.ndarray, bytes, str]:
+def files(draw):
     """Ids, the content of a file that Pillow writes of them in some mode, and its format."""
     shape, top = draw(st.tuples(st.integers(1, 9), st.integers(1, 9))), draw(st.sampled_from([1, 3, 15, 33, 255]))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -53,7 +52,7 @@ def files(draw: st.DrawFn) -> tuple[np.ndarray, bytes, str]:
     return ids, written.getvalue(), kind
 
 
-def packed_png(ids: np.ndarray, depth: int, colour: int, palette: bytes = b"") -> bytes:
+def packed_png(ids, depth, colour, palette=b""):
     """A PNG of (H, W) ids of ``depth`` bits."""
     bits = np.unpackbits(ids[..., None], axis=2)[..., 8 - depth :].reshape(len(ids), -1)
     rows = b"".join(b"\0" + line.tobytes() for line in np.packbits(bits, axis=1))

@@ -1,8 +1,6 @@
 """Images are read upright as their EXIF says, without their alpha channel."""
 
 import struct
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +25,7 @@ STORED_AS = {
 }  # fmt: skip
 
 
-def draw(file: Path, orientation: int, picture: Image.Image, tags: dict[int, Any] | None = None) -> Path:
+def draw(file, orientation, picture, tags=None):
     """As a camera that was held that way saves it."""
     stored = picture if STORED_AS[orientation] is None else picture.transpose(STORED_AS[orientation])
     exif = Image.Exif()

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from typing import Any
 
 import cv2
 import numpy as np
@@ -14,14 +13,14 @@ from seg.data.style import TargetStyle, fourier, lab
 from seg.train import train
 
 
-def picture(seed: int, size: tuple[int, int], mean: float, contrast: float = 20.0) -> np.ndarray:
+def picture(seed, size, mean, contrast=20.0):
     """Smooth random blobs in all colours, far from black and white, so that nothing is clipped."""
     noise = np.random.default_rng(seed).normal(size=(*size, 3))
     blurred = cv2.GaussianBlur(noise, (0, 0), 2.0)
     return np.rint(blurred / blurred.std() * contrast + mean).clip(0, 255).astype(np.uint8)
 
 
-def plain_fourier(image: np.ndarray, reference: np.ndarray, b: int) -> np.ndarray:
+def plain_fourier(image, reference, b):
     """Every coefficient of the full transform visited by itself, before rounding."""
     result = np.empty(image.shape)
     for channel in range(3):
@@ -47,7 +46,7 @@ def test_fourier_is_its_definition(size, b):
     assert abs(styled - expected).max() < 0.501
 
 
-def in_lab(image: np.ndarray) -> np.ndarray:
+def in_lab(image):
     """CIE Lab under D65 of an sRGB image, from the definitions of IEC 61966-2-1 and CIE 15; (H · W, 3)."""
     value = image.reshape(-1, 3) / 255
     linear = np.where(value > 0.04045, ((value + 0.055) / 1.055) ** 2.4, value / 12.92)
@@ -71,7 +70,7 @@ def test_lab_has_the_mean_and_deviation_of_the_reference(size):
         assert np.corrcoef(own[:, channel], result[:, channel])[0, 1] > 0.99
 
 
-def styled_by(name: str, image: np.ndarray, reference: np.ndarray) -> np.ndarray:
+def styled_by(name, image, reference):
     return fourier(image, reference, 0.2) if name == "fourier" else lab(image, reference)
 
 
@@ -91,7 +90,7 @@ def test_a_plain_image_stays_plain(name, level):
 
 def test_every_target_image_is_drawn_as_often_as_the_probability_says():
     levels = [0, 40, 80, 120, 160]
-    references: Any = [Sample("", np.full((2, 2, 3), level, np.uint8), None) for level in levels]
+    references = [Sample("", np.full((2, 2, 3), level, np.uint8), None) for level in levels]
     style, image = TargetStyle("fourier", references, 0.05, 0.5), np.full((4, 4, 3), 250, np.uint8)
     drawn = [int(style(image, np.random.default_rng([3, 0, 5, position]))[0, 0, 0]) for position in range(1000)]
     counts = {level: drawn.count(level) for level in (*levels, 250)}

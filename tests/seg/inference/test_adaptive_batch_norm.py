@@ -4,9 +4,9 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing
 from support.adaptive_worker import SHARES, batches, network, run
+from support.refusals import refuses
 from torch import nn
 
-from dem_apps.errors import InputError
 from seg.inference.adaptive_batch_norm import re_estimated
 
 
@@ -40,15 +40,14 @@ def test_statistics_are_those_of_all_pixels_of_all_images():
     ],
 )
 def test_what_cannot_be_is_one_sentence(model, images, sentence):
-    with pytest.raises(InputError, match=sentence):
-        re_estimated(model, images)
+    refuses(sentence, re_estimated, model, images)
 
 
 def test_the_share_whose_network_is_worth_most_is_taken():
     worth = {0.0: 0.25, 0.3: 0.27, 0.5: 0.3, 1.0: 0.29}
-    asked: list[float] = []
+    asked = []
 
-    def worth_of(adapted: nn.Module) -> float:
+    def worth_of(adapted):
         asked.append(sorted(worth)[len(asked)])
         return worth[asked[-1]]
 

@@ -2,7 +2,6 @@ import matplotlib
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.maps.entropy_maps import Prediction, coloured_entropy, coloured_label, coloured_prediction, wrong_pixels
@@ -12,19 +11,19 @@ from seg.scores.described_metrics import VIEWS
 RED, GREEN, BLUE = (230, 40, 10), (10, 200, 30), (20, 30, 220)
 
 
-def grey(width: int, height: int) -> np.ndarray:
+def grey(width, height):
     return np.full((height, width, 3), 200, np.uint8)
 
 
-def filled(width: int, height: int, colour: tuple[int, int, int]) -> np.ndarray:
+def filled(width, height, colour):
     return np.full((height, width, 3), colour, np.uint8)
 
 
-def panel(image: np.ndarray, prediction: np.ndarray, entropy: np.ndarray, legend=()) -> Image.Image:
+def panel(image, prediction, entropy, legend=()):
     return comparison(image, [PanelRow("image", prediction, entropy, "")], legend)
 
 
-def extent(picture: Image.Image, colour: tuple[int, int, int]) -> tuple[int, int, int]:
+def extent(picture, colour):
     """Width, height and left edge of the area that a colour covers."""
     ys, xs = np.nonzero((np.asarray(picture) == colour).all(-1))
     return int(np.ptp(xs)) + 1, int(np.ptp(ys)) + 1, int(xs.min())
@@ -33,13 +32,10 @@ def extent(picture: Image.Image, colour: tuple[int, int, int]) -> tuple[int, int
 @pytest.mark.parametrize(
     ("size", "shown"),
     [
-        ((192, 96), (384, 192)),
-        ((2048, 1024), (640, 320)),
-        ((300, 400), (300, 400)),
-        ((5, 9), (355, 639)),
+        ((192, 96), (384, 192)), ((2048, 1024), (640, 320)), ((300, 400), (300, 400)), ((5, 9), (355, 639)),
         ((3000, 2), (640, 1)),
     ],
-)
+)  # fmt: skip
 def test_tiles_are_legible_and_never_huge(size, shown):
     picture = panel(grey(*size), filled(*size, GREEN), filled(*size, BLUE))
     assert extent(picture, GREEN)[:2] == shown
@@ -64,7 +60,7 @@ def test_a_legend_is_wrapped_inside_the_picture():
     assert (np.asarray(picture)[plain.height :, -3:] == 255).all()
 
 
-def shown(label: np.ndarray | None) -> tuple[dict[str, np.ndarray], Image.Image]:
+def shown(label):
     logits = torch.zeros(19, 24, 48)
     logits[0, :, :40] = 50.0
     logits[13, :, 40:] = 50.0

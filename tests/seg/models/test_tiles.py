@@ -2,16 +2,16 @@
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from seg.models.network import upsampled, upsampled_bands
 from seg.models.tiles import tiled_logits
 
 
-def network(stride: int, ceil: bool = False) -> nn.Module:
+def network(stride, ceil=False):
     """A receptive field of a few pixels on either side, at several strides; ``ceil`` has features on both edges."""
     torch.manual_seed(stride)
-    layers: list[nn.Module] = []
+    layers = []
     channels, left = 3, stride
     while left > 1:
         layers += [nn.Conv2d(channels, 6, 3, 2, 1), nn.ReLU()]
@@ -27,9 +27,9 @@ def test_a_network_that_sees_little_gives_the_whole_images_logits(stride, ceil):
     model = network(stride, ceil)
     images = torch.randn(2, 3, 461, 617, generator=torch.Generator().manual_seed(0))
     whole = model(images)
-    seen: list[tuple[int, ...]] = []
+    seen = []
 
-    def forward(tile: Tensor) -> Tensor:
+    def forward(tile):
         seen.append(tuple(tile.shape[2:]))
         return model(tile)
 
@@ -45,7 +45,7 @@ def test_a_network_that_sees_little_gives_the_whole_images_logits(stride, ceil):
 def test_a_network_that_sees_everything_has_no_step_at_a_seam():
     """Tiles of a network with global pooling disagree; blending spreads that over the overlap."""
 
-    def forward(tile: Tensor) -> Tensor:
+    def forward(tile):
         return tile.mean((2, 3), keepdim=True).expand_as(tile)
 
     images = torch.linspace(0, 1, 512).expand(1, 3, 128, 512).contiguous()

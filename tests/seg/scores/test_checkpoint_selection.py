@@ -1,7 +1,6 @@
 import csv
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -11,9 +10,7 @@ from seg.scores.checkpoints import CRITERION, RECORD, RECORD_RUNS, chosen_by
 SOURCE = {"road": 0.5, "sky": 0.49, "rider": 0.01}
 
 
-def scores(
-    im: float, miou: float = 0.3, share: float = 0.4, entropy: float = 0.2, rider: float = 0.01
-) -> dict[str, Any]:
+def scores(im, miou=0.3, share=0.4, entropy=0.2, rider=0.01):
     return {
         "miou": miou, "mean_entropy_normalised": entropy, "label_free": {"im": im},
         "predicted_share": {"road": share, "sky": 1.0 - share - rider, "rider": rider},

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from dem_apps.errors import NotFiniteError
 from seg.scores.evidence import SCALE, Evidence, Probe
@@ -13,17 +13,17 @@ from seg.scores.evidence import SCALE, Evidence, Probe
 CLASSES = 4
 
 
-def images(number: int = 3, seed: int = 0) -> Tensor:
+def images(number=3, seed=0):
     return torch.randn(number, 3, 16, 24, generator=torch.Generator().manual_seed(seed))
 
 
-def network(kernel: int = 3, seed: int = 0) -> nn.Module:
+def network(kernel=3, seed=0):
     torch.manual_seed(seed)
     return nn.Conv2d(3, CLASSES, kernel, padding=kernel // 2)
 
 
-def iou(first: np.ndarray, second: np.ndarray) -> list[float | None]:
-    values: list[float | None] = []
+def iou(first, second):
+    values = []
     for index in range(CLASSES):
         both, either = ((first == index) & (second == index)).sum(), ((first == index) | (second == index)).sum()
         values.append(both / either if either else None)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.refusals import refuses
 from support.trained_networks import IMAGES, ODD, shake
 from torch.nn import functional as F
 
-from dem_apps.errors import InputError
 from seg import load
 from seg.data.labels import named_classes
 from seg.trained.open import open_trained
@@ -100,7 +100,7 @@ class Hooked(nn.Sequential):
 
 
 @pytest.fixture
-def own(tmp_path, monkeypatch) -> str:
+def own(tmp_path, monkeypatch):
     (tmp_path / "own_network.py").write_text(OWN_NETWORK)
     monkeypatch.syspath_prepend(tmp_path)
     yield "own_network"
@@ -213,14 +213,13 @@ def test_what_a_function_may_say_and_return(own):
     ],
 )
 def test_specs_that_lead_nowhere(spec, message, own):
-    with pytest.raises(InputError, match=message):
-        open_trained(spec)
+    refuses(message, open_trained, spec)
 
 
 class Trap:
     """Unpickling it would write a file."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file):
         self.file = file
 
     def __reduce__(self):
@@ -228,11 +227,10 @@ class Trap:
 
 
 def test_files_that_are_no_weights(own, tmp_path):
-    def refused(content: object, message: str, spec: str = f"{own}:build", name: str = "weights.pth") -> None:
+    def refused(content, message, spec=f"{own}:build", name="weights.pth"):
         file = tmp_path / name
         file.write_bytes(content) if isinstance(content, bytes) else torch.save(content, file)
-        with pytest.raises(InputError, match=message):
-            open_trained(spec, str(file))
+        refuses(message, open_trained, spec, str(file))
 
     refused({"weight": Trap(tmp_path / "sprung")}, "asks for code to be run, which is refused")
     assert not (tmp_path / "sprung").exists()
@@ -245,5 +243,4 @@ def test_files_that_are_no_weights(own, tmp_path):
     refused({"epoch": 1, "optimizer": {}}, "holds the keys epoch, optimizer and no tensors by name")
     refused({"0.weight": torch.zeros(4, 3, 3, 3)}, "does not fit the network of own_.*Missing key.*0.bias")
     refused({"0.weight": torch.zeros(1)}, "has its own; give it with package.module:function", spec=str(tmp_path))
-    with pytest.raises(InputError, match=r"holds neither config.yaml, as a run does, nor config.json"):
-        open_trained(str(tmp_path))
+    refuses(r"holds neither config.yaml, as a run does, nor config.json", open_trained, str(tmp_path))

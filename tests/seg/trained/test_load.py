@@ -2,30 +2,28 @@
 
 import dataclasses
 import io
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.refusals import refuses
 
-from dem_apps.errors import InputError
 from seg import load
 from seg.data.read_images import ImagePixels
 from seg.train import train
-from seg.trained.trained_network import TrainedNetwork
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (45, 70, 3)).astype(np.uint8)
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory, tiny_config) -> Path:
+def run(tmp_path_factory, tiny_config):
     target = dataclasses.replace(tiny_config.target, size=[64, 32])
     return train(dataclasses.replace(tiny_config, run_dir=str(tmp_path_factory.mktemp("runs") / "run"), target=target))
 
 
 @pytest.fixture(scope="module")
-def predictor(run) -> TrainedNetwork:
+def predictor(run):
     return load(run, device="cpu")
 
 
@@ -81,8 +79,7 @@ def test_every_kind_of_image(predictor, tmp_path):
     ],
 )
 def test_what_is_no_image(image, message, predictor):
-    with pytest.raises(InputError, match=message):
-        predictor.predict(image)
+    refuses(message, predictor.predict, image)
 
 
 def test_a_notebook_shows_it(predictor):

@@ -7,6 +7,7 @@ import pytest
 import segmentation_models_pytorch as smp
 import torch
 from safetensors import SafetensorError
+from support.refusals import refuses
 from support.trained_networks import IMAGES, ODD, assert_comes_back, shake
 
 from dem_apps.errors import InputError
@@ -79,7 +80,7 @@ def test_a_disk_that_fills_while_safetensors_writes_is_one_sentence(tmp_path, mo
     smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(tmp_path / "smp")
     opened = open_trained(str(tmp_path / "smp"))
 
-    def full(*_: object, **__: object) -> None:
+    def full(*_, **__):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr("safetensors.torch.serialize_file", full)
@@ -91,12 +92,10 @@ def test_a_disk_that_fills_while_safetensors_writes_is_one_sentence(tmp_path, mo
 @pytest.mark.parametrize(
     ("encoder", "weights", "mean"),
     [
-        ("resnet18", "imagenet", 0.485),
-        ("resnet18", None, 0.485),
-        ("efficientnet-b0", "advprop", 0.5),
+        ("resnet18", "imagenet", 0.485), ("resnet18", None, 0.485), ("efficientnet-b0", "advprop", 0.5),
         ("tu-mobilevitv2_050", None, 0.0),
     ],
-)
+)  # fmt: skip
 def test_smp_networks_see_images_as_their_encoders_weights_did(encoder, weights, mean, tmp_path):
     smp.Unet(encoder, encoder_weights=None, classes=3).save_pretrained(tmp_path / "smp")
     file = tmp_path / "smp" / "config.json"
@@ -121,8 +120,7 @@ def test_smp_folders_that_do_not_fit(change, message, tmp_path):
     smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(tmp_path)
     file = tmp_path / "config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | change))
-    with pytest.raises(InputError, match=message):
-        open_trained(str(tmp_path))
+    refuses(message, open_trained, str(tmp_path))
 
 
 @torch.no_grad()
@@ -146,5 +144,4 @@ def test_our_own_folder_reads_its_own_weights_alone(tmp_path, monkeypatch):
         same_weights = open_trained(str(tmp_path)).network.state_dict()
         assert all(torch.equal(value, same_weights[name]) for name, value in network.state_dict().items())
     file.write_text(json.dumps(document | {"name": "pretrained", "encoder": str(tmp_path)}))
-    with pytest.raises(InputError, match=r"config.json: name is 'pretrained', which is the network of another folder$"):
-        open_trained(str(tmp_path))
+    refuses(r"config.json: name is 'pretrained', which is the network of another folder$", open_trained, str(tmp_path))

@@ -1,7 +1,6 @@
 """NaN stops a training before the optimiser's step, says where it came from, and leaves the last good checkpoint."""
 
 import math
-from typing import Any
 
 import pytest
 import torch
@@ -13,16 +12,16 @@ import seg.training.loop
 from dem_apps.runtime.checkpoint import load_checkpoint
 
 
-def plant_weight(state: Any, _micro_batches: Any) -> None:
+def plant_weight(state, _micro_batches):
     with torch.no_grad():
         state.model.main_head.branches[0].weight[0, 0, 0, 0] = math.nan
 
 
-def plant_source_image(_state: Any, micro_batches: Any) -> None:
+def plant_source_image(_state, micro_batches):
     micro_batches[0].source["image"][1, 0, 3, 3] = math.inf
 
 
-def plant_gradient(state: Any, _micro_batches: Any) -> None:
+def plant_gradient(state, _micro_batches):
     state.model.main_head.branches[0].weight.register_hook(lambda gradient: gradient * math.nan)
 
 
@@ -37,11 +36,11 @@ def plant_gradient(state: Any, _micro_batches: Any) -> None:
 def test_training_stops_with_one_sentence(method, plant, losses, tiny_flags, tmp_path, monkeypatch, run_here):
     run = tmp_path / "run"
     flags = [*tiny_flags, "--eval-every", "1", "--maps", "0", "--method", method, "--discriminator.channels", "4"]
-    saved: dict[str, Any] = {}
+    saved = {}
 
     genuine = seg.training.loop.training_step
 
-    def spoilt(state: Any, micro_batches: Any) -> Any:
+    def spoilt(state, micro_batches):
         if state.step == 2:
             saved.update(contents(run / "checkpoints"), names=[*micro_batches[0].source["name"]])
             plant(state, micro_batches)

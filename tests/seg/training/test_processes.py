@@ -36,41 +36,41 @@ MINENT = [
 TEACHER = [*MINENT, "--method", "self-training", "--self-training.threshold", "0", "--self-training.mask-ratio", "0.5"]
 
 
-def command(processes: int) -> list[str]:
+def command(processes):
     launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
     return ["-m", *(launcher if processes > 1 else []), "seg.train"]
 
 
-def start(*arguments: str) -> subprocess.Popen[str]:
+def start(*arguments):
     return subprocess.Popen(
         [sys.executable, *arguments], env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
 
 
-def finish(process: subprocess.Popen[str]) -> None:
+def finish(process):
     _, errors = process.communicate(timeout=400)
     assert process.returncode == 0, errors
 
 
 @pytest.fixture(scope="module")
-def data(tiny_pair) -> list[str]:
+def data(tiny_pair):
     return ["--source.root", str(tiny_pair / "gta5"), "--target.root", str(tiny_pair / "cityscapes")]
 
 
 @pytest.fixture(scope="module")
-def minent(tmp_path_factory, data) -> Path:
+def minent(tmp_path_factory, data):
     """A training in one process."""
     run = tmp_path_factory.mktemp("minent") / "run"
     finish(start(*command(1), *MINENT, *data, "--run-dir", str(run)))
     return run
 
 
-def lines(run: Path) -> list[dict]:
+def lines(run):
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-def assert_agree(expected: Path, actual: Path, steps: int) -> None:
+def assert_agree(expected, actual, steps):
     """Losses and scores of every step, the files, and the class marginals at the end."""
     one, other = lines(expected), lines(actual)
     assert len(one) == len(other) >= steps
@@ -98,7 +98,7 @@ def test_two_processes_train_as_one(flags, steps, tmp_path, data):
     assert len(list((tmp_path / "2").glob("events.out.tfevents*"))) == 1
 
 
-def spoiled(png: bytes) -> bytes:
+def spoiled(png):
     """Pixels that cannot be decoded, under a right checksum, so that the image is not left out."""
     start = png.index(b"IDAT")
     end = start + 4 + int.from_bytes(png[start - 4 : start], "big")
@@ -126,7 +126,7 @@ def test_a_mistake_that_one_process_meets_ends_both_with_one_sentence(tmp_path, 
     assert "[rank" not in errors  # how torch begins the lines of a process's stack trace
 
 
-def first_checkpoint_of(run: Path, process: subprocess.Popen[str]) -> None:
+def first_checkpoint_of(run, process):
     deadline = time.monotonic() + 240
     while not (run / "checkpoints" / "last.pt").exists():
         assert process.poll() is None

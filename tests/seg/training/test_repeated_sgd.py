@@ -3,7 +3,6 @@
 import copy
 import warnings
 from collections import Counter
-from typing import Any
 
 import torch
 from hypothesis import given
@@ -17,12 +16,12 @@ from seg.models.batch_norm import set_up_batch_norm
 from seg.models.network import parameter_groups
 
 
-def weights_of(counts: list[int]) -> list[nn.Parameter]:
+def weights_of(counts):
     generator = torch.Generator().manual_seed(0)
     return [nn.Parameter(torch.randn(3, 2, generator=generator)) for _ in counts]
 
 
-def step(optimizer: Any, weights: list[nn.Parameter], seed: int, lr: float) -> None:
+def step(optimizer, weights, seed, lr):
     generator = torch.Generator().manual_seed(seed)
     for weight in weights:
         weight.grad = torch.randn(weight.shape, generator=generator)

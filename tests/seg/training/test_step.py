@@ -15,7 +15,7 @@ from seg.config import TrainConfig
 from seg.methods.advent import DiscriminatorConfig
 from seg.methods.optimization import MicroBatch, RepeatedSGD
 from seg.methods.settings import OptimizerConfig, WeightConfig
-from seg.training.step import TrainState, training_step
+from seg.training.step import training_step
 
 BASE = TrainConfig(
     method="minent", loss="entropy", reduction="mean", max_steps=10,
@@ -26,7 +26,7 @@ BASE = TrainConfig(
 )  # fmt: skip
 
 
-def weighted(**weights: float) -> TrainState:
+def weighted(**weights):
     return fresh(dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, **weights)))
 
 

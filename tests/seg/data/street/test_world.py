@@ -1,19 +1,17 @@
 """The demo pair: deterministic streets, real layouts, class frequencies, atomic writing."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from PIL import Image
+from support.refusals import refuses
 from support.same_state import contents
 
-from dem_apps.errors import InputError
 from seg.data.labels import CITYSCAPES_CLASSES, CITYSCAPES_IDS, IGNORE_INDEX, LABELS, id_tables
 from seg.data.street import demo_pair as demo
-from seg.data.street.looks import SOURCE_LOOK, Look, target_look
+from seg.data.street.looks import SOURCE_LOOK, target_look
 from seg.data.street.world import draw_street
 
-SMALL: dict[str, Any] = {"size": (64, 32), "source_train": 3, "target_train": 2, "target_val": 2}
+SMALL = {"size": (64, 32), "source_train": 3, "target_train": 2, "target_val": 2}
 
 
 @pytest.mark.parametrize("look", [SOURCE_LOOK, target_look()], ids=["source", "target"])
@@ -61,7 +59,7 @@ def test_layouts_and_modes(tmp_path):
 
 
 def test_interrupted_writing_leaves_nothing(tmp_path, monkeypatch):
-    def interrupt(look: Look, split: str, *arguments: Any, **options: Any) -> Any:
+    def interrupt(look, split, *arguments, **options):
         if split == "val":
             raise KeyboardInterrupt
         return draw_street(look, split, *arguments, **options)
@@ -84,8 +82,7 @@ def test_a_pair_is_drawn_once(tmp_path, capsys):
 
 def test_foreign_folders_are_left_alone(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(InputError, match="never overwritten"):
-        demo.write_demo_pair(tmp_path, **SMALL)
+    refuses("never overwritten", demo.write_demo_pair, tmp_path, **SMALL)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
