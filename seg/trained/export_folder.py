@@ -5,6 +5,7 @@ Shapes: B batch, C classes, H × W the images' size.
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,24 +23,27 @@ from seg.trained.settings import NetworkSettings
 from seg.trained.trained_network import TrainedNetwork
 
 ONNX_FILE = "model.onnx"
-#: Largest difference from the network's logits, relative to the largest logit.
-_TOLERANCE = 1e-3
+#: Largest difference from what the network gives, relative to the largest number.
+_TOLERANCE = 1e-4
 _OPSET = 18
 
 
-def export_folder(settings: NetworkSettings, run: str | None, out: Path, onnx: bool) -> None:
-    """Write a network into a new folder, and as ONNX for images of its size, and print what it is."""
+def export_folder(settings: NetworkSettings, run: str | None, out: Path, onnx: str | None) -> None:
+    """Write a network into a new folder, as ONNX of an output for images of its size, and print what it is."""
     trained = open_network(settings, run)
     with new_folder(out, "--out") as folder:
         origin = trained.spec if trained.training is None else trained.training.described
         lines = [f"{out} for {_write_folder(trained, folder)}: {origin}", f"seen as: {trained.description.said}"]
-        if onnx:
+        if onnx is not None:
             width, height = trained.description.size or (512, 512)
-            difference = _write_onnx(trained, folder / ONNX_FILE, (width, height))
+            if onnx == "probabilities" and width != height:
+                width = height = 512
+            difference = _write_onnx(trained, folder / ONNX_FILE, (width, height), onnx)
             bands, classes = trained.description.pixels.bands, trained.num_classes
             before, after = ((1, count, height, width) for count in (bands, classes))
-            lines.append(f"{out / ONNX_FILE}: images {before}, normalised, to logits {after}")
-            lines.append(f"its logits differ from the network's by up to {difference:.2g}")
+            seen = "normalised" if onnx == "logits" else "RGB from 0 to 1"
+            lines.append(f"{out / ONNX_FILE}: images {before}, {seen}, to {onnx} {after}")
+            lines.append(f"its {onnx} differ from the network's by up to {difference:.2g}")
     print("\n".join(lines))
 
 
@@ -59,40 +63,75 @@ def _write_folder(trained: TrainedNetwork, folder: Path) -> str:
     return libraries.get(type(model), "dem-apps (seg.load)")
 
 
-def _write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int]) -> float:
-    """Write (1, 3, H, W), normalised → (1, C, H, W); returns the largest difference from the network's, on noise."""
+def _write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int], output: str) -> float:
+    """Write (1, 3, H, W) → (1, C, H, W); returns the largest difference from the network's output, on noise."""
     try:
-        import onnx  # noqa: F401  # what the exporter and the check need, before minutes of work
+        import onnx  # what the exporter and the check need, before minutes of work
         import onnxruntime
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise InputError(f"--onnx: needs {error.name}, not installed here; pip install 'dem-apps[onnx]'") from error
-    module = _AtImageSize(trained).eval()
-    shape = (1, trained.description.pixels.bands, size[1], size[0])
-    images = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    module = _AtImageSize(trained) if output == "logits" else _Probabilities(trained)
+    shape, generator = (1, trained.description.pixels.bands, size[1], size[0]), torch.Generator().manual_seed(0)
+    images = torch.randn(shape, generator=generator) if output == "logits" else torch.rand(shape, generator=generator)
     with passed_on("--onnx: torch cannot write this network as ONNX"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about what it tried
         torch.onnx.export(
-            module, (images,), str(file), input_names=["images"], output_names=["logits"], opset_version=_OPSET,
+            module.eval(), (images,), str(file), input_names=["images"], output_names=[output], opset_version=_OPSET,
             dynamo=True, external_data=False, verbose=False,
         )  # fmt: skip
+    if output == "probabilities":
+        model = onnx.load(file)
+        onnx.helper.set_model_props(model, _of_deepness(trained, size[0]))
+        onnx.save(model, file)
     with torch.inference_mode():
         expected = module(images)
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    logits = torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
-    difference, largest = float((logits - expected).abs().max()), float(expected.abs().max())
+    found = torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
+    difference, largest = float((found - expected).abs().max()), float(expected.abs().max())
     if not difference <= _TOLERANCE * largest:
         raise InputError(
-            f"--onnx: the file's logits differ from the network's by up to {difference:.3g}, where these reach "
+            f"--onnx: the file's {output} differ from the network's by up to {difference:.3g}, where these reach "
             f"{largest:.3g}; nothing was written"
         )
     return difference
 
 
+def _of_deepness(trained: TrainedNetwork, tile: int) -> dict[str, str]:
+    """The metadata that the plugin's source reads: JSON each; its docs call ``tile_size`` otherwise.
+
+    A pixel below ``seg_thresh`` would become class 0, where the plugin's own default is 0.5.
+    """
+    names = {str(index): name for index, name in enumerate(trained.class_set.names)}
+    values = {"model_type": "Segmentor", "class_names": names, "tile_size": tile, "seg_thresh": 0.0}
+    return {key: json.dumps(value) for key, value in values.items()}
+
+
 class _AtImageSize(nn.Module):
+    """Normalised images to logits of their size."""
+
     def __init__(self, trained: TrainedNetwork) -> None:
         super().__init__()
         self.network, self._trained = trained.network, trained
 
     def forward(self, images: Tensor) -> Tensor:
         return self._trained.logits(images)
+
+
+class _Probabilities(_AtImageSize):
+    """RGB images from 0 to 1 to probabilities."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, trained: TrainedNetwork) -> None:
+        super().__init__(trained)
+        pixels, self._bgr = trained.description.pixels, trained.description.order == "bgr"
+        if not pixels.is_rgb:
+            raise InputError(f"--onnx-output: probabilities are of 8-bit RGB, and this network sees {pixels.described}")
+        for name in ("mean", "std"):
+            self.register_buffer(name, torch.tensor(getattr(pixels, name)).view(1, 3, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> Tensor:
+        normalised = (images - self.mean) / self.std
+        return super().forward(normalised.flip(1) if self._bgr else normalised).softmax(1)
