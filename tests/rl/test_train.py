@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from stable_baselines3 import PPO
 from support.fake_tracker import assert_like_tensorboard, fake_wandb
 from support.glossary import explained, keys_of
@@ -218,6 +220,23 @@ def test_mistakes_are_one_sentence(arguments, sentence, run_here, monkeypatch):
     refused = run_here(rl.train.main, *arguments)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert sentence in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("hyperparameters", "message"),
+    [
+        ({"policy_kwargs": "exec('x')"}, "policy_kwargs: 'exec('x')' is not an expression"),
+        ({"env_wrapper": "os.system"}, "unknown wrapper 'os.system'"), ({"nothing": 1}, "unknown key 'nothing'"),
+    ],
+)  # fmt: skip
+def test_settings_of_a_run_folder_run_no_code(hyperparameters, message, unbroken, tmp_path, run_here):
+    folder = shutil.copytree(unbroken, tmp_path / "run")
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["hyperparameters"] |= hyperparameters
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    for main, flag in ((rl.evaluate.main, "--run"), (rl.train.main, "--resume")):
+        refused = run_here(main, flag, str(folder))
+        assert (refused.returncode, message in refused.stderr) == (2, True), refused.stderr
 
 
 @pytest.mark.parametrize("module", ["rl.train", "rl.evaluate", "rl.export", "rl.plots", "rl.benchmark", "rl.tune"])

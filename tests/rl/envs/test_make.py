@@ -9,6 +9,7 @@ from gymnasium import spaces
 from minigrid.wrappers import FlatObsWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from support.refusals import refuses
 
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from rl import with_entropy_objective
@@ -90,3 +91,7 @@ def test_the_nine_environments_have_an_entry_and_can_be_made(algo, name, steps, 
     observation = env.reset(seed=0)[0]
     assert observation.shape == (2835,)
     assert observation.dtype == np.float32
+
+
+def test_observations_without_a_network_are_told():
+    refuses("are a Dict that SB3 has no network for; .* minigrid.wrappers.FlatObsWrapper$", make_env, DOORKEY, None)
