@@ -22,6 +22,8 @@ from support.untrained_run import write_run
 
 from dem_apps.jobs.executor import Job
 from seg.adaptation import adaptation
+from seg.data.annotation import CvatMasks
+from seg.data.labels import named_classes
 from seg.data.settings import TargetDataConfig
 from seg.data.street.demo_pair import write_demo_pair
 from seg.models.settings import ModelConfig
@@ -47,10 +49,14 @@ WRITERS = {
     "seg.train": Writer("seg.train", ("--loss=adadem", "--max-steps=2", "--eval-every=1", "--maps=1",
         "--source.root={pair}/gta5", "--target.root={pair}/cityscapes", *SMALL, "--run-dir=run"), resumes=True),
     "seg.evaluate": Writer("seg.evaluate", ("--run={seg}", "--save-predictions=predictions", "--out=scores.json")),
-    "seg.export": Writer("seg.export", ("--run={seg}", "--images={images}", "--out=out", "--raw=npz")),
+    "seg.export": Writer("seg.export", ("--run={seg}", "--images={images}", "--out=out", "--raw=npz",
+        "--pre-labels=cvat,label-studio")),
     "seg.export_model": Writer("seg.export_model", ("--run={seg}", "--out=out")),
     "seg.adapt": Writer("seg.adapt", ("--model={seg}", "--images={images}", "--out=out", "--size=32,32")),
     "seg.benchmark": Writer("seg.benchmark", ("--config={grid}", "--folder=grid"), job="seg_done"),
+    "seg.tune": Writer("seg.tune", ("--train.source.root={pair}/gta5", "--train.target.root={pair}/cityscapes",
+        "--trials=2", "--share=0.5", "--study-dir=study"), job="seg_done", otherwise=("journal.log",)),
+    "seg.labels": Writer("seg.labels", ("--annotations={cvat}/cvat.zip", "--classes=road,pole", "--out=out")),
     "rl.train": Writer("rl.train", ("--env=CartPole-v1", "--timesteps=128", "--eval-freq=64", "--eval-episodes=1",
         "--final-episodes=1", "--hyperparameters.n_steps=32", "--hyperparameters.n_envs=2", "--video",
         "--run-dir=run"), resumes=True),
@@ -81,6 +87,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     rl_run(root / "rl_done", 0.5, "adadem", 0, "CartPole-v1")
     (root / "grid").write_text("arms: {a: {method: minent, loss: entropy, max_steps: 20}}\nseeds: [0]\n")
     (root / "rl_grid").write_text("envs: {CartPole-v1: {timesteps: 20}}\narms: {a: {ent_coef: 0.1}}\nseeds: [0]\n")
+    (root / "cvat").mkdir()
+    painted = CvatMasks(root / "cvat", named_classes(["road", "pole"]))
+    painted.add(Path("a.png"), np.eye(8, dtype=np.uint8), None)
+    painted.close()
     flags = [flag for flag in WRITERS["rl.train"].flags if flag not in ("--video", "--run-dir=run")]
     normalised = "--hyperparameters.normalize=true"
     (root / "rl_folder").mkdir()

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import quoteattr
-from zipfile import BadZipFile, ZipFile, ZipInfo
+from zipfile import ZipFile, ZipInfo
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,12 +159,12 @@ def annotated(file: Path, classes: ClassSet) -> Iterator[tuple[Path, NDArray[np.
     regular_file(file)
     try:
         for name, ids in (_of_cvat if file.suffix == ".zip" else _of_label_studio)(file, classes):
-            if Path(name).is_absolute() or ".." in Path(name).parts:
+            if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
                 raise InputError(f"the image {name} lies outside of its folder")
             yield Path(name), ids
     except InputError as error:
         raise InputError(f"{file}: {str(error).removeprefix(f'{file}: ')}") from error
-    except (BadZipFile, AttributeError, LookupError, TypeError, ValueError) as error:
+    except Exception as error:  # zipfile raises nearly anything for a damaged file
         raise InputError(
             f"{file}: neither a zip of CVAT's Segmentation mask 1.1 nor JSON of Label Studio ({first_words(error)})"
         ) from error
@@ -172,6 +172,9 @@ def annotated(file: Path, classes: ClassSet) -> Iterator[tuple[Path, NDArray[np.
 
 def _of_cvat(file: Path, classes: ClassSet) -> Iterator[tuple[str, NDArray[np.uint8]]]:
     archive = ZipFile(file)
+    for info in archive.infolist():
+        if info.file_size > MOST_PIXELS:
+            raise InputError(f"{info.filename}: {info.file_size:,} bytes; at most {MOST_PIXELS:,} are read")
     rows = [line.split(":") for line in archive.read(_MAP).decode().splitlines() if line[:1] not in ("", "#")]
     colors = {name: tuple(map(int, color.split(","))) for name, color, *_ in rows}
     ids = {name: _id_of(name, classes) for name in colors if name != BACKGROUND or name in classes.names}
@@ -181,8 +184,6 @@ def _of_cvat(file: Path, classes: ClassSet) -> Iterator[tuple[str, NDArray[np.ui
     with archive, TemporaryDirectory() as folder:
         for info in archive.infolist():
             if info.filename.startswith(_MASKS) and info.filename.endswith(".png"):
-                if info.file_size > MOST_PIXELS:
-                    raise InputError(f"{info.filename}: {info.file_size:,} bytes; at most {MOST_PIXELS:,} are read")
                 mask = Path(folder, "mask.png")
                 mask.write_bytes(archive.read(info))
                 try:
@@ -201,6 +202,8 @@ def _of_label_studio(file: Path, classes: ClassSet) -> Iterator[tuple[str, NDArr
         if not regions:
             continue
         height, width = regions[0]["original_height"], regions[0]["original_width"]
+        if height * width > MOST_PIXELS:
+            raise InputError(f"an image of {width} × {height}; at most {MOST_PIXELS:,} pixels are read")
         blank = _id_of(BACKGROUND, classes) if BACKGROUND in classes.names else classes.no_data
         ids = np.full((height, width), blank, np.uint8)
         for region in regions:

@@ -116,6 +116,8 @@ def test_other_files_are_one_sentence(name, content, sentence, tmp_path):
     [
         ({"name": "../b.png"}, "the image ../b lies outside of its folder"),
         ({"rle": [0, 0, 0]}, "nor JSON of Label Studio"),
+        ({"rle": [-1]}, "nor JSON of Label Studio"),
+        ({"name": "a\0.png"}, "lies outside of its folder"),
         ({"brushlabels": ["wed"]}, r"the label 'wed' is no class; did you mean 'weed'\?; --classes names"),
         ({"type": "polygonlabels"}, "a region is of polygonlabels; brushlabels alone are read"),
     ],
