@@ -20,6 +20,7 @@ import seg.config
 import seg.convert
 import seg.export_model
 import seg.inference.settings
+import seg.labels
 from dem_apps.runtime.arguments import fields_of, line_only
 
 ROOT = Path(__file__).parent.parent
@@ -29,6 +30,7 @@ READ = {
     "seg.export": seg.inference.settings.ExportConfig, "seg.export_model": seg.export_model.ExportModelConfig,
     "seg.adapt": seg.adapt.AdaptConfig, "seg.benchmark": seg.benchmark.BenchmarkConfig,
     "seg.tune": seg.config.TrainConfig, "seg.convert": seg.convert.ConvertConfig, "seg.data": seg.config.TrainConfig,
+    "seg.labels": seg.labels.LabelsConfig,
     "rl.train": rl.config.TrainConfig, "rl.evaluate": rl.evaluate.EvaluateConfig, "rl.export": rl.export.ExportConfig,
     "rl.benchmark": rl.benchmark.BenchmarkConfig, "rl.plots": rl.plots.PlotsConfig, "rl.tune": rl.config.TrainConfig,
 }  # fmt: skip
