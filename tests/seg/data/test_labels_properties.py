@@ -76,13 +76,15 @@ def test_a_label_of_any_mode_has_its_ids_or_is_refused(tmp_path, case):
 
 
 @given(st.sampled_from([1, 2, 4, 8]), st.integers(1, 9), st.integers(0, 2**32 - 1))
-def test_png_of_few_bits(tmp_path, depth, width, seed):
-    """Palettes and grey of 1 to 4 bits hold ids, although decoders spread grey of 2 and 4 bits over 0 to 255."""
+def test_png_of_any_bits(tmp_path, depth, width, seed):
+    """Palettes and grey of 1 to 16 bits hold ids, although decoders spread grey of 2 and 4 bits over 0 to 255."""
     ids = np.random.default_rng(seed).integers(0, 2**depth, (3, width)).astype(np.uint8)
     file = tmp_path / "label.png"
     file.write_bytes(packed_png(ids, depth, 3, bytes(range(255, -1, -1)) * 3))
     assert np.array_equal(read_index_image(file), ids)
     file.write_bytes(packed_png(ids, depth, 0))
+    assert np.array_equal(read_index_image(file), ids)
+    Image.fromarray(ids.astype(np.uint16)).save(file)
     assert np.array_equal(read_index_image(file), ids)
 
 
