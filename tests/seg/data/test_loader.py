@@ -112,6 +112,13 @@ def test_an_augmentation_that_fails_is_one_sentence(dataset):
         next(batches(dataset, 1, range(1), (0, 0), crop))
 
 
+def test_dropouts_keep_the_label():
+    image, label = np.full((48, 96, 3), 100, np.uint8), np.full((48, 96), 5, np.uint8)
+    result = build_augmentation([{"CoarseDropout": {"p": 1}}])(image=image, mask=label)
+    assert set(np.unique(result["mask"])) == {5}
+    assert (result["image"] != 100).any()
+
+
 def test_every_transform_of_albumentations_trains_or_is_one_sentence(dataset):
     """Whatever its defaults make of an image: a batch with images and with labels that were there, or a sentence."""
     labels = {int(value) for batch in batches(dataset, 1, range(6), (0, 0), []) for value in batch["label"].unique()}

@@ -135,7 +135,7 @@ def test_what_comes_from_outside_has_no_label_under_any_transform():
     steps = [
         {"GridElasticDeform": {"num_grid_xy": [3, 3], "magnitude": 20}}, {"Affine": {"rotate": 30}},
         {"ElasticTransform": {"alpha": 300}}, {"CropAndPad": {"px": 9}}, {"GridDistortion": {}}, {"Rotate": {}},
-        {"Perspective": {}}, {"CoarseDropout": {}},
+        {"Perspective": {}},
         {"PadIfNeeded": {"min_height": 80, "min_width": 99, "border_mode": 0}}, {"ThinPlateSpline": {}},
         {"OpticalDistortion": {"distort_limit": 0.9}}, {"ShiftScaleRotate": {}}, {"PiecewiseAffine": {}},
     ]  # fmt: skip
