@@ -185,15 +185,13 @@ def refuse_used_folder(path: Path, flag: str) -> None:
 
 def new_run_dir(*parts: str) -> Path:
     """Make ``runs/<parts>-<date>-<time>`` below the current folder, with ``-2``, ``-3``, … where it exists."""
-    first = Path("runs") / "-".join([*parts, time.strftime("%Y%m%d-%H%M%S")])
-    path, number = first, 1
+    name, number = "-".join([*parts, time.strftime("%Y%m%d-%H%M%S")]), 1
     while True:
-        try:
+        path = Path("runs", f"{name}-{number}" if number > 1 else name)
+        number += 1
+        with suppress(FileExistsError):
             path.mkdir(parents=True)
             return path
-        except FileExistsError:
-            number += 1
-            path = first.with_name(f"{first.name}-{number}")
 
 
 def cache_dir() -> Path:
