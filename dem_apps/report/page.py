@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from pathlib import Path, PurePath
 from typing import Any, Literal
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from dem_apps.errors import InputError, printable
 from dem_apps.report.charts import curve_charts, histogram_chart, reliability_chart
@@ -20,6 +23,11 @@ from dem_apps.runtime.metrics_info import Metric, Score
 
 #: Scores in the first table, and arms in the title; the other scores are folded.
 _SCORES, _ARMS = 6, 4
+#: What moves the pictures of a slider.
+_SLIDE = (
+    'document.querySelectorAll(".slide input").forEach(i => i.oninput = '
+    '() => i.closest("div").style.setProperty("--at", i.value + "%"))'
+)
 #: How a page begins that may be replaced by a newer one.
 GENERATOR = '<!doctype html>\n<meta name="generator" content="dem-apps report">'
 
@@ -29,11 +37,14 @@ class Section:
     """A part of a page: its heading, what kind of content it has, and the content.
 
     ``text`` and ``notes`` (in a box) are sentences, ``facts`` and ``folded`` (behind a click) names and values,
-    ``table`` and ``more`` (behind a click) a Table, ``charts`` data URIs, ``gallery`` a Gallery, ``colours`` #rrggbb.
+    ``table`` and ``more`` (behind a click) a Table, ``charts`` data URIs, ``gallery`` a Gallery, ``slider`` one whose
+    pictures by two runs lie above each other, ``colours`` #rrggbb.
     """
 
     heading: str
-    kind: Literal["text", "notes", "facts", "table", "charts", "gallery", "videos", "colours", "folded", "more"]
+    kind: Literal[
+        "text", "notes", "facts", "table", "charts", "gallery", "slider", "videos", "colours", "folded", "more"
+    ]
     content: Any
 
 
@@ -67,13 +78,18 @@ def render_runs(runs: Sequence[Run], baseline: Run | None = None) -> bytes:
 
 
 def render(title: str, sections: Sequence[Section]) -> bytes:
-    """A page that is one file and loads nothing; sections without content are left out."""
+    """A page that is one file and loads nothing; sections without content are left out.
+
+    Nothing is run but, of a page with a slider, the line that moves it.
+    """
     folder = FileSystemLoader(Path(__file__).parent / "templates")
     environment = Environment(
         loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_shown
     )
     shown = [section for section in sections if section.content]
-    text = environment.get_template("page.html").render(title=title, sections=shown)
+    script = Markup(_SLIDE) if any(section.kind == "slider" for section in shown) else ""
+    digest = base64.b64encode(hashlib.sha256(_SLIDE.encode()).digest()).decode()
+    text = environment.get_template("page.html").render(title=title, sections=shown, script=script, script_hash=digest)
     return f"{GENERATOR}\n{text}".encode(errors="replace")
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import shlex
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,7 +36,8 @@ from seg.trained.trained_network import TrainedNetwork
 
 #: Images in the page.
 _IMAGES = 8
-#: Images in the list of those to label first.
+#: The list of images to label first, and how many of them it has.
+LABEL_FIRST = "label_first.csv"
 _LABEL_FIRST = 100
 #: With fewer images than these the answer says that the evidence is weak.
 _FEW_IMAGES = 8
@@ -66,6 +68,21 @@ class Result:
         """A sentence, one on classes whose shares have moved far, and one on a normalisation that is better."""
         sentence = self.trial.sentence if self.trial.warns else ""
         return self._answer + (f" Normalisation: {sentence}." if sentence else "")
+
+    @property
+    def headline(self) -> str:
+        """The answer in a few words, with its number."""
+        used, score, done = self.outcome.used, self.score, "Adapted" if self.adapted else "Not adapted"
+        if score is not None and self.settings["method"] != "none":
+            ends = ""
+            if score.low is not None and score.high is not None:
+                ends = f" [{100 * score.low:+.1f}, {100 * score.high:+.1f}]"
+            both = f"{100 * score.before:.1f} → {100 * score.after:.1f} %"
+            return f"{done}: {'' if self.adapted else 'it would be '}mIoU {both}, {100 * score.gain:+.1f}{ends}"
+        if used is None or used.evidence is None or not self.adapted:
+            return done
+        before, after = (each.stability_on(self.outcome.before) for each in (self.outcome.before, used.evidence))
+        return f"{done}, not measured: stability of the predictions {before:.3f} → {after:.3f}"
 
     @property
     def _answer(self) -> str:
@@ -221,7 +238,8 @@ class Result:
             print(f"with labels: {self.score.sentence}" + (f"; {self.numbering}" if self.numbering else ""))
         print(f"weights:     {out / 'adapted'}")
         print(f"page:        {out / 'report.html'}")
-        print(f"label first: {out / 'label_first.csv'}")
+        if (out / LABEL_FIRST).is_file():
+            print(f"label first: {out / LABEL_FIRST}")
         spec = self._spec_of(out)
         print(f"new images:  python -m seg.export {spec} --images DIR --out predictions")
         print(f"ONNX:        python -m seg.export_model {spec} --out model --onnx")
@@ -269,7 +287,8 @@ def write_result(folder: Path, result: Result, predictions: Predictions, trained
         put_values(trained.network, own)
     write_csv(folder / "shares.csv", result.shares())
     write_csv(folder / "images.csv", result.images())
-    write_csv(folder / "label_first.csv", label_first(result.rows["after"]))
+    if listed := label_first(result.rows["after"]):
+        write_csv(folder / LABEL_FIRST, listed)
     (folder / "report.html").write_bytes(adaptation_page(result, predictions))
     write_json(folder / "adapt.json", result.document())
 
@@ -283,25 +302,33 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
     shares = Table("Predicted share of the pixels", header, [(name, list(map(Cell, texts))) for name, *texts in rows])
     shown = "Before and after" if result.adapted else "Before and refused" if result.refused else "Predictions"
     colours = zip(result.classes.names, result.classes.colors, strict=True)
+    compared = result.adapted or result.refused
+    order = "those whose shares of the classes moved most" if compared else "evenly from the folder"
+    given = {name: value for name, value in result.settings.items() if value not in (None, [], "")}
     sections = [
-        Section("Answer", "notes", [result.answer, labels]),
-        Section("", "facts", _facts(result)),
+        Section("Answer", "notes", [labels, result.answer] if result.score else [result.answer, labels]),
+        Section("", "facts", _facts(result, predictions.folder.sizes)),
         Section("Images left out", "notes", [f"{name}: {why}" for name, why in sorted(result.skipped.items())]),
-        Section(shown, "gallery", _gallery(predictions, result)),
+        Section(shown, "slider" if compared else "gallery", _gallery(predictions, result)),
         Section("", "colours", [(name, "#{:02x}{:02x}{:02x}".format(*rgb)) for name, rgb in colours]),
-        Section("", "text", [f"At most {_IMAGES} images, evenly from the folder."]),
+        Section("", "text", [f"At most {_IMAGES} images, {order}."]),
         Section("Classes", "table", shares),
         Section("Evidence", "table", _looks_table(result)),
-        Section("Settings", "folded", list(flat(result.settings).items())),
+        Section("Settings", "folded", list(flat(given).items())),
     ]
-    return render("Adapted" if result.adapted else "Not adapted", sections)
+    return render(result.headline, sections)
 
 
-def _facts(result: Result) -> list[tuple[str, str]]:
+def _facts(result: Result, sizes: Sequence[tuple[int, int]]) -> list[tuple[str, str]]:
     settings, outcome = result.settings, result.outcome
     images = str(len(result.rows["before"]))
     facts = [("network", str(settings["model"])), ("images", images), ("method", settings["method"])]
-    facts.append(("images seen as", result.trial.used.said))
+    (width, height), others = Counter(sizes).most_common(1)[0][0], len(set(sizes)) - 1
+    other = f" and {others} other size{'s' * (others > 1)}" if others else ""
+    facts += [("images seen as", result.trial.used.said), ("images seen at", f"{width}×{height}{other}")]
+    facts += [
+        ("classes", f"{len(result.classes)}: {', '.join(result.classes.names[:4])}{', …' * (len(result.classes) > 4)}")
+    ]
     facts += [("normalisations tried", result.trial.sentence)] if result.trial.sentence else []
     if outcome.planned:
         facts.append(("objective", result._learning))
@@ -321,7 +348,8 @@ def _looks_table(result: Result) -> Table:
     for check in result.outcome.checks:
         cells = [Cell("–")] * (len(header) - 2) if check.evidence is None else _evidence_cells(check.evidence, before)
         used = "used: " if check is result.outcome.used else "" if check.verdict.adapt else "not used: "
-        table.rows.append((f"after batch {check.step}", [*cells, Cell(used + check.verdict.reason)]))
+        look = f"after batch {check.step}" if check.step else "the statistics alone"
+        table.rows.append((look, [*cells, Cell(used + check.verdict.reason)]))
     return table
 
 
@@ -334,9 +362,17 @@ def _evidence_cells(evidence: Evidence, before: Evidence) -> list[Cell]:
 def _gallery(predictions: Predictions, result: Result) -> Gallery:
     folder, pictures = predictions.folder, list[Picture]()
     stages = {"before": "before", **({"refused": REFUSED} if result.refused else {"after": "after"})}
+    old, new = (predictions.rows[stage] for stage in stages.values())
+    moved = {
+        name: 0.5 * np.abs(np.subtract(_shares(old[name].pixels), _shares(new[name].pixels))).sum() for name in old
+    }
+    chosen = folder.spread(_IMAGES)
+    if any(moved.values()):
+        chosen = sorted(range(len(folder)), key=lambda index: -moved[folder.relative[index].as_posix()])[:_IMAGES]
     with TemporaryDirectory() as previews:
-        for index in folder.spread(_IMAGES):
-            name, preview = folder.relative[index].as_posix(), Path(previews) / f"{index}.png"
+        for index in chosen:
+            path, preview = folder.relative[index].as_posix(), Path(previews) / f"{index}.png"
+            name = f"{path}: shares moved by {moved[path]:.3f}" if any(moved.values()) else path
             picture = folder.picture(index)
             Image.fromarray(folder.description.pixels.preview(picture.values, picture.valid)).save(preview)
             for view in VIEWS[:3]:  # image, prediction, entropy

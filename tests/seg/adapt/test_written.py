@@ -1,6 +1,8 @@
 """``seg.adapt`` from a network and a folder to predictions, weights and an answer; mistakes are one sentence."""
 
+import base64
 import csv
+import hashlib
 import json
 import re
 from dataclasses import replace
@@ -52,12 +54,18 @@ def test_everything_is_written(config, accepted, capsys):
     assert result.answer in said
     assert "predicted share of the pixels" in said
     page = (out / "report.html").read_text()
-    places = [
-        page.index(part) for part in ("<h1>Adapted</h1>", "Before and after</h2>", "Classes</h2>", "Evidence</h2>")
-    ]
+    places = [page.index(part) for part in ("<h1>Adapted", "Before and after</h2>", "Classes</h2>", "Evidence</h2>")]
     assert places == sorted(places)
     assert page.count("<img") == 8 * 5  # the image itself once
     assert not re.search('src="(http|/)', page)
+    assert page.count('<input type="range"') == 8
+    (script,) = re.findall("<script>(.*?)</script>", page)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in page
+    assert "None" not in re.sub("<[^>]*>", " ", page)
+    moved = [float(each) for each in re.findall(r"shares moved by ([\d.]+)", page)]
+    assert moved == sorted(moved, reverse=True)
+    assert moved[0] > 0
 
 
 def test_what_cannot_be_read_is_left_out_and_named(config, run_here):
