@@ -118,7 +118,7 @@ class Job:
         return required(read_json(file), str(file), **{self.metric: float | None})
 
     def last_line(self) -> str:
-        """What its process has printed last."""
+        """The last line that its process has printed."""
         text = self.log.read_text(errors="replace") if self.log.is_file() else ""
         return text.rstrip().rpartition("\n")[2].strip()
 
