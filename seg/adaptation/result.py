@@ -304,7 +304,6 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
     colours = zip(result.classes.names, result.classes.colors, strict=True)
     compared = result.adapted or result.refused
     order = "those whose shares of the classes moved most" if compared else "evenly from the folder"
-    given = {name: value for name, value in result.settings.items() if value not in (None, [], "")}
     sections = [
         Section("Answer", "notes", [labels, result.answer] if result.score else [result.answer, labels]),
         Section("", "facts", _facts(result, predictions.folder.sizes)),
@@ -314,7 +313,7 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
         Section("", "text", [f"At most {_IMAGES} images, {order}."]),
         Section("Classes", "table", shares),
         Section("Evidence", "table", _looks_table(result)),
-        Section("Settings", "folded", list(flat(given).items())),
+        Section("Settings", "folded", list(flat(result.settings).items())),
     ]
     return render(result.headline, sections)
 
