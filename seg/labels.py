@@ -21,8 +21,8 @@ class LabelsConfig:
         exists=True,
     )  # fmt: skip
     classes: str | None = option(
-        None, "YAML file of the classes' names and ids, or names such as background,crop,weed; default: Cityscapes' 19",
-        value="FILE",
+        None, "those of the network: YAML file of names and ids, names such as background,crop,weed, or their number; "
+        "default: Cityscapes' 19", value="FILE",
     )  # fmt: skip
     out: str = option("", "folder to write to, new or empty", value="DIR", needed=True)
 
@@ -32,11 +32,15 @@ def write_labels(config: LabelsConfig) -> int:
     from PIL import Image
 
     from seg.data.annotation import annotated
-    from seg.data.labels import load_classes
+    from seg.data.labels import load_classes, named_classes
 
-    classes, number = load_classes(config.classes), 0
+    classes, number = config.classes, 0
+    numbered = classes is not None and classes.isdecimal() and 2 <= int(classes) < 256
+    known = (
+        named_classes([f"class {index}" for index in range(int(str(classes)))]) if numbered else load_classes(classes)
+    )
     with new_folder(Path(config.out), "--out") as folder:
-        for name, ids in annotated(Path(config.annotations), classes):
+        for name, ids in annotated(Path(config.annotations), known):
             place = (folder / name).with_name(f"{name.name}.png")
             place.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(ids).save(place)

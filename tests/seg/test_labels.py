@@ -58,6 +58,16 @@ def test_what_goes_out_comes_back(tool, classes, unlabelled, exported, capsys):
     assert "2 label images in" in capsys.readouterr().out
 
 
+def test_classes_may_be_a_number(tmp_path):
+    region = {"type": "brushlabels", "original_width": 3, "original_height": 2}
+    region["value"] = {"rle": run_lengths(np.eye(2, 3, dtype=bool)), "brushlabels": ["class 2"]}
+    task = {"data": {"image": "/data/upload/1/0123abcd-a.b.png"}, "annotations": [{"result": [region]}]}
+    (tmp_path / "a.json").write_text(json.dumps([task]))
+    assert write_labels(LabelsConfig(str(tmp_path / "a.json"), "3", str(tmp_path / "labels"))) == 1
+    expected = np.where(np.eye(2, 3), 2, 255)
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "labels" / "a.b.png")), expected)
+
+
 def test_the_files_are_what_the_tools_document(exported):
     with zipfile.ZipFile(exported / "cvat.zip") as archive:
         rows = archive.read("labelmap.txt").decode().splitlines()
