@@ -10,6 +10,7 @@ OpenCV, MiniGrid or torch draw other pictures, rooms or actions, there is nothin
 
 import json
 import math
+import os
 import platform
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ import torch
 from trajectories import FAMILIES, TOLERANCES, Values, inputs
 
 FOLDER = Path(__file__).parent
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")  # as in tests/conftest.py
 
 
 def this_platform() -> dict[str, str]:
