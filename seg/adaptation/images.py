@@ -223,10 +223,10 @@ class Predictions:
             panels.save_panel(self.file(stage, index, f"{kind}.png"), Image.fromarray(tile))
         if picture.place is not None:
             write_geotiffs(lambda kind: self.file(stage, index, kind), prediction, self.classes, picture.place)
-        entropy = prediction.counted[1]
+        pixels, entropy = prediction.sums(len(self.classes))
         self.rows[stage][relative.as_posix()] = ImageNumbers(
-            prediction.pixels(len(self.classes)),
-            float(entropy.mean()) if entropy.size else 0.0,
+            pixels,
+            float(entropy.sum() / max(pixels.sum(), 1)),
             None if self.labels is None else self.labels.confusion(relative, prediction.classes, picture.valid),
         )
 

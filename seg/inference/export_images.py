@@ -57,13 +57,14 @@ class RunPictures:
         folder = out / self.folder
         classes = self.trained.class_set
         tiles, panel = panels.map_pictures(image, None, prediction, classes)
-        pictures = {kind: Image.fromarray(tile) for kind, tile in tiles.items() if kind != "image"} | {"panel": panel}
+        pictures = {kind: tile for kind, tile in tiles.items() if kind != "image"}
         if "png16" in self.raw:
-            pictures["entropy16"] = Image.fromarray((prediction.entropy * 65535).round().astype(np.uint16))
+            pictures["entropy16"] = (prediction.entropy * 65535).round().astype(np.uint16)
         if self.label_ids:
-            pictures["pred_labelIds"] = Image.fromarray(prediction.ids(classes))
+            pictures["pred_labelIds"] = prediction.ids(classes)
         for kind, picture in pictures.items():
-            panels.save_panel(output_path(folder, name, f"{kind}.png"), picture)
+            panels.save_panel(output_path(folder, name, f"{kind}.png"), Image.fromarray(picture))
+        panels.save_panel(output_path(folder, name, "panel.png"), panel)
         if place is not None:
             write_geotiffs(lambda kind: output_path(folder, name, kind), prediction, classes, place)
         if "npz" in self.raw:
@@ -76,12 +77,9 @@ class RunPictures:
 
     def add_rows(self, image: str, prediction: Prediction) -> None:
         """Add one image to the tables."""
-        names, (classes, entropy), (height, width) = (
-            self.trained.class_set.names, prediction.counted, prediction.classes.shape
-        )  # fmt: skip
-        pixels = prediction.pixels(len(names))
-        sums = np.bincount(classes.ravel(), entropy.ravel(), len(names))
-        top, size = int(pixels.argmax()), max(classes.size, 1)
+        names, (height, width) = self.trained.class_set.names, prediction.classes.shape
+        pixels, sums = prediction.sums(len(names))
+        top, size = int(pixels.argmax()), max(int(pixels.sum()), 1)
         self.per_image.append({
             "image": image, "width": width, "height": height, "mean_entropy": f"{sums.sum() / size:.6f}",
             "top_class": names[top], "top_class_share": f"{pixels[top] / size:.6f}",

@@ -6,12 +6,13 @@ Shapes: C classes, H × W pixels.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import matplotlib
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -50,36 +51,45 @@ class Prediction:
         return cls(logits.argmax(0).to(torch.uint8).cpu().numpy(), entropy, valid)
 
     @classmethod
-    def of_bands(cls, bands: Iterable[Tensor], valid: NDArray[np.bool_] | None = None) -> Prediction:
-        """From bands of (1, C, ·, W) logits, from top to bottom; one of them is in memory at a time."""
-        parts = [Prediction.of(band[0]) for band in bands]
-        classes, entropy = (np.concatenate([getattr(part, name) for part in parts]) for name in ("classes", "entropy"))
-        return cls(classes, entropy, valid)
+    def of_bands(
+        cls, bands: Iterable[Tensor], size: tuple[int, int], valid: NDArray[np.bool_] | None = None
+    ) -> Prediction:
+        """From bands of (1, C, ·, W) logits, from top to bottom, of (H, W) pixels; one is in memory at a time."""
+        whole, top = cls(np.empty(size, np.uint8), np.empty(size, np.float32), valid), 0
+        for band in bands:
+            part, place = cls.of(band[0]), slice(top, top + band.shape[2])
+            whole.classes[place], whole.entropy[place], top = part.classes, part.entropy, place.stop
+        return whole
 
     @property
     def caption(self) -> str:
         """The mean entropy, for a title."""
-        entropy = self.counted[1]
-        return f"mean {entropy.mean():.2f}" if entropy.size else "no data"
-
-    @property
-    def counted(self) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-        """Classes and entropy of the pixels that count; (H, W) each where all do, else (N,)."""
-        if self.valid is None:
-            return self.classes, self.entropy
-        return self.classes[self.valid], self.entropy[self.valid]
+        pixels, entropy = self.sums(256)
+        return f"mean {entropy.sum() / pixels.sum():.2f}" if pixels.sum() else "no data"
 
     def pixels(self, num_classes: int) -> NDArray[np.int64]:
         """(C,) number of counted pixels of each class."""
-        return np.bincount(self.counted[0].ravel(), minlength=num_classes)
+        return self.sums(num_classes)[0]
+
+    def sums(self, num_classes: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """(C,) number of counted pixels of each class, and the sum of their entropy."""
+        pixels, entropy = np.zeros(num_classes, np.int64), np.zeros(num_classes)
+        for rows in _strips(len(self.classes)):  # numpy counts in 16 bytes a pixel
+            counted = slice(None) if self.valid is None else self.valid[rows].ravel()
+            classes, values = self.classes[rows].ravel()[counted], self.entropy[rows].ravel()[counted]
+            pixels += np.bincount(classes, minlength=num_classes)
+            entropy += np.bincount(classes, values, num_classes)
+        return pixels, entropy
 
     def tiles(self, palette: Sequence[Colour]) -> dict[str, NDArray[np.uint8]]:
         """(H, W, 3) ``prediction`` and ``entropy`` in colours; pixels without data are hatched."""
-        tiles = {"prediction": coloured_prediction(self.classes, palette), "entropy": coloured_entropy(self.entropy)}
-        if self.valid is not None:
-            nothing = ~self.valid
-            for tile in tiles.values():
-                tile[nothing] = _hatch(nothing.shape)[nothing]
+        tiles = {name: np.empty((*self.classes.shape, 3), np.uint8) for name in ("prediction", "entropy")}
+        hatch = _hatch(self.classes.shape)
+        for rows in _strips(len(self.classes)):
+            tiles["prediction"][rows] = coloured_prediction(self.classes[rows], palette)
+            tiles["entropy"][rows] = coloured_entropy(self.entropy[rows])
+            for tile in tiles.values() if self.valid is not None else ():
+                np.copyto(tile[rows], hatch[rows], where=~self.valid[rows, :, None])  # type: ignore[index]
         return tiles
 
     def ids(self, classes: ClassSet) -> NDArray[np.uint8]:
@@ -102,10 +112,14 @@ def coloured_label(label: NDArray[np.integer], palette: Sequence[Colour]) -> NDA
 def _hatch(shape: tuple[int, ...]) -> NDArray[np.uint8]:
     """(H, W, 3) stripes in two greys."""
     stripe = max(2, max(shape) // 100)
-    # in small integers, which take as much memory as the image does
-    rows, columns = (np.arange(side) % (2 * stripe) for side in shape)
-    diagonals = np.add.outer(rows.astype(np.uint16), columns.astype(np.uint16)) // np.uint16(stripe) % 2
-    return np.asarray(np.asarray(_IGNORED, np.uint8)[diagonals.astype(np.uint8)])
+    line = np.asarray(_IGNORED, np.uint8)[np.arange(sum(shape)) // stripe % 2]
+    # every row is the one above, a pixel further: a view, without memory of its own
+    return sliding_window_view(line, shape[1], axis=0)[: shape[0]].swapaxes(1, 2)
+
+
+def _strips(height: int) -> Iterator[slice]:
+    """Rows from top to bottom, a few at a time."""
+    return (slice(top, top + _ROWS_AT_ONCE) for top in range(0, height, _ROWS_AT_ONCE))
 
 
 def coloured_entropy(entropy: NDArray[np.floating]) -> NDArray[np.uint8]:
@@ -116,7 +130,11 @@ def coloured_entropy(entropy: NDArray[np.floating]) -> NDArray[np.uint8]:
 
 def overlay(image: NDArray[np.uint8], prediction: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Coloured classes blended over the image: (H, W, 3) both; 0.55 of a pixel is the class."""
-    return np.asarray(Image.blend(Image.fromarray(image), Image.fromarray(prediction), 0.55), dtype=np.uint8)
+    blended = np.empty_like(image)
+    for rows in _strips(len(image)):
+        below, above = Image.fromarray(image[rows]), Image.fromarray(prediction[rows])
+        blended[rows] = np.asarray(Image.blend(below, above, 0.55))
+    return blended
 
 
 def wrong_pixels(

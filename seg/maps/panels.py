@@ -44,8 +44,10 @@ def map_pictures(
     Of an image (H, W, 3), train ids (H', W') and their prediction; tiles that show errors need a label.
     """
     tiles = {"image": image, **prediction.tiles(classes.colors)}
-    at_image_size = Image.fromarray(tiles["prediction"]).resize(image.shape[1::-1], Image.Resampling.NEAREST)
-    tiles["overlay"] = overlay(image, np.asarray(at_image_size))
+    coloured = tiles["prediction"]
+    if coloured.shape != image.shape:
+        coloured = np.asarray(Image.fromarray(coloured).resize(image.shape[1::-1], Image.Resampling.NEAREST))
+    tiles["overlay"] = overlay(image, coloured)
     if label is not None:
         tiles["label"] = coloured_label(label, classes.colors)
         tiles |= wrong_pixels(image, label, prediction, tiles["prediction"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,28 +48,51 @@ class TilesOfImage:
 
 def tiled_logits(forward: Callable[[Tensor], Tensor], images: Tensor | TilesOfImage, side: int | None) -> Tensor:
     """Predict (B, 3, H, W) images by tiles of a side where they are larger; (B, C, h, w) logits in main memory."""
+    return joined(tiled_rows(forward, images, side))
+
+
+def joined(rows: Iterable[Tensor]) -> Tensor:
+    """(B, C, h, w) of rows (B, C, ·, w); both are in memory once."""
+    parts = list(rows)
+    if len(parts) == 1:
+        return parts[0]
+    whole = parts[0].new_empty(*parts[0].shape[:2], sum(part.shape[2] for part in parts), parts[0].shape[3])
+    for part in whole.split([part.shape[2] for part in parts], 2):
+        part.copy_(parts.pop(0))  # which is free then: the logits are in memory once
+    return whole
+
+
+def tiled_rows(
+    forward: Callable[[Tensor], Tensor], images: Tensor | TilesOfImage, side: int | None
+) -> Iterator[Tensor]:
+    """The rows of :func:`tiled_logits`, (B, C, ·, w), from top to bottom; those of one row of tiles are in memory."""
     height, width = images.shape[2:]
     if side is None or max(height, width) <= side:
-        return forward(images[:, :, :, :])
+        yield forward(images[:, :, :, :])
+        return
     first = forward(images[:, :, :side, :side])
     # along the side that a tile does not have whole: of a short one the logits may be rounded up by much
     stride = max(1, round(side / first.shape[2 if height > width else 3]))
+    tops = _starts(height, side, stride)
     # one more than there may be: networks that round up, or that have a feature on either edge
-    sums = torch.zeros(*first.shape[:2], *(-(-whole // stride) + 1 for whole in (height, width)))
-    weights, places = torch.zeros(sums.shape[2:]), [slice(0), slice(0)]
-    for start in itertools.product(_starts(height, side, stride), _starts(width, side, stride)):
-        tile = images[:, :, start[0] : start[0] + side, start[1] : start[1] + side]
-        logits, ramps = first if start == (0, 0) else forward(tile), []
-        for axis, (begin, whole) in enumerate(zip(start, (height, width), strict=True)):
-            at = begin // stride
-            number = min(logits.shape[2 + axis], weights.shape[axis] - at)
-            places[axis] = slice(at, at + number)
-            ramps.append(_ramp(number, side // 4 // stride, begin > 0, begin + side < whole))
-        weight = ramps[0][:, None] * ramps[1]
-        sums[:, :, places[0], places[1]] += logits[:, :, : len(weight), : weight.shape[1]].float().cpu() * weight
-        weights[places[0], places[1]] += weight
-    rows, columns = (place.stop for place in places)  # of the last tile
-    return sums[:, :, :rows, :columns].div_(weights[:rows, :columns])
+    sums = torch.zeros(*first.shape[:2], -(-min(side, height) // stride) + 1, -(-width // stride) + 1)
+    weights = torch.zeros(sums.shape[2:])
+    for top, below in itertools.zip_longest(tops, tops[1:]):
+        for left in _starts(width, side, stride):
+            tile = images[:, :, top : top + side, left : left + side]
+            logits, ramps = first if top == left == 0 else forward(tile), []
+            at = left // stride
+            rows, columns = min(logits.shape[2], len(weights)), min(logits.shape[3], weights.shape[1] - at)
+            for number, begin, whole in ((rows, top, height), (columns, left, width)):
+                ramps.append(_ramp(number, side // 4 // stride, begin > 0, begin + side < whole))
+            weight, place = ramps[0][:, None] * ramps[1], (slice(rows), slice(at, at + columns))
+            sums[:, :, *place] += logits[:, :, :rows, :columns].float().cpu() * weight
+            weights[place] += weight
+        done = rows if below is None else (below - top) // stride
+        yield sums[:, :, :done, : at + columns] / weights[:done, : at + columns]
+        for kept in (sums, weights):  # what the next row of tiles adds to
+            kept[..., : kept.shape[-2] - done, :] = kept[..., done:, :].clone()
+            kept[..., kept.shape[-2] - done :, :] = 0
 
 
 def _starts(length: int, side: int, stride: int) -> list[int]:

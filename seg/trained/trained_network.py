@@ -6,6 +6,7 @@ Shapes: B batch, C classes, h × w the logits' own resolution, H × W the images
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,7 +32,7 @@ from seg.maps.entropy_maps import Prediction
 from seg.maps.panels import map_pictures
 from seg.models.network import upsampled, upsampled_bands
 from seg.models.settings import LEAST_TILE
-from seg.models.tiles import TilesOfImage, tiled_logits
+from seg.models.tiles import TilesOfImage, joined, tiled_rows
 from seg.scores.checkpoints import chosen_by
 from seg.trained.description import Description
 
@@ -197,7 +198,7 @@ class TrainedNetwork:
             image = _one_image(each, pixels)
             logits, size = self._logits_of(image).float().cpu(), (image.values.shape[0], image.values.shape[1])
             align_corners, shown = self.description.align_corners, pixels.preview(image.values, image.valid)
-            maps = Prediction.of_bands(upsampled_bands(logits, size, align_corners), image.valid)
+            maps = Prediction.of_bands(upsampled_bands(logits, size, align_corners), size, image.valid)
             yield PredictedImage(
                 maps.classes, maps.entropy, maps.valid, image=shown, logits=logits, class_set=self.class_set,
                 align_corners=align_corners,
@@ -206,24 +207,34 @@ class TrainedNetwork:
     @torch.no_grad()
     def maps(self, image: ImagePixels) -> Prediction:
         """Classes and entropy of an image at its own resolution; a NotFiniteError for logits that are not finite."""
-        logits, size = self._logits_of(image), (image.values.shape[0], image.values.shape[1])
+        size, align_corners = (image.values.shape[0], image.values.shape[1]), self.description.align_corners
         if self.tile is None:
-            return Prediction.of(upsampled(logits, size, self.description.align_corners)[0], image.valid)
-        return Prediction.of_bands(upsampled_bands(logits, size, self.description.align_corners), image.valid)
+            return Prediction.of(upsampled(self._logits_of(image), size, align_corners)[0], image.valid)
+        rows = self._rows_of(image)
+        first = next(rows)
+        if first.shape[3] == size[1]:  # at the image's resolution: some rows of logits are in memory at a time
+            return Prediction.of_bands(itertools.chain([first], rows), size, image.valid)
+        logits = joined([first, *rows])
+        return Prediction.of_bands(upsampled_bands(logits, size, align_corners), size, image.valid)
 
     @torch.no_grad()
     def _logits_of(self, image: ImagePixels) -> Tensor:
         """(1, C, h, w) of an image at :attr:`size`."""
+        return joined(self._rows_of(image))
+
+    def _rows_of(self, image: ImagePixels) -> Iterator[Tensor]:
+        """(1, C, ·, w), from top to bottom, of an image at :attr:`size`."""
         # where sides are continued to multiples, pixels are what can be cut off again
         forward = self.logits if self.description.multiple > 1 else self.raw_logits
         as_read = self.size is None or self.size == image.values.shape[1::-1]
         values, valid = (image.values, image.valid)
         if not as_read or self.tile is None:
             values, valid = seen(image, self.description.pixels, self.size)
-        logits = tiled_logits(forward, TilesOfImage(values, valid, self.description.normalised, self.device), self.tile)
-        if not logits.isfinite().all():
-            raise NotFiniteError("the network's output is not finite; its weights are no use")
-        return logits
+        tiles = TilesOfImage(values, valid, self.description.normalised, self.device)
+        for rows in tiled_rows(forward, tiles, self.tile):
+            if not rows.isfinite().all():
+                raise NotFiniteError("the network's output is not finite; its weights are no use")
+            yield rows
 
     def save(self, folder: Path | str) -> None:
         """Write the network as it is now to a new folder, in the format that it came in; of a function its weights."""

@@ -2,7 +2,10 @@
 
 import dataclasses
 import json
+import re
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -66,3 +69,24 @@ def test_a_large_image_is_no_thumbnail_in_tiles(run, tmp_path, capsys):
     whole = load(run, size=None, device="cpu").predict(image)
     assert torch.equal(loaded.logits, load(run, size=None, tile=128, device="cpu").predict(image).logits)
     assert np.abs(loaded.probabilities - whole.probabilities).mean() < 0.2 * whole.probabilities.std()
+
+
+def test_memory_of_tiles_grows_by_the_pictures_alone(tmp_path):
+    """In bytes a pixel that is added: the logits of 32 classes have 128, the picture and its maps about 25."""
+    program = """
+import resource, sys
+import torch
+from PIL import Image
+from seg.export import ExportConfig, export
+import own
+for number, height in enumerate((512, 2560)):
+    Image.new("RGB", (1024, height)).save(f"{number}.png")
+    export(ExportConfig(model="own:network", images=f"{number}.png", out=f"out{number}", tile=128, device="cpu"))
+    print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+    own = "import torch\ndef network(): return torch.nn.Conv2d(3, 32, 1), {'mean': [0.5] * 3, 'std': [0.5] * 3}\n"
+    (tmp_path / "own.py").write_text(own)
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    small, large = (1024 * int(peak) for peak in re.findall(r"peak (\d+)", done.stdout))
+    assert (large - small) / (1024 * 2048) < 50
