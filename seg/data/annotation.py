@@ -190,9 +190,8 @@ def _of_cvat(file: Path, classes: ClassSet) -> Iterator[tuple[str, NDArray[np.ui
                     label, valid = label_ids(mask, painted)
                 except InputError as error:
                     raise InputError(str(error).replace(str(mask), info.filename)) from error
-                blank = np.uint8(_id_of(BACKGROUND, classes) if BACKGROUND in classes.names else classes.no_data)
                 name = info.filename.removeprefix(_MASKS).removesuffix(".png")
-                yield name, label if valid is None else np.where(valid, label, blank)
+                yield name, label if valid is None else np.where(valid, label, np.uint8(_blank_id(classes)))
 
 
 def _of_label_studio(file: Path, classes: ClassSet) -> Iterator[tuple[str, NDArray[np.uint8]]]:
@@ -204,8 +203,7 @@ def _of_label_studio(file: Path, classes: ClassSet) -> Iterator[tuple[str, NDArr
         height, width = regions[0]["original_height"], regions[0]["original_width"]
         if height * width > MOST_PIXELS:
             raise InputError(f"an image of {width} × {height}; at most {MOST_PIXELS:,} pixels are read")
-        blank = _id_of(BACKGROUND, classes) if BACKGROUND in classes.names else classes.no_data
-        ids = np.full((height, width), blank, np.uint8)
+        ids = np.full((height, width), _blank_id(classes), np.uint8)
         for region in regions:
             if region["type"] != "brushlabels":
                 raise InputError(f"a region is of {region['type']}; brushlabels alone are read")
@@ -215,6 +213,11 @@ def _of_label_studio(file: Path, classes: ClassSet) -> Iterator[tuple[str, NDArr
         url = urlsplit(task["data"]["image"])
         local = parse_qs(url.query).get("d", [_UPLOADED.sub("", Path(unquote(url.path)).name)])[0]
         yield str(Path(task["data"].get("name", local)).with_suffix("")), ids
+
+
+def _blank_id(classes: ClassSet) -> int:
+    """Of pixels without a label."""
+    return _id_of(BACKGROUND, classes) if BACKGROUND in classes.names else classes.no_data
 
 
 def _id_of(name: str, classes: ClassSet) -> int:
