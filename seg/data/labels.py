@@ -114,6 +114,11 @@ def spans(known: NDArray[np.bool_]) -> str:
     return " and ".join([*([", ".join(texts[:-1])] if texts[:-1] else []), texts[-1]])
 
 
+def numbered_classes(number: int) -> ClassSet:
+    """Classes of which only the number is known: class 0, class 1, …"""
+    return named_classes([f"class {index}" for index in range(number)])
+
+
 def named_classes(names: Sequence[str]) -> ClassSet:
     """The class set of these names, whose ids are their positions; of Cityscapes' names with Cityscapes' colours.
 
