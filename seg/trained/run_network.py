@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from torch import Tensor, nn
 
@@ -17,6 +18,7 @@ from dem_apps.runtime.documents import required
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict
+from dem_apps.test_time_methods.normalisation import tracking
 from seg.config import TrainConfig
 from seg.data.files import checked_size
 from seg.data.labels import ClassSet, load_classes
@@ -94,13 +96,22 @@ def open_run(run: Path, checkpoint: str = "auto") -> TrainedNetwork:
     if (run / PREPROCESSOR_FILE).is_file():  # of a run that was adapted with another normalisation
         said = read_description(run)
         description = dataclasses.replace(description, pixels=said.pixels, order=said.order, origin=said.origin)
-    write = partial(_write_run, network, run, training)
+    write = partial(_write_run, network, run, training, _running_means(network))
     return TrainedNetwork(f"{run}, {training.described}", network, len(classes), description, write, training)
 
 
-def _write_run(network: nn.Module, run: Path, training: Training, new: Path, description: Description) -> None:
-    """A run folder with a checkpoint ``last`` and nothing that was logged."""
-    marked = {} if training.re_estimated_on is None else {RE_ESTIMATED_ON: training.re_estimated_on}
+def _running_means(network: nn.Module) -> Tensor:
+    means = [layer.running_mean for layer in tracking(network)]
+    return torch.cat([torch.zeros(0), *(mean.detach().cpu() for mean in means if mean is not None)])
+
+
+def _write_run(
+    network: nn.Module, run: Path, training: Training, means: Tensor, new: Path, description: Description
+) -> None:
+    """A run folder with a checkpoint ``last`` and nothing that was logged; ``means`` are those that were read."""
+    moved = not torch.equal(means, _running_means(network))
+    re_estimated_on = "the images that it was adapted to" if moved else training.re_estimated_on
+    marked = {} if re_estimated_on is None else {RE_ESTIMATED_ON: re_estimated_on}
     save_checkpoint(new / "checkpoints", "last", {"model": network.state_dict(), "step": training.step, **marked})
     copy_files((PIXELS_FILE, NETWORK_FILE), run, new)
     if description.origin == OWN:

@@ -6,9 +6,12 @@ import json
 import numpy as np
 import pytest
 import torch
+from support.pictures import noise, save
 from support.same_state import same
 
+import seg.adapt
 import seg.evaluate
+import seg.export
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_reader import read_metrics
 from seg.data.domains import open_unlabelled
@@ -92,3 +95,16 @@ def test_a_finished_run_gets_the_same_score_without_training(runs, tmp_path, run
     saved, _ = evaluated(runs[1], "saved.json")
     assert saved["mean_entropy"] == pytest.approx(trained["mean_entropy"], rel=1e-5)
     assert saved["protocol"]["batch_norm_statistics"] == "re-estimated on target images (share 1) after training"
+
+
+@pytest.mark.parametrize(
+    ("share", "said"), [("1", "re-estimated on the images that it was adapted to"), ("0", "moved by target alone")]
+)
+def test_an_adapted_run_says_so(share, said, runs, tmp_path, run_here):
+    for index in range(2):
+        save(tmp_path / "images" / f"{index}.png", noise(index, 64, 32))
+    flags = ("--images", str(tmp_path / "images"), "--device", "cpu")
+    adapted = ("--model", str(runs[0]), *flags, "--out", str(tmp_path / "out"), "--bn-alpha", share, "--accept")
+    assert run_here(seg.adapt.main, *adapted).returncode == 0
+    done = run_here(seg.export.main, "--model", str(tmp_path / "out"), *flags, "--out", str(tmp_path / "new"))
+    assert f"batch norm statistics {said}" in done.stdout
