@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import importlib.util
 import warnings
@@ -17,13 +18,15 @@ from PIL import Image
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from dem_apps.errors import InputError, first_words
-from dem_apps.runtime.files import write_atomically
+from dem_apps.runtime.files import whole_file
 from dem_apps.runtime.images import MOST_PIXELS
 from seg.data.pixel_format import MOST_BANDS, SIDEWAYS, PixelFormat, upright
 
 _ORIENTATION = 0x0112
 _MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _NEEDED = "TIFF and images of more than 8 bits need rasterio, which is not installed here; pip install 'dem-apps[geo]'"
+#: Bytes of pixels that GDAL keeps while a scene is read and written by windows: a row of tiles of 30,000 columns.
+_CACHE = 1 << 28
 #: Coordinates of an image: its ``crs`` and ``transform``, as rasterio reads and writes them.
 Georeference = dict[str, Any]
 
@@ -87,17 +90,14 @@ def available() -> bool:
 
 
 def read_header(file: Path) -> Header:
-    """The header of a TIFF; an InputError where it is damaged or too large, or holds complex numbers."""
-    with _opened(file) as source:
+    """The header of a TIFF; an InputError where it is damaged, or holds complex numbers."""
+    with opened(file) as source:
         kinds = [kind.name for kind in source.colorinterp]
         alpha = len(kinds) > 1 and kinds[-1] == "alpha"
         bands = source.count - alpha
         dtype = np.result_type(*source.dtypes).name
-        if "complex" in dtype or bands > MOST_BANDS or source.width * source.height > MOST_PIXELS:
-            raise InputError(
-                f"{file}: has {source.width} × {source.height} pixels in {bands} bands of {dtype}; expected real "
-                f"numbers, {MOST_BANDS} bands and {MOST_PIXELS:,} pixels at most"
-            )
+        if "complex" in dtype or bands > MOST_BANDS:
+            raise InputError(f"{file}: has {bands} bands of {dtype}; expected real numbers, {MOST_BANDS} bands at most")
         if kinds[0] in ("palette", "cyan"):
             bands = 3  # after conversion to RGB
         colours = None
@@ -118,36 +118,45 @@ def read_bands(file: Path, header: Header, wanted: PixelFormat) -> tuple[NDArray
     Bands come in the order of their names, scale and offset applied; (H, W, 3) colours of an 8-bit picture. A pixel
     holds data by GDAL's dataset mask. A band without data in a pixel that has others is NaN, in floating point.
     """
-    with _opened(file) as source:
-        names = [kind.name for kind in source.colorinterp]
-        if wanted.is_rgb:
-            order = list(header.colours or (0, 1, 2)) if source.count > 2 else [0]
-        else:
-            order = _in_order(header.colours, wanted.colours, wanted.bands)
-        values = np.moveaxis(source.read([band + 1 for band in order]), 0, -1)
-        valid = source.dataset_mask() != 0
-        if header.alpha and wanted.bands > header.bands:  # its alpha band holds data
-            valid = (values != source.nodata).any(axis=-1)
-        elif header.alpha:  # which the mask leaves out beside more than three bands
-            valid &= source.read(source.count) != 0
-        if np.issubdtype(values.dtype, np.floating):
-            valid &= np.isfinite(values).all(axis=-1)
-        if source.nodata is not None and not wanted.is_rgb and values.shape[2] > 1:
-            holes = np.stack([source.read_masks(band + 1) == 0 for band in order], -1) & valid[..., None]
-            if holes.any():
-                values = np.where(holes, np.float32(np.nan), values.astype(np.float32))
-        if header.scaled:
-            scales, offsets = (np.asarray(each)[order] for each in (source.scales, source.offsets))
-            values = (values * scales + offsets).astype(np.float32)
-        if names[0] == "palette" and wanted.is_rgb:
-            palette = source.colormap(1)
-            values = np.array([palette.get(index, (0, 0, 0))[:3] for index in range(256)], np.uint8)[values[..., 0]]
-        elif len(order) == 1 and wanted.is_rgb:
-            white_is_0 = source.tags(ns="IMAGE_STRUCTURE").get("MINISWHITE") == "YES"
-            values = (255 - values if white_is_0 else values).repeat(3, axis=2)
-        elif names[0] == "cyan":
-            values = np.asarray(Image.fromarray(np.moveaxis(source.read(), 0, -1), "CMYK").convert("RGB"))
-    return upright(values, header.orientation), None if valid.all() else upright(valid, header.orientation)
+    with opened(file) as source:
+        _refuse_large(file, source)
+        values, valid = bands_of(source, header, wanted)
+    return upright(values, header.orientation), None if valid is None else upright(valid, header.orientation)
+
+
+def bands_of(
+    source: Any, header: Header, wanted: PixelFormat, **part: Any
+) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+    """:func:`read_bands` of an open file as it is stored; ``part`` is a ``window`` or an ``out_shape`` of rasterio."""
+    names = [kind.name for kind in source.colorinterp]
+    if wanted.is_rgb:
+        order = list(header.colours or (0, 1, 2)) if source.count > 2 else [0]
+    else:
+        order = _in_order(header.colours, wanted.colours, wanted.bands)
+    values = np.moveaxis(source.read([band + 1 for band in order], **part), 0, -1)
+    valid = source.dataset_mask(**part) != 0
+    if header.alpha and wanted.bands > header.bands:  # its alpha band holds data
+        valid = (values != source.nodata).any(axis=-1)
+    elif header.alpha:  # which the mask leaves out beside more than three bands
+        valid &= source.read(source.count, **part) != 0
+    if np.issubdtype(values.dtype, np.floating):
+        valid &= np.isfinite(values).all(axis=-1)
+    if source.nodata is not None and not wanted.is_rgb and values.shape[2] > 1:
+        holes = np.stack([source.read_masks(band + 1, **part) == 0 for band in order], -1) & valid[..., None]
+        if holes.any():
+            values = np.where(holes, np.float32(np.nan), values.astype(np.float32))
+    if header.scaled:
+        scales, offsets = (np.asarray(each)[order] for each in (source.scales, source.offsets))
+        values = (values * scales + offsets).astype(np.float32)
+    if names[0] == "palette" and wanted.is_rgb:
+        palette = source.colormap(1)
+        values = np.array([palette.get(index, (0, 0, 0))[:3] for index in range(256)], np.uint8)[values[..., 0]]
+    elif len(order) == 1 and wanted.is_rgb:
+        white_is_0 = source.tags(ns="IMAGE_STRUCTURE").get("MINISWHITE") == "YES"
+        values = (255 - values if white_is_0 else values).repeat(3, axis=2)
+    elif names[0] == "cyan":
+        values = np.asarray(Image.fromarray(np.moveaxis(source.read(**part), 0, -1), "CMYK").convert("RGB"))
+    return np.ascontiguousarray(values), None if valid.all() else valid
 
 
 def read_ids(file: Path, header: Header, kept: Collection[int]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
@@ -155,7 +164,8 @@ def read_ids(file: Path, header: Header, kept: Collection[int]) -> tuple[NDArray
 
     An id of ``kept`` is data, also where the file calls it none: what the classes say wins.
     """
-    with _opened(file) as source:
+    with opened(file) as source:
+        _refuse_large(file, source)
         dtype, compression = source.dtypes[0], str(source.profile.get("compress", "")).lower()
         if source.count - header.alpha != 1 or not np.issubdtype(np.dtype(dtype), np.integer):
             has = f"{source.count} band{'s' * (source.count > 1)} of {dtype}"
@@ -222,34 +232,40 @@ def other_ground(label: Path, image: Path) -> str | None:
     return f"{shift}, which has {wide}x{high} pixels of {abs(pixels.a):.2g} times its size"
 
 
-def write_geotiff(
+@contextmanager
+def new_geotiff(
     path: Path,
-    values: NDArray[Any],
-    place: Georeference,
+    size: tuple[int, int],
+    dtype: str,
+    place: Georeference | None,
     nodata: float,
     description: str,
     colours: Sequence[tuple[int, int, int]] | None = None,
-) -> None:
-    """Write (H, W) uint8 or float32 numbers as a GeoTIFF of one band; ``colours`` are those of 0, 1, … for viewers."""
-    import rasterio.io
+) -> Iterator[Any]:
+    """A GeoTIFF of one band of (H, W) pixels, to be written; ``colours`` are those of 0, 1, … for viewers."""
+    import rasterio
+    from rasterio._err import CPLE_BaseError
+    from rasterio.errors import RasterioIOError
 
     profile: dict[str, Any] = {
-        "driver": "GTiff", "height": values.shape[0], "width": values.shape[1], "count": 1, "dtype": values.dtype.name,
-        "nodata": nodata, "compress": "deflate", **place,
+        "driver": "GTiff", "height": size[0], "width": size[1], "count": 1, "dtype": dtype, "nodata": nodata,
+        "compress": "deflate", "bigtiff": "if_safer", **(place or {}),
     }  # fmt: skip
-    if min(values.shape) >= 256:
+    if min(size) >= 256:
         profile |= {"tiled": True, "blockxsize": 256, "blockysize": 256}
-    with warnings.catch_warnings():
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as temporary, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of coordinates in pixels
-        with rasterio.io.MemoryFile() as memory:
-            with memory.open(**profile) as target:
-                target.write(values, 1)
+        try:
+            with rasterio.open(temporary, "w", **profile) as target:
                 target.set_band_description(1, description)
                 if colours is not None:
                     target.write_colormap(1, {number: (*colour, 255) for number, colour in enumerate(colours)})
-            content = memory.read()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, content)
+                yield target
+            with rasterio.open(temporary) as written:  # one that a full disk cut short was closed without an error
+                written.checksum(1)
+        except (CPLE_BaseError, RasterioIOError) as error:
+            raise OSError(errno.ENOSPC, str(error)) from error
 
 
 def _in_order(named: tuple[int, ...] | None, wanted: tuple[int, ...] | None, bands: int) -> list[int]:
@@ -264,6 +280,15 @@ def _in_order(named: tuple[int, ...] | None, wanted: tuple[int, ...] | None, ban
     return [colours[place] if place in colours else next(others) for place in range(bands)]
 
 
+def _refuse_large(file: Path, source: Any) -> None:
+    """Raises an InputError for an image that is not read whole."""
+    if source.width * source.height > MOST_PIXELS:
+        raise InputError(
+            f"{file}: has {source.width} × {source.height} pixels; {MOST_PIXELS:,} are read at most, and any number "
+            "by --tile N of seg.export, for GeoTIFF and pictures"
+        )
+
+
 def _scaled(source: Any) -> bool:
     return any(scale != 1 for scale in source.scales) or any(source.offsets)
 
@@ -273,21 +298,45 @@ def _named(crs: Any) -> str:
 
 
 @contextmanager
-def _opened(file: Path) -> Iterator[Any]:
-    """A rasterio dataset by one of three of GDAL's drivers: others follow descriptions that point elsewhere."""
-    if not available():
-        raise InputError(f"{file}: {_NEEDED}")
-    import rasterio
+def opened(file: Path) -> Iterator[Any]:
+    """A rasterio dataset; an InputError where it cannot be read."""
+    with reading(file), raster(file) as source:
+        yield source
 
+
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Within, GDAL's errors are InputErrors that name the file."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of an image without coordinates
-            driver = "GTiff" if is_tiff(file) else "PNG" if _start(file) == b"\x89PNG" else "PNM"
-            with rasterio.open(file, driver=driver) as source:
-                yield source
+            yield
     except InputError:
         raise
     except Exception as error:  # GDAL's errors have no common class
         raise InputError(
             f"{file}: the image cannot be read, it is damaged or cut short ({first_words(error)})"
         ) from error
+
+
+def small_cache() -> Any:
+    """A context in which GDAL caches few pixels, not a twentieth of the machine's memory."""
+    import rasterio
+
+    return rasterio.Env(GDAL_CACHEMAX=_CACHE)
+
+
+def averaging(source: Any) -> Any:
+    """How a dataset is read at fewer pixels: by their mean, of colours by number by the nearest."""
+    from rasterio.enums import Resampling
+
+    return Resampling.nearest if source.colorinterp[0].name == "palette" else Resampling.average
+
+
+def raster(file: Path) -> Any:
+    """A rasterio dataset by one of three of GDAL's drivers: others follow descriptions that point elsewhere."""
+    if not available():
+        raise InputError(f"{file}: {_NEEDED}")
+    import rasterio
+
+    return rasterio.open(file, driver="GTiff" if is_tiff(file) else "PNG" if _start(file) == b"\x89PNG" else "PNM")

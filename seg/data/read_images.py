@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,63 @@ class ImagePixels:
     values: NDArray[Any]  #: (H, W, B) in the file's own numbers, (H, W, 3) uint8 of 8-bit pictures
     valid: NDArray[np.bool_] | None = None  #: (H, W), False where the file holds no data; None where it does everywhere
     place: Georeference | None = None  #: coordinates, if the file has them
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(H, W, B)."""
+        return self.values.shape
+
+    def window(self, rows: slice, columns: slice) -> ImagePixels:
+        """Some of its rows and columns, without coordinates."""
+        valid = None if self.valid is None else self.valid[rows, columns]
+        return ImagePixels(self.values[rows, columns], valid)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A TIFF of any size, which is read by windows; :func:`opened_scene` opens it."""
+
+    file: Path
+    source: Any  #: rasterio's data set, open
+    header: Header
+    wanted: PixelFormat
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(H, W, B)."""
+        return (*self.header.size[::-1], self.wanted.bands)
+
+    def window(self, rows: slice, columns: slice) -> ImagePixels:
+        """Some of its rows and columns, without coordinates."""
+        ranges = (rows.indices(self.shape[0])[:2], columns.indices(self.shape[1])[:2])
+        return self._read(window=ranges)
+
+    def reduced(self, most: int) -> ImagePixels:
+        """The whole with at most so many pixels on its longer side, averaged."""
+        height, width = self.shape[:2]
+        longest = max(most, height, width)
+        return self._read(
+            out_shape=(max(1, height * most // longest), max(1, width * most // longest)),
+            resampling=rasters.averaging(self.source),
+        )
+
+    def _read(self, **part: Any) -> ImagePixels:
+        with rasters.reading(self.file):
+            return ImagePixels(*rasters.bands_of(self.source, self.header, self.wanted, **part), self.header.place)
+
+
+def is_scene(file: Path) -> bool:
+    """Whether a file can be read by windows: an upright TIFF."""
+    return rasters.is_tiff(file) and rasters.orientation_of(file) == 1
+
+
+@contextmanager
+def opened_scene(file: Path, wanted: PixelFormat) -> Iterator[Scene]:
+    """A TIFF with the bands that a network takes, to be read by windows; an InputError where it is none, or turned."""
+    header = read_header(file)
+    refuse_other(file, header, wanted)
+    with rasters.small_cache(), rasters.raster(file) as source:
+        yield Scene(file, source, header, wanted)
 
 
 def read_header(file: Path) -> Header:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, NotWritten
 from dem_apps.report.tables import write_csv
 from dem_apps.runtime.command import is_out_of_memory
 from dem_apps.runtime.device import torch_device
@@ -25,15 +27,17 @@ from dem_apps.runtime.progress import track
 from seg.data.annotation import TOOLS, CvatMasks, LabelStudioBrush
 from seg.data.files import distinct, find_images, left_out, output_names
 from seg.data.rasters import Georeference, Header
-from seg.data.read_images import first_header, read_image
+from seg.data.read_images import ImagePixels, first_header, is_scene, opened_scene, read_image
 from seg.inference.protocol import batch_norm_statistics
 from seg.inference.settings import ExportConfig
 from seg.maps import panels
 from seg.maps.entropy_maps import Prediction
-from seg.maps.run_pictures import output_path, write_geotiffs
+from seg.maps.run_pictures import MOST_SHOWN, output_path, shown_prediction, write_geotiffs, write_scene
 from seg.trained.open import open_network
 from seg.trained.trained_network import TrainedNetwork
 
+#: :meth:`seg.maps.entropy_maps.Prediction.sums`.
+Sums = tuple[NDArray[np.int64], NDArray[np.float64]]
 #: A note names images that are made smaller by this factor or more.
 _SHRUNK = 4
 
@@ -75,10 +79,9 @@ class RunPictures:
                 )
         return panels.PanelRow(self.title, tiles["prediction"], tiles["entropy"], prediction.caption)
 
-    def add_rows(self, image: str, prediction: Prediction) -> None:
-        """Add one image to the tables."""
-        names, (height, width) = self.trained.class_set.names, prediction.classes.shape
-        pixels, sums = prediction.sums(len(names))
+    def add_rows(self, image: str, shape: tuple[int, ...], counted: Sums) -> None:
+        """Add one image of (H, W) pixels to the tables."""
+        names, (height, width, *_), (pixels, sums) = self.trained.class_set.names, shape, counted
         top, size = int(pixels.argmax()), max(int(pixels.sum()), 1)
         self.per_image.append({
             "image": image, "width": width, "height": height, "mean_entropy": f"{sums.sum() / size:.6f}",
@@ -114,7 +117,7 @@ def export_images(config: ExportConfig) -> int:
     with new_folder(out, "--out") as part:
         tools = [TOOLS[tool](part, runs[0].trained.class_set) for tool in config.pre_labels]
         for file, image, name in track(pieces, len(pieces), "export"):
-            problem = _export_image(runs, file, image, name, part, tools)
+            problem = _export_image(config, runs, file, image, name, part, tools)
             if problem is not None:
                 failed += 1
                 print(f"skipped: {problem}", file=sys.stderr, flush=True)
@@ -172,6 +175,7 @@ def _notes(config: ExportConfig, run: RunPictures, first: tuple[Path, Header]) -
 
 
 def _export_image(
+    config: ExportConfig,
     runs: list[RunPictures],
     file: Path,
     relative: Path,
@@ -182,8 +186,14 @@ def _export_image(
     """Everything of one image; a sentence if it cannot be had."""
     seen_as, classes = runs[0].trained.description.pixels, runs[0].trained.class_set
     try:
-        image = read_image(file, seen_as)
-        predictions = [run.trained.maps(image) for run in runs]
+        if config.by_windows(runs[0].trained.size) and is_scene(file):
+            image, size, predictions, sums = _scene(runs, file, name, out)
+        else:
+            image = read_image(file, seen_as)
+            predictions = [run.trained.maps(image) for run in runs]
+            size, sums = image.shape, [each.sums(len(classes)) for each in predictions]
+    except NotWritten:
+        raise
     except InputError as error:
         return str(error) if str(file) in str(error) else f"{file}: {error}"
     except (MemoryError, RuntimeError) as error:
@@ -195,14 +205,40 @@ def _export_image(
     for tool in tools:
         tool.add(relative, predictions[0].classes, predictions[0].valid)
     rows = []
-    for run, prediction in zip(runs, predictions, strict=True):
-        run.add_rows(relative.as_posix(), prediction)
+    for run, prediction, counted in zip(runs, predictions, sums, strict=True):
+        run.add_rows(relative.as_posix(), size, counted)
         rows.append(run.write(out, name, shown, prediction, place))
     if len(runs) > 1:
         pixels = np.sum([prediction.pixels(len(classes)) for prediction in predictions], 0)
         picture = panels.comparison(shown, rows, panels.legend(pixels, classes))
         panels.save_panel(output_path(out / "comparison", name, "comparison.png"), picture)
     return None
+
+
+def _scene(
+    runs: list[RunPictures], file: Path, name: Path, out: Path
+) -> tuple[ImagePixels, tuple[int, ...], list[Prediction], list[Sums]]:
+    """Write the GeoTIFF of a scene, which is read by windows.
+
+    Returns the scene for pictures, without coordinates, its size, and by run the prediction for pictures and the sums.
+    """
+    paths = [partial(output_path, out / run.folder, name) for run in runs]
+    with opened_scene(file, runs[0].trained.description.pixels) as scene:
+        try:
+            sums = [
+                write_scene(path, run.trained.parts(scene), scene, run.trained.class_set)
+                for path, run in zip(paths, runs, strict=True)
+            ]
+        except BaseException:  # of several runs one that fails is enough
+            for path, kind in product(paths, ("prediction.tif", "entropy.tif")):
+                path(kind).unlink(missing_ok=True)
+            raise
+        shown = replace(scene.reduced(MOST_SHOWN), place=None)
+        size = shown.shape[:2]
+        predictions = [
+            shown_prediction(path, size, run.trained.class_set) for path, run in zip(paths, runs, strict=True)
+        ]
+        return shown, scene.shape, predictions, sums
 
 
 def _summary(run: RunPictures, out: Path) -> str:

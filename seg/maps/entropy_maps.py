@@ -51,14 +51,14 @@ class Prediction:
         return cls(logits.argmax(0).to(torch.uint8).cpu().numpy(), entropy, valid)
 
     @classmethod
-    def of_bands(
-        cls, bands: Iterable[Tensor], size: tuple[int, int], valid: NDArray[np.bool_] | None = None
+    def of_parts(
+        cls, parts: Iterable[tuple[int, int, Tensor]], size: tuple[int, int], valid: NDArray[np.bool_] | None = None
     ) -> Prediction:
-        """From bands of (1, C, ·, W) logits, from top to bottom, of (H, W) pixels; one is in memory at a time."""
-        whole, top = cls(np.empty(size, np.uint8), np.empty(size, np.float32), valid), 0
-        for band in bands:
-            part, place = cls.of(band[0]), slice(top, top + band.shape[2])
-            whole.classes[place], whole.entropy[place], top = part.classes, part.entropy, place.stop
+        """From (1, C, ·, ·) logits with their first row and column, of (H, W) pixels; one is in memory at a time."""
+        whole = cls(np.empty(size, np.uint8), np.empty(size, np.float32), valid)
+        for top, left, logits in parts:
+            part, place = cls.of(logits[0]), np.s_[top : top + logits.shape[2], left : left + logits.shape[3]]
+            whole.classes[place], whole.entropy[place] = part.classes, part.entropy
         return whole
 
     @property

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
 
 from seg.data.labels import ClassSet
-from seg.data.rasters import Georeference, write_geotiff
+from seg.data.rasters import Georeference, averaging, new_geotiff, opened
+from seg.data.read_images import Scene
 from seg.maps.entropy_maps import Prediction
+
+#: Pixels of the longer side of the pictures of a scene.
+MOST_SHOWN = 4096
 
 
 def write_geotiffs(path: Callable[[str], Path], prediction: Prediction, classes: ClassSet, place: Georeference) -> None:
@@ -18,15 +25,63 @@ def write_geotiffs(path: Callable[[str], Path], prediction: Prediction, classes:
 
     Where there is no data they hold an id of no class, 255 unless it is one, and NaN.
     """
+    with _geotiffs(path, prediction.classes.shape, classes, place) as write:
+        write(0, 0, prediction)
+
+
+def write_scene(
+    path: Callable[[str], Path], parts: Iterable[tuple[int, int, Tensor]], scene: Scene, classes: ClassSet
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Write both GeoTIFF of a scene from (1, C, ·, ·) logits of its parts, with their first row and column.
+
+    Returns :meth:`seg.maps.entropy_maps.Prediction.sums`.
+    """
+    pixels, sums = np.zeros(len(classes), np.int64), np.zeros(len(classes))
+    with _geotiffs(path, scene.shape[:2], classes, scene.header.place) as write:
+        for top, left, logits in parts:
+            bottom, right = top + logits.shape[2], left + logits.shape[3]
+            part = Prediction.of(logits[0], scene.window(slice(top, bottom), slice(left, right)).valid)
+            write(top, left, part)
+            counted, entropy = part.sums(len(classes))
+            pixels, sums = pixels + counted, sums + entropy
+    return pixels, sums
+
+
+def shown_prediction(path: Callable[[str], Path], size: tuple[int, int], classes: ClassSet) -> Prediction:
+    """Both GeoTIFF of a scene at (H, W) pixels: the nearest class, the mean entropy."""
+    with opened(path("prediction.tif")) as source:
+        ids = source.read(1, out_shape=size)
+    with opened(path("entropy.tif")) as source:
+        entropy = source.read(1, out_shape=size, resampling=averaging(source))
+    table = np.zeros(256, np.uint8)
+    table[list(classes.ids)] = range(len(classes))
+    valid = ids != classes.no_data
+    return Prediction(table[ids], np.nan_to_num(entropy, copy=False), None if valid.all() else valid)
+
+
+@contextmanager
+def _geotiffs(
+    path: Callable[[str], Path], size: tuple[int, int], classes: ClassSet, place: Georeference | None
+) -> Iterator[Callable[[int, int, Prediction], None]]:
+    """A function that writes a prediction from its first row and column on."""
     colours = [(0, 0, 0)] * 256
     for label_id, colour in zip(classes.ids, classes.colors, strict=True):
         colours[label_id] = colour
     names = ", ".join(f"{label_id} {name}" for label_id, name in zip(classes.ids, classes.names, strict=True))
-    write_geotiff(path("prediction.tif"), prediction.ids(classes), place, classes.no_data, names, colours)
-    entropy = prediction.entropy
-    if prediction.valid is not None:
-        entropy = np.where(prediction.valid, entropy, np.float32(np.nan))
-    write_geotiff(path("entropy.tif"), entropy, place, math.nan, "Shannon entropy / log of the number of classes")
+    nats = "Shannon entropy / log of the number of classes"
+    with (
+        new_geotiff(path("prediction.tif"), size, "uint8", place, classes.no_data, names, colours) as ids,
+        new_geotiff(path("entropy.tif"), size, "float32", place, math.nan, nats) as entropy,
+    ):
+
+        def write(top: int, left: int, part: Prediction) -> None:
+            height, width = part.classes.shape
+            window = ((top, top + height), (left, left + width))
+            values = part.entropy if part.valid is None else np.where(part.valid, part.entropy, np.float32(np.nan))
+            ids.write(part.ids(classes), 1, window=window)
+            entropy.write(values, 1, window=window)
+
+        yield write
 
 
 def output_path(folder: Path, name: Path, kind: str) -> Path:

@@ -6,7 +6,7 @@ Shapes: B batch, C classes, h × w feature resolution, H × W the images' size.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,18 +118,22 @@ def upsampled(logits: Tensor, size: tuple[int, int], align_corners: bool = True)
 
 
 def upsampled_bands(
-    logits: Tensor, size: tuple[int, int], align_corners: bool = True, rows: int = 128
+    logits: Iterable[Tensor], height: int, size: tuple[int, int], align_corners: bool = True, rows: int = 128
 ) -> Iterator[Tensor]:
-    """Upsample in horizontal strips to bound memory; (1, C, h, w) → (1, C, ≤ rows, W) each, top down."""
-    height, width = logits.shape[2], size[1]
-    every = torch.arange(size[0], dtype=torch.float32, device=logits.device)
+    """Upsample in strips to bound memory; bands (1, C, ·, w) of ``height`` → (1, C, ≤ rows, W) each, all top down."""
+    every, bands, first = torch.arange(size[0], dtype=torch.float32), iter(logits), 0
     if align_corners:
         places = every * ((height - 1) / max(1, size[0] - 1))
     else:
         places = ((every + 0.5) * (height / size[0]) - 0.5).clamp_min(0)
-    for band in places.split(rows):
-        above = band.long().clamp_max(height - 1)
+    held = next(bands)  # the rows of logits from the first one
+    for strip in places.split(rows):
+        above = strip.long().clamp_max(height - 1)
         below = (above + 1).clamp_max(height - 1)
-        share = (band - above)[:, None]
-        lines = torch.lerp(logits[:, :, above].float(), logits[:, :, below].float(), share)
-        yield upsampled(lines, (len(band), width), align_corners)
+        while first + held.shape[2] <= int(below[-1]):
+            held = torch.cat([held, next(bands)], 2)
+        passed, first = int(above[0]) - first, int(above[0])
+        held = held[:, :, passed:]
+        share = (strip - above)[:, None].to(held.device)
+        lines = torch.lerp(held[:, :, above - first].float(), held[:, :, below - first].float(), share)
+        yield upsampled(lines, (len(strip), size[1]), align_corners)

@@ -8,16 +8,15 @@ Shapes: B batch, C classes, H × W the image's size, h × w that of its logits.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby, pairwise, zip_longest
+from operator import itemgetter
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 #: Tiles begin at multiples of it and of the logits' stride: encoders halve their features five times.
 GRID = 32
@@ -25,30 +24,108 @@ GRID = 32
 
 @dataclass(frozen=True)
 class TilesOfImage:
-    """One image whose tiles are normalised one by one: the whole of a 16-bit scene would be twice as large."""
+    """One image whose tiles are read and normalised one by one."""
 
-    values: NDArray[Any]  #: (H, W, B) as read
-    valid: NDArray[np.bool_] | None  #: (H, W), False where they hold no data; None for everywhere
-    #: (h, w, B) pixels and (h, w) where they hold data → (B, h, w) as the network takes them
-    normalised: Callable[[NDArray[Any], NDArray[np.bool_] | None], Tensor]
-    device: torch.device
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(1, B, H, W)."""
-        height, width, bands = self.values.shape
-        return (1, bands, height, width)
+    shape: tuple[int, ...]  #: (1, B, H, W)
+    read: Callable[[slice, slice], Tensor]  #: (1, B, h, w), normalised, of rows and columns
 
     def __getitem__(self, parts: tuple[slice, ...]) -> Tensor:
         """(1, B, h, w) of ``[:, :, rows, columns]``."""
-        place = parts[2:]
-        valid = None if self.valid is None else self.valid[place]
-        return self.normalised(self.values[place], valid)[None].to(self.device)
+        return self.read(*parts[2:])
+
+
+class TiledLogits:
+    """The logits (B, C, h, w) of (B, 3, H, W) images, by tiles of a side where they are larger; None for the whole."""
+
+    def __init__(self, forward: Callable[[Tensor], Tensor], images: Tensor | TilesOfImage, side: int | None) -> None:
+        self._forward, self._images = forward, images
+        self._size = height, width = images.shape[2:]
+        self._side = max(height, width) if side is None else side
+        shape = min(self._side, height), min(self._side, width)
+        self._first = forward(self._tile(0, 0))
+        #: Whether they have the resolution of the images.
+        self.full_size = self._first.shape[2:] == shape
+        # along the side that a tile does not have whole: of a short one the logits may be rounded up by much
+        axis = 0 if height > width else 1
+        self._stride = max(1, round(shape[axis] / self._first.shape[2 + axis]))
+        self._tops, self._lefts = (_starts(length, self._side, self._stride) for length in (height, width))
+
+    @property
+    def height(self) -> int:
+        """h."""
+        top = self._tops[-1]
+        whole = self._size[0] - top >= min(self._side, self._size[0])
+        return top // self._stride + (self._first if whole else self._forward(self._tile(top, 0))).shape[2]
+
+    def whole(self) -> Tensor:
+        """(B, C, h, w), in main memory where there are tiles."""
+        return joined(self.rows())
+
+    def rows(self) -> Iterator[Tensor]:
+        """(B, C, ·, w) from top to bottom."""
+        for _, row in groupby(self.blocks(), itemgetter(0)):
+            parts = [block for *_, block in row]
+            yield parts[0] if len(parts) == 1 else torch.cat(parts, 3)
+
+    def blocks(self) -> Iterator[tuple[int, int, Tensor]]:
+        """(B, C, ·, ·) with their first row and column, row by row.
+
+        Two tiles are in memory, with the rows and the columns that they share with those to come.
+        """
+        if len(self._tops) == len(self._lefts) == 1:
+            yield 0, 0, self._first
+            return
+        side, stride, first, width = self._side, self._stride, self._first, self._size[1]
+        dropped = side // 4 // stride // 4  # first rows of weight 0, which are the tiles' above
+        # the last two rows of tiles may share nearly all of their rows, and are one
+        rows_of_tiles = [[top] for top in self._tops[:-2]] + [self._tops[-2:]]
+        ends = [rows[0] // stride + dropped for rows in rows_of_tiles[1:]]
+        steps = [(below - top) // stride for top, below in pairwise(self._tops[:-1])]
+        shared = max([first.shape[2] - step - 2 * dropped for step in steps], default=0)
+        # the last of the channels is the sum of weights; networks that round up, or that have a feature on either
+        # edge, have one column more
+        above = torch.zeros(first.shape[0], first.shape[1] + 1, shared, -(-width // stride) + 1)
+        start = 0
+        for tops, end in zip_longest(rows_of_tiles, ends):
+            beside, place = torch.zeros(1, 1, 1, 0), start - tops[0] // stride
+            for left, right in zip_longest(self._lefts, self._lefts[1:]):
+                sums, at, known = self._weighted(tops, left), left // stride, beside.shape[3]
+                columns = sums.shape[3]
+                sums[..., :known] += beside
+                sums[..., place : place + shared, known:] += above[..., at + known : at + columns]
+                done = sums.shape[2] if end is None else end - tops[0] // stride
+                ready = columns if right is None else (right - left) // stride
+                yield start, at, sums[:, :-1, place:done, :ready] / sums[:, -1:, place:done, :ready]
+                if end is not None:
+                    rest = sums[..., done : done + shared, :ready]
+                    above[..., at : at + ready] = 0
+                    above[..., : rest.shape[2], at : at + ready] = rest
+                beside = sums[..., ready:]
+            start = end
+
+    def _weighted(self, tops: list[int], left: int) -> Tensor:
+        """(B, C + 1, ·, ·) logits of tiles below each other, times their weights, and the sum of these."""
+        parts, (height, width), side, stride = list[Tensor](), self._size, self._side, self._stride
+        for top in tops:
+            logits, ramps = self._first if top == left == 0 else self._forward(self._tile(top, left)), []
+            for number, begin, whole in zip(logits.shape[2:], (top, left), (height, width), strict=True):
+                ramps.append(_ramp(number, side // 4 // stride, begin > 0, begin + side < whole))
+            parts.append(torch.cat([logits.float().cpu(), torch.ones_like(logits[:, :1], device="cpu")], 1))
+            parts[-1] *= ramps[0][:, None] * ramps[1]
+        if len(parts) == 1:
+            return parts[0]
+        below = (tops[1] - tops[0]) // stride
+        sums = F.pad(parts[0], (0, 0, 0, max(0, below + parts[1].shape[2] - parts[0].shape[2])))
+        sums[:, :, below : below + parts[1].shape[2]] += parts[1]
+        return sums
+
+    def _tile(self, top: int, left: int) -> Tensor:
+        return self._images[:, :, top : top + self._side, left : left + self._side]
 
 
 def tiled_logits(forward: Callable[[Tensor], Tensor], images: Tensor | TilesOfImage, side: int | None) -> Tensor:
     """Predict (B, 3, H, W) images by tiles of a side where they are larger; (B, C, h, w) logits in main memory."""
-    return joined(tiled_rows(forward, images, side))
+    return TiledLogits(forward, images, side).whole()
 
 
 def joined(rows: Iterable[Tensor]) -> Tensor:
@@ -60,39 +137,6 @@ def joined(rows: Iterable[Tensor]) -> Tensor:
     for part in whole.split([part.shape[2] for part in parts], 2):
         part.copy_(parts.pop(0))  # which is free then: the logits are in memory once
     return whole
-
-
-def tiled_rows(
-    forward: Callable[[Tensor], Tensor], images: Tensor | TilesOfImage, side: int | None
-) -> Iterator[Tensor]:
-    """The rows of :func:`tiled_logits`, (B, C, ·, w), from top to bottom; those of one row of tiles are in memory."""
-    height, width = images.shape[2:]
-    if side is None or max(height, width) <= side:
-        yield forward(images[:, :, :, :])
-        return
-    first = forward(images[:, :, :side, :side])
-    # along the side that a tile does not have whole: of a short one the logits may be rounded up by much
-    stride = max(1, round(side / first.shape[2 if height > width else 3]))
-    tops = _starts(height, side, stride)
-    # one more than there may be: networks that round up, or that have a feature on either edge
-    sums = torch.zeros(*first.shape[:2], -(-min(side, height) // stride) + 1, -(-width // stride) + 1)
-    weights = torch.zeros(sums.shape[2:])
-    for top, below in itertools.zip_longest(tops, tops[1:]):
-        for left in _starts(width, side, stride):
-            tile = images[:, :, top : top + side, left : left + side]
-            logits, ramps = first if top == left == 0 else forward(tile), []
-            at = left // stride
-            rows, columns = min(logits.shape[2], len(weights)), min(logits.shape[3], weights.shape[1] - at)
-            for number, begin, whole in ((rows, top, height), (columns, left, width)):
-                ramps.append(_ramp(number, side // 4 // stride, begin > 0, begin + side < whole))
-            weight, place = ramps[0][:, None] * ramps[1], (slice(rows), slice(at, at + columns))
-            sums[:, :, *place] += logits[:, :, :rows, :columns].float().cpu() * weight
-            weights[place] += weight
-        done = rows if below is None else (below - top) // stride
-        yield sums[:, :, :done, : at + columns] / weights[:done, : at + columns]
-        for kept in (sums, weights):  # what the next row of tiles adds to
-            kept[..., : kept.shape[-2] - done, :] = kept[..., done:, :].clone()
-            kept[..., kept.shape[-2] - done :, :] = 0
 
 
 def _starts(length: int, side: int, stride: int) -> list[int]:

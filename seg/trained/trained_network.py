@@ -6,7 +6,6 @@ Shapes: B batch, C classes, h × w the logits' own resolution, H × W the images
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,12 +26,12 @@ from seg.config import TrainConfig
 from seg.data.files import checked_size, find_images
 from seg.data.labels import ClassSet, numbered_classes
 from seg.data.pixel_format import PixelFormat, kind_of
-from seg.data.read_images import ImagePixels, picture_pixels, read_image, seen
+from seg.data.read_images import ImagePixels, Scene, picture_pixels, read_image, seen
 from seg.maps.entropy_maps import Prediction
 from seg.maps.panels import map_pictures
 from seg.models.network import upsampled, upsampled_bands
 from seg.models.settings import LEAST_TILE
-from seg.models.tiles import TilesOfImage, joined, tiled_rows
+from seg.models.tiles import TiledLogits, TilesOfImage
 from seg.scores.checkpoints import chosen_by
 from seg.trained.description import Description
 
@@ -196,9 +195,10 @@ class TrainedNetwork:
         pixels, many = self.description.pixels, _listed(images)
         for each in [images] if many is None else many:
             image = _one_image(each, pixels)
-            logits, size = self._logits_of(image).float().cpu(), (image.values.shape[0], image.values.shape[1])
+            logits, size = self._whole_logits(image).float().cpu(), (image.shape[0], image.shape[1])
             align_corners, shown = self.description.align_corners, pixels.preview(image.values, image.valid)
-            maps = Prediction.of_bands(upsampled_bands(logits, size, align_corners), size, image.valid)
+            strips = upsampled_bands([logits], logits.shape[2], size, align_corners)
+            maps = Prediction.of_parts(_from_top(strips), size, image.valid)
             yield PredictedImage(
                 maps.classes, maps.entropy, maps.valid, image=shown, logits=logits, class_set=self.class_set,
                 align_corners=align_corners,
@@ -207,34 +207,51 @@ class TrainedNetwork:
     @torch.no_grad()
     def maps(self, image: ImagePixels) -> Prediction:
         """Classes and entropy of an image at its own resolution; a NotFiniteError for logits that are not finite."""
-        size, align_corners = (image.values.shape[0], image.values.shape[1]), self.description.align_corners
-        if self.tile is None:
-            return Prediction.of(upsampled(self._logits_of(image), size, align_corners)[0], image.valid)
-        rows = self._rows_of(image)
-        first = next(rows)
-        if first.shape[3] == size[1]:  # at the image's resolution: some rows of logits are in memory at a time
-            return Prediction.of_bands(itertools.chain([first], rows), size, image.valid)
-        logits = joined([first, *rows])
-        return Prediction.of_bands(upsampled_bands(logits, size, align_corners), size, image.valid)
+        return Prediction.of_parts(self.parts(image), (image.shape[0], image.shape[1]), image.valid)
 
     @torch.no_grad()
-    def _logits_of(self, image: ImagePixels) -> Tensor:
-        """(1, C, h, w) of an image at :attr:`size`."""
-        return joined(self._rows_of(image))
+    def parts(self, image: ImagePixels | Scene) -> Iterator[tuple[int, int, Tensor]]:
+        """(1, C, ·, ·) logits of parts of an image, at its own resolution, with their first row and column."""
+        size, align_corners, logits = (
+            (image.shape[0], image.shape[1]),
+            self.description.align_corners,
+            self._tiled(image),
+        )
+        if self.tile is None:
+            yield 0, 0, upsampled(logits.whole(), size, align_corners)
+        elif logits.full_size and self._as_read(image):
+            yield from logits.blocks()
+        else:
+            yield from _from_top(upsampled_bands(logits.rows(), logits.height, size, align_corners))
 
-    def _rows_of(self, image: ImagePixels) -> Iterator[Tensor]:
-        """(1, C, ·, w), from top to bottom, of an image at :attr:`size`."""
+    @torch.no_grad()
+    def _whole_logits(self, image: ImagePixels) -> Tensor:
+        """(1, C, h, w) of an image at :attr:`size`."""
+        return self._tiled(image).whole()
+
+    def _as_read(self, image: ImagePixels | Scene) -> bool:
+        return self.size in (None, image.shape[1::-1])
+
+    def _tiled(self, image: ImagePixels | Scene) -> TiledLogits:
+        """The logits of an image at :attr:`size`."""
+        description = self.description
         # where sides are continued to multiples, pixels are what can be cut off again
-        forward = self.logits if self.description.multiple > 1 else self.raw_logits
-        as_read = self.size is None or self.size == image.values.shape[1::-1]
-        values, valid = (image.values, image.valid)
-        if not as_read or self.tile is None:
-            values, valid = seen(image, self.description.pixels, self.size)
-        tiles = TilesOfImage(values, valid, self.description.normalised, self.device)
-        for rows in tiled_rows(forward, tiles, self.tile):
-            if not rows.isfinite().all():
+        forward = self.logits if description.multiple > 1 else self.raw_logits
+        if isinstance(image, ImagePixels) and not self._as_read(image):
+            image = ImagePixels(*seen(image, description.pixels, self.size))
+
+        def read(rows: slice, columns: slice) -> Tensor:
+            values, valid = seen(image.window(rows, columns), description.pixels, None)
+            return description.normalised(values, valid)[None].to(self.device)
+
+        def finite(images: Tensor) -> Tensor:
+            logits = forward(images)
+            if not logits.isfinite().all():
                 raise NotFiniteError("the network's output is not finite; its weights are no use")
-            yield rows
+            return logits
+
+        height, width, bands = image.shape
+        return TiledLogits(finite, TilesOfImage((1, bands, height, width), read), self.tile)
 
     def save(self, folder: Path | str) -> None:
         """Write the network as it is now to a new folder, in the format that it came in; of a function its weights."""
@@ -244,6 +261,14 @@ class TrainedNetwork:
     def __repr__(self) -> str:
         names = ", ".join(self.class_set.names[:4]) + (", …" if self.num_classes > 4 else "")
         return f"TrainedNetwork({self.spec}; {self.num_classes} classes: {names})"
+
+
+def _from_top(strips: Iterator[Tensor]) -> Iterator[tuple[int, int, Tensor]]:
+    """Strips with their first row and column."""
+    top = 0
+    for strip in strips:
+        yield top, 0, strip
+        top += strip.shape[2]
 
 
 def _listed(images: Any) -> Any:

@@ -59,6 +59,6 @@ def test_a_network_that_sees_everything_has_no_step_at_a_seam():
 )
 def test_bands_are_the_whole_upsampled(small, large, align_corners):
     logits = torch.randn(1, 3, *small)
-    bands = list(upsampled_bands(logits, large, align_corners, rows=32))
+    bands = list(upsampled_bands([logits], small[0], large, align_corners, rows=32))
     assert max(band.shape[2] for band in bands) <= 32
     torch.testing.assert_close(torch.cat(bands, 2), upsampled(logits, large, align_corners), rtol=1e-4, atol=1e-5)
