@@ -13,7 +13,6 @@ from dem_apps.objectives.flags import ObjectiveSettings, check_options
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, from_dict, option
-from dem_apps.runtime.trackers import check_tracker, tracker_option
 
 LOSSES = (*OBJECTIVE_NAMES, "complexity", "adaptive-entropy", "none")
 #: Most steps of all evaluations, as a share of the training's, if every episode has full length.
@@ -92,7 +91,6 @@ class TrainConfig(ObjectiveSettings):
         None, "folder for all results; default: runs/rl-ENV-LOSS-SEED-DATE", value="DIR", group="run folder"
     )
     resume: bool = option(False, "continue the run in --run-dir to exactly the numbers of an unbroken one")
-    tracker: str | None = tracker_option()
 
 
 def resolve(config: TrainConfig) -> TrainConfig:
@@ -101,7 +99,6 @@ def resolve(config: TrainConfig) -> TrainConfig:
     from rl.envs.families import goal_return
     from rl.envs.make import episode_limit
 
-    check_tracker(config.tracker)
     import_environments(config)
     _check_flags(config)
     file = Path(config.hyperparameters_file) if config.hyperparameters_file else None

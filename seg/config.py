@@ -10,7 +10,6 @@ from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option, section
-from dem_apps.runtime.trackers import check_tracker, tracker_option
 from seg.data.settings import BandConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.methods import METHODS, settings
 from seg.models.settings import ModelConfig
@@ -84,7 +83,6 @@ class TrainConfig(ObjectiveSettings):
         None, "folder of this run; default: a new one under runs/", value="DIR", group="run folder"
     )
     resume: bool = option(False, "continue the run in --run-dir")
-    tracker: str | None = tracker_option()
     classes: str | None = option(
         None, "YAML file of the classes' names, colours and ids; default: Cityscapes' 19", value="FILE", group="classes"
     )
@@ -105,21 +103,12 @@ class TrainConfig(ObjectiveSettings):
     def check(self) -> None:
         """Check settings against each other. Raises InputError: naming the flag and a value that would be right."""
         check_settings(self)
-        check_tracker(self.tracker)
         if self.demo != DemoConfig() and not self.uses_demo():
             given = "source" if self.source.root is not None else "target"
             raise InputError(f"--demo: names a built-in world, and --{given}.root is given; leave one of them out")
         if self.model.name == "pretrained" and self.model.start_from is None:
             raise InputError("--model.name: pretrained is the network of a folder; name it by --model.start-from DIR")
         check_options(self, trained=self.method != "source")
-        if self.optimizer.repeats == "advent" and not (
-            self.optimizer.name == "sgd" and str(self.model.resolved().name).startswith("deeplabv2")
-        ):
-            raise InputError(
-                "--optimizer.repeats: ADVENT's schedule is one of sgd on a DeepLab-V2, not of "
-                f"{self.optimizer.name} on {self.model.name}; add --optimizer.name sgd and --model.name deeplabv2 or "
-                "deeplabv2-advent, or leave it away"
-            )
         if self.target.labelled_use == "instead" and not self.target.labelled_part:
             raise InputError(
                 "--target.labelled-use: 'instead' trains on labelled target images alone, and --target.labelled-part "

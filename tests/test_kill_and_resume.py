@@ -19,7 +19,7 @@ SEG = [
 ]  # fmt: skip
 #: A teacher, all that is drawn per sample, and statistics that are re-estimated for each checkpoint.
 SELF_TRAINING = [
-    "--method", "self-training", "--self-training.mask-ratio", "0.5", "--self-training.weighting", "adaptive",
+    "--method", "self-training", "--self-training.mask-ratio", "0.5", "--self-training.weighting", "pixel",
     "--source.style", "fourier", "--source.rare-class-temperature", "0.01", "--target.labelled-part", "0.4",
     "--batch-norm-after", "target",
 ]  # fmt: skip

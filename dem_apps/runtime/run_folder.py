@@ -1,8 +1,7 @@
 """The run folder: everything that one training command writes. Its reader is ``run_reader``.
 
 ``config.yaml`` (resolved settings), ``environment.json`` (versions, device, …), ``metrics_info.json`` (what the metrics
-are), ``metrics.jsonl`` (an object with ``step`` a line), TensorBoard events, ``checkpoints/``, the application's own,
-and ``tracker.json`` (what opens the run of ``--tracker`` again).
+are), ``metrics.jsonl`` (an object with ``step`` a line), TensorBoard events, ``checkpoints/``, the application's own.
 """
 
 from __future__ import annotations
@@ -24,6 +23,7 @@ from typing import Any
 import torch
 import yaml
 from filelock import FileLock, Timeout
+from torch.utils.tensorboard import SummaryWriter
 
 from dem_apps.errors import UNWRITABLE, InputError, NotWritten, disk_error
 from dem_apps.runtime.checkpoint import SUFFIX, load_checkpoint, save_checkpoint
@@ -32,7 +32,6 @@ from dem_apps.runtime.files import sweep, write_atomically, write_json
 from dem_apps.runtime.metrics_info import FILE as METRICS_INFO
 from dem_apps.runtime.metrics_info import MetricsInfo
 from dem_apps.runtime.run_reader import LOCK, read_config, read_metrics
-from dem_apps.runtime.trackers import Trackers
 
 #: Files of a run that was killed before it had its ``config.yaml``.
 _NO_RUN_YET = {LOCK, "environment.json", METRICS_INFO}
@@ -63,7 +62,8 @@ class RunFolder:
                 kept = [line for line in read_metrics(path) if line["step"] <= (start_step or 0)]
                 write_atomically(log, "".join(json.dumps(line) + "\n" for line in kept).encode())
             self._metrics = undone.enter_context(open(log, "a", encoding="utf-8"))
-            self._trackers = Trackers(path, start_step)
+            first = None if start_step is None else start_step + 1
+            self._tensorboard = SummaryWriter(str(path), purge_step=first)
             undone.pop_all()
 
     @classmethod
@@ -94,18 +94,21 @@ class RunFolder:
         return cls(path, _locked(path), start_step)
 
     def log(self, step: int, **values: float | str) -> None:
-        """Append one line to ``metrics.jsonl``; numbers go to the trackers as well."""
+        """Append one line to ``metrics.jsonl``; numbers go to TensorBoard as well."""
         # JSON has no NaN
         finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
         with self._writing():
             self._metrics.write(json.dumps({"step": step, **finite}) + "\n")
             self._metrics.flush()
-            self._trackers.log({k: v for k, v in values.items() if isinstance(v, (int, float))}, step)
+            for name, value in values.items():
+                if isinstance(value, (int, float)):
+                    self._tensorboard.add_scalar(name, value, step)
+            self._tensorboard.flush()
 
     def log_image(self, name: str, image_hwc: Any, step: int) -> None:
-        """Show an (H, W, 3) uint8 image in the trackers."""
+        """Show an (H, W, 3) uint8 image in TensorBoard."""
         with self._writing():
-            self._trackers.log_image(name, image_hwc, step)
+            self._tensorboard.add_image(name, image_hwc, step, dataformats="HWC")
 
     def write_json(self, name: str, document: dict[str, Any]) -> Path:
         """Write ``document`` as ``name`` in the folder, in one step."""
@@ -125,7 +128,7 @@ class RunFolder:
 
     def close(self) -> None:
         """Close the files; safe to call twice."""
-        for file in (self._metrics, self._trackers):
+        for file in (self._metrics, self._tensorboard):
             with suppress(NotWritten), self._writing():  # a full disk has been reported by the write itself
                 file.close()
         self._lock.release()

@@ -1,8 +1,8 @@
 """Self-training: a teacher, the average of the student's past weights, labels target images for the student.
 
 Sources: DACS (Tranheden et al., WACV 2021): mix of domains; DAFormer (Hoyer et al., CVPR 2022): strong view; MIC (Hoyer
-et al., CVPR 2023): masked consistency, here of the image as it is, where MIC first changes its colours. FixMatch,
-FreeMatch and UniMatch (Yang et al., CVPR 2023) are settings of it.
+et al., CVPR 2023): masked consistency, here of the image as it is, where MIC first changes its colours. FixMatch
+and UniMatch (Yang et al., CVPR 2023) are settings of it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from torchvision.transforms import v2
 
 from dem_apps.errors import InputError
-from dem_apps.reduction import summed_over_processes, sums_in
 from dem_apps.test_time_methods.copies import deep_copy
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import RGB, PixelFormat
@@ -27,8 +26,6 @@ from seg.models.network import Predictor
 
 #: Of the draws of one sample: strong views take two each from 2 on.
 _MASK = 1
-#: Of the moving averages of "adaptive", as FreeMatch has it.
-_KEPT = 0.999
 #: Blur, and colour jitter before it, of DACS and DAFormer.
 _BLUR = v2.RandomApply([v2.GaussianBlur(5, (0.15, 1.15))], 0.5)
 _STRONG = v2.Compose([v2.RandomApply([v2.ColorJitter(0.2, 0.2, 0.2, 0.2)], 0.8), _BLUR])
@@ -49,9 +46,6 @@ class SelfTraining(MinEnt):
         super().__init__(network, num_classes, make_objectives)
         self.settings = self_training
         self.weights = weights
-        device = network.accelerator.device
-        self.pseudo_labels = PseudoLabels(num_classes, self_training.weighting, self_training.threshold).to(device)
-        self.modules |= {"pseudo_labels": self.pseudo_labels}
         self.teacher = network
         if self_training.teacher_decay > 0:
             policy = "target" if network.batch_norm == "target" else "frozen"
@@ -101,7 +95,8 @@ class SelfTraining(MinEnt):
         """The teacher's labels (B, H, W) and their weights, 0 where there is no data."""
         was_training = self.teacher.model.training
         self.teacher.model.eval()  # no dropout; batch normalisation is set by the policy
-        label, weight = self.pseudo_labels(self.teacher(images, "target")["main"], valid)
+        logits = self.teacher(images, "target")["main"]
+        label, weight = pseudo_labels(logits, self.settings.weighting, self.settings.threshold, valid)
         self.teacher.model.train(was_training)
         return label, weight
 
@@ -141,63 +136,26 @@ class SelfTraining(MinEnt):
         return torch.stack(losses).sum()
 
 
-class PseudoLabels(nn.Module):
-    """The most probable class of each pixel, and how much it counts.
+@torch.no_grad()
+def pseudo_labels(
+    logits: Tensor, weighting: str, threshold: float, valid: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """The most probable class of each pixel, (B, H, W) int64, and how much it counts, 0 to 1; ``valid`` pixels alone.
 
     - ``image``: every pixel of an image counts as the share of its pixels whose confidence is at least the threshold
       (DACS, Tranheden et al., WACV 2021).
     - ``pixel``: those pixels count 1, the others 0 (FixMatch, Sohn et al., NeurIPS 2020).
-    - ``adaptive``: a pixel counts 1 from its class's own threshold on. The mean confidence, as a moving average, is the
-      threshold of the class that is predicted most, and a rarer one's is lower (FreeMatch, Wang et al., ICLR 2023,
-      without its fairness loss; a batch gives many pixels, so that of the first one is where the averages begin).
-
-    ``threshold`` is of the confidence, 0 to 1; ``adaptive`` has none.
     """
-
-    confidence: Tensor
-    probability: Tensor
-    seen: Tensor
-
-    def __init__(self, num_classes: int, weighting: str, threshold: float) -> None:
-        super().__init__()
-        self.weighting = weighting
-        self.threshold = threshold
-        if weighting == "adaptive":
-            self.register_buffer("confidence", torch.tensor(1.0 / num_classes))
-            self.register_buffer("probability", torch.full((num_classes,), 1.0 / num_classes))
-            self.register_buffer("seen", torch.tensor(0))
-
-    @torch.no_grad()
-    def forward(self, logits: Tensor, valid: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Logits (B, C, H, W) → labels (B, H, W) int64 and weights float32, 0 to 1; only ``valid`` pixels count."""
-        p = logits.float().softmax(1)
-        confidence, label = p.max(1)
-        threshold: Tensor | float = self.threshold
-        if self.weighting == "adaptive":
-            self._follow(p, confidence, valid)
-            threshold = (self.confidence * self.probability / self.probability.max())[label]
-        sure = (confidence >= threshold).float()
-        if valid is not None:
-            sure = sure * valid
-        if self.weighting != "image":
-            return label, sure
-        if valid is None:
-            return label, sure.mean((1, 2), keepdim=True).expand_as(sure)
-        share = sure.sum((1, 2), keepdim=True) / valid.sum((1, 2), keepdim=True).clamp_min(1)
-        return label, share * valid
-
-    def _follow(self, p: Tensor, confidence: Tensor, valid: Tensor | None) -> None:
-        if valid is not None:
-            p, confidence = p.movedim(1, -1)[valid].T[None, ..., None], confidence[valid]
-        wide = sums_in(p)
-        own = confidence.sum(dtype=wide)
-        sums = torch.cat([own[None], p.sum((0, 2, 3), dtype=wide), own.new_tensor([confidence.numel()])])
-        (sums,) = summed_over_processes(sums)
-        means = (sums[:-1] / sums[-1].clamp_min(1)).float()
-        moved = torch.where(self.seen == 0, 1.0, 1.0 - _KEPT)
-        self.confidence.lerp_(means[0], moved)
-        self.probability.lerp_(means[1:], moved)
-        self.seen += 1
+    confidence, label = logits.float().softmax(1).max(1)
+    sure = (confidence >= threshold).float()
+    if valid is not None:
+        sure = sure * valid
+    if weighting != "image":
+        return label, sure
+    if valid is None:
+        return label, sure.mean((1, 2), keepdim=True).expand_as(sure)
+    share = sure.sum((1, 2), keepdim=True) / valid.sum((1, 2), keepdim=True).clamp_min(1)
+    return label, share * valid
 
 
 def _statistics(model: nn.Module) -> list[Tensor]:

@@ -23,9 +23,6 @@ class OptimizerConfig:
     weight_decay: float = option(5e-4, "weight decay", at_least=0)
     momentum: float = option(0.9, "momentum of sgd", at_least=0, below=1)
     power: float = option(0.9, "the rate falls as (1 - step / horizon) ** power", at_least=0)
-    repeats: Literal["none", "advent"] = option(
-        "none", "advent: sgd moves a weight of the encoder again for every module that it is in, as ADVENT's code does"
-    )
     horizon: int | None = option(None, "steps over which the rate falls to 0; default: --max-steps", at_least=1)
 
 
@@ -51,7 +48,7 @@ class SelfTrainingConfig:
     pseudo_weight: float = option(
         1.0, "what a confident pseudo-label counts beside 1 of a pasted pixel; 0: pasted pixels alone", at_least=0
     )
-    weighting: Literal["image", "pixel", "adaptive"] = option(
+    weighting: Literal["image", "pixel"] = option(
         "image", "what confidence is turned into: a weight per image or per pixel"
     )
     threshold: float = option(0.968, "confidence of a pseudo-label that counts", at_least=0, at_most=1)

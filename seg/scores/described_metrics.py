@@ -21,7 +21,6 @@ METRICS = (
     Metric("val/calibration_error", "calibration error"),
     Metric("label_free/im", "information maximisation", label_free=True),
     Metric("label_free/entropy", "entropy", unit="minus entropy / log C", label_free=True),
-    Metric("label_free/snd", "soft neighbourhood density", unit="nats", label_free=True),
     Metric("label_free/largest_class_share", "share of pixels in the largest class", label_free=True),
     Metric("source/cross_entropy_main", "main", "Source cross-entropy", "nats"),
     Metric("source/cross_entropy_aux", "auxiliary", "Source cross-entropy", "nats"),
@@ -46,7 +45,6 @@ SCORES = (
     Score("error_ranking_auroc", "error ranking, AUROC", "higher", "0.5 is chance"),
     Score("label_free.entropy", "label-free: entropy", note="minus mean entropy / log C"),
     Score("label_free.im", "label-free: information maximisation"),
-    Score("label_free.snd", "label-free: soft neighbourhood density"),
     Score("label_free.largest_class_share", "largest class %", note="an alarm, no score", scale=100, digits=1),
 )
 CLASSES = (

@@ -37,7 +37,7 @@ from seg.inference.adaptive_batch_norm import check_there_are_statistics, re_est
 from seg.inference.protocol import protocol
 from seg.methods import METHODS
 from seg.methods.minent import HeadObjectives
-from seg.methods.optimization import MicroBatch, PolySchedule, RepeatedSGD, leave_group
+from seg.methods.optimization import MicroBatch, PolySchedule, leave_group
 from seg.methods.settings import OptimizerConfig
 from seg.models.batch_norm import set_up_batch_norm
 from seg.models.network import Predictor, SegmentationNetwork, parameter_groups
@@ -148,7 +148,7 @@ def build_state(
     if settings.start_from is not None and not resumed:
         for note in start_from(model, Path(settings.start_from), classes):
             accelerator.print(note)
-    groups = parameter_groups(model, lr, rates.head_factor, rates.repeats)
+    groups = parameter_groups(model, lr, rates.head_factor)
     optimizer = accelerator.prepare_optimizer(_optimizer(rates, lr, groups))
     if config.compile:
         model.compile()
@@ -171,8 +171,6 @@ def build_state(
 
 
 def _optimizer(settings: OptimizerConfig, lr: float, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-    if settings.repeats == "advent":
-        return RepeatedSGD(groups, lr, settings.momentum, settings.weight_decay)
     if settings.name == "sgd":
         return torch.optim.SGD(groups, lr, settings.momentum, weight_decay=settings.weight_decay)
     return torch.optim.AdamW(groups, lr, weight_decay=settings.weight_decay)

@@ -140,7 +140,7 @@ class TrainingRun:
         )  # fmt: skip
 
     def _on_map_sample(self, write: bool) -> OnSample:
-        """Shows validation images spread over the set to the trackers; with ``write`` they become files as well."""
+        """Shows validation images spread over the set in TensorBoard; with ``write`` they become files as well."""
         images = len(self.pair.target_val)
         shown = np.linspace(0, images - 1, min(self.maps, images)).round().astype(int) if self.maps else ()
         names = flat_names([self.pair.target_val.name(index) for index in range(images)])

@@ -12,7 +12,6 @@ import pytest
 import torch
 import yaml
 from stable_baselines3 import PPO
-from support.fake_tracker import assert_like_tensorboard, fake_wandb
 from support.glossary import explained, keys_of
 from support.interrupted import interrupted_at
 
@@ -94,10 +93,8 @@ def test_ctrl_c_is_a_checkpoint_at_the_next_line_of_the_log(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     Path("cartpole.yaml").write_text(CARTPOLE + "n_timesteps: 1000}")
     arguments = ["--env", "CartPole-v1", "--hyperparameters-file", "cartpole.yaml", "--algo", "a2c"]
-    arguments += ["--eval-freq", "800", "--eval-episodes", "1", "--tracker", "wandb"]
-    tracker = fake_wandb(monkeypatch)
+    arguments += ["--eval-freq", "800", "--eval-episodes", "1"]
     rl.train.main([*arguments, "--run-dir", "whole"])
-    assert_like_tensorboard(tracker, Path("whole"))
     genuine, calls = StackedEnvs.step_wait, iter(range(1, 9999))
 
     def interrupted(envs):
@@ -212,7 +209,6 @@ def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path):
             ["--hyperparameters.policy", "MultiInputPolicy"],
             "MultiInputPolicy takes Dict observations, and those of Mini",
         ),
-        (["--tracker", "comet_ml"], "--tracker: needs comet_ml, not installed here; pip install comet_ml"),
     ],
 )
 def test_mistakes_are_one_sentence(arguments, sentence, run_here, monkeypatch):

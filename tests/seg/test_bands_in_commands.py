@@ -13,7 +13,7 @@ from seg.adapt import AdaptConfig, adapt
 from seg.config import TrainConfig
 from seg.export import ExportConfig, export
 from seg.export_model import ExportModelConfig, export_model
-from seg.methods.self_training import PseudoLabels
+from seg.methods.self_training import pseudo_labels
 from seg.scores.metrics import SegmentationScores
 from seg.scores.unsupervised_scores import LabelFreeScores
 from seg.train import train
@@ -103,8 +103,8 @@ def test_pseudo_labels_look_past_pixels_without_data():
     valid = torch.ones(2, 8, 10, dtype=torch.bool)
     valid[:, :, 6:] = False
     wild = torch.where(valid[:, None], logits, 50.0)
-    _, weight = PseudoLabels(3, "adaptive", 0.9)(wild, valid)
-    _, expected = PseudoLabels(3, "adaptive", 0.9)(logits[..., :6])
+    _, weight = pseudo_labels(wild, "image", 0.9, valid)
+    _, expected = pseudo_labels(logits[..., :6], "image", 0.9)
     assert (weight[..., 6:] == 0).all()
     torch.testing.assert_close(weight[..., :6], expected)
 

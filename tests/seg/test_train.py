@@ -8,7 +8,6 @@ import torch
 import yaml
 from accelerate.state import AcceleratorState
 from PIL import Image
-from support.fake_tracker import assert_like_tensorboard, fake_wandb
 from support.glossary import explained, keys_of
 from support.report_runs import page, text_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -140,11 +139,10 @@ def test_a_finished_run_resumes_to_its_own_scores(finished, train_here):
         ("--method", "minent", "--loss", "dem", "--tau", "0.8", "--alpha", "1.2", "--reduction", "mean"),
     ],
 )  # fmt: skip
-def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, train_here, monkeypatch):
-    run, tracker = tmp_path / "run", fake_wandb(monkeypatch)
-    process = train_here(*flags, "--run-dir", str(run), *tiny_flags, "--tracker", "wandb")
+def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, train_here):
+    run = tmp_path / "run"
+    process = train_here(*flags, "--run-dir", str(run), *tiny_flags)
     assert process.returncode == 0, process.stderr
-    assert_like_tensorboard(tracker, run)
     how = json.loads((run / "eval.json").read_text())["protocol"]
     assert how["method"] == flags[1]
     own = {"source": set(), "minent": set(), "advent": {"discriminator"}}
@@ -195,9 +193,7 @@ def _prefixed(flags):
         (("--precision", "fp16"), "--precision: fp16 needs a GPU"),
         (("--model.encoder", "resnet19"), "did you mean 'resnet18'?"),
         (("--model.encoder-weights", "x"), "'x' is neither a file nor one of imagenet, ssl, swsl, those of resnet18"),
-        (("--optimizer.repeats", "advent"), "--optimizer.repeats: ADVENT's schedule is one of sgd on a DeepLab-V2"),
         (("--device", "cuda:7"), "--device: torch cannot use 'cuda:7' here"),
-        (("--tracker", "comet_ml"), "--tracker: needs comet_ml, not installed here; pip install comet_ml"),
     ],
 )
 def test_bad_input_is_one_sentence_and_status_2(flags, sentence, tmp_path, tiny_flags, train_here):

@@ -9,7 +9,6 @@ import signal
 
 import pytest
 import torch
-from support.fake_tracker import fake_wandb
 from support.refusals import refuses
 
 from dem_apps.errors import InputError
@@ -106,7 +105,7 @@ def test_resume_drops_what_will_be_repeated_and_what_a_kill_left(ran):
     assert not any(file.exists() for file in left)
 
 
-@pytest.mark.parametrize("fails", ["Trackers", "write_json"])
+@pytest.mark.parametrize("fails", ["SummaryWriter", "write_json"])
 def test_after_an_error_the_same_process_can_open_the_folder(fails, tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -115,7 +114,7 @@ def test_after_an_error_the_same_process_can_open_the_folder(fails, tmp_path, mo
         patch.setattr(f"dem_apps.runtime.run_folder.{fails}", full)
         with pytest.raises((InputError, OSError)):
             create(tmp_path / "run")
-    (RunFolder.resume(tmp_path / "run", None) if fails == "Trackers" else create(tmp_path / "run")).close()
+    (RunFolder.resume(tmp_path / "run", None) if fails == "SummaryWriter" else create(tmp_path / "run")).close()
 
 
 def test_a_run_without_a_checkpoint_begins_again_and_one_that_lost_it_does_not(ran, tmp_path):
@@ -148,22 +147,6 @@ def test_two_writers_are_refused_until_the_first_is_killed(ran):
     assert steps(ran) == [1, 2, 3, 4]
 
 
-def test_a_tracker_goes_on_in_its_run_and_one_that_fails_is_left_out(tmp_path, monkeypatch, capsys):
-    kind, path = fake_wandb(monkeypatch), tmp_path / "run"
-    run = RunFolder.create(path, CONFIG | {"tracker": "wandb"}, 3, "cpu")
-    run.log(1, loss=0.5, alarm="no number")
-    run.close()
-    run = RunFolder.resume(path, 1)
-    kind.return_value.log.side_effect = OSError("no connection")
-    for step in (2, 3):
-        run.log(step, loss=0.25)
-    run.close()
-    first, second = (call.kwargs for call in kind.call_args_list)
-    assert second == first | {"id": "of-the-server", "resume": "allow"}
-    assert capsys.readouterr().err.count("--tracker: no connection; the run goes on without it") == 1
-    assert steps(path) == [1, 2, 3]
-
-
 @pytest.mark.parametrize("where", ["metrics", "tensorboard", "checkpoint"])
 @pytest.mark.parametrize(
     ("number", "sentence"),
@@ -179,7 +162,7 @@ def test_a_disk_that_fails_is_one_sentence(where, number, sentence, ran, monkeyp
         raise OSError(number, os.strerror(number), str(ran / "x"))
 
     if where == "tensorboard":
-        monkeypatch.setattr(run._trackers.tensorboard.writer, "add_scalar", fail)
+        monkeypatch.setattr(run._tensorboard, "add_scalar", fail)
     else:
         target = {"metrics": "run_folder.json.dumps", "checkpoint": "checkpoint.write_atomically"}[where]
         monkeypatch.setattr(f"dem_apps.runtime.{target}", fail)

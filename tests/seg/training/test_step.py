@@ -13,7 +13,7 @@ from torch import nn
 from dem_apps.runtime.reproducibility import seed_everything
 from seg.config import TrainConfig
 from seg.methods.advent import DiscriminatorConfig
-from seg.methods.optimization import MicroBatch, RepeatedSGD
+from seg.methods.optimization import MicroBatch
 from seg.methods.settings import OptimizerConfig, WeightConfig
 from seg.training.step import training_step
 
@@ -51,12 +51,6 @@ def test_three_steps_equal_a_plain_loop(method, loss):
         for name, value in mine.state_dict().items():
             way = (expected[name] - start[name]).double().norm()
             assert float((value - expected[name]).double().norm()) <= share * float(way), name
-
-
-def test_advents_schedule_takes_its_optimiser():
-    optimizer = dataclasses.replace(BASE.optimizer, repeats="advent")
-    training = fresh(dataclasses.replace(BASE, optimizer=optimizer))
-    assert isinstance(training.optimizer.optimizer, RepeatedSGD)
 
 
 @pytest.mark.parametrize("method", ["minent", "advent", "self-training"])
