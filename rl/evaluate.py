@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if config.video is not None:
         about = f"{training.env}, {training.loss}, {config.checkpoint} policy"
         played = evaluator.episodes(model, False)
-        record_episodes(model, training.env, played, Path(config.video), about, wrapper=wrapper)
+        record_episodes(training.env, played, Path(config.video), about, wrapper=wrapper)
         print(f"video {config.video}")
     if config.out is not None:  # last: what a killed start has left of the video is written again
         document = {**result, "episodes": episodes, "env": training.env, "loss": training.loss, "seed": seed}

@@ -13,13 +13,13 @@ MAY_IMPORT = {"dem_apps": {"dem_apps"}, "seg": {"seg", "dem_apps"}, "rl": {"rl",
 #: The root of a package has its commands and public names; everything else is in a folder below it.
 ROOTS = {
     "dem_apps": {
-        "__init__", "__main__", "entropy", "errors", "objective", "objective_input", "reduction", "test_time",
+        "__init__", "entropy", "errors", "objective", "objective_input", "reduction", "test_time",
     },
     "seg": {
-        "__init__", "__main__", "adapt", "benchmark", "config", "check", "convert", "evaluate", "export",
+        "__init__", "adapt", "benchmark", "config", "check", "convert", "evaluate", "export",
         "export_model", "labels", "train", "tune",
     },
-    "rl": {"__init__", "__main__", "benchmark", "config", "evaluate", "export", "plots", "train", "tune"},
+    "rl": {"__init__", "benchmark", "config", "evaluate", "export", "plots", "train", "tune"},
 }  # fmt: skip
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
@@ -61,7 +61,7 @@ def test_rooms_import_from_rooms_before_them(package):
                     wrong.add(f"{path.relative_to(ROOT)} imports {module}")
     inside = [path.relative_to(ROOT).with_suffix("").parts for path in SOURCES if (ROOT / package) in path.parents]
     rooms = {".".join(parts[:2]) for parts in inside}
-    assert rooms - {f"{package}.__init__", f"{package}.__main__"} == set(order)
+    assert rooms - {f"{package}.__init__"} == set(order)
     assert not wrong, sorted(wrong)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import errno
 import io
 import os
@@ -12,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, NoReturn
 
 from dem_apps.errors import DISK_FULL, UNWRITABLE, InputError, Interrupted, first_words, printable, printable_lines
@@ -99,17 +97,6 @@ def command_needs(extra: str, *modules: str) -> None:
         names = ", ".join(missing)
         print(f"error: this command needs {names}, not installed here; pip install -e '.[{extra}]'", file=sys.stderr)
         sys.exit(2)
-
-
-def print_listing(*packages: str) -> None:
-    """Print the commands of the packages, by the first line of their docstrings: ``python -m PACKAGE``."""
-    for package in packages:
-        folder = Path(__file__).resolve().parents[2] / package
-        for file in (*sorted(folder.glob("[a-z]*.py")), *sorted(folder.glob("*/__main__.py"))):
-            text = file.read_text(encoding="utf-8")
-            if '__name__ == "__main__"' in text:
-                print((ast.get_docstring(ast.parse(text)) or "").partition("\n")[0].replace("``", ""))
-    print("\n--help behind a command lists its settings.")
 
 
 def is_out_of_memory(error: Exception) -> bool:

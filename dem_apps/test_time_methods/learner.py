@@ -193,13 +193,12 @@ class Learner:
         self.backward(loss)
         self.apply()
 
-    def reset(self, optimizer: bool = True) -> None:
-        """Weights, objective, draws and, unless ``optimizer`` is False, the optimiser as they began."""
+    def reset(self) -> None:
+        """Weights, objective, draws and the optimiser as they began."""
         self.network.reset()
         if self.optimizer is not None:
             self.optimizer.zero_grad()
-            if optimizer:
-                self.optimizer.load_state_dict(self._first_optimizer)
+            self.optimizer.load_state_dict(self._first_optimizer)
         self._reset_objective()
         self.generator.manual_seed(self.seed)
 

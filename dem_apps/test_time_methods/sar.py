@@ -13,8 +13,6 @@ from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, fitted_mask
 from dem_apps.test_time_methods.selection import FILTER_BY, margin, units
 
-_KEEPS = ("nothing", "momentum", "both")
-
 
 class SAR(Method):
     """Tent on predictions with entropy below E₀, by the gradient at the sharpest weights nearby (Eq. 2–4).
@@ -25,7 +23,7 @@ class SAR(Method):
 
     Two things differ from the authors' code. There momentum and average survive a reset, so that the next step is that
     of the weights just left, and resets follow until the average has risen; here both begin again, as the average does
-    in Algorithm 1 (``returning_keeps`` restores theirs). And layers are left out by ``skip``, not by fixed names:
+    in Algorithm 1. And layers are left out by ``skip``, not by fixed names:
     ``skip=r"layer4"`` is theirs for a ResNet.
 
     Args:
@@ -35,8 +33,6 @@ class SAR(Method):
         rho: ρ, the length of the climb.
         reset_below: e₀ in nats; the paper's 0.2 is for 1000 classes, and a segmentation network may be below it from
             the start. None never resets.
-        returning_keeps: what survives a reset: ``nothing``, the optimiser's ``momentum``, or momentum and average,
-            ``both``, as in the authors' code.
     """
 
     memory = ("mean_entropy",)
@@ -47,13 +43,11 @@ class SAR(Method):
         entropy_margin: float | None = None,
         rho: float = 0.05,
         reset_below: float | None = 0.2,
-        returning_keeps: str = "nothing",
     ) -> None:
         self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
         self.entropy_margin = None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
         self.rho = number("rho", rho, 0.0)
         self.reset_below = None if reset_below is None else number("reset_below", reset_below, 0.0)
-        self.returning_keeps = one_of("returning_keeps", returning_keeps, _KEEPS)
         self.mean_entropy: float | None = None
 
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
@@ -81,9 +75,8 @@ class SAR(Method):
         """Move the average of the entropy, and reset where it has collapsed."""
         self.mean_entropy = entropy if self.mean_entropy is None else 0.9 * self.mean_entropy + 0.1 * entropy
         if self.reset_below is not None and self.mean_entropy < self.reset_below:
-            learner.reset(optimizer=self.returning_keeps == "nothing")
-            if self.returning_keeps != "both":
-                self.mean_entropy = None
+            learner.reset()
+            self.mean_entropy = None
 
 
 @contextmanager

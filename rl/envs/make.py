@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import pkgutil
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -26,7 +27,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from dem_apps.errors import InputError, nearest
 from dem_apps.runtime.reproducibility import random_states, restore_random_states, seed_everything
-from rl.envs.checked import COUNTED, CheckedEnv, raised_in
+from rl.envs.checked import COUNTED, CheckedEnv
 from rl.envs.episode import RestorableEpisode
 from rl.envs.families import WRAPPERS, family_of, own_id
 from rl.envs.family import import_modules
@@ -84,9 +85,15 @@ def _made(env_id: str, **arguments: Any) -> gym.Env:
         raise InputError(f"--env {env_id}: {error}") from error
     except TypeError as error:
         cause = error.__cause__ or error  # gymnasium raises it again, with all arguments in its text
-        if not raised_in(cause, r"gymnasium\.envs\.registration"):
+        if not _raised_in(cause, r"gymnasium\.envs\.registration"):
             raise
         raise InputError(f"--env {env_id}: {cause}; gymnasium.register(…, kwargs=…) gives it arguments") from error
+
+
+def _raised_in(error: BaseException, modules: str) -> bool:
+    """Whether a call in one of these modules failed; the environment's own errors are left alone."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return re.match(modules, frame.f_globals.get("__name__", "")) is not None
 
 
 def _own_spaces(env: gym.Env) -> None:

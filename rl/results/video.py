@@ -1,46 +1,38 @@
-"""Episodes as a GIF, repeated by their seeds and actions: environment, action probabilities and entropy."""
+"""Episodes as a GIF, repeated by their seeds and actions."""
 
 from __future__ import annotations
 
 import math
 import os
 from collections.abc import Iterator, Sequence
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
-from gymnasium import spaces
 from PIL import Image, ImageDraw, ImageFont
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.files import whole_file
 from rl.envs.make import Wrappers, make_env
-from rl.results.evaluator import Episode, stacked
+from rl.results.evaluator import Episode
 
 #: Episodes of a video, and frames of one episode at most; of a longer one every second, third, … step is shown.
 EPISODES, MOST_FRAMES = 4, 120
 #: Milliseconds that a frame stays; the last one of an episode stays eight times as long.
 _FRAME, _LAST = 200, 8
-_PICTURE, _PANEL, _TOP = 360, 360, 76
+_PICTURE, _TOP = 360, 76
 
 
-def record_episodes(
-    model: OnPolicyAlgorithm, env_id: str, episodes: Sequence[Episode], file: Path, about: str, wrapper: Wrappers = None
-) -> None:
+def record_episodes(env_id: str, episodes: Sequence[Episode], file: Path, about: str, wrapper: Wrappers = None) -> None:
     """Write the best, the worst and two episodes between to a new GIF titled ``about``; an InputError if impossible."""
-    if not isinstance(model.action_space, (spaces.Discrete, spaces.MultiDiscrete)):
-        raise InputError(f"--video: shows probabilities of discrete actions, {env_id} has {model.action_space}")
     env = _rendering_env(env_id, wrapper)
     ranked = sorted(episodes, key=lambda episode: (-episode.total, episode.length, episode.number))
     ranks = sorted({round(rank) for rank in np.linspace(0, len(ranked) - 1, min(EPISODES, len(ranked)))})
     frames = [
         frame
         for rank in ranks
-        for frame in _film(model, env, ranked[rank], f"{about}\nnumber {rank + 1} of {len(ranked)} by return")
+        for frame in _film(env, ranked[rank], f"{about}\nnumber {rank + 1} of {len(ranked)} by return")
     ]
     # one palette for all frames: smaller, and colours do not flicker
     palette = frames[0][0].quantize(128, method=Image.Quantize.MEDIANCUT)
@@ -63,35 +55,17 @@ def _rendering_env(env_id: str, wrapper: Wrappers) -> gym.Env:
     return env
 
 
-def probabilities(model: OnPolicyAlgorithm, observation: Any) -> list[np.ndarray]:
-    """The policy's action probabilities, one array per action dimension."""
-    policy: Any = model.policy
-    policy.set_training_mode(False)
-    envs, inputs = model.get_vec_normalize_env(), stacked([observation])
-    tensors, _ = policy.obs_to_tensor(inputs if envs is None else envs.normalize_obs(inputs))
-    with torch.no_grad():
-        distribution = policy.get_distribution(tensors).distribution
-    heads = distribution if isinstance(distribution, list) else [distribution]
-    return [head.probs[0].double().cpu().numpy() for head in heads]
-
-
-def _film(model: OnPolicyAlgorithm, env: gym.Env, episode: Episode, title: str) -> Iterator[tuple[Image.Image, int]]:
+def _film(env: gym.Env, episode: Episode, title: str) -> Iterator[tuple[Image.Image, int]]:
     """Frames, and how many times as long as usual each stays."""
-    observation, _ = env.reset(seed=episode.seed)
-    named = getattr(env.unwrapped, "actions", None)
-    is_enum = isinstance(named, type) and issubclass(named, Enum)
-    names = {member.value: member.name for member in named} if is_enum else {}  # type: ignore[union-attr]
+    env.reset(seed=episode.seed)
     stride, total = math.ceil(episode.length / MOST_FRAMES), 0.0
     for step, action in enumerate([*episode.actions, None]):
         if action is None or step % stride == 0:
-            heads = probabilities(model, observation)
-            entropy = -sum(float(np.sum(p * np.log(np.maximum(p, 1e-300)))) for p in heads)
-            most = sum(math.log(len(p)) for p in heads)
-            text = f"{title}\nstep {step} of {episode.length}, return {total:.3f}, entropy {entropy:.2f} of {most:.2f}"
-            yield _frame(_rendered(env), text, heads, action, names), _LAST if action is None else 1
+            text = f"{title}\nstep {step} of {episode.length}, return {total:.3f}"
+            yield _frame(_rendered(env), text), _LAST if action is None else 1
         if action is None:
             return
-        observation, again, *_ = env.step(action)
+        again = env.step(action)[1]
         if float(again) != episode.rewards[step]:
             raise InputError("--video: the episode differs when its actions are repeated; its seed does not decide it")
         total += episode.rewards[step]
@@ -107,24 +81,11 @@ def _rendered(env: gym.Env) -> np.ndarray:
     raise InputError(f"--video: the environment's render() has to give (H, W, 3) uint8, and it gave {got}")
 
 
-def _frame(
-    picture: np.ndarray, text: str, heads: Sequence[np.ndarray], action: Any, names: dict[int, str]
-) -> Image.Image:
-    """The rendered environment, the text above it, and a bar for each action beside it."""
-    frame = Image.new("RGB", (_PICTURE + _PANEL + 48, _TOP + _PICTURE + 16), "white")
-    canvas = ImageDraw.Draw(frame)
-    canvas.multiline_text((16, 8), text, fill="black", font=ImageFont.load_default(14))
+def _frame(picture: np.ndarray, text: str) -> Image.Image:
+    """The rendered environment, and the text above it."""
+    frame = Image.new("RGB", (_PICTURE + 32, _TOP + _PICTURE + 16), "white")
+    ImageDraw.Draw(frame).multiline_text((16, 8), text, fill="black", font=ImageFont.load_default(14))
     image = Image.fromarray(picture)
     scale = _PICTURE / max(image.size)
     frame.paste(image.resize((round(image.width * scale), round(image.height * scale))), (16, _TOP))
-    rows = [(head, index, p) for head, probabilities in enumerate(heads) for index, p in enumerate(probabilities)][:24]
-    taken = [] if action is None else np.atleast_1d(action).tolist()
-    height, left = min(30, _PICTURE // len(rows)), _PICTURE + 32
-    for row, (head, index, p) in enumerate(rows):
-        top, chosen = _TOP + row * height, bool(taken) and taken[head] == index
-        name = names.get(index, str(index)) if len(heads) == 1 else f"{head}: {index}"
-        canvas.text((left, top), f"{'▸ ' if chosen else '  '}{name}", fill="black", font=ImageFont.load_default(13))
-        colour = "#D55E00" if chosen else "#56B4E9"
-        canvas.rectangle((left + 100, top + 1, left + 100 + p * (_PANEL - 160), top + height - 6), fill=colour)
-        canvas.text((left + _PANEL - 48, top), f"{p:.3f}", fill="black", font=ImageFont.load_default(13))
     return frame

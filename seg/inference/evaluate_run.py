@@ -17,13 +17,12 @@ from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_folder, write_json
 from dem_apps.runtime.progress import console
 from seg.data.datasets import Sample, SegmentationDataset
-from seg.data.domains import open_unlabelled, open_validation
+from seg.data.domains import open_validation
 from seg.data.files import find_images, find_labels, flat_names, left_out
 from seg.data.label_faults import look_at_labels
 from seg.data.labels import ClassSet
 from seg.data.layouts.layout import OWN_IDS
 from seg.data.pixel_format import PixelFormat, resized_mask
-from seg.inference.adaptive_batch_norm import re_estimated_on
 from seg.inference.protocol import protocol
 from seg.inference.settings import EvaluateConfig
 from seg.scores.described_metrics import score_table
@@ -49,8 +48,6 @@ def _score(config: EvaluateConfig, predictions: Path | None) -> None:
     dataset, scored, notes = _data(config, trained)
     print(*description.notes, f"seen as: {description.said}", *notes, sep="\n", flush=True)
     model: Any = MainHead(trained)
-    if config.batch_norm_after == "target":
-        model, scored = _re_estimated(config, trained, model, dataset, scored)
     names = flat_names([dataset.name(index) for index in range(len(dataset))])
     writer = None if predictions is None else prediction_writer(predictions, dataset.classes, names)
     result = evaluate(
@@ -92,22 +89,6 @@ def _data(config: EvaluateConfig, trained: TrainedNetwork) -> tuple[Segmentation
     dataset.pixels = pixels
     notes = dataset.look_at_labels("target val") + ([dataset.found_as] if dataset.found_as else [])
     return dataset, dataclasses.replace(training, config=settings), notes
-
-
-def _re_estimated(
-    config: EvaluateConfig, trained: TrainedNetwork, model: nn.Module, images: SegmentationDataset,
-    scored: Training | None,
-) -> tuple[nn.Module, Training | None]:  # fmt: skip
-    """The network with a share of the statistics of the target's training images, or of the folder's images."""
-    if scored is None:
-        return re_estimated_on(images, model, trained.device, config.bn_alpha).network, None
-    settings = dataclasses.replace(scored.config, bn_alpha=config.bn_alpha)
-    images = open_unlabelled(settings.target, trained.class_set, demo=settings.demo)
-    images.pixels = trained.description.pixels
-    adapted = re_estimated_on(images, model, trained.device, config.bn_alpha)
-    own = _of_own_target(scored, trained)
-    said = adapted.on("target images" if own else f"training images of {settings.target.root}")
-    return adapted.network, dataclasses.replace(scored, config=settings, re_estimated_on=said)
 
 
 def _of_own_target(scored: Training, trained: TrainedNetwork) -> bool:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.settings import option, section
-from seg.config import BATCH_NORM_AFTER, BN_ALPHA_HELP
 from seg.data.settings import LAYOUT_CHOICES, LAYOUT_HELP
 from seg.models.settings import LEAST_TILE, TILE_HELP
 from seg.trained.settings import IGNORE_HELP, NetworkSettings
@@ -83,11 +82,6 @@ class EvaluateConfig(NetworkSettings):
     )
     ignore: list[int] = option([], IGNORE_HELP, at_least=0, at_most=255, value="ID,ID")
     tile: int | None = option(None, TILE_HELP, at_least=LEAST_TILE, group="how")
-    batch_norm_after: str = option(
-        "none", "target: batch norm statistics re-estimated on the target's training images; none: the checkpoint's",
-        BATCH_NORM_AFTER,
-    )  # fmt: skip
-    bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)
     device: str = option("auto", "cpu, cuda, or auto")
     save_predictions: str | None = option(
         None, "folder for predictions as label ids, one PNG an image; default: none are written", value="DIR",

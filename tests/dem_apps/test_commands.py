@@ -1,7 +1,6 @@
-"""Commands and configurations are found: listed by their packages, from any folder."""
+"""Configurations are found from any folder, and a command without its extra says so."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -14,20 +13,6 @@ from seg.config import TrainConfig
 from seg.data.labels import load_classes
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def run(*arguments, cwd):
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run([sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True)
-
-
-def test_every_command_is_listed_in_a_line(tmp_path):
-    everything, of_rl = (run("-m", package, cwd=tmp_path).stdout for package in ("dem_apps", "rl"))
-    listed = re.findall(r"^python -m (\w+\.\w+).*: .+$", everything, flags=re.M)
-    assert [name for name in listed if name.startswith("rl.")] == re.findall(r"^python -m (\w+\.\w+)", of_rl, re.M)
-    files = [file for package in ("seg", "rl") for file in (ROOT / package).glob("[a-z]*.py")]
-    modules = {f"{file.parent.name}.{file.stem}" for file in files if "run_command(main)" in file.read_text()}
-    assert set(listed) == modules - {"seg.check"} | {"seg.data", "dem_apps.report"}
 
 
 def test_configs_are_found_from_anywhere(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""--batch-norm-after through training, scores and exports, and the default of --model.batch-norm."""
+"""--batch-norm-after through training and scores, and the default of --model.batch-norm."""
 
 import dataclasses
 import json
@@ -10,7 +10,6 @@ from support.pictures import noise, save
 from support.same_state import same
 
 import seg.adapt
-import seg.evaluate
 import seg.export
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_reader import read_metrics
@@ -75,26 +74,6 @@ def test_what_is_saved_has_the_statistics_of_the_targets_training_images(runs, t
             torch.testing.assert_close(value, expected[buffer], rtol=1e-4, atol=1e-5)
         state = load_checkpoint(runs[0] / "checkpoints", name)
         assert RE_ESTIMATED_ON not in state
-
-
-def test_a_finished_run_gets_the_same_score_without_training(runs, tmp_path, run_here):
-    def evaluated(run, name, *flags):
-        out = tmp_path / name
-        done = run_here(seg.evaluate.main, "--run", str(run), "--out", str(out), "--checkpoint", "last", *flags)
-        return json.loads(out.read_text()), done.stdout
-
-    after, said = evaluated(runs[0], "after.json", "--batch-norm-after", "target", "--bn-alpha", "1")
-    assert "running statistics re-estimated on target images (share 1) after training" in said
-    trained = scores(runs[1])
-    assert after["miou"] == trained["miou"]
-    assert after["mean_entropy"] == pytest.approx(trained["mean_entropy"], rel=1e-5)
-    assert after["protocol"]["batch_norm"] == trained["protocol"]["batch_norm"]
-    plain, said = evaluated(runs[0], "plain.json")
-    assert "running statistics moved by target alone" in said
-    assert plain["miou"] == scores(runs[0])["miou"]
-    saved, _ = evaluated(runs[1], "saved.json")
-    assert saved["mean_entropy"] == pytest.approx(trained["mean_entropy"], rel=1e-5)
-    assert saved["protocol"]["batch_norm_statistics"] == "re-estimated on target images (share 1) after training"
 
 
 @pytest.mark.parametrize(

@@ -94,15 +94,6 @@ def test_it_resets_below_the_given_threshold():
     assert begun_anew[:5] == [False, False, False, True, False]  # the average began anew as well
 
 
-def test_what_a_reset_keeps():
-    """Momentum moves the weights away at once, and a low average resets them at every batch."""
-    threshold = passed_by_the_fourth_batch()
-    runs = {keeps: run(reset_below=threshold, returning_keeps=keeps) for keeps in ("nothing", "momentum", "both")}
-    assert runs["both"][1][:6] == [False] * 3 + [True] * 3
-    assert runs["momentum"][1][:5] == runs["nothing"][1][:5] == [False, False, False, True, False]
-    assert moved(runs["momentum"][0].model, runs["nothing"][0].model)
-
-
 def test_an_objective_with_a_memory_sees_a_batch_once():
     (images,) = batches(1)
     once, sar = (published(tiny("group"), method, "adadem", lr=LR) for method in ("tent", "sar"))

@@ -27,19 +27,14 @@ class Faulty(gym.Env):
             self.observation_space = spaces.Sequence(self.observation_space)
         if fault == "choice":
             self.observation_space = spaces.Discrete(5)
-        if fault == "old arguments":
-            self.reset = lambda: np.zeros(4, np.float32)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        observation = self._observation("reset shape")
-        return observation if self.fault == "old reset" else (observation, {})
+        return self._observation("reset shape"), {}
 
     def step(self, action):
         if self.fault == "own":
             raise ValueError("not enough values to unpack")
-        if self.fault == "old step":
-            return self._observation(""), 1.0, False, {}
         reward = {"None": None, "list": [1.0, 2.0], "array": np.ones(1)}.get(self.fault, 1.0)
         return self._observation("step shape"), reward, False, False, {}
 
@@ -72,15 +67,6 @@ def train():
         ("sequence", r"are a Sequence that SB3 has no network for; wrap it in a module of your own"),
         ("reset shape", r"reset\(\) gave an observation of shape \(1,\), .* says \(4,\)$"),
         ("None observation", r"reset\(\) gave an observation of shape \(\), "),
-        (
-            "old arguments",
-            r"reset\(\) failed \(.* keyword argument 'seed'\); in .* reset\(\*, seed=None, options=None\) ",
-        ),
-        ("old reset", r"reset\(\) returned a ndarray; in gymnasium's API .* returns \(observation, info\)$"),
-        (
-            "old step",
-            r"step\(\) failed \(.*got 4\)\); in gymnasium's API step\(action\) returns \(observation, reward, ",
-        ),
         ("choice", r"reset\(\) gave the observation 7 outside of its space Discrete\(5\)$"),
         ("step shape", r"step\(\) gave an observation of shape \(1,\)"),
         ("None", r"step\(\) gave the reward None, which is no number$"),

@@ -61,10 +61,10 @@ def test_what_counts_as_a_success(env_id, goal, said, rate):
     assert summary([long, short], env_id, goal)["success_rate"] == rate
 
 
-def test_a_gif_shows_every_step_of_the_episodes(tmp_path, model, episodes):
+def test_a_gif_shows_every_step_of_the_episodes(tmp_path, episodes):
     short = [episode for episode in episodes if episode.length < MOST_FRAMES]
     file = tmp_path / "video.gif"
-    record_episodes(model, EMPTY, short[:2], file, "about", wrapper=FLAT)
+    record_episodes(EMPTY, short[:2], file, "about", wrapper=FLAT)
     with Image.open(file) as video:
         durations = []
         for index in range(video.n_frames):
@@ -76,7 +76,7 @@ def test_a_gif_shows_every_step_of_the_episodes(tmp_path, model, episodes):
     assert sum(durations) == 200 * steps + 1600 * min(2, len(short))
     before = file.read_bytes()
     with pytest.raises(InputError, match=r"video\.gif exists already and is never overwritten"):
-        record_episodes(model, EMPTY, short[:1], file, "about", wrapper=FLAT)
+        record_episodes(EMPTY, short[:1], file, "about", wrapper=FLAT)
     assert file.read_bytes() == before
 
 
@@ -91,18 +91,18 @@ def test_rendering_prints_nothing_of_others(monkeypatch, capfd, recwarn):
     assert [str(warning.message) for warning in recwarn] == []
 
 
-def test_an_episode_that_cannot_be_repeated_is_refused(tmp_path, model):
+def test_an_episode_that_cannot_be_repeated_is_refused(tmp_path):
     wrong = Episode(0, 0, [np.int64(0), np.int64(1)], [0.0, 0.5])
     with pytest.raises(InputError, match="differs when its actions are repeated"):
-        record_episodes(model, EMPTY, [wrong], tmp_path / "video.gif", "about", wrapper=FLAT)
+        record_episodes(EMPTY, [wrong], tmp_path / "video.gif", "about", wrapper=FLAT)
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("picture", [None, np.zeros((4, 4, 3)), np.zeros((4, 4, 1), np.uint8), [np.zeros((4, 4, 3))]])
-def test_what_is_no_picture_is_one_sentence(picture, tmp_path, model, monkeypatch):
+def test_what_is_no_picture_is_one_sentence(picture, tmp_path, monkeypatch):
     monkeypatch.setattr(RestorableEpisode, "render", lambda _: picture)
     with pytest.raises(
         InputError, match=r"--video: the environment's render\(\) has to give \(H, W, 3\) uint8, and it"
     ):
-        record_episodes(model, EMPTY, [Episode(0, 0, [np.int64(0)], [0.0])], tmp_path / "a.gif", "about", wrapper=FLAT)
+        record_episodes(EMPTY, [Episode(0, 0, [np.int64(0)], [0.0])], tmp_path / "a.gif", "about", wrapper=FLAT)
     assert list(tmp_path.iterdir()) == []

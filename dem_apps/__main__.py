@@ -1,8 +1,0 @@
-"""``python -m dem_apps``: lists every command."""
-
-from __future__ import annotations
-
-from dem_apps.runtime.command import print_listing, run_command
-
-if __name__ == "__main__":
-    run_command(lambda: print_listing("seg", "rl", "dem_apps"))
