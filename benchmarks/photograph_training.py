@@ -95,7 +95,6 @@ ARMS: dict[str, Arm] = {
     "strong": SOURCE | STRONG,
     "fourier": SOURCE | FOURIER,
     "strong, fourier": SOURCE | STRONG_FOURIER,
-    "lab": SOURCE | {"source": {"style": "lab"}},
     "rare": SOURCE | RARE,
     "rare, strong": SOURCE | {"source": RARE["source"] | STRONG["source"]},
     "rare, fourier": SOURCE | {"source": RARE["source"] | FOURIER["source"]},

@@ -1,7 +1,7 @@
 """``python -m rl.plots RUN [RUN …] --out DIR``: curves and tables of any run folders, or folders of them.
 
-``returns_sampled`` and ``returns_greedy`` show the mean over seeds with its 95 % CI, ``policy_entropy`` the entropy,
-``time_to_goal`` the share of runs at the goal (PNG and SVG); ``table.md`` and ``runs.csv`` hold the numbers.
+``returns_sampled`` and ``returns_greedy`` show the mean over seeds with its 95 % CI, ``policy_entropy`` the entropy
+(PNG and SVG); ``table.md`` and ``runs.csv`` hold the numbers.
 """
 
 from __future__ import annotations

@@ -66,32 +66,6 @@ def curve_charts(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[str
     return drawn
 
 
-def reliability_chart(runs: Sequence[Run], key: str) -> str | None:
-    """Accuracy against confidence, a line a run; None where no run has it."""
-    figure, axes = _figure("Reliability", "confidence", "accuracy")
-    axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
-    found = [(run, bins) for run in runs if {"confidence", "accuracy"} <= (bins := run.lists(key)).keys()]
-    for position, (run, bins) in enumerate(found):
-        full = np.isfinite(bins["confidence"])
-        axes.plot(bins["confidence"][full], bins["accuracy"][full], label=run.name, marker=".", **style(position))
-    return _svg(figure, axes) if found else None
-
-
-def histogram_chart(runs: Sequence[Run], key: str) -> str | None:
-    """Share of the items in each bin, a line a part of each run; None where no run has it."""
-    figure, axes = _figure("Entropy of the pixels", "entropy / log C", "share of the pixels")
-    found = [(run, parts) for run in runs if "edges" in (parts := run.lists(key, longer="edges"))]
-    position = 0
-    for run, parts in found:
-        edges = parts.pop("edges")
-        total = np.nansum(list(parts.values())) or 1
-        for part, counts in parts.items():
-            label = part if len(found) == 1 else f"{run.name}, {part}"
-            axes.plot((edges[:-1] + edges[1:]) / 2, counts / total, label=label, **style(position))
-            position += 1
-    return _svg(figure, axes) if found else None
-
-
 def _figure(title: str, across: str, up: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(4.6, 3.1), layout="constrained")
     axes = figure.subplots()

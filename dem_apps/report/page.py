@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from dem_apps.errors import InputError, printable
-from dem_apps.report.charts import curve_charts, histogram_chart, reliability_chart
+from dem_apps.report.charts import curve_charts
 from dem_apps.report.pictures import embed_videos, find_pictures, gallery
 from dem_apps.report.runs import NOT_OF_AN_ARM, Group, Run, differing, flat, grouped, read_runs
 from dem_apps.report.tables import Cell, Table, class_table, compared, comparison_table, scores_of
@@ -110,7 +110,6 @@ def _sections(runs: Sequence[Run], baseline: Run | None) -> list[Section]:
     for metric in info.metrics:
         curves["Label-free curves" if metric.label_free else "Curves"].append(metric)
     colours = next(filter(None, (run.colours() for run in runs)), []) if pictures else []
-    certainty = [reliability_chart(shown, info.reliability), histogram_chart(shown, info.histogram)]
     alarms = [f"{run.name}, step {step:,}: {text}" for run in runs for step, text in run.alarms()]
     return [
         Section(runs[0].kind, "text", [": ".join(filter(None, (run.name, run.info.summary))) for run in shown]),
@@ -127,7 +126,6 @@ def _sections(runs: Sequence[Run], baseline: Run | None) -> list[Section]:
         Section("More scores", "more", _scores_table(scores[_SCORES:], groups, reference)),
         Section("Classes", "table", class_table(groups)),
         *(Section(name, "charts", curve_charts(groups, drawn)) for name, drawn in curves.items()),
-        Section("Certainty", "charts", [chart for chart in certainty if chart]),
         *(Section(f"How {run.name} was made", "folded", _made(run)) for run in runs),
     ]
 

@@ -9,9 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.documents import is_a, read_json, required, shaped
 from dem_apps.runtime.metrics_info import FILE, LARGEST, MetricsInfo
@@ -65,18 +62,6 @@ class Run:
         """A mapping from classes to numbers; None for a class without one."""
         found = at(self.evaluation, key)
         return {str(name): number(value) for name, value in found.items()} if isinstance(found, dict) else {}
-
-    def lists(self, key: str, longer: str = "") -> dict[str, NDArray[np.float64]]:
-        """Lists of numbers by name, of one length but for ``longer``, which has one more; NaN for what is no number."""
-        found = at(self.evaluation, key)
-        with named_in(self.missing):
-            if found is not None and not is_a(found, dict[str, list[float | None]]):
-                raise InputError(f"eval.json: '{key}' is no mapping of lists of numbers")
-            lists = {name: np.array([number(value) for value in found[name]], float) for name in found or {}}
-            if len({len(values) - (name == longer) for name, values in lists.items()}) > 1:
-                raise InputError(f"eval.json: '{key}' has lists of different lengths")
-            return lists
-        return {}
 
     def curve(self, key: str) -> dict[int, float]:
         """Value of a metric by step; lines without a finite value are left out."""

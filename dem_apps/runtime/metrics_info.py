@@ -80,5 +80,3 @@ class MetricsInfo:
     classes: tuple[Score, ...] = ()  #: mappings from classes to numbers, the first being the main one
     class_share: str = ""  #: key of each class's share of the labels
     views: tuple[View, ...] = ()
-    reliability: str = ""  #: key of a mapping with lists ``confidence`` and ``accuracy``, one number a bin
-    histogram: str = ""  #: key of a mapping with the list ``edges`` and one list of counts for each part

@@ -29,10 +29,9 @@ from torch import Tensor, nn
 from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
 from dem_apps.errors import InputError, one_of
 from rl.hook import contrib
-from rl.hook.adaptive_entropy import AdaptiveEntropy
-from rl.hook.complexity import Complexity
 from rl.hook.in_return import InReturn, ReturnValue, add_advantages
 from rl.hook.logits import Made, acting_heads, action_sizes, distributions_made
+from rl.hook.terms import AdaptiveEntropy, Complexity
 
 Algorithm = TypeVar("Algorithm", bound=OnPolicyAlgorithm)
 

@@ -1,24 +1,19 @@
-"""Runs of rl.train compared over seeds: a table of scores, a CSV file, and figures of returns and times to the goal.
+"""Runs of rl.train compared over seeds: a table of scores, a CSV file, and figures of returns.
 
-A seed is the unit: its episodes share one policy. A run without an evaluation at the goal is censored at its last one;
-the share of runs at the goal is Kaplan and Meier's estimate (JASA, 1958).
+A seed is the unit: its episodes share one policy. A run without an evaluation at the goal is censored at its last one.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy import stats
 
 from dem_apps.errors import InputError, nearest
-from dem_apps.report.charts import drawn, mean_curve, style
+from dem_apps.report.charts import drawn, mean_curve
 from dem_apps.report.runs import Run, differing, flat, read_run
 from dem_apps.report.tables import Compared, by_row, score_tables, write_csv
 from dem_apps.runtime.files import write_atomically
@@ -75,8 +70,6 @@ def write_report(runs: Sequence[Run], arms: Sequence[str], out: Path, baseline: 
         for actions in ACTIONS
     }
     figures["policy_entropy"] = curves_figure(compared, "train/policy_entropy", "policy entropy, nats")
-    if any(run.score("steps_without_goal") is not None for run in runs):
-        figures["time_to_goal"] = goal_figure(compared)
     for name, figure in figures.items():
         for kind in ("png", "svg"):
             write_atomically(out / f"{name}.{kind}", drawn(figure, kind))
@@ -89,27 +82,6 @@ def curves_figure(compared: Compared, metric: str, up: str) -> Figure:
     for env, position, arm in _lines(compared):
         mean_curve(panels[env], compared[env][arm], metric, position, arm)
     return _finished(figure, "environment steps (line: mean over seeds; band: 95 % CI)", up)
-
-
-def goal_figure(compared: Compared) -> Figure:
-    """Share of runs that have reached the goal: Kaplan and Meier, 95 % CI by Greenwood on the log-log scale."""
-    figure, panels = _panels(list(compared))
-    for env, position, arm in _lines(compared):
-        runs = [run for run in compared[env][arm] if run.score("steps_without_goal") is not None]
-        if not runs:
-            continue
-        steps = np.array([run.score("steps_without_goal") for run in runs], float)
-        censored = np.array([run.score("steps_to_goal") is None for run in runs])
-        waiting = stats.ecdf(stats.CensoredData.right_censored(steps, censored)).sf
-        with warnings.catch_warnings(action="ignore"):  # of shares of 0 and 1, whose interval is NaN
-            ends = waiting.confidence_interval(method="log-log")
-        axes, line = panels[env], style(position)
-        shares = np.r_[0.0, 1 - waiting.probabilities]
-        axes.plot(np.r_[0.0, waiting.quantiles], shares, label=arm, drawstyle="steps-post", **line)
-        stair: dict[str, Any] = {"step": "post", "color": line["color"], "alpha": 0.15, "linewidth": 0}
-        axes.fill_between(waiting.quantiles, 1 - ends.high.probabilities, 1 - ends.low.probabilities, **stair)
-        axes.set_ylim(-0.03, 1.03)
-    return _finished(figure, "environment steps", "share of runs at the goal")
 
 
 def _lines(compared: Compared) -> Iterator[tuple[str, int, str]]:

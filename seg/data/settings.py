@@ -40,11 +40,9 @@ class SourceConfig(DataConfig):
         0.005, "share of an image's pixels that a class must have for the image to be drawn for it",
         at_least=0, at_most=1,
     )  # fmt: skip
-    style: Literal["none", "fourier", "lab"] = option(
-        "none", "what source images take from a random target training image"
-    )
+    style: Literal["none", "fourier"] = option("none", "what source images take from a random target training image")
     style_beta: float = option(
-        0.05, "of fourier: up to this share of the shorter side, drawn per image, is the highest frequency exchanged",
+        0.05, "up to this share of the shorter side, drawn per image, is the highest frequency exchanged",
         at_least=0.0, at_most=0.5,
     )  # fmt: skip
     style_probability: float = option(1.0, "share of the source images that get a style", at_least=0.0, at_most=1.0)

@@ -12,14 +12,10 @@ import numpy as np
 import scipy.fft
 from numpy.typing import NDArray
 
-from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
-from seg.data.pixel_format import PixelFormat
 
 #: Grey levels: amplitudes below it are rounding errors of 32-bit arithmetic (1.4e-5 at most).
 _NO_AMPLITUDE = 1e-4
-#: Standard deviation in Lab, where OpenCV's a and b of a grey pixel are up to 0.125 from 0: below it is no contrast.
-_NO_CONTRAST = 0.1
 
 
 def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArray[Any]:
@@ -45,49 +41,20 @@ def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArra
     exchanged[b, 0] = True
     spectrum[window] = np.where(exchanged, np.abs(other[window]) * np.exp(1j * np.angle(low)), low)
     result = scipy.fft.irfft2(spectrum, s=(height, width), axes=(0, 1))
-    return _as_bytes(result) if image.dtype == np.uint8 else result.astype(np.float32)
-
-
-def lab(image: NDArray[np.uint8], reference: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The image with the reference's mean and standard deviation in each channel of CIE Lab; sizes may differ.
-
-    Reinhard et al., IEEE CG&A 2001; He et al., CVPR 2021. OpenCV is five times as fast as ``LabTransfer``.
-    """
-    own, other = (cv2.cvtColor(each.astype(np.float32) / 255, cv2.COLOR_RGB2LAB) for each in (image, reference))
-    (mean, std), (other_mean, other_std) = (cv2.meanStdDev(each) for each in (own, other))
-    scale = np.where(std > _NO_CONTRAST, other_std / np.maximum(std, _NO_CONTRAST), 0.0).ravel()
-    shift = other_mean.ravel() - scale * mean.ravel()
-    styled = own * scale.astype(np.float32) + shift.astype(np.float32)
-    return _as_bytes(cv2.cvtColor(styled, cv2.COLOR_LAB2RGB) * 255)
-
-
-def check_style(name: str, pixels: PixelFormat) -> None:
-    """Raise an InputError for a style of colours, of images that have none."""
-    if name == "lab" and not pixels.is_rgb:
-        raise InputError(
-            f"--source.style: lab needs 8-bit RGB, and these images have {pixels.described}; leave it out, or take "
-            "fourier, which takes any bands"
-        )
+    return np.asarray(np.rint(result).clip(0, 255) if image.dtype == np.uint8 else result, image.dtype)
 
 
 class TargetStyle:
     """Gives the share ``probability`` of source images the style of a random target image; β is uniform to ``beta``."""
 
-    def __init__(self, name: str, references: SegmentationDataset, beta: float, probability: float) -> None:
-        self._name = name
+    def __init__(self, references: SegmentationDataset, beta: float, probability: float) -> None:
         self._references = references
         self._beta = beta
         self._probability = probability
 
     def __call__(self, image: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
-        """The source's image, (H, W, 3) uint8 RGB or of ``fourier`` (H, W, B) float32, in a random target style."""
+        """The source's image, (H, W, 3) uint8 RGB or (H, W, B) float32, in a random target style."""
         if random.random() >= self._probability:
             return image
         reference = self._references[int(random.integers(len(self._references)))].image
-        if self._name == "fourier":
-            return fourier(image, reference, random.uniform(0.0, self._beta))
-        return lab(image, reference)
-
-
-def _as_bytes(image: NDArray[Any]) -> NDArray[np.uint8]:
-    return np.asarray(np.rint(image).clip(0, 255), np.uint8)
+        return fourier(image, reference, random.uniform(0.0, self._beta))

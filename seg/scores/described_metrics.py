@@ -42,7 +42,6 @@ SCORES = (
     Score("pixel_accuracy", "pixel accuracy %", "higher", scale=100, digits=2),
     Score("mean_entropy_normalised", "mean entropy / log C", note="0 is certain, 1 is uniform"),
     Score("calibration_error", "calibration error", "lower"),
-    Score("error_ranking_auroc", "error ranking, AUROC", "higher", "0.5 is chance"),
     Score("label_free.entropy", "label-free: entropy", note="minus mean entropy / log C"),
     Score("label_free.im", "label-free: information maximisation"),
     Score("label_free.largest_class_share", "largest class %", note="an alarm, no score", scale=100, digits=1),
@@ -72,8 +71,7 @@ def described_metrics(num_classes: int, summary: str = "", adapts: bool = True) 
         heading="Segmentation", summary=summary, settings=("method", "loss", "reduction") if adapts else ("method",),
         control="a run with --method minent --loss none, and to source only" if adapts else "",
         metrics=tuple(dataclasses.replace(metric, scale=of_log_c.get(metric.name, 1.0)) for metric in METRICS),
-        scores=SCORES, classes=CLASSES, class_share="per_class_label_share", views=VIEWS, reliability="reliability",
-        histogram="entropy_histogram",
+        scores=SCORES, classes=CLASSES, class_share="per_class_label_share", views=VIEWS,
     )  # fmt: skip
 
 

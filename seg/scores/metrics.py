@@ -17,7 +17,6 @@ from dem_apps.reduction import sums_in
 #: Labels are numbered otherwise where this share of the pixels agrees at most, and that share after a shift at least.
 _LITTLE, _MOST = 0.1, 0.5
 _CONFIDENCE_BINS = 15
-_ENTROPY_BINS = 4096
 #: Pixels per chunk; on a CPU 19 classes of them fit into the cache.
 _CHUNK = {"cpu": 1 << 14}
 _CHUNK_ELSEWHERE = 1 << 20
@@ -46,9 +45,7 @@ class SegmentationScores:
             "confusion": (classes + 1, classes),
             "entropy": (classes,),
             "confidence": (_CONFIDENCE_BINS,),
-            # wrong, right
-            "confidence_pixels": (2, _CONFIDENCE_BINS),
-            "entropy_pixels": (2, _ENTROPY_BINS),
+            "right": (_CONFIDENCE_BINS,),  # pixels
         }
         self.sums = torch.zeros(sum(math.prod(shape) for shape in self._shapes.values()), dtype=torch.float64)
 
@@ -81,8 +78,6 @@ class SegmentationScores:
         label every score that needs labels is None. ``mean_entropy`` is in nats over every pixel,
         ``mean_entropy_normalised`` divided by log C, ``per_class_entropy`` that by predicted class.
         ``calibration_error`` is the expected calibration error over 15 equal bins of confidence.
-        ``error_ranking_auroc`` is P(a wrong pixel has a higher entropy than a right one), ties count half; None without
-        wrong or right pixels. ``reliability`` and ``entropy_histogram`` are drawn by the report.
         """
         sums = self._unpacked()
         confusion = sums["confusion"][:-1]
@@ -110,15 +105,12 @@ class SegmentationScores:
     def _beside_labels(self, sums: dict[str, Tensor]) -> dict[str, Any]:
         """The scores that need labels."""
         confusion = sums["confusion"][:-1]
-        pixels, (wrong, right) = confusion.sum(), sums["confidence_pixels"]
+        pixels = confusion.sum()
         shares = (confusion.sum(1) / pixels).tolist()
         return {
             "pixel_accuracy": float(confusion.diag().sum() / pixels),
-            "calibration_error": float((sums["confidence"] - right).abs().sum() / pixels),
-            "error_ranking_auroc": _auroc(*sums["entropy_pixels"]),
+            "calibration_error": float((sums["confidence"] - sums["right"]).abs().sum() / pixels),
             "per_class_label_share": dict(zip(self.class_names, shares, strict=True)),
-            "reliability": _reliability(sums["confidence"], wrong, right),
-            "entropy_histogram": _entropy_histogram(*sums["entropy_pixels"]),
         }
 
     def _unpacked(self) -> dict[str, Tensor]:
@@ -135,14 +127,10 @@ class SegmentationScores:
             raise ValueError(f"labels hold {label.min()} to {label.max()}, and train ids are {known}")
         table = confusion(row, prediction, classes, classes + 1)
         class_entropy = _sums(prediction, entropy, classes)
-        # 0 wrong, 1 right, 2 ignored
-        outcome = (prediction == label).long().masked_fill_(ignored, 2)
         confidence_bin = (confidence * _CONFIDENCE_BINS).long().clamp_max_(_CONFIDENCE_BINS - 1)
         confidence_sums = _sums(confidence_bin, confidence.masked_fill(ignored, 0), _CONFIDENCE_BINS)
-        confidence_pixels = _histograms(outcome, confidence_bin, _CONFIDENCE_BINS)
-        share = (entropy / math.log(classes)).clamp_(0, 1)
-        entropy_pixels = _histograms(outcome, _entropy_bin(share), _ENTROPY_BINS)
-        return torch.cat([table.flatten(), class_entropy, confidence_sums, confidence_pixels, entropy_pixels])
+        right = torch.bincount(confidence_bin[(prediction == label) & ~ignored], minlength=_CONFIDENCE_BINS)
+        return torch.cat([table.flatten(), class_entropy, confidence_sums, right])
 
 
 def other_numbering(table: NDArray[Any], ids: Sequence[int]) -> str | None:
@@ -174,45 +162,7 @@ def _per_pixel(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return logits.max(0).indices, probabilities(logits, 0).amax(0), shannon_entropy(logits, 0)
 
 
-def _entropy_bin(share: Tensor) -> Tensor:
-    """The bin of an entropy from 0 to 1; narrower towards both ends, where most pixels are, for the ranking."""
-    low, high = share.sqrt().sqrt_(), (1 - share).sqrt_().sqrt_()
-    return (low / (low + high) * _ENTROPY_BINS).long().clamp_max_(_ENTROPY_BINS - 1)
-
-
 def _sums(place: Tensor, values: Tensor, bins: int) -> Tensor:
     """(bins,); not torch.bincount with weights, which has no deterministic form on a GPU."""
     values = values.to(sums_in(values))
     return values.new_zeros(bins).index_add_(0, place, values)
-
-
-def _histograms(outcome: Tensor, place: Tensor, bins: int) -> Tensor:
-    """Pixels per bin of those that are wrong and of those that are right, flat (2 · bins,)."""
-    return torch.bincount(outcome * bins + place, minlength=3 * bins)[: 2 * bins]
-
-
-def _auroc(wrong: Tensor, right: Tensor) -> float | None:
-    """P(entropy of a wrong pixel > entropy of a right one) + half of P(equal), from histograms over the same bins."""
-    if wrong.sum() == 0 or right.sum() == 0:
-        return None
-    below = right.cumsum(0) - right
-    return float((wrong * (below + right / 2)).sum() / (wrong.sum() * right.sum()))
-
-
-def _reliability(confidence: Tensor, wrong: Tensor, right: Tensor) -> dict[str, list[float | None]]:
-    """Per bin of confidence its pixels, their mean confidence and the share that is right (None in an empty bin)."""
-    pixels = wrong + right
-    means = [
-        [float(value / count) if count else None for value, count in zip(values, pixels, strict=True)]
-        for values in (confidence, right)
-    ]
-    return {"pixels": list(pixels.tolist()), "confidence": means[0], "accuracy": means[1]}
-
-
-def _entropy_histogram(wrong: Tensor, right: Tensor, bins: int = 20) -> dict[str, list[float]]:
-    """Wrong and right pixels in equal bins of normalised entropy, from the uneven ones of :func:`_entropy_bin`."""
-    ratio = (torch.arange(_ENTROPY_BINS, dtype=torch.float64) + 0.5) / _ENTROPY_BINS
-    entropy = ratio**4 / (ratio**4 + (1 - ratio) ** 4)  # the inverse of its map, at the middle of each bin
-    place = (entropy * bins).long().clamp_max_(bins - 1)
-    counts = [torch.zeros(bins, dtype=torch.float64).index_add_(0, place, part).tolist() for part in (wrong, right)]
-    return {"edges": [edge / bins for edge in range(bins + 1)], "wrong": counts[0], "right": counts[1]}

@@ -32,7 +32,7 @@ from seg.data.labels import ClassSet
 from seg.data.loader import batches
 from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
 from seg.data.samplers import Sampler, labelled_sampler
-from seg.data.style import TargetStyle, check_style
+from seg.data.style import TargetStyle
 from seg.inference.adaptive_batch_norm import check_there_are_statistics, re_estimated_on
 from seg.inference.protocol import protocol
 from seg.methods import METHODS
@@ -86,7 +86,6 @@ def _train(config: TrainConfig) -> Path:
         )  # fmt: skip
         for line in pair.look_at_labels():
             accelerator.print(line)
-        check_style(config.source.style, pair.pixels)
         sampler = labelled_sampler(
             pair.labelled, (config.seed, _SOURCE_STREAM),
             config.source.rare_class_temperature, config.source.rare_class_pixels, config.workers,
@@ -229,7 +228,7 @@ def _steps(
     process = (accelerator.process_index, accelerator.num_processes)
     settings, style, styled = config.source, None, None
     if pair.source_train is not None and settings.style != "none":
-        style = TargetStyle(settings.style, pair.target_train, settings.style_beta, settings.style_probability)
+        style = TargetStyle(pair.target_train, settings.style_beta, settings.style_probability)
         styled = len(pair.source_train)
     source = batches(
         ConcatDataset(pair.labelled), config.batch_size, positions, (config.seed, _SOURCE_STREAM),

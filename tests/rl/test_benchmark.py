@@ -50,7 +50,7 @@ def test_what_fails_is_listed_and_the_rest_is_reported_and_not_repeated(tmp_path
     assert "4 of 6 runs" in output.out
     assert "| adadem | 2 | 0.375 ± 0.035 (**+0.100 [+0.100, +0.100], better**) |" in re.sub(" +", " ", output.out)
     report = {path.name: path.read_bytes() for path in (tmp_path / "grid" / "report").iterdir()}
-    assert {"runs.csv", "table.md", "returns_sampled.png", "returns_greedy.svg", "time_to_goal.png"} <= set(report)
+    assert {"runs.csv", "table.md", "returns_sampled.png", "returns_greedy.svg"} <= set(report)
     benchmark(replace(settings, report_only=True))
     assert {path.name: path.read_bytes() for path in (tmp_path / "grid" / "report").iterdir()} == report
 

@@ -26,7 +26,7 @@ with open(run + "/config.yaml", "w") as file:
 scores = {
     "miou": miou, "per_class_iu": {"road": 0.5, "train": miou, "bus": None}, "pixel_accuracy": 0.75,
     "per_class_label_share": {"road": 0.99, "train": 0.001, "bus": 0.0}, "mean_entropy_normalised": 0.2,
-    "calibration_error": None, "error_ranking_auroc": 0.8, "label_free": {"im": 0.4, "entropy": -0.1},
+    "calibration_error": None, "label_free": {"im": 0.4, "entropy": -0.1},
     "checkpoints": {"selected": {"miou": miou}, "best": {"miou": miou + 0.01}},
 }
 with open(run + "/metrics_info.json", "w") as file:

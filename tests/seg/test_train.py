@@ -97,8 +97,7 @@ def test_the_run_folder_holds_what_is_promised(finished):
 def test_every_key_is_explained(finished):
     run, _ = finished
     scores = json.loads((run / "eval.json").read_text())
-    opened = ("reliability", "entropy_histogram", "label_free")
-    assert keys_of(scores, *opened) == explained("Segmentation: `eval.json`")
+    assert keys_of(scores, "label_free") == explained("Segmentation: `eval.json`")
     lines = [json.loads(line) for line in metrics(run).splitlines()]
     assert set().union(*lines, {"alarm", "target/alarm_scale"}, *OWN.values()) == explained(
         "Segmentation: `metrics.jsonl`"
@@ -112,10 +111,7 @@ def test_the_run_describes_every_metric_that_it_writes_and_no_other(finished):
     assert named | {"step", "alarm"} == explained("Segmentation: `metrics.jsonl`")
     scores = read_run(run).evaluation
     assert all(read_run(run).score(score.key) is not None for score in info.scores)
-    described = {score.key.split(".")[0] for score in (*info.scores, *info.classes)} | {
-        info.reliability,
-        info.histogram,
-    }
+    described = {score.key.split(".")[0] for score in (*info.scores, *info.classes)}
     assert described | {"checkpoint", "protocol", "mean_entropy"} == set(scores)
     (folder, *_) = [entry for entry in (run / "entropy_maps").iterdir() if entry.is_dir()]
     assert {f"{view.name}.png" for view in info.views} == {file.name for file in folder.iterdir()}

@@ -45,8 +45,6 @@ def seg_run(
     evaluation = {
         "miou": miou, "per_class_iu": {"road": 0.9, "pole": 0.25, "train": None},
         "per_class_label_share": {"road": 0.97, "pole": 0.025, "train": 0.005}, "pixel_accuracy": 0.8,
-        "reliability": {"pixels": [0, 30, 70], "confidence": [None, 0.5, 0.9], "accuracy": [None, 0.4, 0.7]},
-        "entropy_histogram": {"edges": [0.0, 0.5, 1.0], "wrong": [10, 20], "right": [60, 10]},
         "label_free": {"im": 0.4, "largest_class_share": 0.5},
         "checkpoints": {"last": {"step": 20, "miou": miou}, "best": {"step": 10, "miou": miou + 0.01}},
         "protocol": {"upsampling": "bilinear"},

@@ -8,9 +8,8 @@ from stable_baselines3 import PPO
 from support.refusals import refuses
 
 from rl import with_entropy_objective
-from rl.hook import adaptive_entropy
-from rl.hook.adaptive_entropy import STEP, AdaptiveEntropy
-from rl.hook.complexity import complexity
+from rl.hook import terms
+from rl.hook.terms import STEP, AdaptiveEntropy, complexity
 
 C = 5
 
@@ -26,9 +25,9 @@ def test_complexity_is_entropy_times_the_distance_from_uniform():
 
 
 def test_the_coefficient_rises_below_the_target_and_rests_above(monkeypatch):
-    monkeypatch.setattr(adaptive_entropy, "STEP", 0.25)
-    monkeypatch.setattr(adaptive_entropy, "MOST", 1.5)
-    term = adaptive_entropy.AdaptiveEntropy(C, target=0.5)
+    monkeypatch.setattr(terms, "STEP", 0.25)
+    monkeypatch.setattr(terms, "MOST", 1.5)
+    term = AdaptiveEntropy(C, target=0.5)
     uniform, sure = torch.zeros(4, C), torch.tensor([[30.0, 0, 0, 0, 0]] * 4)
     almost = torch.tensor([[3.0, 0, 0, 0, 0]] * 4)
     entropy = torch.distributions.Categorical(logits=almost).entropy().mean()

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rl.config import TrainConfig, resolve
-from rl.fast.acting import Acting
+from rl.results.evaluator import Acting
 from rl.training.run import untrained_model
 
 
