@@ -1,0 +1,124 @@
+"""Five labelled target images, the first of ``label_first.csv`` against random ones: mIoU after training on them.
+
+    python benchmarks/label_first.py --photographs PHOTOGRAPHS --work WORK [--out docs/results/label_first.csv]
+
+Registered in ``docs/results/label_first_registration.txt``. PHOTOGRAPHS is of ``benchmarks/photographs.py``; WORK gets
+the source networks. The same command continues with the missing rows, and prints the table of docs/appendix.md.
+"""
+
+import argparse
+import copy
+from pathlib import Path
+
+import numpy as np
+import photograph_networks as ours
+import segmentation_models_pytorch as smp
+import torch
+from csv_rows import CsvRows, parser_of
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dem_apps.report.intervals import mean_interval
+from dem_apps.report.tables import markdown
+from seg.adaptation.images import ImageNumbers
+from seg.adaptation.result import label_first
+from seg.maps.entropy_maps import Prediction
+
+#: Set, source domains, target, classes, and width and height of what the network sees.
+PAIRS = {
+    "camvid": ("camvid", ("Seq05VD", "0016E5", "0006R0"), "0001TP", 11, (256, 192)),
+    "drone": ("cracks", ("asphalt",), "drone", 2, (256, 192)),
+    "concrete": ("cracks", ("asphalt",), "concrete", 2, (256, 192)),
+    "discs": ("discs", ("refuge",), "drishti", 3, (160, 160)),
+    "vessels": ("vessels", ("drive",), "chase", 2, (192, 192)),
+}  # fmt: skip
+SEEDS, ARMS, LABELS, CROP = range(5), ("none", "random", "ranked"), 5, 128
+#: Steps and rate of the source's training, and of that on labels.
+SOURCE, SHORT = (120, 5e-4), (80, 2e-4)
+#: Images that may be labelled, and that are scored, at most; times that a labelled one is listed.
+POOL, SCORED, TIMES = 60, 24, 4
+MOMENTS = torch.full((2, 3), 0.5)
+
+
+def trained(model: nn.Module, files: list[Path], size: tuple[int, int], how: tuple[int, float]) -> nn.Module:
+    """The model itself, trained on crops."""
+    (ours.STEPS, ours.RATE), ours.CROP = how, CROP
+    ours.train(model, files, size)
+    return model.eval()
+
+
+def source_of(pair: str, options: argparse.Namespace) -> tuple[nn.Module, list[Path]]:
+    """The source network of a pair, trained where there is none yet, and the images that it was trained on."""
+    group, domains, _, classes, size = PAIRS[pair]
+    files = [file for domain in domains for file in ours.parts(options.photographs / group, domain)[0]]
+    place = options.work / "label_first" / group
+    if not place.exists():
+        torch.manual_seed(0)
+        trained(ours.build("FPN", classes), files, size, SOURCE).save_pretrained(str(place))  # type: ignore[operator]
+    return smp.from_pretrained(str(place)).eval(), files
+
+
+@torch.no_grad()
+def predicted(model: nn.Module, files: list[Path], size: tuple[int, int]) -> tuple[Tensor, list[NDArray[np.uint8]]]:
+    """Logits (N, C, h, w) and labels."""
+    images, labels = ours.read(files, len(files), None, MOMENTS, size)
+    return torch.cat([model(image) for image in images.split(4)]), labels
+
+
+def ranked(model: nn.Module, files: list[Path], size: tuple[int, int], classes: int) -> list[Path]:
+    """The images in the order of the list."""
+    rows = {}
+    for file, logits in zip(files, predicted(model, files, size)[0], strict=True):
+        pixels, entropy = Prediction.of(F.interpolate(logits[None], size[::-1], mode="bilinear")[0]).sums(classes)
+        rows[str(file)] = ImageNumbers(pixels, float(entropy.sum() / pixels.sum()), None)
+    return [Path(row["image"]) for row in label_first(rows)]
+
+
+def score(pair: str, seed: int, arm: str, options: argparse.Namespace) -> dict[str, float | str]:
+    """MIoU and the labelled images of an arm."""
+    group, _, target, classes, size = PAIRS[pair]
+    model, source = source_of(pair, options)
+    generator = np.random.default_rng(seed)
+    files = generator.permutation(sorted((options.photographs / group / target / "images").iterdir())).tolist()
+    first = min(POOL, round(2 * len(files) / 3))
+    pool, scored = files[:first], files[first : first + SCORED]
+    beside = generator.choice(source, LABELS * TIMES, replace=False).tolist()
+    drawn = generator.choice(pool, LABELS, replace=False).tolist()
+    chosen = {"none": [], "random": drawn, "ranked": ranked(model, pool, size, classes)[:LABELS]}[arm]
+    if chosen:
+        model = trained(copy.deepcopy(model), chosen * TIMES + beside, size, SHORT)
+    names = " ".join(file.stem for file in chosen)
+    return {"miou": ours.miou(ours.confusions(*predicted(model, scored, size))), "labelled": names}
+
+
+def table(rows: CsvRows) -> str:
+    """By pair the mean of each arm over seeds, and ranked beside random with its interval."""
+    lines, changes = [], []
+    for pair in PAIRS:
+        found = {arm: [float(rows.rows[pair, str(seed), arm]["miou"]) for seed in SEEDS] for arm in ARMS}
+        change = np.subtract(found["ranked"], found["random"])
+        changes.append(float(change.mean()))
+        ends = mean_interval(change.tolist())
+        means = [f"{np.mean(found[arm]):.1f}" for arm in ARMS]
+        lines.append([pair, *means, f"{changes[-1]:+.1f} [{ends.low:+.1f}, {ends.high:+.1f}]"])
+    ends = mean_interval(changes)
+    lines.append(["mean", "", "", "", f"{np.mean(changes):+.1f} [{ends.low:+.1f}, {ends.high:+.1f}]"])
+    return markdown(["pair", "source network", "random", "ranked", "ranked − random"], lines)
+
+
+def main() -> None:
+    """The command."""
+    options = parser_of(__doc__, "photographs", "work", out="docs/results/label_first.csv").parse_args()
+    rows = CsvRows(options.out, ("pair", "seed", "arm"), ("miou", "labelled"))
+    for seed in SEEDS:
+        for pair in PAIRS:
+            for arm in ARMS:
+                keys = {"pair": pair, "seed": str(seed), "arm": arm}
+                if rows.get(keys) is None:
+                    print(rows.add({**keys, **score(pair, seed, arm, options)}), flush=True)
+    print(table(rows))
+
+
+if __name__ == "__main__":
+    main()
