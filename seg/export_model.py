@@ -24,7 +24,9 @@ class ExportModelConfig(NetworkSettings):
 
     run: str | None = option(None, "run folder in place of --model", value="RUN", exists=True)
     out: str = option("", "folder to write to, new or empty", value="DIR", needed=True, group="what is written")
-    onnx: bool = option(False, "write model.onnx as well, compared with the network (extra onnx)")
+    onnx: bool = option(
+        False, "write model.onnx as well, of any size where the network allows, and compare (extra onnx)"
+    )
     onnx_output: Literal["logits", "probabilities"] = option(
         "logits", "logits: of normalised images; probabilities: of square RGB images from 0 to 1, with normalisation, "
         "softmax and what QGIS's plugin Deepness reads in the file",
@@ -39,7 +41,7 @@ def export_model(config: ExportModelConfig) -> Path:
     check_settings(config)
     config.check_network(config.run)
     if isinstance(config.size, list) and not config.onnx:
-        raise InputError("--size: expected together with --onnx, which is made for one size, such as 1024,512")
+        raise InputError("--size: expected together with --onnx, which is compared at it, such as 1024,512")
     probabilities = config.onnx_output == "probabilities"
     if probabilities and not config.onnx:
         raise InputError("--onnx-output: expected together with --onnx")

@@ -6,7 +6,10 @@ Shapes: B batch, C classes, H × W the images' size.
 from __future__ import annotations
 
 import json
+import math
 import warnings
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.files import new_folder
 from seg.models.smp_network import SmpNetwork
+from seg.models.tiles import GRID
 from seg.models.transformers_network import TransformersNetwork
 from seg.trained.description import write_description
 from seg.trained.open import open_network
@@ -29,19 +33,21 @@ _OPSET = 18
 
 
 def export_folder(settings: NetworkSettings, run: str | None, out: Path, onnx: str | None) -> None:
-    """Write a network into a new folder, as ONNX of an output for images of its size, and print what it is."""
+    """Write a network into a new folder, and as ONNX of an output, and print what it is."""
     trained = open_network(settings, run)
+    description, classes = trained.description, trained.num_classes
     with new_folder(out, "--out") as folder:
         origin = trained.spec if trained.training is None else trained.training.described
-        lines = [f"{out} for {_write_folder(trained, folder)}: {origin}", f"seen as: {trained.description.said}"]
+        lines = [f"{out} for {_write_folder(trained, folder)}: {origin}", f"seen as: {description.said}"]
         if onnx is not None:
-            width, height = trained.description.size or (512, 512)
+            width, height = description.size or (512, 512)
             if onnx == "probabilities" and width != height:
                 width = height = 512
-            difference = _write_onnx(trained, folder / ONNX_FILE, (width, height), onnx)
-            bands, classes = trained.description.pixels.bands, trained.num_classes
-            before, after = ((1, count, height, width) for count in (bands, classes))
-            seen = "normalised" if onnx == "logits" else "RGB from 0 to 1"
+            difference, step = _write_onnx(trained, folder / ONNX_FILE, (width, height), onnx)
+            sides = "".join(f", {side}" for side in (("H", "W") if step else (height, width)))
+            before, after = (f"({'B' if step else 1}, {n}{sides})" for n in (description.pixels.bands, classes))
+            seen = f"normalised, H and W multiples of {step}" if step else "normalised"
+            seen = seen if onnx == "logits" else "RGB from 0 to 1"
             lines.append(f"{out / ONNX_FILE}: images {before}, {seen}, to {onnx} {after}")
             lines.append(f"its {onnx} differ from the network's by up to {difference:.2g}")
     print("\n".join(lines))
@@ -63,38 +69,71 @@ def _write_folder(trained: TrainedNetwork, folder: Path) -> str:
     return libraries.get(type(model), "dem-apps (seg.load)")
 
 
-def _write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int], output: str) -> float:
-    """Write (1, 3, H, W) → (1, C, H, W); returns the largest difference from the network's output, on noise."""
+def _write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int], output: str) -> tuple[float, int | None]:
+    """Write (B, 3, H, W) → (B, C, H, W), for sides that are multiples of a number, else for one image of a size alone.
+
+    Returns the largest difference from the network's output, on noise, and the number. One size is for probabilities,
+    as Deepness reads them, and for networks whose parts depend on it, such as adaptive pooling.
+    """
     try:
         import onnx  # what the exporter and the check need, before minutes of work
-        import onnxruntime
+        import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise InputError(f"--onnx: needs {error.name}, not installed here; pip install 'dem-apps[onnx]'") from error
-    module = _AtImageSize(trained) if output == "logits" else _Probabilities(trained)
-    shape, generator = (1, trained.description.pixels.bands, size[1], size[0]), torch.Generator().manual_seed(0)
-    images = torch.randn(shape, generator=generator) if output == "logits" else torch.rand(shape, generator=generator)
+    module = (_AtImageSize(trained) if output == "logits" else _Probabilities(trained)).eval()
+    step, image = math.lcm(GRID, trained.description.multiple), (trained.description.pixels.bands, size[1], size[0])
+    if output == "logits" and all(side % step == 0 and side > step for side in size):
+        batch = (2, image[0], size[1] + step, size[0] + 2 * step)
+        with suppress(InputError):
+            difference = _exported(module, file, output, [batch, (1, *image)], step)
+            _add_metadata(onnx, file, {"sides": f"multiples of {step}"})
+            return difference, step
+    difference = _exported(module, file, output, [(1, *image)])
+    if output == "probabilities":
+        _add_metadata(onnx, file, _of_deepness(trained, size[0]))
+    return difference, None
+
+
+def _exported(module: nn.Module, file: Path, output: str, shapes: Sequence[Any], step: int | None = None) -> float:
+    """Write for the first of the shapes, with ``step`` for its multiples too; the largest difference over all."""
+    import onnxruntime
+
+    generator, difference = torch.Generator().manual_seed(0), 0.0
+    made = torch.randn if output == "logits" else torch.rand
+    inputs = [made(shape, generator=generator) for shape in shapes]
+    dynamic: Any = None
+    if step:
+        batch, rows, columns = (torch.export.Dim(name, min=1) for name in ("batch", "rows", "columns"))
+        dynamic = ({0: batch, 2: step * rows, 3: step * columns},)
     with passed_on("--onnx: torch cannot write this network as ONNX"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about what it tried
         torch.onnx.export(
-            module.eval(), (images,), str(file), input_names=["images"], output_names=[output], opset_version=_OPSET,
-            dynamo=True, external_data=False, verbose=False,
+            module, (inputs[0],), str(file), input_names=["images"], output_names=[output], opset_version=_OPSET,
+            dynamo=True, external_data=False, verbose=False, dynamic_shapes=dynamic,
         )  # fmt: skip
-    if output == "probabilities":
-        model = onnx.load(file)
-        onnx.helper.set_model_props(model, _of_deepness(trained, size[0]))
-        onnx.save(model, file)
-    with torch.inference_mode():
-        expected = module(images)
-    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    found = torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
-    difference, largest = float((found - expected).abs().max()), float(expected.abs().max())
-    if not difference <= _TOLERANCE * largest:
-        raise InputError(
-            f"--onnx: the file's {output} differ from the network's by up to {difference:.3g}, where these reach "
-            f"{largest:.3g}; nothing was written"
-        )
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # an error is raised besides
+    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+    for images in inputs:
+        with torch.inference_mode():
+            expected = module(images)
+        with passed_on("--onnx: onnxruntime cannot run the file"):
+            found = torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
+        own, largest = float((found - expected).abs().max()), float(expected.abs().max())
+        if not own <= _TOLERANCE * largest:
+            raise InputError(
+                f"--onnx: the file's {output} differ from the network's by up to {own:.3g}, where these reach "
+                f"{largest:.3g}; nothing was written"
+            )
+        difference = max(difference, own)
     return difference
+
+
+def _add_metadata(onnx: Any, file: Path, values: dict[str, str]) -> None:
+    model = onnx.load(file)
+    onnx.helper.set_model_props(model, values)
+    onnx.save(model, file)
 
 
 def _of_deepness(trained: TrainedNetwork, tile: int) -> dict[str, str]:

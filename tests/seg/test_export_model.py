@@ -12,7 +12,7 @@ from support.pictures import noise
 from support.refusals import refuses
 
 from dem_apps.errors import InputError
-from seg import load
+from seg import build_model, load
 from seg.export_model import ExportModelConfig, export_model
 from seg.models.settings import ModelConfig
 from seg.train import train
@@ -55,19 +55,22 @@ def test_what_was_exported_is_opened(runs, name, library, tmp_path, capsys):
 
 
 def test_onnx_gives_the_same_logits(runs, tmp_path, capsys, monkeypatch):
-    """A file whose logits differ is not kept: planted, a network that adds 1 where it is not traced."""
+    """At any size, whose logits are the same; a file whose logits differ is not kept: planted, 1 added in the check."""
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package)
     import onnxruntime
 
     config = ExportModelConfig(run=str(runs["deeplabv2"]), out=str(tmp_path / "model"), onnx=True, size=[96, 64])
     out = export_model(config)
-    assert "images (1, 3, 64, 96), normalised, to logits (1, 19, 64, 96)" in capsys.readouterr().out
+    said = "images (B, 3, H, W), normalised, H and W multiples of 32, to logits (B, 19, H, W)"
+    assert said in capsys.readouterr().out
     session = onnxruntime.InferenceSession(str(out / "model.onnx"), providers=["CPUExecutionProvider"])
-    (logits,) = session.run(None, {"images": IMAGES.numpy()})
-    with torch.no_grad():
-        expected = open_trained(str(runs["deeplabv2"])).logits(IMAGES)
-    torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=1e-4, atol=1e-4)
+    assert session.get_modelmeta().custom_metadata_map["sides"] == "multiples of 32"
+    for images in (IMAGES, torch.randn(3, 3, 160, 32, generator=torch.Generator().manual_seed(1))):
+        (logits,) = session.run(None, {"images": images.numpy()})
+        with torch.no_grad():
+            expected = open_trained(str(runs["deeplabv2"])).logits(images)
+        torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=1e-4, atol=1e-4)
 
     plain = TrainedNetwork.logits
     monkeypatch.setattr(
@@ -76,6 +79,21 @@ def test_onnx_gives_the_same_logits(runs, tmp_path, capsys, monkeypatch):
     with pytest.raises(InputError, match=r"--onnx: the file's logits differ from the network's by up to 1"):
         export_model(dataclasses.replace(config, out=str(tmp_path / "differs")))
     assert not (tmp_path / "differs").exists()
+
+
+@pytest.mark.parametrize(("name", "size"), [("pspnet", (96, 64)), ("fpn", (90, 60))])
+def test_onnx_of_one_size_where_parts_depend_on_it(name, size, tmp_path, capsys):
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    network = build_model(name, encoder="resnet18", num_classes=4)
+    network.eval().save_pretrained(tmp_path / "folder")
+    export_model(
+        ExportModelConfig(model=str(tmp_path / "folder"), out=str(tmp_path / "model"), onnx=True, size=list(size))
+    )
+    width, height = size
+    assert (
+        f"images (1, 3, {height}, {width}), normalised, to logits (1, 4, {height}, {width})" in capsys.readouterr().out
+    )
 
 
 @pytest.mark.parametrize("channels", ["rgb", "bgr"])
@@ -108,7 +126,7 @@ def test_onnx_of_probabilities_has_all_in_the_graph_and_what_deepness_reads(chan
 def test_without_the_extra_onnx_is_a_sentence(runs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     config = ExportModelConfig(run=str(runs["fpn"]), out=str(tmp_path / "model"), size=[64, 64])
-    refuses(r"--size: expected together with --onnx, which is made for one size", export_model, config)
+    refuses(r"--size: expected together with --onnx, which is compared at it", export_model, config)
     with pytest.raises(InputError, match=r"--onnx: needs onnx\w*, not installed here; pip install 'dem-apps\[onnx\]'"):
         export_model(dataclasses.replace(config, onnx=True))
     assert not (tmp_path / "model").exists()
