@@ -75,10 +75,6 @@ class WeightConfig:
         None, "weight of the auxiliary head on target, as a factor of the main head's; default: 0.2 of minent and "
         "advent, as ADVENT has it, else 0.1", at_least=0,
     )  # fmt: skip
-    back_off: float = option(
-        1.0, "every alarm multiplies by this what a method adds on target; 0.3 mends a weight that is too large",
-        at_least=0, at_most=1,
-    )  # fmt: skip
     relative: bool | None = option(
         None, "what a method adds on target counts less as source is learned: times its cross-entropy, at most 1; "
         "default: true for minent, whose objective would outgrow it, false for the others",

@@ -26,7 +26,6 @@ METRICS = (
     Metric("source/cross_entropy_aux", "auxiliary", "Source cross-entropy", "nats"),
     Metric("target/objective_main", "main", "Objective on the target", note=_OBJECTIVE),
     Metric("target/objective_aux", "auxiliary", "Objective on the target", note=_OBJECTIVE),
-    Metric("target/alarm_scale", "weight after alarms"),
     Metric("target/pseudo_label_weight", "mean weight of pseudo-labels"),
     Metric("target/pseudo_label_loss", "strong view", "Cross-entropy with pseudo-labels", "nats"),
     Metric("target/masked_consistency", "masked view", "Cross-entropy with pseudo-labels", "nats"),

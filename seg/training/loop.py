@@ -165,7 +165,7 @@ def build_state(
     schedule = PolySchedule(rates.horizon or config.max_steps, rates.power)
     counts = torch.zeros(num_classes, dtype=torch.int64, device=accelerator.device)
     return TrainState(
-        predict, optimizer, method, source_weights, schedule, counts, bool(weights.relative), weights.back_off,
+        predict, optimizer, method, source_weights, schedule, counts, bool(weights.relative),
     )  # fmt: skip
 
 

@@ -105,15 +105,12 @@ class TrainingRun:
         alarm = self.selector.alarm(result, dict(zip(self.pair.classes.names, self.state.source_shares(), strict=True)))
         improved = self.selector.update(step, result, alarm)
         self.scored = True
-        if alarm is not None:
-            self.state.scale_down()
         if self.folder is not None:
             values = {f"val/{name}": result[name] for name in _LOGGED_SCORES if result[name] is not None}
             label_free = {f"label_free/{name}": value for name, value in result["label_free"].items()}
             self.folder.log(step, **values, **label_free)
             if alarm is not None:
-                scale = {} if self.state.back_off == 1 else {"target/alarm_scale": self.state.alarm_scale}
-                self.folder.log(step, alarm=alarm, **scale)
+                self.folder.log(step, alarm=alarm)
             for name in improved:
                 self.folder.save_checkpoint(name, self.state.result())
         self.save()

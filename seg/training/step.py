@@ -33,8 +33,6 @@ class TrainState:
     schedule: PolySchedule  #: of every optimiser's learning rates
     label_counts: Tensor  #: (C,) int64, pixels per class of the labels that were trained on, of all processes
     relative: bool = False  #: what the method adds counts times the source's cross-entropy, of the main head, at most 1
-    back_off: float = 1.0  #: an alarm multiplies what the method adds by it
-    alarm_scale: float = 1.0  #: the product of the back-offs so far
     step: int = 0
     #: Returns a copy of a network with statistics of other images (``--batch-norm-after``); every process calls it.
     re_estimate: Callable[[nn.Module], Estimated] | None = None
@@ -50,10 +48,6 @@ class TrainState:
         counts = self.label_counts.cpu().double()
         shares: list[float] = (counts / counts.sum().clamp_min(1)).tolist()
         return shares
-
-    def scale_down(self) -> None:
-        """Scale the method's weight by ``back_off`` after a collapse alarm."""
-        self.alarm_scale *= self.back_off
 
     def scored_model(self) -> nn.Module:
         """The method's, with re-estimated statistics where they were asked for; every process calls it alike."""
@@ -80,7 +74,6 @@ class TrainState:
             **self.result(),
             **{name: part.state_dict() for name, part in self._parts().items()},
             "label_counts": self.label_counts,
-            **({} if self.back_off == 1 else {"alarm_scale": self.alarm_scale}),
             "random": random_states(),
         }
 
@@ -99,7 +92,6 @@ class TrainState:
         self._adapted = None
         with fitting("--resume: the checkpoint"):
             self.label_counts.copy_(state["label_counts"])
-            self.alarm_scale = float(state.get("alarm_scale", 1.0))
             restore_random_states(state["random"])
 
     def _parts(self) -> dict[str, Any]:
@@ -155,9 +147,9 @@ def _add_gradients(state: TrainState, batch: MicroBatch, share: float) -> Values
 def _weight_on_target(state: TrainState, cross_entropy: Tensor) -> Tensor | float:
     """Factor of all that the method adds; the same in every process."""
     if not state.relative:
-        return state.alarm_scale
+        return 1.0
     (total,) = summed_over_processes(cross_entropy.to(sums_in(cross_entropy)))
-    return state.alarm_scale * (total / world_size()).clamp_max(1).float()
+    return (total / world_size()).clamp_max(1).float()
 
 
 def supervised_loss(

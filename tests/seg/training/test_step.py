@@ -130,18 +130,6 @@ def test_relative_weights_follow_the_cross_entropy_and_never_rise(learned):
     assert_close(one.model.state_dict(), other.model.state_dict(), 1e-5, 1e-6)
 
 
-def test_an_alarm_takes_from_the_weight_and_the_rest_is_resumed():
-    alarmed, resumed, plain = weighted(back_off=0.5), weighted(back_off=0.5), fresh(BASE)
-    alarmed.scale_down()
-    resumed.restore(alarmed.state())
-    plain.scale_down()
-    other = weighted(target_main=0.15)
-    assert (alarmed.alarm_scale, resumed.alarm_scale, plain.alarm_scale) == (0.5, 0.5, 1.0)
-    for state in (resumed, other):
-        training_step(state, [micro_batch(0)])
-    assert_close(resumed.model.state_dict(), other.model.state_dict())
-
-
 def test_the_labels_that_were_trained_on_are_counted():
     state = fresh(BASE)
     assert state.source_shares() == [0.0] * C
