@@ -1,7 +1,6 @@
-"""``python -m seg.export``: what a network or several runs predict on any folder of images, and how sure they are.
+"""``python -m seg.export``: what a network predicts on any folder of images, and how sure it is.
 
-Per image: prediction, overlay, entropy map and a panel of them at one fixed scale; per folder: two CSV tables. Several
-runs get a folder each and a comparison, one row per run.
+Per image: prediction, overlay, entropy map and a panel of them at one fixed scale; per folder: two CSV tables.
 """
 
 from __future__ import annotations
@@ -30,18 +29,16 @@ def export(config: ExportConfig) -> int:
 
 
 def _gathered(arguments: Sequence[str]) -> list[str]:
-    """``--run A B`` and ``--run A --run B`` as the one list that the parser takes; so for ``--raw``, alone png16."""
+    """``--raw png16 npz`` and ``--raw png16 --raw npz`` as the one list that the parser takes; alone it is png16."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for flag in ("--run", "--raw"):
-        parser.add_argument(flag, nargs="*", action="extend")
-    lists, rest = parser.parse_known_args(arguments)
-    lists.raw = [RAW_FORMATS[0]] if lists.raw == [] else lists.raw
-    return rest + [f"--{name}={json.dumps(values)}" for name, values in vars(lists).items() if values]
+    parser.add_argument("--raw", nargs="*", action="extend")
+    given, rest = parser.parse_known_args(arguments)
+    return rest if given.raw is None else [*rest, f"--raw={json.dumps(given.raw or [RAW_FORMATS[0]])}"]
 
 
 def main() -> None:
     """The command."""
-    example = "python -m seg.export --run runs/entropy runs/adadem --images photos --out export"
+    example = "python -m seg.export --run runs/adadem --images photos --out export"
     config = parse_config(ExportConfig, "python -m seg.export", example, _gathered(sys.argv[1:]))
     check_paths(config)
     if export(config):

@@ -92,7 +92,7 @@ def test_commands_work_elsewhere(python, tmp_path):
     assert json.loads((tmp_path / "runs/a/eval.json").read_text())["miou"] is not None
     run(python, tmp_path, "seg.evaluate", "--run", "runs/a")
     images = next((tmp_path / "runs/a/entropy_maps").glob("*/image.png")).parent
-    run(python, tmp_path, "seg.export", "--run", "runs/a", "runs/b", "--images", str(images), "--out", "export")
+    run(python, tmp_path, "seg.export", "--run", "runs/a", "--images", str(images), "--out", "export")
     run(python, tmp_path, "seg.export_model", "--run", "runs/a", "--out", "model")
     run(
         python, tmp_path, "rl.train", "--env", "MiniGrid-DoorKey-5x5-v0", "--timesteps", "512", "--run-dir", "runs/rl",

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.annotation import TOOLS, CvatMasks, LabelStudioBrush
-from seg.data.files import distinct, find_images, left_out, output_names
+from seg.data.files import find_images, left_out, output_names
 from seg.data.rasters import Georeference, Header
 from seg.data.read_images import ImagePixels, first_header, is_scene, opened_scene, read_image
 from seg.inference.protocol import batch_norm_statistics
@@ -43,23 +42,19 @@ _SHRUNK = 4
 
 
 @dataclass(frozen=True)
-class RunPictures:
-    """One of the exported runs: its pictures of every image, and its two tables."""
+class Export:
+    """A network's pictures of every image, and its two tables."""
 
-    title: str  #: of its rows in a comparison
-    trained: TrainedNetwork  #: its network
-    folder: str  #: of its files, below that of the export
+    trained: TrainedNetwork
+    folder: Path
     raw: frozenset[str] = frozenset()  #: ``png16``, ``npz`` for entropy as numbers
     label_ids: bool = False  #: whether label ids are written as well
     per_image: list[dict[str, Any]] = field(default_factory=list)  #: rows of ``entropy.csv``
     per_class: list[dict[str, Any]] = field(default_factory=list)  #: those of every image and predicted class
 
-    def write(
-        self, out: Path, name: Path, image: NDArray[np.uint8], prediction: Prediction, place: Georeference | None
-    ) -> panels.PanelRow:
-        """Write one image's files below ``out``, beginning with ``name``, GeoTIFF with a ``place``; returns its row."""
-        folder = out / self.folder
-        classes = self.trained.class_set
+    def write(self, name: Path, image: NDArray[np.uint8], prediction: Prediction, place: Georeference | None) -> None:
+        """Write one image's files, which begin with ``name``, GeoTIFF with a ``place``."""
+        folder, classes = self.folder, self.trained.class_set
         tiles, panel = panels.map_pictures(image, None, prediction, classes)
         pictures = {kind: tile for kind, tile in tiles.items() if kind != "image"}
         if "png16" in self.raw:
@@ -77,7 +72,6 @@ class RunPictures:
                 np.savez_compressed(
                     temporary, entropy=nats, entropy_normalised=prediction.entropy, prediction=prediction.classes
                 )
-        return panels.PanelRow(self.title, tiles["prediction"], tiles["entropy"], prediction.caption)
 
     def add_rows(self, image: str, shape: tuple[int, ...], counted: Sums) -> None:
         """Add one image of (H, W) pixels to the tables."""
@@ -93,11 +87,10 @@ class RunPictures:
             if count
         )
 
-    def write_tables(self, folder: Path) -> None:
+    def write_tables(self) -> None:
         """Write both tables."""
-        folder.mkdir(parents=True, exist_ok=True)
-        write_csv(folder / "entropy.csv", self.per_image)
-        write_csv(folder / "entropy_per_class.csv", self.per_class)
+        write_csv(self.folder / "entropy.csv", self.per_image)
+        write_csv(self.folder / "entropy_per_class.csv", self.per_class)
 
 
 def export_images(config: ExportConfig) -> int:
@@ -107,64 +100,34 @@ def export_images(config: ExportConfig) -> int:
     if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
         raise InputError(f"--out: {out} lies in --images, where a later export would take its pictures for images")
     files = find_images(source)
-    runs = _open_runs(config)
-    first = first_header(files)
-    notes = _notes(config, runs[0], first) if first is not None else ()
-    seen = runs[0].trained.description
+    trained = open_network(config, config.run).seeing(config.size, config.tile)
+    trained.network.to(torch_device(config.device))
+    first, seen = first_header(files), trained.description
+    notes = _notes(config, trained, first) if first is not None else ()
     print(*seen.notes, f"seen as: {seen.said}", *notes, sep="\n", flush=True)
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
     pieces, failed = list(zip(files, images, output_names(images), strict=True)), 0
     with new_folder(out, "--out") as part:
-        tools = [TOOLS[tool](part, runs[0].trained.class_set) for tool in config.pre_labels]
+        export = Export(trained, part, frozenset(config.raw), config.label_ids)
+        tools = [TOOLS[tool](part, trained.class_set) for tool in config.pre_labels]
         for file, image, name in track(pieces, len(pieces), "export"):
-            problem = _export_image(config, runs, file, image, name, part, tools)
+            problem = _export_image(config, export, file, image, name, tools)
             if problem is not None:
                 failed += 1
                 print(f"skipped: {problem}", file=sys.stderr, flush=True)
         for tool in tools:
             tool.close()
-        for run in runs:
-            run.write_tables(part / run.folder)
-    for run in runs:
-        print(_summary(run, out))
+        export.write_tables()
+    print(_summary(export, out))
     skipped = f", skipped {failed}" if failed else ""
     print(f"exported {len(files) - failed} of {len(files)} images{skipped}{left_out([source])}")
     return failed
 
 
-def _open_runs(config: ExportConfig) -> list[RunPictures]:
-    device, paths = torch_device(config.device), [Path(run) for run in config.run or [str(config.model)]]
-    opened = [open_network(config, run) for run in config.run or [""]]
-    first = opened[0]
-    for path, trained in zip(paths, opened, strict=True):
-        trained.network.to(device)
-        if trained.class_set != first.class_set:
-            raise InputError(f"--run: {path} does not predict the classes of {paths[0]}; compare runs of one class set")
-        pixels, others = trained.description.pixels.described, first.description.pixels.described
-        if pixels != others:
-            raise InputError(f"--run: {path} sees {pixels}, and {paths[0]} {others}; export them one after the other")
-    titles = [
-        path.name if each.training is None else each.training.config.title
-        for path, each in zip(paths, opened, strict=True)
-    ]
-    # a run named like the folder of the comparison gives way to it
-    folders = distinct(["comparison", *(path.resolve().name for path in paths)])[1:]
-    return [
-        RunPictures(
-            own if titles.count(own) == 1 else f"{folder}: {own}",
-            trained.seeing(config.size, config.tile),
-            folder if len(paths) > 1 else "",
-            frozenset(config.raw),
-            config.label_ids,
-        )
-        for own, trained, folder in zip(titles, opened, folders, strict=True)
-    ]
-
-
-def _notes(config: ExportConfig, run: RunPictures, first: tuple[Path, Header]) -> Iterator[str]:
+def _notes(config: ExportConfig, trained: TrainedNetwork, first: tuple[Path, Header]) -> Iterator[str]:
     """Notes on what the first image shows: the network's size, images made much smaller."""
     file, header = first
-    own, size, (width, height) = run.trained.description.size, run.trained.size, header.size
+    own, size, (width, height) = trained.description.size, trained.size, header.size
     if config.size == "auto" and config.tile is not None and own is not None:
         yield f"--tile: images at their own size; this run was trained at {own[0]}×{own[1]} (--size own)"
     if size is not None and min(width / size[0], height / size[1]) >= _SHRUNK:
@@ -175,23 +138,19 @@ def _notes(config: ExportConfig, run: RunPictures, first: tuple[Path, Header]) -
 
 
 def _export_image(
-    config: ExportConfig,
-    runs: list[RunPictures],
-    file: Path,
-    relative: Path,
-    name: Path,
-    out: Path,
+    config: ExportConfig, export: Export, file: Path, relative: Path, name: Path,
     tools: list[CvatMasks | LabelStudioBrush],
-) -> str | None:
+) -> str | None:  # fmt: skip
     """Everything of one image; a sentence if it cannot be had."""
-    seen_as, classes = runs[0].trained.description.pixels, runs[0].trained.class_set
+    trained = export.trained
+    seen_as = trained.description.pixels
     try:
-        if config.by_windows(runs[0].trained.size) and is_scene(file):
-            image, size, predictions, sums = _scene(runs, file, name, out)
+        if config.by_windows(trained.size) and is_scene(file):
+            image, size, prediction, sums = _scene(export, file, name)
         else:
             image = read_image(file, seen_as)
-            predictions = [run.trained.maps(image) for run in runs]
-            size, sums = image.shape, [each.sums(len(classes)) for each in predictions]
+            prediction = trained.maps(image)
+            size, sums = image.shape, prediction.sums(len(trained.class_set))
     except NotWritten:
         raise
     except InputError as error:
@@ -203,48 +162,33 @@ def _export_image(
     shown, place = seen_as.preview(image.values, image.valid), image.place
     del image  # of a large scene the largest
     for tool in tools:
-        tool.add(relative, predictions[0].classes, predictions[0].valid)
-    rows = []
-    for run, prediction, counted in zip(runs, predictions, sums, strict=True):
-        run.add_rows(relative.as_posix(), size, counted)
-        rows.append(run.write(out, name, shown, prediction, place))
-    if len(runs) > 1:
-        pixels = np.sum([prediction.pixels(len(classes)) for prediction in predictions], 0)
-        picture = panels.comparison(shown, rows, panels.legend(pixels, classes))
-        panels.save_panel(output_path(out / "comparison", name, "comparison.png"), picture)
+        tool.add(relative, prediction.classes, prediction.valid)
+    export.add_rows(relative.as_posix(), size, sums)
+    export.write(name, shown, prediction, place)
     return None
 
 
-def _scene(
-    runs: list[RunPictures], file: Path, name: Path, out: Path
-) -> tuple[ImagePixels, tuple[int, ...], list[Prediction], list[Sums]]:
+def _scene(export: Export, file: Path, name: Path) -> tuple[ImagePixels, tuple[int, ...], Prediction, Sums]:
     """Write the GeoTIFF of a scene, which is read by windows.
 
-    Returns the scene for pictures, without coordinates, its size, and by run the prediction for pictures and the sums.
+    Returns the scene for pictures, without coordinates, its size, the prediction for pictures and the sums.
     """
-    paths = [partial(output_path, out / run.folder, name) for run in runs]
-    with opened_scene(file, runs[0].trained.description.pixels) as scene:
+    path, classes = partial(output_path, export.folder, name), export.trained.class_set
+    with opened_scene(file, export.trained.description.pixels) as scene:
         try:
-            sums = [
-                write_scene(path, run.trained.parts(scene), scene, run.trained.class_set)
-                for path, run in zip(paths, runs, strict=True)
-            ]
-        except BaseException:  # of several runs one that fails is enough
-            for path, kind in product(paths, ("prediction.tif", "entropy.tif")):
+            sums = write_scene(path, export.trained.parts(scene), scene, classes)
+        except BaseException:
+            for kind in ("prediction.tif", "entropy.tif"):
                 path(kind).unlink(missing_ok=True)
             raise
         shown = replace(scene.reduced(MOST_SHOWN), place=None)
-        size = shown.shape[:2]
-        predictions = [
-            shown_prediction(path, size, run.trained.class_set) for path, run in zip(paths, runs, strict=True)
-        ]
-        return shown, scene.shape, predictions, sums
+        return shown, scene.shape, shown_prediction(path, shown.shape[:2], classes), sums
 
 
-def _summary(run: RunPictures, out: Path) -> str:
-    own, means = run.trained.training, [float(row["mean_entropy"]) for row in run.per_image]
+def _summary(export: Export, out: Path) -> str:
+    own, means = export.trained.training, [float(row["mean_entropy"]) for row in export.per_image]
     entropy = f"mean entropy {np.mean(means):.3f}" if means else "nothing exported"
     if own is None:
-        return f"{run.folder}: {run.trained.spec}; {entropy}"
-    statistics = batch_norm_statistics(own, run.trained.network)
-    return f"{out / run.folder}: {run.title}, {own.described}, batch norm statistics {statistics}; {entropy}"
+        return f"{export.trained.spec}; {entropy}"
+    statistics = batch_norm_statistics(own, export.trained.network)
+    return f"{out}: {own.config.title}, {own.described}, batch norm statistics {statistics}; {entropy}"

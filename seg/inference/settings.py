@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.settings import option, section
@@ -20,10 +19,7 @@ PRE_LABELS = ("cvat", "label-studio")
 class ExportConfig(NetworkSettings):
     """Write prediction, overlay and entropy map of every image in a folder."""
 
-    run: list[str] = option(
-        [], "run folder in place of --model; several (--run A B) are compared side by side as well",
-        value="RUN [RUN ...]", exists=True,
-    )  # fmt: skip
+    run: str | None = option(None, "run folder in place of --model", value="RUN", exists=True)
     images: str = option(
         "", "folder of images, searched with its subfolders, or one image", value="DIR", needed=True, exists=True,
         group="what is read and written",
@@ -48,12 +44,7 @@ class ExportConfig(NetworkSettings):
 
     def check(self) -> None:
         """Raises an InputError for flags that do not fit together."""
-        if self.pre_labels and len(self.run) > 1:
-            raise InputError("--pre-labels: are of one network; give one --run, or --model")
-        if len({Path(run).resolve() for run in self.run}) < len(self.run):
-            raise InputError("--run: one run is given more than once")
-        for run in self.run or [""]:
-            self.check_network(run)
+        self.check_network(self.run)
 
 
 @dataclass(frozen=True)

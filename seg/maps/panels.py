@@ -6,7 +6,6 @@ Shapes: C classes, H × W pixels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -26,16 +25,6 @@ _LEAST_WIDTH, _LEAST_HEIGHT = 160, 56
 _MARGIN, _GAP, _BAR, _BAR_CELL = 6, 4, 12, 50
 
 
-@dataclass(frozen=True)
-class PanelRow:
-    """One row of a comparison."""
-
-    title: str  #: above the image, such as the run's method and loss
-    prediction: NDArray[np.uint8]  #: (H, W, 3) coloured classes of any size, shown at the image's
-    entropy: NDArray[np.uint8]  #: (H, W, 3) coloured entropy, likewise
-    caption: str  #: behind the last title, such as the mean entropy
-
-
 def map_pictures(
     image: NDArray[np.uint8], label: NDArray[np.uint8] | None, prediction: Prediction, classes: ClassSet
 ) -> tuple[dict[str, NDArray[np.uint8]], Image.Image]:
@@ -51,8 +40,8 @@ def map_pictures(
     if label is not None:
         tiles["label"] = coloured_label(label, classes.colors)
         tiles |= wrong_pixels(image, label, prediction, tiles["prediction"])
-    row = PanelRow("image", tiles["prediction"], tiles["entropy"], prediction.caption)
-    return tiles, comparison(image, [row], legend(prediction.pixels(len(classes)), classes))
+    names = legend(prediction.pixels(len(classes)), classes)
+    return tiles, panel((image, tiles["prediction"], tiles["entropy"]), prediction.caption, names)
 
 
 def legend(pixels: NDArray[np.integer], classes: ClassSet) -> list[tuple[str, Colour]]:
@@ -61,24 +50,18 @@ def legend(pixels: NDArray[np.integer], classes: ClassSet) -> list[tuple[str, Co
     return [(classes.names[index], classes.colors[index]) for index in order]
 
 
-def comparison(
-    image: NDArray[np.uint8], rows: Sequence[PanelRow], legend: Sequence[tuple[str, Colour]] = ()
-) -> Image.Image:
-    """A row of image (H, W, 3) | prediction | entropy per run, from top to bottom; below the names and colours."""
-    width, height = _tile_size(image.shape[1], image.shape[0])
+def panel(tiles: tuple[NDArray[np.uint8], ...], caption: str, legend: Sequence[tuple[str, Colour]] = ()) -> Image.Image:
+    """Image | prediction | entropy, (H, W, 3) each, shown at the image's size; below the names and colours."""
+    width, height = _tile_size(tiles[0].shape[1], tiles[0].shape[0])
     cell = (max(width, _LEAST_WIDTH), max(height, _LEAST_HEIGHT))
-    font, bold = (_font(16 if cell[0] > _SMALL + 100 else 13, heavy) for heavy in (False, len(rows) > 1))
-    title_height = round(1.6 * font.size)
-    row_height = title_height + cell[1] + _GAP
+    font = _font(16 if cell[0] > _SMALL + 100 else 13)
+    top = round(1.6 * font.size)
     canvas_width = 2 * _MARGIN + 3 * cell[0] + 2 * _GAP + _BAR_CELL
     names = _legend_picture(legend, font, canvas_width - 2 * _MARGIN)
-    canvas = Image.new("RGB", (canvas_width, _MARGIN + len(rows) * row_height + names.height), "white")
-    for number, row in enumerate(rows):
-        top = number * row_height
-        titles = ((row.title, bold), ("prediction", font), (f"entropy, {row.caption}", font))
-        _draw_row(canvas, (image, row.prediction, row.entropy), titles, top + title_height, cell)
-        _draw_bar(canvas, canvas_width - _MARGIN - _BAR_CELL + 8, top + title_height, cell[1], font)
-    canvas.paste(names, (_MARGIN, len(rows) * row_height + _MARGIN))
+    canvas = Image.new("RGB", (canvas_width, _MARGIN + top + cell[1] + _GAP + names.height), "white")
+    _draw_row(canvas, tiles, ("image", "prediction", f"entropy, {caption}"), top, cell, font)
+    _draw_bar(canvas, canvas_width - _MARGIN - _BAR_CELL + 8, top, cell[1], font)
+    canvas.paste(names, (_MARGIN, top + cell[1] + _GAP + _MARGIN))
     return canvas
 
 
@@ -90,10 +73,9 @@ def save_panel(path: Path, picture: Image.Image) -> None:
 
 
 @cache
-def _font(size: int, bold: bool) -> ImageFont.FreeTypeFont:
+def _font(size: int) -> ImageFont.FreeTypeFont:
     # matplotlib's own: the same everywhere, and with more than ASCII
-    name = "DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf"
-    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / name), size)
+    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), size)
 
 
 def _tile_size(width: int, height: int) -> tuple[int, int]:
@@ -105,13 +87,13 @@ def _tile_size(width: int, height: int) -> tuple[int, int]:
 
 
 def _draw_row(
-    canvas: Image.Image, tiles: tuple[NDArray[np.uint8], ...], titles: tuple[tuple[str, ImageFont.FreeTypeFont], ...],
-    top: int, cell: tuple[int, int],
+    canvas: Image.Image, tiles: tuple[NDArray[np.uint8], ...], titles: tuple[str, ...], top: int,
+    cell: tuple[int, int], font: ImageFont.FreeTypeFont,
 ) -> None:  # fmt: skip
     """Three tiles, each in the middle of its cell, with their titles above."""
     draw = ImageDraw.Draw(canvas)
     size = _tile_size(tiles[0].shape[1], tiles[0].shape[0])
-    for column, (tile, (title, font)) in enumerate(zip(tiles, titles, strict=True)):
+    for column, (tile, title) in enumerate(zip(tiles, titles, strict=True)):
         left = _MARGIN + column * (cell[0] + _GAP)
         # colours of classes cannot be averaged
         reduced = tile.shape[1] > size[0] and column != 1

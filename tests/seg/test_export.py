@@ -1,8 +1,6 @@
 import csv
 import dataclasses
-import json
 import math
-import shutil
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from torch.nn import functional as F
 
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dem_apps.runtime.settings import parse_config
-from seg.data.labels import CITYSCAPES_CLASSES, named_classes
+from seg.data.labels import CITYSCAPES_CLASSES
 from seg.data.pixel_format import RGB
 from seg.data.read_images import read_image
 from seg.data.settings import TargetDataConfig
@@ -30,11 +28,6 @@ def run(tmp_path_factory):
     return write_run(tmp_path_factory.mktemp("runs") / "first", seed=0, method="minent", loss="entropy")
 
 
-@pytest.fixture(scope="module")
-def other_run(tmp_path_factory):
-    return write_run(tmp_path_factory.mktemp("others") / "first", seed=7, method="minent", loss="adadem")
-
-
 @pytest.fixture
 def draw(tmp_path):
     """Write a random image below ``images``."""
@@ -46,7 +39,7 @@ def draw(tmp_path):
 
 
 def settings(first, tmp_path, **changes):
-    defaults = {"run": [str(first)], "images": str(tmp_path / "images"), "out": str(tmp_path / "out"), "device": "cpu"}
+    defaults = {"run": str(first), "images": str(tmp_path / "images"), "out": str(tmp_path / "out"), "device": "cpu"}
     return ExportConfig(**{**defaults, **changes})
 
 
@@ -139,26 +132,11 @@ def test_an_image_that_does_not_fit_into_memory_is_one_line(run, draw, tmp_path,
     assert "a.png: does not fit into memory" in capsys.readouterr().err
 
 
-def test_two_runs_get_a_folder_each_and_a_comparison_in_their_order(run, other_run, draw, tmp_path, capsys):
-    draw("deep/a.png")
-    export(settings(run, tmp_path, run=[str(run), str(other_run)]))
-    out = tmp_path / "out"
-    # both run folders are called "first"
-    assert sorted(path.name for path in out.iterdir()) == ["comparison", "first", "first_2"]
-    picture = np.asarray(Image.open(out / "comparison" / "deep" / "a_comparison.png"))
-    single = np.asarray(Image.open(out / "first" / "deep" / "a_panel.png"))
-    assert picture.shape[1] == single.shape[1]
-    assert picture.shape[0] > 1.5 * single.shape[0]
-    assert all((out / folder / "entropy.csv").is_file() for folder in ("first", "first_2"))
-    printed = capsys.readouterr().out
-    assert printed.index("minent, entropy, balanced") < printed.index("minent, adadem, balanced")
-
-
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
         ({"raw": ["png61"]}, "did you mean 'png16'"), ({"size": "12,x"}, "--size: expected W,H"),
-        ({"out": "images/out"}, "lies in --images"), ({"run": ["first", "first"]}, "more than once"),
+        ({"out": "images/out"}, "lies in --images"),
         ({"out": "images"}, "holds files already"),
     ],
 )  # fmt: skip
@@ -170,35 +148,27 @@ def test_a_mistake_is_one_sentence(run, draw, tmp_path, monkeypatch, changes, se
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_runs_of_other_classes_are_not_compared(run, draw, tmp_path):
-    draw("a.png")
-    other = tmp_path / "other"
-    shutil.copytree(run, other)
-    (other / "classes.json").write_text(json.dumps(named_classes([f"c{index}" for index in range(19)]).document()))
-    refuses("does not predict the classes of", export, settings(run, tmp_path, run=[str(run), str(other)]))
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--run", "a", "b c", "--raw", "png16", "npz", "--label-ids"],
-        ["--run", "a", "--label-ids", "--run=b c", "--raw=png16", "--raw", "npz"],
+        ["--run", "b c", "--raw", "png16", "npz", "--label-ids"],
+        ["--label-ids", "--run=b c", "--raw=png16", "--raw", "npz"],
     ],
 )
-def test_several_runs_are_given_as_one_would_write_them(arguments):
+def test_several_formats_are_given_as_one_would_write_them(arguments):
     config = parse_config(ExportConfig, "x", "x", _gathered([*arguments, "--images", "i", "--out", "o"]))
-    assert (config.run, config.raw, config.label_ids) == (["a", "b c"], ["png16", "npz"], True)
+    assert (config.run, config.raw, config.label_ids) == ("b c", ["png16", "npz"], True)
 
 
-def test_what_is_not_finite_is_not_published(run, draw, tmp_path, capsys):
-    """As class 0, certain everywhere, it would look like a result; of several runs one that fails is enough."""
+def test_what_is_not_finite_is_not_published(draw, tmp_path, capsys):
+    """As class 0, certain everywhere, it would look like a result."""
     draw("a.png")
     second = write_run(tmp_path / "second", 1)
     state = load_checkpoint(second / "checkpoints", "last")
     for name, value in state["model"].items():
         value.fill_(1 if name.startswith("encoder.") else 1e38)
     save_checkpoint(second / "checkpoints", "last", state)
-    assert export(settings(run, tmp_path, run=[str(run), str(second)])) == 1
+    assert export(settings(second, tmp_path)) == 1
     printed = capsys.readouterr()
     assert "a.png: the network's output is not finite; its weights are no use" in printed.err
     assert "nothing exported" in printed.out

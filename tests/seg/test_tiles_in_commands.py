@@ -53,7 +53,7 @@ def test_a_large_image_is_no_thumbnail_in_tiles(run, tmp_path, capsys):
 
     def exported(name, run, **flags):
         capsys.readouterr()
-        config = ExportConfig(run=[str(run)], images=str(images), out=str(tmp_path / name), device="cpu", **flags)
+        config = ExportConfig(run=str(run), images=str(images), out=str(tmp_path / name), device="cpu", **flags)
         assert not export(config)
         return (tmp_path / name / "a_prediction.png").read_bytes(), capsys.readouterr().out
 

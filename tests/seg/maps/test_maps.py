@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from seg.data.labels import CITYSCAPES_CLASSES
+from seg.maps import panels
 from seg.maps.entropy_maps import Prediction, coloured_entropy, coloured_label, coloured_prediction, wrong_pixels
-from seg.maps.panels import PanelRow, comparison, map_pictures
+from seg.maps.panels import map_pictures
 from seg.scores.described_metrics import VIEWS
 
 RED, GREEN, BLUE = (230, 40, 10), (10, 200, 30), (20, 30, 220)
@@ -20,7 +21,7 @@ def filled(width, height, colour):
 
 
 def panel(image, prediction, entropy, legend=()):
-    return comparison(image, [PanelRow("image", prediction, entropy, "")], legend)
+    return panels.panel((image, prediction, entropy), "", legend)
 
 
 def extent(picture, colour):
