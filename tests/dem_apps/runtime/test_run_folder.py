@@ -107,7 +107,7 @@ def test_resume_drops_what_will_be_repeated_and_what_a_kill_left(ran):
 
 @pytest.mark.parametrize("fails", ["SummaryWriter", "write_json"])
 def test_after_an_error_the_same_process_can_open_the_folder(fails, tmp_path, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:

@@ -118,7 +118,8 @@ def test_a_training_says_how_many_target_images_were_labelled(tiny_config, tmp_p
     source = dataclasses.replace(tiny_config.source, rare_class_temperature=0.01)
     target = dataclasses.replace(tiny_config.target, labelled_part=0.4)
     run = train(dataclasses.replace(tiny_config, source=source, target=target, run_dir=str(tmp_path / "run")))
-    assert ": 6 source, 5 target (2 of them with labels), rare classes first (T = 0.01), 4 v" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "6 source train, 2 labelled target train, 5 target train, 4 target val" in said
     how = json.loads((run / "eval.json").read_text())["protocol"]
     assert how["labelled_images"] == {"source": 6, "target": 2}
     assert (how["labelled_part"], how["labelled_use"], how["rare_class_temperature"]) == (0.4, "beside", 0.01)
