@@ -29,7 +29,7 @@ demo: $(INSTALLED)
 	@echo "Three small trainings on drawn streets, from ImageNet weights: about five minutes on two cores, and 0.1 GB below runs/ and in ~/.cache/dem-apps."
 	@run=runs/demo-$$(date +%Y%m%d-%H%M%S) && \
 	$(BIN)/python -m seg.benchmark --config configs/seg/demo_comparison.yaml --folder $$run --workers 2 && \
-	$(BIN)/python -m dem_apps.report $$run/source/seed0 $$run/control/seed0 $$run/best/seed0 --out $$run/report.html
+	$(BIN)/python -m dem_apps.report $$run/source/seed0 $$run/control/seed0 $$run/best/seed0 --baseline $$run/control/seed0 --out $$run/report.html
 
 # Warnings are errors, a link that leads nowhere among them. Nothing is fetched.
 docs: $(READY)

@@ -32,6 +32,7 @@ from seg.adaptation.images import REFUSED, Predictions
 from seg.adaptation.normalisation_trial import Trial, translated
 from seg.inference.adaptive_batch_norm import SHARES, best_share, re_estimated
 from seg.models.batch_norm import batch_norm_normalises
+from seg.models.network import upsampled
 from seg.scores.evidence import Evidence, Forward, Probe, plain_forward
 from seg.trained.trained_network import TrainedNetwork
 
@@ -42,8 +43,8 @@ STEP_BATCHES, STEP_IMAGES = 4, 4
 #: Looks at the network per pass over the folder, besides the first: one per ``IMAGES_PER_CHECK``, since a look costs as
 #: much as learning from two dozen.
 FEWEST_CHECKS, MOST_CHECKS, IMAGES_PER_CHECK = 2, 4, 64
-
-
+#: Images that are shown at every share, and pixels of their longer side.
+SHOWN, _SMALL = 4, 192
 #: How many times as fast convolutions have to be without oneDNN for doing without it.
 _CLEARLY = 1.5
 
@@ -99,9 +100,12 @@ class Adaptation:
 
         def score_of(other: nn.Module) -> float:
             if monitor.score is not None:
-                return monitor.score(plain_forward(other)).after
-            looks.append([probe.look(plain_forward(other)) for probe in probes])
-            return fmean(look.stability_score(old) for look, old in zip(looks[-1], before, strict=True))
+                score = monitor.score(plain_forward(other)).after
+            else:
+                looks.append([probe.look(plain_forward(other)) for probe in probes])
+                score = fmean(look.stability_score(old) for look, old in zip(looks[-1], before, strict=True))
+            monitor.tried.append((score, self._small_maps(plain_forward(other))))
+            return score
 
         batches = [*probes[0].batches, *probes[1].batches]
         adapted, monitor.share = re_estimated(network, batches, self.bn_alpha, score_of)
@@ -111,6 +115,17 @@ class Adaptation:
             monitor.chosen.append(chosen)
             if chosen and monitor.share:
                 monitor.crossed.append(decide(before[1 - half], looks[SHARES.index(chosen)][1 - half]))
+
+    def _small_maps(self, forward: Forward) -> list[NDArray[np.uint8]]:
+        """Classes of :data:`SHOWN` images, evenly from the folder."""
+        maps, align_corners = [], self.trained.description.align_corners
+        for index in self.predictions.folder.spread(SHOWN):
+            images = self._prepared(self.predictions.folder.seen(index)[0][None])
+            height, width = (-(-side * _SMALL // max(_SMALL, *images.shape[2:])) for side in images.shape[2:])
+            maps.append(
+                upsampled(forward(images), (height, width), align_corners)[0].argmax(0).to(torch.uint8).cpu().numpy()
+            )
+        return maps
 
     def _baseline(self) -> list[NDArray[np.int64]]:
         """Of the labelled images (C, C) each: by the unadapted network with the better of the normalisations."""

@@ -17,17 +17,19 @@ from PIL import Image
 from rich.table import Column
 from rich.table import Table as RichTable
 
-from dem_apps.report.page import Section, render
-from dem_apps.report.pictures import Gallery, Picture, gallery, picture_uri
+from dem_apps.report.page import Frames, Section, render
+from dem_apps.report.pictures import Gallery, Picture, class_map_uri, gallery, picture_uri
 from dem_apps.report.runs import flat
 from dem_apps.report.tables import Cell, Table, write_csv
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.progress import console
 from dem_apps.test_time_methods.copies import put_values
+from seg.adaptation.adaptation import SHOWN
 from seg.adaptation.decision import RECORD, AcceptanceMonitor, Check, LabelScore, decide_with_labels, label_score
 from seg.adaptation.images import REFUSED, ImageNumbers, Predictions
 from seg.adaptation.normalisation_trial import Trial
 from seg.data.labels import ClassSet
+from seg.inference.adaptive_batch_norm import SHARES
 from seg.scores.described_metrics import VIEWS
 from seg.scores.evidence import Evidence
 from seg.scores.metrics import other_numbering
@@ -295,9 +297,8 @@ def write_result(folder: Path, result: Result, predictions: Predictions, trained
 
 def adaptation_page(result: Result, predictions: Predictions) -> bytes:
     """One HTML file with everything in it."""
-    labels = "Decided without labels. With a few labelled images, --labels gives a score with its 95 % CI."
-    if result.score:
-        labels = f"With labels: {result.score.sentence}."
+    said = "" if result.score is None else result.score.sentence  # which the answer may hold already
+    notes = [result.answer, *([f"With labels: {said}."] if said not in result.answer else [])]
     header, *rows = result.shown_shares()
     shares = Table("Predicted share of the pixels", header, [(name, list(map(Cell, texts))) for name, *texts in rows])
     shown = "Before and after" if result.adapted else "Before and refused" if result.refused else "Predictions"
@@ -305,12 +306,13 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
     compared = result.adapted or result.refused
     order = "those whose shares of the classes moved most" if compared else "evenly from the folder"
     sections = [
-        Section("Answer", "notes", [labels, result.answer] if result.score else [result.answer, labels]),
+        Section("Answer", "notes", notes),
         Section("", "facts", _facts(result, predictions.folder.sizes)),
         Section("Images left out", "notes", [f"{name}: {why}" for name, why in sorted(result.skipped.items())]),
         Section(shown, "slider" if compared else "gallery", _gallery(predictions, result)),
         Section("", "colours", [(name, "#{:02x}{:02x}{:02x}".format(*rgb)) for name, rgb in colours]),
         Section("", "text", [f"At most {_IMAGES} images, {order}."]),
+        Section("By share of the images' batch norm statistics", "frames", _frames(result, predictions)),
         Section("Classes", "table", shares),
         Section("Evidence", "table", _looks_table(result)),
         Section("Settings", "folded", list(flat(result.settings).items())),
@@ -337,6 +339,23 @@ def _facts(result: Result, sizes: Sequence[tuple[int, int]]) -> list[tuple[str, 
     return facts
 
 
+def _frames(result: Result, predictions: Predictions) -> Frames | None:
+    """Class maps of a few images at every share that was looked at, those that change most first."""
+    outcome = result.outcome
+    if len(outcome.tried) < 2:
+        return None
+    unit = "mIoU {:.1%}" if outcome.baseline else "stability score {:.3f}"
+    captions = [
+        f"share {share:g}: {unit.format(score)}" for share, (score, _) in zip(SHARES, outcome.tried, strict=True)
+    ]
+    names = [predictions.folder.relative[index].as_posix() for index in predictions.folder.spread(SHOWN)]
+    images = list(zip(names, zip(*(maps for _, maps in outcome.tried), strict=True), strict=True))
+    images.sort(key=lambda image: -float((image[1][0] != image[1][-1]).mean()))
+    colours = result.classes.colors
+    uris = [(name, [class_map_uri(each, colours) for each in maps]) for name, maps in images]
+    return Frames(captions, SHARES.index(outcome.share or 0.0), uris)
+
+
 def _looks_table(result: Result) -> Table:
     """The evidence before, and at each look."""
     header = [
@@ -346,9 +365,10 @@ def _looks_table(result: Result) -> Table:
     table.rows.append(("before", [*_evidence_cells(before, before), Cell("–")]))
     for check in result.outcome.checks:
         cells = [Cell("–")] * (len(header) - 2) if check.evidence is None else _evidence_cells(check.evidence, before)
-        used = "used: " if check is result.outcome.used else "" if check.verdict.adapt else "not used: "
+        reason = "used" if check is result.outcome.used else check.verdict.reason  # the answer has that of the used one
+        reason = reason if check.verdict.adapt else f"not used: {reason}"
         look = f"after batch {check.step}" if check.step else "the statistics alone"
-        table.rows.append((look, [*cells, Cell(used + check.verdict.reason)]))
+        table.rows.append((look, [*cells, Cell(reason)]))
     return table
 
 

@@ -22,6 +22,7 @@ from dem_apps.errors import InputError
 from seg.adapt import adapt, main
 from seg.adaptation.decision import RECORD, Verdict
 from seg.adaptation.images import ImageNumbers, Predictions
+from seg.inference.adaptive_batch_norm import SHARES
 from seg.trained.open import open_trained
 
 KINDS = ("prediction", "entropy", "pred_labelIds")
@@ -56,9 +57,13 @@ def test_everything_is_written(config, accepted, capsys):
     page = (out / "report.html").read_text()
     places = [page.index(part) for part in ("<h1>Adapted", "Before and after</h2>", "Classes</h2>", "Evidence</h2>")]
     assert places == sorted(places)
-    assert page.count("<img") == 8 * 5  # the image itself once
+    assert page.count("<img") == 8 * 5 + 4 * len(SHARES)  # the image itself once; four class maps at every share
+    assert re.findall(r'<b data-at="(\d)" ?(?:hidden)?>share ([\d.]+): stability score', page) == [
+        (str(index), f"{share:g}") for index, share in enumerate(SHARES)
+    ]
+    assert page.count("<b data-at") - page.count(" hidden>share") == 1
     assert not re.search('src="(http|/)', page)
-    assert page.count('<input type="range"') == 8
+    assert page.count('<input type="range"') == 8 + 1
     (script,) = re.findall("<script>(.*?)</script>", page)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in page
