@@ -20,6 +20,7 @@ from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config
 from dem_apps.test_time_methods import METHODS
 from seg.config import BN_ALPHA_HELP
 from seg.data.files import left_out
+from seg.models.settings import LEAST_TILE
 from seg.trained.settings import IGNORE_HELP, NetworkSettings
 
 if TYPE_CHECKING:
@@ -86,6 +87,10 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
     )  # fmt: skip
     epochs: int = option(1, "passes over the folder; of episodic: steps per image", at_least=1, at_most=10_000)
     batch_size: int = option(4, "images per step", at_least=1)
+    tile: int | None = option(
+        None, "side of the windows that images, such as large scenes, are read, learnt from and predicted by; default: "
+        "the whole image", at_least=LEAST_TILE,
+    )  # fmt: skip
     accept: bool = option(False, "take the adaptation even where the evidence speaks against it")
     precision: str = option("float32", "of the network; scores are always float32", ("float32", "bf16"))
     seed: int = option(0, "of the order of images and of what a method draws", at_least=0, at_most=LARGEST_SEED)
@@ -111,6 +116,9 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
             raise InputError(f"--out: {self.out} lies in --images, where its pictures would count as images")
         if self.bn_alpha is not None and self.method in STORED:
             raise InputError(f"--bn-alpha: --method {self.method} leaves batch norm as it is; leave it out")
+        if self.tile is not None and (self.mode != "epochs" or self.size != "auto"):
+            flag = "size" if self.mode == "epochs" else "mode"
+            raise InputError(f"--{flag}: with --tile windows are learnt from at their own size in epochs; leave it out")
         if self.method == STEP and (self.mode != "epochs" or self.epochs > 1):
             raise InputError("--mode: --method step learns once from a few images; leave --mode and --epochs out")
         may_learn = self.method == AUTO or METHODS[self.adapter_method].learns
@@ -226,11 +234,11 @@ def _adapted(
     from seg.trained.open import ignoring
 
     description, device, classes = trained.description, trained.device, ignoring(trained.class_set, config.ignore)
-    size = None if config.size is None else description.size
-    folder = ImageFolder(Path(str(config.images)), description, size, device)
+    size = None if config.size is None or config.tile is not None else description.size
+    folder = ImageFolder(Path(str(config.images)), description, size, device, config.tile)
     folder.limit_batches(trained.network)
     labels = Labels(Path(config.labels), folder.relative, classes, folder.root) if config.labels else None
-    predictions = Predictions(part, folder, classes, labels, description.align_corners)
+    predictions = Predictions(part, folder, classes, labels, trained)
     trial = tried_normalisations(trained, predictions)
     trained = dataclasses.replace(trained, description=trial.used)
     folder.description = trial.used
@@ -241,7 +249,7 @@ def _adapted(
     print(*notes, *lines, f"adapting: {found}, results in {out}", sep="\n", flush=True)
     method, options, prepare = config.adapter_method, config.adapter_options(trained.num_classes), None
     if config.source is not None:
-        source = ImageFolder(Path(config.source), trained.description, size, device)
+        source = ImageFolder(Path(config.source), trained.description, size, device, config.tile)
         batches = source.spread_batches(SOURCE_IMAGES, config.batch_size)
         if method == "lab":
             method, prepare = "none", colours_of(batches, trained)

@@ -213,7 +213,7 @@ class Adaptation:
         adapter, folder, batches = self.make(), self.predictions.folder, self.batches
         monitor.planned = len(batches)
         per_pass = max(1, len(batches) // self.epochs)
-        checks = min(MOST_CHECKS, max(FEWEST_CHECKS, len(folder) // IMAGES_PER_CHECK))
+        checks = min(MOST_CHECKS, max(FEWEST_CHECKS, len(folder.parts) // IMAGES_PER_CHECK))
         marks = {len(batches), *range(0, len(batches), max(1, -(-per_pass // checks)))}
 
         def accepted() -> bool:
@@ -255,10 +255,8 @@ class Adaptation:
         folder, before = self.predictions.folder, stage == "before"
         for index in track(range(len(folder)), len(folder), f"predicting {'before' if before else 'after'}"):
             if index not in leave:
-                picture = folder.picture(index)
-                images = folder.seen(index, picture)[0][None]
-                logits = forward(images if before else self._prepared(images))
-                self.predictions.write(stage, index, logits[0], picture)
+                seen = forward if before else lambda images: forward(self._prepared(images))
+                self.predictions.predict(stage, index, seen)
 
 
 def _deployed_copy(adapter: TestTimeAdapter, images: Sequence[Tensor]) -> nn.Module:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import groupby
+from collections.abc import Container, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import groupby, product
 from pathlib import Path
 
 import cv2
@@ -25,14 +27,17 @@ from seg.data.files import find_images, find_labels, output_names
 from seg.data.label_faults import look_at_labels
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
+from seg.data.rasters import Georeference
 from seg.data.read import read_label
-from seg.data.read_images import ImagePixels, read_image, seen, whole_header
-from seg.maps import entropy_maps, panels
-from seg.maps.run_pictures import output_path, write_geotiffs
+from seg.data.read_images import ImagePixels, Scene, is_scene, opened_scene, read_image, seen, whole_header
+from seg.maps import panels
+from seg.maps.entropy_maps import Prediction, Sums
+from seg.maps.run_pictures import MOST_SHOWN, output_path, shown_prediction, write_geotiffs, write_scene
 from seg.models.network import upsampled
 from seg.scores.evidence import Forward
 from seg.scores.metrics import confusion
 from seg.trained.description import Description
+from seg.trained.trained_network import TrainedNetwork
 
 #: Of an image in pixels; smaller ones are no photographs, and have no statistics.
 LEAST_SIDE = 8
@@ -44,33 +49,47 @@ REFUSED = "refused/after"
 class ImageFolder:
     """A folder of images, or one image, in the order of names; unreadable files are named on stderr and left out.
 
-    The network sees images at ``size``, (width, height), None for each image's own, rounded to the nearest multiple
-    that it takes. An InputError where no image can be read.
+    Batches are of whole images, or with ``tile`` of windows of that side; windows without data are left out. The
+    network sees either at ``size``, (width, height), None for their own, rounded to the nearest multiple that it takes.
+    An InputError where no image can be read.
     """
 
     def __init__(
-        self, source: Path, description: Description, size: tuple[int, int] | None, device: torch.device
+        self,
+        source: Path,
+        description: Description,
+        size: tuple[int, int] | None,
+        device: torch.device,
+        tile: int | None = None,
     ) -> None:
-        self.description, self.device = description, device
+        self.description, self.device, self.tile = description, device, tile
         self.most: int | None = None  # images that the network takes at a time
         self.notes: tuple[str, ...] = ()
         self.skipped: dict[str, str] = {}  # why an image was left out, by its path below the folder
         self.files: list[Path] = []
-        self.sizes: list[tuple[int, int]] = []
+        self.parts: list[tuple[int, slice, slice]] = []  # that batches are of: image, rows, columns
+        self.sizes: list[tuple[int, int]] = []  # of the parts
         self._held: dict[int, ImagePixels] = {}  # of the latest batch
         self.root = root = source if source.is_dir() else source.parent
         for file in find_images(source):
             try:
-                width, height = whole_header(file, description.pixels).size
+                if tile is None:
+                    width, height = whole_header(file, description.pixels).size
+                    windows = [(slice(0, height), slice(0, width))]
+                else:
+                    with self._read(file) as picture:
+                        (height, width, _), windows = picture.shape, _windows_with_data(picture, tile)
                 if min(height, width) < LEAST_SIDE:
                     raise InputError(f"{file}: {width} × {height} pixels; a side has at least {LEAST_SIDE}")
-                self.sizes.append(self._rounded(size or (width, height)))
+                for rows, columns in windows:
+                    self.parts.append((len(self.files), rows, columns))
+                    self.sizes.append(self._rounded(size or (columns.stop - columns.start, rows.stop - rows.start)))
                 self.files.append(file)
             except InputError as error:
                 print(f"skipped: {error}", file=sys.stderr, flush=True)
                 self.skipped[file.relative_to(root).as_posix()] = str(error).removeprefix(f"{file}: ")
-        if not self.files:
-            raise InputError(f"--images: no image in {source} can be read")
+        if not self.parts:
+            raise InputError(f"--images: no image in {source} {'holds data' if self.files else 'can be read'}")
         self.relative = [file.relative_to(root) for file in self.files]
         self.names = output_names(self.relative)  # where what is written of each begins
 
@@ -80,16 +99,31 @@ class ImageFolder:
     def limit_batches(self, network: nn.Module) -> None:
         """Batches of one image where a network takes no more at a time."""
         image = self.seen(0)[0][None]
-        if len(self) > 1 and not takes(network, torch.cat([image, image])) and takes(network, image):
+        if len(self.parts) > 1 and not takes(network, torch.cat([image, image])) and takes(network, image):
             self.most, self.notes = 1, ("the network takes one image at a time, and so do batches",)
 
+    def opened(self, image: int) -> AbstractContextManager[ImagePixels | Scene]:
+        """An image as it is, with ``tile`` a TIFF to be read by windows."""
+        return self._read(self.files[image])
+
+    def _read(self, file: Path) -> AbstractContextManager[ImagePixels | Scene]:
+        if self.tile is not None and is_scene(file):
+            return opened_scene(file, self.description.pixels)
+        return nullcontext(read_image(file, self.description.pixels))
+
     def picture(self, index: int) -> ImagePixels:
-        """An image as it is; those of the latest batch are not read again."""
-        held = self._held.get(index)
-        return read_image(self.files[index], self.description.pixels) if held is None else held
+        """A part as it is; those of the latest batch are not read again."""
+        if (held := self._held.get(index)) is not None:
+            return held
+        image, rows, columns = self.parts[index]
+        with self.opened(image) as picture:
+            return picture if isinstance(picture, ImagePixels) and self.tile is None else picture.window(rows, columns)
 
     def seen(self, index: int, picture: ImagePixels | None = None) -> tuple[Tensor, NDArray[np.bool_] | None]:
-        """(3, h, w) as the network takes it, and where it holds data, None for everywhere; ``picture`` saves a read."""
+        """(3, h, w) of a part as the network takes it, and where it holds data; ``picture`` saves a read.
+
+        The second is None for everywhere.
+        """
         picture = self.picture(index) if picture is None else picture
         values, valid = seen(picture, self.description.pixels, self.sizes[index])
         return self.description.normalised(values, valid).to(self.device), valid
@@ -106,25 +140,30 @@ class ImageFolder:
         return batch, valid.to(self.device)
 
     def batches(self, batch_size: int, seed: tuple[int, int] | None = None) -> list[list[int]]:
-        """Batches of one size each, every image once: of neighbours, or shuffled by a seed."""
+        """Batches of one size each, every part once: of neighbours, or shuffled by a seed."""
         if seed is None:
-            return self._of_one_size(range(len(self)), batch_size)
+            return self._of_one_size(range(len(self.parts)), batch_size)
         generator = np.random.default_rng(seed)
-        order = sorted(generator.permutation(len(self)).tolist(), key=lambda index: self.sizes[index])
+        order = sorted(generator.permutation(len(self.parts)).tolist(), key=lambda index: self.sizes[index])
         batches = self._of_one_size(order, batch_size)
         return [batches[place] for place in generator.permutation(len(batches))]
 
+    def name(self, index: int) -> str:
+        """The path of a part's image below the folder, and where a window begins."""
+        image, rows, columns = self.parts[index]
+        window = "" if self.tile is None else f", row {rows.start:,}, column {columns.start:,}"
+        return f"{self.relative[image].as_posix()}{window}"
+
     def spread(self, most: int) -> list[int]:
-        """At most so many images, evenly from the whole folder."""
-        number = min(most, len(self))
-        return [place * len(self) // number for place in range(number)]
+        """At most so many parts, evenly from the whole folder."""
+        return evenly(range(len(self.parts)), most)
 
     def spread_batches(self, most: int, batch_size: int) -> list[Tensor]:
-        """The images of :meth:`spread` as batches of one size each."""
+        """The parts of :meth:`spread` as batches of one size each."""
         return [self.batch(members)[0] for members in self._sorted_batches(self.spread(most), batch_size)]
 
     def halves(self, most: int, batch_size: int) -> list[list[list[int]]]:
-        """The images of :meth:`spread` in two interleaved halves, as batches of one size each; a single one is both."""
+        """The parts of :meth:`spread` in two interleaved halves, as batches of one size each; a single one is both."""
         chosen = self.spread(most)
         return [self._sorted_batches(half or chosen, batch_size) for half in (chosen[0::2], chosen[1::2])]
 
@@ -145,6 +184,27 @@ class ImageFolder:
         multiple = self.description.multiple
         width, height = (max(multiple, round(side / multiple) * multiple) for side in size)
         return width, height
+
+
+def evenly(items: Sequence[int], most: int) -> list[int]:
+    """At most so many, evenly from all.
+
+    >>> evenly(range(10), 4)
+    [0, 2, 5, 7]
+    """
+    number = min(most, len(items))
+    return [items[place * len(items) // number] for place in range(number)]
+
+
+def _windows_with_data(picture: ImagePixels | Scene, side: int) -> list[tuple[slice, slice]]:
+    """Rows and columns of windows of a side, or the image's, that hold data; they cover the image evenly."""
+    ranges = []
+    for length in picture.shape[:2]:
+        last, number = max(0, length - side), -(-length // side)
+        firsts = [place * last // max(1, number - 1) for place in range(number)]
+        ranges.append([slice(first, min(first + side, length)) for first in firsts])
+    windows = ((picture.window(*place).valid, place) for place in product(*ranges))
+    return [place for valid, place in windows if valid is None or valid.any()]  # type: ignore[misc]
 
 
 class Labels:
@@ -202,7 +262,7 @@ class Predictions:
     folder: ImageFolder
     classes: ClassSet
     labels: Labels | None
-    align_corners: bool
+    trained: TrainedNetwork
     rows: dict[str, dict[str, ImageNumbers]] = field(
         default_factory=lambda: {stage: {} for stage in (*STAGES, REFUSED)}
     )
@@ -212,22 +272,46 @@ class Predictions:
 
         Raises NotFiniteError: logits that are NaN or infinite, which would look like class 0 everywhere.
         """
-        relative = self.folder.relative[index]
         if not bool(logits.isfinite().all()):
+            relative = self.folder.relative[index]
             raise NotFiniteError(f"{relative}: the network's output is not finite; its weights are no use")
         picture = self.folder.picture(index) if picture is None else picture
         with torch.inference_mode():
-            prediction = entropy_maps.Prediction.of(self._at_image_size(logits[None], picture), picture.valid)
-        tiles = {**prediction.tiles(self.classes.colors), "pred_labelIds": prediction.ids(self.classes)}
-        for kind, tile in tiles.items():
-            panels.save_panel(self.file(stage, index, f"{kind}.png"), Image.fromarray(tile))
-        if picture.place is not None:
-            write_geotiffs(lambda kind: self.file(stage, index, kind), prediction, self.classes, picture.place)
-        pixels, entropy = prediction.sums(len(self.classes))
+            prediction = Prediction.of(self._at_image_size(logits[None], picture), picture.valid)
+        self._write(stage, index, prediction, prediction.sums(len(self.classes)), picture.place)
+
+    @torch.no_grad()
+    def predict(self, stage: str, index: int, forward: Forward) -> None:
+        """Predict an image by a network that is called with images as it sees them, and :meth:`write`."""
+        path = partial(self.file, stage, index)
+        with self.folder.opened(index) as picture:
+            if isinstance(picture, Scene):
+                sums = write_scene(path, self._tiled.parts(picture, forward), picture, self.classes)
+                self._write(stage, index, shown_prediction(path, picture.within(MOST_SHOWN), self.classes), sums)
+            elif self.folder.tile is None:
+                self.write(stage, index, forward(self.folder.seen(index, picture)[0][None])[0], picture)
+            else:
+                parts = self._tiled.parts(picture, forward)
+                prediction = Prediction.of_parts(parts, picture.shape[:2], picture.valid)
+                self._write(stage, index, prediction, prediction.sums(len(self.classes)), picture.place)
+
+    def _write(
+        self, stage: str, index: int, prediction: Prediction, sums: Sums, place: Georeference | None = None
+    ) -> None:
+        """Pictures and row of a prediction, with a ``place`` GeoTIFF; of a scene it may have fewer pixels."""
+        relative, path = self.folder.relative[index], partial(self.file, stage, index)
+        pictures = {**prediction.tiles(self.classes.colors), "pred_labelIds": prediction.ids(self.classes)}
+        for kind, picture in pictures.items():
+            panels.save_panel(path(f"{kind}.png"), Image.fromarray(picture))
+        if place is not None:
+            write_geotiffs(path, prediction, self.classes, place)
+        pixels, entropy = sums
+        if relative in self.labelled_images and pixels.sum() > prediction.classes.size:
+            prediction = shown_prediction(path, None, self.classes)
         self.rows[stage][relative.as_posix()] = ImageNumbers(
             pixels,
             float(entropy.sum() / max(pixels.sum(), 1)),
-            None if self.labels is None else self.labels.confusion(relative, prediction.classes, picture.valid),
+            None if self.labels is None else self.labels.confusion(relative, prediction.classes, prediction.valid),
         )
 
     def keep_before(self) -> None:
@@ -240,25 +324,36 @@ class Predictions:
 
     def labelled(self, most: int | None = None) -> list[int]:
         """The labelled images, in order; with ``most`` so many, evenly."""
-        files = {} if self.labels is None else self.labels.files
-        found = [index for index, relative in enumerate(self.folder.relative) if relative in files]
-        number = min(most or len(found), len(found))
-        return [found[place * len(found) // number] for place in range(number)]
+        found = [index for index, relative in enumerate(self.folder.relative) if relative in self.labelled_images]
+        return evenly(found, most or len(found))
 
-    def confusion(self, index: int, picture: ImagePixels, logits: Tensor) -> NDArray[np.int64] | None:
-        """That of an image by its logits (1, C, h, w)."""
-        predicted = self._at_image_size(logits, picture).argmax(0).to(torch.uint8).cpu().numpy()
-        relative = self.folder.relative[index]
-        return None if self.labels is None else self.labels.confusion(relative, predicted, picture.valid)
+    @property
+    def labelled_images(self) -> Container[Path]:
+        """Those that have a label, by their paths below the folder."""
+        return {} if self.labels is None else self.labels.files
 
     @torch.no_grad()
+    def confusions(self, index: int, forwards: Sequence[Forward]) -> list[NDArray[np.int64]]:
+        """(C, C) of a labelled image, which is read whole, by networks that are called with images as they see them."""
+        assert self.labels is not None
+        picture, tables = read_image(self.folder.files[index], self.folder.description.pixels), []
+        for forward in forwards:
+            if self.folder.tile is None:
+                logits = forward(self.folder.seen(index, picture)[0][None])
+                predicted = self._at_image_size(logits, picture).argmax(0).to(torch.uint8).cpu().numpy()
+            else:
+                parts = self._tiled.parts(picture, forward)
+                predicted = Prediction.of_parts(parts, picture.shape[:2]).classes
+            tables.append(self.labels.confusion(self.folder.relative[index], predicted, picture.valid))
+        return [table for table in tables if table is not None]
+
     def confusions_of(self, forward: Forward) -> list[NDArray[np.int64]]:
-        """Those of the labelled images, in order, by a network that is called with images as it sees them."""
-        found = []
-        for index in self.labelled():
-            picture = self.folder.picture(index)
-            found.append(self.confusion(index, picture, forward(self.folder.seen(index, picture)[0][None])))
-        return [table for table in found if table is not None]
+        """Those of the labelled images, in order."""
+        return [table for index in self.labelled() for table in self.confusions(index, [forward])]
+
+    @property
+    def _tiled(self) -> TrainedNetwork:
+        return replace(self.trained.seeing(None, self.folder.tile), description=self.folder.description)
 
     def file(self, stage: str, index: int, kind: str) -> Path:
         """Where an image's file of a kind is written to."""
@@ -267,4 +362,4 @@ class Predictions:
     def _at_image_size(self, logits: Tensor, picture: ImagePixels) -> Tensor:
         """(1, C, h, w) → (C, H, W)."""
         size = (picture.values.shape[0], picture.values.shape[1])
-        return upsampled(logits, size, self.align_corners)[0]
+        return upsampled(logits, size, self.folder.description.align_corners)[0]

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dem_apps.test_time_methods.normalisation import moments, tracking
@@ -237,14 +236,14 @@ def tried_on_labels(forward: Forward, own: Description, predictions: Predictions
     """The trial on labelled images: the best one counts whose score's interval lies above the own one's."""
     if not own.pixels.is_rgb:
         return Trial((Tried("own", own),))
-    rows, folder = [Tried("own", own), *usual_ones(own)], predictions.folder
-    tables: list[list[NDArray[np.int64]]] = [[] for _ in rows]
-    for index in predictions.labelled(_MOST_IMAGES):
-        picture = folder.picture(index)
-        images = folder.seen(index, picture)[0][None]
-        for row, own_tables in zip(rows, tables, strict=True):
-            found = predictions.confusion(index, picture, forward(translated(images, own, row.description)))
-            own_tables += [] if found is None else [found]
+    rows = [Tried("own", own), *usual_ones(own)]
+
+    def seeing(other: Description) -> Forward:
+        return lambda images: forward(translated(images, own, other))
+
+    forwards = [seeing(row.description) for row in rows]
+    by_image = [predictions.confusions(index, forwards) for index in predictions.labelled(_MOST_IMAGES)]
+    tables = [list(each) for each in zip(*by_image, strict=True)]
     scores = [label_score(tables[0], each) for each in tables]
     rows = [dataclasses.replace(row, labelled=score) for row, score in zip(rows, scores, strict=True)]
     best = max(rows[1:], key=lambda row: row.labelled.after if row.labelled else 0.0)

@@ -26,9 +26,11 @@ from dem_apps.runtime.progress import console
 from dem_apps.test_time_methods.copies import put_values
 from seg.adaptation.adaptation import SHOWN
 from seg.adaptation.decision import RECORD, AcceptanceMonitor, Check, LabelScore, decide_with_labels, label_score
-from seg.adaptation.images import REFUSED, ImageNumbers, Predictions
+from seg.adaptation.images import REFUSED, ImageNumbers, Predictions, evenly
 from seg.adaptation.normalisation_trial import Trial
 from seg.data.labels import ClassSet
+from seg.data.read_images import Scene
+from seg.maps.run_pictures import MOST_SHOWN
 from seg.inference.adaptive_batch_norm import SHARES
 from seg.scores.described_metrics import VIEWS
 from seg.scores.evidence import Evidence
@@ -348,7 +350,7 @@ def _frames(result: Result, predictions: Predictions) -> Frames | None:
     captions = [
         f"share {share:g}: {unit.format(score)}" for share, (score, _) in zip(SHARES, outcome.tried, strict=True)
     ]
-    names = [predictions.folder.relative[index].as_posix() for index in predictions.folder.spread(SHOWN)]
+    names = [predictions.folder.name(index) for index in predictions.folder.spread(SHOWN)]
     images = list(zip(names, zip(*(maps for _, maps in outcome.tried), strict=True), strict=True))
     images.sort(key=lambda image: -float((image[1][0] != image[1][-1]).mean()))
     colours = result.classes.colors
@@ -385,14 +387,15 @@ def _gallery(predictions: Predictions, result: Result) -> Gallery:
     moved = {
         name: 0.5 * np.abs(np.subtract(_shares(old[name].pixels), _shares(new[name].pixels))).sum() for name in old
     }
-    chosen = folder.spread(_IMAGES)
+    chosen = evenly(range(len(folder)), _IMAGES)
     if any(moved.values()):
         chosen = sorted(range(len(folder)), key=lambda index: -moved[folder.relative[index].as_posix()])[:_IMAGES]
     with TemporaryDirectory() as previews:
         for index in chosen:
             path, preview = folder.relative[index].as_posix(), Path(previews) / f"{index}.png"
             name = f"{path}: shares moved by {moved[path]:.3f}" if any(moved.values()) else path
-            picture = folder.picture(index)
+            with folder.opened(index) as opened:
+                picture = opened.reduced(MOST_SHOWN) if isinstance(opened, Scene) else opened
             Image.fromarray(folder.description.pixels.preview(picture.values, picture.valid)).save(preview)
             for view in VIEWS[:3]:  # image, prediction, entropy
                 for title, stage in stages.items():

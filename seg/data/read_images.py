@@ -74,14 +74,15 @@ class Scene:
         ranges = (rows.indices(self.shape[0])[:2], columns.indices(self.shape[1])[:2])
         return self._read(window=ranges)
 
-    def reduced(self, most: int) -> ImagePixels:
-        """The whole with at most so many pixels on its longer side, averaged."""
-        height, width = self.shape[:2]
+    def within(self, most: int) -> tuple[int, int]:
+        """(H, W) with at most so many pixels on the longer side."""
+        height, width, _ = self.shape
         longest = max(most, height, width)
-        return self._read(
-            out_shape=(max(1, height * most // longest), max(1, width * most // longest)),
-            resampling=rasters.averaging(self.source),
-        )
+        return max(1, height * most // longest), max(1, width * most // longest)
+
+    def reduced(self, most: int) -> ImagePixels:
+        """The whole :meth:`within` so many pixels, averaged."""
+        return self._read(out_shape=self.within(most), resampling=rasters.averaging(self.source))
 
     def _read(self, **part: Any) -> ImagePixels:
         with rasters.reading(self.file):

@@ -30,13 +30,11 @@ from seg.data.read_images import ImagePixels, first_header, is_scene, opened_sce
 from seg.inference.protocol import batch_norm_statistics
 from seg.inference.settings import ExportConfig
 from seg.maps import panels
-from seg.maps.entropy_maps import Prediction
+from seg.maps.entropy_maps import Prediction, Sums
 from seg.maps.run_pictures import MOST_SHOWN, output_path, shown_prediction, write_geotiffs, write_scene
 from seg.trained.open import open_network
 from seg.trained.trained_network import TrainedNetwork
 
-#: :meth:`seg.maps.entropy_maps.Prediction.sums`.
-Sums = tuple[NDArray[np.int64], NDArray[np.float64]]
 #: A note names images that are made smaller by this factor or more.
 _SHRUNK = 4
 
@@ -175,12 +173,7 @@ def _scene(export: Export, file: Path, name: Path) -> tuple[ImagePixels, tuple[i
     """
     path, classes = partial(output_path, export.folder, name), export.trained.class_set
     with opened_scene(file, export.trained.description.pixels) as scene:
-        try:
-            sums = write_scene(path, export.trained.parts(scene), scene, classes)
-        except BaseException:
-            for kind in ("prediction.tif", "entropy.tif"):
-                path(kind).unlink(missing_ok=True)
-            raise
+        sums = write_scene(path, export.trained.parts(scene), scene, classes)
         shown = replace(scene.reduced(MOST_SHOWN), place=None)
         return shown, scene.shape, shown_prediction(path, shown.shape[:2], classes), sums
 

@@ -21,6 +21,8 @@ from dem_apps.entropy import shannon_entropy
 from seg.data.labels import IGNORE_INDEX, ClassSet
 
 Colour = tuple[int, int, int]
+#: :meth:`Prediction.sums`.
+Sums = tuple[NDArray[np.int64], NDArray[np.float64]]
 
 #: The two greys of the hatch over ignored pixels.
 _IGNORED = ((255, 255, 255), (170, 170, 170))
@@ -71,7 +73,7 @@ class Prediction:
         """(C,) number of counted pixels of each class."""
         return self.sums(num_classes)[0]
 
-    def sums(self, num_classes: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def sums(self, num_classes: int) -> Sums:
         """(C,) number of counted pixels of each class, and the sum of their entropy."""
         pixels, entropy = np.zeros(num_classes, np.int64), np.zeros(num_classes)
         for rows in _strips(len(self.classes)):  # numpy counts in 16 bytes a pixel

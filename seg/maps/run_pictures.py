@@ -8,13 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from seg.data.labels import ClassSet
 from seg.data.rasters import Georeference, averaging, new_geotiff, opened
 from seg.data.read_images import Scene
-from seg.maps.entropy_maps import Prediction
+from seg.maps.entropy_maps import Prediction, Sums
 
 #: Pixels of the longer side of the pictures of a scene.
 MOST_SHOWN = 4096
@@ -31,7 +30,7 @@ def write_geotiffs(path: Callable[[str], Path], prediction: Prediction, classes:
 
 def write_scene(
     path: Callable[[str], Path], parts: Iterable[tuple[int, int, Tensor]], scene: Scene, classes: ClassSet
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+) -> Sums:
     """Write both GeoTIFF of a scene from (1, C, ·, ·) logits of its parts, with their first row and column.
 
     Returns :meth:`seg.maps.entropy_maps.Prediction.sums`.
@@ -47,8 +46,8 @@ def write_scene(
     return pixels, sums
 
 
-def shown_prediction(path: Callable[[str], Path], size: tuple[int, int], classes: ClassSet) -> Prediction:
-    """Both GeoTIFF of a scene at (H, W) pixels: the nearest class, the mean entropy."""
+def shown_prediction(path: Callable[[str], Path], size: tuple[int, int] | None, classes: ClassSet) -> Prediction:
+    """Both GeoTIFF of a scene at (H, W) pixels, None for their own: the nearest class, the mean entropy."""
     with opened(path("prediction.tif")) as source:
         ids = source.read(1, out_shape=size)
     with opened(path("entropy.tif")) as source:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -156,13 +156,17 @@ class TrainedNetwork:
         chosen = self.description.size if own else None if size == "auto" else checked_size(size, "--size")
         return dataclasses.replace(self, size=chosen, tile=tile)
 
-    def logits(self, images: Tensor) -> Tensor:
-        """(B, 3, H, W) images, normalised and continued to ``description.multiple`` → float32 logits (B, C, H, W)."""
+    def logits(self, images: Tensor, forward: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """(B, 3, H, W) images, normalised and continued to ``description.multiple`` → float32 logits (B, C, H, W).
+
+        ``forward`` stands for :meth:`raw_logits`.
+        """
         height, width = images.shape[2:]
         below, right = (-side % self.description.multiple for side in (height, width))
         padded = F.pad(images, (0, right, 0, below), mode="replicate") if below or right else images
         size = (padded.shape[2], padded.shape[3])
-        return upsampled(self.raw_logits(padded), size, self.description.align_corners)[:, :, :height, :width]
+        logits = (forward or self.raw_logits)(padded)
+        return upsampled(logits, size, self.description.align_corners)[:, :, :height, :width]
 
     def raw_logits(self, images: Tensor) -> Tensor:
         """(B, C, h, w) at the network's own resolution; an InputError for images that it does not take."""
@@ -210,13 +214,15 @@ class TrainedNetwork:
         return Prediction.of_parts(self.parts(image), (image.shape[0], image.shape[1]), image.valid)
 
     @torch.no_grad()
-    def parts(self, image: ImagePixels | Scene) -> Iterator[tuple[int, int, Tensor]]:
-        """(1, C, ·, ·) logits of parts of an image, at its own resolution, with their first row and column."""
-        size, align_corners, logits = (
-            (image.shape[0], image.shape[1]),
-            self.description.align_corners,
-            self._tiled(image),
-        )
+    def parts(
+        self, image: ImagePixels | Scene, forward: Callable[[Tensor], Tensor] | None = None
+    ) -> Iterator[tuple[int, int, Tensor]]:
+        """(1, C, ·, ·) logits of parts of an image, at its own resolution, with their first row and column.
+
+        ``forward`` stands for :meth:`raw_logits`.
+        """
+        size, align_corners = (image.shape[0], image.shape[1]), self.description.align_corners
+        logits = self._tiled(image, forward)
         if self.tile is None:
             yield 0, 0, upsampled(logits.whole(), size, align_corners)
         elif logits.full_size and self._as_read(image):
@@ -232,11 +238,13 @@ class TrainedNetwork:
     def _as_read(self, image: ImagePixels | Scene) -> bool:
         return self.size in (None, image.shape[1::-1])
 
-    def _tiled(self, image: ImagePixels | Scene) -> TiledLogits:
+    def _tiled(self, image: ImagePixels | Scene, forward: Callable[[Tensor], Tensor] | None = None) -> TiledLogits:
         """The logits of an image at :attr:`size`."""
         description = self.description
         # where sides are continued to multiples, pixels are what can be cut off again
-        forward = self.logits if description.multiple > 1 else self.raw_logits
+        forward = forward or self.raw_logits
+        if description.multiple > 1:
+            forward = partial(self.logits, forward=forward)
         if isinstance(image, ImagePixels) and not self._as_read(image):
             image = ImagePixels(*seen(image, description.pixels, self.size))
 

@@ -32,7 +32,6 @@ def test_batches_hold_one_size_and_every_image_once(folder):
         assert all(len({images.sizes[index] for index in batch}) == 1 for batch in batches)
     assert images.batches(2, (0, 0)) == images.batches(2, (0, 0))
     assert len({str(images.batches(2, (seed, epoch))) for seed in (0, 1) for epoch in (0, 1)}) > 1
-    assert images.spread(3) == [0, 2, 4]
     assert [len(batch) for batch in images.spread_batches(7, 2)] == [2, 3, 2]
 
 
