@@ -30,8 +30,8 @@ from seg.adaptation.images import REFUSED, ImageNumbers, Predictions, evenly
 from seg.adaptation.normalisation_trial import Trial
 from seg.data.labels import ClassSet
 from seg.data.read_images import Scene
-from seg.maps.run_pictures import MOST_SHOWN
 from seg.inference.adaptive_batch_norm import SHARES
+from seg.maps.run_pictures import MOST_SHOWN
 from seg.scores.described_metrics import VIEWS
 from seg.scores.evidence import Evidence
 from seg.scores.metrics import other_numbering
