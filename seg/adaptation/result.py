@@ -243,7 +243,7 @@ class Result:
         print(f"weights:     {out / 'adapted'}")
         print(f"page:        {out / 'report.html'}")
         if (out / LABEL_FIRST).is_file():
-            print(f"label first: {out / LABEL_FIRST}")
+            print(f"label first: {out / LABEL_FIRST}, an order not shown to beat a random one")
         spec = self._spec_of(out)
         print(f"new images:  python -m seg.export {spec} --images DIR --out predictions")
         print(f"ONNX:        python -m seg.export_model {spec} --out model --onnx")
@@ -265,6 +265,7 @@ def _shares(pixels: NDArray[np.int64]) -> list[float]:
 def label_first(rows: Mapping[str, ImageNumbers]) -> list[dict[str, str]]:
     """The images without a label in the order of the list "label these first", with reasons; at most 100.
 
+    The order was not shown to beat a random one (docs/appendix.md).
     Next is the image of the largest mean entropy times the share of its pixels whose classes the nearest one before
     lacks.
     """
@@ -346,9 +347,10 @@ def _frames(result: Result, predictions: Predictions) -> Frames | None:
     outcome = result.outcome
     if len(outcome.tried) < 2:
         return None
-    unit = "mIoU {:.1%}" if outcome.baseline else "stability score {:.3f}"
+    unit, scale = ("mIoU {:.1f} %", 100) if outcome.baseline else ("stability score {:.3f}", 1)
     captions = [
-        f"share {share:g}: {unit.format(score)}" for share, (score, _) in zip(SHARES, outcome.tried, strict=True)
+        f"share {share:g}: {unit.format(scale * score)}"
+        for share, (score, _) in zip(SHARES, outcome.tried, strict=True)
     ]
     names = [predictions.folder.name(index) for index in predictions.folder.spread(SHOWN)]
     images = list(zip(names, zip(*(maps for _, maps in outcome.tried), strict=True), strict=True))

@@ -13,6 +13,7 @@ import adapt_step
 import cifar_labels
 import claims
 import imagenet_corruptions
+import label_first
 import photograph_training
 import pytest
 import rl_goal_test
@@ -219,6 +220,7 @@ TOLD = {
         all_pairs, streams, photographs, classifier, thresholds, random_weights, few_labels,
     ],
     APPENDIX: [
+        lambda: label_first.table(keyed("label_first", label_first.KEYS)),
         lambda: photograph_training.table(training(), most=False),
         lambda: photograph_training.claim_table(training()),
         lambda: photograph_training.networks_table(training()),
