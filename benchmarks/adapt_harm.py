@@ -1,0 +1,321 @@
+"""How often an adaptation that seg.adapt accepts without labels does harm, on pairs that chose none of its rules.
+
+    CLONES=… PYTHONPATH=benchmarks python benchmarks/adapt_harm.py --photographs PHOTOGRAPHS --work WORK
+        [--out docs/results/adapt_harm.csv] [--only NAME …] [--train]
+
+Registered in ``docs/results/adapt_harm_registration.txt``. PHOTOGRAPHS is of ``benchmarks/photographs.py``, CLONES as
+in ``benchmarks/public_networks.py``; WORK gets networks, folders, and what the command writes. A pair is a network and
+a folder of images at the size that the network sees. The row ``seg.adapt`` is of the command without labels, the others
+are of rules that choose a share of batch norm's statistics, or average over shares, on the same images. mIoU in per
+cent, against the labels that no rule reads. ``--train`` trains the networks alone. The same command continues.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import albumentations as A
+import cv2
+import numpy as np
+import photograph_networks as ours
+import public_networks
+import segmentation_models_pytorch as smp
+import torch
+from csv_rows import CsvRows, parser_of
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dem_apps.errors import NotFiniteError
+from dem_apps.test_time_methods.network import find_logits
+from seg.adapt import AdaptConfig, adapt
+from seg.inference.adaptive_batch_norm import SHARES, re_estimated
+from seg.scores.metrics import confusion
+from seg.scores.unsupervised_scores import neighbourhood_density
+
+LITE0, LITE1 = "tu-tf_efficientnet_lite0", "tu-tf_efficientnet_lite1"
+#: The families of our networks: head and encoder.
+FAMILIES = [
+    ("FPN", LITE1), ("Unet", LITE1), ("DeepLabV3Plus", LITE0), ("Linknet", LITE0), ("PAN", LITE1), ("MAnet", LITE0),
+    ("UnetPlusPlus", LITE0), ("PSPNet", LITE1),
+]  # fmt: skip
+#: Set, source, unseen domains, classes, and width and height of what networks see.
+SETS = [
+    ("camvid", "Seq05VD", ("0016E5", "0001TP"), 11, (256, 192)),
+    ("cracks", "asphalt", ("drone", "concrete"), 2, (256, 192)),
+    ("discs", "refuge", ("drishti",), 3, (192, 192)),
+    ("camvid", "0016E5", ("0006R0", "0001TP"), 11, (256, 192)),
+    ("vessels", "drive", ("chase",), 2, (224, 224)),
+    ("cracks", "drone", ("asphalt", "concrete"), 2, (256, 192)),
+    ("field", "robot", (), 3, (256, 192)),
+    ("discs", "drishti", ("refuge",), 3, (192, 192)),
+    ("camvid", "0006R0", ("Seq05VD", "0001TP"), 11, (256, 192)),
+    ("vessels", "chase", ("drive",), 2, (224, 224)),
+]  # fmt: skip
+#: Our networks: number → family and set, each combination another one; net01 served to try the script.
+OURS = {f"net{number:02}": (FAMILIES[number % 8], SETS[number % 10], number) for number in (0, *range(2, 25))}
+#: Published networks of CamVid's classes, and images of each folder: the smaller are small folders.
+PUBLIC = {
+    "dicenet_05": 16, "dicenet_10": 16, "dicenet_15": 16,
+    "espnetv2_05_small": 7, "espnetv2_10_small": 7, "espnetv2_20_small": 7,
+}  # fmt: skip
+SEQUENCES = ("0001TP", "0006R0", "0016E5", "Seq05VD")
+MANY, SOME, SMALL = 16, 10, 6
+#: Changes of images that are made: of other kinds than in ``photograph_networks.SHIFTS``, and of those between levels.
+CHANGES: dict[str, A.BasicTransform] = {
+    "jpeg": A.ImageCompression(quality_range=(8, 8), p=1), "motion": A.MotionBlur(blur_limit=(13, 13), p=1),
+    "gamma 40": A.RandomGamma((40, 40), p=1), "gamma 220": A.RandomGamma((220, 220), p=1),
+    "grey": A.ToGray(p=1), "coarse": A.Downscale(scale_range=(0.3, 0.3), p=1),
+    "hue": A.HueSaturationValue((20, 20), (0, 0), (0, 0), p=1), "pale": A.HueSaturationValue((0, 0), (-90, -90), (30, 30), p=1),
+    "fog 3.5": ours.SHIFTS["fog"](3.5), "dark 2.5": ours.SHIFTS["dark"](2.5), "noise 1.5": ours.SHIFTS["noise"](1.5),
+    "contrast 3.5": ours.SHIFTS["contrast"](3.5),
+}  # fmt: skip
+STEPS, CROP, TRAINED = 150, 128, 0.5
+RULES = ("entropy", "information", "density", "nuclear", "agreement", "score", "information score")
+
+
+class Pair(NamedTuple):
+    """A folder of a network: at most ``images`` of the files, evenly, changed or not."""
+
+    name: str
+    files: Sequence[Path]
+    images: int
+    shifted: bool
+    change: A.BasicTransform | None = None
+
+
+def parts(root: Path, domain: str, number: int) -> tuple[list[Path], list[Path]]:
+    """The half of a domain's images that a network is trained on, and the rest; where it begins differs by network."""
+    files = sorted((root / domain / "images").iterdir())
+    begin = number * len(files) // 7 % len(files)
+    files = files[begin:] + files[:begin]
+    return files[: round(TRAINED * len(files))], files[round(TRAINED * len(files)) :]
+
+
+def pairs_of(name: str, root: Path) -> Iterator[Pair]:
+    """The folders of a network."""
+    if name in PUBLIC:
+        for domain in SEQUENCES:
+            yield Pair(domain, sorted((root / "camvid" / domain / "images").iterdir()), PUBLIC[name], True)
+    elif name == "wnet_drive":
+        unseen = [root / "vessels/drive/images" / f"{number:02}.png" for number in range(1, 21)]
+        yield Pair("unshifted", unseen, MANY, False)
+        yield Pair("unshifted small", unseen, SMALL, False)
+        for change in ("jpeg", "gamma 40"):
+            yield Pair(change, unseen, SOME, True, CHANGES[change])
+    else:
+        _, (group, source, targets, *_), number = OURS[name]
+        unseen = sorted(parts(root / group, source, number)[1])
+        yield Pair("unshifted", unseen, MANY, False)
+        yield Pair("unshifted small", unseen, SMALL, False)
+        for target, images in zip(targets, (MANY, 8), strict=False):
+            yield Pair(target, sorted((root / group / target / "images").iterdir()), images, True)
+        for place in (number, number + 5):
+            change = [*CHANGES][place % len(CHANGES)]
+            yield Pair(change, unseen, SOME, True, CHANGES[change])
+
+
+def trained(name: str, photographs: Path, networks: Path) -> Path:
+    """The folder of one of our networks, trained where it is not there."""
+    (head, encoder), (group, source, _, classes, size), number = OURS[name]
+    place = networks / name
+    if not place.exists():
+        ours.STEPS, ours.CROP = STEPS, CROP
+        torch.manual_seed(100 + number)
+        model = ours.build(head, classes, encoder)
+        print(name, head, encoder, group, source, flush=True)
+        ours.train(model, parts(photographs / group, source, number)[0], size, 100 + number)
+        model.save_pretrained(str(place))
+    return place
+
+
+def written(pair: Pair, size: tuple[int, int], place: Path) -> list[NDArray[np.uint8]]:
+    """Write a pair's images at the size that the network sees; their labels at that size."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    number, labels = min(pair.images, len(pair.files)), []
+    for index in range(number):
+        file = pair.files[index * len(pair.files) // number]
+        image, label = ours.load(file, size)
+        if pair.change is not None:
+            image = A.Compose([pair.change], seed=index)(image=image)["image"]
+        cv2.imwrite(str(place / f"{index:02}.png"), image[..., ::-1])
+        labels.append(np.asarray(cv2.resize(label, size, interpolation=cv2.INTER_NEAREST), np.uint8))
+    return labels
+
+
+def tables_of(classes: Sequence[Tensor], labels: Sequence[NDArray[np.uint8]], number: int) -> NDArray[np.int64]:
+    """(N, C, C) of predicted classes (H, W) each."""
+    tables = []
+    for own, label in zip(classes, labels, strict=True):
+        known = torch.from_numpy(label < number)
+        tables.append(confusion(torch.from_numpy(label).long()[known], own.long()[known], number).numpy())
+    return np.stack(tables)
+
+
+def numbers(before: NDArray[np.int64], after: NDArray[np.int64]) -> dict[str, Any]:
+    """mIoU before and after, and how many images lose and gain more than 0.5 of their own mIoU."""
+    changes = [ours.miou(new[None]) - ours.miou(old[None]) for old, new in zip(before, after, strict=True)]
+    return {
+        "before": ours.miou(before), "after": ours.miou(after), "images": len(changes),
+        "lose": sum(change < -0.5 for change in changes), "gain": sum(change > 0.5 for change in changes),
+    }  # fmt: skip
+
+
+def commanded(spec: str, pair: Pair, labels: Sequence[NDArray[np.uint8]], place: Path, number: int) -> dict[str, Any]:
+    """The row of ``seg.adapt`` as a user calls it, without labels."""
+    out = place.parent / "adapted"
+    shutil.rmtree(out, ignore_errors=True)
+    half = () if ":" in spec else ("0.5,0.5,0.5", "0.5,0.5,0.5")
+    facts = {"mean": [0.5] * 3, "std": [0.5] * 3} if half else {}
+    adapt(AdaptConfig(model=spec, images=str(place), out=str(out), **facts))
+    said = json.loads((out / "adapt.json").read_text())
+    files = [[out / stage / f"{index:02}_pred_labelIds.png" for index in range(len(labels))] for stage in ("before", "after")]
+    tables = [
+        tables_of([torch.from_numpy(cv2.imread(str(file), cv2.IMREAD_GRAYSCALE)) for file in each], labels, number)
+        for each in files
+    ]
+    return {
+        **numbers(*tables), "choice": said["share_of_statistics"], "accepted": said["adapted"],
+        "halves": said["share_by_halves"],
+    }  # fmt: skip
+
+
+class Looks:
+    """Predictions of a folder at every share, and the label-free scores of each, of the folder and of its images."""
+
+    @torch.no_grad()
+    def __init__(self, network: nn.Module, images: Sequence[Tensor]) -> None:
+        batches = [torch.stack(list(images[first : first + 4])) for first in range(0, len(images), 4)]
+        if len(batches) > 1 and len(batches[-1]) == 1:
+            batches[-2:] = [torch.cat(batches[-2:])]
+        self.probabilities: list[Tensor] = []  # (N, C, H, W) of each share
+        self.scores: list[dict[str, float]] = []
+        self.steady: list[Tensor] = []  # (N,) stability score of each share, by image
+        size = images[0].shape[1:]
+        for share in SHARES:
+            adapted = re_estimated(network, batches, share).network.eval() if share else network
+            views = [_predicted(adapted, [view(batch) for batch in batches], size) for view in (_same, _mirrored, _smaller)]
+            views[1] = views[1].flip(3)
+            self.probabilities.append(views[0])
+            tables = torch.stack([
+                torch.stack([confusion(own, other, views[0].shape[1]).double() for own, other in zip(views[0].argmax(1), view.argmax(1), strict=True)])
+                for view in views[1:]
+            ])  # fmt: skip
+            if not self.scores:
+                self.first = tables.sum((0, 1)).sum(1) / tables.sum()
+            self.scores.append(self._scores(views[0], tables))
+            self.steady.append(torch.stack([self._score(tables[:, [image]]) for image in range(len(images))]))
+
+    def _scores(self, p: Tensor, tables: Tensor) -> dict[str, float]:
+        classes, mean = p.shape[1], p.mean((0, 2, 3))
+        entropy = float(torch.special.entr(p).sum(1).mean()) / np.log(classes)
+        information = float(torch.special.entr(mean).sum()) / np.log(classes) - entropy
+        flat = [image.flatten(1) for image in p]
+        nuclear = np.mean([float(torch.linalg.matrix_norm(each, "nuc")) / np.sqrt(min(each.shape) * each.shape[1]) for each in flat])
+        steady = self._stability(tables)
+        return {
+            "entropy": 1 - entropy, "information": information, "nuclear": float(nuclear),
+            "density": float(np.mean([float(neighbourhood_density(each.T)) for each in flat])),
+            "agreement": float(tables.diagonal(dim1=2, dim2=3).sum() / tables.sum()),
+            "score": float(self._score(tables)), "information score": steady**2 * information,
+        }  # fmt: skip
+
+    def _stability(self, tables: Tensor) -> float:
+        """Of the classes of the network as it is, as in :mod:`seg.scores.evidence`."""
+        joined = tables.sum(1)
+        kept = joined.diagonal(dim1=1, dim2=2)
+        iou = (kept / (joined.sum(1) + joined.sum(2) - kept).clamp_min(1)).mean(0)
+        return float(iou[self.first >= 1e-3].mean())
+
+    def _score(self, tables: Tensor) -> Tensor:
+        shares = tables.sum((0, 1, 3)) / tables.sum()
+        return self._stability(tables) ** 2 * torch.special.entr(shares).sum().exp()
+
+    def arms(self) -> Iterator[tuple[str, Any, Tensor]]:
+        """Rule, its choice, and the predicted classes (N, H, W)."""
+        classes = [each.argmax(1) for each in self.probabilities]
+        for share, own in zip(SHARES, classes, strict=True):
+            yield f"share {share:g}", share, own
+        for rule in RULES:
+            values = [scores[rule] for scores in self.scores]
+            best = int(np.argmax(values))
+            yield rule, SHARES[best], classes[best]
+        p, steady = torch.stack(self.probabilities), torch.stack(self.steady)
+        yield "average", "", p.mean(0).argmax(1)
+        doubt = torch.special.entr(p).sum(2).mean((2, 3)) / np.log(p.shape[2])
+        yield "InTEnt", "", (p * (1 - doubt)[..., None, None, None]).sum(0).argmax(1)
+        yield "by image, average", "", (p * (steady / steady.sum(0))[..., None, None, None]).sum(0).argmax(1)
+        best = steady.argmax(0)
+        yield "by image, best", "", torch.stack([classes[share][image] for image, share in enumerate(best)])
+        chosen = int(np.argmax([scores["score"] for scores in self.scores]))
+        kept = [chosen if steady[chosen, image] >= steady[0, image] else 0 for image in range(p.shape[1])]
+        yield "by image, or none", SHARES[chosen], torch.stack([classes[share][image] for image, share in enumerate(kept)])
+
+
+def _same(images: Tensor) -> Tensor:
+    return images
+
+
+def _mirrored(images: Tensor) -> Tensor:
+    return images.flip(3)
+
+
+def _smaller(images: Tensor) -> Tensor:
+    size = [max(32, round(0.75 * side / 32) * 32) for side in images.shape[2:]]
+    return F.interpolate(images, size, mode="bilinear", antialias=True)
+
+
+def _predicted(network: nn.Module, batches: Sequence[Tensor], size: Sequence[int]) -> Tensor:
+    """(N, C, H, W) probabilities. Raises NotFiniteError."""
+    logits = torch.cat([F.interpolate(find_logits(network(batch)), size, mode="bilinear") for batch in batches])
+    if not bool(logits.isfinite().all()):
+        raise NotFiniteError("the network's output is not finite")
+    return logits.softmax(1)
+
+
+KEYS, SCORES = ("family", "network", "folder", "rule"), (
+    "shifted", "choice", "halves", "accepted", "images", "before", "after", "lose", "gain"
+)  # fmt: skip
+
+
+def main() -> None:
+    """The command."""
+    parser = parser_of(__doc__, "photographs", "work", out="docs/results/adapt_harm.csv")
+    parser.add_argument("--only", nargs="*", default=[*OURS, *PUBLIC, "wnet_drive"])
+    parser.add_argument("--train", action="store_true")
+    options = parser.parse_args()
+    rows = CsvRows(options.out, KEYS, SCORES)
+    for name in options.only:
+        if name in OURS:
+            (head, encoder), (*_, number, size), _ = OURS[name]
+            family, spec = f"{head} {encoder[-5:]}", str(trained(name, options.photographs, options.work / "networks"))
+            if options.train:
+                continue
+            network, moments = smp.from_pretrained(spec).eval(), torch.full((2, 3), 0.5)
+        elif not options.train:
+            number, size = (2, (512, 512)) if name == "wnet_drive" else (11, (256, 192))
+            family, spec, moments = name.split("_")[0], f"public_networks:{name}", public_networks.IMAGENET
+            network = getattr(public_networks, name)()[0].eval()
+        for pair in () if options.train else pairs_of(name, options.photographs):
+            keys = {"family": family, "network": name, "folder": pair.name}
+            if rows.get({**keys, "rule": "seg.adapt"}) is not None:
+                continue
+            place = options.work / "images"
+            labels = written(pair, size, place)
+            pixels = [torch.from_numpy(cv2.imread(str(file))[..., ::-1].copy()) for file in sorted(place.iterdir())]
+            images = [(each.permute(2, 0, 1) / 255 - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1) for each in pixels]
+            arms = [*Looks(network, images).arms()]
+            before = tables_of(list(arms[0][2]), labels, number)
+            for rule, choice, classes in arms:
+                row = numbers(before, tables_of(list(classes), labels, number))
+                rows.add({**keys, "rule": rule, "shifted": pair.shifted, "choice": choice, **row})
+            own = commanded(spec, pair, labels, place, number)
+            rows.add({**keys, "rule": "seg.adapt", "shifted": pair.shifted, **own})
+            print(name, pair.name, *(f"{key} {own[key]}" for key in ("choice", "accepted", "before", "after")), flush=True)
+
+
+if __name__ == "__main__":
+    main()
