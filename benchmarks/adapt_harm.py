@@ -12,7 +12,7 @@ cent, against the labels that no rule reads. ``--train`` trains the networks alo
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,10 +25,13 @@ import segmentation_models_pytorch as smp
 import torch
 from csv_rows import CsvRows, parser_of
 from numpy.typing import NDArray
+from scipy import stats
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import NotFiniteError
+from dem_apps.report.intervals import mean_interval
+from dem_apps.report.tables import markdown
 from dem_apps.test_time_methods.network import find_logits
 from seg.adapt import AdaptConfig, adapt
 from seg.inference.adaptive_batch_norm import SHARES, re_estimated
@@ -68,7 +71,8 @@ CHANGES: dict[str, A.BasicTransform] = {
     "jpeg": A.ImageCompression(quality_range=(8, 8), p=1), "motion": A.MotionBlur(blur_limit=(13, 13), p=1),
     "gamma 40": A.RandomGamma((40, 40), p=1), "gamma 220": A.RandomGamma((220, 220), p=1),
     "grey": A.ToGray(p=1), "coarse": A.Downscale(scale_range=(0.3, 0.3), p=1),
-    "hue": A.HueSaturationValue((20, 20), (0, 0), (0, 0), p=1), "pale": A.HueSaturationValue((0, 0), (-90, -90), (30, 30), p=1),
+    "hue": A.HueSaturationValue((20, 20), (0, 0), (0, 0), p=1),
+    "pale": A.HueSaturationValue((0, 0), (-90, -90), (30, 30), p=1),
     "fog 3.5": ours.SHIFTS["fog"](3.5), "dark 2.5": ours.SHIFTS["dark"](2.5), "noise 1.5": ours.SHIFTS["noise"](1.5),
     "contrast 3.5": ours.SHIFTS["contrast"](3.5),
 }  # fmt: skip
@@ -172,7 +176,9 @@ def commanded(spec: str, pair: Pair, labels: Sequence[NDArray[np.uint8]], place:
     facts = {"mean": [0.5] * 3, "std": [0.5] * 3} if half else {}
     adapt(AdaptConfig(model=spec, images=str(place), out=str(out), **facts))
     said = json.loads((out / "adapt.json").read_text())
-    files = [[out / stage / f"{index:02}_pred_labelIds.png" for index in range(len(labels))] for stage in ("before", "after")]
+    files = [
+        [out / stage / f"{index:02}_pred_labelIds.png" for index in range(len(labels))] for stage in ("before", "after")
+    ]
     tables = [
         tables_of([torch.from_numpy(cv2.imread(str(file), cv2.IMREAD_GRAYSCALE)) for file in each], labels, number)
         for each in files
@@ -197,13 +203,15 @@ class Looks:
         size = images[0].shape[1:]
         for share in SHARES:
             adapted = re_estimated(network, batches, share).network.eval() if share else network
-            views = [_predicted(adapted, [view(batch) for batch in batches], size) for view in (_same, _mirrored, _smaller)]
+            views = [
+                _predicted(adapted, [view(batch) for batch in batches], size) for view in (_same, _mirrored, _smaller)
+            ]
             views[1] = views[1].flip(3)
             self.probabilities.append(views[0])
-            tables = torch.stack([
-                torch.stack([confusion(own, other, views[0].shape[1]).double() for own, other in zip(views[0].argmax(1), view.argmax(1), strict=True)])
-                for view in views[1:]
-            ])  # fmt: skip
+            found = [view.argmax(1) for view in views]
+            tables = torch.stack([torch.stack([
+                confusion(own, other, views[0].shape[1]).double() for own, other in zip(found[0], others, strict=True)
+            ]) for others in found[1:]])  # fmt: skip
             if not self.scores:
                 self.first = tables.sum((0, 1)).sum(1) / tables.sum()
             self.scores.append(self._scores(views[0], tables))
@@ -214,7 +222,9 @@ class Looks:
         entropy = float(torch.special.entr(p).sum(1).mean()) / np.log(classes)
         information = float(torch.special.entr(mean).sum()) / np.log(classes) - entropy
         flat = [image.flatten(1) for image in p]
-        nuclear = np.mean([float(torch.linalg.matrix_norm(each, "nuc")) / np.sqrt(min(each.shape) * each.shape[1]) for each in flat])
+        nuclear = np.mean(
+            [float(torch.linalg.matrix_norm(each, "nuc")) / np.sqrt(min(each.shape) * each.shape[1]) for each in flat]
+        )
         steady = self._stability(tables)
         return {
             "entropy": 1 - entropy, "information": information, "nuclear": float(nuclear),
@@ -252,7 +262,11 @@ class Looks:
         yield "by image, best", "", torch.stack([classes[share][image] for image, share in enumerate(best)])
         chosen = int(np.argmax([scores["score"] for scores in self.scores]))
         kept = [chosen if steady[chosen, image] >= steady[0, image] else 0 for image in range(p.shape[1])]
-        yield "by image, or none", SHARES[chosen], torch.stack([classes[share][image] for image, share in enumerate(kept)])
+        yield (
+            "by image, or none",
+            SHARES[chosen],
+            torch.stack([classes[share][image] for image, share in enumerate(kept)]),
+        )
 
 
 def _same(images: Tensor) -> Tensor:
@@ -274,6 +288,148 @@ def _predicted(network: nn.Module, batches: Sequence[Tensor], size: Sequence[int
     if not bool(logits.isfinite().all()):
         raise NotFiniteError("the network's output is not finite")
     return logits.softmax(1)
+
+
+#: Rows of the table, and how they are called there.
+SHOWN = {
+    "seg.adapt": "**`seg.adapt`, by its answer**", "share 0.3": "always 0.3", "share 0.5": "always 0.5",
+    "share 1": "always 1 (AdaBN)", "entropy": "least entropy", "information": "information maximisation",
+    "density": "soft neighbourhood density", "nuclear": "nuclear norm", "agreement": "agreement of views",
+    "score": "stability² × classes", "information score": "stability² × information", "average": "mean over shares",
+    "InTEnt": "the same, by entropy", "by image, average": "by image, mean by stability",
+    "by image, best": "by image, best share", "by image, or none": "by image, the folder's share or none",
+}  # fmt: skip
+Rows = dict[tuple[str, str], dict[str, Mapping[str, Any]]]
+HARM, DRAWS, ONE_SIDED = 0.5, 10_000, 0.95
+
+
+def rows_of(rows: CsvRows) -> Rows:
+    """The rows of every finished pair of network and folder, by rule."""
+    found: Rows = {}
+    for (_, network, folder, rule), row in rows.rows.items():
+        found.setdefault((network, folder), {})[rule] = row
+    return {pair: rules for pair, rules in found.items() if "seg.adapt" in rules}
+
+
+def change(row: Mapping[str, Any]) -> float:
+    """Of mIoU."""
+    return float(row["after"]) - float(row["before"])
+
+
+def best(rules: Mapping[str, Mapping[str, Any]]) -> float:
+    """The change by the best share by all labels."""
+    return max(change(rules[f"share {share:g}"]) for share in SHARES)
+
+
+def bounds(accepted: Sequence[Mapping[str, Any]]) -> tuple[int, float, float]:
+    """Harmful ones, and one-sided bounds of their rate: Clopper and Pearson's, and by a bootstrap of families."""
+    harmful = [change(row) < -HARM for row in accepted]
+    count, number = sum(harmful), len(harmful)
+    exact = float(stats.beta.ppf(ONE_SIDED, count + 1, number - count)) if count < number else 1.0
+    families = sorted({row["family"] for row in accepted})
+    inside, lost = np.zeros((2, len(families)))
+    for row, harm in zip(accepted, harmful, strict=True):
+        inside[families.index(row["family"])] += 1
+        lost[families.index(row["family"])] += harm
+    drawn = np.random.default_rng(0).integers(len(families), size=(DRAWS, len(families)))
+    return count, exact, float(np.quantile(lost[drawn].sum(1) / inside[drawn].sum(1), ONE_SIDED))
+
+
+def table(rows: CsvRows) -> str:
+    """Of each rule the change of mIoU, mean (worst; pairs that lose more than 0.5), and the images that lose."""
+    pairs, lines = rows_of(rows), []
+    for rule, title in SHOWN.items():
+        cells = []
+        for shifted in ("True", "False"):
+            own = [rules[rule] for rules in pairs.values() if str(rules[rule]["shifted"]) == shifted]
+            changes = [change(row) for row in own]
+            cells.append(f"{np.mean(changes):+.1f} ({min(changes):+.1f}; {sum(each < -HARM for each in changes)})")
+        every = [rules[rule] for rules in pairs.values()]
+        images = sum(int(row["images"]) for row in every)
+        kept = sum(map(change, every)) / sum(map(best, pairs.values()))
+        lines.append(
+            [title, *cells, f"{100 * kept:.0f}", f"{100 * sum(int(row['lose']) for row in every) / images:.0f}"]
+        )
+    shifted = sum(str(rules["seg.adapt"]["shifted"]) == "True" for rules in pairs.values())
+    heads = [f"{shifted} shifted", f"{len(pairs) - shifted} unshifted", "kept %", "images that lose %"]
+    return markdown(["share of the statistics", *heads], lines)
+
+
+def groups_table(rows: CsvRows) -> str:
+    """README's: pairs, mIoU as it is, and the changes by seg.adapt's answer and by AdaBN, with CIs over networks."""
+    groups: dict[str, dict[tuple[str, str], dict[str, Mapping[str, Any]]]] = {
+        "published networks on other streets": {}, "ours, another place or camera": {}, "ours, made shifts": {},
+        "no shift": {},
+    }  # fmt: skip
+    for (name, folder), rules in rows_of(rows).items():
+        place = 0 if name in PUBLIC else 3 if "unshifted" in folder else 2 if folder in CHANGES else 1
+        groups[[*groups][place]][name, folder] = rules
+    lines = []
+    for title, pairs in groups.items():
+        cells = []
+        for rule in ("seg.adapt", "share 1"):
+            by_network: dict[str, list[float]] = {}
+            for (name, _), rules in pairs.items():
+                by_network.setdefault(name, []).append(change(rules[rule]))
+            ends = mean_interval([float(np.mean(each)) for each in by_network.values()])
+            every = [each for own in by_network.values() for each in own]
+            half = "" if ends.high is None else f"±{ends.high - ends.estimate:.1f}"
+            cells.append(f"{ends.estimate:+.1f}{half}, worst {min(every):+.1f}")
+        before = np.mean([float(rules["seg.adapt"]["before"]) for rules in pairs.values()])
+        lines.append([title, str(len(pairs)), f"{before:.1f}", *cells])
+    return markdown(["networks and folders", "pairs", "as it is", "adapted, the default", "AdaBN as published"], lines)
+
+
+def told(rows: CsvRows) -> str:
+    """Sentence of docs/adaptation.md: accepted adaptations, the harmful ones, and the bounds."""
+    pairs = rows_of(rows)
+    accepted = [rules["seg.adapt"] for rules in pairs.values() if str(rules["seg.adapt"]["accepted"]) == "True"]
+    count, exact, by_family = bounds(accepted)
+    gain = sum(change(row) > HARM for row in accepted)
+    return (
+        f"of {len(pairs)} pairs {len(accepted)} are accepted, of which {gain} gain more than {HARM} and {count} lose "
+        f"as much: at most {100 * exact:.1f} % at the one-sided 95 % bound, {100 * by_family:.1f} % by families"
+    )
+
+
+def stricter(rows: CsvRows) -> str:
+    """The registered stricter rules: accepted, harmful, bound and what is kept, on odd and on even places."""
+    pairs, lines, order = rows_of(rows), [], [*OURS, *PUBLIC, "wnet_drive"]
+
+    def shares(own: Mapping[str, Any]) -> list[float]:
+        return [float(each) for each in str(own["halves"]).split()] or [float(own["choice"])]
+
+    def row_of(rules: Mapping[str, Mapping[str, Any]], rule: str) -> Mapping[str, Any] | None:
+        own = rules["seg.adapt"]
+        if str(own["accepted"]) != "True":
+            return None
+        share = float(own["choice"])
+        if "both" in rule and min(shares(own)) == 0:
+            return None
+        if "smaller" in rule:
+            share = min(shares(own))
+        if "0.5" in rule:
+            share = min(share, 0.5)
+        if "classes" in rule and len(public_networks.CAMVID) != _classes(own["network"]):
+            return None
+        if share == float(own["choice"]):
+            return own
+        return rules[f"share {share:g}"] if share else None
+
+    for rule in ("as it is", "both above 0", "the smaller", "at most 0.5", "the smaller, at most 0.5", "five classes"):
+        cells = []
+        for odd in (True, False):
+            part = [rules for (name, _), rules in pairs.items() if order.index(name) % 2 == (not odd)]
+            taken = [row for row in (row_of(rules, rule) for rules in part) if row is not None]
+            count, exact, _ = bounds(taken)
+            kept = sum(map(change, taken)) / sum(map(best, part))
+            cells.append(f"{count} of {len(taken)} (≤ {100 * exact:.1f} %), {100 * kept:.0f} %")
+        lines.append([rule, *cells])
+    return markdown(["rule", "odd places: harmful, kept", "even places"], lines)
+
+
+def _classes(name: str) -> int:
+    return OURS[name][1][3] if name in OURS else 2 if name == "wnet_drive" else 11
 
 
 KEYS, SCORES = ("family", "network", "folder", "rule"), (
@@ -306,7 +462,9 @@ def main() -> None:
             place = options.work / "images"
             labels = written(pair, size, place)
             pixels = [torch.from_numpy(cv2.imread(str(file))[..., ::-1].copy()) for file in sorted(place.iterdir())]
-            images = [(each.permute(2, 0, 1) / 255 - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1) for each in pixels]
+            images = [
+                (each.permute(2, 0, 1) / 255 - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1) for each in pixels
+            ]
             arms = [*Looks(network, images).arms()]
             before = tables_of(list(arms[0][2]), labels, number)
             for rule, choice, classes in arms:
@@ -314,7 +472,10 @@ def main() -> None:
                 rows.add({**keys, "rule": rule, "shifted": pair.shifted, "choice": choice, **row})
             own = commanded(spec, pair, labels, place, number)
             rows.add({**keys, "rule": "seg.adapt", "shifted": pair.shifted, **own})
-            print(name, pair.name, *(f"{key} {own[key]}" for key in ("choice", "accepted", "before", "after")), flush=True)
+            print(
+                name, pair.name, *(f"{key} {own[key]}" for key in ("choice", "accepted", "before", "after")), flush=True
+            )
+    print(groups_table(rows), table(rows), told(rows), stricter(rows), sep="\n")
 
 
 if __name__ == "__main__":
