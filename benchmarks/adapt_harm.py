@@ -193,7 +193,8 @@ class Looks:
     """Predictions of a folder at every share, and the label-free scores of each, of the folder and of its images."""
 
     @torch.no_grad()
-    def __init__(self, network: nn.Module, images: Sequence[Tensor]) -> None:
+    def __init__(self, network: nn.Module, images: Sequence[Tensor], shares: Sequence[float] = SHARES) -> None:
+        self.shares = shares
         batches = [torch.stack(list(images[first : first + 4])) for first in range(0, len(images), 4)]
         if len(batches) > 1 and len(batches[-1]) == 1:
             batches[-2:] = [torch.cat(batches[-2:])]
@@ -201,7 +202,7 @@ class Looks:
         self.scores: list[dict[str, float]] = []
         self.steady: list[Tensor] = []  # (N,) stability score of each share, by image
         size = images[0].shape[1:]
-        for share in SHARES:
+        for share in shares:
             adapted = re_estimated(network, batches, share).network.eval() if share else network
             views = [
                 _predicted(adapted, [view(batch) for batch in batches], size) for view in (_same, _mirrored, _smaller)
@@ -261,12 +262,13 @@ class Looks:
         best = steady.argmax(0)
         yield "by image, best", "", torch.stack([classes[share][image] for image, share in enumerate(best)])
         chosen = int(np.argmax([scores["score"] for scores in self.scores]))
-        kept = [chosen if steady[chosen, image] >= steady[0, image] else 0 for image in range(p.shape[1])]
-        yield (
-            "by image, or none",
-            SHARES[chosen],
-            torch.stack([classes[share][image] for image, share in enumerate(kept)]),
-        )
+        yield "by image, or none", SHARES[chosen], self.or_none(SHARES[chosen])
+
+    def or_none(self, share: float) -> Tensor:
+        """Classes (N, H, W) by a share, and by none for an image whose own stability score falls."""
+        place = list(self.shares).index(share)
+        fallen = self.steady[place] < self.steady[0]
+        return torch.where(fallen[:, None, None], self.probabilities[0].argmax(1), self.probabilities[place].argmax(1))
 
 
 def _same(images: Tensor) -> Tensor:
@@ -292,13 +294,16 @@ def _predicted(network: nn.Module, batches: Sequence[Tensor], size: Sequence[int
 
 #: Rows of the table, and how they are called there.
 SHOWN = {
-    "seg.adapt": "**`seg.adapt`, by its answer**", "share 0.3": "always 0.3", "share 0.5": "always 0.5",
+    "seg.adapt": "**`seg.adapt`, by its answer**",
+    "seg.adapt, by image": "**the same, none for images that become less stable**",
+    "share 0.3": "always 0.3", "share 0.5": "always 0.5",
     "share 1": "always 1 (AdaBN)", "entropy": "least entropy", "information": "information maximisation",
     "density": "soft neighbourhood density", "nuclear": "nuclear norm", "agreement": "agreement of views",
     "score": "stability² × classes", "information score": "stability² × information", "average": "mean over shares",
     "InTEnt": "the same, by entropy", "by image, average": "by image, mean by stability",
     "by image, best": "by image, best share", "by image, or none": "by image, the folder's share or none",
 }  # fmt: skip
+BY_IMAGE = "seg.adapt, by image"
 Rows = dict[tuple[str, str], dict[str, Mapping[str, Any]]]
 HARM, DRAWS, ONE_SIDED = 0.5, 10_000, 0.95
 
@@ -308,7 +313,7 @@ def rows_of(rows: CsvRows) -> Rows:
     found: Rows = {}
     for (_, network, folder, rule), row in rows.rows.items():
         found.setdefault((network, folder), {})[rule] = row
-    return {pair: rules for pair, rules in found.items() if "seg.adapt" in rules}
+    return {pair: rules for pair, rules in found.items() if BY_IMAGE in rules}
 
 
 def change(row: Mapping[str, Any]) -> float:
@@ -457,7 +462,8 @@ def main() -> None:
             network = getattr(public_networks, name)()[0].eval()
         for pair in () if options.train else pairs_of(name, options.photographs):
             keys = {"family": family, "network": name, "folder": pair.name}
-            if rows.get({**keys, "rule": "seg.adapt"}) is not None:
+            old = rows.get({**keys, "rule": "seg.adapt"})
+            if rows.get({**keys, "rule": BY_IMAGE}) is not None:
                 continue
             place = options.work / "images"
             labels = written(pair, size, place)
@@ -465,13 +471,23 @@ def main() -> None:
             images = [
                 (each.permute(2, 0, 1) / 255 - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1) for each in pixels
             ]
-            arms = [*Looks(network, images).arms()]
-            before = tables_of(list(arms[0][2]), labels, number)
-            for rule, choice, classes in arms:
-                row = numbers(before, tables_of(list(classes), labels, number))
-                rows.add({**keys, "rule": rule, "shifted": pair.shifted, "choice": choice, **row})
-            own = commanded(spec, pair, labels, place, number)
-            rows.add({**keys, "rule": "seg.adapt", "shifted": pair.shifted, **own})
+            if old is None:
+                looks = Looks(network, images)
+                arms = [*looks.arms()]
+                before = tables_of(list(arms[0][2]), labels, number)
+                for rule, choice, classes in arms:
+                    row = numbers(before, tables_of(list(classes), labels, number))
+                    rows.add({**keys, "rule": rule, "shifted": pair.shifted, "choice": choice, **row})
+                own = commanded(spec, pair, labels, place, number)
+                rows.add({**keys, "rule": "seg.adapt", "shifted": pair.shifted, **own})
+            else:
+                own = {**old, "choice": float(old["choice"]), "accepted": old["accepted"] == "True"}
+                looks = Looks(network, images, (0.0, own["choice"])) if own["accepted"] else None
+            by_image: dict[str, Any] = {}
+            if own["accepted"] and looks is not None:
+                before = tables_of(list(looks.probabilities[0].argmax(1)), labels, number)
+                by_image = numbers(before, tables_of(list(looks.or_none(own["choice"])), labels, number))
+            rows.add({**own, **by_image, **keys, "rule": BY_IMAGE, "shifted": pair.shifted})
             print(
                 name, pair.name, *(f"{key} {own[key]}" for key in ("choice", "accepted", "before", "after")), flush=True
             )
