@@ -144,6 +144,7 @@ espnetv2_05, espnetv2_10, espnetv2_15, espnetv2_20 = (_described(espnetv2, width
 espnetv2_05_small, espnetv2_10_small, espnetv2_20_small = (
     _described(espnetv2, width, "512x256") for width in (0.5, 1.0, 2.0)
 )
+dicenet_05, dicenet_10, dicenet_15 = (_described(dicenet, width) for width in (0.5, 1.0, 1.5))
 dicenet_05_small, dicenet_10_small, dicenet_15_small = (
     _described(dicenet, width, "512x256") for width in (0.5, 1.0, 1.5)
 )
