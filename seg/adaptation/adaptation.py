@@ -45,6 +45,10 @@ STEP_BATCHES, STEP_IMAGES = 4, 4
 FEWEST_CHECKS, MOST_CHECKS, IMAGES_PER_CHECK = 2, 4, 64
 #: Images that are shown at every share, and pixels of their longer side.
 SHOWN, _SMALL = 4, 192
+#: Images of a folder in which each is looked at by itself, which takes seven more forwards.
+MOST_BY_IMAGE = 64
+
+
 #: How many times as fast convolutions have to be without oneDNN for doing without it.
 _CLEARLY = 1.5
 
@@ -158,13 +162,40 @@ class Adaptation:
             if self.mode == "online":  # predictions made before the restored state stand
                 until = monitor.used.step if monitor.stopped else monitor.batches
                 streamed = {index for batch in self.batches[:until] for index in batch}
-            self._predict("after", plain_forward(network), streamed)
+            chosen = self.statistics and self.bn_alpha is None and not (monitor.used.step or monitor.score)
+            if chosen and not self.accept:
+                monitor.kept = self._less_stable(monitor, first, monitor.best)
+            self._predict("after", plain_forward(network), streamed.union(monitor.kept))
+            if monitor.kept:
+                put_values(network, first)
+                others = set(range(len(self.predictions.folder))).difference(monitor.kept)
+                self._predict("after", plain_forward(network), others)
+                put_values(network, monitor.best)
             return
         self.predictions.keep_before()
         if monitor.refused is not None:
             put_values(network, monitor.refused)
             self._predict(REFUSED, plain_forward(network))
             put_values(network, first)
+
+    @torch.no_grad()
+    def _less_stable(
+        self, monitor: AcceptanceMonitor, first: dict[str, Tensor], best: dict[str, Tensor]
+    ) -> tuple[int, ...]:
+        """The images whose own stability score falls from the ``first`` weights to the ``best``, which the network has.
+
+        None of a large folder, in which the looks would cost more than the adaptation.
+        """
+        network, folder = self.trained.network, self.predictions.folder
+        if len(folder) > MOST_BY_IMAGE:
+            return ()
+        scores = list[list[float]]()
+        for weights in (first, best):
+            put_values(network, weights)
+            images = (folder.batch([index])[0] for index in range(len(folder)))
+            looks = (dataclasses.replace(monitor.probe, batches=[each]).look(plain_forward(network)) for each in images)
+            scores.append([look.stability_score(monitor.before) for look in looks])
+        return tuple(index for index, (old, new) in enumerate(zip(*scores, strict=True)) if new < old)
 
     def _differs(self, best: dict[str, Tensor] | None) -> bool:
         """Whether the best state is another one than the unadapted network; the first look need not be."""

@@ -191,6 +191,7 @@ class AcceptanceMonitor:
     used: Check | None = None  #: the look whose network is used; None for the unadapted one
     best: dict[str, Tensor] | None = None  #: weights of that network
     refused: dict[str, Tensor] | None = None  #: weights of the last state, where it was not accepted
+    kept: tuple[int, ...] = ()  #: images whose prediction from before stays
     stopped: str = ""  #: why learning has ended early, as a clause; empty otherwise
     chosen: list[float] = field(default_factory=list)  #: the share that each half of the images chooses by itself
     crossed: list[Verdict] = field(default_factory=list)  #: of each half on the share that the other one chooses

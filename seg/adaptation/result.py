@@ -121,6 +121,9 @@ class Result:
             if abs(row["difference"]) > _MOVED
         ]
         said += f" Largest changes: {', '.join(moved)}." if moved else ""
+        if outcome.kept:
+            keep = "keep" if len(outcome.kept) > 1 else "keeps"
+            said += f" Of {number} images {len(outcome.kept)} {keep} the prediction from before, more stable there."
         if len(set(outcome.chosen)) > 1:
             said += " The share is uncertain: the halves of the images choose {:g} and {:g}.".format(*outcome.chosen)
         if outcome.share is not None and outcome.planned == 0 and used.score is None:
@@ -209,6 +212,7 @@ class Result:
             "stopped": outcome.stopped,
             "share_of_statistics": outcome.share,
             "share_by_halves": outcome.chosen,
+            "kept_before": [[*self.rows["before"]][index] for index in outcome.kept],
             "used_after_batch": outcome.used and outcome.used.step,
             "evidence": {"before": asdict(outcome.before), "checks": [asdict(check) for check in outcome.checks]},
             "labels": score and {**asdict(score), "gain": score.gain},

@@ -23,6 +23,7 @@ from seg.adapt import adapt, main
 from seg.adaptation.decision import RECORD, Verdict
 from seg.adaptation.images import ImageNumbers, Predictions
 from seg.inference.adaptive_batch_norm import SHARES
+from seg.scores.evidence import Probe, plain_forward
 from seg.trained.open import open_trained
 
 KINDS = ("prediction", "entropy", "pred_labelIds")
@@ -110,6 +111,29 @@ def test_the_answer_names_doubts(config, accepted):
         f"photographs {RECORD[1]} gained more than 0.5 mIoU and {RECORD[2]} lost as much; eight labelled images would "
         "measure it (--labels)."
     )
+
+
+def test_an_image_that_becomes_less_stable_keeps_its_prediction(config, accepted, monkeypatch):
+    for module in ("inference.adaptive_batch_norm", "adaptation.adaptation"):
+        monkeypatch.setattr(f"seg.{module}.best_share", lambda scores: 1.0)
+    for name in ("1", "6"):  # unlike the others, whose statistics do not suit them
+        save(Path(str(config.images)) / f"{name}.png", noise(0, 24, 16) // 16)
+    result = adapt(replace(config, method="bn"))
+    out = Path(str(config.out))
+    kept = {Path(name).stem for name in json.loads((out / "adapt.json").read_text())["kept_before"]}
+    networks = [open_trained(str(config.model), str(file)) for file in (config.weights, *(out / "adapted").iterdir())]
+    less_stable = set()
+    for name in ("0", "1", "2", "3", "4", "5", "6", "7", "deep/8"):
+        probe = Probe([as_seen(config, name)], networks[0].description.multiple)
+        old, new = (probe.look(plain_forward(each.network)).stability_score(result.outcome.before) for each in networks)
+        less_stable |= {Path(name).stem} if new < old else set()
+        expected = networks[new >= old].logits(as_seen(config, name)).argmax(1)[0]
+        np.testing.assert_array_equal(expected.numpy(), predicted(config, name))
+    assert kept == less_stable
+    assert 0 < len(kept) < 9
+    assert f"Of 9 images {len(kept)} keep" in result.answer
+    given = adapt(replace(config, method="bn", bn_alpha=1.0, out=str(out.with_name("given"))))
+    assert given.outcome.kept == ()
 
 
 def test_the_saved_weights_predict_what_was_written(config, accepted):
