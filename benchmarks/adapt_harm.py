@@ -36,7 +36,6 @@ from dem_apps.test_time_methods.network import find_logits
 from seg.adapt import AdaptConfig, adapt
 from seg.inference.adaptive_batch_norm import SHARES, re_estimated
 from seg.scores.metrics import confusion
-from seg.scores.unsupervised_scores import neighbourhood_density
 
 LITE0, LITE1 = "tu-tf_efficientnet_lite0", "tu-tf_efficientnet_lite1"
 #: The families of our networks: head and encoder.
@@ -229,10 +228,17 @@ class Looks:
         steady = self._stability(tables)
         return {
             "entropy": 1 - entropy, "information": information, "nuclear": float(nuclear),
-            "density": float(np.mean([float(neighbourhood_density(each.T)) for each in flat])),
+            "density": float(np.mean([self._density(each.T) for each in flat])),
             "agreement": float(tables.diagonal(dim1=2, dim2=3).sum() / tables.sum()),
             "score": float(self._score(tables)), "information score": steady**2 * information,
         }  # fmt: skip
+
+    @staticmethod
+    def _density(p: Tensor) -> float:
+        """Soft Neighborhood Density (Saito et al., ICCV 2021) of at most 1,000 of the (N, C) probabilities, in nats."""
+        points = F.normalize(p[torch.linspace(0, len(p) - 1, min(1000, len(p))).round().long()])
+        similarities = ((points @ points.T - 1) / 0.05).fill_diagonal_(-torch.inf)
+        return float(torch.special.entr(similarities.softmax(1)).sum(1).mean())
 
     def _stability(self, tables: Tensor) -> float:
         """Of the classes of the network as it is, as in :mod:`seg.scores.evidence`."""
@@ -263,6 +269,10 @@ class Looks:
         yield "by image, best", "", torch.stack([classes[share][image] for image, share in enumerate(best)])
         chosen = int(np.argmax([scores["score"] for scores in self.scores]))
         yield "by image, or none", SHARES[chosen], self.or_none(SHARES[chosen])
+
+    def steadier(self, share: float) -> float:
+        """The share of the images whose own stability score does not fall by a share of the statistics."""
+        return float((self.steady[list(self.shares).index(share)] >= self.steady[0]).float().mean())
 
     def or_none(self, share: float) -> Tensor:
         """Classes (N, H, W) by a share, and by none for an image whose own stability score falls."""
@@ -303,7 +313,9 @@ SHOWN = {
     "InTEnt": "the same, by entropy", "by image, average": "by image, mean by stability",
     "by image, best": "by image, best share", "by image, or none": "by image, the folder's share or none",
 }  # fmt: skip
-BY_IMAGE = "seg.adapt, by image"
+BY_IMAGE, BY_VOTE, VOTE = "seg.adapt, by image", "seg.adapt, by vote", 0.75
+#: The networks on whose folders the least vote was chosen.
+CHOSE_THE_VOTE = ("net00", "net02", "net03", "net04", "net05")
 Rows = dict[tuple[str, str], dict[str, Mapping[str, Any]]]
 HARM, DRAWS, ONE_SIDED = 0.5, 10_000, 0.95
 
@@ -488,6 +500,13 @@ def main() -> None:
                 before = tables_of(list(looks.probabilities[0].argmax(1)), labels, number)
                 by_image = numbers(before, tables_of(list(looks.or_none(own["choice"])), labels, number))
             rows.add({**own, **by_image, **keys, "rule": BY_IMAGE, "shifted": pair.shifted})
+            stands = own["accepted"] and looks is not None and looks.steadier(own["choice"]) >= VOTE
+            stood = (
+                {**own, "accepted": stands}
+                if stands
+                else {**own, "accepted": False, "after": own["before"], "lose": 0, "gain": 0}
+            )
+            rows.add({**stood, **keys, "rule": BY_VOTE, "shifted": pair.shifted})
             print(
                 name, pair.name, *(f"{key} {own[key]}" for key in ("choice", "accepted", "before", "after")), flush=True
             )
