@@ -12,8 +12,7 @@ and after on the same images, the label-free numbers, and the answer of ``seg.ad
 ``fixed 0.0`` is the network as it is. The same command continues with the missing rows.
 """
 
-import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import albumentations as A
@@ -28,9 +27,8 @@ from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
-from dem_apps.report.tables import markdown
-from seg.adaptation.decision import LEAST_CLASSES, LEAST_ENTROPY, LEAST_SCORE, REGAINED_CLASSES, decide
-from seg.inference.adaptive_batch_norm import best_share, re_estimated
+from seg.adaptation.decision import decide
+from seg.inference.adaptive_batch_norm import re_estimated
 from seg.scores.evidence import Evidence, Probe
 
 IMAGES, BATCH = 14, 4
@@ -117,116 +115,6 @@ class Folder:
         return miou(confusions(logits, self.labels))
 
 
-def worth(row: Numbers) -> float:
-    """Stability score squared times classes, over those of the network as it was; chooses the default's share."""
-    return _times(row, "stability") ** 2 * _times(row, "classes")
-
-
-def _times(row: Numbers, name: str) -> float:
-    return row[f"after {name}"] / row[f"before {name}"]
-
-
-def _gain(row: Numbers) -> float:
-    return row["after miou"] - row["before miou"]
-
-
-#: The published networks of README's table.
-SHOWN = {
-    "ESPNetv2 0.5": "espnetv2_05", "ESPNetv2 1.0": "espnetv2_10", "ESPNetv2 1.5": "espnetv2_15",
-    "ESPNetv2 2.0": "espnetv2_20", "ESPNet": "espnet_q8",
-}  # fmt: skip
-Pairs = dict[tuple[str, str], dict[str, Numbers]]
-
-
-def pairs_of(rows: CsvRows) -> Pairs:
-    """The rows of every pair of network and folder, by way."""
-    found: Pairs = {}
-    for key, row in rows.rows.items():
-        if row["after miou"] not in ("", None):
-            numbers = {name: float(value) for name, value in row.items() if name[:5] in ("befor", "after") and value}
-            found.setdefault(key[:2], {})[key[2]] = numbers
-    return found
-
-
-def of_shares(found: Pairs) -> Pairs:
-    """The pairs that have every share; SegFormer, of one batch norm beside its layer norms, takes none."""
-    shares = {pair: {way: row for way, row in ways.items() if way in STATISTICS} for pair, ways in found.items()}
-    return {pair: ways for pair, ways in shares.items() if len(ways) == len(STATISTICS) and "segformer" not in pair[0]}
-
-
-def public_table(rows: CsvRows) -> str:
-    """README's: of each published network the mean over its sequences."""
-    shares, lines = of_shares(pairs_of(rows)), []
-    for title, name in SHOWN.items():
-        own = [ways for pair, ways in shares.items() if pair[0] == name]
-        before = np.mean([ways["share 0.3"]["before miou"] for ways in own])
-        after = [
-            np.mean([choose(ways)["after miou"] for ways in own])
-            for choose in (_default, operator.itemgetter("share 1.0"))
-        ]
-        lines.append([title, f"{before:.1f}", *(f"{each:.1f} ({each - before:+.1f})" for each in after)])
-    return markdown(["network", "as it is", "adapted, the default", "AdaBN as published"], lines)
-
-
-def shares_table(rows: CsvRows) -> str:
-    """That of docs/adaptation.md: the change of mIoU, mean (worst; pairs that lose more than 0.5)."""
-    shares = of_shares(pairs_of(rows))
-    groups = {
-        "public networks": [pair for pair in shares if pair[0] not in NETWORKS],
-        "ours, shifted": [pair for pair in shares if pair[0] in NETWORKS and pair[1] != "unshifted"],
-        "ours, unshifted": [pair for pair in shares if pair[0] in NETWORKS and pair[1] == "unshifted"],
-    }
-    chosen: dict[str, Callable[[dict[str, Numbers]], Numbers]] = {
-        **{way.removeprefix("share "): operator.itemgetter(way) for way in STATISTICS},
-        "**the default**": _default,
-        "the default, where `seg.adapt` accepts it": lambda ways: next(
-            row for row in (_default(ways), _unchanged(ways)) if _accepted(row)
-        ),
-        "the best by labels": lambda ways: max(ways.values(), key=_gain),
-    }
-    lines = []
-    for title, choose in chosen.items():
-        changes = [[_gain(choose(shares[pair])) for pair in pairs] for pairs in groups.values()]
-        cells = [
-            f"{np.mean(each):+.1f} ({min(each):+.1f}; {sum(gain < -0.5 for gain in each)} of {len(each)})"
-            for each in changes
-        ]
-        lines.append([title, *cells])
-    return markdown(["share", *groups], lines)
-
-
-def answers(rows: CsvRows) -> str:
-    """Of the default's shares, docs/adaptation.md's sentence: how many ``seg.adapt`` accepts, and what these change."""
-    shares = of_shares(pairs_of(rows))
-    taken = [row for row in map(_default, shares.values()) if worth(row) != 1]
-    accepted = [_gain(row) for row in taken if _accepted(row)]
-    return (
-        f"Of the {len(shares)} pairs above {len(taken)} get a share; {len(accepted)} are accepted, of which "
-        f"{sum(gain > 0.5 for gain in accepted)} gain more than 0.5 and {sum(gain < -0.5 for gain in accepted)} loses "
-        "as much"
-    )
-
-
-def _default(ways: dict[str, Numbers]) -> Numbers:
-    """The row of the share that :func:`re_estimated` takes."""
-    share = best_share([1.0, *(worth(ways[way]) for way in STATISTICS)])
-    return ways[f"share {share}"] if share else _unchanged(ways)
-
-
-def _unchanged(ways: dict[str, Numbers]) -> Numbers:
-    """The row of share 0."""
-    own = {name: value for name, value in next(iter(ways.values())).items() if name.startswith("before")}
-    return own | {name.replace("before", "after"): value for name, value in own.items()}
-
-
-def _accepted(row: Numbers) -> bool:
-    """:func:`decide` by a row's numbers; its column ``accepted`` is of the thresholds of the day."""
-    if _times(row, "classes") >= REGAINED_CLASSES:
-        return True
-    kept = _times(row, "classes") >= LEAST_CLASSES and _times(row, "entropy") >= LEAST_ENTROPY
-    return kept and worth(row) >= LEAST_SCORE
-
-
 def main() -> None:
     """The command."""
     parser = parser_of(__doc__, "photographs", "networks", out="docs/results/adapt_looks.csv")
@@ -265,8 +153,6 @@ def main() -> None:
                         after, accepted = {}, False
                     rows.add({**keys, column: way, "before": before, "after": after, "accepted": accepted})
             print(name, folder, flush=True)
-    if not streams:
-        print(public_table(rows), shares_table(rows), answers(rows), sep="\n")
 
 
 if __name__ == "__main__":

@@ -4,11 +4,10 @@ import csv
 import json
 import re
 from functools import cache
-from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 
-import adapt_looks
+import adapt_harm
 import adapt_step
 import cifar_labels
 import claims
@@ -21,11 +20,11 @@ import stream_tables
 from csv_rows import CsvRows
 
 from dem_apps.report.intervals import difference_interval, mean_interval
+from seg.adaptation.decision import RECORD
 
 ROOT = Path(__file__).resolve().parents[2]
 README, ADAPTATION, APPENDIX, METHOD = "README.md", "docs/adaptation.md", "docs/appendix.md", "docs/method.md"
 BEDS = ("cifar", "cifar_group_norm", "imagenet")
-LOOKS = ("network", "folder", "way")
 #: No results: versions, sizes, settings, and what is told of the shares and thresholds in the code.
 SETTINGS = {
     README: "2025 3.11 5.6 1 0.8 0.1 95",
@@ -74,17 +73,6 @@ def half(each):
     interval = mean_interval(list(each))
     assert interval.high is not None
     return f"{interval.estimate:+.1f}±{interval.high - interval.estimate:.1f}"
-
-
-def public_networks():
-    shares, lines = adapt_looks.of_shares(adapt_looks.pairs_of(keyed("adapt_looks", LOOKS))), list[str]()
-    for title, name in adapt_looks.SHOWN.items():
-        own = [ways for (network, _), ways in shares.items() if network == name]
-        before = fmean(ways["share 0.3"]["before miou"] for ways in own)
-        chosen = ([choose(ways) for ways in own] for choose in (adapt_looks._default, itemgetter("share 1.0")))
-        cells = [half(row["after miou"] - row["before miou"] for row in rows) for rows in chosen]
-        lines.append(f"| {title} | {before:.1f} | {' | '.join(cells)} |")
-    return "\n".join(lines)
 
 
 def gains_of_training():
@@ -154,9 +142,18 @@ def photographs():
     return f"({images} ImageNet photographs"
 
 
-def all_pairs():
-    pairs = adapt_looks.of_shares(adapt_looks.pairs_of(keyed("adapt_looks", LOOKS)))
-    return f"Share 0 was added when all {len(pairs)} pairs were known"
+def harm():
+    return keyed("adapt_harm", adapt_harm.KEYS)
+
+
+def record():
+    """What the answer of seg.adapt says of other adaptations is of the rows that the page tells of."""
+    rules = [each for each in adapt_harm.rows_of(harm()).values() if each["seg.adapt"]["accepted"] == "True"]
+    changes = [adapt_harm.change(each[adapt_harm.BY_IMAGE]) for each in rules]
+    lost, exact, by_family = adapt_harm.bounds([each[adapt_harm.BY_IMAGE] for each in rules])
+    gained = sum(change > 0.5 for change in changes)
+    assert (len(changes), gained, lost, round(100 * max(exact, by_family))) == RECORD
+    return adapt_harm.told(harm())
 
 
 def thresholds():
@@ -206,18 +203,18 @@ def few_labels():
 #: What stands on a page, word for word.
 TOLD = {
     README: [
-        public_networks, gains_of_training, cracks, larger_weight, at_the_goal, nine_tasks, speed,
+        lambda: adapt_harm.groups_table(harm()),
+        gains_of_training, cracks, larger_weight, at_the_goal, nine_tasks, speed,
     ],
     ADAPTATION: [
         lambda: photograph_training.table(training()),
         lambda: photograph_training.chosen_by(training()),
         lambda: photograph_training.confirmed(training()),
-        lambda: adapt_looks.shares_table(keyed("adapt_looks", LOOKS)),
-        lambda: adapt_looks.answers(keyed("adapt_looks", LOOKS)),
+        lambda: adapt_harm.table(harm()), lambda: adapt_harm.by_image(harm()), record,
         lambda: adapt_step.table(keyed("adapt_step", adapt_step.KEYS)),
         lambda: adapt_step.told(keyed("adapt_step", adapt_step.KEYS)),
         lambda: adapt_step.confirmed(keyed("adapt_step_balanced", adapt_step.KEYS)),
-        all_pairs, streams, photographs, classifier, thresholds, random_weights, few_labels,
+        streams, photographs, classifier, thresholds, random_weights, few_labels,
     ],
     APPENDIX: [
         lambda: label_first.table(keyed("label_first", label_first.KEYS)),
