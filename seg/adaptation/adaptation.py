@@ -184,10 +184,10 @@ class Adaptation:
     ) -> tuple[int, ...]:
         """The images whose own stability score falls from the ``first`` weights to the ``best``, which the network has.
 
-        None of a large folder, in which the looks would cost more than the adaptation.
+        None of scenes and large folders, where the looks would cost more than the adaptation.
         """
         network, folder = self.trained.network, self.predictions.folder
-        if len(folder) > MOST_BY_IMAGE:
+        if folder.tile is not None or len(folder) > MOST_BY_IMAGE:
             return ()
         scores = list[list[float]]()
         for weights in (first, best):
