@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from timm.layers import AvgPool2dSame, Conv2dSame
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
@@ -83,7 +84,9 @@ def _write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int], outp
         raise InputError(f"--onnx: needs {error.name}, not installed here; pip install 'dem-apps[onnx]'") from error
     module = (_AtImageSize(trained) if output == "logits" else _Probabilities(trained)).eval()
     step, image = math.lcm(GRID, trained.description.multiple), (trained.description.pixels.bands, size[1], size[0])
-    if output == "logits" and all(side % step == 0 and side > step for side in size):
+    # of padding that depends on the size, as in TensorFlow's networks, torch's exporter derives expressions without end
+    padded = any(isinstance(part, (AvgPool2dSame, Conv2dSame)) for part in trained.network.modules())
+    if output == "logits" and not padded and all(side % step == 0 and side > step for side in size):
         batch = (2, image[0], size[1] + step, size[0] + 2 * step)
         with suppress(InputError):
             difference = _exported(module, file, output, [batch, (1, *image)], step)

@@ -50,7 +50,7 @@ def test_a_run_knows_its_bands_and_is_resumed_with_them(pair, run):
 def test_an_export_lies_where_its_image_lies(pair, run, tmp_path):
     images = pair / "theirs" / "images" / "val"
     for name, tile in (("whole", None), ("tiled", 64)):
-        export(ExportConfig(run=[str(run)], images=str(images), out=str(tmp_path / name), tile=tile, label_ids=True))
+        export(ExportConfig(run=str(run), images=str(images), out=str(tmp_path / name), tile=tile, label_ids=True))
     for kind, nodata in (("prediction", 255), ("entropy", np.nan)):
         with rasterio.open(tmp_path / "whole" / f"0_{kind}.tif") as made, rasterio.open(images / "0.tif") as image:
             assert (made.crs, made.transform, made.shape) == (image.crs, image.transform, image.shape)

@@ -81,11 +81,14 @@ def test_onnx_gives_the_same_logits(runs, tmp_path, capsys, monkeypatch):
     assert not (tmp_path / "differs").exists()
 
 
-@pytest.mark.parametrize(("name", "size"), [("pspnet", (96, 64)), ("fpn", (90, 60))])
-def test_onnx_of_one_size_where_parts_depend_on_it(name, size, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("name", "encoder", "size"),
+    [("pspnet", "resnet18", (96, 64)), ("fpn", "resnet18", (90, 60)), ("fpn", "tu-tf_efficientnet_lite0", (96, 64))],
+)
+def test_onnx_of_one_size_where_parts_depend_on_it(name, encoder, size, tmp_path, capsys):
     for package in ("onnx", "onnxscript", "onnxruntime"):
         pytest.importorskip(package)
-    network = build_model(name, encoder="resnet18", num_classes=4)
+    network = build_model(name, encoder=encoder, num_classes=4)
     network.eval().save_pretrained(tmp_path / "folder")
     export_model(
         ExportModelConfig(model=str(tmp_path / "folder"), out=str(tmp_path / "model"), onnx=True, size=list(size))
