@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from timm.layers import AvgPool2dSame, Conv2dSame
+from timm.layers.conv2d_same import Conv2dSame
+from timm.layers.pool2d_same import AvgPool2dSame
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
