@@ -5,9 +5,10 @@
 
 Registered in ``docs/results/adapt_harm_registration.txt``. PHOTOGRAPHS is of ``benchmarks/photographs.py``, CLONES as
 in ``benchmarks/public_networks.py``; WORK gets networks, folders, and what the command writes. A pair is a network and
-a folder of images at the size that the network sees. The row ``seg.adapt`` is of the command without labels, the others
-are of rules that choose a share of batch norm's statistics, or average over shares, on the same images. mIoU in per
-cent, against the labels that no rule reads. ``--train`` trains the networks alone. The same command continues.
+a folder of images at the size that the network sees. The row ``seg.adapt, by image`` is of the command without labels,
+``seg.adapt`` of its share for all images, as the frozen command predicted; the others are of rules that choose a share
+of batch norm's statistics, or average over shares, on the same images. mIoU in per cent, against the labels that no
+rule reads. ``--train`` trains the networks alone. The same command continues.
 """
 
 import json
@@ -192,8 +193,7 @@ class Looks:
     """Predictions of a folder at every share, and the label-free scores of each, of the folder and of its images."""
 
     @torch.no_grad()
-    def __init__(self, network: nn.Module, images: Sequence[Tensor], shares: Sequence[float] = SHARES) -> None:
-        self.shares = shares
+    def __init__(self, network: nn.Module, images: Sequence[Tensor]) -> None:
         batches = [torch.stack(list(images[first : first + 4])) for first in range(0, len(images), 4)]
         if len(batches) > 1 and len(batches[-1]) == 1:
             batches[-2:] = [torch.cat(batches[-2:])]
@@ -201,7 +201,7 @@ class Looks:
         self.scores: list[dict[str, float]] = []
         self.steady: list[Tensor] = []  # (N,) stability score of each share, by image
         size = images[0].shape[1:]
-        for share in shares:
+        for share in SHARES:
             adapted = re_estimated(network, batches, share).network.eval() if share else network
             views = [
                 _predicted(adapted, [view(batch) for batch in batches], size) for view in (_same, _mirrored, _smaller)
@@ -272,11 +272,11 @@ class Looks:
 
     def steadier(self, share: float) -> float:
         """The share of the images whose own stability score does not fall by a share of the statistics."""
-        return float((self.steady[list(self.shares).index(share)] >= self.steady[0]).float().mean())
+        return float((self.steady[SHARES.index(share)] >= self.steady[0]).float().mean())
 
     def or_none(self, share: float) -> Tensor:
         """Classes (N, H, W) by a share, and by none for an image whose own stability score falls."""
-        place = list(self.shares).index(share)
+        place = SHARES.index(share)
         fallen = self.steady[place] < self.steady[0]
         return torch.where(fallen[:, None, None], self.probabilities[0].argmax(1), self.probabilities[place].argmax(1))
 
@@ -488,7 +488,6 @@ def main() -> None:
             network = getattr(public_networks, name)()[0].eval()
         for pair in () if options.train else pairs_of(name, options.photographs):
             keys = {"family": family, "network": name, "folder": pair.name}
-            old = rows.get({**keys, "rule": "seg.adapt"})
             if rows.get({**keys, "rule": BY_IMAGE}) is not None:
                 continue
             place = options.work / "images"
@@ -497,30 +496,19 @@ def main() -> None:
             images = [
                 (each.permute(2, 0, 1) / 255 - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1) for each in pixels
             ]
-            if old is None:
-                looks = Looks(network, images)
-                arms = [*looks.arms()]
-                before = tables_of(list(arms[0][2]), labels, number)
-                for rule, choice, classes in arms:
-                    row = numbers(before, tables_of(list(classes), labels, number))
-                    rows.add({**keys, "rule": rule, "shifted": pair.shifted, "choice": choice, **row})
-                own = commanded(spec, pair, labels, place, number)
-                rows.add({**keys, "rule": "seg.adapt", "shifted": pair.shifted, **own})
-            else:
-                own = {**old, "choice": float(old["choice"]), "accepted": old["accepted"] == "True"}
-                looks = Looks(network, images, (0.0, own["choice"])) if own["accepted"] else None
-            own_images: dict[str, Any] = {}
-            if own["accepted"] and looks is not None:
-                before = tables_of(list(looks.probabilities[0].argmax(1)), labels, number)
-                own_images = numbers(before, tables_of(list(looks.or_none(own["choice"])), labels, number))
-            rows.add({**own, **own_images, **keys, "rule": BY_IMAGE, "shifted": pair.shifted})
-            stands = own["accepted"] and looks is not None and looks.steadier(own["choice"]) >= VOTE
-            stood = (
-                {**own, "accepted": stands}
-                if stands
-                else {**own, "accepted": False, "after": own["before"], "lose": 0, "gain": 0}
-            )
-            rows.add({**stood, **keys, "rule": BY_VOTE, "shifted": pair.shifted})
+            looks = Looks(network, images)
+            arms = [*looks.arms()]
+            before = tables_of(list(arms[0][2]), labels, number)
+            tried = {rule: numbers(before, tables_of(list(classes), labels, number)) for rule, _, classes in arms}
+            for rule, choice, _ in arms:
+                rows.add({**keys, "rule": rule, "shifted": pair.shifted, "choice": choice, **tried[rule]})
+            own = commanded(spec, pair, labels, place, number)
+            share = own["choice"] if own["accepted"] else 0.0
+            stands = own["accepted"] and looks.steadier(share) >= VOTE
+            for rule, accepted in (("seg.adapt", own["accepted"]), (BY_VOTE, stands)):
+                row = tried[f"share {share if accepted else 0.0:g}"]
+                rows.add({**own, **row, **keys, "rule": rule, "shifted": pair.shifted, "accepted": accepted})
+            rows.add({**own, **keys, "rule": BY_IMAGE, "shifted": pair.shifted})
             print(
                 name, pair.name, *(f"{key} {own[key]}" for key in ("choice", "accepted", "before", "after")), flush=True
             )
