@@ -103,7 +103,7 @@ def _score(network: nn.Module, batches: list[Tensor]) -> Callable[[nn.Module], f
     """The stability score of another network on batches, beside the network; 0 without any."""
     if not batches:
         return lambda other: 0.0
-    probe = Probe.of(network, batches, 32)
+    probe = Probe.of(network, batches)
     before = probe.look(plain_forward(network))
     return lambda other: probe.look(plain_forward(other)).stability_score(before)
 

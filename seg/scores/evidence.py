@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from dem_apps.errors import NotFiniteError
 from dem_apps.test_time_methods.network import find_logits, takes
+from seg.models.tiles import GRID
 from seg.scores.metrics import confusion
 from seg.scores.unsupervised_scores import LabelFreeScores
 
@@ -74,8 +75,13 @@ class Probe:
 
     @classmethod
     def of(cls, network: nn.Module, batches: Sequence[Tensor], multiple: int = 1) -> Probe:
-        """The probe whose views a network takes."""
-        whole = cls(batches, multiple)
+        """The probe whose views a network takes.
+
+        Sides of the smaller view are multiples of the grid on which encoders halve their features, as the looks are
+        that chose the thresholds; views between add noise of their own. Small images keep the network's multiple.
+        """
+        grid = math.lcm(GRID, multiple)
+        whole = cls(batches, grid if min(batches[0].shape[2:]) > 2 * grid else multiple)
         smaller = whole._smaller(batches[0][:1])
         return replace(whole, resizes=smaller.shape == batches[0][:1].shape or takes(network, smaller))
 
