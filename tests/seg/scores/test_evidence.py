@@ -70,6 +70,17 @@ def test_rare_classes_are_left_out_of_stability():
     assert one.stability_on(one, least_share=1e-4) == pytest.approx(0.4)
 
 
+@pytest.mark.parametrize(
+    ("size", "multiple", "smaller"),
+    [((192, 256), 1, (128, 192)), ((200, 300), 1, (160, 224)), ((64, 80), 1, (48, 60)), ((192, 192), 48, (144, 144))],
+)
+def test_smaller_views_lie_on_the_grid_of_the_encoders(size, multiple, smaller):
+    seen = list[tuple[int, ...]]()
+    batches, model = [torch.randn(1, 3, *size)], network()
+    Probe.of(model, batches, multiple).look(lambda batch: seen.append(tuple(batch.shape[2:])) or model(batch))
+    assert seen == [size, size, smaller]
+
+
 def test_nan_is_refused():
     with pytest.raises(NotFiniteError):
         Probe([images(1)]).look(lambda batch: torch.full((1, CLASSES, 4, 4), float("nan")))
