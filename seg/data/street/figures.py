@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,20 +31,6 @@ class Part(NamedTuple):
     paint: str
     outlines: Outlines
     gain: float | NDArray[np.float64] = 1.0  #: brightness, of all outlines or of each
-
-
-class Vehicle(NamedTuple):
-    """A body on wheels with a cabin on top, in metres; depths are counted from the end that is seen."""
-
-    label: str
-    paints: tuple[str, str]  #: of body and cabin
-    width: float
-    length: float
-    heights: tuple[float, float, float]  #: of the body's lower edge, the cabin's, and the roof
-    cabin: tuple[float, float]  #: its first and last depth
-    slant: float  #: by how much windscreens lean
-    panes: int  #: windows on a side
-    wheels: float  #: radius
 
 
 def shape(*numbers: float) -> Outlines:
@@ -149,35 +135,13 @@ WALLS: dict[str, tuple[Part, ...]] = {
     ),
     "park": (),
 }  # fmt: skip
-VEHICLES = {
-    "car": Vehicle("car", ("car", "car"), 1.8, 4.3, (0.25, 0.9, 1.5), (0.4, 3.4), 0.3, 2, 0.32),
-    "van": Vehicle("car", ("car", "car"), 1.9, 4.6, (0.25, 1.1, 1.95), (0.05, 4.2), 0.15, 3, 0.34),
-    "truck": Vehicle("truck", ("rubber", "cargo"), 2.45, 7.5, (0.5, 1.0, 3.3), (0.0, 7.5), 0.0, 0, 0.48),
-    "bus": Vehicle("bus", ("bright", "bright"), 2.5, 11.0, (0.34, 1.4, 3.05), (0.0, 11.0), 0.05, 7, 0.48),
-    "tram": Vehicle("train", ("bright", "cargo"), 2.5, 25.0, (0.2, 1.4, 3.6), (0.0, 25.0), 0.5, 12, 0.1),
+#: Bodies on wheels with a cabin on top, in metres, depths from the end that is seen: label, paints of body and cabin,
+#: width, length; heights of the body's lower edge, the cabin's and the roof; the cabin's first and last depth; by how
+#: much windscreens lean; windows on a side; radius of the wheels.
+VEHICLES: dict[str, tuple[Any, ...]] = {
+    "car": ("car", ("car", "car"), 1.8, 4.3, (0.25, 0.9, 1.5), (0.4, 3.4), 0.3, 2, 0.32),
+    "van": ("car", ("car", "car"), 1.9, 4.6, (0.25, 1.1, 1.95), (0.05, 4.2), 0.15, 3, 0.34),
+    "truck": ("truck", ("rubber", "cargo"), 2.45, 7.5, (0.5, 1.0, 3.3), (0.0, 7.5), 0.0, 0, 0.48),
+    "bus": ("bus", ("bright", "bright"), 2.5, 11.0, (0.34, 1.4, 3.05), (0.0, 11.0), 0.05, 7, 0.48),
+    "tram": ("train", ("bright", "cargo"), 2.5, 25.0, (0.2, 1.4, 3.6), (0.0, 25.0), 0.5, 12, 0.1),
 }
-
-
-def vehicle_parts(vehicle: Vehicle, oncoming: bool) -> tuple[tuple[Part, ...], ...]:
-    """The parts of a vehicle's body from above, of its cabin's near face, of its side and of its visible end.
-
-    The first two are in fractions of a face, the others in metres.
-    """
-    label, (lower, upper), width, length, (low, waist, roof), (start, end), slant, panes, wheel = vehicle
-    half, whole = width / 2, box((0, 0, 1, 1))
-    windows = grid(panes, 1, 0.88, 0.74) * (end - start - 2 * slant, roof - waist) + (start + slant, waist)
-    lamps = box((-0.92, -0.34, -0.6, -0.14), (0.6, -0.34, 0.92, -0.14)) * (half, 1) + (0, waist)
-    tyres = box((-half, 0, 0.2 - half, low + 0.1), (half - 0.2, 0, half, low + 0.1))
-    cabin = (Part(label, upper, whole), Part("", "glass", box((0.08, 0.12, 0.92, 0.88))))
-    side = (
-        Part(label, lower, box((0, low, length, waist))),
-        Part(label, upper, shape(start, waist, end, waist, end - slant, roof, start + slant, roof)),
-        Part("", "glass", windows),
-        Part(label, "rubber", discs(wheel, wheel, (0.18 * length, wheel), (0.8 * length, wheel))),
-    )
-    visible_end = (
-        Part(label, lower, box((-half, low, half, waist))),
-        Part(label, "rubber", tyres),
-        Part("", "white" if oncoming else "red", lamps),
-    )
-    return (Part(label, lower, whole),), cabin if panes or oncoming else cabin[:1], side, visible_end

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from seg.data.labels import LABEL_ID
-from seg.data.street.canvas import FAR, Canvas
-from seg.data.street.figures import FIGURES, VEHICLES, WALLS, Part, box, vehicle_parts
+from seg.data.street.figures import FIGURES, PAINTS, VEHICLES, WALLS, Part, box, discs, grid, shape
 from seg.data.street.looks import Color, Look
 
 #: Raised with every change that alters a single pixel: stored pairs are then drawn anew.
@@ -31,6 +30,15 @@ _PAVEMENT = {
 _FRONTS = {
     "building": (0.68, 0.2, 10.0, 19.0), "wall": (0.09, 0.27, 1.7, 2.7), "fence": (0.12, 0.26, 1.3, 2.0),
     "park": (0.11, 0.27, 0.0, 0.0),
+}  # fmt: skip
+#: Metres: shapes that reach nearer are cut, and the street ends at the second.
+NEAR, FAR = 1.2, 110.0
+#: Canvas pixels per pixel of the picture, in each direction.
+OVERSAMPLING = 2
+#: Strength of the grain by the label of a surface; others have the first.
+_TEXTURES = {
+    "": 0.04, "road": 0.07, "sidewalk": 0.08, "building": 0.08, "wall": 0.1, "fence": 0.08, "vegetation": 0.18,
+    "terrain": 0.13, "sky": 0.0,
 }  # fmt: skip
 Item = tuple[float, Callable[[], None]]  # depth in metres, and the call that paints it
 
@@ -111,24 +119,26 @@ def _backdrop(canvas: Canvas) -> Iterator[Item]:
     """Distant houses and trees that close the street."""
     for x in range(-110, 110, 15):
         house = Part("building", "house", box((x, 0, x + canvas.rng.uniform(12, 20), canvas.rng.uniform(5, 16))), 0.9)
-        yield FAR, partial(_facing, canvas, (house,), 0, FAR)
+        yield FAR, partial(canvas.paint, _upright(0, FAR, 1, FAR), (house,), "near")
     for x in canvas.rng.uniform(-60, 60, 12).tolist():
         yield FAR - 3, partial(_figure, canvas, "tree", x, FAR - 3)
 
 
 def _front(canvas: Canvas, edge: float) -> Iterator[Item]:
     """Houses, walls, fences and parks along one side, from the camera to the end of the street."""
-    rng, outward = canvas.rng, float(np.sign(edge))
+    rng, outward, side = canvas.rng, float(np.sign(edge)), "left" if edge > 0 else "right"
     green, near = int(rng.random() > 0.6), rng.uniform(1.5, 5.0)
     while near < FAR - 10:
         far, kind = near + rng.uniform(8, 18), str(rng.choice([*_FRONTS], p=[row[green] for row in _FRONTS.values()]))
-        yield far - 0.01, partial(_along, canvas, WALLS[kind], edge, near, far, rng.uniform(*_FRONTS[kind][2:]))
+        face = _upright(edge, near, edge, far, rng.uniform(*_FRONTS[kind][2:]))
+        yield far - 0.01, partial(canvas.paint, face, WALLS[kind], side)
         if kind == "building":
             gable = Part("building", "house", box((0, 0, 9, 10)), 0.9)
-            yield far, partial(_facing, canvas, (gable,), edge, near, outward)
+            yield far, partial(canvas.paint, _upright(edge, near, edge + outward, near), (gable,), "near")
         else:
             behind = edge + outward * rng.uniform(2, 8)
-            yield far, partial(_along, canvas, WALLS["hedge"], behind, near, far + 5, rng.uniform(4, 8))
+            hedge = _upright(behind, near, behind, far + 5, rng.uniform(4, 8))
+            yield far, partial(canvas.paint, hedge, WALLS["hedge"], side)
             lawn = [(edge, 0, near), (edge, 0, far), (9 * edge, 0, far), (9 * edge, 0, near)]
             yield far + 1, partial(canvas.fill, lawn, "terrain", canvas.color("lawn"), canvas.light["top"])
         near = far
@@ -168,53 +178,150 @@ def _figure(canvas: Canvas, name: str, x: float, z: float) -> None:
     size = rng.uniform(0.85, 1.15)
     # two-wheelers are seen from nearly behind to aside
     turn = rng.uniform(0.3, 1.0) if name in ("bicycle", "motorcycle", "rider") else 1.0
-    _facing(canvas, alternatives[rng.integers(len(alternatives))], x, z, -turn * size * np.sign(x), size)
+    parts = alternatives[rng.integers(len(alternatives))]
+    canvas.paint(_upright(x, z, x - turn * size * np.sign(x), z, size), parts, "near")
 
 
-def _facing(canvas: Canvas, parts: tuple[Part, ...], x: float, z: float, wide: float = 1.0, tall: float = 1.0) -> None:
-    """Parts that face the camera, in metres from (x, z)."""
-    face = [(x, 0, z), (x + wide, 0, z), (x + wide, tall, z), (x, tall, z)]
-    _paint(canvas, face, parts, canvas.light["near"], {})
-
-
-def _along(canvas: Canvas, parts: tuple[Part, ...], edge: float, near: float, far: float, height: float) -> None:
-    """Parts along the street on the plane ``x = edge``."""
-    face = [(edge, 0, near), (edge, 0, far), (edge, height, far), (edge, height, near)]
-    _paint(canvas, face, parts, canvas.light["left" if edge > 0 else "right"], {})
-
-
-def _paint(canvas: Canvas, face: ArrayLike, parts: tuple[Part, ...], light: float, colors: dict[str, Color]) -> None:
-    """Paint parts on a face: the world points (4, 3) of the corners of its unit square, from bottom left on.
-
-    ``colors`` are those of its paints; others are drawn and added.
-    """
-    corners = np.asarray(face)
-    for label, paint, outlines, gain in parts:
-        if paint not in colors:
-            colors[paint] = canvas.color(paint)
-        across, up = outlines[..., :1], outlines[..., 1:]
-        low, high = (corners[a] + (corners[b] - corners[a]) * across for a, b in ((0, 1), (3, 2)))
-        canvas.fill(low + (high - low) * up, label, colors[paint], light * gain)
+def _upright(x: float, z: float, to_x: float, to_z: float, height: float = 1.0) -> list[tuple[float, float, float]]:
+    """The corners of an upright face, from bottom left on."""
+    return [(x, 0, z), (to_x, 0, to_z), (to_x, height, to_z), (x, height, z)]
 
 
 def _vehicle(canvas: Canvas, name: str, x: float, z: float) -> None:
     """A vehicle whose visible end is at (x, z); one left of the middle of the road comes towards the camera."""
-    vehicle, colors = VEHICLES[name], dict[str, Color]()
-    half, slant, (_, waist, roof), (start, end) = vehicle.width / 2, vehicle.slant, vehicle.heights, vehicle.cabin
+    label, (lower, upper), width, length, (low, waist, roof), (start, end), slant, panes, wheel = VEHICLES[name]
+    half, whole, oncoming, colors = width / 2, box((0, 0, 1, 1)), x < -1, dict[str, Color]()
     edge, facing = (x - half, "left") if x > 0 else (x + half, "right")
 
     def level(y: float, near: float, far: float) -> NDArray[np.float64]:
-        return np.asarray(
-            [(x + side * half, y, z + depth) for side, depth in ((-1, near), (1, near), (1, far), (-1, far))]
-        )
+        corners = ((-half, near), (half, near), (half, far), (-half, far))
+        return np.asarray([(x + across, y, z + depth) for across, depth in corners])
 
-    canvas.shade(level(0, -0.2, vehicle.length), 0.5)
-    body, cabin, side, visible_end = vehicle_parts(vehicle, oncoming=x < -1)
+    canvas.shade(level(0, -0.2, length), 0.5)
+    cabin = (Part(label, upper, whole), Part("", "glass", box((0.08, 0.12, 0.92, 0.88))))
+    side = (
+        Part(label, lower, box((0, low, length, waist))),
+        Part(label, upper, shape(start, waist, end, waist, end - slant, roof, start + slant, roof)),
+        Part(
+            "", "glass", grid(panes, 1, 0.88, 0.74) * (end - start - 2 * slant, roof - waist) + (start + slant, waist)
+        ),
+        Part(label, "rubber", discs(wheel, wheel, (0.18 * length, wheel), (0.8 * length, wheel))),
+    )
+    lamps = box((-0.92, -0.34, -0.6, -0.14), (0.6, -0.34, 0.92, -0.14)) * (half, 1) + (0, waist)
+    visible_end = (
+        Part(label, lower, box((-half, low, half, waist))),
+        Part(label, "rubber", box((-half, 0, 0.2 - half, low + 0.1), (half - 0.2, 0, half, low + 0.1))),
+        Part("", "white" if oncoming else "red", lamps),
+    )
     for face, parts, light in (
-        (level(waist, 0, vehicle.length), body, "top"),
+        (level(waist, 0, length), (Part(label, lower, whole),), "top"),
         (level(roof, start + slant, end - slant), cabin[:1], "top"),
-        ([(edge, 0, z), (edge, 0, z + 1), (edge, 1, z + 1), (edge, 1, z)], side, facing),
-        ([(x, 0, z), (x + 1, 0, z), (x + 1, 1, z), (x, 1, z)], visible_end, "near"),
-        ([*level(waist, start, end)[:2], *level(roof, start + slant, end)[1::-1]], cabin, "near"),
+        (_upright(edge, z, edge, z + 1), side, facing),
+        (_upright(x, z, x + 1, z), visible_end, "near"),
+        (
+            [*level(waist, start, end)[:2], *level(roof, start + slant, end)[1::-1]],
+            cabin[: 2 if panes or oncoming else 1],
+            "near",
+        ),
     ):
-        _paint(canvas, face, parts, canvas.light[light], colors)
+        canvas.paint(face, parts, light, colors)
+
+
+class Canvas:
+    """Picture (H, W, 3) RGB and depth in metres (H, W), float32, and label ids (H, W) uint8."""
+
+    def __init__(self, look: Look, rng: np.random.Generator, size: tuple[int, int]) -> None:
+        self.rng, self.numbers, self._paints = rng, look.numbers, {**PAINTS, **look.paints}
+        width, height = (side * OVERSAMPLING for side in size)
+        self.focal = self.numbers["focal"] * width * rng.uniform(0.95, 1.05)
+        self.horizon = height * (self.numbers["horizon"] + rng.normal(0, 0.012))
+        self.center = width * (0.5 + rng.normal(0, 0.03))
+        self.camera_height = self.numbers["camera height"] * rng.uniform(0.94, 1.06)
+        self.bend = rng.normal(0, 0.0006)  # sideways drift of the street, metres per squared metre ahead
+        sun = self.numbers["sunlight"]
+        left, right = rng.permutation((1 + 0.12 * sun, 1 - 0.42 * sun)).tolist()
+        #: Brightness of the faces that look left, right, to the camera and up.
+        self.light = {"left": left, "right": right, "near": 1 - 0.2 * sun, "top": 1 + 0.1 * sun}
+        self.image = np.zeros((height, width, 3), np.float32)
+        self.depth = np.zeros((height, width), np.float32)
+        self.labels = np.full((height, width), LABEL_ID["sky"], np.uint8)
+        mix = np.linspace(0, 1, height)[:, None, None] ** 0.7
+        self.image[:] = (1 - mix) * self.color("sky") + mix * self.color("low sky")
+
+    def color(self, paint: str, spread: float = 8.0) -> Color:
+        """One of a paint's colours, varied in brightness and less in hue by ``spread`` grey levels."""
+        colors = self._paints[paint]
+        shift = self.rng.normal(0, spread) + self.rng.normal(0, spread / 2, 3)
+        return tuple((np.asarray(colors[self.rng.integers(len(colors))]) + shift).tolist())
+
+    def fill(self, polygons: ArrayLike, label: str, color: Color, gain: ArrayLike = 1.0) -> None:
+        """Fill one polygon (K, 3) of world points or several (N, K, 3); without a label in the picture alone."""
+        depths, polygons = self._projected(polygons)
+        tones = np.multiply.outer(np.broadcast_to(gain, len(depths)), color).tolist()
+        for depth, pixels, tone in zip(depths, polygons, tones, strict=True):
+            if depth <= NEAR:
+                continue
+            cv2.fillPoly(self.image, pixels, tone)
+            cv2.fillPoly(self.depth, pixels, depth)
+            if label:
+                cv2.fillPoly(self.labels, pixels, LABEL_ID[label])
+
+    def paint(
+        self, face: ArrayLike, parts: tuple[Part, ...], light: str, colors: dict[str, Color] | None = None
+    ) -> None:
+        """Paint parts on a face, the world points (4, 3) of the corners of its unit square from bottom left on.
+
+        ``light`` is the side it looks to; ``colors`` are those of its paints, and others are drawn and added.
+        """
+        corners, colors = np.asarray(face), {} if colors is None else colors
+        for label, paint, outlines, gain in parts:
+            if paint not in colors:
+                colors[paint] = self.color(paint)
+            across, up = outlines[..., :1], outlines[..., 1:]
+            low, high = (corners[a] + (corners[b] - corners[a]) * across for a, b in ((0, 1), (3, 2)))
+            self.fill(low + (high - low) * up, label, colors[paint], self.light[light] * gain)
+
+    def shade(self, polygon: ArrayLike, gain: float) -> None:
+        """Multiply the picture under a polygon (K, 3) of world points: a shadow."""
+        mask = np.zeros_like(self.labels)
+        cv2.fillPoly(mask, self._projected(polygon)[1][0], 1)
+        self.image[mask == 1] *= gain
+
+    def _projected(self, polygons: ArrayLike) -> tuple[list[float], NDArray[np.int32]]:
+        """Mean depths of polygons, NEAR for those behind the camera, and their pixels (N, 1, K, 2)."""
+        points = np.asarray(polygons, np.float64)
+        x, y, z = np.moveaxis(points.reshape(-1, *points.shape[-2:]), -1, 0)
+        depth = z.clip(NEAR)
+        columns = self.center + (x + self.bend * depth**2) * self.focal / depth
+        rows = self.horizon + (self.camera_height - y) * self.focal / depth
+        pixels = np.rint(np.stack((columns, rows), -1)).clip(-9999, 9999).astype(np.int32)
+        return depth.mean(1).tolist(), pixels[:, None]
+
+    def developed(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+        """The picture (h, w, 3) after haze, texture, lens and sensor, and the labels (h, w), which are sampled."""
+        numbers, normal = self.numbers, self.rng.standard_normal
+        labels = np.ascontiguousarray(self.labels[1::OVERSAMPLING, 1::OVERSAMPLING])
+        kept = np.exp(-numbers["haze"] * self.depth)[..., None]
+        image = (self.image * kept + np.asarray(self.color("low sky", 0)) * (1 - kept)) * self._texture()
+        image = np.asarray(cv2.resize(image, labels.shape[::-1], interpolation=cv2.INTER_AREA))
+        if numbers["blur"]:
+            image = cv2.GaussianBlur(image, (0, 0), numbers["blur"])
+        grey = image.mean(-1, keepdims=True)
+        image = 128 + numbers["contrast"] * (grey + numbers["saturation"] * (image - grey) - 128)
+        up, across = (np.linspace(-1, 1, side) ** 2 for side in labels.shape)
+        light = np.exp(numbers["exposure"] * normal()) * (1 - 0.5 * numbers["vignette"] * np.add.outer(up, across))
+        image = image * light[..., None] + numbers["noise"] * normal(image.shape, np.float32)
+        picture = np.rint(image).clip(0, 255).astype(np.uint8)
+        if numbers["jpeg quality"] < 100:
+            _, stream = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, round(numbers["jpeg quality"])])
+            picture = np.asarray(cv2.imdecode(stream, cv2.IMREAD_COLOR))
+        return picture, labels
+
+    def _texture(self) -> NDArray[np.float32]:
+        """(H, W, 1) factors around 1, by the label of the surface."""
+        strengths = np.full(256, _TEXTURES[""], np.float32)
+        for name, strength in _TEXTURES.items():
+            strengths[LABEL_ID.get(name, 255)] = strength
+        noise = self.rng.standard_normal((self.labels.shape[0] // 3, self.labels.shape[1] // 3), np.float32)
+        grain = cv2.resize(noise, self.labels.shape[::-1], interpolation=cv2.INTER_CUBIC)
+        return (1 + self.numbers["texture"] * strengths[self.labels] * grain)[..., None]
