@@ -199,12 +199,11 @@ def _vehicle(canvas: Canvas, name: str, x: float, z: float) -> None:
 
     canvas.shade(level(0, -0.2, length), 0.5)
     cabin = (Part(label, upper, whole), Part("", "glass", box((0.08, 0.12, 0.92, 0.88))))
+    windows = grid(panes, 1, 0.88, 0.74) * (end - start - 2 * slant, roof - waist)
     side = (
         Part(label, lower, box((0, low, length, waist))),
         Part(label, upper, shape(start, waist, end, waist, end - slant, roof, start + slant, roof)),
-        Part(
-            "", "glass", grid(panes, 1, 0.88, 0.74) * (end - start - 2 * slant, roof - waist) + (start + slant, waist)
-        ),
+        Part("", "glass", windows + (start + slant, waist)),
         Part(label, "rubber", discs(wheel, wheel, (0.18 * length, wheel), (0.8 * length, wheel))),
     )
     lamps = box((-0.92, -0.34, -0.6, -0.14), (0.6, -0.34, 0.92, -0.14)) * (half, 1) + (0, waist)
@@ -213,16 +212,13 @@ def _vehicle(canvas: Canvas, name: str, x: float, z: float) -> None:
         Part(label, "rubber", box((-half, 0, 0.2 - half, low + 0.1), (half - 0.2, 0, half, low + 0.1))),
         Part("", "white" if oncoming else "red", lamps),
     )
+    front = [*level(waist, start, end)[:2], *level(roof, start + slant, end)[1::-1]]
     for face, parts, light in (
         (level(waist, 0, length), (Part(label, lower, whole),), "top"),
         (level(roof, start + slant, end - slant), cabin[:1], "top"),
         (_upright(edge, z, edge, z + 1), side, facing),
         (_upright(x, z, x + 1, z), visible_end, "near"),
-        (
-            [*level(waist, start, end)[:2], *level(roof, start + slant, end)[1::-1]],
-            cabin[: 2 if panes or oncoming else 1],
-            "near",
-        ),
+        (front, cabin if panes or oncoming else cabin[:1], "near"),
     ):
         canvas.paint(face, parts, light, colors)
 
