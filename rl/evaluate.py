@@ -47,8 +47,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     import torch
 
     from dem_apps.runtime.device import torch_device
-    from dem_apps.runtime.progress import console
-    from rl.results.evaluator import FINAL, Evaluator, results_table
+    from rl.results.evaluator import FINAL, Evaluator, print_results
     from rl.results.video import record_episodes
     from rl.training.run import untrained_model
     from rl.training.state import evaluate_checkpoint
@@ -62,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     length = evaluation_length(training)
     evaluator = Evaluator(training.env, wrapper, episodes, seed, FINAL, training.goal_return, length)
     result = evaluate_checkpoint(model, Path(config.run) / "checkpoints", config.checkpoint, evaluator)
-    console().print(results_table(f"{training.env}, {training.loss}, {episodes} episodes", [result]))
+    print_results(f"{training.env}, {training.loss}, {episodes} episodes", [result])
     if config.video is not None:
         about = f"{training.env}, {training.loss}, {config.checkpoint} policy"
         played = evaluator.episodes(model, False)

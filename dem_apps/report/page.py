@@ -43,20 +43,8 @@ class Section:
     """
 
     heading: str
-    kind: Literal[
-        "text",
-        "notes",
-        "facts",
-        "table",
-        "charts",
-        "gallery",
-        "slider",
-        "frames",
-        "videos",
-        "colours",
-        "folded",
-        "more",
-    ]
+    kind: Literal["text", "notes", "facts", "table", "charts", "gallery", "slider", "frames", "videos", "colours",
+                  "folded", "more"]  # fmt: skip
     content: Any
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import rich.progress
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.table import Column
+from rich.table import Column, Table
 from rich.text import Text
 
 from dem_apps.errors import printable_lines
@@ -32,6 +32,18 @@ class _Console(Console):
 def console(**options: Any) -> Console:
     """Of the standard output, where ``[red]`` and ``:car:`` in a name are that name and nothing else."""
     return _Console(file=getattr(sys.stdout, "stream", None), markup=False, emoji=False, **options)
+
+
+def print_table(
+    title: str, header: Sequence[str], rows: Iterable[Sequence[str]], left: Collection[str] = (),
+    caption: str | None = None, screen: Console | None = None,
+) -> None:  # fmt: skip
+    """Print a table, columns of words (the first, and those named ``left``) left-aligned; an empty row is a line."""
+    columns = [Column(name, justify="left" if name in (header[0], *left) else "right") for name in header]
+    table = Table(*columns, title=title, caption=caption)
+    for row in rows:
+        table.add_row(*row) if row else table.add_section()
+    (screen or console()).print(table)
 
 
 class Progress:

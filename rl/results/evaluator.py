@@ -10,15 +10,16 @@ import copy
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from rich.table import Table
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.fused.numpy_objective import log_softmax
+from dem_apps.runtime.progress import print_table
 from rl.envs.episode import RestorableEpisode
 from rl.envs.families import counts_as_success
 from rl.envs.make import Wrappers, drawn_from, make_env
@@ -206,17 +207,12 @@ def summary(episodes: Sequence[Episode], env_id: str, goal: float | None = None)
     }
 
 
-def results_table(title: str, results: Sequence[dict[str, Any]]) -> Table:
-    """One row per checkpoint and kind of actions."""
-    table = Table(title=title)
-    for column in ("checkpoint", "step", "actions", "return", "success"):
-        table.add_column(column, justify="left" if column in ("checkpoint", "actions") else "right")
-    for result in results:
-        for actions in ACTIONS:
-            figures = result[actions]
-            spread = f"{figures['mean_return']:.3f} ± {figures['std_return']:.3f}"
-            table.add_row(
-                result["checkpoint"], f"{result['step']:,}", actions, spread,
-                "–" if (rate := figures["success_rate"]) is None else f"{rate:.0%}",
-            )  # fmt: skip
-    return table
+def print_results(title: str, results: Sequence[dict[str, Any]]) -> None:
+    """Print a row per checkpoint and kind of actions."""
+    rows = []
+    for result, actions in product(results, ACTIONS):
+        figures = result[actions]
+        spread = f"{figures['mean_return']:.3f} ± {figures['std_return']:.3f}"
+        rate = "–" if figures["success_rate"] is None else f"{figures['success_rate']:.0%}"
+        rows.append([result["checkpoint"], f"{result['step']:,}", actions, spread, rate])
+    print_table(title, ["checkpoint", "step", "actions", "return", "success"], rows, left=("actions",))

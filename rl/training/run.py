@@ -18,7 +18,7 @@ from dem_apps.errors import InputError
 from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.checkpoint import fitting, load_checkpoint
 from dem_apps.runtime.files import new_run_dir
-from dem_apps.runtime.progress import Progress, console
+from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.reproducibility import deterministic_algorithms
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume
 from dem_apps.runtime.run_reader import read_metrics
@@ -29,7 +29,7 @@ from rl.envs.make import drawn_from, make_training_envs, normalised
 from rl.fast.ppo import FastPPO
 from rl.hook import with_entropy_objective
 from rl.results.described_metrics import described_metrics
-from rl.results.evaluator import DURING_TRAINING, FINAL, HEADLINE, Evaluator, results_table
+from rl.results.evaluator import DURING_TRAINING, FINAL, HEADLINE, Evaluator, print_results
 from rl.results.video import record_episodes
 from rl.training.callback import MetricsWriter, TrainingCallback
 from rl.training.state import evaluate_checkpoint, restore_policy, restore_train_state
@@ -161,7 +161,7 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
     returns = {line["step"]: line[key] for line in read_metrics(run.path) if key in line}
     figures = goal_figures(returns, config.goal_return)
     file = run.write_json("eval.json", {**last, **about, **figures, "best": best})
-    console().print(results_table(f"{config.env}, {config.loss}, {config.final_episodes} episodes", [last, best]))
+    print_results(f"{config.env}, {config.loss}, {config.final_episodes} episodes", [last, best])
     video = run.path / "videos" / "last.gif"
     if config.video and not video.exists():  # a finished run that is resumed has it already
         video.parent.mkdir(exist_ok=True)

@@ -14,15 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
-from rich.table import Column
-from rich.table import Table as RichTable
 
 from dem_apps.report.page import Frames, Section, render
 from dem_apps.report.pictures import Gallery, Picture, class_map_uri, gallery, picture_uri
 from dem_apps.report.runs import flat
 from dem_apps.report.tables import Cell, Table, write_csv
 from dem_apps.runtime.files import write_json
-from dem_apps.runtime.progress import console
+from dem_apps.runtime.progress import print_table
 from dem_apps.test_time_methods.copies import put_values
 from seg.adaptation.adaptation import SHOWN
 from seg.adaptation.decision import RECORD, AcceptanceMonitor, Check, LabelScore, decide_with_labels, label_score
@@ -235,12 +233,8 @@ class Result:
 
     def print(self, out: Path) -> None:
         """Shares, answer and places in a terminal."""
-        (first, *numbers), *rows = self.shown_shares()
-        columns = [Column(heading, justify="right") for heading in numbers]
-        table = RichTable(first, *columns, title="predicted share of the pixels")
-        for row in rows:
-            table.add_row(*row)
-        console().print(table)
+        header, *rows = self.shown_shares()
+        print_table("predicted share of the pixels", header, rows)
         print(self.answer)
         if self.score is not None:
             print(f"with labels: {self.score.sentence}" + (f"; {self.numbering}" if self.numbering else ""))

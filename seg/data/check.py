@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
-from rich.table import Table
 
 from dem_apps.errors import InputError
 from dem_apps.runtime import progress
@@ -52,7 +51,7 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     if not pair.target_val.labelled:
         root = pair.target_val.root
         console.print(f"note: target val: {root}: no labels, so training gives the unsupervised scores alone")
-    console.print(_class_table(reports, pair.classes.names))
+    _print_classes(reports, pair.classes.names, console)
     checked = [report for split in reports.values() for report in split]
     try:
         if (fitting := fitting_classes(checked, pair.classes, unfit)) is not None:
@@ -149,23 +148,15 @@ def _is_blank(image: ImagePixels, pixels: PixelFormat) -> bool:
     return bool(high - low < BLANK_RANGE)
 
 
-def _class_table(reports: dict[str, list[FileReport]], names: tuple[str, ...]) -> Table:
+def _print_classes(reports: dict[str, list[FileReport]], names: tuple[str, ...], console: Console) -> None:
     """Share of each class among the pixels that count, and the number of images that have it."""
-    table = Table("class", title="pixels and images of each class")
-    columns = []
+    header, rows = ["class"], [[name] for name in (*names, "(ignored)")]
     for title in ("source train", "labelled target train", "target val"):
         if title in reports:
-            table.add_column(f"{title}, %", justify="right")
-            table.add_column("images", justify="right")
+            header += [f"{title}, %", "images"]
             readable = [file.counts for file in reports[title] if file.counts is not None]
-            columns.append(np.array(readable) if readable else np.zeros((1, len(names) + 1), np.int64))
-    for row, name in enumerate((*names, "(ignored)")):
-        cells = []
-        for counts in columns:
-            total = counts.sum() if row == len(names) else counts[:, :-1].sum()
-            share = 100 * counts[:, row].sum() / max(total, 1)
-            cells += [f"{share:.2f}", f"{(counts[:, row] > 0).sum():,}"]
-        if row == len(names):
-            table.add_section()
-        table.add_row(name, *cells)
-    return table
+            counts = np.array(readable) if readable else np.zeros((1, len(rows)), np.int64)
+            for place, row in enumerate(rows):
+                total = counts.sum() if place == len(names) else counts[:, :-1].sum()
+                row += [f"{100 * counts[:, place].sum() / max(total, 1):.2f}", f"{(counts[:, place] > 0).sum():,}"]
+    progress.print_table("pixels and images of each class", header, [*rows[:-1], [], rows[-1]], screen=console)

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_folder, write_json
-from dem_apps.runtime.progress import console
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.domains import open_validation
 from seg.data.files import find_images, find_labels, flat_names, left_out
@@ -25,7 +24,7 @@ from seg.data.layouts.layout import OWN_IDS
 from seg.data.pixel_format import PixelFormat, resized_mask
 from seg.inference.protocol import protocol
 from seg.inference.settings import EvaluateConfig
-from seg.scores.described_metrics import score_table
+from seg.scores.described_metrics import print_scores
 from seg.scores.evaluation import OnSample, evaluate
 from seg.trained.open import ignoring, open_network
 from seg.trained.trained_network import TrainedNetwork, Training
@@ -56,7 +55,7 @@ def _score(config: EvaluateConfig, predictions: Path | None) -> None:
     )  # fmt: skip
     how = {"network": trained.spec} if scored is None else protocol(scored, model.network, config.tile)
     where = trained.spec if training is None or config.run is None else f"{config.run}, {training.described}"
-    console().print(score_table(result, f"{where}, {len(dataset)} images{left_out([dataset.image_folder])}"))
+    print_scores(result, f"{where}, {len(dataset)} images{left_out([dataset.image_folder])}")
     if scored is not None and scored.checkpoint == "best" and _of_own_target(scored, trained):
         print("optimistic:  these images' labels chose the checkpoint; --checkpoint last was chosen without them")
     if scored is not None:

@@ -6,10 +6,9 @@ import dataclasses
 import math
 from typing import Any
 
-from rich.table import Column, Table
-
 from dem_apps.report.runs import at
 from dem_apps.runtime.metrics_info import Metric, MetricsInfo, Score, View
+from dem_apps.runtime.progress import print_table
 from seg.scores.checkpoints import chosen_by
 
 _OBJECTIVE = "values of different objectives cannot be compared"
@@ -74,25 +73,22 @@ def described_metrics(num_classes: int, summary: str = "", adapts: bool = True) 
     )  # fmt: skip
 
 
-def score_table(result: dict[str, Any], title: str) -> Table:
-    """The scores of :func:`seg.scores.evaluation.evaluate` for a terminal, those that it has."""
-    table = Table("score", Column("value", justify="right"), title=title, caption=result.get("numbering"))
-    for name, iou in result["per_class_iu"].items() if result["miou"] is not None else ():
-        table.add_row(name, "-" if iou is None else CLASSES[0].text(iou))
-    table.add_section()
-    for score in SCORES:
-        if (value := at(result, score.key)) is not None:
-            table.add_row(score.title.removesuffix(", last"), score.text(value))
-    return table
+def print_scores(result: dict[str, Any], title: str) -> None:
+    """Print the scores of :func:`seg.scores.evaluation.evaluate`, those that it has."""
+    classes = result["per_class_iu"] if result["miou"] is not None else {}
+    rows = [[name, "-" if iou is None else CLASSES[0].text(iou)] for name, iou in classes.items()]
+    known = [(score, value) for score in SCORES if (value := at(result, score.key)) is not None]
+    rows += [[], *([score.title.removesuffix(", last"), score.text(value)] for score, value in known)]
+    print_table(title, ["score", "value"], rows, caption=result.get("numbering"))
 
 
-def checkpoints_table(rows: dict[str, dict[str, Any]]) -> Table:
-    """A run's checkpoints side by side: by name ``step``, ``miou`` and ``chosen_by``."""
+def print_checkpoints(rows: dict[str, dict[str, Any]]) -> None:
+    """Print a run's checkpoints: by name ``step``, ``miou`` and ``chosen_by``."""
     labelled, taken = any(row["miou"] is not None for row in rows.values()), "best" if "best" in rows else "last"
-    numbers = [Column(name, justify="right") for name in ("step", *(["mean IoU %"] if labelled else []))]
-    caption = f"other commands take {taken}, or what --checkpoint names"
-    table = Table("checkpoint", *numbers, "chosen by", title="checkpoints", caption=caption)
+    texts = []
     for name, row in rows.items():
         miou = ["-" if row["miou"] is None else SCORES[0].text(row["miou"])] if labelled else []
-        table.add_row(name, str(row["step"]), *miou, row["chosen_by"])
-    return table
+        texts.append([name, str(row["step"]), *miou, row["chosen_by"]])
+    header = ["checkpoint", "step", *(["mean IoU %"] if labelled else []), "chosen by"]
+    caption = f"other commands take {taken}, or what --checkpoint names"
+    print_table("checkpoints", header, texts, ("chosen by",), caption)

@@ -20,7 +20,7 @@ from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.reduction import world_size
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_run_dir
-from dem_apps.runtime.progress import Progress, console
+from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.reproducibility import deterministic_algorithms, seed_everything
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume
 from dem_apps.runtime.run_reader import read_config
@@ -43,7 +43,7 @@ from seg.models.batch_norm import set_up_batch_norm
 from seg.models.network import Predictor, SegmentationNetwork, parameter_groups
 from seg.models.networks import NETWORK_FILE, check_network, network_document
 from seg.scores.checkpoint_selection import CheckpointSelector
-from seg.scores.described_metrics import checkpoints_table, described_metrics, score_table
+from seg.scores.described_metrics import described_metrics, print_checkpoints, print_scores
 from seg.trained.description import CLASSES_FILE
 from seg.trained.run_network import build_network, classes_of_run
 from seg.trained.start_from import normalisation, start_from
@@ -261,9 +261,8 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
     shares = dict(zip(run.pair.classes.names, run.state.source_shares(), strict=True))
     result |= {"source_label_share": shares}
     run.folder.write_json("eval.json", {**result, "checkpoint": "last", "checkpoints": kept, "protocol": how})
-    screen = console()
-    screen.print(score_table(result, f"target validation, {len(run.pair.target_val)} images, last checkpoint"))
-    screen.print(checkpoints_table(kept))
+    print_scores(result, f"target validation, {len(run.pair.target_val)} images, last checkpoint")
+    print_checkpoints(kept)
     print(f"batch norm:   {how['batch_norm']}")
     if config.maps:
         print(f"entropy maps: {run.path / 'entropy_maps'}")

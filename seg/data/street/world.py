@@ -199,11 +199,11 @@ def _vehicle(canvas: Canvas, name: str, x: float, z: float) -> None:
 
     canvas.shade(level(0, -0.2, length), 0.5)
     cabin = (Part(label, upper, whole), Part("", "glass", box((0.08, 0.12, 0.92, 0.88))))
-    windows = grid(panes, 1, 0.88, 0.74) * (end - start - 2 * slant, roof - waist)
+    windows = grid(panes, 1, 0.88, 0.74) * (end - start - 2 * slant, roof - waist) + (start + slant, waist)
     side = (
         Part(label, lower, box((0, low, length, waist))),
         Part(label, upper, shape(start, waist, end, waist, end - slant, roof, start + slant, roof)),
-        Part("", "glass", windows + (start + slant, waist)),
+        Part("", "glass", windows),
         Part(label, "rubber", discs(wheel, wheel, (0.18 * length, wheel), (0.8 * length, wheel))),
     )
     lamps = box((-0.92, -0.34, -0.6, -0.14), (0.6, -0.34, 0.92, -0.14)) * (half, 1) + (0, waist)
