@@ -194,6 +194,7 @@ def adapt(config: AdaptConfig) -> Result:
     from dem_apps.runtime.files import new_folder, new_run_dir
     from dem_apps.test_time_methods import method_class
     from dem_apps.test_time_methods.normalisation import affine_parameters
+    from seg.adaptation.page import adaptation_page
     from seg.adaptation.result import write_result
     from seg.models.batch_norm import batch_norm_normalises
     from seg.trained.open import open_network
@@ -211,7 +212,7 @@ def adapt(config: AdaptConfig) -> Result:
     with new_folder(out, "--out") as part:
         trained.network.to(device)
         result, trained, predictions = _adapted(config, trained, part, out)
-        write_result(part, result, predictions, trained)
+        write_result(part, result, trained, adaptation_page(result, predictions))
     result.print(out)
     return result
 

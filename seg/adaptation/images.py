@@ -23,8 +23,8 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.test_time_methods.network import takes
-from seg.data.files import find_images, find_labels, output_names
-from seg.data.label_faults import look_at_labels
+from seg.data.files import find_images, output_names
+from seg.data.label_faults import labels_of
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
 from seg.data.rasters import Georeference
@@ -208,20 +208,11 @@ def _windows_with_data(picture: ImagePixels | Scene, side: int) -> list[tuple[sl
 
 
 class Labels:
-    """The label images in ``folder`` of some of ``images``, paths below ``root``; ``notes`` are warnings about them.
-
-    Raises InputError: no label of any image, or labels of which no score can be computed.
-    """
+    """The label images of :func:`seg.data.label_faults.labels_of`; ``notes`` are warnings about them."""
 
     def __init__(self, folder: Path, images: Sequence[Path], classes: ClassSet, root: Path) -> None:
-        places = find_labels(folder, images, root)
-        self.files = {image: file for image, file in places.items() if file.is_file()}
-        if not self.files:
-            raise InputError(
-                f"--labels: {folder} has no label of any image; that of {images[0]} would be {places[images[0]]}"
-            )
+        self.files, self.notes = labels_of(folder, images, root, classes)
         self._classes, self._root = classes, root
-        self.notes = look_at_labels("--labels", [(root / image, file) for image, file in self.files.items()], classes)
 
     def confusion(
         self, image: Path, predicted: NDArray[np.uint8], valid: NDArray[np.bool_] | None = None

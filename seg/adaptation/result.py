@@ -1,43 +1,29 @@
-"""The result of an adaptation: the answer, the shares of the classes, ``adapt.json``, and the page."""
+"""The result of an adaptation: the answer and its numbers, in a terminal, as tables and as ``adapt.json``."""
 
 from __future__ import annotations
 
 import copy
 import shlex
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-from dem_apps.report.page import Frames, Section, render
-from dem_apps.report.pictures import Gallery, Picture, class_map_uri, gallery, picture_uri
-from dem_apps.report.runs import flat
-from dem_apps.report.tables import Cell, Table, write_csv
+from dem_apps.report.tables import write_csv
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.progress import print_table
 from dem_apps.test_time_methods.copies import put_values
-from seg.adaptation.adaptation import SHOWN
 from seg.adaptation.decision import RECORD, AcceptanceMonitor, Check, LabelScore, decide_with_labels, label_score
-from seg.adaptation.images import REFUSED, ImageNumbers, Predictions, evenly
+from seg.adaptation.images import ImageNumbers
 from seg.adaptation.normalisation_trial import Trial
 from seg.data.labels import ClassSet
-from seg.data.read_images import Scene
-from seg.inference.adaptive_batch_norm import SHARES
-from seg.maps.run_pictures import MOST_SHOWN
-from seg.scores.described_metrics import VIEWS
-from seg.scores.evidence import Evidence
 from seg.scores.metrics import other_numbering
 from seg.trained.settings import ADAPTED, is_function
 from seg.trained.trained_network import TrainedNetwork
 
-#: Images in the page.
-_IMAGES = 8
 #: The list of images to label first, and how many of them it has.
 LABEL_FIRST = "label_first.csv"
 _LABEL_FIRST = 100
@@ -54,9 +40,8 @@ class Result:
     settings: dict[str, Any]  #: of the command, resolved
     classes: ClassSet
     outcome: AcceptanceMonitor
-    rows: Mapping[
-        str, Mapping[str, ImageNumbers]
-    ]  #: by image: "before" of the unadapted network, "after" of what stands
+    #: By image: "before" of the unadapted network, "after" of what stands.
+    rows: Mapping[str, Mapping[str, ImageNumbers]]
     skipped: Mapping[str, str]  #: why an image was left out, by its path
     trial: Trial  #: of normalisations
 
@@ -67,9 +52,9 @@ class Result:
 
     @property
     def answer(self) -> str:
-        """A sentence, one on classes whose shares have moved far, and one on a normalisation that is better."""
-        sentence = self.trial.sentence if self.trial.warns else ""
-        return self._answer + (f" Normalisation: {sentence}." if sentence else "")
+        """What was done and why, in sentences."""
+        said = self._adapted() if self.adapted else self._not_adapted()
+        return said + (f" Normalisation: {self.trial.sentence}." if self.trial.warns else "")
 
     @property
     def headline(self) -> str:
@@ -87,32 +72,36 @@ class Result:
         return f"{done}, not measured: stability of the predictions {before:.3f} → {after:.3f}"
 
     @property
-    def _answer(self) -> str:
+    def _doubt(self) -> str:
+        number = len(self.rows["before"])
+        few = f", on {number} image{'s' * (number != 1)} only, which is weak evidence"
+        return few if number < _FEW_IMAGES else ""
+
+    def _not_adapted(self) -> str:
+        outcome, last = self.outcome, self.outcome.checks[-1].verdict
+        why = "no adapted state is better than the unadapted network" if last.adapt else last.reason
+        if outcome.share == 0 and not outcome.planned:
+            why = "no share of these images' batch norm statistics is clearly better than none (--bn-alpha sets one)"
+        why = "the method is none" if self.settings["method"] == "none" else f"{outcome.stopped or why}{self._doubt}"
+        kept = " Those of the adaptation are in refused/, and --accept takes them." if self.refused else ""
+        return f"Not adapted: {why}; predictions and weights are those of the unadapted network.{kept}"
+
+    def _adapted(self) -> str:
+        """How far it was adapted and why that stands, then what changed most and what is uncertain."""
         outcome, used = self.outcome, self.outcome.used
-        number, doubt = len(self.rows["before"]), ""
-        if number < _FEW_IMAGES:
-            doubt = f", on {number} image{'s' * (number != 1)} only, which is weak evidence"
-        if used is None or not self.adapted:
-            last = outcome.checks[-1].verdict
-            why = "no adapted state is better than the unadapted network" if last.adapt else last.reason
-            if outcome.share == 0 and not outcome.planned:
-                why = "no share of these images' batch norm statistics is clearly better than none"
-                why += " (--bn-alpha sets one)"
-            why = "the method is none" if self.settings["method"] == "none" else f"{outcome.stopped or why}{doubt}"
-            kept = " Those of the adaptation are in refused/, and --accept takes them." if self.refused else ""
-            return f"Not adapted: {why}; predictions and weights are those of the unadapted network.{kept}"
+        assert used is not None
         share = {None: "", 1.0: "all of "}.get(outcome.share, f"a share of {outcome.share or 0:g} of ")
-        done = f" by {share}these images' batch norm statistics alone"
-        done = f" up to batch {used.step} of {outcome.planned}" if used.step else done
+        statistics = f" by {share}these images' batch norm statistics"
+        done = f" up to batch {used.step} of {outcome.planned}" if used.step else f"{statistics} alone"
         if used.beside is not None:
-            done = f" by {share}these images' batch norm statistics and a step of {self._learning}"
+            done = f"{statistics} and a step of {self.learning}"
         elif not outcome.stopped and used.step == outcome.batches and self.settings["method"] not in ("bn", "step"):
             done = ""
-        elif not outcome.stopped and used.step and used.beside is None:
+        elif not outcome.stopped and used.step:
             done += ", the best state"
         state = f"the state after batch {used.step}" if used.step else "the statistics alone, before the first batch"
-        back = f"{outcome.stopped}{doubt}, so it went back to {state}"
-        said = f"Adapted{done}: {back if outcome.stopped else self._reason(used) + doubt}."
+        back = f"{outcome.stopped}{self._doubt}, so it went back to {state}"
+        said = f"Adapted{done}: {back if outcome.stopped else self._reason(used) + self._doubt}."
         moved = [
             f"{row['class']} from {100 * row['before']:.1f} % of the pixels to {100 * row['after']:.1f} %"
             for row in self.shares()
@@ -120,7 +109,7 @@ class Result:
         ]
         said += f" Largest changes: {', '.join(moved)}." if moved else ""
         if outcome.kept:
-            keep = "keep" if len(outcome.kept) > 1 else "keeps"
+            keep, number = "keep" if len(outcome.kept) > 1 else "keeps", len(self.rows["before"])
             said += f" Of {number} images {len(outcome.kept)} {keep} the prediction from before, more stable there."
         if len(set(outcome.chosen)) > 1:
             said += " The share is uncertain: the halves of the images choose {:g} and {:g}.".format(*outcome.chosen)
@@ -140,7 +129,7 @@ class Result:
         return f"{verdict.reason}; the step alone: {used.score.sentence}"
 
     @property
-    def _learning(self) -> str:
+    def learning(self) -> str:
         """Objective, average and rate in words, of a step those that labels have chosen."""
         used = self.outcome.used
         chosen = {"objective": self.settings["loss"]} | self.settings | ((used and used.learning) or {})
@@ -169,7 +158,7 @@ class Result:
 
     def shares(self) -> list[dict[str, Any]]:
         """A row per class, the largest before first: its share of the pixels before and after."""
-        old, new = (_shares(np.sum([row.pixels for row in rows.values()], 0)) for rows in self.rows.values())
+        old, new = (class_shares(np.sum([row.pixels for row in rows.values()], 0)) for rows in self.rows.values())
         rows = zip(self.classes.names, old, new, strict=True)
         table = [{"class": name, "before": a, "after": b, "difference": b - a} for name, a, b in rows]
         return sorted(table, key=lambda row: -row["before"])
@@ -187,7 +176,7 @@ class Result:
         return [
             {"image": name}
             | {f"entropy_{stage}": rows[name].entropy for stage, rows in self.rows.items()}
-            | {f"largest_share_{stage}": max(_shares(rows[name].pixels)) for stage, rows in self.rows.items()}
+            | {f"largest_share_{stage}": max(class_shares(rows[name].pixels)) for stage, rows in self.rows.items()}
             for name in self.rows["before"]
         ]
 
@@ -255,7 +244,8 @@ def _flag(name: str, value: Any) -> str:
     return f" --{name} {shlex.quote(joined)}"
 
 
-def _shares(pixels: NDArray[np.int64]) -> list[float]:
+def class_shares(pixels: NDArray[np.int64]) -> list[float]:
+    """(C,) pixels of each class → their shares."""
     shares: list[float] = (pixels / max(pixels.sum(), 1)).tolist()
     return shares
 
@@ -268,7 +258,8 @@ def label_first(rows: Mapping[str, ImageNumbers]) -> list[dict[str, str]]:
     lacks.
     """
     rows, listed = {name: row for name, row in rows.items() if row.confusion is None}, list[dict[str, str]]()
-    shares, entropy = np.array([_shares(row.pixels) for row in rows.values()]), [row.entropy for row in rows.values()]
+    shares = np.array([class_shares(row.pixels) for row in rows.values()])
+    entropy = [row.entropy for row in rows.values()]
     apart, left = np.ones(len(rows)), np.ones(len(rows), np.bool_)
     for _ in range(min(len(rows), _LABEL_FIRST)):
         best = int(np.argmax(np.where(left, entropy * apart, -1)))
@@ -279,7 +270,7 @@ def label_first(rows: Mapping[str, ImageNumbers]) -> list[dict[str, str]]:
     return listed
 
 
-def write_result(folder: Path, result: Result, predictions: Predictions, trained: TrainedNetwork) -> None:
+def write_result(folder: Path, result: Result, trained: TrainedNetwork, page: bytes) -> None:
     """Write weights, tables, the page and ``adapt.json`` beside the predictions."""
     trained.network.cpu()
     trained.save(folder / "adapted")
@@ -292,113 +283,5 @@ def write_result(folder: Path, result: Result, predictions: Predictions, trained
     write_csv(folder / "images.csv", result.images())
     if listed := label_first(result.rows["after"]):
         write_csv(folder / LABEL_FIRST, listed)
-    (folder / "report.html").write_bytes(adaptation_page(result, predictions))
+    (folder / "report.html").write_bytes(page)
     write_json(folder / "adapt.json", result.document())
-
-
-def adaptation_page(result: Result, predictions: Predictions) -> bytes:
-    """One HTML file with everything in it."""
-    said = "" if result.score is None else result.score.sentence  # which the answer may hold already
-    notes = [result.answer, *([f"With labels: {said}."] if said not in result.answer else [])]
-    header, *rows = result.shown_shares()
-    shares = Table("Predicted share of the pixels", header, [(name, list(map(Cell, texts))) for name, *texts in rows])
-    shown = "Before and after" if result.adapted else "Before and refused" if result.refused else "Predictions"
-    colours = zip(result.classes.names, result.classes.colors, strict=True)
-    compared = result.adapted or result.refused
-    order = "those whose shares of the classes moved most" if compared else "evenly from the folder"
-    sections = [
-        Section("Answer", "notes", notes),
-        Section("", "facts", _facts(result, predictions.folder.sizes)),
-        Section("Images left out", "notes", [f"{name}: {why}" for name, why in sorted(result.skipped.items())]),
-        Section(shown, "slider" if compared else "gallery", _gallery(predictions, result)),
-        Section("", "colours", [(name, "#{:02x}{:02x}{:02x}".format(*rgb)) for name, rgb in colours]),
-        Section("", "text", [f"At most {_IMAGES} images, {order}."]),
-        Section("By share of the images' batch norm statistics", "frames", _frames(result, predictions)),
-        Section("Classes", "table", shares),
-        Section("Evidence", "table", _looks_table(result)),
-        Section("Settings", "folded", list(flat(result.settings).items())),
-    ]
-    return render(result.headline, sections)
-
-
-def _facts(result: Result, sizes: Sequence[tuple[int, int]]) -> list[tuple[str, str]]:
-    settings, outcome = result.settings, result.outcome
-    images = str(len(result.rows["before"]))
-    facts = [("network", str(settings["model"])), ("images", images), ("method", settings["method"])]
-    (width, height), others = Counter(sizes).most_common(1)[0][0], len(set(sizes)) - 1
-    other = f" and {others} other size{'s' * (others > 1)}" if others else ""
-    facts += [("images seen as", result.trial.used.said), ("images seen at", f"{width}×{height}{other}")]
-    facts += [
-        ("classes", f"{len(result.classes)}: {', '.join(result.classes.names[:4])}{', …' * (len(result.classes) > 4)}")
-    ]
-    facts += [("normalisations tried", result.trial.sentence)] if result.trial.sentence else []
-    if outcome.planned:
-        facts.append(("objective", result._learning))
-        facts.append(("batches learnt from", f"{outcome.batches} of {outcome.planned}"))
-    shown = "{before:.3f} → {after:.3f}" if result.adapted else "{before:.3f}"
-    facts.append(("mean entropy", shown.format(**result.mean_entropy)))
-    return facts
-
-
-def _frames(result: Result, predictions: Predictions) -> Frames | None:
-    """Class maps of a few images at every share that was looked at, those that change most first."""
-    outcome = result.outcome
-    if len(outcome.tried) < 2:
-        return None
-    unit, scale = ("mIoU {:.1f} %", 100) if outcome.baseline else ("stability score {:.3f}", 1)
-    captions = [
-        f"share {share:g}: {unit.format(scale * score)}"
-        for share, (score, _) in zip(SHARES, outcome.tried, strict=True)
-    ]
-    names = [predictions.folder.name(index) for index in predictions.folder.spread(SHOWN)]
-    images = list(zip(names, zip(*(maps for _, maps in outcome.tried), strict=True), strict=True))
-    images.sort(key=lambda image: -float((image[1][0] != image[1][-1]).mean()))
-    colours = result.classes.colors
-    uris = [(name, [class_map_uri(each, colours) for each in maps]) for name, maps in images]
-    return Frames(captions, SHARES.index(outcome.share or 0.0), uris)
-
-
-def _looks_table(result: Result) -> Table:
-    """The evidence before, and at each look."""
-    header = [
-        "look", "entropy", "information maximisation", "stability of the classes", "classes", "shares moved", "verdict",
-    ]  # fmt: skip
-    table, before = Table("", header), result.outcome.before
-    table.rows.append(("before", [*_evidence_cells(before, before), Cell("–")]))
-    for check in result.outcome.checks:
-        cells = [Cell("–")] * (len(header) - 2) if check.evidence is None else _evidence_cells(check.evidence, before)
-        reason = "used" if check is result.outcome.used else check.verdict.reason  # the answer has that of the used one
-        reason = reason if check.verdict.adapt else f"not used: {reason}"
-        look = f"after batch {check.step}" if check.step else "the statistics alone"
-        table.rows.append((look, [*cells, Cell(reason)]))
-    return table
-
-
-def _evidence_cells(evidence: Evidence, before: Evidence) -> list[Cell]:
-    moved = float(np.abs(np.subtract(before.shares, evidence.shares)).sum() / 2)  # total variation
-    values = (evidence.entropy, evidence.info_max, evidence.stability_on(before), evidence.effective_classes, moved)
-    return [Cell(f"{value:.3f}") for value in values]
-
-
-def _gallery(predictions: Predictions, result: Result) -> Gallery:
-    folder, pictures = predictions.folder, list[Picture]()
-    stages = {"before": "before", **({"refused": REFUSED} if result.refused else {"after": "after"})}
-    old, new = (predictions.rows[stage] for stage in stages.values())
-    moved = {
-        name: 0.5 * np.abs(np.subtract(_shares(old[name].pixels), _shares(new[name].pixels))).sum() for name in old
-    }
-    chosen = evenly(range(len(folder)), _IMAGES)
-    if any(moved.values()):
-        chosen = sorted(range(len(folder)), key=lambda index: -moved[folder.relative[index].as_posix()])[:_IMAGES]
-    with TemporaryDirectory() as previews:
-        for index in chosen:
-            path, preview = folder.relative[index].as_posix(), Path(previews) / f"{index}.png"
-            name = f"{path}: shares moved by {moved[path]:.3f}" if any(moved.values()) else path
-            with folder.opened(index) as opened:
-                picture = opened.reduced(MOST_SHOWN) if isinstance(opened, Scene) else opened
-            Image.fromarray(folder.description.pixels.preview(picture.values, picture.valid)).save(preview)
-            for view in VIEWS[:3]:  # image, prediction, entropy
-                for title, stage in stages.items():
-                    file = preview if view.name == "image" else predictions.file(stage, index, f"{view.name}.png")
-                    pictures.append(Picture(title, picture_uri(file, view.classes), name, view))
-        return gallery(pictures)

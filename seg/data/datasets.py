@@ -181,10 +181,10 @@ def _found(root: Path, layout: str, split: str) -> Pairs:
 
 def _refuse_absent(exclude: Sequence[str], root: Path, layout: str, pairs: Pairs) -> None:
     """Raises an InputError where ``exclude`` names an image that no split of the data set has."""
-    known = _names(root, pairs)
+    known = {name for image, _ in pairs for name in _names(image, root)}
     for split in ("train", "val") if set(exclude) - known else ():
         with suppress(InputError):  # of a split that it does not have
-            known |= _names(root, named_layout(layout).pairs(root, split))
+            known |= {name for image, _ in named_layout(layout).pairs(root, split) for name in _names(image, root)}
     if absent := [name for name in exclude if name not in known]:
         said = ", ".join(f"'{name}'" for name in absent[:_SHOWN])
         raise InputError(
@@ -193,20 +193,20 @@ def _refuse_absent(exclude: Sequence[str], root: Path, layout: str, pairs: Pairs
         )
 
 
-def _names(root: Path, pairs: Pairs) -> set[str]:
-    return {name for image, _ in pairs for name in (image.relative_to(root).as_posix(), image.name, image.stem)}
+def _names(image: Path, root: Path) -> tuple[str, str, str]:
+    """By which ``exclude`` may name an image: its path below the root, its file name and its stem."""
+    return image.relative_to(root).as_posix(), image.name, image.stem
 
 
 def _chosen(pairs: Pairs, exclude: Sequence[str], part: tuple[float, float], root: Path) -> Pairs:
     """Those not excluded, and a share of them in a shuffled order that depends on their names alone; in file order."""
-    names = {image: image.relative_to(root).as_posix() for image, _ in pairs}
-    kept = [pair for pair in pairs if {names[pair[0]], pair[0].name, pair[0].stem}.isdisjoint(exclude)]
+    kept = [pair for pair in pairs if set(exclude).isdisjoint(_names(pair[0], root))]
     if not kept:
         raise InputError(f"{root}: every image is excluded; take some names out of 'exclude'")
     if part == (0.0, 1.0):
         return kept
     # by a hash and not by a random generator, whose stream may change with its library
-    order = sorted(kept, key=lambda pair: hashlib.sha256(names[pair[0]].encode()).digest())
+    order = sorted(kept, key=lambda pair: hashlib.sha256(_names(pair[0], root)[0].encode()).digest())
     chosen = order[round(part[0] * len(order)) : round(part[1] * len(order))]
     if not chosen:
         raise InputError(f"{root}: the part {part[0]:g} to {part[1]:g} of {len(order)} images is none at all")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dem_apps.errors import InputError
 from seg.data import rasters
+from seg.data.files import find_labels
 from seg.data.labels import IGNORE_INDEX, LABELS, ClassSet, Color, id_tables
 from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.pixel_format import SIDEWAYS
@@ -69,6 +70,22 @@ def look_at_labels(
     if refused := [error for report in reports for error in report.errors]:
         raise InputError(f"{title}: {refused[0]}")
     return list(lines(reports, title))
+
+
+def labels_of(
+    folder: Path, images: Sequence[Path], root: Path, classes: ClassSet
+) -> tuple[dict[Path, Path], list[str]]:
+    """The label images in ``--labels`` by image, a path below ``root``, of those that have one; and notes about them.
+
+    Raises InputError: no label of any image, or labels of which no score can be computed.
+    """
+    places = find_labels(folder, images, root)
+    files = {image: file for image, file in places.items() if file.is_file()}
+    if not files:
+        raise InputError(
+            f"--labels: {folder} has no label of any image; that of {images[0]} would be {places[images[0]]}"
+        )
+    return files, look_at_labels("--labels", [(root / image, file) for image, file in files.items()], classes)
 
 
 def check_label(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
-import importlib.util
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import ExifTags, Image
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from dem_apps.errors import InputError, first_words
@@ -22,7 +20,6 @@ from dem_apps.runtime.files import whole_file
 from dem_apps.runtime.images import MOST_PIXELS
 from seg.data.pixel_format import MOST_BANDS, SIDEWAYS, PixelFormat, upright
 
-_ORIENTATION = 0x0112
 _MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _NEEDED = "TIFF and images of more than 8 bits need rasterio, which is not installed here; pip install 'dem-apps[geo]'"
 #: Bytes of pixels that GDAL keeps while a scene is read and written by windows: a row of tiles of 30,000 columns.
@@ -78,15 +75,9 @@ def orientation_of(file: Path) -> int:
         directory = ImageFileDirectory_v2(start if large else start[:8])
         opened.seek(directory.next)
         directory.load(opened)
-        orientation = int(directory.get(_ORIENTATION, 1))
+        orientation = int(directory.get(ExifTags.Base.Orientation, 1))
         return orientation if 1 <= orientation <= 8 else 1
     return 1
-
-
-@functools.cache
-def available() -> bool:
-    """Whether the extra ``geo`` is installed."""
-    return importlib.util.find_spec("rasterio") is not None
 
 
 def read_header(file: Path) -> Header:
@@ -335,8 +326,8 @@ def averaging(source: Any) -> Any:
 
 def raster(file: Path) -> Any:
     """A rasterio dataset by one of three of GDAL's drivers: others follow descriptions that point elsewhere."""
-    if not available():
-        raise InputError(f"{file}: {_NEEDED}")
-    import rasterio
-
+    try:
+        import rasterio
+    except ImportError as error:
+        raise InputError(f"{file}: {_NEEDED}") from error
     return rasterio.open(file, driver="GTiff" if is_tiff(file) else "PNG" if _start(file) == b"\x89PNG" else "PNM")

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import ExifTags, Image
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.images import opened_image
@@ -23,8 +23,6 @@ from seg.data import rasters
 from seg.data.pixel_format import RGB, SIDEWAYS, PixelFormat, kind_of, resized, resized_mask, upright
 from seg.data.rasters import Georeference, Header
 
-#: Tag of EXIF.
-_ORIENTATION = 0x0112
 _EXIF_OF_PNG = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
 #: How a JPEG and a PNG begin and end, and bytes in which the end is looked for.
 _PNG, _TAIL = b"\x89P", 1 << 12
@@ -33,7 +31,6 @@ _ENDS = {b"\xff\xd8": b"\xff\xd9", _PNG: b"IEND"}
 LOSSLESS = ("PNG", "TIFF", "BMP", "GIF")
 #: Pillow's modes with one band beside transparency.
 GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F")
-_EIGHT_BIT_COPIES = "make 8-bit copies, with the range of the data from black to white, or train on such images"
 
 
 @dataclass(frozen=True)
@@ -176,7 +173,8 @@ def refuse_other(file: Path | str, header: Header, wanted: PixelFormat) -> None:
     fits = header.is_rgb if wanted.is_rgb else wanted.bands in (header.bands, header.bands + header.alpha)
     kinds = {kind_of(header.dtype), *(["floating point"] if header.scaled else [])}
     if not fits or kind_of(wanted.dtype) not in kinds:
-        hint = f"; {_EIGHT_BIT_COPIES}" if wanted.is_rgb and header.dtype != "uint8" else ""
+        hint = "; make 8-bit copies, with the range of the data from black to white, or train on such images"
+        hint = hint if wanted.is_rgb and header.dtype != "uint8" else ""
         raise InputError(f"{file}: has {header.described}, and the network sees {wanted.described}{hint}")
 
 
@@ -252,7 +250,7 @@ def _orientation(picture: Image.Image) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            orientation = int(picture.getexif().get(_ORIENTATION, 1))
+            orientation = int(picture.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # broken EXIF raises nearly anything; the pixels may be good
         return 1
     return orientation if 1 <= orientation <= 8 else 1

@@ -17,8 +17,8 @@ from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_folder, write_json
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.domains import open_validation
-from seg.data.files import find_images, find_labels, flat_names, left_out
-from seg.data.label_faults import look_at_labels
+from seg.data.files import find_images, flat_names, left_out
+from seg.data.label_faults import labels_of
 from seg.data.labels import ClassSet
 from seg.data.layouts.layout import OWN_IDS
 from seg.data.pixel_format import PixelFormat, resized_mask
@@ -56,7 +56,8 @@ def _score(config: EvaluateConfig, predictions: Path | None) -> None:
     how = {"network": trained.spec} if scored is None else protocol(scored, model.network, config.tile)
     where = trained.spec if training is None or config.run is None else f"{config.run}, {training.described}"
     print_scores(result, f"{where}, {len(dataset)} images{left_out([dataset.image_folder])}")
-    if scored is not None and scored.checkpoint == "best" and _of_own_target(scored, trained):
+    own = training is not None and scored is not None and scored.config.target.root == training.config.target.root
+    if scored is not None and scored.checkpoint == "best" and own:
         print("optimistic:  these images' labels chose the checkpoint; --checkpoint last was chosen without them")
     if scored is not None:
         print(f"batch norm:  {how['batch_norm']}")
@@ -90,10 +91,6 @@ def _data(config: EvaluateConfig, trained: TrainedNetwork) -> tuple[Segmentation
     return dataset, dataclasses.replace(training, config=settings), notes
 
 
-def _of_own_target(scored: Training, trained: TrainedNetwork) -> bool:
-    return trained.training is not None and scored.config.target.root == trained.training.config.target.root
-
-
 class MainHead(nn.Module):
     """A trained network as scores call it: images in RGB, else as it takes them, to logits under ``main``."""
 
@@ -116,13 +113,10 @@ class LabelledImages(SegmentationDataset):
     ) -> None:
         self.classes, self.pixels, self.size, self.layout, self.resize_labels = classes, pixels, size, OWN_IDS, False
         self.root = images if images.is_dir() else images.parent
-        found = [file.relative_to(self.root) for file in find_images(images)]
-        places = find_labels(labels, found, self.root)
-        labelled = [(self.root / image, places[image]) for image in found if places[image].is_file()]
-        if not labelled:
-            raise InputError(f"--labels: {labels} has no label of any image; that of {found[0]} is {places[found[0]]}")
-        self.files = list(labelled)
-        self.notes = look_at_labels("--labels", labelled, classes)
+        found, self.notes = labels_of(
+            labels, [file.relative_to(self.root) for file in find_images(images)], self.root, classes
+        )
+        self.files = [(self.root / image, label) for image, label in found.items()]
 
     @property
     def image_folder(self) -> Path:

@@ -18,9 +18,8 @@ from PIL import Image
 from torch import Tensor
 
 from dem_apps.entropy import shannon_entropy
-from seg.data.labels import IGNORE_INDEX, ClassSet
+from seg.data.labels import IGNORE_INDEX, ClassSet, Color
 
-Colour = tuple[int, int, int]
 #: :meth:`Prediction.sums`.
 Sums = tuple[NDArray[np.int64], NDArray[np.float64]]
 
@@ -83,7 +82,7 @@ class Prediction:
             entropy += np.bincount(classes, values, num_classes)
         return pixels, entropy
 
-    def tiles(self, palette: Sequence[Colour]) -> dict[str, NDArray[np.uint8]]:
+    def tiles(self, palette: Sequence[Color]) -> dict[str, NDArray[np.uint8]]:
         """(H, W, 3) ``prediction`` and ``entropy`` in colours; pixels without data are hatched."""
         tiles = {name: np.empty((*self.classes.shape, 3), np.uint8) for name in ("prediction", "entropy")}
         hatch = _hatch(self.classes.shape)
@@ -99,12 +98,12 @@ class Prediction:
         return classes.to_ids(self.classes, self.valid)
 
 
-def coloured_prediction(prediction: NDArray[np.integer], palette: Sequence[Colour]) -> NDArray[np.uint8]:
+def coloured_prediction(prediction: NDArray[np.integer], palette: Sequence[Color]) -> NDArray[np.uint8]:
     """(H, W) train ids → (H, W, 3) colours."""
     return np.asarray(np.asarray(palette, np.uint8)[prediction])
 
 
-def coloured_label(label: NDArray[np.integer], palette: Sequence[Colour]) -> NDArray[np.uint8]:
+def coloured_label(label: NDArray[np.integer], palette: Sequence[Color]) -> NDArray[np.uint8]:
     """(H, W) train ids → (H, W, 3) colours; ignored pixels are hatched."""
     counted = label < len(palette)
     coloured = coloured_prediction(np.where(counted, label, 0), palette)

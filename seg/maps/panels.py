@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from dem_apps.runtime.files import whole_file
-from seg.data.labels import ClassSet
-from seg.maps.entropy_maps import Colour, Prediction, coloured_entropy, coloured_label, overlay, wrong_pixels
+from seg.data.labels import ClassSet, Color
+from seg.maps.entropy_maps import Prediction, coloured_entropy, coloured_label, overlay, wrong_pixels
 
 #: Narrower tiles are enlarged to about the first width; longer ones are reduced to the second.
 _SMALL, _LARGE = 384, 640
@@ -44,13 +44,13 @@ def map_pictures(
     return tiles, panel((image, tiles["prediction"], tiles["entropy"]), prediction.caption, names)
 
 
-def legend(pixels: NDArray[np.integer], classes: ClassSet) -> list[tuple[str, Colour]]:
+def legend(pixels: NDArray[np.integer], classes: ClassSet) -> list[tuple[str, Color]]:
     """Names and colours of the classes that have any of ``pixels``, (C,), the largest first."""
     order = [int(index) for index in pixels.argsort(kind="stable")[::-1] if pixels[index]]
     return [(classes.names[index], classes.colors[index]) for index in order]
 
 
-def panel(tiles: tuple[NDArray[np.uint8], ...], caption: str, legend: Sequence[tuple[str, Colour]] = ()) -> Image.Image:
+def panel(tiles: tuple[NDArray[np.uint8], ...], caption: str, legend: Sequence[tuple[str, Color]] = ()) -> Image.Image:
     """Image | prediction | entropy, (H, W, 3) each, shown at the image's size; below the names and colours."""
     width, height = _tile_size(tiles[0].shape[1], tiles[0].shape[0])
     cell = (max(width, _LEAST_WIDTH), max(height, _LEAST_HEIGHT))
@@ -122,7 +122,7 @@ def _draw_bar(canvas: Image.Image, left: int, top: int, height: int, font: Image
         draw.text((left + _BAR + 4, y), f"{value:.1f}", fill="black", font=font, anchor="lm")
 
 
-def _legend_picture(legend: Sequence[tuple[str, Colour]], font: ImageFont.FreeTypeFont, width: int) -> Image.Image:
+def _legend_picture(legend: Sequence[tuple[str, Color]], font: ImageFont.FreeTypeFont, width: int) -> Image.Image:
     """Every colour with its name, on as many lines as they take."""
     side, line = round(font.size), round(1.5 * font.size)
     places, x, y = [], 0, 0

@@ -13,14 +13,8 @@ from dem_apps.errors import InputError
 from seg.data.layouts.layout import Layout, Pairs, listed
 
 #: With Cityscapes' name where the class is the same. A sign symbol may be a traffic light, a bicyclist has a bicycle.
-_IDS = dict(
-    enumerate(
-        (
-            "sky", "building", "pole", "road", "sidewalk", "vegetation", "sign symbol", "fence", "car", "person",
-            "bicyclist", "void",
-        )
-    )
-)  # fmt: skip
+_NAMES = "sky, building, pole, road, sidewalk, vegetation, sign symbol, fence, car, person, bicyclist, void"
+_IDS = dict(enumerate(_NAMES.split(", ")))
 
 _DUSK = "0001TP"
 _OFFICIAL = {"train": "train", "val": "test"}  # published scores are those of the test images

@@ -13,15 +13,11 @@ from seg.data.layouts.layout import Layout, Pairs, listed
 
 #: The data set's README, with Cityscapes' name where there is such a class. Lane markings are no class of Cityscapes;
 #: ADVENT and its successors ignore them.
-_IDS = dict(
-    enumerate(
-        (
-            "unlabeled", "sky", "building", "road", "sidewalk", "fence", "vegetation", "pole", "car", "traffic sign",
-            "person", "bicycle", "motorcycle", "parking", "road work", "traffic light", "terrain", "rider", "truck",
-            "bus", "train", "wall", "lane marking",
-        )
-    )
-)  # fmt: skip
+_NAMES = (
+    "unlabeled, sky, building, road, sidewalk, fence, vegetation, pole, car, traffic sign, person, bicycle, "
+    "motorcycle, parking, road work, traffic light, terrain, rider, truck, bus, train, wall, lane marking"
+)
+_IDS = dict(enumerate(_NAMES.split(", ")))
 
 
 def read_synthia_label(file: Path) -> NDArray[np.uint8]:

@@ -1,5 +1,7 @@
 """Images of any bands and bits: one reader, statistics of the training images, nodata that counts nowhere."""
 
+import sys
+
 import cv2
 import numpy as np
 import pytest
@@ -142,7 +144,7 @@ def test_a_preview_shows_the_chosen_bands(root):
 
 
 def test_without_rasterio_a_raster_says_what_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(rasters, "available", lambda: False)
+    monkeypatch.setitem(sys.modules, "rasterio", None)
     Image.new("RGB", (4, 4)).save(tmp_path / "a.tif")
     cv2.imwrite(str(tmp_path / "b.png"), np.ones((4, 4), np.uint16))
     for name, wanted in (("a.tif", RGB), ("b.png", measured(1))):
