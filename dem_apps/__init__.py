@@ -22,15 +22,11 @@ __all__ = [
 
 #: Public name → its module, which is imported when the name is asked for: ``--help`` does without torch.
 _HOMES = {
-    "EntropyObjective": "dem_apps.objective",
-    "OBJECTIVE_NAMES": "dem_apps.objectives",
-    "build_objective": "dem_apps.objectives",
-    "COME": "dem_apps.objectives.come",
-    "InfoMax": "dem_apps.objectives.info_max",
-    "MaxSquares": "dem_apps.objectives.max_squares",
-    "RobustEntropy": "dem_apps.objectives.robust_entropy",
-    "TestTimeAdapter": "dem_apps.test_time",
-}
+    "EntropyObjective": "dem_apps.objective", "OBJECTIVE_NAMES": "dem_apps.objectives",
+    "build_objective": "dem_apps.objectives", "COME": "dem_apps.objectives.come",
+    "InfoMax": "dem_apps.objectives.info_max", "MaxSquares": "dem_apps.objectives.max_squares",
+    "RobustEntropy": "dem_apps.objectives.robust_entropy", "TestTimeAdapter": "dem_apps.test_time",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -43,10 +43,7 @@ MINATAR = Family(
     entry_of="MinAtar/Breakout-v1",
     # ten times the mean return of random actions over 300 episodes (Freeway: 24 episodes): 0.50, 0.41, 0.25, 0.09, 4.2
     goals={
-        "MinAtar/Asterix-": 5.0,
-        "MinAtar/Breakout-": 4.0,
-        "MinAtar/Freeway-": 2.5,
-        "MinAtar/Seaquest-": 0.9,
+        "MinAtar/Asterix-": 5.0, "MinAtar/Breakout-": 4.0, "MinAtar/Freeway-": 2.5, "MinAtar/Seaquest-": 0.9,
         "MinAtar/SpaceInvaders-": 42.0,
     },
-)
+)  # fmt: skip

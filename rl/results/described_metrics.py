@@ -35,10 +35,10 @@ def described_metrics(summary: str = "") -> MetricsInfo:
     to_goal = Score("steps_without_goal", "steps to the goal", "lower", "all steps where it was not reached", digits=0)
     last, best = _scores("", ""), _scores("best policy, ", "best.")
     return MetricsInfo(
-        heading="Reinforcement learning",
-        summary=summary,
-        task="env",
+        "Reinforcement learning",
+        summary,
         settings=("env", "algo", "loss", "ent_coef"),
+        task="env",
         metrics=METRICS,
         scores=(*last[:4], to_goal, *best[:4], *last[4:], *best[4:]),  # a page folds those after the sixth
     )

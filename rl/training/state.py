@@ -62,19 +62,15 @@ def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
     assert model.ep_success_buffer is not None
     normalised = model.get_vec_normalize_env()
     return {
-        **policy_state(model),
-        "optimizer": model.policy.optimizer.state_dict(),
-        "n_updates": model._n_updates,
-        "progress_remaining": model._current_progress_remaining,
-        "last_obs": model._last_obs,
+        **policy_state(model), "optimizer": model.policy.optimizer.state_dict(), "n_updates": model._n_updates,
+        "progress_remaining": model._current_progress_remaining, "last_obs": model._last_obs,
         "last_episode_starts": model._last_episode_starts,
         "successes": [float(success) for success in model.ep_success_buffer],
         "discounted_returns": None if normalised is None else normalised.returns,
         "raw_obs": None if normalised is None else normalised.old_obs,
         "columns": normalised.columns if isinstance(normalised, CompactNormalize) else None,
-        "envs": model.env.env_method("episode_record"),
-        "random": random_states(),
-    }
+        "envs": model.env.env_method("episode_record"), "random": random_states(),
+    }  # fmt: skip
 
 
 def restore_train_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:

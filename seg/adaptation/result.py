@@ -189,24 +189,17 @@ class Result:
         """``adapt.json``."""
         outcome, score = self.outcome, self.score
         return {
-            "adapted": self.adapted,
-            "answer": self.answer,
-            "settings": self.settings,
+            "adapted": self.adapted, "answer": self.answer, "settings": self.settings,
             "images": len(self.rows["before"]),
             "skipped": [{"image": name, "reason": reason} for name, reason in sorted(self.skipped.items())],
-            "batches": outcome.batches,
-            "planned_batches": outcome.planned,
-            "stopped": outcome.stopped,
-            "share_of_statistics": outcome.share,
-            "share_by_halves": outcome.chosen,
+            "batches": outcome.batches, "planned_batches": outcome.planned, "stopped": outcome.stopped,
+            "share_of_statistics": outcome.share, "share_by_halves": outcome.chosen,
             "kept_before": [[*self.rows["before"]][index] for index in outcome.kept],
             "used_after_batch": outcome.used and outcome.used.step,
             "evidence": {"before": asdict(outcome.before), "checks": [asdict(check) for check in outcome.checks]},
-            "labels": score and {**asdict(score), "gain": score.gain},
-            "numbering": self.numbering,
-            "normalisation": self.trial.document(),
-            "mean_entropy": self.mean_entropy,
-        }
+            "labels": score and {**asdict(score), "gain": score.gain}, "numbering": self.numbering,
+            "normalisation": self.trial.document(), "mean_entropy": self.mean_entropy,
+        }  # fmt: skip
 
     def _spec_of(self, out: Path) -> str:
         """The flags that name the adapted network: the folder as a whole, of a function its weights beside it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,11 +30,8 @@ class CheckpointSelector:
         """The checkpoints to replace: ``selected``, without an ``alarm``, and with target labels ``best``."""
         self._previous = result["label_free"][CRITERION]
         scores = {"selected": None if alarm else self._previous, "best": result["miou"]}
-        improved = [
-            name
-            for name, score in scores.items()
-            if score is not None and (name not in self._kept or score > self._kept[name]["score"])
-        ]
+        kept = {name: row["score"] for name, row in self._kept.items()}
+        improved = [name for name, score in scores.items() if score is not None and score > kept.get(name, -math.inf)]
         for name in improved:
             self._kept[name] = {"step": step, "score": scores[name], "miou": result["miou"]}
         return improved
@@ -68,15 +66,8 @@ class CheckpointSelector:
     def table(self, last_step: int, last_miou: float | None) -> dict[str, dict[str, Any]]:
         """Last, selected and best side by side: step, mIoU and whether target labels chose it."""
         rows = {"last": {"step": last_step, "miou": last_miou}, **self._kept}
-        return {
-            name: {
-                "step": row["step"],
-                "miou": row["miou"],
-                "chosen_by": chosen_by(name),
-                "used_target_labels": name == "best",
-            }
-            for name, row in rows.items()
-        }
+        about = {name: {"chosen_by": chosen_by(name), "used_target_labels": name == "best"} for name in rows}
+        return {name: {"step": row["step"], "miou": row["miou"], **about[name]} for name, row in rows.items()}
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""

@@ -41,12 +41,10 @@ class SegmentationScores:
         self.ignore_index = ignore_index
         classes = len(class_names)
         # rows: label, and one more for ignored; columns: prediction
-        self._shapes = {
-            "confusion": (classes + 1, classes),
-            "entropy": (classes,),
-            "confidence": (_CONFIDENCE_BINS,),
-            "right": (_CONFIDENCE_BINS,),  # pixels
-        }
+        bins = (_CONFIDENCE_BINS,)
+        self._shapes: dict[str, tuple[int, ...]] = {
+            "confusion": (classes + 1, classes), "entropy": (classes,), "confidence": bins, "right": bins,  # pixels
+        }  # fmt: skip
         self.sums = torch.zeros(sum(math.prod(shape) for shape in self._shapes.values()), dtype=torch.float64)
 
     def update(self, logits: Tensor, label: Tensor, valid: Tensor | None = None) -> None:
@@ -88,17 +86,14 @@ class SegmentationScores:
         predicted = sums["confusion"].sum(0)
         entropy = float(sums["entropy"].sum() / predicted.sum().clamp_min(1))
         scale = math.log(len(self.class_names))
-        per_class = (sums["entropy"] / predicted / scale).tolist()
+        per_class = [each if math.isfinite(each) else None for each in (sums["entropy"] / predicted / scale).tolist()]
         beside_labels = self._beside_labels(sums)
         return {
             "miou": sum(present) / len(present) if present else None,
             "per_class_iu": dict(zip(self.class_names, iou, strict=True)),
             "mean_entropy": entropy,
             "mean_entropy_normalised": entropy / scale,
-            "per_class_entropy": {
-                name: value if math.isfinite(value) else None
-                for name, value in zip(self.class_names, per_class, strict=True)
-            },
+            "per_class_entropy": dict(zip(self.class_names, per_class, strict=True)),
             **(beside_labels if confusion.sum() > 0 else dict.fromkeys(beside_labels)),
         }
 

@@ -55,9 +55,10 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
             start_from=str(file),  # so that a score's protocol names the weights that it belongs to
         ),
     )  # fmt: skip
-    with new_folder(run_dir, "--run-dir") as folder, closing(
-        RunFolder.create(folder, asdict(config), config.seed, "cpu")
-    ) as run:  # fmt: skip
+    with (
+        new_folder(run_dir, "--run-dir") as folder,
+        closing(RunFolder.create(folder, asdict(config), config.seed, "cpu")) as run,
+    ):
         run.write_json(CLASSES_FILE, classes.document())
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
         run.write_json(RECORD_FILE, {"advent": str(file), "sha256": sha256, "part": part})
