@@ -112,7 +112,7 @@ def _gallery(predictions: Predictions, result: Result) -> Gallery:
     stages = {"before": "before", **({"refused": REFUSED} if result.refused else {"after": "after"})}
     old, new = (predictions.rows[stage] for stage in stages.values())
     shares = {name: [class_shares(rows[name].pixels) for rows in (old, new)] for name in old}
-    moved = {name: 0.5 * np.abs(np.subtract(*both)).sum() for name, both in shares.items()}
+    moved = {name: 0.5 * np.abs(np.diff(both, axis=0)).sum() for name, both in shares.items()}
     chosen = evenly(range(len(folder)), _IMAGES)
     if any(moved.values()):
         chosen = sorted(range(len(folder)), key=lambda index: -moved[folder.relative[index].as_posix()])[:_IMAGES]
