@@ -107,12 +107,10 @@ class TestTimeAdapter:
         self._turns = threading.RLock()
         _ADAPTERS.add(self)
         self._method = build_method(method, **options)
-        own = self._method.parameters
+        learns = None if self._method.parameters is None else parameters or self._method.parameters
+        statistics = batch_norm or self._method.batch_norm
         with _gradients():
-            network = AdaptedNetwork(
-                model, own if own is None or parameters is None else parameters, skip,
-                batch_norm or self._method.batch_norm, logits_of or find_logits, bn_alpha,
-            )  # fmt: skip
+            network = AdaptedNetwork(model, learns, skip, statistics, logits_of or find_logits, bn_alpha)
             try:
                 self._learner = Learner(
                     network, objective, objective_options or {}, optimizer, lr, reduction, num_classes, seed, marginals

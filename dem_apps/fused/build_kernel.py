@@ -66,9 +66,9 @@ def _built(source: Path, compiler: str) -> Path:
     name = f"{source.stem}-{_digest(identity.encode())}"
     folder = cache_dir() / "kernels"
     for library in sorted(folder.glob(f"{name}-*.so")):
-        if _is_whole(library):
-            return library
         with suppress(OSError):
+            if _digest(library.read_bytes()) == library.stem.rpartition("-")[2]:
+                return library
             library.unlink()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -78,14 +78,6 @@ def _built(source: Path, compiler: str) -> Path:
             raise
         # a read-only home: build for this process alone
         return _build(source, compiler, Path(tempfile.mkdtemp(prefix="dem-apps-")), name)
-
-
-def _is_whole(library: Path) -> bool:
-    """Whether the file holds the bytes that its name says."""
-    try:
-        return _digest(library.read_bytes()) == library.stem.rpartition("-")[2]
-    except OSError:
-        return False
 
 
 def _digest(content: bytes) -> str:

@@ -259,22 +259,9 @@ def _chunk_pass(
         z = torch.where(counted_n, z, 0.0)
     top = z.amax(0)
     z = z - top
-    p = z.exp()
-    total = p.sum(0)
-    p = p / total
-    softened = p if spec.tau == 1.0 else (z / spec.tau).softmax(0)
-    mean = (softened * z).sum(0)
-    reward = softened * (z - mean + spec.tau) / spec.tau
-    scale = torch.ones_like(mean) if spec.norm is None else 1.0 / _delta(reward, p * (z - mean), spec)
-    if spec.calibrator == "gmc":
-        value = -mean + spec.alpha * total.log() + (spec.alpha - 1.0) * top
-    elif spec.calibrator == "mec":
-        value = scale * ((spec.alpha - 1.0) * top - mean)
-    else:
-        value = scale * (spec.alpha - 1.0) * (mean + top)
+    p, mean, reward, scale, value = _terms(z, top, spec)
     if counted_n is not None:
-        scale = torch.where(counted_n, scale, 0.0)
-        value = torch.where(counted_n, value, 0.0)
+        scale, value = (torch.where(counted_n, each, 0.0) for each in (scale, value))
     if gradient_cn is not None:
         if spec.delta == "entropy" and spec.calibrator == "self":
             # α p − R without near equals, whose difference 1/δ magnifies
@@ -292,14 +279,29 @@ def _chunk_pass(
     predicted = torch.where(z == 0, classes, z.shape[0] - 1).amin(0)
     if predicted_n is not None:
         predicted_n.copy_(predicted)
-    one_hot = classes == predicted
-    if counted_n is not None:
-        one_hot = one_hot & counted_n
-    one_hot = one_hot.to(z.dtype)
+    one_hot = ((classes == predicted) if counted_n is None else (classes == predicted) & counted_n).to(z.dtype)
     sums = [one_hot.sum(1), one_hot @ value]
     if spec.calibrator == "mec":
         sums += [(one_hot @ p.t()).flatten(), ((one_hot * scale) @ z.t()).flatten()]
     return torch.cat(sums).to(sums_in(value))
+
+
+def _terms(z: Tensor, top: Tensor, spec: ObjectiveSpec) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """p and the reward R_T, (C, n), with Σ p_τ z, 1/δ and the marginal-free value, (n,); of z without its maximum."""
+    p = z.exp()
+    total = p.sum(0)
+    p = p / total
+    softened = p if spec.tau == 1.0 else (z / spec.tau).softmax(0)
+    mean = (softened * z).sum(0)
+    reward = softened * (z - mean + spec.tau) / spec.tau
+    scale = torch.ones_like(mean) if spec.norm is None else 1.0 / _delta(reward, p * (z - mean), spec)
+    if spec.calibrator == "gmc":
+        value = -mean + spec.alpha * total.log() + (spec.alpha - 1.0) * top
+    elif spec.calibrator == "mec":
+        value = scale * ((spec.alpha - 1.0) * top - mean)
+    else:
+        value = scale * (spec.alpha - 1.0) * (mean + top)
+    return p, mean, reward, scale, value
 
 
 def _delta(reward: Tensor, entropy_reward: Tensor, spec: ObjectiveSpec) -> Tensor:

@@ -44,7 +44,7 @@ def flags(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def needed_flags(config_class: type) -> list[str]:
-    """The flags that the command cannot do without, each with a value: ``--run RUN``."""
+    """The flags that the command needs, each with a value: ``--run RUN``."""
     return [
         f"{flag(key)} {(field.metadata['value'] or field.name.upper()).partition(' ')[0]}"
         for key, field, _ in fields_of(config_class)
@@ -64,10 +64,10 @@ def line_only(config_class: type) -> dict[str, str]:
 
 
 def normalise(arguments: Sequence[str], config_class: type) -> tuple[list[str], list[Path]]:
-    """Arguments as ``--name=value``, and the files of ``--config``; an InputError for a flag that is none.
+    """Arguments as ``--name=value``, and the files of ``--config``; an InputError for an unknown flag.
 
     ``--max_steps`` is ``--max-steps``, a switch may stand alone, ``--resume DIR`` is ``--run-dir DIR --resume``, and
-    ``--config NAME`` may be a file that comes with the application.
+    ``--config NAME`` may be a file of the application.
     """
     if {"-h", "--help"} & set(arguments):
         return ["--help"], []

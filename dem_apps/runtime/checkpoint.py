@@ -28,8 +28,8 @@ _FOLDER = 0x10
 def save_checkpoint(folder: Path, name: str, state: dict[str, Any]) -> Path:
     """Write ``state`` as the checkpoint ``name``, such as ``last``, which is replaced in one step.
 
-    The state is nested dicts, lists and tuples of tensors, numpy arrays and plain values, with a whole number ``step``.
-    Raises InputError: the disk is full; NotFiniteError: a NaN or infinite value. The previous checkpoint is intact.
+    It is nested dicts, lists and tuples of tensors, numpy arrays and plain values, with an int ``step``. Raises
+    InputError: the disk is full; NotFiniteError: a NaN or infinite value. The previous checkpoint is intact.
     """
     file = folder / f"{name}{SUFFIX}"
     content = io.BytesIO()
@@ -56,9 +56,9 @@ def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
 
 
 def read_saved(file: Path) -> Any:
-    """The content of a file of ``torch.save``, on the CPU; runs no code of it; a damaged file raises nearly anything.
+    """The content of a file of ``torch.save``, on the CPU, without running code of it, its zip's checksums compared.
 
-    Of a zip the checksums of what torch reads are compared, which torch does not do.
+    A damaged file raises nearly anything.
     """
     with regular_file(file).open("rb") as opened:
         zipped = opened.read(2) == b"PK"

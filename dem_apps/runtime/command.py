@@ -89,8 +89,8 @@ def run_command(main: Callable[[], None]) -> None:
 def command_needs(extra: str, *modules: str) -> None:
     """End the process with one sentence if it is a command of this package without the modules of its extra.
 
-    A package's ``__init__`` calls this, which ``python -m`` imports while ``sys.argv[0]`` is still ``-m``. An import of
-    a part of the package is left alone, since a part needs less than the commands.
+    Called by a package's ``__init__``, which ``python -m`` imports while ``sys.argv[0]`` is still ``-m``: importing a
+    part of the package needs less than the commands.
     """
     missing = [module for module in modules if find_spec(module) is None]
     if sys.argv[:1] == ["-m"] and missing:

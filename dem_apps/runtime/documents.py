@@ -60,10 +60,7 @@ def read_yaml(file: Path, inside: Path | None = None) -> Any:
 
 
 def parsed_yaml(text: str, where: str) -> Any:
-    """The value of a YAML text; ``where`` names it in errors.
-
-    ``1e-3`` is a number; ``1:30`` and a date are text. Of aliases, what they stand for counts.
-    """
+    """The value of a YAML text, which ``where`` names in errors; ``1e-3`` is a number, ``1:30`` and a date are text."""
     try:
         return yaml.load(text, PlainValues)
     except UNREADABLE as error:

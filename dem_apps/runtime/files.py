@@ -28,9 +28,9 @@ _TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
 
 
 def regular_file(file: Path, inside: Path | None = None, most: float = math.inf) -> Path:
-    """The file, to be opened: a regular one of ``most`` bytes at most; an InputError for a device, a pipe or a folder.
+    """The file, if it is a regular one of ``most`` bytes at most, ``inside`` a folder with its links followed.
 
-    With ``inside`` it lies in that folder after its links are followed.
+    Raises InputError: a device, a pipe, a folder, or a file that is larger or elsewhere.
     """
     try:
         status = file.stat()
@@ -60,7 +60,7 @@ def read_text(file: Path, inside: Path | None = None, most: float = LARGEST_TEXT
 def whole_file(path: Path, flag: str | None = None) -> Iterator[Path]:
     """A temporary path that becomes ``path`` in one step, not after an error.
 
-    With ``flag``, a ``path`` that is there is an InputError, unless a killed command left just what is written now.
+    With ``flag`` an existing ``path`` of other content is an InputError.
     """
     try:
         with _temporary(path, path.suffix) as temporary:
@@ -96,9 +96,9 @@ def new_folder(path: Path, flag: str) -> Iterator[Path]:
 
 @contextmanager
 def _temporary(path: Path, suffix: str, folder: bool = False) -> Iterator[Path]:
-    """A file or folder beside ``path`` for its content, which is removed if it is still there at the end.
+    """A file or folder beside ``path``, removed if it is still there at the end.
 
-    While it is open it is locked, by which :func:`sweep` knows it from what a killed process left.
+    It is locked meanwhile, by which :func:`sweep` tells it from what a killed process left.
     """
     _swept_once(path.parent)
     while True:
@@ -163,7 +163,7 @@ def write_json(path: Path, document: Any, flag: str | None = None) -> None:
 def refuse_used_file(path: Path, flag: str, suffix: str | None = None, last: bool = True) -> None:
     """An InputError that names ``flag`` unless ``path`` is new, in a folder that exists, and ends in ``suffix``.
 
-    Of several files the ``last`` to be written is asked: a killed command may have left the others.
+    Of several files only the ``last`` to be written has to be new.
     """
     if suffix is not None and path.suffix != suffix:
         raise InputError(f"{flag}: expected a file ending in {suffix}, got {path}")

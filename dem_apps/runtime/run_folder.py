@@ -42,10 +42,10 @@ _PACKAGES = (
 
 
 class RunFolder:
-    """An open run folder, which one process at a time writes to; the lock ends with the process.
+    """An open run folder, made by :meth:`create` or :meth:`resume`, locked for one process until that ends.
 
-    Made by :meth:`create` or :meth:`resume`. ``saved_step`` is the step of the checkpoint ``last``, None before the
-    first. A full disk is a :class:`dem_apps.errors.NotWritten` that says what is safe.
+    ``saved_step`` is the step of the checkpoint ``last``, None before the first. A full disk is a
+    :class:`dem_apps.errors.NotWritten` that says what is safe.
     """
 
     def __init__(self, path: Path, lock: FileLock, start_step: int | None = None) -> None:

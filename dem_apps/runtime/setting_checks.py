@@ -54,10 +54,9 @@ def _floating(value: Any) -> Any:
 
 
 def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
-    """Check every value of a dataclass of options, nested ones included, against its type, its choices and its range.
+    """Check every value of a dataclass of options against its type, choices and range; pathlib's paths become text.
 
-    ``name`` gives a dotted key's name in errors, by default its flag. A path of pathlib becomes text, as in a file of
-    settings. Raises InputError: the first wrong value or need.
+    ``name`` gives a dotted key's name in errors. Raises InputError: the first wrong value, or one that is missing.
     """
     missing: list[str] = []
     for key, field, hint in fields_of(type(settings)):

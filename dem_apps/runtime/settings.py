@@ -73,11 +73,10 @@ def parse_config(
 ) -> Config:  # fmt: skip
     """Read a command's configuration from ``--config FILE`` and flags; a file cannot set what runs code.
 
-    With ``--resume`` the settings are those of the run folder in ``--run-dir``; a setting that is given again must be
-    the same. ``--help`` lists the settings that the class names in ``COMMON``, ``--help all`` all of them. ``prog`` is
-    how the command is called, ``example`` one full command line; ``description`` is by default the class's docstring,
-    ``in_file`` are settings by dotted keys that stand in another file.
-    Raises InputError: an unknown key, a value of the wrong type, an unreadable file.
+    With ``--resume`` the settings are those of the run in ``--run-dir``, and one that is given again must be the same.
+    ``--help`` lists the class's ``COMMON`` settings, ``--help all`` all. ``prog`` is how the command is called,
+    ``example`` a full command line, ``description`` by default the class's docstring; ``in_file`` are settings by
+    dotted keys from another file. Raises InputError: an unknown key, a wrong type, an unreadable file.
     """
     arguments, files = normalise(sys.argv[1:] if argv is None else argv, config_class)
     common = () if "all" in (sys.argv if argv is None else argv) else getattr(config_class, "COMMON", ())

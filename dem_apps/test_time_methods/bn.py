@@ -1,9 +1,8 @@
-"""Batch norm by a share of the statistics of the images at hand; no weight changes, and each batch is for itself.
+"""Batch norm by a share of the batch's statistics; no weight changes.
 
-A share α weighs the stored statistics as a prior of N images beside n of the batch, α = n / (N + n) (Schneider et al.,
-NeurIPS 2020, arXiv:2006.16971, Eq. 2; You et al., 2021, arXiv:2110.04065); α = 1 is prediction-time batch norm (Nado et
-al., 2020, arXiv:2006.10963). It is ``bn_alpha`` of :class:`dem_apps.TestTimeAdapter`, for every method that normalises
-by the batch.
+The share α, ``bn_alpha`` of :class:`dem_apps.TestTimeAdapter`, weighs the stored statistics as a prior of N images
+beside n of the batch, α = n / (N + n) (Schneider et al., NeurIPS 2020, arXiv:2006.16971, Eq. 2; You et al., 2021,
+arXiv:2110.04065); α = 1 is prediction-time batch norm (Nado et al., 2020, arXiv:2006.10963).
 """
 
 from __future__ import annotations

@@ -38,12 +38,10 @@ def in_float32(values: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
 
 
 def deep_copy(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module:
-    """A copy that shares nothing with the network, also where ``copy.deepcopy`` fails or shares.
+    """A copy that shares nothing with the network but what ``memo`` maps by id; the copies are added to it.
 
-    It fails on features of the last forward that a network keeps with their gradient; and it shares functions, so that
-    a ``forward`` that was replaced on the object (autocast, ``functools.wraps``) would run the first network.
-
-    ``memo`` maps the id of each object that is shared to the object; the copies are added to it.
+    ``copy.deepcopy`` fails on features that a network keeps with their gradient, and shares functions, so that a
+    ``forward`` replaced on the object (autocast, ``functools.wraps``) would run the first network.
     """
     memo = {} if memo is None else memo
     kept = [each for module in nn.Module.modules(model) for each in tree_leaves(vars(module))]

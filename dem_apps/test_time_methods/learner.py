@@ -123,8 +123,8 @@ class Learner:
     ) -> Tensor:
         """The objective's mean over the elements that count, of logits (B, C) or (B, C, H, W).
 
-        ``counted`` is boolean, the logits' shape without C, at least once True; None for all. ``weights`` of the same
-        shape multiply the elements' values, not the divisor. Without ``observe`` the objective's buffers stay.
+        ``counted`` is bool, the logits' shape without C, with a True; None for all. ``weights`` of that shape multiply
+        values, not the divisor. Without ``observe`` the objective's buffers stay.
         """
         if self.starting:
             self.start(logits, counted)
@@ -134,10 +134,7 @@ class Learner:
         return self.weighed(objective(logits, dim=1, mask=counted, reduction="none") * weights, logits, counted)
 
     def weighed(self, values: Tensor, logits: Tensor, counted: Tensor | None) -> Tensor:
-        """(B,) or (B, H, W) values, 0 where nothing counts, reduced as the objective's are.
-
-        ``balanced`` groups them by the classes that ``logits`` predict.
-        """
+        """(B,) or (B, H, W) values, 0 where nothing counts, reduced as the objective's, by the ``logits``' classes."""
         balanced = self.reduction == "balanced"
         groups = logits.detach().argmax(1) if balanced else torch.zeros_like(values, dtype=torch.long)
         counts = torch.bincount(groups.flatten() if counted is None else groups[counted], minlength=logits.shape[1])

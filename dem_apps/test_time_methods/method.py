@@ -63,10 +63,7 @@ class Method:
 
 
 def checked_images(name: str, images: Any) -> Tensor:
-    """A batch of images, apart from the graph that made it, which is the caller's.
-
-    Raises ValueError: what a DataLoader of labelled images yields, and everything else that is no tensor.
-    """
+    """A batch of images without the caller's graph; an InputError for what is no tensor, as a DataLoader's pair."""
     if isinstance(images, Tensor) and images.ndim:
         return images.detach()
     several = isinstance(images, (list, tuple, Mapping))
@@ -81,10 +78,9 @@ def resized(images: Tensor, size: Sequence[int]) -> Tensor:
 
 
 def fitted_mask(mask: Tensor | None, images: Tensor, logits: Tensor) -> Tensor | None:
-    """A mask of the images' or the logits' size at the logits' size; None where all count.
+    """A mask of the images' or the logits' size at the logits', None for all; coarse elements need all their pixels.
 
-    An element of coarser logits counts where all its pixels do. Raises ValueError: a mask that is not boolean, or of
-    neither the images' nor the logits' size.
+    Raises ValueError: a mask that is not boolean, or of neither size.
     """
     if mask is None:
         return None

@@ -37,11 +37,7 @@ def batch_norms(model: nn.Module) -> list[_BatchNorm]:
 
 
 def set_modes(model: nn.Module) -> None:
-    """``eval()``, so that dropout is off, and batch norm tracks nothing; no buffer is touched.
-
-    The batch's statistics are taken by hooks of :func:`own_statistics`, so that a network which goes around them moves
-    nothing.
-    """
+    """``eval()``, so that dropout is off, and batch norm tracks nothing: hooks of :func:`own_statistics` normalise."""
     model.eval()
     for layer in batch_norms(model):
         # in training mode a layer that tracks nothing leaves its buffers alone, and they stay in state_dict()
@@ -62,8 +58,7 @@ def mixed(
 ) -> tuple[Tensor, Tensor]:
     """Mean and variance, (C,), of a mixture of the stored distribution and a ``share`` of the new one.
 
-    The variance is that of the mixture: both variances, and what the means are apart (Schneider et al., NeurIPS 2020,
-    leave the last term out).
+    The variance includes the distance of the means, which Schneider et al. (NeurIPS 2020) leave out.
     """
     apart = share * (1 - share) * (new_mean.to(mean) - mean).square()
     return torch.lerp(mean, new_mean.to(mean), share), torch.lerp(variance, new_variance.to(variance), share) + apart

@@ -1,7 +1,7 @@
 """Filters: which elements or images of a batch are learnt from.
 
-The papers filter images of a classifier. With logits (B, C, H, W) a filter judges each pixel (``element``), or each
-image by the means over its pixels (``image``); with logits (B, C) both are the same.
+The papers filter a classifier's images. With logits (B, C, H, W) a filter judges each pixel (``element``), or each
+image by its pixels' means (``image``); with logits (B, C) both are the same.
 
 Shapes: B images, C classes, U the judged units: (B,) or (B, H, W).
 """

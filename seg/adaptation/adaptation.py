@@ -96,9 +96,9 @@ class Adaptation:
         return monitor
 
     def _take_share(self, monitor: AcceptanceMonitor, probes: Sequence[Probe], before: Sequence[Evidence]) -> None:
-        """The network gets a share of the images' statistics: of the highest score, the mean of both halves'.
+        """Give the network the share of the images' statistics with the highest score, the mean of both halves'.
 
-        Each half looks at the share that the other one chooses, so that none speaks for its own choice.
+        Each half also looks at the share that the other one would choose.
         """
         network, looks = self.trained.network, list[list[Evidence]]()  # of each share, by each half
 
@@ -147,10 +147,7 @@ class Adaptation:
         return lambda forward: label_score(old, self._confusions(forward))
 
     def _use_best(self, monitor: AcceptanceMonitor, first: dict[str, Tensor]) -> None:
-        """Restore the best state, and predict with it what is not predicted yet.
-
-        ``first`` are the weights of the unadapted network.
-        """
+        """Restore the best state, else the ``first`` weights, and predict what is not predicted yet."""
         network = self.trained.network
         put_values(network, first)
         if not self._differs(monitor.best):
@@ -182,9 +179,9 @@ class Adaptation:
     def _less_stable(
         self, monitor: AcceptanceMonitor, first: dict[str, Tensor], best: dict[str, Tensor]
     ) -> tuple[int, ...]:
-        """The images whose own stability score falls from the ``first`` weights to the ``best``, which the network has.
+        """Images whose own stability score is lower with the ``best`` weights, which the network has at the end.
 
-        None of scenes and large folders, where the looks would cost more than the adaptation.
+        Scenes and large folders have none: looking would cost more than adapting.
         """
         network, folder = self.trained.network, self.predictions.folder
         if folder.tile is not None or len(folder) > MOST_BY_IMAGE:
@@ -209,9 +206,9 @@ class Adaptation:
         return images if self.prepare is None else self.prepare(images)
 
     def _take_step(self, monitor: AcceptanceMonitor, probe: Probe, half: list[list[int]]) -> None:
-        """Learn from a few batches of one half of the images, in each of ``steps``; the monitor looks at the other.
+        """Try each of ``steps`` on a few batches of one half of the images; the monitor looks at the other half.
 
-        Without a share that is accepted there is no step, nor by a share of 0 without labels.
+        There is no step without an accepted share, nor from a share of 0 without labels.
         """
         network = self.trained.network
         shared = monitor.check(plain_forward(network), copy.deepcopy(network.state_dict()))
@@ -291,10 +288,10 @@ class Adaptation:
 
 
 def _deployed_copy(adapter: TestTimeAdapter, images: Sequence[Tensor]) -> nn.Module:
-    """A copy of the adapted network in ``eval()`` mode, with stored statistics that fit its weights.
+    """A copy of the adapted network in ``eval()`` mode.
 
-    Where adapting normalises by the batch, the stored statistics are those of other images and other weights. They are
-    re-estimated on (B, 3, H, W) ``images``, so that the copy predicts one image as it does many, in any order.
+    Where adapting normalises by the batch, its stored statistics are re-estimated on batches of ``images``, so that one
+    image is predicted as many are, in any order.
     """
     network = adapter.predictor
     with torch.no_grad():
@@ -322,10 +319,9 @@ def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forw
 
 @contextmanager
 def quickest_convolutions(network: nn.Module, images: Tensor) -> Iterator[None]:
-    """Within, convolutions on a CPU run without oneDNN where that is clearly faster for this network and these images.
+    """Within, a CPU convolves without oneDNN where that is clearly faster, as with few channels, no multiple of 16.
 
-    oneDNN takes several times as long for convolutions of few channels that are no multiple of 16. Logits differ by
-    rounding.
+    Logits differ by rounding.
     """
     flags: Any = torch.backends.mkldnn
     if images.device.type != "cpu" or not flags.is_available() or not flags.enabled:
@@ -363,10 +359,7 @@ def share_that_bf16_moves(network: nn.Module, batches: Sequence[Tensor]) -> floa
 
 
 def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:
-    """A function that gives (B, 3, h, w) images the mean and deviation in Lab of the source's ``batches``.
-
-    Raises InputError: a network of other bands than RGB.
-    """
+    """Gives (B, 3, h, w) images the Lab mean and deviation of source ``batches``; an InputError if they are no RGB."""
     description = trained.description
     if not description.pixels.is_rgb:
         raise InputError(

@@ -49,9 +49,8 @@ REFUSED = "refused/after"
 class ImageFolder:
     """A folder of images, or one image, in the order of names; unreadable files are named on stderr and left out.
 
-    Batches are of whole images, or with ``tile`` of windows of that side; windows without data are left out. The
-    network sees either at ``size``, (width, height), None for their own, rounded to the nearest multiple that it takes.
-    An InputError where no image can be read.
+    Batches are of whole images, or with ``tile`` of windows of that side that hold data. The network sees either at
+    ``size``, (width, height), None for their own, rounded to its multiple. Raises InputError: no image can be read.
     """
 
     def __init__(
@@ -120,10 +119,7 @@ class ImageFolder:
             return picture if isinstance(picture, ImagePixels) and self.tile is None else picture.window(rows, columns)
 
     def seen(self, index: int, picture: ImagePixels | None = None) -> tuple[Tensor, NDArray[np.bool_] | None]:
-        """(3, h, w) of a part as the network takes it, and where it holds data; ``picture`` saves a read.
-
-        The second is None for everywhere.
-        """
+        """(3, h, w) of a part as the network takes it, and where it holds data, None for everywhere."""
         picture = self.picture(index) if picture is None else picture
         values, valid = seen(picture, self.description.pixels, self.sizes[index])
         return self.description.normalised(values, valid).to(self.device), valid
@@ -187,7 +183,7 @@ class ImageFolder:
 
 
 def evenly(items: Sequence[int], most: int) -> list[int]:
-    """At most so many, evenly from all.
+    """At most so many, evenly spaced.
 
     >>> evenly(range(10), 4)
     [0, 2, 5, 7]

@@ -126,9 +126,9 @@ def translated(images: Tensor, own: Description, other: Description) -> Tensor:
 
 
 def distance_of(stored: tuple[Tensor, Tensor], found: tuple[Tensor, Tensor], least: float) -> float:
-    """Mean over C channels of the Kullback-Leibler divergence of the images' Gaussian from the stored one, in nats.
+    """KL divergence of the images' Gaussians from the stored ones, the mean over C channels, in nats.
 
-    ``stored`` and ``found`` are means and variances (C,), ``least`` is what is added to every variance.
+    ``stored`` and ``found`` are means and variances (C,); ``least`` is added to every variance.
     """
     (mean, variance), (new_mean, new_variance) = stored, found
     ratio = (new_variance + least) / (variance + least)

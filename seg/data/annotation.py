@@ -71,10 +71,7 @@ class CvatMasks:
 
 
 class LabelStudioBrush:
-    """``label-studio.json``: tasks with predictions, to be imported; ``label-studio.xml`` is the labelling setup.
-
-    Images are those of Label Studio's local files, by their paths below the folder.
-    """
+    """``label-studio.json``, tasks with predictions on local files, to import; ``label-studio.xml``, their setup."""
 
     def __init__(self, folder: Path, classes: ClassSet) -> None:
         self._folder, self._classes, self._tasks = folder, classes, list[dict[str, Any]]()
@@ -95,12 +92,9 @@ class LabelStudioBrush:
     def close(self) -> None:
         """Write both files."""
         (self._folder / "label-studio.json").write_text(json.dumps(self._tasks))
-        painted = [
-            pair for pair in zip(self._classes.names, self._classes.colors, strict=True) if pair[0] != BACKGROUND
-        ]
-        labels = "".join(
-            '<Label value={} background="#{:02x}{:02x}{:02x}"/>'.format(quoteattr(n), *rgb) for n, rgb in painted
-        )
+        row = '<Label value={} background="#{:02x}{:02x}{:02x}"/>'
+        colors = dict(zip(self._classes.names, self._classes.colors, strict=True))
+        labels = "".join(row.format(quoteattr(name), *colors[name]) for name in colors if name != BACKGROUND)
         brush = f'<BrushLabels name="tag" toName="image">{labels}</BrushLabels>'
         setup = f'<View><Image name="image" value="$image" zoom="true"/>{brush}</View>\n'
         (self._folder / "label-studio.xml").write_text(setup, encoding="utf-8")
@@ -151,10 +145,9 @@ def mask_of_runs(rle: list[int], height: int, width: int) -> NDArray[np.bool_]:
 
 
 def annotated(file: Path, classes: ClassSet) -> Iterator[tuple[Path, NDArray[np.uint8]]]:
-    """Relative path without suffix and label ids (H, W) of each annotated image of an export, of either tool.
+    """Relative path without suffix, and label ids (H, W), of each annotated image of either tool's export.
 
-    Pixels without a label are of the class ``background``, else :attr:`ClassSet.no_data`. Raises InputError: a file
-    that is neither, or a label that is none of the classes.
+    Pixels without a label are ``background``, else :attr:`ClassSet.no_data`. Raises InputError: another file or label.
     """
     regular_file(file)
     try:
@@ -207,9 +200,8 @@ def _of_label_studio(file: Path, classes: ClassSet) -> Iterator[tuple[str, NDArr
         for region in regions:
             if region["type"] != "brushlabels":
                 raise InputError(f"a region is of {region['type']}; brushlabels alone are read")
-            ids[mask_of_runs(region["value"]["rle"], height, width)] = _id_of(
-                region["value"]["brushlabels"][0], classes
-            )
+            value = region["value"]
+            ids[mask_of_runs(value["rle"], height, width)] = _id_of(value["brushlabels"][0], classes)
         url = urlsplit(task["data"]["image"])
         local = parse_qs(url.query).get("d", [_UPLOADED.sub("", Path(unquote(url.path)).name)])[0]
         yield str(Path(task["data"].get("name", local)).with_suffix("")), ids

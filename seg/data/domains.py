@@ -83,12 +83,10 @@ def open_pair(
     workers: int = 0,
     rgb: PixelFormat = RGB,
 ) -> DomainPair:
-    """The data sets of a training run; the demo pair is drawn into the cache when it is missing.
+    """Open the data sets of a training; the demo pair is drawn into the cache where it is missing.
 
-    Without a file of classes, labels that are not Cityscapes' say which there are, unless ``labels_must_exist=False``.
-    8-bit RGB is normalised as ``rgb`` says.
-    ``measure=False`` refuses no other kinds of images. Without ``pixels``, the images say what the network sees, and
-    those that are no 8-bit RGB are measured.
+    Without ``classes_file`` the classes are Cityscapes', or found in labels that must exist. Without ``pixels`` the
+    images decide: 8-bit RGB is normalised by ``rgb``, other bands as measured; ``measure=False`` accepts any.
     """
     if (source.root is None) != (target.root is None) and not (target.replaces_source() and target.root is not None):
         given, missing = ("source", "target") if source.root else ("target", "source")
@@ -159,7 +157,7 @@ def open_validation(
 ) -> SegmentationDataset:
     """The target's validation set: images at the training size, labels, if any, at their own.
 
-    ``part`` is a share, (from, to) of a fixed shuffle: (0, 0.2) can be tuned on and (0.2, 1) scored.
+    ``part`` is (from, to) of a fixed shuffle, such as (0, 0.2) to tune on and (0.2, 1) to score.
     """
     if len(part) != 2 or not 0 <= part[0] < part[1] <= 1:
         raise InputError(f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}")

@@ -57,10 +57,9 @@ def fitting_classes(reports: Sequence[FileReport], classes: ClassSet, unfit: boo
 
 
 def other_ids(reports: Sequence[FileReport], classes: ClassSet) -> bool:
-    """Whether labels are none of Cityscapes', as the classes are.
+    """Whether the classes are Cityscapes' and the labels are not, though other numberings lie within its 0 to 33.
 
-    Those hold two classes or more, and of the ids between few that are no class; or their palette, or the names of
-    their files, are Cityscapes'. Other numberings within its range, 0 to 33, have about as many of both.
+    Cityscapes' labels hold two classes or more and few other ids, or are told by their palettes or file names.
     """
     held = frozenset[int]().union(*(report.held for report in reports)) - {IGNORE_INDEX}
     if classes is not CITYSCAPES_CLASSES or not held:

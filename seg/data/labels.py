@@ -120,9 +120,9 @@ def numbered_classes(number: int) -> ClassSet:
 
 
 def named_classes(names: Sequence[str]) -> ClassSet:
-    """The class set of these names, whose ids are their positions; of Cityscapes' names with Cityscapes' colours.
+    """The class set of these names, with their positions as ids; repeated names get a number.
 
-    Other colours are chosen; black, which looks like no data, is a background alone. Repeated names get a number.
+    Cityscapes' names have its colours, others Pascal VOC's, of which black, like no data, is for a background alone.
     """
     known = dict(zip(CITYSCAPES_CLASSES.names, CITYSCAPES_CLASSES.colors, strict=True))
     colors = [known.get(name) for name in names]

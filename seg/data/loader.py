@@ -55,9 +55,8 @@ def batches(
 ) -> Iterator[Batch]:
     """Batches of the given training steps: ``image`` (B, 3, H, W), ``label`` (B, H, W) int64, ``name``, ``valid``.
 
-    ``draw`` (B,) int64, 0 to 2**62 - 1, seeds what a method draws for a sample. B is the share of ``process``, (rank,
-    number), in ``batch_size``. ``seed`` is the run's and the stream's number; the first ``styled`` samples (all by
-    default) get the ``style`` before the augmentation.
+    ``draw`` (B,) int64 seeds what a method draws for a sample. B is the share of ``process``, (rank, number), in
+    ``batch_size``; ``seed`` is (run's, stream's). The first ``styled`` samples, None for all, get the ``style`` first.
     """
     rank, processes = process
     share, rest = divmod(batch_size, processes)
@@ -82,10 +81,10 @@ def batches(
 
 
 def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -> Augmentation:
-    """Albumentations from YAML: a list such as ``[{HorizontalFlip: {p: 0.5}}]``; an InputError for a wrong one.
+    """Albumentations from a list such as ``[{HorizontalFlip: {p: 0.5}}]``; an InputError for a wrong one.
 
-    Pixels that move in from outside the image are ``IGNORE_INDEX`` in the label (albumentations writes 0, the first
-    class) unless ``fill_mask`` is given. Transforms of colours are for 8-bit RGB alone.
+    Pixels from outside the image are ``IGNORE_INDEX`` in the label (albumentations writes 0, a class) unless
+    ``fill_mask`` is given.
     """
     known = [
         name for name, value in vars(albumentations).items()

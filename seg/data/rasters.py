@@ -104,10 +104,9 @@ def read_header(file: Path) -> Header:
 
 
 def read_bands(file: Path, header: Header, wanted: PixelFormat) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """(H, W, B) numbers that a network takes, and (H, W) where the file holds data, None for everywhere.
+    """(H, W, B) numbers, or colours of an 8-bit picture, and (H, W) where GDAL's mask says data; None for everywhere.
 
-    Bands come in the order of their names, scale and offset applied; (H, W, 3) colours of an 8-bit picture. A pixel
-    holds data by GDAL's dataset mask. A band without data in a pixel that has others is NaN, in floating point.
+    Bands are ordered by their names, scale and offset applied. A band without data where others have some is NaN.
     """
     with opened(file) as source:
         _refuse_large(file, source)
@@ -151,9 +150,9 @@ def bands_of(
 
 
 def read_ids(file: Path, header: Header, kept: Collection[int]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """(H, W) ids, as stored, of a TIFF label with one band of whole numbers, and where it holds data; None: everywhere.
+    """(H, W) ids of a TIFF label, as stored, and where it holds data, None for everywhere.
 
-    An id of ``kept`` is data, also where the file calls it none: what the classes say wins.
+    An id of ``kept`` is data even where the file calls it nodata.
     """
     with opened(file) as source:
         _refuse_large(file, source)
@@ -260,10 +259,7 @@ def new_geotiff(
 
 
 def _in_order(named: tuple[int, ...] | None, wanted: tuple[int, ...] | None, bands: int) -> list[int]:
-    """The file's bands, from 0, in the network's order: red, green and blue where it has them, the others as they are.
-
-    Of a file, or a network, that names no colours, the bands are in the file's order.
-    """
+    """The file's bands, from 0, in the network's order: by the colours that both name, the others as they come."""
     if not named or not wanted or max(*named, *wanted) >= bands:
         return list(range(bands))
     colours = dict(zip(wanted, named, strict=True))

@@ -59,9 +59,9 @@ def refuse_unknown(file: Path, ids: NDArray[np.uint8], classes: ClassSet, layout
 def label_ids(
     file: Path, classes: ClassSet, layout: Layout = OWN_IDS, image: Path | None = None
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
-    """(H, W) uint8 ids of a label image, or of the classes whose colours it has, and where it holds any; None for all.
+    """(H, W) uint8 ids of a label image, by index or colour, on the pixels of ``image`` where both have coordinates.
 
-    With coordinates in label and ``image``, they lie on the image's pixels.
+    Also where it holds ids; None for everywhere.
     """
     valid: NDArray[np.bool_] | None = None
     if classes.by_color:

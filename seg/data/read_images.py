@@ -117,9 +117,9 @@ def first_header(files: Sequence[Path]) -> tuple[Path, Header] | None:
 
 
 def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
-    """An image file, upright, with the bands that a network takes; the first frame of several.
+    """An image file, upright, with the bands that a network takes; of several frames the first.
 
-    Transparent pixels hold no data, unless ``wanted`` counts transparency among the bands; see :func:`left_out`.
+    Transparent pixels hold no data, unless transparency is a band of ``wanted``.
     """
     header = read_header(file)
     refuse_other(file, header, wanted)
@@ -154,10 +154,9 @@ def whole_header(file: Path, wanted: PixelFormat) -> Header:
 
 
 def refuse_damaged(file: Path, thoroughly: bool) -> None:
-    """Raises an InputError for an image that is damaged or cut short; of a TIFF it is not said.
+    """Raises an InputError for an image, other than a TIFF, that is damaged or cut short.
 
-    A JPEG and a PNG are told by their ends, and ``thoroughly`` by a PNG's checksums, a third of a millisecond for
-    0.2 MB; others are decoded.
+    JPEG and PNG are told by their ends, PNG ``thoroughly`` by its checksums (0.3 ms for 0.2 MB); others are decoded.
     """
     with open(file, "rb") as opened:
         start = opened.read(2)
@@ -194,9 +193,9 @@ def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
 def seen(
     image: ImagePixels, pixels: PixelFormat, size: tuple[int, int] | None
 ) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """An image at the (width, height) that a network sees, None for its own, bicubic, and where it holds data.
+    """An image at ``size``, (width, height), None for its own, bicubic, and where it holds data.
 
-    Bands come as float32, with their mean where they hold no data, so that resizing spreads nothing of it.
+    Bands are float32, with their mean where they hold no data, so that resizing spreads none of it.
     """
     values, valid = image.values, image.valid
     if not pixels.is_rgb:

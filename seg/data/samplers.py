@@ -50,9 +50,9 @@ class Epochs:
 class RareClasses:
     """Rare class sampling of DAFormer (Hoyer et al., CVPR 2022): draws a class, then an image that shows enough of it.
 
-    With f_c the share of class c among the labelled pixels, :func:`class_pixels`, P(c) ∝ exp((1 − f_c) / T). If no
-    image has the share ``enough`` of a class, it is drawn from all that show any of it. Images are not cropped.
-    So many draws are from all images alike that none is drawn more than :data:`MOST_DRAWS` times as often as without.
+    P(c) ∝ exp((1 − f_c) / T) with f_c the share of class c among the labelled pixels. Without an image with the share
+    ``enough`` of a class, all that show it count. Uniform draws among these keep every image below :data:`MOST_DRAWS`
+    times its usual rate. Images are not cropped.
     """
 
     def __init__(self, pixels: NDArray[np.int64], temperature: float, enough: float, seed: Sequence[int]) -> None:

@@ -25,7 +25,7 @@ from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import PixelFormat
 from seg.data.read_images import read_image
 
-#: Images of a batch for statistics; these must not depend on the training's batch size or number of processes.
+#: Images of a batch for statistics, which must not depend on the training's batch size or processes.
 IMAGES = 8
 #: Images of a split whose numbers are compared with the measured ones, and how many times the deviation is too much.
 _FEW, _OTHER_SCALE = 16, 10
@@ -49,8 +49,7 @@ def each_file(function: Callable[[int], Result], indices: Sequence[int], workers
 def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.int64]:
     """(N, C + 1) pixels of each class and, last, ignored ones, in each image's label at the training size.
 
-    Kept in the cache folder until the content of a label, an image's size, the training size or the classes change:
-    data sets of 25,000 labels take minutes.
+    Cached by the content of the labels, the sizes and the classes: 25,000 labels take minutes.
     """
     files = []
     for image, label in dataset.files:
@@ -134,10 +133,10 @@ def undeclared_fill(values: NDArray[Any], valid: NDArray[np.bool_] | None) -> st
 def spread_batches(
     read: Callable[[int], Tensor], count: int, device: torch.device, process: tuple[int, int] = (0, 1)
 ) -> Iterator[Tensor]:
-    """Yields (B, 3, H, W) normalised images on the device, each once; ``read`` gives image i.
+    """Yields (B, 3, H, W) normalised images of one size on the device, each once; ``read`` gives image i.
 
-    Batch k of n has the images k, k + n, …: neighbours, often frames of one drive, are in different batches. Images of
-    different sizes come apart. ``process`` is (rank, number).
+    Batch k of n has the images k, k + n, …, so that frames of one drive are in different batches. ``process`` is (rank,
+    number).
     """
     number = -(-count // IMAGES)
     rank, processes = process

@@ -153,9 +153,9 @@ class PlainLogits(nn.Module):
 def read_description(
     folder: Path, document: Mapping[str, Any] | None = None, outputs: int = 0, **known: Any
 ) -> Description:
-    """The description of a folder, by its ``preprocessor_config.json``, ``classes.json`` and ``pixels.json``.
+    """The description in a folder's ``preprocessor_config.json``, ``classes.json`` and ``pixels.json``.
 
-    ``document`` is what the library says in place of the first, or ``assumed`` without it; ``known`` are other fields.
+    ``document`` is the library's in place of the first, or ``assumed`` without it; ``known`` are other fields.
     """
     pixels, file, document = read_format(folder), folder / PREPROCESSOR_FILE, document or ASSUMED
     if file.is_file() and "assumed" in document:
@@ -192,10 +192,7 @@ def _notes(document: Mapping[str, Any], folder: Path, pixels: PixelFormat) -> li
 
 
 def write_description(description: Description, folder: Path, guess: bool = True) -> None:
-    """Write the files that :func:`read_description` reads, over what is in them.
-
-    A normalisation that is a guess is written as such, or with ``guess=False`` not at all.
-    """
+    """Write what :func:`read_description` reads; a guessed normalisation as a ``guess``, or without that not at all."""
     pixels, size, file = description.pixels, description.size, folder / PREPROCESSOR_FILE
     preprocessor: dict[str, Any] = {"do_reduce_labels": description.reduce_labels, "do_resize": size is not None}
     if size is not None:

@@ -72,10 +72,10 @@ def _write_folder(trained: TrainedNetwork, folder: Path) -> str:
 
 
 def _write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int], output: str) -> tuple[float, int | None]:
-    """Write (B, 3, H, W) → (B, C, H, W), for sides that are multiples of a number, else for one image of a size alone.
+    """Write (B, 3, H, W) → (B, C, H, W) for sides of any multiple of a number, else for one image of one size.
 
     Returns the largest difference from the network's output, on noise, and the number. One size is for probabilities,
-    as Deepness reads them, and for networks whose parts depend on it, such as adaptive pooling.
+    as Deepness reads them, and for networks with parts that depend on it, such as adaptive pooling.
     """
     try:
         import onnx  # what the exporter and the check need, before minutes of work
@@ -141,10 +141,7 @@ def _add_metadata(onnx: Any, file: Path, values: dict[str, str]) -> None:
 
 
 def _of_deepness(trained: TrainedNetwork, tile: int) -> dict[str, str]:
-    """The metadata that the plugin's source reads: JSON each; its docs call ``tile_size`` otherwise.
-
-    A pixel below ``seg_thresh`` would become class 0, where the plugin's own default is 0.5.
-    """
+    """The metadata that the plugin's source reads, JSON each; below ``seg_thresh``, 0.5 there, a pixel gets class 0."""
     names = {str(index): name for index, name in enumerate(trained.class_set.names)}
     values = {"model_type": "Segmentor", "class_names": names, "tile_size": tile, "seg_thresh": 0.0}
     return {key: json.dumps(value) for key, value in values.items()}

@@ -181,10 +181,7 @@ def _write_weights(
 
 
 def _multiple_of(network: nn.Module) -> tuple[int, tuple[int, Any] | None]:
-    """The least multiple of which the network takes odd multiples as sides, with such a side and what it returned.
-
-    1 and None where it takes none.
-    """
+    """The least multiple of which sides may be odd multiples, with such a side and its output; else 1 and None."""
     for multiple in _MULTIPLES:
         side = 64 + multiple if multiple < 64 else 3 * multiple
         with suppress(AssertionError, RuntimeError, ValueError), torch.no_grad():

@@ -48,7 +48,7 @@ def build_network(
 ) -> SegmentationNetwork:
     """The network of a run's resolved settings, or of the description in the run folder ``own``.
 
-    Without ``with_weights``, or where other weights replace all of the encoder's, it begins at random.
+    It begins at random without ``with_weights``, and where ``--model.start-from`` replaces all of the encoder's.
     """
     architecture, weights = settings.architecture(), settings.encoder_weights
     if own is not None and (own / NETWORK_FILE).is_file():

@@ -157,10 +157,7 @@ class TrainedNetwork:
         return dataclasses.replace(self, size=chosen, tile=tile)
 
     def logits(self, images: Tensor, forward: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """(B, 3, H, W) images, normalised and continued to ``description.multiple`` → float32 logits (B, C, H, W).
-
-        ``forward`` stands for :meth:`raw_logits`.
-        """
+        """Normalised images (B, 3, H, W), padded to ``description.multiple`` → float32 logits (B, C, H, W)."""
         height, width = images.shape[2:]
         below, right = (-side % self.description.multiple for side in (height, width))
         padded = F.pad(images, (0, right, 0, below), mode="replicate") if below or right else images
@@ -199,7 +196,8 @@ class TrainedNetwork:
         pixels, many = self.description.pixels, _listed(images)
         for each in [images] if many is None else many:
             image = _one_image(each, pixels)
-            logits, size = self._whole_logits(image).float().cpu(), (image.shape[0], image.shape[1])
+            with torch.no_grad():
+                logits, size = self._tiled(image).whole().float().cpu(), (image.shape[0], image.shape[1])
             align_corners, shown = self.description.align_corners, pixels.preview(image.values, image.valid)
             strips = upsampled_bands([logits], logits.shape[2], size, align_corners)
             maps = Prediction.of_parts(_from_top(strips), size, image.valid)
@@ -217,10 +215,7 @@ class TrainedNetwork:
     def parts(
         self, image: ImagePixels | Scene, forward: Callable[[Tensor], Tensor] | None = None
     ) -> Iterator[tuple[int, int, Tensor]]:
-        """(1, C, ·, ·) logits of parts of an image, at its own resolution, with their first row and column.
-
-        ``forward`` stands for :meth:`raw_logits`.
-        """
+        """(1, C, ·, ·) logits of parts of an image, at its own resolution, with their first row and column."""
         size, align_corners = (image.shape[0], image.shape[1]), self.description.align_corners
         logits = self._tiled(image, forward)
         if self.tile is None:
@@ -229,11 +224,6 @@ class TrainedNetwork:
             yield from logits.blocks()
         else:
             yield from _from_top(upsampled_bands(logits.rows(), logits.height, size, align_corners))
-
-    @torch.no_grad()
-    def _whole_logits(self, image: ImagePixels) -> Tensor:
-        """(1, C, h, w) of an image at :attr:`size`."""
-        return self._tiled(image).whole()
 
     def _as_read(self, image: ImagePixels | Scene) -> bool:
         return self.size in (None, image.shape[1::-1])
