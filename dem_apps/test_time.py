@@ -107,8 +107,8 @@ class TestTimeAdapter:
         self._turns = threading.RLock()
         _ADAPTERS.add(self)
         self._method = build_method(method, **options)
-        learns = None if self._method.parameters is None else parameters or self._method.parameters
-        statistics = batch_norm or self._method.batch_norm
+        own, statistics = self._method.parameters, batch_norm or self._method.batch_norm
+        learns = own if own is None or parameters is None else parameters
         with _gradients():
             network = AdaptedNetwork(model, learns, skip, statistics, logits_of or find_logits, bn_alpha)
             try:

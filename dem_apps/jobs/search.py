@@ -107,8 +107,8 @@ def opened_study(
 ) -> Iterator[tuple[Path, optuna.Study]]:
     """The folder of a study and the study, begun or continued; an interruption says how to go on.
 
-    ``module`` and ``arguments`` are the command's; ``settings`` are what makes the scores of two trials comparable.
-    Raises InputError: a folder of something else, of other settings or of a command at work, or no such storage.
+    ``module`` and ``arguments`` are the command's, ``settings`` what scores depend on. Raises InputError: a folder that
+    is used, of other settings or by another command, or no such storage.
     """
     path = Path(config.study_dir) if config.study_dir else new_run_dir(*module.split("."))
     again = arguments if config.study_dir else [*arguments, "--study-dir", str(path)]

@@ -55,9 +55,9 @@ def mean_band(values_SX: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDAr
 def difference_interval(ours: Mapping[Seed, float], control: Mapping[Seed, float]) -> Interval:
     """The difference of two settings' means with its interval; each has at least one score, by seed.
 
-    Where at least two seeds are in both, the mean of the differences by seed and Student's t over them. A side's only
-    seed is compared with the same seed of the other, without an interval. Otherwise the difference of the means and
-    Welch's t, without an interval where a side has a single value.
+    With two common seeds or more it is the mean of their differences, with Student's t. A side's only seed is compared
+    with the same seed of the other, without an interval. Else it is the difference of the means with Welch's t, without
+    an interval where a side has a single value.
 
     >>> difference_interval({0: 1.5, 1: 2.5, 2: 4.0}, {0: 1.0, 1: 2.0, 2: 3.5})
     Interval(estimate=0.5, low=0.5, high=0.5)

@@ -150,8 +150,7 @@ def write_grid_report(
 ) -> str:
     """Write ``runs.csv`` and ``table.md``, and return the tables of the first score alone, which fit a terminal.
 
-    ``finished`` are row, arm and folder of each run.
-    A row's name is empty where the grid has no rows; without ``tail`` the tail classes are those rare in the labels.
+    ``finished`` are row, empty without rows, arm and folder of each run; ``tail`` defaults to the labels' rare classes.
     """
     members = _with_tail([read_run(path) for _, _, path in finished], tail)
     runs = [(row, arm, run) for (row, arm, _), run in zip(finished, members, strict=True)]

@@ -53,9 +53,8 @@ def find_entry(
 ) -> tuple[dict[str, Any], str]:
     """The environment's entry with the keys that are ``given`` beside it, and where it was found.
 
-    Without ``file`` it is in ``configs/rl/ALGO.yaml``, or of the environment's family, or SB3's defaults with the
-    policy that fits the observations. Only our own files' ``ent_coef`` is kept: the Zoo's is mostly 0. Raises
-    InputError: an unreadable file, or no entry in a file that was named.
+    Without ``file`` it is of ``configs/rl/ALGO.yaml``, of the environment's family, or SB3's defaults with the fitting
+    policy. Only our own files' ``ent_coef`` is kept: the Zoo's is mostly 0. Raises InputError: no entry, or no file.
     """
     path = file or CONFIGS / "rl" / f"{algo}.yaml"
     entries = read_yaml(path)
@@ -131,10 +130,9 @@ def _start(value: str) -> float | None:
 
 
 def hyperparameter(key: str, value: Any) -> Any:
-    """A checked entry's value as SB3 takes it.
+    """A checked entry's value as SB3 takes it; an InputError names the key and what was expected.
 
-    ``lin_2.5e-4`` falls linearly to 0 with the progress of training, ``!!float 128`` is a whole number where one is
-    due, and ``policy_kwargs`` may be an expression. Raises InputError: naming the key and what was expected.
+    ``lin_2.5e-4`` falls linearly to 0, ``!!float 128`` may be a whole number, ``policy_kwargs`` an expression.
     """
     if key in _SCHEDULES and isinstance(value, str):
         start = _start(value)

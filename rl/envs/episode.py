@@ -77,8 +77,8 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
     def restore(self, record: dict[str, Any]) -> tuple[Any, bool]:
         """Bring the environment to the state in which :meth:`episode_record` was called.
 
-        Returns the observation that the repeated actions led to, and whether all of the environment's state is known:
-        where it is, only that observation may be another one. Raises InputError: a value cannot be put back.
+        Returns the observation after the repeated actions, and whether all of the environment's state is known: then
+        only that observation may differ. Raises InputError: a value cannot be put back.
         """
         if record["generator"] is not None:
             self.unwrapped.np_random.bit_generator.state = record["generator"]

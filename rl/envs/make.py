@@ -44,9 +44,8 @@ Wrappers = str | dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]
 def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> RestorableEpisode:
     """One environment, in the spaces that SB3 reads: whole numbers as floats, choices counted from 0 along one axis.
 
-    ``env_id`` may have a module in front that registers it: ``my_envs:Corridor-v0``. ``wrapper`` has keys of
-    :data:`rl.envs.families.WRAPPERS`. Raises InputError: an unknown name or wrapper, a package that the environment
-    needs is missing, or observations that SB3 has no network for.
+    ``env_id`` may have a module in front, ``my_envs:Corridor-v0``; ``wrapper`` has keys of ``WRAPPERS``. Raises
+    InputError: an unknown name or wrapper, a missing package, or observations that SB3 has no network for.
     """
     wrappers, family = _wrappers(wrapper), family_of(env_id)
     check_env_id(env_id)
@@ -125,10 +124,7 @@ def drawn_from(seed: int) -> Iterator[None]:
 
 
 def is_picture(space: spaces.Space[Any]) -> bool:
-    """Whether observations are pictures that SB3's CnnPolicy takes: uint8 from 0 to 255, 36 pixels or more each way.
-
-    Every policy of SB3 divides pictures by 255, smaller ones too.
-    """
+    """Whether observations are pictures that SB3's CnnPolicy takes: uint8 from 0 to 255, 36 pixels or more each way."""
     return is_image_space(space) and sorted(space.shape or ())[-2] >= _SMALLEST_PICTURE
 
 

@@ -94,9 +94,9 @@ def play(
 ) -> list[Episode]:
     """Play one episode per seed, each to its end; returned in the seeds' order.
 
-    All together take ``length`` steps per episode at most: short ones leave theirs to long ones, and what has not ended
-    then, or after :data:`LONGEST_EPISODE` steps, is cut. The normalisation of training is used and not moved. Actions
-    that are not greedy use torch's global generator.
+    Together they take ``length`` steps per episode at most, short ones leaving theirs to long ones; what has not ended
+    then, or after :data:`LONGEST_EPISODE` steps, is cut. Training's normalisation is used and not moved. Actions that
+    are not greedy use torch's global generator.
     """
     episodes = [Episode(number, seed) for number, seed in enumerate(seeds)]
     waiting = iter(episodes)
@@ -191,8 +191,8 @@ class Evaluator:
 def summary(episodes: Sequence[Episode], env_id: str, goal: float | None = None) -> dict[str, float | None]:
     """Mean and standard deviation (divisor n) of the undiscounted return, success rate in 0..1, mean length.
 
-    Success is the environment's ``is_success``; an episode without the word has none where others have it. Where no
-    episode has it, :func:`rl.envs.families.counts_as_success` of the return decides, and the rate is None if it cannot.
+    Success is the environment's ``is_success``, False where only other episodes have it; without any it is
+    :func:`rl.envs.families.counts_as_success` of the return, and the rate is None if that cannot tell.
     """
     returns = np.array([episode.total for episode in episodes])
     if any(episode.said_success is not None for episode in episodes):

@@ -50,11 +50,10 @@ def re_estimated(
 ) -> Estimated:
     """A network with a share of the running statistics of (B, 3, H, W) batches, and the share.
 
-    The share is ``bn_alpha``; 1 is AdaBN as published. None is :func:`best_share` by the ``score`` of the networks, by
-    default :meth:`seg.scores.evidence.Evidence.stability_score` the first images. In the pass every layer normalises by
-    its batch, as in training. A layer's mean and variance are those of all its inputs' pixels, of all processes, pooled
-    in float64 (``sums_in``); one that gets a single pixel keeps its own. The copy has the same parameter objects.
-    Raises InputError: a network without batch normalisation, or no image.
+    The share is ``bn_alpha``, 1 being AdaBN as published; None is :func:`best_share` by the ``score`` of a network, the
+    stability score on the first images by default. In the pass every layer normalises by its batch; its mean and
+    variance are pooled over all pixels and processes in float64 (``sums_in``). A layer of single pixels keeps its own.
+    The copy has the same parameter objects. Raises InputError: a network without batch norm, or no image.
     """
     parameters = {id(parameter): parameter for parameter in model.parameters()}
     adapted = deep_copy(model, parameters).eval()

@@ -167,10 +167,7 @@ def _export_image(
 
 
 def _scene(export: Export, file: Path, name: Path) -> tuple[ImagePixels, tuple[int, ...], Prediction, Sums]:
-    """Write the GeoTIFF of a scene, which is read by windows.
-
-    Returns the scene for pictures, without coordinates, its size, the prediction for pictures and the sums.
-    """
+    """Write the GeoTIFF of a scene by windows; the scene for pictures, its size, their prediction, and the sums."""
     path, classes = partial(output_path, export.folder, name), export.trained.class_set
     with opened_scene(file, export.trained.description.pixels) as scene:
         sums = write_scene(path, export.trained.parts(scene), scene, classes)

@@ -29,10 +29,7 @@ def batch_norm_statistics(training: Training, model: nn.Module) -> str:
 
 
 def protocol(training: Training, model: nn.Module, tile: int | None = None) -> dict[str, Any]:
-    """The settings that a score depends on, to compare it with another; ``tile`` is the side of tiles.
-
-    The training's settings have the target that was scored.
-    """
+    """The settings that a score depends on, of a training with the scored target; ``tile`` is the side of tiles."""
     config, moved_by = training.config, batch_norm_statistics(training, model)
     settings = (
         "method", "loss", "reduction", "balance", "batch_size", "accumulate", "precision", "seed",

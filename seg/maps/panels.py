@@ -28,10 +28,7 @@ _MARGIN, _GAP, _BAR, _BAR_CELL = 6, 4, 12, 50
 def map_pictures(
     image: NDArray[np.uint8], label: NDArray[np.uint8] | None, prediction: Prediction, classes: ClassSet
 ) -> tuple[dict[str, NDArray[np.uint8]], Image.Image]:
-    """The tiles of one image by name, as reports read them, and its panel: image | prediction | entropy.
-
-    Of an image (H, W, 3), train ids (H', W') and their prediction; tiles that show errors need a label.
-    """
+    """The tiles of an image (H, W, 3) by name, of errors too with a ``label`` (H', W') of train ids, and its panel."""
     tiles = {"image": image, **prediction.tiles(classes.colors)}
     coloured = tiles["prediction"]
     if coloured.shape != image.shape:

@@ -20,10 +20,7 @@ MOST_SHOWN = 4096
 
 
 def write_geotiffs(path: Callable[[str], Path], prediction: Prediction, classes: ClassSet, place: Georeference) -> None:
-    """Write label ids and entropy as GeoTIFF; ``path`` gives the file of a kind.
-
-    Where there is no data they hold an id of no class, 255 unless it is one, and NaN.
-    """
+    """Write label ids and entropy as GeoTIFF, with ``no_data`` and NaN outside; ``path`` gives the file of a kind."""
     with _geotiffs(path, prediction.classes.shape, classes, place) as write:
         write(0, 0, prediction)
 
@@ -31,10 +28,7 @@ def write_geotiffs(path: Callable[[str], Path], prediction: Prediction, classes:
 def write_scene(
     path: Callable[[str], Path], parts: Iterable[tuple[int, int, Tensor]], scene: Scene, classes: ClassSet
 ) -> Sums:
-    """Write both GeoTIFF of a scene from (1, C, ·, ·) logits of its parts, with their first row and column.
-
-    Returns :meth:`seg.maps.entropy_maps.Prediction.sums`.
-    """
+    """Write both GeoTIFF of a scene from (1, C, ·, ·) logits with their first row and column; returns the sums."""
     pixels, sums = np.zeros(len(classes), np.int64), np.zeros(len(classes))
     with _geotiffs(path, scene.shape[:2], classes, scene.header.place) as write:
         for top, left, logits in parts:

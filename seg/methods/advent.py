@@ -84,8 +84,8 @@ class Adversary(nn.Module):
     def fooling_loss(self, logits: Mapping[str, Tensor], valid: Tensor | None = None) -> tuple[Tensor, Values]:
         """Fooling loss of the network: target maps classified as source. Discriminators get no gradient.
 
-        Of (B, C, H, W) logits per head; where ``valid``, (B, H, W), is False the map is 0. The weighted sum over heads,
-        and the losses per head to log; an InputError for images too small to judge a region of.
+        Of (B, C, H, W) logits per head, the map 0 where ``valid`` (B, H, W) is False: the weighted sum over heads, and
+        the losses to log. Raises InputError: images too small to judge a region of.
         """
         values = {}
         for head, discriminator in self.discriminators.items():

@@ -58,11 +58,10 @@ class PolySchedule:
 def update(
     module: nn.Module, optimizer: Any, logged: Sequence[Values], batches: Sequence[MicroBatch], step: int
 ) -> dict[str, float]:
-    """The optimiser's step after the backward of every micro-batch, unless a loss or a gradient is not finite.
+    """The optimiser's step after the backward of every micro-batch; the losses, means over batches and processes.
 
-    The optimiser is prepared by accelerate, so that it undoes the loss scale of fp16; ``logged`` are each micro-batch's
-    losses, and ``step`` counts from 1. Returns the losses, the mean over micro-batches and processes. Raises
-    NotFiniteError: before the optimiser's step, in every process alike.
+    The optimiser is prepared by accelerate, which undoes the loss scale of fp16; ``logged`` are each micro-batch's
+    losses, ``step`` counts from 1. Raises NotFiniteError, in every process: a loss or gradient before the step.
     """
     _average_gradients(module)
     means = _means(logged)

@@ -34,9 +34,9 @@ _STRONG = v2.Compose([v2.RandomApply([v2.ColorJitter(0.2, 0.2, 0.2, 0.2)], 0.8),
 class SelfTraining(MinEnt):
     """Cross-entropy of the student's views of target images with the teacher's labels, and the objective on them.
 
-    The teacher sees the image as it is, and is what is scored, selected and exported. Under the policy ``target`` it
-    normalises by the target's batch and has running statistics of the target alone; under another it normalises by
-    running statistics that follow the student's. The objective counts where a view shows target pixels.
+    The teacher sees the plain image and is what is scored, selected and exported. It normalises by the target's batch
+    under the policy ``target``, else by running statistics that follow the student's. The objective counts on target
+    pixels of a view.
     """
 
     def __init__(
@@ -209,10 +209,9 @@ def _in_box(label: Tensor, draw: torch.Generator) -> Tensor:
 
 
 def recoloured(images: Tensor, draws: Sequence[torch.Generator], pixels: PixelFormat = RGB) -> Tensor:
-    """Brightness, contrast, saturation and hue jittered, and blurred, each image for itself: (B, 3, H, W) → the same.
+    """(B, 3, H, W) images with colours jittered and blurred, each for itself, as DACS and DAFormer do.
 
-    With the strengths and probabilities of DACS and DAFormer (Hoyer et al., CVPR 2022). Images that are no RGB
-    have no colours that could be jittered, and are blurred alone.
+    Images of other bands than RGB are only blurred.
     """
     mean, std = (torch.tensor(each, device=images.device)[:, None, None] for each in (pixels.mean, pixels.std))
     plain, changed = (images * std + mean).clamp(0, 1) if pixels.is_rgb else images, []

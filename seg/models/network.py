@@ -68,10 +68,7 @@ class SegmentationNetwork(
 
 
 def parameter_groups(model: nn.Module, lr: float, head_factor: float) -> list[dict[str, Any]]:
-    """The groups of an optimiser: the parameters of ``model.encoder`` at ``lr``, all others at ``head_factor * lr``.
-
-    ``base_lr`` holds the rate that a schedule multiplies.
-    """
+    """The optimiser's groups: the encoder at ``lr``, the rest at ``head_factor * lr``, the schedule's ``base_lr``."""
     encoder = list(model.get_submodule("encoder").parameters())
     inside = set(map(id, encoder))
     heads = [parameter for parameter in model.parameters() if id(parameter) not in inside]

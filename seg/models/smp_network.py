@@ -137,8 +137,7 @@ def smp_network(
 ) -> SmpNetwork:
     """One of the library's architectures, to train; see :func:`seg.build_model`.
 
-    ``options`` are ``depth`` and ``output_stride`` where the architecture has them, and its further arguments by the
-    library's names, such as ``decoder_attention_type="scse"``.
+    ``options``: ``depth``, ``output_stride``, and its own by the library's names (``decoder_attention_type="scse"``).
     """
     arguments = _arguments(architecture, options)
     with encoder_errors(f"model: {architecture} with encoder {encoder}", encoder, weights):
@@ -166,10 +165,7 @@ def network_of_folder(folder: str, config: Mapping[str, Any], **options: Any) ->
 
 
 def preprocessing(config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Normalisation of an encoder's published weights, by timm's table; smp's own would be downloaded.
-
-    It is a guess of what the network was trained with, also where the ``config.json`` names such weights.
-    """
+    """Normalisation of an encoder's published weights by timm's table: a guess of the network's own training."""
     encoder = str(config.get("encoder_name"))
     name = encoder.removeprefix("tu-").removeprefix("timm-")
     with passed_on(f"encoder {encoder}"):

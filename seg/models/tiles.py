@@ -68,10 +68,7 @@ class TiledLogits:
             yield parts[0] if len(parts) == 1 else torch.cat(parts, 3)
 
     def blocks(self) -> Iterator[tuple[int, int, Tensor]]:
-        """(B, C, ·, ·) with their first row and column, row by row.
-
-        Two tiles are in memory, with the rows and the columns that they share with those to come.
-        """
+        """(B, C, ·, ·) with their first row and column, row by row; two tiles and what is shared are in memory."""
         if len(self._tops) == len(self._lefts) == 1:
             yield 0, 0, self._first
             return

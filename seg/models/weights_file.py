@@ -147,10 +147,7 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], where: str) -
 
 
 def over_bands(given: Mapping[str, Tensor], own: Mapping[str, Tensor], below: str = "") -> dict[str, Tensor]:
-    """The convolutions below a name that differ from ours by their number of bands alone, repeated over ours.
-
-    They are scaled so that bands alike give what they gave before.
-    """
+    """Convolutions below a name that differ from ours in bands alone, repeated over ours and scaled to the same sum."""
     spread = {}
     for name, value in own.items():
         theirs = given.get(name)
@@ -183,8 +180,7 @@ def load_encoder(encoder: nn.Module, name: str, file: Path) -> None:
 def _of_timm(given: dict[str, Tensor], own: Mapping[str, Tensor], whole: Mapping[str, Any]) -> dict[str, Tensor]:
     """A classifier's tensors by the names of an encoder that is a part of timm's ``whole``.
 
-    Their names are timm's, or others in timm's order, as of TensorFlow's EfficientNets. A part's say ``stem_0`` where
-    the whole's say ``stem.0``.
+    The given names are timm's, or in timm's order; a part's say ``stem_0`` where the whole's say ``stem.0``.
     """
     if [value.shape for value in given.values()] == [value.shape for value in whole.values()]:
         given = dict(zip(whole, given.values(), strict=True))

@@ -42,9 +42,8 @@ def evaluate(
 ) -> dict[str, Any]:  # fmt: skip
     """Those of ``SegmentationScores.result``, ``label_free`` of the plain prediction, and ``predicted_share`` by class.
 
-    With torch.distributed initialised each process, with the same weights, scores every n-th image, and all return the
-    joined scores. ``tile`` is the side of tiles (:mod:`seg.models.tiles`). ``on_sample`` is called with (index, sample,
-    logits (C, H, W)) for each image of this process. Raises NotFiniteError: a prediction that is NaN or infinite.
+    Of n processes each scores every n-th image, and all return the joined scores. ``tile`` is the side of tiles.
+    ``on_sample`` gets (index, sample, logits (C, H, W)) of this process's images. Raises NotFiniteError: a prediction.
     """
     was_training = model.training
     model.eval()

@@ -59,8 +59,8 @@ class Evidence:
     def stability_score(self, reference: Evidence) -> float:
         """Square of :meth:`stability_on` times the effective number of classes; of two networks the higher is better.
 
-        Stability alone is high where few classes are left, and the number of classes where predictions are noise; that
-        stability counts twice keeps unshifted images from all of their statistics (docs/adaptation.md).
+        Stability alone is high where few classes are left, the number of classes where predictions are noise
+        (docs/adaptation.md).
         """
         return self.stability_on(reference) ** 2 * self.effective_classes
 
@@ -87,10 +87,9 @@ class Probe:
 
     @torch.no_grad()
     def look(self, forward: Forward, logits: Sequence[Tensor] | None = None) -> Evidence:
-        """The evidence of a network on the images as they are, mirrored, and smaller or shifted.
+        """The evidence of a network on the images as they are (``logits``, where known), mirrored, smaller or shifted.
 
-        ``logits`` are those of the images as they are, where they are known. Raises NotFiniteError: a prediction that
-        is NaN or infinite.
+        Raises NotFiniteError: a prediction that is NaN or infinite.
         """
         logits = [each.float() for each in logits or map(forward, self.batches)]
         if not all(bool(each.isfinite().all()) for each in logits):

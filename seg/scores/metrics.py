@@ -48,11 +48,9 @@ class SegmentationScores:
         self.sums = torch.zeros(sum(math.prod(shape) for shape in self._shapes.values()), dtype=torch.float64)
 
     def update(self, logits: Tensor, label: Tensor, valid: Tensor | None = None) -> None:
-        """Add (B, C, H, W) logits and a label of train ids, (B, H, W).
+        """Add (B, C, H, W) logits and a label of train ids, (B, H, W), where ``valid``, (B, H, W), is True.
 
-        Where ``valid``, (B, H, W), is False the image holds no data and the pixel counts nowhere; a pixel with an
-        ignored label counts in the entropy and among the predictions. Raises ValueError: a label that is no train id
-        and not ignored.
+        Pixels with an ignored label count in entropy and predictions. Raises ValueError: a label that is no train id.
         """
         rows = max(1, _CHUNK.get(logits.device.type, _CHUNK_ELSEWHERE) // logits.shape[3])
         for index, (image_logits, image_label) in enumerate(zip(logits.detach(), label, strict=True)):

@@ -60,8 +60,7 @@ class TrainState:
     def result(self) -> dict[str, Any]:
         """The part of a checkpoint that is scored, exported and started from; one process may ask for it alone.
 
-        It has the re-estimated statistics that :meth:`scored_model` made at this step. Where none were made, as when
-        Ctrl-C comes between two scores, the network is as it was trained and is not marked as re-estimated.
+        It has the re-estimated statistics of :meth:`scored_model` if they were made at this step, and says so.
         """
         adapted = None if self._adapted is None or self._adapted[0] != self.step else self._adapted[1]
         scored = self.method.scored_model() if adapted is None else adapted.network
@@ -113,8 +112,7 @@ class TrainState:
 def training_step(state: TrainState, batches: Sequence[MicroBatch]) -> dict[str, float]:
     """One step of the network and then of the method; returns values to log, means over all processes.
 
-    The gradients of the micro-batches are averaged. Raises NotFiniteError: a loss that is not finite, with the step and
-    the names of the images. Neither the network nor, where it is theirs, the discriminators have made the step.
+    The micro-batches' gradients are averaged. Raises NotFiniteError: a loss that is not finite, before its step.
     """
     state.schedule.set_rates((state.optimizer, *state.method.optimizers.values()), state.step)
     state.model.train()
