@@ -88,10 +88,7 @@ def predicted_class(logits: Tensor, dim: int, class_mask: Tensor | None) -> Tens
 
 def _check_logits(logits: Any) -> None:
     if not isinstance(logits, Tensor):
-        raise InputError(
-            f"logits: expected a tensor of scores before softmax, got {_shown(logits)}; pass its .logits, or a tensor "
-            "in it"
-        )
+        raise InputError(f"logits: expected a tensor of scores before softmax, got {_shown(logits)}; pass its .logits")
     _check_dense("logits", logits)
     if logits.dtype not in _DTYPES:
         labels = "" if logits.is_floating_point() else " (scores before softmax, not labels)"

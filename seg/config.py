@@ -110,15 +110,9 @@ class TrainConfig(ObjectiveSettings):
             raise InputError("--model.name: pretrained is the network of a folder; name it by --model.start-from DIR")
         check_options(self, trained=self.method != "source")
         if self.target.labelled_use == "instead" and not self.target.labelled_part:
-            raise InputError(
-                "--target.labelled-use: 'instead' trains on labelled target images alone, and --target.labelled-part "
-                "says that there are none; give it a share of the training images, such as 0.0625"
-            )
+            raise InputError("--target.labelled-use: instead needs --target.labelled-part, a share such as 0.0625")
         if self.target.replaces_source() and self.source.style != "none":
-            raise InputError(
-                "--source.style: gives source images the target's style, and with --target.labelled-use instead there "
-                "are none; leave it away, or take --target.labelled-use beside"
-            )
+            raise InputError("--source.style: --target.labelled-use instead has no source images; leave it away")
         uses_target = METHODS[self.method].uses_target
         if self.model.batch_norm == "target" and not uses_target and self.batch_norm_after != "target":
             raise InputError(

@@ -131,6 +131,7 @@ def run_grid(
     """Run what is missing, write the report and print it; returns what failed, by the name of the run.
 
     ``write_report`` gets row, arm and folder of each finished run and the report's folder, and returns what to print.
+    Raises InputError: there is nothing to report, or ``--out`` holds other files.
     """
     out = Path(config.out or Path(str(config.folder)) / "report")
     jobs = [(row, arm, job) for (row, arm), jobs in cells.items() for job in jobs]

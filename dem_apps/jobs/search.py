@@ -148,10 +148,7 @@ def _study(path: Path, storage: str | None, settings: Mapping[str, Any]) -> optu
             f"--storage: cannot be opened ({type(error).__name__}); expected a database URL such as sqlite:///study.db"
         ) from error
     if not study.get_trials(deepcopy=False) and any((path / "trials").iterdir()):
-        raise InputError(
-            f"{path}: the study does not know its trials, which are of another --storage, or its journal.log is lost; "
-            "give that storage, or name another folder"
-        )
+        raise InputError(f"{path}: the study does not know its trials; give their --storage, or name another folder")
     saved = study.user_attrs.get("settings")
     if saved is None:
         study.set_user_attr("settings", dict(settings))

@@ -85,21 +85,13 @@ def make_adaptable(model: nn.Module) -> None:
     if any(is_lazy(parameter) for parameter in model.parameters()):
         raise InputError("model: it has lazy layers without weights; predict once with it, or load its weights, before")
     if any(parameter.is_meta for parameter in model.parameters()):
-        raise InputError(
-            "model: parameters are on the device meta and have no numbers, as of a network that is offloaded; load it "
-            "whole onto one device"
-        )
+        raise InputError("model: parameters are on the device meta, without numbers; load it whole onto one device")
     if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
-        raise InputError(
-            "model: it is a ScriptModule, whose layers cannot be adapted; give the nn.Module that it was made from"
-        )
+        raise InputError("model: it is a ScriptModule, which cannot be adapted; give the nn.Module it was made from")
     if any(isinstance(module, nn.parallel.DistributedDataParallel) for module in modules):
         raise InputError("model: it is a DistributedDataParallel, which takes no further forward; give its .module")
     if any(parameter.is_inference() for parameter in model.parameters()):
-        raise InputError(
-            "model: its parameters were made under torch.inference_mode(), and torch gives such no gradients; make "
-            "the network outside of it, or under torch.no_grad()"
-        )
+        raise InputError("model: its parameters are of torch.inference_mode(), without gradients; make it outside")
     for module in modules:
         for name, buffer in module.named_buffers(recurse=False):
             if buffer.is_inference() or 0 in buffer.stride():
@@ -117,10 +109,7 @@ def _refuse_changing(model: nn.Module, modules: list[nn.Module]) -> None:
     try:
         model.eval()
     except NotImplementedError:
-        raise InputError(
-            "model: it was exported, and its layers are operations that cannot be adapted; give the nn.Module that it "
-            "was made from"
-        ) from None
+        raise InputError("model: it was exported, and its layers are operations; give the nn.Module it is of") from None
     written = [name for name, value in held.items() if not torch.equal(value, before[name])]
     for module in own:
         module.train(flags[modules.index(module)][2])

@@ -59,10 +59,7 @@ class CoTTA(Method):
         self.augment_below = None if augment_below is None else number("augment_below", augment_below, 0.0, 1.0)
         self.objective_weight = number("objective_weight", objective_weight, 0.0)
         if not (mirror or self.scales or objective_weight):
-            raise InputError(
-                "method 'cotta': without mirror and scales the teacher predicts what the network does, and nothing is "
-                "learnt; use one of them, or objective_weight"
-            )
+            raise InputError("cotta: without mirror, scales and objective_weight nothing is learnt; use one of them")
 
     def begin(self, learner: Learner) -> None:
         """The teacher begins as the network."""

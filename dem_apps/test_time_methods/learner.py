@@ -157,10 +157,7 @@ class Learner:
         """The gradients of a loss in place of the earlier ones; both have to be finite."""
         check_finite("the loss", loss)
         if not loss.requires_grad:
-            raise InputError(
-                "parameters: the logits do not depend on what learns, since the network detaches it or runs it under "
-                "torch.no_grad(); take that out, or choose other parameters"
-            )
+            raise InputError("parameters: the logits do not depend on what learns, or are detached; choose others")
         assert self.optimizer is not None  # for the type checker: only methods that learn come here
         for factor in _LOSS_FACTORS if self.network.used_float16 else (1.0,):
             for parameter in (*self.network.learning.values(), *self.network.weights.values()):

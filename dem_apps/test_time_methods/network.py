@@ -211,10 +211,7 @@ class AdaptedNetwork:
         """The first weights and buffers, bit for bit."""
         versions = {id(each): each._version for each in self.model.parameters()}
         if any(versions.get(known, version) != version for known, version in self._fixed):  # of a copy none is known
-            raise InputError(
-                "model: weights that do not learn were written since the adapter was made, as by load_state_dict, and "
-                "the first values of the others do not belong to them; make a new adapter"
-            )
+            raise InputError("model: weights that do not learn were written since the adapter was made; make a new one")
         self.freeze()
         self._put(self._start)
 

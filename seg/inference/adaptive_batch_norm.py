@@ -110,10 +110,7 @@ def _score(network: nn.Module, batches: list[Tensor]) -> Callable[[nn.Module], f
 def check_there_are_statistics(model: nn.Module) -> None:
     """Raises an InputError for a network without batch normalisation."""
     if not tracking(model):
-        raise InputError(
-            "--batch-norm-after: the network has no batch normalisation, so there are no running statistics to "
-            "re-estimate; leave it at none"
-        )
+        raise InputError("--batch-norm-after: the network has no batch normalisation to re-estimate; leave it at none")
 
 
 def re_estimated_on(

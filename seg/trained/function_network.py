@@ -107,10 +107,7 @@ def _refuse_other_outputs(values: Tensor, size: tuple[int, int]) -> None:
     shape = tuple(values.shape)
     whole = not values.is_floating_point() or bool((values == values.round()).all())
     if whole and (len(shape) == 3 or (len(shape) == 4 and shape[1] == 1)):
-        raise InputError(
-            f"its output {shape} holds whole numbers, the ids of classes and not their logits, and has no entropy; "
-            "take the last argmax out"
-        )
+        raise InputError(f"its output {shape} holds whole numbers, the ids of classes; take the last argmax out")
     if len(shape) != 4 or not values.is_floating_point():
         raise InputError(f"its logits have shape {shape}; expected floating point (B, C, h, w), one a pixel")
     (height, width), sides = size, shape[1:]

@@ -81,10 +81,7 @@ class TrainState:
         parts = self._parts()
         for name in parts:
             if name not in state:
-                raise InputError(
-                    f"--resume: the run's checkpoint holds no '{name}', so it cannot be continued; start a new run "
-                    "from its weights with --model.start-from"
-                )
+                raise InputError(f"--resume: the checkpoint holds no '{name}'; --model.start-from takes its weights")
         for name, part in parts.items():
             load_state(part, state[name], f"--resume: the checkpoint's '{name}'")
         self.step = state["step"]

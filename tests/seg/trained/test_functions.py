@@ -201,7 +201,7 @@ def test_what_a_function_may_say_and_return(own):
             "sums to one over the classes, so it is probabilities.* say 'probabilities' among its facts",
         ),
         ("own_network:sigmoid", "lies between 0 and 1 everywhere, so it is probabilities and not logits"),
-        ("own_network:ids", "its output .1, 1, 112, 112. holds whole numbers, the ids of classes and not their logits"),
+        ("own_network:ids", "its output .1, 1, 112, 112. holds whole numbers, the ids of classes"),
         ("own_network:flat_ids", "take the last argmax out"),
         ("own_network:channels_last", "its output .1, 112, 112, 3. has the classes last; return .B, C, h, w."),
         ("own_network:pair", "returns a tuple of 2 values, and which of it are logits is unknown; 'output' among"),
