@@ -149,10 +149,7 @@ def one_of(option: str, value: str, known: Sequence[str]) -> str:
 
 
 def disk_error(error: OSError, path: Path, intact: str) -> OSError | NotWritten:
-    """The sentence for a disk that is full while ``path`` is written; other errors are passed through.
-
-    ``intact`` says what is still safe.
-    """
+    """A NotWritten for a disk that is full while ``path`` is written, with what is ``intact``; other errors as is."""
     if error.errno in DISK_FULL:
         return NotWritten(f"{path}: no space left on the disk while writing; {intact}")
     return error

@@ -213,10 +213,7 @@ class TestTimeAdapter:
         return made
 
     def state_dict(self) -> dict[str, Any]:
-        """Copies of all that an exact continuation needs, except the weights that never learn.
-
-        ``torch.load(…, weights_only=True)`` reads it.
-        """
+        """Copies of all that an exact continuation needs but weights that never learn, for ``weights_only=True``."""
         return {
             "method": self.method,
             "learner": copy.deepcopy(self._learner.state_dict()),

@@ -185,10 +185,7 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
 
 
 def adapt(config: AdaptConfig) -> Result:
-    """Open, predict before, adapt while a monitor looks, predict after, and write the result.
-
-    Raises InputError: a network, folder or flag that does not fit.
-    """
+    """Open, predict, adapt while a monitor looks, predict again and write; an InputError for what does not fit."""
     config.check()
     from dem_apps.runtime.device import torch_device
     from dem_apps.runtime.files import new_folder, new_run_dir

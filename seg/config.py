@@ -135,10 +135,7 @@ class TrainConfig(ObjectiveSettings):
         )  # fmt: skip
 
     def for_network(self, network: nn.Module) -> TrainConfig:
-        """Fill in what is open of batch norm, whose defaults depend on the network's layers.
-
-        A network with few batch norm layers is not re-estimated unasked.
-        """
+        """Fill in what is open of batch norm, by the network's layers: one with few is not re-estimated unasked."""
         from dem_apps.test_time_methods.normalisation import batch_norms
         from seg.models.batch_norm import batch_norm_normalises
 

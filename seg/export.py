@@ -17,10 +17,7 @@ from seg.inference.settings import RAW_FORMATS, ExportConfig
 
 
 def export(config: ExportConfig) -> int:
-    """Do what the command does; returns how many images could not be exported.
-
-    Raises InputError: a folder, run or flag that does not fit.
-    """
+    """Do what the command does, or raise an InputError; returns how many images could not be exported."""
     check_settings(config)
     config.check()
     from seg.inference.export_images import export_images

@@ -34,10 +34,7 @@ class ExportModelConfig(NetworkSettings):
 
 
 def export_model(config: ExportModelConfig) -> Path:
-    """Do what the command does; returns the folder.
-
-    Raises InputError: a flag is missing, a folder is in use, or a check between two forms of the network failed.
-    """
+    """Do what the command does, or raise an InputError; returns the folder."""
     check_settings(config)
     config.check_network(config.run)
     if isinstance(config.size, list) and not config.onnx:

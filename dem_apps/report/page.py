@@ -58,10 +58,7 @@ class Frames:
 
 
 def write_report(paths: Sequence[Path], out: Path, baseline: Path | None = None) -> Path:
-    """Read the runs and write the page; an earlier page of this command is replaced.
-
-    ``baseline`` is by default the first run.
-    """
+    """Read the runs and write the page, over an earlier one; ``baseline`` is by default the first run."""
     if out.exists() and (not out.is_file() or not out.read_bytes().startswith(GENERATOR.encode())):
         raise InputError(f"--out: {out} exists and is no report of this command; give another file")
     runs = read_runs(paths)
@@ -87,10 +84,7 @@ def render_runs(runs: Sequence[Run], baseline: Run | None = None) -> bytes:
 
 
 def render(title: str, sections: Sequence[Section]) -> bytes:
-    """A page that is one file and loads nothing; sections without content are left out.
-
-    Nothing is run but, of a page with a slider, the line that moves it.
-    """
+    """A page of one file that loads nothing and runs a slider's line alone; sections without content are left out."""
     folder = FileSystemLoader(Path(__file__).parent / "templates")
     environment = Environment(
         loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_shown

@@ -78,10 +78,7 @@ def embed_videos(run: Run) -> list[Picture]:
 
 
 def picture_uri(file: Path, crisp: bool, inside: Path | None = None) -> str:
-    """A PNG as a data URI: as it is where it is small, else at most ``_WIDEST`` wide.
-
-    ``crisp`` is of classes, between which there is no colour.
-    """
+    """A PNG as a data URI, reduced where it is large; ``crisp`` is of classes, between which there is no colour."""
     with opened_image(file, ("PNG",), inside) as opened:
         opened.load()
         if file.stat().st_size <= _SMALL:

@@ -56,10 +56,7 @@ def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
 
 
 def read_saved(file: Path) -> Any:
-    """The content of a file of ``torch.save``, on the CPU, without running code of it, its zip's checksums compared.
-
-    A damaged file raises nearly anything.
-    """
+    """Content of a ``torch.save`` file, on the CPU, checksums compared, no code run; a damaged one raises anything."""
     with regular_file(file).open("rb") as opened:
         zipped = opened.read(2) == b"PK"
     if zipped:

@@ -58,10 +58,7 @@ def read_text(file: Path, inside: Path | None = None, most: float = LARGEST_TEXT
 
 @contextmanager
 def whole_file(path: Path, flag: str | None = None) -> Iterator[Path]:
-    """A temporary path that becomes ``path`` in one step, not after an error.
-
-    With ``flag`` an existing ``path`` of other content is an InputError.
-    """
+    """A temporary path that becomes ``path`` in one step, not after an error; with ``flag`` never over another file."""
     try:
         with _temporary(path, path.suffix) as temporary:
             yield temporary
@@ -96,10 +93,7 @@ def new_folder(path: Path, flag: str) -> Iterator[Path]:
 
 @contextmanager
 def _temporary(path: Path, suffix: str, folder: bool = False) -> Iterator[Path]:
-    """A file or folder beside ``path``, removed if it is still there at the end.
-
-    It is locked meanwhile, by which :func:`sweep` tells it from what a killed process left.
-    """
+    """A file or folder beside ``path``, removed if left at the end; its lock tells :func:`sweep` that it is in use."""
     _swept_once(path.parent)
     while True:
         temporary = path.with_name(f".{uuid.uuid4().hex}.tmp{suffix}")

@@ -151,10 +151,7 @@ def _known(document: Mapping[str, Any], config_class: type, where: str, name: Ca
 
 
 def dotted(values: Mapping[str, Any], config_class: type | None = None, prefix: str = "") -> dict[str, Any]:
-    """Nested settings with one dotted key for each value; an empty mapping is a value.
-
-    With ``config_class`` so is each mapping that is no dataclass there.
-    """
+    """Nested settings by dotted keys; an empty mapping is a value, of ``config_class`` each that is no dataclass."""
     hints = get_type_hints(config_class) if config_class else {}
     flat: dict[str, Any] = {}
     for key, value in values.items():

@@ -47,10 +47,7 @@ def method_class(name: str) -> type[Method]:
 
 
 def build_method(name: str, **options: Any) -> Method:
-    """A method by name.
-
-    Raises ValueError: an unknown name, option or value; the message names the nearest known one.
-    """
+    """A method by name; a ValueError for an unknown name, option or value names the nearest known one."""
     check_named("method", name, METHODS, method_options, options)
     return method_class(name)(**options)
 

@@ -319,10 +319,7 @@ def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forw
 
 @contextmanager
 def quickest_convolutions(network: nn.Module, images: Tensor) -> Iterator[None]:
-    """Within, a CPU convolves without oneDNN where that is clearly faster, as with few channels, no multiple of 16.
-
-    Logits differ by rounding.
-    """
+    """Within, a CPU convolves without oneDNN where that is clearly faster; logits differ by rounding."""
     flags: Any = torch.backends.mkldnn
     if images.device.type != "cpu" or not flags.is_available() or not flags.enabled:
         yield

@@ -150,10 +150,7 @@ def bands_of(
 
 
 def read_ids(file: Path, header: Header, kept: Collection[int]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """(H, W) ids of a TIFF label, as stored, and where it holds data, None for everywhere.
-
-    An id of ``kept`` is data even where the file calls it nodata.
-    """
+    """(H, W) ids of a TIFF label, as stored, and where it holds data or an id of ``kept``, None for everywhere."""
     with opened(file) as source:
         _refuse_large(file, source)
         dtype, compression = source.dtypes[0], str(source.profile.get("compress", "")).lower()

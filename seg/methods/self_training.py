@@ -209,10 +209,7 @@ def _in_box(label: Tensor, draw: torch.Generator) -> Tensor:
 
 
 def recoloured(images: Tensor, draws: Sequence[torch.Generator], pixels: PixelFormat = RGB) -> Tensor:
-    """(B, 3, H, W) images with colours jittered and blurred, each for itself, as DACS and DAFormer do.
-
-    Images of other bands than RGB are only blurred.
-    """
+    """(B, 3, H, W) images, each jittered in colour and blurred as in DACS and DAFormer; other bands blurred alone."""
     mean, std = (torch.tensor(each, device=images.device)[:, None, None] for each in (pixels.mean, pixels.std))
     plain, changed = (images * std + mean).clamp(0, 1) if pixels.is_rgb else images, []
     with torch.random.fork_rng(devices=[]):
