@@ -47,8 +47,6 @@ FEWEST_CHECKS, MOST_CHECKS, IMAGES_PER_CHECK = 2, 4, 64
 SHOWN, _SMALL = 4, 192
 #: Images of a folder in which each is looked at by itself, which takes seven more forwards.
 MOST_BY_IMAGE = 64
-
-
 #: How many times as fast convolutions have to be without oneDNN for doing without it.
 _CLEARLY = 1.5
 

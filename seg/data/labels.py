@@ -27,8 +27,6 @@ IGNORE_INDEX = 255
 _LONGEST_NAME = 100
 #: Names of a class that may be black on pictures.
 _BLACK = ("background", "void", "unlabelled", "unlabeled")
-
-
 #: Rows with ``name``, ``id``, ``train_id`` and ``color``; without the licence plate.
 LABELS = [label for label in Cityscapes.classes if label.id >= 0]
 CITYSCAPES_IDS: dict[int, str] = {label.id: label.name for label in LABELS}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum, unique
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,17 +85,10 @@ class RareClasses:
         return int(images[random.integers(len(images))])
 
 
-class Interleaved:
-    """Positions 0, k, 2k, … from the first of k samplers, …; ``counts`` are the samples of each part of the data."""
-
-    def __init__(self, samplers: Sequence[Sampler], counts: Sequence[int]) -> None:
-        self._samplers = samplers
-        self._first = [sum(counts[:part]) for part in range(len(counts))]
-
-    def __call__(self, position: int) -> int:
-        """The sample's index in the joined data set."""
-        place, part = divmod(position, len(self._samplers))
-        return self._first[part] + self._samplers[part](place)
+def interleaved(samplers: Sequence[Sampler], counts: Sequence[int], position: int) -> int:
+    """The index, in the joined parts of ``counts`` samples, at a position: parts take turns, each by its sampler."""
+    place, part = divmod(position, len(samplers))
+    return sum(counts[:part]) + samplers[part](place)
 
 
 def labelled_sampler(
@@ -116,4 +110,4 @@ def labelled_sampler(
             raise InputError(f"--source.rare-class-temperature: every pixel of every label in {first.root} is ignored")
         sampler = RareClasses(pixels, temperature, enough, (*seed, Draws.RARE_CLASSES))
     others = [Epochs(len(part), (*seed, Draws.LABELLED_TARGET)) for part in rest]
-    return Interleaved([sampler, *others], [len(part) for part in parts]) if others else sampler
+    return partial(interleaved, [sampler, *others], [len(part) for part in parts]) if others else sampler

@@ -44,17 +44,14 @@ def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArra
     return np.asarray(np.rint(result).clip(0, 255) if image.dtype == np.uint8 else result, image.dtype)
 
 
-class TargetStyle:
-    """Gives the share ``probability`` of source images the style of a random target image; β is uniform to ``beta``."""
+def target_style(
+    references: SegmentationDataset, beta: float, probability: float, image: NDArray[Any], random: np.random.Generator
+) -> NDArray[Any]:
+    """A source image, (H, W, 3) uint8 RGB or (H, W, B) float32, with this probability in a random target style.
 
-    def __init__(self, references: SegmentationDataset, beta: float, probability: float) -> None:
-        self._references = references
-        self._beta = beta
-        self._probability = probability
-
-    def __call__(self, image: NDArray[Any], random: np.random.Generator) -> NDArray[Any]:
-        """The source's image, (H, W, 3) uint8 RGB or (H, W, B) float32, in a random target style."""
-        if random.random() >= self._probability:
-            return image
-        reference = self._references[int(random.integers(len(self._references)))].image
-        return fourier(image, reference, random.uniform(0.0, self._beta))
+    β is uniform from 0 to ``beta``.
+    """
+    if random.random() >= probability:
+        return image
+    reference = references[int(random.integers(len(references)))].image
+    return fourier(image, reference, random.uniform(0.0, beta))

@@ -32,7 +32,7 @@ from seg.data.labels import ClassSet
 from seg.data.loader import batches
 from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
 from seg.data.samplers import Sampler, labelled_sampler
-from seg.data.style import TargetStyle
+from seg.data.style import target_style
 from seg.inference.adaptive_batch_norm import check_there_are_statistics, re_estimated_on
 from seg.inference.protocol import protocol
 from seg.methods import METHODS
@@ -228,7 +228,7 @@ def _steps(
     process = (accelerator.process_index, accelerator.num_processes)
     settings, style, styled = config.source, None, None
     if pair.source_train is not None and settings.style != "none":
-        style = TargetStyle(pair.target_train, settings.style_beta, settings.style_probability)
+        style = partial(target_style, pair.target_train, settings.style_beta, settings.style_probability)
         styled = len(pair.source_train)
     source = batches(
         ConcatDataset(pair.labelled), config.batch_size, positions, (config.seed, _SOURCE_STREAM),

@@ -1,6 +1,7 @@
 """The training stream: a function of seed and position, what samplers draw, augmentation that keeps labels labels."""
 
 import warnings
+from functools import partial
 
 import albumentations
 import numpy as np
@@ -17,7 +18,7 @@ from seg.data.labels import IGNORE_INDEX
 from seg.data.loader import batches, build_augmentation
 from seg.data.samplers import Epochs, RareClasses, labelled_sampler
 from seg.data.statistics import class_pixels
-from seg.data.style import TargetStyle
+from seg.data.style import target_style
 
 FLIP = [{"HorizontalFlip": {"p": 0.5}}, {"RandomBrightnessContrast": {"p": 1.0}}]
 
@@ -43,7 +44,7 @@ def assert_equal(ours, theirs):
 @pytest.mark.parametrize("rare", [None, 0.01])
 def test_a_stream_is_a_function_of_seed_and_position(dataset, target, style, rare):
     """Whatever is resumed, read by workers, or shared by processes; with labelled target images beside the source."""
-    given = None if style is None else TargetStyle(target, 0.2, 0.8)
+    given = None if style is None else partial(target_style, target, 0.2, 0.8)
     sampler, joined = labelled_sampler([dataset, target], (3, 0), rare), ConcatDataset([dataset, target])
 
     def read(steps=range(6), workers=0, process=(0, 1), seed=(3, 0), style=given):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from functools import partial
 
 import cv2
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from seg.data.datasets import Sample
 from seg.data.settings import SourceConfig
-from seg.data.style import TargetStyle, fourier
+from seg.data.style import fourier, target_style
 from seg.train import train
 
 
@@ -58,7 +59,7 @@ def test_a_plain_image_stays_plain(level):
 def test_every_target_image_is_drawn_as_often_as_the_probability_says():
     levels = [0, 40, 80, 120, 160]
     references = [Sample("", np.full((2, 2, 3), level, np.uint8), None) for level in levels]
-    style, image = TargetStyle(references, 0.05, 0.5), np.full((4, 4, 3), 250, np.uint8)
+    style, image = partial(target_style, references, 0.05, 0.5), np.full((4, 4, 3), 250, np.uint8)
     drawn = [int(style(image, np.random.default_rng([3, 0, 5, position]))[0, 0, 0]) for position in range(1000)]
     counts = {level: drawn.count(level) for level in (*levels, 250)}
     assert sum(counts.values()) == 1000
