@@ -162,18 +162,20 @@ def _from_zero(space: Any) -> spaces.Space[Any]:
     return spaces.Discrete(space.n) if isinstance(space, spaces.Discrete) else spaces.MultiDiscrete(space.nvec.ravel())
 
 
-def make_training_envs(env_id: str, wrapper: Wrappers, count: int, normalise: bool, gamma: float) -> VecEnv:
-    """``count`` environments in this process; ``gamma`` is of the returns that a normalisation scales rewards by."""
+def make_training_envs(env_id: str, wrapper: Wrappers, count: int) -> VecEnv:
+    """``count`` environments in this process."""
     made = [make_env(env_id, wrapper) for _ in range(count)]
     space = made[0].observation_space
     # SB3's own where observations are no single array
     kind = StackedEnvs if isinstance(space, spaces.Box) else DummyVecEnv
-    envs: VecEnv = kind([lambda env=env: env for env in made])  # type: ignore[misc]
-    return normalised(envs, gamma) if normalise else envs
+    return kind([lambda env=env: env for env in made])  # type: ignore[misc]
 
 
 def normalised(envs: VecEnv, gamma: float, observations: bool = True, rewards: bool = True) -> VecNormalize:
-    """Running normalisation, of dictionaries by key; an InputError for observations such as Discrete."""
+    """Running normalisation, of dictionaries by key; an InputError for observations such as Discrete.
+
+    ``gamma`` is of the returns that rewards are scaled by.
+    """
     space = envs.observation_space
     if isinstance(space, spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
         compact = CompactNormalize(envs, gamma)

@@ -81,9 +81,8 @@ def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm
 def build_envs(env_id: str, entry: dict[str, Any]) -> VecEnv:
     """The training environments, as many and normalised as the hyperparameter entry says."""
     wanted = normalisation(entry.get("normalize", False))
-    gamma = entry.get("gamma", 0.99)
-    envs = make_training_envs(env_id, entry.get("env_wrapper"), int(entry.get("n_envs", 1)), False, gamma)
-    return envs if wanted is None else normalised(envs, gamma, *wanted)
+    envs = make_training_envs(env_id, entry.get("env_wrapper"), int(entry.get("n_envs", 1)))
+    return envs if wanted is None else normalised(envs, entry.get("gamma", 0.99), *wanted)
 
 
 def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFolder:

@@ -117,7 +117,7 @@ def test_it_takes_sb3s_own_path_and_resumes(kind, policy, normalize, tmp_path, m
 @pytest.mark.parametrize("kind", SPACES)
 def test_the_networks_are_given_what_vec_normalize_and_sb3_give(kind):
     """Pictures as they are or normalised whole; one running mean per key; no value is cut to a whole number."""
-    made = make_training_envs(f"Drawn-{kind}-v0", None, 2, False, 0.99)
+    made = make_training_envs(f"Drawn-{kind}-v0", None, 2)
     space = made.observation_space
     rewards = normalised(made, 0.99, observations=False)
     assert rewards.observation_space == space
@@ -168,7 +168,9 @@ def test_spaces_that_sb3_would_misread(space, given):
     """Numbers and tables have one axis; moments of float16 do not overflow."""
     gym.registry.pop("Sampling-v0", None)
     gym.register("Sampling-v0", Sampling, kwargs={"space": space})
-    envs = make_training_envs("Sampling-v0", None, 4, isinstance(space, spaces.Box), 0.99)
+    envs = make_training_envs("Sampling-v0", None, 4)
+    if isinstance(space, spaces.Box):
+        envs = normalised(envs, 0.99)
     assert (envs.observation_space, envs.action_space) == (given, spaces.MultiDiscrete([2, 3, 2, 2]))
     model = with_entropy_objective(PPO, "adadem")("MlpPolicy", envs, n_steps=16, batch_size=64, n_epochs=1, seed=0)
     model.learn(64)
@@ -206,7 +208,7 @@ def test_an_environment_may_write_into_one_array(kind, monkeypatch):
     gym.registry.pop("Counting-v0", None)
     gym.register("Counting-v0", Counting, disable_env_checker=True)
     monkeypatch.setattr("rl.envs.make.StackedEnvs", kind)
-    envs = make_training_envs("Counting-v0", None, 2, False, 0.99)
+    envs = make_training_envs("Counting-v0", None, 2)
     envs.seed(7)
     envs.reset()
     actions = np.zeros(2, int)

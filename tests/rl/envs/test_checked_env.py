@@ -57,7 +57,7 @@ def register():
 
 
 def train():
-    envs = make_training_envs(ID, None, 2, normalise=False, gamma=0.99)
+    envs = make_training_envs(ID, None, 2)
     PPO("MlpPolicy", envs, n_steps=8, batch_size=8, n_epochs=1, device="cpu").learn(16)
 
 
@@ -106,7 +106,7 @@ def test_environments_are_closed_once(register, monkeypatch):
     closed = []
     monkeypatch.setattr(Faulty, "close", lambda env: closed.append(id(env)))
     register("")
-    envs = make_training_envs(ID, None, 2, normalise=False, gamma=0.99)
+    envs = make_training_envs(ID, None, 2)
     envs.close()
     assert len(set(closed)) == 2
     assert episode_limit(ID) == 99

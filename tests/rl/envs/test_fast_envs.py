@@ -8,7 +8,7 @@ from minigrid.wrappers import FlatObsWrapper
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from rl.envs.make import make_training_envs
+from rl.envs.make import make_training_envs, normalised
 from rl.fast.compact_normalize import CompactNormalize
 from rl.fast.grid_view import FlatObservation
 
@@ -69,7 +69,7 @@ def test_an_environment_with_a_view_of_its_own_keeps_it():
 @pytest.mark.parametrize("env_id", ["MiniGrid-GoToDoor-5x5-v0", "CartPole-v1"])
 def test_normalisation_is_that_of_vec_normalize_bit_for_bit(env_id):
     wrapper = FLAT if "MiniGrid" in env_id else None
-    ours = make_training_envs(env_id, wrapper, 4, normalise=True, gamma=0.99)
+    ours = normalised(make_training_envs(env_id, wrapper, 4), 0.99)
     stock = stock_envs(env_id, 4) if wrapper else VecNormalize(DummyVecEnv([lambda: Monitor(gym.make(env_id))] * 4))
     assert isinstance(ours, CompactNormalize)
     stock.seed(3), ours.seed(3)

@@ -14,7 +14,7 @@ from support.refusals import refuses
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from rl import with_entropy_objective
 from rl.config import TrainConfig, resolve
-from rl.envs.make import make_env, make_training_envs
+from rl.envs.make import make_env, make_training_envs, normalised
 
 DOORKEY = "MiniGrid-DoorKey-5x5-v0"
 FLAT = "minigrid.wrappers.FlatObsWrapper"
@@ -41,7 +41,7 @@ def test_the_hook_warns_where_observations_would_be_cut():
         PPOAda("MultiInputPolicy", VecNormalize(envs))
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        PPOAda("MlpPolicy", make_training_envs(DOORKEY, FLAT, 1, normalise=True, gamma=0.99))
+        PPOAda("MlpPolicy", normalised(make_training_envs(DOORKEY, FLAT, 1), 0.99))
         PPOAda("MultiInputPolicy", VecNormalize(envs, norm_obs_keys=["v"]))
 
 

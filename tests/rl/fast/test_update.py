@@ -13,7 +13,7 @@ from dem_apps import OBJECTIVE_NAMES
 from dem_apps.fused.numpy_objective import by_equations
 from rl import with_entropy_objective
 from rl.envs.entries import hyperparameter, normalisation
-from rl.envs.make import make_training_envs
+from rl.envs.make import make_training_envs, normalised
 from rl.fast import network
 from rl.fast.ppo import FastPPO
 from rl.hook import algorithm as hook
@@ -25,7 +25,7 @@ SMALL = {"n_steps": 64, "batch_size": 32, "n_epochs": 2, "seed": 0, "device": "c
 def trained(algorithm, env_id, steps, **arguments):
     wrapper = FLAT if "MiniGrid" in env_id else None
     count = arguments.pop("count", 4)
-    envs = make_training_envs(env_id, wrapper, count, normalise=True, gamma=0.99)
+    envs = normalised(make_training_envs(env_id, wrapper, count), 0.99)
     return algorithm("MlpPolicy", envs, **{**SMALL, **arguments}).learn(steps)
 
 

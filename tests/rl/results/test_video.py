@@ -8,7 +8,7 @@ from PIL import Image
 from stable_baselines3 import PPO
 
 from dem_apps.errors import InputError
-from rl.envs.make import RestorableEpisode, make_training_envs
+from rl.envs.make import RestorableEpisode, make_training_envs, normalised
 from rl.results.evaluator import FINAL, Episode, Evaluator, summary
 from rl.results.video import MOST_FRAMES, _rendering_env, record_episodes
 
@@ -18,7 +18,7 @@ FLAT = "minigrid.wrappers.FlatObsWrapper"
 
 @pytest.fixture(scope="module")
 def model():
-    envs = make_training_envs(EMPTY, FLAT, 2, normalise=True, gamma=0.99)
+    envs = normalised(make_training_envs(EMPTY, FLAT, 2), 0.99)
     return PPO("MlpPolicy", envs, n_steps=16, batch_size=16, n_epochs=1, seed=0).learn(64)
 
 
