@@ -91,7 +91,7 @@ def make_adaptable(model: nn.Module) -> None:
     if any(isinstance(module, nn.parallel.DistributedDataParallel) for module in modules):
         raise InputError("model: it is a DistributedDataParallel, which takes no further forward; give its .module")
     if any(parameter.is_inference() for parameter in model.parameters()):
-        raise InputError("model: its parameters are of torch.inference_mode(), without gradients; make it outside")
+        raise InputError("model: its parameters were made under inference_mode(), without gradients; make it outside")
     for module in modules:
         for name, buffer in module.named_buffers(recurse=False):
             if buffer.is_inference() or 0 in buffer.stride():

@@ -176,7 +176,7 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path):
     refused(r"another configuration \(share is 0.2 there, 0.3 here\)", {**SETTINGS, "share": 0.3})
     refused(r"another configuration \(train.seed is 0 there, 1 here\)", {**SETTINGS, "train": {"seed": 1}})
     other = f"sqlite:///{tmp_path}/study.db"
-    refused("its trials, which are of another --storage, or its journal.log is lost", storage=other)
+    refused("does not know its trials; give their --storage, or name another folder", storage=other)
     with FileLock(tmp_path / "s/study.lock"):
         refused("another command runs this search; wait for it, or name another folder")
     journal = tmp_path / "s" / "journal.log"
