@@ -28,8 +28,8 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 
 def pytest_collection_modifyitems(items):
-    """The folders with the longest tests first, so that no core waits at the end."""
-    items.sort(key=lambda item: item.path, reverse=True)
+    """The folders with the longest tests first, so that no core waits at the end; a GPU last, since others fork."""
+    items.sort(key=lambda item: (item.path.name != "test_gpu.py", item.path), reverse=True)
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support.clone import clone
 
 ROOT = Path(__file__).resolve().parent.parent
 pytestmark = pytest.mark.slow
@@ -23,18 +24,7 @@ def wheel(tmp_path_factory):
     pytest.importorskip("pip")
     out = tmp_path_factory.mktemp("wheel")
     copy = out / "source"
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
-    for name in listed:  # a copy, so that the build leaves nothing in the clone
-        source, target = ROOT / name, copy / name
-        if name.startswith(("docs/", "tests/")) or not (source.is_file() or source.is_symlink()):
-            continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_symlink():
-            target.symlink_to(os.readlink(source))
-        else:
-            target.write_bytes(source.read_bytes())
+    clone(copy, "docs/", "tests/")  # so that the build leaves nothing in this one
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", str(out), str(copy)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support.refusals import refuses
-from support.tiny_networks import CLASSES, LEARNING, Ends, adapter_of, batches, moved, tiny
+from support.tiny_networks import CLASSES, LEARNING, adapter_of, batches, moved, tiny
 from torch import nn
 
 from dem_apps import TestTimeAdapter
@@ -30,15 +30,6 @@ def test_the_default_share_of_the_batch_and_stored_statistics():
     assert not torch.equal(adapter_of("bn")(images), adapter_of("bn", bn_alpha=0.3)(images))
     with pytest.raises(InputError, match="bn_alpha: batch norm uses the stored statistics"):
         TestTimeAdapter(tiny(), "tent", batch_norm="stored", bn_alpha=0.5)
-
-
-def test_a_batch_norm_that_is_not_called_keeps_its_statistics():
-    model = Ends(lambda z: z)
-    norm = model.inner.norm
-    model.inner.norm = type("Forwarded", (nn.Module,), {"forward": lambda self, x: norm.forward(x)})()
-    model.norm, before = norm, norm.running_mean.clone()
-    adapter_of("tent", model, bn_alpha=1.0)(batches(1)[0])
-    assert torch.equal(norm.running_mean, before)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -123,11 +123,3 @@ def test_casts_of_the_model_do_not_change_the_class_marginals(steps):
             model.load_state_dict(state, assign=step == "assign")
         assert model[1].class_marginals.dtype == torch.float32
         assert torch.equal(model[1].class_marginals, twin.class_marginals)
-
-
-def test_class_marginals_in_float64_for_references():
-    objective = build_objective("adadem", C).double()
-    objective(logits_of(9, C).detach().double())
-    assert objective.class_marginals.dtype == torch.float64
-    assert torch.equal(objective.half().class_marginals, objective.class_marginals)
-    assert objective.class_marginals.dtype == torch.float32

@@ -90,8 +90,7 @@ def test_what_cannot_start_leaves_the_table_alone():
     objective = AdaDEM(C)
     nan = torch.full((2, C), torch.nan)
     for logits, said in ((torch.zeros(2, C + 1), "has 6 classes"), (nan, "a prediction is NaN")):
-        with pytest.raises(ValueError, match=said):
-            objective.start(logits)
+        refuses(said, objective.start, logits)
     assert torch.equal(objective.class_marginals, UNIFORM)
 
 

@@ -13,6 +13,7 @@ import sys
 
 import pytest
 from support import pages
+from support.clone import clone
 
 HOWTOS = sorted((pages.ROOT / "docs" / "howto").glob("add_*.md"))
 SOURCES = ("dem_apps/", "seg/", "rl/")
@@ -23,14 +24,6 @@ MOST_TABLE_LINES = 2
 def in_copy(folder, *command, given=None):
     environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, cwd=folder, env=environment, input=given, capture_output=True, text=True)
-
-
-def copied(folder):
-    listed = in_copy(pages.ROOT, "git", "ls-files", "-co", "--exclude-standard").stdout.splitlines()
-    for name in listed:
-        if (pages.ROOT / name).is_file() and not name.startswith(("docs/images/", "docs/results/")):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(pages.ROOT / name, folder / name)
 
 
 def test_there_is_a_page_for_everything_that_is_added():
@@ -47,7 +40,7 @@ def test_the_steps_are_complete(page, tmp_path):
     text = page.read_text(encoding="utf-8")
     patches = [block for block in pages.blocks(text) if block.language == "diff"]
     assert patches
-    copied(tmp_path)
+    clone(tmp_path, "docs/images/", "docs/results/")
     for patch in patches:
         applied = in_copy(tmp_path, "git", "apply", "--verbose", "-", given=patch.text)
         assert applied.returncode == 0, f"line {patch.line}: {applied.stderr}"

@@ -1,6 +1,5 @@
 """Defaults that depend on the environment: the weight of the entropy term, the final episodes."""
 
-import gymnasium as gym
 import pytest
 
 from dem_apps.errors import InputError
@@ -47,18 +46,3 @@ def test_the_scores_at_the_end_have_a_hundred_episodes_or_take_a_quarter_of_the_
 def test_a_hyperparameter_is_suggested_where_a_flag_was_meant_as_one(spelled):
     with pytest.raises(InputError, match=r"did you mean '--hyperparameters\.learning_rate'\?$"):
         parse_config(TrainConfig, "rl.train", "", [spelled, "1"])
-
-
-def test_of_episodes_without_a_limit_there_are_as_many_as_in_an_evaluation():
-    gym.register("Endless-v0", entry_point="gymnasium.envs.classic_control:CartPoleEnv")
-    try:
-        assert resolve(TrainConfig(env="Endless-v0", timesteps=100_000)).final_episodes == 10
-    finally:
-        del gym.registry["Endless-v0"]
-
-
-def test_numbers_that_yaml_takes_for_text(tmp_path):
-    file = tmp_path / "ppo.yaml"
-    file.write_text("CartPole-v1: {policy: MlpPolicy, n_timesteps: 1e4, learning_rate: 1e-3}")
-    config = resolve(TrainConfig(env="CartPole-v1", hyperparameters_file=str(file)))
-    assert (config.timesteps, config.hyperparameters["learning_rate"]) == (10_000, 0.001)

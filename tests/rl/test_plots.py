@@ -38,11 +38,9 @@ def test_the_command_compares_arms_seed_by_seed(runs, tmp_path, capsys):
     ours = next(row for row in rows if row["arm"] == "adadem" and row["seed"] == "1")
     assert (ours["last_mean_return_sampled"], ours["best_mean_return_greedy"]) == ("0.8", "0.4")
     assert (ours["steps_to_goal"], ours["ent_coef"]) == ("20.0", "0.1")
-    first = {file.name: file.read_bytes() for file in (tmp_path / "report").iterdir()}
+    files = {file.name for file in (tmp_path / "report").iterdir()}
     assert {f"{name}.{kind}" for name in ("returns_sampled", "returns_greedy", "policy_entropy")
-            for kind in ("png", "svg")} <= first.keys()  # fmt: skip
-    main([str(runs), "--out", str(tmp_path / "report")])
-    assert {file.name: file.read_bytes() for file in (tmp_path / "report").iterdir()} == first
+            for kind in ("png", "svg")} <= files  # fmt: skip
 
 
 def test_arms_are_named_after_what_tells_them_apart(tmp_path):

@@ -1,5 +1,7 @@
 """The commands: same seed, same numbers; a killed run continues to them; mistakes are one sentence."""
 
+import contextlib
+import io
 import json
 import os
 import shutil
@@ -13,7 +15,6 @@ import torch
 import yaml
 from stable_baselines3 import PPO
 from support.glossary import explained, keys_of
-from support.interrupted import interrupted_at
 
 import rl.evaluate
 import rl.train
@@ -40,16 +41,6 @@ OF_OTHERS = {
 }  # fmt: skip
 
 
-def command(*arguments):
-    return [sys.executable, "-m", "rl.train", *map(str, arguments)]
-
-
-def run(*arguments):
-    done = subprocess.run(command(*arguments), cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def policy(folder, name="last"):
     return load_checkpoint(folder / "checkpoints", name)["policy"]
 
@@ -66,27 +57,15 @@ def assert_same_run(one, two):
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "unbroken"
-    output = run(*SMALL, "--run-dir", folder)
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        rl.train.main([*SMALL, "--run-dir", str(folder)])
+    output = printed.getvalue()
     assert "PPO with the entropy term 'adadem' (ent_coef 0.001), seed 0" in output
     assert "steps/s" in output
     for what in ("MiniGrid-Empty-Random-5x5-v0, 4 environments, 8,192 steps, cpu, 1 thread", str(folder)):
         assert what in output
     assert output.splitlines()[-1] == f"report      python -m dem_apps.report {folder}"
     return folder
-
-
-def test_an_interrupted_run_continues_to_the_same_numbers(tmp_path, monkeypatch):
-    """In one process: a falling learning rate with rewards at every step. A2C is interrupted below."""
-    (tmp_path / "cartpole.yaml").write_text(CARTPOLE + "n_timesteps: 3000}")
-    monkeypatch.chdir(tmp_path)
-    entry = "{normalize: true, n_epochs: 2, learning_rate: lin_1.0e-3}"
-    arguments = ["--loss", "none", "--hyperparameters", entry, "--env", "CartPole-v1", "--eval-episodes", "2"]
-    arguments += ["--hyperparameters-file", "cartpole.yaml"]
-    rl.train.main([*arguments, "--run-dir", "whole"])
-    interrupted_at(1501, monkeypatch, lambda: rl.train.main([*arguments, "--run-dir", "broken"]))
-    torch.rand(7)  # a new process would have other random states
-    rl.train.main(["--run-dir", "broken", "--resume"])
-    assert_same_run(Path("whole"), Path("broken"))
 
 
 def test_ctrl_c_is_a_checkpoint_at_the_next_line_of_the_log(tmp_path, monkeypatch):

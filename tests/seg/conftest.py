@@ -1,7 +1,4 @@
-import os
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -47,16 +44,3 @@ def tiny_config(tiny_pair):
         source=SourceConfig(str(tiny_pair / "gta5")), target=TargetDataConfig(str(tiny_pair / "cityscapes")),
         model=ModelConfig(encoder="resnet18"),
     )  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def run_command():
-    """Run ``python -m MODULE …`` as a user would, on one thread; returns the finished process."""
-
-    def run(module, *arguments, cwd=None):
-        return subprocess.run(
-            [sys.executable, "-m", module, *arguments], env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True,
-            text=True, timeout=300, cwd=cwd,
-        )  # fmt: skip
-
-    return run

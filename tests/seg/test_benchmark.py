@@ -93,7 +93,7 @@ def test_tasks_are_a_second_axis(tmp_path, data):
 
 def test_a_grid_of_real_trainings(tmp_path, data, capsys):
     grid = tmp_path / "grid.yaml"
-    train = {**data, "max_steps": 2, "eval_every": 1, "maps": 0}
+    train = {**data, "max_steps": 2, "eval_every": 2, "maps": 0, "model": {"encoder": "resnet18"}}
     arms = {"control": {"loss": "none"}, "balanced": {"loss": "adadem"}}
     grid.write_text(yaml.safe_dump({"train": train, "arms": arms, "folder": str(tmp_path / "grid")}))
     main(["--config", str(grid), "--seeds", "0", "--workers", "2", "--control", "control"])

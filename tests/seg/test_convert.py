@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from support.refusals import refuses
 from torch import nn
 from torchvision.models.resnet import Bottleneck, ResNet
 
-from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import save_checkpoint
 from seg import build_model
 from seg.convert import main
@@ -125,8 +125,7 @@ def without(state, *prefixes):
     ],
 )
 def test_another_checkpoint_is_named_in_one_sentence(state, change, message):
-    with pytest.raises(ValueError, match=message):
-        from_advent(change(state), C, "file.pth")
+    refuses(message, from_advent, change(state), C, "file.pth")
 
 
 def test_weights_to_start_from_bring_the_encoder_and_leave_the_heads_to_the_seed(state, converted, tmp_path):
@@ -144,8 +143,6 @@ def test_weights_to_start_from_bring_the_encoder_and_leave_the_heads_to_the_seed
     for name, value in model.state_dict().items():
         expected = state[name.removeprefix("encoder.")] if name.startswith("encoder.") else drawn[name]
         assert torch.equal(value, expected), name
-    with pytest.raises(ValueError, match=r"holds an encoder without heads; train from it with --model.start-from"):
-        open_run(run, "last")
+    refuses(r"holds an encoder without heads; train from it with --model.start-from", open_run, run, "last")
     save_checkpoint(run / "checkpoints", "last", {"model": {5: torch.zeros(1)}, "step": 0})
-    with pytest.raises(InputError, match="run, checkpoint last: 'int' object"):
-        open_run(run, "last")
+    refuses("run, checkpoint last: 'int' object", open_run, run, "last")

@@ -33,6 +33,13 @@ def runs(tmp_path_factory, tiny_config):
     }
 
 
+@pytest.fixture
+def onnxruntime():
+    for package in ("onnx", "onnxscript"):
+        pytest.importorskip(package)
+    return pytest.importorskip("onnxruntime")
+
+
 @pytest.mark.parametrize(("name", "library"), [("fpn", "segmentation-models-pytorch"), ("deeplabv2", "dem-apps")])
 @torch.no_grad()
 def test_what_was_exported_is_opened(runs, name, library, tmp_path, capsys):
@@ -54,12 +61,8 @@ def test_what_was_exported_is_opened(runs, name, library, tmp_path, capsys):
     refuses(r"encoder: 'resnet19' is not known", open_trained, str(out))
 
 
-def test_onnx_gives_the_same_logits(runs, tmp_path, capsys, monkeypatch):
+def test_onnx_gives_the_same_logits(onnxruntime, runs, tmp_path, capsys, monkeypatch):
     """At any size, whose logits are the same; a file whose logits differ is not kept: planted, 1 added in the check."""
-    for package in ("onnx", "onnxscript", "onnxruntime"):
-        pytest.importorskip(package)
-    import onnxruntime
-
     config = ExportModelConfig(run=str(runs["deeplabv2"]), out=str(tmp_path / "model"), onnx=True, size=[96, 64])
     out = export_model(config)
     said = "images (B, 3, H, W), normalised, H and W multiples of 32, to logits (B, 19, H, W)"
@@ -85,9 +88,8 @@ def test_onnx_gives_the_same_logits(runs, tmp_path, capsys, monkeypatch):
     ("name", "encoder", "size"),
     [("pspnet", "resnet18", (96, 64)), ("fpn", "resnet18", (90, 60)), ("fpn", "tu-tf_efficientnet_lite0", (96, 64))],
 )
+@pytest.mark.usefixtures("onnxruntime")
 def test_onnx_of_one_size_where_parts_depend_on_it(name, encoder, size, tmp_path, capsys):
-    for package in ("onnx", "onnxscript", "onnxruntime"):
-        pytest.importorskip(package)
     network = build_model(name, encoder=encoder, num_classes=4)
     network.eval().save_pretrained(tmp_path / "folder")
     export_model(
@@ -100,11 +102,9 @@ def test_onnx_of_one_size_where_parts_depend_on_it(name, encoder, size, tmp_path
 
 
 @pytest.mark.parametrize("channels", ["rgb", "bgr"])
-def test_onnx_of_probabilities_has_all_in_the_graph_and_what_deepness_reads(channels, runs, tmp_path, capsys):
-    for package in ("onnx", "onnxscript", "onnxruntime"):
-        pytest.importorskip(package)
-    import onnxruntime
-
+def test_onnx_of_probabilities_has_all_in_the_graph_and_what_deepness_reads(
+    channels, onnxruntime, runs, tmp_path, capsys
+):
     said = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3], "channels": channels}
     config = ExportModelConfig(
         run=str(runs["fpn"]), out=str(tmp_path / "model"), onnx=True, onnx_output="probabilities", size=[64, 64], **said

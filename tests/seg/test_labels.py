@@ -10,10 +10,10 @@ import segmentation_models_pytorch as smp
 import torch
 from PIL import Image
 from support.pictures import noise, save
+from support.refusals import refuses
 
 import seg.export
 import seg.labels
-from dem_apps.errors import InputError
 from seg.data.annotation import mask_of_runs, run_lengths
 from seg.labels import LabelsConfig, write_labels
 
@@ -116,8 +116,7 @@ def test_runs_are_label_studios():
 )
 def test_other_files_are_one_sentence(name, content, sentence, tmp_path):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InputError, match=sentence):
-        write_labels(LabelsConfig(str(tmp_path / name), "a,b", str(tmp_path / "labels")))
+    refuses(sentence, write_labels, LabelsConfig(str(tmp_path / name), "a,b", str(tmp_path / "labels")))
     assert not (tmp_path / "labels").exists()
 
 
@@ -139,5 +138,4 @@ def test_faults_inside_an_export_are_one_sentence(change, sentence, exported):
     for part in (tasks[0]["data"], region, region["value"]):
         part.update({key: value for key, value in change.items() if key in part})
     file.write_text(json.dumps(tasks))
-    with pytest.raises(InputError, match=sentence):
-        write_labels(LabelsConfig(str(file), "background,crop,weed", str(exported.parent / "labels")))
+    refuses(sentence, write_labels, LabelsConfig(str(file), "background,crop,weed", str(exported.parent / "labels")))

@@ -56,7 +56,9 @@ SPECS = {
 def test_what_was_adapted_goes_on(kind, folders, run_here):
     labels = [*folders, "--ignore", "11"]
     spec = [*SPECS[kind], *IMAGENET, "--device", "cpu"]
-    done = run_here(seg.adapt.main, *spec, *labels, "--out", "out", "--accept", "--bn-alpha", "1")
+    method = "auto" if kind == "weights" else "bn"  # which takes no steps that labels choose between
+    flags = ("--out", "out", "--accept", "--bn-alpha", "1", "--method", method)
+    done = run_here(seg.adapt.main, *spec, *labels, *flags)
     assert done.returncode == 0, done.stderr
     seen = "RGB from 0 to 1, mean 0.485 0.456 0.406, deviation 0.229 0.224 0.225"
     assert f"seen as:  {seen} (the user)" in done.stdout
@@ -79,6 +81,9 @@ def test_what_was_adapted_goes_on(kind, folders, run_here):
     assert scored.returncode == 0, scored.stderr
     miou = json.loads(Path("scores.json").read_text())["miou"]
     assert miou == pytest.approx(json.loads(Path("out/adapt.json").read_text())["labels"]["after"], abs=0.01)
+    if kind == "folder":  # in the format that it came in
+        before, after = (list(smp.from_pretrained(each).state_dict()) for each in ("folder", "out/adapted"))
+        assert before == after
     if kind == "function":  # no code runs that a file names
         refuses(r"give --model mine_of_spec:build --weights out/adapted/a\.pth", load, "out")
     else:

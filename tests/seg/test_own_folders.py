@@ -15,7 +15,6 @@ ROOTS = (("source.root", "mine"), ("target.root", "theirs"))
 COLOURS = np.array([[0, 0, 0], [0, 128, 255], [255, 0, 0]], np.uint8)
 MASKS = {
     "colours": (COLOURS[IDS], "are pictures in 3 colours", ("colors", tuple(map(tuple, COLOURS.tolist())))),
-    "ids": (IDS, "hold the ids 0, 1, 2", ("ids", (0, 1, 2))),
     "yes and no": (IDS // 2 * 255, "hold the ids 0, 255", ("ids", (0, 255))),
 }
 

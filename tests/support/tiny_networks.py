@@ -74,7 +74,7 @@ def entropy_of(logits: Tensor) -> Tensor:
     return -(logits.softmax(1) * logits.log_softmax(1)).sum(1)
 
 
-def assert_same_parameters(model: nn.Module, expected: nn.Module, rtol: float = 1e-9) -> None:
+def assert_same(model: nn.Module, expected: nn.Module, rtol: float = 1e-9) -> None:
     """Every parameter, relative to the largest of its tensor."""
     own = dict(model.named_parameters())
     for name, value in expected.named_parameters():

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from support.tiny_networks import CLASSES, assert_same_parameters, batches, moved, published, tented, tiny
+from support.tiny_networks import CLASSES, assert_same, batches, moved, published, tented, tiny
 
 LR, M, P = 0.05, 0.9, 0.1
 
@@ -45,8 +45,8 @@ def test_cotta_is_the_papers(norm, dense):
         torch.testing.assert_close(adapter(images), taught.detach(), rtol=1e-7, atol=1e-7)
         plain.step(images, taught)
     assert moved(model, tiny(norm, dense)) >= {"first.weight", "norm.weight", "norm.bias", "last.weight", "last.bias"}
-    assert_same_parameters(model, plain.model, rtol=1e-7)
-    assert_same_parameters(adapter._method.teacher, plain.teacher, rtol=1e-7)
+    assert_same(model, plain.model, rtol=1e-7)
+    assert_same(adapter._method.teacher, plain.teacher, rtol=1e-7)
 
 
 @pytest.mark.parametrize("sure", [False, True])
@@ -69,7 +69,7 @@ def test_the_teacher_averages_over_mirroring_and_scales_where_the_first_network_
     )
     torch.testing.assert_close(adapter(images), taught.detach(), rtol=1e-7, atol=1e-7)
     plain.step(images, taught)
-    assert_same_parameters(model, plain.model, rtol=1e-7)
+    assert_same(model, plain.model, rtol=1e-7)
 
 
 def test_balanced_mask_and_objective():
@@ -90,7 +90,7 @@ def test_balanced_mask_and_objective():
     torch.optim.SGD(expected.parameters(), LR).step()
     adapter = published(model, "cotta", lr=LR, reduction="balanced", restore=0.0, objective_weight=0.3)
     adapter(images, mask)
-    assert_same_parameters(model, expected, rtol=1e-7)
+    assert_same(model, expected, rtol=1e-7)
     before = copy.deepcopy(model)
     adapter(images, torch.zeros_like(mask))
     assert not moved(model, before)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from support.tiny_networks import CLASSES, assert_same_parameters, batches, entropy_of, moved, published, tented, tiny
+from support.tiny_networks import CLASSES, assert_same, batches, entropy_of, moved, published, tented, tiny
 
 from dem_apps.test_time_methods.deyo import DeYO
 
@@ -61,7 +61,7 @@ def test_deyo_is_the_papers(norm, dense, filter_by):
         adapter(images)
     assert any(0 < kept < sure for sure, kept in numbers), numbers
     assert moved(model, tiny(norm, dense))
-    assert_same_parameters(model, expected, rtol=1e-7)
+    assert_same(model, expected, rtol=1e-7)
 
 
 def test_patches_are_shuffled_and_nothing_is_lost():

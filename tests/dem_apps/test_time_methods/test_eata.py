@@ -6,17 +6,7 @@ import math
 import pytest
 import torch
 from support.refusals import refuses
-from support.tiny_networks import (
-    CLASSES,
-    adapter_of,
-    assert_same_parameters,
-    batches,
-    entropy_of,
-    moved,
-    published,
-    tented,
-    tiny,
-)
+from support.tiny_networks import CLASSES, adapter_of, assert_same, batches, entropy_of, moved, published, tented, tiny
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -101,7 +91,7 @@ def test_eta_and_eata_are_the_papers(norm, dense, filter_by):
         rows = 4 * 64 if dense and filter_by == "element" else 4
         assert any(0 < number < rows for number in plain.kept), plain.kept
         assert moved(model, tiny(norm, dense))
-        assert_same_parameters(model, plain.model, rtol=1e-6)
+        assert_same(model, plain.model, rtol=1e-6)
 
 
 def test_thresholds_follow_the_number_of_classes():
@@ -111,7 +101,7 @@ def test_thresholds_follow_the_number_of_classes():
     for images in batches(3):
         plain.step(images)
         adapter(images)
-    assert_same_parameters(model, plain.model, rtol=1e-6)
+    assert_same(model, plain.model, rtol=1e-6)
     assert 0 < plain.kept[1] < 256
 
 
@@ -151,7 +141,7 @@ def test_masked_elements_are_not_learnt_from_nor_remembered(filter_by):
     first(images, mask)
     second(changed, mask)
     assert moved(first.model, tiny("none")) == {"last.weight", "last.bias"}
-    assert_same_parameters(first.model, second.model, rtol=1e-12)
+    assert_same(first.model, second.model, rtol=1e-12)
     torch.testing.assert_close(first.state_dict()["memory"], second.state_dict()["memory"])
 
 

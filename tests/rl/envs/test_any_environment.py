@@ -8,19 +8,15 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from stable_baselines3 import PPO
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from support.interrupted import interrupted_at
 from support.refusals import refuses
-from support.toy_env import ToyEnv
 
 import rl.evaluate
 import rl.export
 import rl.train
 from dem_apps.runtime.checkpoint import load_checkpoint
-from rl import with_entropy_objective
 from rl.config import TrainConfig, resolve, settings_of_run
-from rl.envs.make import StackedEnvs, make_env, make_training_envs, normalised
-from rl.results.evaluator import play
+from rl.envs.make import make_env, make_training_envs, normalised
 from rl.training.run import untrained_model
 
 PICTURE = spaces.Box(0, 255, (36, 40, 1), np.uint8)
@@ -88,10 +84,8 @@ REWARDS = "dict(norm_obs=False, norm_reward=True)"
 @pytest.mark.parametrize(
     ("kind", "policy", "normalize"),
     [
-        ("picture", "CnnPolicy", None), ("picture", "CnnPolicy", REWARDS), ("picture", "MlpPolicy", "true"),
-        ("first", "CnnPolicy", REWARDS), ("small", "MlpPolicy", REWARDS),
-        ("dict", "MultiInputPolicy", None), ("dict", "MultiInputPolicy", REWARDS), ("dict", "MultiInputPolicy", "true"),
-        ("number", "MlpPolicy", REWARDS),
+        ("picture", "CnnPolicy", None), ("picture", "MlpPolicy", "true"), ("first", "CnnPolicy", REWARDS),
+        ("small", "MlpPolicy", REWARDS), ("dict", "MultiInputPolicy", REWARDS), ("number", "MlpPolicy", REWARDS),
     ],
 )  # fmt: skip
 def test_it_takes_sb3s_own_path_and_resumes(kind, policy, normalize, tmp_path, monkeypatch):
@@ -141,99 +135,28 @@ def test_the_networks_are_given_what_vec_normalize_and_sb3_give(kind):
         assert parts["both"] == spaces.MultiDiscrete([2, 2])
 
 
-class Sampling(ToyEnv):
-    """Any observation of ``space``; actions in a table."""
+class Endless(gym.Env):
+    """Counts the steps of all of its environments."""
 
-    def __init__(self, space):
-        super().__init__(spaces.MultiDiscrete([[2, 3], [2, 2]], start=[[0, 0], [1, 0]]))
-        self.observation_space = space
-
-    def _observe(self):
-        return self.observation_space.sample()
-
-    def step(self, action):
-        assert self.action_space.contains(action)
-        return super().step(action)
-
-
-@pytest.mark.parametrize(
-    ("space", "given"),
-    [
-        (spaces.Box(-1, 1, (), np.float32), spaces.Box(-1, 1, (1,), np.float32)),
-        (spaces.Box(0, 6e4, (3,), np.float16), spaces.Box(0, 6e4, (3,), np.float32)),
-        (spaces.MultiDiscrete([[2, 3]], start=[[0, 5]]), spaces.MultiDiscrete([2, 3])),
-    ],
-)
-def test_spaces_that_sb3_would_misread(space, given):
-    """Numbers and tables have one axis; moments of float16 do not overflow."""
-    gym.registry.pop("Sampling-v0", None)
-    gym.register("Sampling-v0", Sampling, kwargs={"space": space})
-    envs = make_training_envs("Sampling-v0", None, 4)
-    if isinstance(space, spaces.Box):
-        envs = normalised(envs, 0.99)
-    assert (envs.observation_space, envs.action_space) == (given, spaces.MultiDiscrete([2, 3, 2, 2]))
-    model = with_entropy_objective(PPO, "adadem")("MlpPolicy", envs, n_steps=16, batch_size=64, n_epochs=1, seed=0)
-    model.learn(64)
-    if isinstance(envs, VecNormalize):
-        assert np.isfinite(envs.obs_rms.var).all()
-
-
-class Counting(gym.Env):
-    """Counts up from its seed, for ever or for three steps, in one array of all environments."""
-
-    observation_space, action_space = spaces.Box(0, 99, (1,), np.float32), spaces.Discrete(2)
-    shared, info, steps_of_all = np.zeros(1, np.float32), {"told": 1}, 0
-
-    def __init__(self, endless=False):
-        self.endless = endless
+    observation_space, action_space, steps = spaces.Box(0, 99, (1,), np.float32), spaces.Discrete(2), 0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        self.first, self.count = 0 if seed is None else seed % 50, 0
-        return self._show()
-
-    def _show(self):
-        self.shared[0] = self.first + self.count
-        return self.shared, self.info
+        return np.zeros(1, np.float32), {}
 
     def step(self, action):
-        self.count += 1
-        Counting.steps_of_all += 1
-        observation, info = self._show()
-        return observation, 1.0, self.count == 3 and not self.endless, False, info
-
-
-@pytest.mark.parametrize("kind", [StackedEnvs, DummyVecEnv])
-def test_an_environment_may_write_into_one_array(kind, monkeypatch):
-    gym.registry.pop("Counting-v0", None)
-    gym.register("Counting-v0", Counting, disable_env_checker=True)
-    monkeypatch.setattr("rl.envs.make.StackedEnvs", kind)
-    envs = make_training_envs("Counting-v0", None, 2)
-    envs.seed(7)
-    envs.reset()
-    actions = np.zeros(2, int)
-    steps = [envs.step(actions) for _ in range(4)]
-    assert [seen[:, 0].tolist() for seen, *_ in steps] == [[8, 9], [9, 10], [0, 0], [1, 1]]
-    assert [info["terminal_observation"].tolist() for info in steps[2][3]] == [[10], [11]]
-    assert not any("episode" in info for info in steps[3][3])
-
-    acted = []
-    monkeypatch.setattr(
-        "rl.results.evaluator.Acting",
-        lambda _model: lambda seen, _greedy: (acted.append(seen[:, 0].tolist()), np.zeros(len(seen), int))[1],
-    )
-    play(None, [make_env("Counting-v0", None) for _ in range(2)], [3, 4], greedy=True)
-    assert acted == [[3, 4], [4, 5], [5, 6]]
+        Endless.steps += 1
+        return np.ones(1, np.float32), 1.0, False, False, {}
 
 
 @pytest.mark.parametrize("flags", [[], ["--eval-episodes", "1", "--final-episodes", "3"], ["--eval-freq", "64"]])
 def test_evaluations_take_at_most_half_of_the_steps_of_endless_episodes(flags, tmp_path, monkeypatch, capsys):
-    gym.registry.pop("Counting-v0", None)
-    gym.register("Counting-v0", Counting, kwargs={"endless": True})
-    monkeypatch.setattr(Counting, "steps_of_all", 0)
+    gym.registry.pop("Endless-v0", None)
+    gym.register("Endless-v0", Endless)
+    monkeypatch.setattr(Endless, "steps", 0)
     small = ["--hyperparameters.n_steps", "64", "--hyperparameters.n_epochs", "1", "--run-dir", str(tmp_path / "run")]
-    rl.train.main(["--env", "Counting-v0", "--timesteps", "1024", *small, *flags])
-    assert 1024 < Counting.steps_of_all <= 1.5 * 1024
+    rl.train.main(["--env", "Endless-v0", "--timesteps", "1024", *small, *flags])
+    assert 1024 < Endless.steps <= 1.5 * 1024
     assert "of the evaluation did not end within" in capsys.readouterr().err
     rl.evaluate.main(["--run", str(tmp_path / "run"), "--out", str(tmp_path / "again.json")])
     again, first = (json.loads((tmp_path / file).read_text()) for file in ("again.json", "run/eval.json"))

@@ -35,7 +35,7 @@ class Faulty(gym.Env):
     def step(self, action):
         if self.fault == "own":
             raise ValueError("not enough values to unpack")
-        reward = {"None": None, "list": [1.0, 2.0], "array": np.ones(1)}.get(self.fault, 1.0)
+        reward = {"None": None, "list": [1.0, 2.0]}.get(self.fault, 1.0)
         return self._observation("step shape"), reward, False, False, {}
 
     def _observation(self, fault):
@@ -43,8 +43,6 @@ class Faulty(gym.Env):
             return None
         if self.fault == "choice":
             return 7
-        if self.fault == "list observation":
-            return [0.0] * 4
         return np.zeros((1,) if self.fault == fault else self.observation_space.shape, np.float32)
 
 
@@ -93,14 +91,6 @@ def test_an_error_of_its_own_is_left_alone(fault, error, register):
         train()
 
 
-def test_lists_are_arrays_as_for_sb3(register):
-    register("list observation")
-    env = make_env(ID, None)
-    for observation in (env.reset()[0], env.step(1)[0]):
-        assert isinstance(observation, np.ndarray)
-        assert (observation.dtype, observation.shape) == (np.float32, (4,))
-
-
 def test_environments_are_closed_once(register, monkeypatch):
     gc.collect()  # those of other tests
     closed = []
@@ -114,11 +104,3 @@ def test_environments_are_closed_once(register, monkeypatch):
     del envs, env
     gc.collect()
     assert len(closed) == 3
-
-
-@pytest.mark.parametrize("fault", ["", "array"])
-def test_a_whole_one_is_left_alone(fault, register):
-    register(fault)
-    env = make_env(ID, None)
-    env.reset(seed=0)
-    assert env.step(1)[1] == 1.0

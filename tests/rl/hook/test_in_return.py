@@ -12,7 +12,7 @@ from support.refusals import refuses
 
 from rl import save_plain, with_entropy_objective
 from rl.fast.ppo import FastPPO
-from rl.hook.in_return import InReturn, ReturnValue, add_advantages, generalised_advantages
+from rl.hook.in_return import ReturnValue, add_advantages
 
 SMALL = {"n_steps": 32, "seed": 0, "device": "cpu", "ent_coef": 0.05}
 
@@ -50,20 +50,6 @@ def made(algorithm, objective="adadem", limit=3, **options):
 def same(one, two, tolerance=0.0):
     pairs = zip(one.policy.state_dict().values(), two.policy.state_dict().values(), strict=False)
     return all(torch.allclose(a, b, rtol=0, atol=tolerance) for a, b in pairs)
-
-
-def test_a_chain_of_three_states_by_hand():
-    own = InReturn("return", None, gamma=0.5, gae_lambda=0.5)
-    rewards, values = np.array([[1.0], [0.5], [0.25]]), np.array([[2.0], [1.0], [0.5]])
-    ends = np.array([[1.0], [0.0], [0.0], [1.0]])
-    # δ = 1 + 0.5·1 − 2, 0.5 + 0.5·0.5 − 1, 0.25 − 0.5; A = δ + 0.25 A'
-    expected = [[-0.578125], [-0.3125], [-0.25]]
-    none = np.zeros((3, 1))
-    assert generalised_advantages(rewards, values, ends, np.array([9.0]), none, own).tolist() == expected
-    # cut by a time limit at a state worth 4, and going on to one
-    cut = np.array([[0.0], [0.0], [4.0]])
-    assert generalised_advantages(rewards, values, ends, np.array([9.0]), cut, own)[2, 0] == 1.75
-    assert generalised_advantages(rewards, values, np.zeros((4, 1)), np.array([4.0]), none, own)[2, 0] == 1.75
 
 
 @pytest.mark.parametrize("limit", [2, 3])

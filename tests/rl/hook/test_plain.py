@@ -17,6 +17,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from support.refusals import refuses
+from support.same_state import same
 
 from rl import save_plain, with_entropy_objective
 from rl.config import TrainConfig, resolve
@@ -34,68 +35,62 @@ class MaskedCartPole(gym.Wrapper):
         return np.ones(2, bool)
 
 
-def opened_elsewhere(algorithm, file):
-    """Class and greedy actions of the zip's policy in a process that imports nothing of this package."""
-    program = (
-        f"import sys; from {algorithm.__module__.split('.')[0]} import {algorithm.__name__} as Algorithm\n"
-        f"import numpy as np\nmodel = Algorithm.load({str(file)!r}, device='cpu')\n"
-        "observations = np.random.default_rng(0).normal(size=(50, *model.observation_space.shape)).astype('float32')\n"
-        "assert not [name for name in sys.modules if name.split('.')[0] in ('rl', 'dem_apps', 'seg')]\n"
-        "print(model.policy_class.__module__, *model.predict(observations, deterministic=True)[0])"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=file.parent)
-    assert done.returncode == 0, done.stderr
-    module, *actions = done.stdout.split()
-    return module, np.array(actions, int)
+def options(algorithm):
+    return {key: value for key, value in SMALL.items() if algorithm is not A2C or key not in ("batch_size", "n_epochs")}
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "policy", "env", "objective"),
-    [
-        (PPO, "MlpPolicy", "CartPole-v1", "adadem"), (A2C, "MlpPolicy", "CartPole-v1", "entropy"),
-        (MaskablePPO, "MlpPolicy", MaskedCartPole, "adadem"),
-        (RecurrentPPO, "MlpLstmPolicy", "CartPole-v1", "adadem"),
-    ],
-)  # fmt: skip
-def test_the_zip_opens_without_this_package(algorithm, policy, env, objective, tmp_path):
-    arguments = {
-        key: value for key, value in SMALL.items() if algorithm is not A2C or key not in ("batch_size", "n_epochs")
+def observations(shape):
+    return np.random.default_rng(0).normal(size=(50, *shape)).astype(np.float32)
+
+
+HOOKED = {
+    "PPO": (PPO, "MlpPolicy", "adadem"), "A2C": (A2C, "MlpPolicy", "entropy"),
+    "MaskablePPO": (MaskablePPO, "MlpPolicy", "adadem"), "RecurrentPPO": (RecurrentPPO, "MlpLstmPolicy", "adadem"),
+}  # fmt: skip
+
+
+def test_zips_open_without_this_package(tmp_path):
+    """In a process that imports nothing of it: policies of every algorithm, and rl.train's fast one."""
+    models = {
+        name: with_entropy_objective(algorithm, objective)(policy, MaskedCartPole(), **options(algorithm)).learn(64)
+        for name, (algorithm, policy, objective) in HOOKED.items()
     }
-    made = gym.make(env) if isinstance(env, str) else env()
-    model = with_entropy_objective(algorithm, objective)(policy, made, **arguments).learn(64)
-    assert save_plain(model, tmp_path / "model.zip") == [tmp_path / "model.zip"]
-    module, actions = opened_elsewhere(algorithm, tmp_path / "model.zip")
-    assert module.split(".")[0] in ("stable_baselines3", "sb3_contrib")
-    observations = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
-    assert np.array_equal(actions, model.predict(observations, deterministic=True)[0])
-    opened = algorithm.load(tmp_path / "model.zip", env=made)
-    ours, theirs = model.policy.optimizer.state_dict(), opened.policy.optimizer.state_dict()
-    assert ours["state"].keys() == theirs["state"].keys()
-    assert all(torch.equal(ours["state"][key][name], value) for key, state in theirs["state"].items()
-               for name, value in state.items() if isinstance(value, torch.Tensor))  # fmt: skip
-    opened.learn(64)
-
-
-def test_the_fast_model_of_rl_train_with_its_statistics(tmp_path):
-    model = untrained_model(resolve(TrainConfig(timesteps=1024, eval_freq=1024)))
-    model.learn(1024, log_interval=None)
-    (tmp_path / "model.vecnormalize.pkl").symlink_to(tmp_path / "elsewhere")
-    files = save_plain(model, tmp_path / "model.zip")
-    assert files[1] == tmp_path / "model.vecnormalize.pkl"
+    for name, model in models.items():
+        assert save_plain(model, tmp_path / f"{name}.zip") == [tmp_path / f"{name}.zip"]
+    fast = untrained_model(resolve(TrainConfig(timesteps=1024, eval_freq=1024))).learn(1024, log_interval=None)
+    (tmp_path / "fast.vecnormalize.pkl").symlink_to(tmp_path / "elsewhere")
+    files = save_plain(fast, tmp_path / "fast.zip")
+    assert files[1] == tmp_path / "fast.vecnormalize.pkl"
     assert not (tmp_path / "elsewhere").exists()
-    assert opened_elsewhere(PPO, files[0])[0] == "stable_baselines3.common.policies"
     program = (
-        f"import pickle, sys; envs = pickle.load(open({str(files[1])!r}, 'rb')); print(type(envs).__module__)\n"
+        "import pickle, sys; import numpy as np\n"
+        "from stable_baselines3 import A2C, PPO\nfrom sb3_contrib import MaskablePPO, RecurrentPPO\n"
+        f"for name, kind in [*((kind.__name__, kind) for kind in ({', '.join(HOOKED)})), ('fast', PPO)]:\n"
+        "    model = kind.load(name + '.zip', device='cpu')\n"
+        "    seen = np.random.default_rng(0).normal(size=(50, *model.observation_space.shape)).astype('float32')\n"
+        "    print(model.policy_class.__module__, *model.predict(seen, deterministic=True)[0])\n"
+        "print(type(pickle.load(open('fast.vecnormalize.pkl', 'rb'))).__module__)\n"
         "assert not [name for name in sys.modules if name.split('.')[0] in ('rl', 'dem_apps', 'seg')]"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
-    assert done.stdout.startswith("stable_baselines3"), done.stderr
-    inner = model.get_vec_normalize_env()
-    assert inner is not None
+    assert done.returncode == 0, done.stderr
+    *lines, envs = done.stdout.splitlines()
+    assert envs.startswith("stable_baselines3")
+    for model, line in zip((*models.values(), fast), lines, strict=True):
+        module, *actions = line.split()
+        assert module.split(".")[0] in ("stable_baselines3", "sb3_contrib")
+        seen = observations(model.observation_space.shape)
+        assert list(map(int, actions)) == model.predict(seen, deterministic=True)[0].tolist()
+    inner = fast.get_vec_normalize_env()
     plain = VecNormalize.load(str(files[1]), inner.venv)
     raw = np.random.default_rng(0).integers(0, 3, (5, 2835)).astype(np.float32)
     assert np.array_equal(plain.normalize_obs(raw), inner.normalize_obs(raw))
     assert not plain.training
+    for name, model in models.items():  # and train on, with the optimiser's state
+        opened = HOOKED[name][0].load(tmp_path / f"{name}.zip", env=MaskedCartPole())
+        ours, theirs = model.policy.optimizer.state_dict(), opened.policy.optimizer.state_dict()
+        assert same(ours["state"], theirs["state"])
+        opened.learn(64)
 
 
 @pytest.mark.parametrize("algorithm", [PPO, MaskablePPO])
@@ -153,19 +148,8 @@ def test_a_policy_can_be_copied_in_every_way_that_a_plain_one_can(name, learned)
     ours, theirs = learned.policy.state_dict(), made.state_dict()
     assert not (set(ours) - set(theirs) - ({TABLE} if plain else set()))
     assert all(torch.equal(ours[key], value) for key, value in theirs.items())
-    observations = np.random.default_rng(0).normal(size=(50, 4)).astype(np.float32)
-    one, two = (policy.predict(observations, deterministic=True)[0] for policy in (learned.policy, made))
+    one, two = (policy.predict(observations((4,)), deterministic=True)[0] for policy in (learned.policy, made))
     assert np.array_equal(one, two)
-
-
-class OwnPPO(with_entropy_objective(PPO, "dem", tau=0.9)):
-    pass
-
-
-def test_classes_are_pickled_by_what_they_are_made_of(learned):
-    for kind in (type(learned), type(learned.policy), OwnPPO):
-        assert pickle.loads(pickle.dumps(kind)) is kind
-        assert copy.deepcopy(kind) is kind
 
 
 def test_parameters_go_to_a_plain_model_and_to_a_hooked_one_with_the_objectives_state(learned):
@@ -179,15 +163,6 @@ def test_parameters_go_to_a_plain_model_and_to_a_hooked_one_with_the_objectives_
             torch.equal(learned.policy.state_dict()[key], value) for key, value in model.policy.state_dict().items()
         )
     assert (learned.policy.state_dict()[TABLE] != 0.5).any()
-
-
-def test_a_policy_class_of_ones_own_stays(tmp_path):
-    class Own(ActorCriticPolicy):
-        pass
-
-    model = with_entropy_objective(PPO, "adadem")(Own, "CartPole-v1", **SMALL)
-    save_plain(model, tmp_path / "own.zip")
-    assert PPO.load(tmp_path / "own.zip").policy_class.__name__ == "Own"
 
 
 def test_a_plain_model_and_a_wrong_ending(tmp_path):

@@ -3,14 +3,13 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from PIL import Image
 from stable_baselines3 import PPO
 
 from dem_apps.errors import InputError
 from rl.envs.make import RestorableEpisode, make_training_envs, normalised
 from rl.results.evaluator import FINAL, Episode, Evaluator, summary
-from rl.results.video import MOST_FRAMES, _rendering_env, record_episodes
+from rl.results.video import MOST_FRAMES, record_episodes
 
 EMPTY = "MiniGrid-Empty-Random-5x5-v0"  # a layout per seed
 FLAT = "minigrid.wrappers.FlatObsWrapper"
@@ -78,17 +77,6 @@ def test_a_gif_shows_every_step_of_the_episodes(tmp_path, episodes):
     with pytest.raises(InputError, match=r"video\.gif exists already and is never overwritten"):
         record_episodes(EMPTY, short[:1], file, "about", wrapper=FLAT)
     assert file.read_bytes() == before
-
-
-def test_rendering_prints_nothing_of_others(monkeypatch, capfd, recwarn):
-    for variable in ("XDG_RUNTIME_DIR", "SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setattr(CartPoleEnv, "metadata", {"render_modes": ["rgb_array"]})  # without a rate, as one's own may be
-    env = _rendering_env("CartPole-v1", None)
-    env.reset(seed=0)
-    assert np.asarray(env.render()).shape == (400, 600, 3)
-    assert capfd.readouterr() == ("", "")
-    assert [str(warning.message) for warning in recwarn] == []
 
 
 def test_an_episode_that_cannot_be_repeated_is_refused(tmp_path):

@@ -126,16 +126,6 @@ def test_labels_choose_objective_and_rate_of_a_step(config, accepted, monkeypatc
     assert len(adapt(replace(given, out=str(tmp_path / "given"))).outcome.checks) == 2
 
 
-def test_the_answer_about_a_step_by_labels_begins_with_the_whole_adaptation(config, accepted, monkeypatch, tmp_path):
-    measured = Verdict(True, "measured")
-    monkeypatch.setattr("seg.adaptation.decision.decide_with_labels", lambda *_: measured)
-    monkeypatch.setattr("seg.adaptation.result.decide_with_labels", lambda _, score: Verdict(True, score.sentence))
-    result = adapt(replace(config, method="step", bn_alpha=0.3, labels=str(tmp_path / "labels")))
-    used = result.outcome.used
-    assert used.beside is not None
-    assert f": {result.score.sentence}; the step alone: {used.score.sentence}." in result.answer
-
-
 def test_each_half_of_the_images_looks_at_the_share_that_the_other_chooses(config, monkeypatch):
     shares, verdicts = iter([0.5, 0.3]), iter([Verdict(True, "yes"), Verdict(False, "the second half says no")])
     monkeypatch.setattr("seg.adaptation.adaptation.best_share", lambda scores: next(shares))

@@ -7,22 +7,8 @@ import pytest
 import torch
 from torchmetrics.classification import MulticlassJaccardIndex
 
-from seg.adaptation.decision import (
-    FARTHEST_MOVE,
-    LEAST_AGREEMENT,
-    LEAST_CLASSES,
-    LEAST_ENTROPY,
-    LEAST_SCORE,
-    LEAST_STABILITY,
-    STEP_CLASSES,
-    Beside,
-    LabelScore,
-    Verdict,
-    decide,
-    decide_with_labels,
-    label_score,
-    mean_iou,
-)
+from seg.adaptation import decision
+from seg.adaptation.decision import Beside, LabelScore, Verdict, decide, decide_with_labels, label_score, mean_iou
 from seg.scores.evidence import Evidence
 
 BEFORE = Evidence(8, (0.4, 0.3, 0.3), 0.3, 0.4, (0.6, 0.6, 0.6))
@@ -36,11 +22,11 @@ def with_(**changes):
     ("changes", "said"),
     [
         ({}, ""),
-        ({"entropy": 0.3 * LEAST_ENTROPY + 0.01}, ""),
-        ({"entropy": 0.3 * LEAST_ENTROPY - 0.01}, "certain everywhere"),
+        ({"entropy": 0.3 * decision.LEAST_ENTROPY + 0.01}, ""),
+        ({"entropy": 0.3 * decision.LEAST_ENTROPY - 0.01}, "certain everywhere"),
         ({"entropy": 0.9}, ""),
-        ({"stability": (0.6 * LEAST_SCORE**0.5 + 0.01,) * 3}, ""),
-        ({"stability": (0.6 * LEAST_SCORE**0.5 - 0.01,) * 3}, "less stable"),
+        ({"stability": (0.6 * decision.LEAST_SCORE**0.5 + 0.01,) * 3}, ""),
+        ({"stability": (0.6 * decision.LEAST_SCORE**0.5 - 0.01,) * 3}, "less stable"),
         ({"shares": (0.34, 0.33, 0.33), "stability": (0.7, 0.7, 0.7)}, ""),
         (
             {"shares": (1.0, 0.0, 0.0), "stability": (1.0, None, None), "entropy": 0.0},
@@ -57,11 +43,11 @@ def test_what_is_accepted(changes, said):
 @pytest.mark.parametrize(
     ("numbers", "adapt"),
     [
-        ((STEP_CLASSES, LEAST_AGREEMENT, 0.02, 0.02, LEAST_STABILITY), True),
-        ((STEP_CLASSES - 1, 1.0, 0.0, 0.02, 1.0), False),
-        ((19, LEAST_AGREEMENT - 0.01, 0.02, 0.02, 1.0), False),
-        ((19, 0.99, FARTHEST_MOVE * 0.02 + 0.001, 0.02, 1.0), False),
-        ((19, 0.99, 0.0, 0.0, LEAST_STABILITY - 0.01), False),
+        ((decision.STEP_CLASSES, decision.LEAST_AGREEMENT, 0.02, 0.02, decision.LEAST_STABILITY), True),
+        ((decision.STEP_CLASSES - 1, 1.0, 0.0, 0.02, 1.0), False),
+        ((19, decision.LEAST_AGREEMENT - 0.01, 0.02, 0.02, 1.0), False),
+        ((19, 0.99, decision.FARTHEST_MOVE * 0.02 + 0.001, 0.02, 1.0), False),
+        ((19, 0.99, 0.0, 0.0, decision.LEAST_STABILITY - 0.01), False),
     ],
 )
 def test_which_steps_are_accepted(numbers, adapt):
@@ -82,7 +68,7 @@ def test_a_network_that_predicts_next_to_one_class_is_steady_for_no_merit(share,
 def test_a_rare_class_that_is_lost_is_caught():
     rare = with_(shares=(0.5, 0.49, 0.01), stability=(0.6, 0.6, 0.6))
     lost = with_(shares=(0.505, 0.495, 0.0), stability=(0.62, 0.62, None))
-    assert lost.effective_classes > LEAST_CLASSES * rare.effective_classes
+    assert lost.effective_classes > decision.LEAST_CLASSES * rare.effective_classes
     assert not decide(rare, lost).adapt
 
 

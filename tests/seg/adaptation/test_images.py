@@ -1,4 +1,4 @@
-"""Which images are adapted to, at which size, in which batches, and with which labels."""
+"""Which images are adapted to, at which size, in which batches, with which labels, and which to label first."""
 
 from pathlib import Path
 
@@ -8,7 +8,8 @@ import torch
 from PIL import Image
 from support.pictures import noise, save
 
-from seg.adaptation.images import ImageFolder, Labels
+from seg.adaptation.images import ImageFolder, ImageNumbers, Labels
+from seg.adaptation.result import label_first
 from seg.data.labels import IGNORE_INDEX, named_classes
 from seg.data.pixel_format import rgb_format
 from seg.trained.description import Description
@@ -61,3 +62,18 @@ def test_pixels_are_counted_by_label_and_prediction_at_the_labels_size(tmp_path)
         counted = labels.confusion(Path("deep/0.jpg"), predicted)
         assert counted is not None
         assert np.trace(counted) == truth.size
+
+
+def test_uncertain_images_unlike_those_above_are_to_be_labelled_first():
+    def row(pixels, entropy, labelled=False):
+        return ImageNumbers(np.array(pixels), entropy, np.eye(3, dtype=np.int64) if labelled else None)
+
+    rows = {
+        "sure": row([5, 5, 0], 0.1), "unsure": row([9, 1, 0], 0.5), "its twin": row([9, 1, 0], 0.49),
+        "other": row([0, 2, 8], 0.3), "labelled": row([0, 0, 10], 0.9, True),
+    }  # fmt: skip
+    listed = label_first(rows)
+    assert [each["image"] for each in listed] == ["unsure", "other", "sure", "its twin"]
+    assert listed[0]["reason"] == "mean entropy 0.500, of the folder 0.347"
+    assert listed[1]["reason"].endswith("; 90% of its pixels are of other classes than in those above")
+    assert label_first({"a": row([1, 0, 0], 0.5, True)}) == []

@@ -10,7 +10,6 @@ from PIL import Image
 from support.refusals import refuses
 from support.scenes import SCENE, draw_pair, write_scene
 
-from dem_apps.errors import InputError
 from seg.data import rasters
 from seg.data.domains import open_pair
 from seg.data.labels import load_classes
@@ -124,10 +123,8 @@ def test_space_is_augmented_and_colours_are_refused(root):
     # what comes from outside holds no data
     assert (batch["label"][~batch["valid"]] == 255).all()
     assert (~batch["valid"]).float().mean() > 0.3
-    with pytest.raises(
-        InputError, match="'ColorJitter': changes the colours of 8-bit RGB, and these images have 6 bands"
-    ):
-        build_augmentation([{"ColorJitter": {}}], pair.pixels)
+    said = "'ColorJitter': changes the colours of 8-bit RGB, and these images have 6 bands"
+    refuses(said, build_augmentation, [{"ColorJitter": {}}], pair.pixels)
 
 
 def test_a_preview_shows_the_chosen_bands(root):
@@ -148,10 +145,8 @@ def test_without_rasterio_a_raster_says_what_is_missing(tmp_path, monkeypatch):
     Image.new("RGB", (4, 4)).save(tmp_path / "a.tif")
     cv2.imwrite(str(tmp_path / "b.png"), np.ones((4, 4), np.uint16))
     for name, wanted in (("a.tif", RGB), ("b.png", measured(1))):
-        with pytest.raises(
-            InputError, match=r"need rasterio, which is not installed here; pip install 'dem-apps\[geo\]'"
-        ):
-            read_image(tmp_path / name, wanted)
+        said = r"need rasterio, which is not installed here; pip install 'dem-apps\[geo\]'"
+        refuses(said, read_image, tmp_path / name, wanted)
 
 
 @pytest.mark.parametrize(("dtype", "nodata"), [("int16", -1), ("uint8", None)])

@@ -116,17 +116,6 @@ def test_eight_bit_tiffs_of_any_kind_are_pictures_and_labels_in_colours(tmp_path
     np.testing.assert_array_equal(np.array(named)[read_label(tmp_path / "a.tif", classes)], expected)
 
 
-def test_a_pixel_of_an_eight_bit_tiff_has_data_where_one_band_has(tmp_path):
-    rasterio = pytest.importorskip("rasterio")
-    values = np.array([[[0, 0, 0], [0, 120, 30], [9, 9, 9]]], np.uint8)
-    profile = {"driver": "GTiff", "height": 1, "width": 3, "count": 3, "dtype": "uint8", "nodata": 0}
-    with rasterio.open(tmp_path / "a.tif", "w", **profile, photometric="RGB") as file:
-        file.write(np.moveaxis(values, -1, 0))
-    with rasterio.open(tmp_path / "a.tif") as file:
-        np.testing.assert_array_equal(read_image(tmp_path / "a.tif").valid, file.dataset_mask() != 0)
-    assert read_image(tmp_path / "a.tif").valid.tolist() == [[False, True, True]]
-
-
 #: Few letters, so that names collide in every way: by stem, suffix, case and number behind them.
 PART = st.sampled_from(["a", "A", "a_2", "b", "0", "0.png", "a_0", "val"])
 SUFFIX = st.sampled_from([".png", ".jpg", ".PNG"])

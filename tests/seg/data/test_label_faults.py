@@ -86,11 +86,7 @@ def test_labels_drawn_on_pixels_as_stored_are_a_warning_when_a_network_is_adapte
         ((0, 0), "a,b", r"x: 3 labels hold one class alone, 'a', of which nothing"),
         ((255, 255), "a,b", r"x: 3 labels hold no class, of which nothing"),
         ((0, 255), "a,b", r"'a', of which nothing can be learnt or scored; 255 is in 3 of 3 labels and ignored, since"),
-        (
-            (0, 255),
-            "classes: [a, b]\nignored: [255]",
-            r"one class alone, 'a', of which nothing can be learnt or scored$",
-        ),
+        ((0, 255), "classes: [a, b]\nignored: [255]", r"one class alone, 'a', of which nothing can .* scored$"),
         ((0, 128, 7), "a,b", r"label id 7 and 128 is not in the table, which has 0 to 1 and 255; a file for --classes"),
     ],
 )
@@ -108,22 +104,21 @@ def test_what_is_said_of_labels(tmp_path, ids, classes, said):
     assert said is None or re.search(said, found[0])
 
 
+GREEN, RED = (0, 255, 0), (255, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("colors", "turned", "said"),
     [
-        ([(0, 255, 0), (255, 0, 0)], 0, None),
-        (
-            [(9, 9, 9), (0, 255, 0)],
-            0,
-            r"1\.png: the colour \[0, 255, 0\] is id 1 in its palette and id 0 in that of .*0\.",
-        ),
+        ([GREEN, RED], 0, None),
+        ([(9, 9, 9), GREEN], 0, r"1\.png: the colour \[0, 255, 0\] is id 1 in its palette and id 0 in that of .*0\."),
         ([(9, 9, 9), (9, 9, 9)], 0, None),
-        ([(0, 255, 0), (255, 0, 0)], 1, r"1\.png: the label is 32x48 pixels, its image 48x32, which is another shape"),
+        ([GREEN, RED], 1, r"1\.png: the label is 32x48 pixels, its image 48x32, which is another shape"),
     ],
 )
 def test_palettes_that_differ_and_labels_that_are_turned(tmp_path, colors, turned, said):
     draw(tmp_path, (0, 1), 2)
-    for index, palette in enumerate([[(0, 255, 0), (255, 0, 0)], colors]):
+    for index, palette in enumerate([[GREEN, RED], colors]):
         ids = np.rot90(np.eye(48, dtype=np.uint8)[:32], turned * index)
         label = Image.fromarray(np.ascontiguousarray(ids)).convert("P")
         label.putpalette(sum(palette, ()))

@@ -113,13 +113,6 @@ def test_an_augmentation_that_fails_is_one_sentence(dataset):
         next(batches(dataset, 1, range(1), (0, 0), crop))
 
 
-def test_dropouts_keep_the_label():
-    image, label = np.full((48, 96, 3), 100, np.uint8), np.full((48, 96), 5, np.uint8)
-    result = build_augmentation([{"CoarseDropout": {"p": 1}}])(image=image, mask=label)
-    assert set(np.unique(result["mask"])) == {5}
-    assert (result["image"] != 100).any()
-
-
 def test_every_transform_of_albumentations_trains_or_is_one_sentence(dataset):
     """Whatever its defaults make of an image: a batch with images and with labels that were there, or a sentence."""
     labels = {int(value) for batch in batches(dataset, 1, range(6), (0, 0), []) for value in batch["label"].unique()}
@@ -206,13 +199,6 @@ def test_class_pixels_are_counted_once(source, monkeypatch):
     first = class_pixels(dataset)
     monkeypatch.setattr(SegmentationDataset, "label", lambda self, index: pytest.fail("a label was read again"))
     np.testing.assert_array_equal(class_pixels(dataset), first)
-
-
-def test_class_pixels_do_without_a_cache(source, monkeypatch):
-    (source / "file").write_bytes(b"")
-    monkeypatch.setenv("DEM_APPS_CACHE", str(source / "file"))
-    dataset = SegmentationDataset(source, "gta5", "train", labelled=True)
-    assert class_pixels(dataset).sum() == len(dataset) * 48 * 96
 
 
 def test_labels_that_cannot_be_read_or_are_all_ignored_are_named(source):

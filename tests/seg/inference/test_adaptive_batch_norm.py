@@ -2,12 +2,26 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing
-from support.adaptive_worker import SHARES, batches, network, run
+from support.processes import together
 from support.refusals import refuses
+from timm.layers import BatchNormAct2d
 from torch import nn
 
 from seg.inference.adaptive_batch_norm import re_estimated
+
+
+def network():
+    """Two normalised convolutions with a dropout between them."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Conv2d(4, 5, 1), BatchNormAct2d(5)
+    )
+
+
+def batches():
+    """Means far from 0, different for each batch."""
+    generator = torch.Generator().manual_seed(1)
+    return [10.0 * k + torch.randn(size, 3, 7, 6, generator=generator) for k, size in enumerate((3, 1, 2))]
 
 
 def pixels(features):
@@ -72,17 +86,18 @@ def test_a_change_that_statistics_undo_gets_all_of_them_and_unshifted_images_few
 
 
 @pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
-def test_processes_agree_with_one_that_has_all_batches(tmp_path):
-    """This process is the first of two."""
-    other = torch.multiprocessing.spawn(run, (str(tmp_path), 1), join=False)
-    run(0, str(tmp_path), 0)
-    other.join()
+@pytest.mark.parametrize("shares", [((0,), (1, 2)), ((), (0, 1, 2))])
+def test_processes_agree_with_one_that_has_all_batches(shares, tmp_path):
+    """Unequal numbers of batches, and once none; the share that is chosen is that of all."""
+
+    def work(rank):
+        model, own = network(), [batches()[index] for index in shares[rank]]
+        return re_estimated(model, own, 0.3).network.state_dict(), re_estimated(model, own).share
+
     expected = re_estimated(network(), batches(), 0.3).network.state_dict()
-    parts = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
-    assert len(parts[0]) == len(SHARES)
-    assert [each.pop("share") for each in parts[0]] == [each.pop("share") for each in parts[1]]
-    for part in parts:
-        for actual in part:
-            assert list(actual) == list(expected)
-            for name, value in expected.items():
-                torch.testing.assert_close(actual[name], value, rtol=1e-6, atol=1e-6, msg=name)
+    (first, share), (second, other) = together(work, tmp_path)
+    assert share == other
+    for actual in (first, second):
+        assert list(actual) == list(expected)
+        for name, value in expected.items():
+            torch.testing.assert_close(actual[name], value, rtol=1e-6, atol=1e-6, msg=name)

@@ -132,15 +132,6 @@ def test_without_a_teacher_the_student_labels_for_itself():
     assert "trained_model" not in state.state()
 
 
-def test_averaging_alone_trains_the_student_on_source():
-    average, source = fresh_with(mix="none", pseudo_weight=0.0), fresh_with(method="source")
-    for step in range(2):
-        values = training_step(average, [micro_batch(step)])
-        training_step(source, [MicroBatch(micro_batch(step).source, {})])
-    assert "target/pseudo_label_loss" not in values
-    assert_close(dict(average.model.named_parameters()), source.model.state_dict(), 0, 0)
-
-
 def test_the_objective_counts_on_target_pixels_alone():
     state = fresh_with(loss="entropy", reduction="mean")
     seen = []

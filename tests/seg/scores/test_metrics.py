@@ -64,16 +64,6 @@ def test_entropy_by_predicted_class_counts_ignored_pixels_too():
     assert result["mean_entropy_normalised"] == pytest.approx(float(entropy.mean()), abs=1e-6)
 
 
-def test_sums_of_parts_add_up():
-    batches = drawn(3, 2.0), drawn(4, 2.0)
-    together, first, second = scored(*batches), scored(batches[0]), scored(batches[1])
-    first.sums += second.sums
-    ours, theirs = first.result(), together.result()
-    assert ours.keys() == theirs.keys()
-    for name, value in theirs.items():
-        assert ours[name] == pytest.approx(value, abs=1e-12), name
-
-
 @pytest.mark.parametrize("wrong", [4, 254, -1])
 def test_a_label_that_is_no_train_id_is_refused(wrong):
     label = torch.zeros(1, 2, 2, dtype=torch.long)

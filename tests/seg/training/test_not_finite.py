@@ -1,15 +1,20 @@
 """NaN stops a training before the optimiser's step, says where it came from, and leaves the last good checkpoint."""
 
+import dataclasses
 import math
 
 import pytest
 import torch
-from support import not_finite_worker as worker
+from support.processes import together
 from support.same_state import contents
+from support.training_steps import MODEL, fresh, micro_batch
 
 import seg.train
 import seg.training.loop
+from dem_apps.errors import NotFiniteError
 from dem_apps.runtime.checkpoint import load_checkpoint
+from seg.config import TrainConfig
+from seg.training.step import training_step
 
 
 def plant_weight(state, _micro_batches):
@@ -62,13 +67,20 @@ def test_training_stops_with_one_sentence(method, plant, losses, tiny_flags, tmp
 
 
 def test_all_processes_stop_and_name_the_image_of_the_one(tmp_path):
-    other = torch.multiprocessing.spawn(worker.run, (str(tmp_path), 1), join=False)
-    try:
-        worker.run(0, str(tmp_path), 0)
-    finally:
-        other.join()
-    for rank in range(2):
-        same, sentence = (tmp_path / f"{rank}.txt").read_text().splitlines()
-        assert same == "True", "the weights are those from before the step"
+    def work(rank):
+        # shared batch statistics would carry the NaN to every process
+        training = fresh(TrainConfig(loss="adadem", model=dataclasses.replace(MODEL, batch_norm="frozen")))
+        batch = micro_batch(rank, images=1)
+        batch.target["name"] = [f"target-{rank}.png"]
+        training_step(training, [batch])
+        before = {name: value.clone() for name, value in training.model.named_parameters()}
+        if rank == 1:
+            batch.target["image"][0, 0, 0, 0] = math.nan
+        with pytest.raises(NotFiniteError) as stopped:
+            training_step(training, [batch])
+        assert all(torch.equal(before[name], value) for name, value in training.model.named_parameters())
+        return str(stopped.value)
+
+    for sentence in together(work, tmp_path):
         assert sentence.startswith("step 2: no finite number for ")
         assert "with the images target-1.png; training has stopped" in sentence
