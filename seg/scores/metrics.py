@@ -77,7 +77,7 @@ class SegmentationScores:
         """
         sums = self._unpacked()
         confusion = sums["confusion"][:-1]
-        hits = confusion.diag()
+        hits, pixels = confusion.diag(), confusion.sum()
         union = confusion.sum(0) + confusion.sum(1) - hits
         iou = [float(h / u) if u > 0 else None for h, u in zip(hits, union, strict=True)]
         present = [value for value in iou if value is not None]
@@ -85,25 +85,18 @@ class SegmentationScores:
         entropy = float(sums["entropy"].sum() / predicted.sum().clamp_min(1))
         scale = math.log(len(self.class_names))
         per_class = [each if math.isfinite(each) else None for each in (sums["entropy"] / predicted / scale).tolist()]
-        beside_labels = self._beside_labels(sums)
+        beside_labels = {
+            "pixel_accuracy": float(hits.sum() / pixels),
+            "calibration_error": float((sums["confidence"] - sums["right"]).abs().sum() / pixels),
+            "per_class_label_share": dict(zip(self.class_names, (confusion.sum(1) / pixels).tolist(), strict=True)),
+        }
         return {
             "miou": sum(present) / len(present) if present else None,
             "per_class_iu": dict(zip(self.class_names, iou, strict=True)),
             "mean_entropy": entropy,
             "mean_entropy_normalised": entropy / scale,
             "per_class_entropy": dict(zip(self.class_names, per_class, strict=True)),
-            **(beside_labels if confusion.sum() > 0 else dict.fromkeys(beside_labels)),
-        }
-
-    def _beside_labels(self, sums: dict[str, Tensor]) -> dict[str, Any]:
-        """The scores that need labels."""
-        confusion = sums["confusion"][:-1]
-        pixels = confusion.sum()
-        shares = (confusion.sum(1) / pixels).tolist()
-        return {
-            "pixel_accuracy": float(confusion.diag().sum() / pixels),
-            "calibration_error": float((sums["confidence"] - sums["right"]).abs().sum() / pixels),
-            "per_class_label_share": dict(zip(self.class_names, shares, strict=True)),
+            **(beside_labels if pixels > 0 else dict.fromkeys(beside_labels)),
         }
 
     def _unpacked(self) -> dict[str, Tensor]:
