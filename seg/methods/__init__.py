@@ -25,7 +25,10 @@ METHODS = {
     # docs/appendix.md#weights-that-are-too-large.
     "minent": MethodRow("seg.methods.minent:MinEnt", "the objective on target", relative=True, aux=0.2),
     "advent": MethodRow(
-        "seg.methods.advent:AdvEnt", "the objective, and discriminators to fool", aux=0.2, section="discriminator",
+        "seg.methods.advent:AdvEnt",
+        "the objective, and discriminators to fool",
+        aux=0.2,
+        section="discriminator",
         weight="adversarial",
     ),
     "self-training": MethodRow(
@@ -33,4 +36,4 @@ METHODS = {
         "a teacher's pseudo-labels and the objective on target, source pixels pasted in",
         section="self_training",
     ),
-}  # fmt: skip
+}
