@@ -40,7 +40,7 @@ def tiny_flags(tiny_pair):
 def tiny_config(tiny_pair):
     """Two steps on the tiny pair, without pictures."""
     return TrainConfig(
-        loss="adadem", max_steps=2, eval_every=1, log_every=1, maps=0, device="cpu",
+        loss="adadem", max_steps=2, eval_every=2, log_every=1, maps=0, device="cpu",
         source=SourceConfig(str(tiny_pair / "gta5")), target=TargetDataConfig(str(tiny_pair / "cityscapes")),
         model=ModelConfig(encoder="resnet18"),
     )  # fmt: skip

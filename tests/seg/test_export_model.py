@@ -61,8 +61,7 @@ def test_what_was_exported_is_opened(runs, name, library, tmp_path, capsys):
     refuses(r"encoder: 'resnet19' is not known", open_trained, str(out))
 
 
-def test_onnx_gives_the_same_logits(onnxruntime, runs, tmp_path, capsys, monkeypatch):
-    """At any size, whose logits are the same; a file whose logits differ is not kept: planted, 1 added in the check."""
+def test_onnx_gives_the_same_logits_at_any_size(onnxruntime, runs, tmp_path, capsys):
     config = ExportModelConfig(run=str(runs["deeplabv2"]), out=str(tmp_path / "model"), onnx=True, size=[96, 64])
     out = export_model(config)
     said = "images (B, 3, H, W), normalised, H and W multiples of 32, to logits (B, 19, H, W)"
@@ -75,12 +74,21 @@ def test_onnx_gives_the_same_logits(onnxruntime, runs, tmp_path, capsys, monkeyp
             expected = open_trained(str(runs["deeplabv2"])).logits(images)
         torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=1e-4, atol=1e-4)
 
+
+@pytest.mark.usefixtures("onnxruntime")
+def test_onnx_whose_logits_differ_is_not_kept(tmp_path, monkeypatch):
+    """Planted: 1 is added in the check."""
+    own = "import torch\ndef net(): return torch.nn.Conv2d(3, 4, 1), {'mean': [0.5] * 3, 'std': [0.5] * 3}\n"
+    (tmp_path / "own_of_onnx.py").write_text(own)
+    monkeypatch.syspath_prepend(tmp_path)
     plain = TrainedNetwork.logits
     monkeypatch.setattr(
         TrainedNetwork, "logits", lambda self, images: plain(self, images) + (not torch.compiler.is_exporting())
     )
     with pytest.raises(InputError, match=r"--onnx: the file's logits differ from the network's by up to 1"):
-        export_model(dataclasses.replace(config, out=str(tmp_path / "differs")))
+        export_model(
+            ExportModelConfig(model="own_of_onnx:net", out=str(tmp_path / "differs"), onnx=True, size=[96, 64])
+        )
     assert not (tmp_path / "differs").exists()
 
 

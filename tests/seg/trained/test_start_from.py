@@ -53,7 +53,7 @@ def settings(tiny_config, tmp_path):
         classes = write_classes(tmp_path, road=7, car=26)
         network = ModelConfig(**{"name": "pretrained", "start_from": str(theirs), **model})
         run = str(tmp_path / "run")
-        return dataclasses.replace(tiny_config, eval_every=2, classes=classes, model=network, run_dir=run)
+        return dataclasses.replace(tiny_config, classes=classes, model=network, run_dir=run)
 
     return changed
 
