@@ -403,15 +403,25 @@ def said(accepted: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
+def short(accepted: Sequence[Mapping[str, Any]]) -> str:
+    """Those that gain and lose, and the bounds."""
+    count, exact, by_family = bounds(accepted)
+    gain = sum(change(row) > HARM for row in accepted)
+    return f"{gain} and {count} of {len(accepted)} ({100 * exact:.0f} %, {100 * by_family:.0f} %)"
+
+
 def later(rows: CsvRows) -> str:
     """Sentence of docs/adaptation.md about the networks that were trained later."""
-    every = [rules[TODAY] for rules in rows_of(rows).values()]
-    taken = [row for row in every if str(row["accepted"]) == "True"]
-    networks = len({row["network"] for row in every})
-    return (
-        f"{networks} networks trained later, {len(every)} pairs, {len(taken)} accepted: {said(taken)}; mean "
-        f"{np.mean([change(row) for row in every]):+.1f}, worst {min(map(change, every)):+.1f}"
-    )
+    pairs = rows_of(rows)
+    cells = []
+    for rule in (TODAY, BY_IMAGE):
+        every = [rules[rule] for rules in pairs.values()]
+        taken = [row for row in every if str(row["accepted"]) == "True"]
+        cells.append(
+            f"{short(taken)}, mean {np.mean([*map(change, every)]):+.1f}, worst {min(map(change, every)):+.1f}"
+        )
+    networks = len({name for name, _ in pairs})
+    return f"{networks} networks trained later, {len(pairs)} pairs: {cells[0]}; by the frozen rule {cells[1]}"
 
 
 def told(rows: CsvRows) -> str:
@@ -420,11 +430,6 @@ def told(rows: CsvRows) -> str:
 
     def taken(rule: str) -> list[Mapping[str, Any]]:
         return [rules[rule] for rules in pairs.values() if str(rules[rule]["accepted"]) == "True"]
-
-    def short(accepted: Sequence[Mapping[str, Any]]) -> str:
-        count, exact, by_family = bounds(accepted)
-        gain = sum(change(row) > HARM for row in accepted)
-        return f"{gain} and {count} of {len(accepted)} ({100 * exact:.0f} %, {100 * by_family:.0f} %)"
 
     voted = [row for row in taken(BY_VOTE) if row["network"] not in CHOSE_THE_VOTE]
     return (

@@ -19,7 +19,7 @@ from support.same_state import contents
 
 from dem_apps.errors import InputError
 from seg.adapt import adapt, main
-from seg.adaptation.decision import Verdict
+from seg.adaptation.decision import RECORD, Verdict
 from seg.adaptation.images import ImageNumbers, Predictions
 from seg.inference.adaptive_batch_norm import SHARES
 from seg.scores.evidence import Probe, plain_forward
@@ -106,10 +106,10 @@ def test_the_answer_names_doubts(config, accepted):
     assert few.answer == (
         "Adapted by a share of 0.3 of these images' batch norm statistics alone: the test says so, on 1 image only, "
         "which is weak evidence. Largest changes: class 0 from 50.0 % of the pixels to 39.0 %. The share is uncertain: "
-        "the halves of the images choose 0.3 and 0.5. Of 91 adaptations accepted so on other networks and folders 71 "
-        "gained more than 0.5 mIoU and 8 lost as much (95 % bound: 15 %); eight labelled images would measure it "
+        "the halves of the images choose 0.3 and 0.5. Of {} adaptations accepted so on other networks and folders {} "
+        "gained more than 0.5 mIoU and {} lost as much (95 % bound: {} %); eight labelled images would measure it "
         "(--labels)."
-    )
+    ).format(*RECORD)
 
 
 def test_an_image_that_becomes_less_stable_keeps_its_prediction(config, accepted, monkeypatch):
