@@ -122,8 +122,11 @@ def open_network(settings: NetworkSettings, run: str | None = None) -> TrainedNe
     settings.check_network(run)
     trained = open_trained(settings.model or str(run), settings.weights, settings.checkpoint, settings)
     description = trained.description.told(settings.mean, settings.std, settings.channels, settings.scale)
-    if not settings.architecture and (classes := named(settings.classes)) is not None:
-        description = dataclasses.replace(description, classes=classes)
+    if not settings.architecture and settings.classes is not None:
+        if (classes := named(settings.classes)) is not None:
+            description = dataclasses.replace(description, classes=classes)
+        elif int(settings.classes) != trained.num_classes:
+            raise InputError(f"--classes: {settings.classes}, and {trained.spec} predicts {trained.num_classes} classes")
     if isinstance(settings.size, (list, tuple)):
         description = dataclasses.replace(description, size=checked_size(settings.size, "--size"))
     return dataclasses.replace(trained, description=description)

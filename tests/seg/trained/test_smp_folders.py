@@ -13,7 +13,8 @@ from support.trained_networks import IMAGES, ODD, assert_comes_back, shake
 from dem_apps.errors import InputError
 from seg import build_model
 from seg.data.labels import named_classes
-from seg.trained.open import open_trained
+from seg.trained.open import open_network, open_trained
+from seg.trained.settings import NetworkSettings
 
 SMP = {
     "unet": {},
@@ -66,6 +67,8 @@ def test_files_beside_smps_say_more(tmp_path):
     (folder / "preprocessor_config.json").write_text(json.dumps(document))
     opened = open_trained(str(folder))
     assert opened.description.classes == named_classes(["a", "b", "c"])
+    assert open_network(NetworkSettings(model=str(folder), classes="3")).description.classes == opened.description.classes
+    refuses("--classes: 19, and .* predicts 3 classes", open_network, NetworkSettings(model=str(folder), classes="19"))
     image = np.random.default_rng(0).integers(0, 256, (5, 7, 3)).astype(np.uint8)
     expected = (image[..., ::-1].astype(np.float64) / 255 - 0.5) / 0.2
     np.testing.assert_allclose(opened.description.normalised(image).permute(1, 2, 0), expected, atol=1e-6)
