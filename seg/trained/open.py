@@ -126,7 +126,9 @@ def open_network(settings: NetworkSettings, run: str | None = None) -> TrainedNe
         if (classes := named(settings.classes)) is not None:
             description = dataclasses.replace(description, classes=classes)
         elif int(settings.classes) != trained.num_classes:
-            raise InputError(f"--classes: {settings.classes}, and {trained.spec} predicts {trained.num_classes} classes")
+            raise InputError(
+                f"--classes: {settings.classes}, and {trained.spec} predicts {trained.num_classes} classes"
+            )
     if isinstance(settings.size, (list, tuple)):
         description = dataclasses.replace(description, size=checked_size(settings.size, "--size"))
     return dataclasses.replace(trained, description=description)
