@@ -33,25 +33,13 @@ def check_call(logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any
 
 
 def check_state(logits: Tensor, objective: nn.Module) -> None:
-    """Refuse buffers on another device, and transformations of ``torch.func`` that hide the batch."""
+    """Refuse buffers on another device."""
     for name, buffer in objective.named_buffers(recurse=False):
         if buffer.device != logits.device:
             raise InputError(
                 f"logits: are on {logits.device} and the objective's {name} on {buffer.device}; move the objective to "
                 f"the logits, with objective.to({str(logits.device)!r})"
             )
-    if torch.compiler.is_compiling() or not torch._C._functorch.is_functorch_wrapped_tensor(logits):
-        return
-    if _is_batched(logits):
-        raise InputError(
-            "torch.func.vmap: an objective counts the elements of its whole batch, which vmap hides; call it once with "
-            "all logits, and with reduction='none' for one value per element"
-        )
-    if objective.training and any(True for _ in objective.buffers(recurse=False)):
-        raise InputError(
-            "torch.func: in train() the objective moves its buffers, which a function to be transformed must not do; "
-            "call objective.eval() before, or take torch.autograd.grad"
-        )
 
 
 def inside_backward() -> bool:
@@ -119,15 +107,6 @@ def _class_dimension(logits: Tensor, dim: Any, num_classes: int) -> int:
             f"but the objective was built for {num_classes}"
         )
     return number
-
-
-def _is_batched(logits: Tensor) -> bool:
-    functorch = torch._C._functorch
-    while functorch.is_functorch_wrapped_tensor(logits):
-        if functorch.is_batchedtensor(logits):
-            return True
-        logits = functorch.get_unwrapped(logits)
-    return False
 
 
 def _check_mask(name: str, given: Any, logits: Tensor, wanted: str, fits: Callable[[torch.Size], bool]) -> None:

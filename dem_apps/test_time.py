@@ -195,7 +195,6 @@ class TestTimeAdapter:
 
     def close(self) -> None:
         """Restore the model's modes and ``requires_grad`` flags; it stays adapted."""
-        self._method.close()
         self._learner.network.close()
 
     def __getstate__(self) -> dict[str, Any]:

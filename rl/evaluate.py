@@ -9,7 +9,7 @@ from pathlib import Path
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.files import refuse_used_file, write_json
 from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config
-from rl.config import evaluation_length, modules_option, settings_of_run
+from rl.config import modules_option, settings_of_run
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     import torch
 
     from dem_apps.runtime.device import torch_device
-    from rl.results.evaluator import FINAL, Evaluator, print_results
+    from rl.results.evaluator import FINAL, print_results
     from rl.results.video import record_episodes
-    from rl.training.run import untrained_model
+    from rl.training.run import build_evaluator, untrained_model
     from rl.training.state import evaluate_checkpoint
 
     torch_device(config.device)
@@ -57,15 +57,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     model = untrained_model(replace(training, device=config.device), fast=False)
     seed = training.seed if config.seed is None else config.seed
     episodes = config.episodes or training.final_episodes or training.eval_episodes
-    wrapper = training.hyperparameters.get("env_wrapper")
-    length = evaluation_length(training)
-    evaluator = Evaluator(training.env, wrapper, episodes, seed, FINAL, training.goal_return, length)
+    evaluator = build_evaluator(replace(training, seed=seed), FINAL, episodes)
     result = evaluate_checkpoint(model, Path(config.run) / "checkpoints", config.checkpoint, evaluator)
     print_results(f"{training.env}, {training.loss}, {episodes} episodes", [result])
     if config.video is not None:
         about = f"{training.env}, {training.loss}, {config.checkpoint} policy"
         played = evaluator.episodes(model, False)
-        record_episodes(training.env, played, Path(config.video), about, wrapper=wrapper)
+        record_episodes(training.env, played, Path(config.video), about, training.hyperparameters.get("env_wrapper"))
         print(f"video {config.video}")
     if config.out is not None:  # last: what a killed start has left of the video is written again
         document = {**result, "episodes": episodes, "env": training.env, "loss": training.loss, "seed": seed}

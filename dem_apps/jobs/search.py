@@ -23,7 +23,7 @@ from filelock import FileLock, Timeout
 from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from dem_apps.errors import InputError, first_words
 from dem_apps.jobs.executor import Executor, Job, JobFailed, JobKilled, SearchConfig, build_executor
@@ -176,9 +176,6 @@ def run_search(
     """Run trials in ``path/trials/NNNN`` until the plan has no more, unfinished ones first; writes ``trials.csv``."""
     trials, distributions = study.get_trials(), plan.space.distributions
     waiting = [optuna.Trial(study, trial._trial_id) for trial in trials if trial.state == TrialState.RUNNING]
-    for begun, (name, (low, high, step)) in product(waiting, plan.space.ranges.items()):
-        begun.suggest_float(name, low, high, step=step)  # as asked for: a kill came between two of its parameters
-    waiting += [study.ask(distributions) for trial in trials if trial.state == TrialState.WAITING]
     finished = sum(trial.state.is_finished() for trial in trials)
     bar = Progress(max(plan.trials, finished), finished, title="search", unit="trials")
     executor, running = build_executor(config, environment), dict[Future[float], optuna.Trial]()
@@ -193,8 +190,10 @@ def run_search(
                     if waiting:
                         start(waiting.pop(0))
                     elif (values := plan.next_point(study.get_trials(deepcopy=False))) is not None:
-                        study.enqueue_trial(values)
-                        start(study.ask(distributions))
+                        # whole at once: a kill leaves no trial with some of its parameters
+                        begun = create_trial(state=TrialState.RUNNING, params=values, distributions=distributions)
+                        study.add_trial(begun)
+                        start(optuna.Trial(study, study.get_trials(deepcopy=False)[-1]._trial_id))
                     else:
                         break
                 if not running:

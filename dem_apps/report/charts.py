@@ -58,23 +58,18 @@ def curve_charts(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[str
             charts.setdefault(heading, []).append(metric)
     drawn = []
     for heading, members in charts.items():
-        figure, axes = _figure(heading, "step", members[0].unit or members[0].note)
+        figure = Figure(figsize=(4.6, 3.1), layout="constrained")
+        axes = figure.subplots()
+        axes.set_title(heading, fontsize=10)
+        axes.set_xlabel("step", fontsize=8)
+        axes.set_ylabel(members[0].unit or members[0].note, fontsize=8)
+        axes.tick_params(labelsize=8)
+        axes.grid(alpha=0.3)
         for position, (group, metric) in enumerate((group, metric) for metric in members for group in groups):
             label = group.name if len(groups) > 1 else metric.title
             mean_curve(axes, group.runs, metric.name, position, label, scale=metric.scale, few=".")
         drawn.append(_svg(figure, axes))
     return drawn
-
-
-def _figure(title: str, across: str, up: str) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=(4.6, 3.1), layout="constrained")
-    axes = figure.subplots()
-    axes.set_title(title, fontsize=10)
-    axes.set_xlabel(across, fontsize=8)
-    axes.set_ylabel(up, fontsize=8)
-    axes.tick_params(labelsize=8)
-    axes.grid(alpha=0.3)
-    return figure, axes
 
 
 def _svg(figure: Figure, axes: Axes) -> str:

@@ -93,12 +93,8 @@ class Group:
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
-    """Every run, named by the shortest end of its path that no other has; an InputError for a path given twice."""
-    resolved = [path.resolve() for path in paths]
-    for index, path in enumerate(resolved):
-        if path in resolved[:index]:
-            raise InputError(f"{paths[index]}: is given twice; give every run once")
-    depth = 1
+    """Every run once, named by the shortest end of its path that no other has."""
+    resolved, depth = list(dict.fromkeys(path.resolve() for path in paths)), 1
     while len({path.parts[-depth:] for path in resolved}) < len(resolved):
         depth += 1
     return [read_run(path, "/".join(path.parts[-depth:])) for path in resolved]

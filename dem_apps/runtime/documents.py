@@ -7,7 +7,6 @@ import math
 import re
 import types
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import MISSING, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -43,15 +42,13 @@ def parsed_json(text: str, where: str) -> Any:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where}: not valid JSON ({first_words(error)})") from error
     level, depth = [document], 0
-    while level := [item for each in level if (items := _items(each)) for item in items]:
+    while level:
+        level = [item for each in level if isinstance(each, (dict, list))
+                 for item in (each.values() if isinstance(each, dict) else each)]  # fmt: skip
         depth += 1
-        if depth > DEEPEST:
+        if depth > DEEPEST + 1:
             raise InputError(f"{where}: not valid JSON (nested more than {DEEPEST} times)")
     return document
-
-
-def _items(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def read_yaml(file: Path, inside: Path | None = None) -> Any:

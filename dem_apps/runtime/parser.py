@@ -6,7 +6,6 @@ import argparse
 import dataclasses
 import inspect
 import json
-import re
 import shutil
 import textwrap
 from collections.abc import Sequence
@@ -71,7 +70,7 @@ def _add_fields(parser: ArgumentParser, defaults: Any, heading: str, common: Seq
 
 
 class CommandHelp(argparse.HelpFormatter):
-    """A formatter for argparse and jsonargparse: paragraphs stay apart, and the example can be copied as it stands."""
+    """A formatter for argparse and jsonargparse: paragraphs stay apart, and the example is one line to be copied."""
 
     EXAMPLE = "example: "
 
@@ -80,7 +79,10 @@ class CommandHelp(argparse.HelpFormatter):
         super().__init__(prog, max_help_position=max(24, width // 3), width=width)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n\n".join(_filled(paragraph, width, indent) for paragraph in text.split("\n\n"))
+        return "\n\n".join(
+            part if part.startswith(self.EXAMPLE) else super(CommandHelp, self)._fill_text(part, width, indent)
+            for part in text.split("\n\n")
+        )
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         # a flag or a file name is not broken at its hyphens
@@ -100,26 +102,11 @@ def _metavar(hint: Any, default: Any, choices: Sequence[str], name: str) -> str:
     return f"{kind},{kind}" if get_origin(hint) is list and kind in _KINDS.values() else kind
 
 
-def _help_line(text: str, default: Any, needed: bool = False) -> str:
+def _help_line(text: str, default: Any, needed: bool) -> str:
     """The text with its default, or that it is needed; where nothing is the default, the text says what that means."""
-    remark = "needed" if needed else f"default: {shown}" if (shown := _in_words(default)) else ""
+    remark = "needed"
+    if not needed:
+        nothing = default is None or default is False or default in ("", [], {})
+        remark = "" if nothing else f"default: {default if isinstance(default, str) else json.dumps(default)}"
     # argparse reads % as the beginning of a placeholder
     return (f"{text} ({remark})" if remark else text).replace("%", "%%")
-
-
-def _in_words(default: Any) -> str:
-    if default is None or default is False or default in ([], {}):
-        return ""
-    return default if isinstance(default, str) else json.dumps(default)
-
-
-def _filled(paragraph: str, width: int, indent: str) -> str:
-    if not paragraph.startswith(CommandHelp.EXAMPLE):
-        return textwrap.fill(" ".join(paragraph.split()), width, initial_indent=indent, subsequent_indent=indent)
-    # a flag stays on one line with its value
-    joined = re.sub(r"(--\S+) (?!--)", "\\1\xa0", paragraph)
-    lines = textwrap.wrap(
-        joined, width - 2, initial_indent=indent, subsequent_indent=f"{indent}    ", break_long_words=False,
-        break_on_hyphens=False,
-    )  # fmt: skip
-    return " \\\n".join(lines).replace("\xa0", " ")

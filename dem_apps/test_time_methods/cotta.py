@@ -63,8 +63,6 @@ class CoTTA(Method):
 
     def begin(self, learner: Learner) -> None:
         """The teacher begins as the network."""
-        if isinstance(learner.network.model, nn.DataParallel):
-            raise InputError("model: method 'cotta' cannot run the first weights of a DataParallel; give its .module")
         self.teacher = deep_copy(learner.network.model).requires_grad_(False)
         self._begin_average(learner)
         self._compared = False

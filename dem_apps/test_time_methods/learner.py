@@ -246,9 +246,6 @@ def _optimizer(network: AdaptedNetwork, optimizer: str | OptimizerBuilder, lr: f
                 f"optimizer: expected one of {', '.join(OPTIMIZERS)}, or a function that makes one which takes single "
                 f"steps, such as lambda parameters: torch.optim.SGD(parameters, lr=0.01), got {made or optimizer!r:.80}"
             )
-        moved = {id(each) for group in made.param_groups for each in group["params"]} if made else set()
-        if moved - {id(each) for each in parameters}:
-            raise InputError("optimizer: it moves parameters that the function was not given; make it from these alone")
         return made
     make: Any = OPTIMIZERS[one_of("optimizer", optimizer, list(OPTIMIZERS))]
     return make(parameters, lr=lr) if parameters else None

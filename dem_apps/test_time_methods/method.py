@@ -49,9 +49,6 @@ class Method:
         for name in self.memory:
             setattr(self, name, None)
 
-    def close(self) -> None:
-        """Remove what :meth:`begin` attached to the network."""
-
     def state_dict(self) -> dict[str, Any]:
         """The state that the next step depends on besides the learner's."""
         return {name: getattr(self, name) for name in self.memory}

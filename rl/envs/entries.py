@@ -135,9 +135,7 @@ def hyperparameter(key: str, value: Any) -> Any:
     ``lin_2.5e-4`` falls linearly to 0, ``!!float 128`` may be a whole number, ``policy_kwargs`` an expression.
     """
     if key in _SCHEDULES and isinstance(value, str):
-        start = _start(value)
-        assert start is not None
-        return LinearSchedule(start, 0.0, 1.0)
+        return LinearSchedule(float(value.removeprefix("lin_")), 0.0, 1.0)
     if isinstance(value, float) and key in _WHOLE_NUMBERS:
         return int(value)
     if key == "policy_kwargs":

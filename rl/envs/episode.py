@@ -47,6 +47,7 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gym.Env) -> None:
         super().__init__(env)
+        self._monitor: Any = env  # whose clock is no state; the environment inside of it is
         self._start: dict[str, Any] = {}
         self._actions: list[Any] = []
         #: Called once, at the latest when this object goes: a simulator ends, and files are written.
@@ -71,7 +72,7 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
 
     def episode_record(self) -> dict[str, Any]:
         """State for :meth:`restore`, as values that a checkpoint takes."""
-        kept = {path: _kept(value) for path, (_, _, value) in held(self._checked).items() if value is not held}
+        kept = {path: _kept(value) for path, (_, _, value) in held(self._monitor.env).items() if value is not held}
         return {**self._start, "actions": list(self._actions), "rewards": list(self._monitor.rewards), "held": kept}
 
     def restore(self, record: dict[str, Any]) -> tuple[Any, bool]:
@@ -86,9 +87,7 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
         for action in record["actions"]:
             # [()] turns an array without dimensions into the scalar that a Discrete space expects
             observation = self.step(np.asarray(action, dtype=self.action_space.dtype)[()])[0]
-        kept, present = record.get("held"), held(self._checked)
-        if kept is None:  # of an earlier version
-            return observation, False
+        kept, present = record["held"], held(self._monitor.env)
         observation = copy.deepcopy(observation)  # which may be the environment's own array
         self._monitor.rewards = list(record["rewards"])
         known = {path for path, (_, _, value) in present.items() if value is not held}
@@ -117,16 +116,6 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
                 found.append(env)
             env = env.env
         return found
-
-    @property
-    def _monitor(self) -> Any:
-        return self.env
-
-    @property
-    def _checked(self) -> gym.Env:
-        """The environment inside of the Monitor, whose clock is no state."""
-        inside: gym.Env = self._monitor.env
-        return inside
 
 
 def _moments(wrapper: Any) -> Any:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 import pkgutil
 import re
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -82,17 +81,6 @@ def _made(env_id: str, **arguments: Any) -> gym.Env:
         return gym.make(env_id, **arguments)
     except (gym.error.Error, ImportError) as error:
         raise InputError(f"--env {env_id}: {error}") from error
-    except TypeError as error:
-        cause = error.__cause__ or error  # gymnasium raises it again, with all arguments in its text
-        if not _raised_in(cause, r"gymnasium\.envs\.registration"):
-            raise
-        raise InputError(f"--env {env_id}: {cause}; gymnasium.register(…, kwargs=…) gives it arguments") from error
-
-
-def _raised_in(error: BaseException, modules: str) -> bool:
-    """Whether a call in one of these modules failed; the environment's own errors are left alone."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return re.match(modules, frame.f_globals.get("__name__", "")) is not None
 
 
 def _own_spaces(env: gym.Env) -> None:

@@ -81,12 +81,6 @@ class Chain:
         self._kernel.mlp_forward(*self._shape, self._at_inputs, rows, self._at_hidden, address(outputs))
         return outputs
 
-    @property
-    def hidden(self) -> np.ndarray:
-        """Input of the last layer in the last call, (B, units)."""
-        rows, last = len(self._inputs), int(self._widths[-2])
-        return self._hidden[rows * (self._units - last) : rows * self._units].reshape(rows, last)
-
     def backward(self, incoming: np.ndarray) -> None:
         """Fill the gradient from that of the outputs, (B, out) float32."""
         incoming = np.ascontiguousarray(incoming)

@@ -137,6 +137,7 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
     objective: ClassVar[str]
     objective_options: ClassVar[dict[str, Any]]
     in_return: ClassVar[InReturn | None]
+    made_of: ClassVar[tuple[Any, ...]]
     #: Step, environment and last observation of the rollout's episodes that a time limit has ended.
     cut_off: list[tuple[int, int, Any]]
     policy: EntropyObjectivePolicy  # type: ignore[assignment]
@@ -158,7 +159,7 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
                     self.objective,
                 )
         _warn_if_observations_are_cut(self.get_vec_normalize_env())
-        options = self.objective_options | ({} if self.in_return is None else {IN_RETURN: self.in_return})
+        options = dict(self.made_of[3:])
         self.policy_class: type[EntropyObjectivePolicy] = policy_with_objective(
             self.policy_class, self.objective, options
         )

@@ -23,7 +23,6 @@ entropy is of the right order for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,8 +36,6 @@ from dem_apps.errors import InputError, number, one_of
 WHERE = ("loss", "return", "both")
 #: Rows after which an earlier one counts half in the fit of the value head, and the ridge beside hidden units of ±1.
 HALF_LIFE, RIDGE = 2048, 1e-3
-#: Of a rollout that go through the policy at once.
-ROWS = 1024
 
 
 class InReturn(NamedTuple):
@@ -122,13 +119,14 @@ def add_advantages(model: Any, own: InReturn, weight: float) -> dict[str, float]
     steps, count = buffer.advantages.shape
     policy.set_training_mode(False)  # as while the actions were taken; the objective's state stands still
     masks = {"action_masks": _rows(buffer.action_masks)} if hasattr(buffer, "action_masks") else {}
-    rewards, hidden = rated_states(model, _rows(buffer.observations), _rows(buffer.actions), masks)
+    whole = getattr(model, "whole_observations", lambda: buffer.observations)  # FastPPO's holds some columns
+    rewards, hidden = rated_states(model, _rows(whole()), _rows(buffer.actions), **masks)
     values = head(hidden).reshape(steps, count)
     cut = np.zeros_like(values)
     for step, index, last in model.cut_off:
-        cut[step, index] = head(rated_states(model, _rows(last, single=True), None, {})[1])[0]
+        cut[step, index] = head(rated_states(model, last)[1])[0]
     starts = np.concatenate([buffer.episode_starts, np.asarray(model._last_episode_starts, float)[None]])
-    after = head(rated_states(model, model._last_obs, None, {})[1])
+    after = head(rated_states(model, model._last_obs)[1])
     advantages = generalised_advantages(rewards.reshape(steps, count), values, starts, after, cut, own)
     returns = (advantages + values).ravel()
     head.fit(hidden, returns)
@@ -140,21 +138,14 @@ def add_advantages(model: Any, own: InReturn, weight: float) -> dict[str, float]
     }
 
 
-def rated_states(model: Any, observations: Any, actions: Any, masks: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def rated_states(
+    model: Any, observations: Any, actions: np.ndarray | None = None, **masks: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """The objective's value of each state, (rows,), and the last hidden units of actor and critic, (rows, units).
 
     Without ``actions`` (rows, dimensions) only the units count.
     """
-    fast = getattr(model, "rated_fast", None)  # of FastPPO
-    rated: tuple[np.ndarray, np.ndarray] | None = None if fast is None else fast(observations)
-    if rated is not None:
-        return rated
-    parts = [_rated(model, *part) for part in _pieces(observations, actions, masks)]
-    return np.concatenate([rewards for rewards, _ in parts]), np.concatenate([hidden for _, hidden in parts])
-
-
-def _rated(model: Any, observations: Any, actions: Any, masks: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    policy, seen = model.policy, {}
+    policy, seen = model.policy, dict[str, Tensor]()
     given = policy.obs_to_tensor(observations)[0]
     rows = len(next(iter(given.values())) if isinstance(given, dict) else given)
     drawn = np.zeros((rows, int(np.prod(model.action_space.shape))), np.float32) if actions is None else actions
@@ -178,21 +169,8 @@ def _rated(model: Any, observations: Any, actions: Any, masks: dict[str, Any]) -
     return term.cpu().numpy(), torch.cat([seen[name].flatten(1) for name in layers], dim=1).cpu().numpy()
 
 
-def _rows(values: Any, single: bool = False) -> Any:
-    """Arrays (T, E, …) as (T·E, …), or a ``single`` one as (1, …); of dictionaries each."""
+def _rows(values: Any) -> Any:
+    """Arrays (T, E, …) as (T·E, …); of dictionaries each."""
     if isinstance(values, dict):
-        return {key: _rows(part, single) for key, part in values.items()}
-    return np.asarray(values)[None] if single else values.reshape(-1, *values.shape[2:])
-
-
-def _pieces(observations: Any, actions: Any, masks: dict[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
-    """At most :data:`ROWS` rows of everything at a time, for pictures need memory."""
-    parts = observations if isinstance(observations, dict) else {"": observations}
-    for start in range(0, len(next(iter(parts.values()))), ROWS):
-        piece = slice(start, start + ROWS)
-        cut = {key: part[piece] for key, part in parts.items()}
-        yield (
-            cut if isinstance(observations, dict) else cut[""],
-            None if actions is None else actions[piece],
-            {key: mask[piece] for key, mask in masks.items()},
-        )
+        return {key: _rows(part) for key, part in values.items()}
+    return values.reshape(-1, *values.shape[2:])

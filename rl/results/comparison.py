@@ -6,10 +6,9 @@ A seed is the unit: its episodes share one policy. A run without an evaluation a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dem_apps.errors import InputError, nearest
@@ -77,17 +76,27 @@ def write_report(runs: Sequence[Run], arms: Sequence[str], out: Path, baseline: 
 
 
 def curves_figure(compared: Compared, metric: str, up: str) -> Figure:
-    """A panel per environment, a line per arm: mean over seeds, 95 % CI shaded."""
-    figure, panels = _panels(list(compared))
-    for env, position, arm in _lines(compared):
-        mean_curve(panels[env], compared[env][arm], metric, position, arm)
-    return _finished(figure, "environment steps (line: mean over seeds; band: 95 % CI)", up)
-
-
-def _lines(compared: Compared) -> Iterator[tuple[str, int, str]]:
-    """Environment, position in the legend and arm of each line."""
+    """A panel per environment, a line per arm: mean over seeds, 95 % CI shaded; one legend above all panels."""
+    columns = min(3, len(compared))
+    rows = math.ceil(len(compared) / columns)
+    figure = Figure(figsize=(2.6 + 2.8 * columns, 1.1 + 2.5 * rows), layout="constrained")
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     arms = list(dict.fromkeys(arm for by_arm in compared.values() for arm in by_arm))
-    return ((env, arms.index(arm), arm) for env, by_arm in compared.items() for arm in arms if arm in by_arm)
+    for axes, (env, by_arm) in zip(panels, compared.items(), strict=False):
+        title = env.removeprefix("MiniGrid-").removesuffix("-v0")  # without what all MiniGrid names share
+        axes.set_title(title, fontsize=11, parse_math=False)
+        axes.grid(alpha=0.3)
+        for position, arm in enumerate(arms):
+            mean_curve(axes, by_arm.get(arm, ()), metric, position, arm)
+    for axes in panels[len(compared) :]:
+        axes.axis("off")
+    figure.supxlabel("environment steps (line: mean over seeds; band: 95 % CI)", fontsize=10)
+    figure.supylabel(up, fontsize=10)
+    lines = {label: line for axes in panels for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(
+        lines.values(), lines.keys(), loc="outside upper center", ncols=min(4, len(lines) or 1), frameon=False
+    )
+    return figure
 
 
 def _row(run: Run, arm: str) -> dict[str, object]:
@@ -102,28 +111,3 @@ def _row(run: Run, arm: str) -> dict[str, object]:
             for name in ("mean_return", "std_return", "success_rate"):
                 row[f"{policy}_{name}_{actions}"] = run.score(f"{prefix}{actions}.{name}")
     return row
-
-
-def _panels(envs: Sequence[str]) -> tuple[Figure, dict[str, Axes]]:
-    columns = min(3, len(envs))
-    rows = math.ceil(len(envs) / columns)
-    figure = Figure(figsize=(2.6 + 2.8 * columns, 1.1 + 2.5 * rows), layout="constrained")
-    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for axes, env in zip(panels, envs, strict=False):
-        title = env.removeprefix("MiniGrid-").removesuffix("-v0")  # without what all MiniGrid names share
-        axes.set_title(title, fontsize=11, parse_math=False)
-        axes.grid(alpha=0.3)
-    for axes in panels[len(envs) :]:
-        axes.axis("off")
-    return figure, dict(zip(envs, panels, strict=False))
-
-
-def _finished(figure: Figure, across: str, up: str) -> Figure:
-    """One legend above all panels."""
-    figure.supxlabel(across, fontsize=10)
-    figure.supylabel(up, fontsize=10)
-    lines = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(
-        lines.values(), lines.keys(), loc="outside upper center", ncols=min(4, len(lines) or 1), frameon=False
-    )
-    return figure

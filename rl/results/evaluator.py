@@ -20,7 +20,6 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.fused.numpy_objective import log_softmax
 from dem_apps.runtime.progress import print_table
-from rl.envs.episode import RestorableEpisode
 from rl.envs.families import counts_as_success
 from rl.envs.make import Wrappers, drawn_from, make_env
 from rl.fast.compact_normalize import CompactNormalize
@@ -165,8 +164,12 @@ class Evaluator:
         # episodes that end by themselves are not cut for a training of a few steps
         seen = max((info["l"] for info in model.ep_info_buffer or ()), default=0)
         length = max(self._length, min(2 * seen, SHORT_EPISODE))
-        with drawn_from(self._sampling_seed):
-            envs = self._made_for(model)
+        assert model.env is not None
+        (statistics,) = model.env.env_method("statistics", indices=0)
+        with drawn_from(self._sampling_seed):  # new ones, in which nothing of earlier episodes is left
+            envs = [make_env(self._env_id, self._wrapper) for _ in range(min(len(self._seeds), SIDE_BY_SIDE))]
+        for env in envs:
+            env.use_statistics(statistics, frozen=True)  # in the scale that training has
         with drawn_from(self._sampling_seed):
             episodes = play(model, envs, self._seeds, greedy, length)
         cut = [episode.length for episode in episodes if episode.cut]
@@ -177,15 +180,6 @@ class Evaluator:
                 file=sys.stderr, flush=True,
             )  # fmt: skip
         return episodes
-
-    def _made_for(self, model: OnPolicyAlgorithm) -> list[RestorableEpisode]:
-        """New environments, so that nothing of earlier episodes is left in them, in the scale that training has."""
-        assert model.env is not None
-        (statistics,) = model.env.env_method("statistics", indices=0)
-        made = [make_env(self._env_id, self._wrapper) for _ in range(min(len(self._seeds), SIDE_BY_SIDE))]
-        for env in made:
-            env.use_statistics(statistics, frozen=True)
-        return made
 
 
 def summary(episodes: Sequence[Episode], env_id: str, goal: float | None = None) -> dict[str, float | None]:

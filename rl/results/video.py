@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.files import whole_file
 from rl.envs.make import Wrappers, make_env
 from rl.results.evaluator import Episode
@@ -62,7 +62,7 @@ def _film(env: gym.Env, episode: Episode, title: str) -> Iterator[tuple[Image.Im
     for step, action in enumerate([*episode.actions, None]):
         if action is None or step % stride == 0:
             text = f"{title}\nstep {step} of {episode.length}, return {total:.3f}"
-            yield _frame(_rendered(env), text), _LAST if action is None else 1
+            yield _frame(env.render(), text), _LAST if action is None else 1
         if action is None:
             return
         again = env.step(action)[1]
@@ -71,21 +71,12 @@ def _film(env: gym.Env, episode: Episode, title: str) -> Iterator[tuple[Image.Im
         total += episode.rewards[step]
 
 
-def _rendered(env: gym.Env) -> np.ndarray:
-    picture: Any = env.render()
-    got = type(picture).__name__
-    if isinstance(picture, np.ndarray):
-        if picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] in (3, 4):
-            return picture
-        got = f"{picture.dtype} of shape {picture.shape}"
-    raise InputError(f"--video: the environment's render() has to give (H, W, 3) uint8, and it gave {got}")
-
-
-def _frame(picture: np.ndarray, text: str) -> Image.Image:
+def _frame(picture: Any, text: str) -> Image.Image:
     """The rendered environment, and the text above it."""
     frame = Image.new("RGB", (_PICTURE + 32, _TOP + _PICTURE + 16), "white")
     ImageDraw.Draw(frame).multiline_text((16, 8), text, fill="black", font=ImageFont.load_default(14))
-    image = Image.fromarray(picture)
+    with passed_on("--video: the environment's render() has to give (H, W, 3) uint8"):
+        image = Image.fromarray(np.asarray(picture))
     scale = _PICTURE / max(image.size)
     frame.paste(image.resize((round(image.width * scale), round(image.height * scale))), (16, _TOP))
     return frame

@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from gymnasium import spaces
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
-from dem_apps.errors import InputError
 from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.checkpoint import fitting, load_checkpoint
 from dem_apps.runtime.files import new_run_dir
@@ -68,11 +66,6 @@ def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm
     with drawn_from(config.seed):
         envs = build_envs(config.env, config.hyperparameters)
     entry = {**config.hyperparameters, "ent_coef": config.ent_coef}
-    if entry["policy"] == "MultiInputPolicy" and not isinstance(envs.observation_space, spaces.Dict):
-        raise InputError(
-            f"hyperparameters.policy: MultiInputPolicy takes Dict observations, and those of {config.env} are a "
-            f"{type(envs.observation_space).__name__}; leave it out"
-        )
     arguments = {key: hyperparameter(key, value) for key, value in entry.items() if key not in ENVIRONMENT_KEYS}
     with fitting("hyperparameters"):
         return algorithm(entry["policy"], envs, seed=config.seed, device=config.device, **arguments)
@@ -134,7 +127,7 @@ def _learn(
 ) -> None:
     assert config.timesteps is not None
     assert config.eval_freq is not None
-    evaluator, best = _evaluator(config, DURING_TRAINING), checkpoint["best"] if checkpoint else None
+    evaluator, best = build_evaluator(config, DURING_TRAINING), checkpoint["best"] if checkpoint else None
     done, rollout = model.num_timesteps, model.n_steps * model.n_envs
     # a rollout that has begun is finished
     progress = Progress(done + -(-max(config.timesteps - done, 0) // rollout) * rollout, done)
@@ -152,7 +145,7 @@ def _learn(
 
 def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
     """Score the last and the best policy on episodes that no evaluation during training has seen."""
-    evaluator = _evaluator(config, FINAL)
+    evaluator = build_evaluator(config, FINAL)
     last, best = (evaluate_checkpoint(model, run.checkpoints, name, evaluator) for name in ("last", "best"))
     names = ("env", "algo", "loss", "ent_coef", "seed", "timesteps", "deterministic")
     about = {"episodes": config.final_episodes, **{name: getattr(config, name) for name in names}}
@@ -199,9 +192,9 @@ def verdict(config: TrainConfig, returns: Mapping[int, float], last: float, figu
     return lines
 
 
-def _evaluator(config: TrainConfig, purpose: int) -> Evaluator:
-    episodes = config.final_episodes if purpose == FINAL else config.eval_episodes
-    assert episodes is not None
+def build_evaluator(config: TrainConfig, purpose: int, episodes: int | None = None) -> Evaluator:
+    """The evaluator of a training, by default with its own number of episodes; see :class:`Evaluator`."""
+    own = config.final_episodes if purpose == FINAL and config.final_episodes else config.eval_episodes
     wrapper = config.hyperparameters.get("env_wrapper")
     length = evaluation_length(config)
-    return Evaluator(config.env, wrapper, episodes, config.seed, purpose, config.goal_return, length)
+    return Evaluator(config.env, wrapper, episodes or own, config.seed, purpose, config.goal_return, length)

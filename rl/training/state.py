@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize, VecTransposeImage, unwrap_vec_wrapper
 
 from dem_apps.errors import InputError
@@ -110,13 +109,12 @@ def _statistics(running: Any) -> dict[str, Any]:
 
 
 def _restored(statistics: dict[str, Any], present: Any) -> Any:
-    """Running moments out of a checkpoint, in the shape of the ``present`` ones."""
+    """The ``present`` running moments with the values of a checkpoint, in their own shape."""
     if isinstance(present, dict):
         return {key: _restored(statistics[key], part) for key, part in present.items()}
-    moments, shape = RunningMeanStd(), np.shape(present.mean)
-    moments.mean, moments.var = (np.asarray(statistics[name]).reshape(shape) for name in ("mean", "var"))
-    moments.count = statistics["count"]
-    return moments
+    present.mean, present.var = (np.reshape(statistics[name], np.shape(present.mean)) for name in ("mean", "var"))
+    present.count = statistics["count"]
+    return present
 
 
 def _restore_episodes(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import optuna
 import pytest
 from filelock import FileLock
-from optuna.trial import TrialState
+from optuna.trial import TrialState, create_trial
 
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import Job, SearchConfig
@@ -105,8 +105,8 @@ def test_a_stopped_study_continues_as_an_unbroken_one(storage, tmp_path, capsys)
     search(tmp_path / "stopped", tpe(5), **given)
     config = SearchConfig(study_dir=str(tmp_path / "stopped"), **given)
     with opened_study("x.tune", [], config, SETTINGS) as (_, study):
-        study.enqueue_trial(unbroken[5].params)
-        study.ask()  # a kill before the parameters were written
+        begun = {"params": unbroken[5].params, "distributions": DEM_SPACE.distributions}
+        study.add_trial(create_trial(state=TrialState.RUNNING, **begun))  # and then a kill
     assert points(search(tmp_path / "stopped", tpe(8), **given)) == points(unbroken)
     assert points(search(tmp_path / "other", tpe(8, seed=1), **given)) != points(unbroken)
     assert (tmp_path / "stopped/journal.log").is_file() == (storage is None)

@@ -220,7 +220,6 @@ def test_mistakes_are_one_sentence(tmp_path):
     for arguments, message in (
         ([str(tmp_path / "nothing")], "not a run folder"),
         ([str(older)], "is a run of an earlier version"),
-        ([str(run), str(run)], "is given twice"),
         ([str(run), "--out", str(tmp_path / "mine.html")], "exists and is no report of this command"),
         ([str(run), "--baseline", "b"], "--baseline: b is none of the runs given"),
         ([str(run), "--outt", "x"], "unrecognized arguments: --outt"),

@@ -76,12 +76,6 @@ def test_a_fault_is_one_sentence_about_the_environment(fault, said, register):
     refuses(f"^--env {ID}: .*{said}", train)
 
 
-def test_a_constructor_that_lacks_an_argument_is_told(register):
-    register("")
-    del gym.registry[ID].kwargs["fault"]
-    refuses(rf"^--env {ID}: .* argument: 'fault'; gymnasium.register\(…, kwargs=…\) ", make_env, ID, None)
-
-
 @pytest.mark.parametrize(
     ("fault", "error"), [("own", ValueError("not enough values to unpack")), ("constructor", TypeError("its own"))]
 )

@@ -89,8 +89,6 @@ def test_an_episode_that_cannot_be_repeated_is_refused(tmp_path):
 @pytest.mark.parametrize("picture", [None, np.zeros((4, 4, 3)), np.zeros((4, 4, 1), np.uint8), [np.zeros((4, 4, 3))]])
 def test_what_is_no_picture_is_one_sentence(picture, tmp_path, monkeypatch):
     monkeypatch.setattr(RestorableEpisode, "render", lambda _: picture)
-    with pytest.raises(
-        InputError, match=r"--video: the environment's render\(\) has to give \(H, W, 3\) uint8, and it"
-    ):
+    with pytest.raises(InputError, match=r"--video: the environment's render\(\) has to give \(H, W, 3\) uint8: "):
         record_episodes(EMPTY, [Episode(0, 0, [np.int64(0)], [0.0])], tmp_path / "a.gif", "about", wrapper=FLAT)
     assert list(tmp_path.iterdir()) == []
