@@ -63,7 +63,7 @@ def _facts(result: Result, sizes: Sequence[tuple[int, int]]) -> list[tuple[str, 
     facts.append(("classes", classes))
     facts += [("normalisations tried", result.trial.sentence)] if result.trial.sentence else []
     if outcome.planned:
-        facts.append(("objective", result.learning))
+        facts.append(("objective", result.learning(outcome.used)))
         facts.append(("batches learnt from", f"{outcome.batches} of {outcome.planned}"))
     shown = "{before:.3f} → {after:.3f}" if result.adapted else "{before:.3f}"
     facts.append(("mean entropy", shown.format(**result.mean_entropy)))
@@ -97,6 +97,7 @@ def _looks_table(result: Result) -> Table:
         reason = "used" if check is result.outcome.used else check.verdict.reason  # the answer has that of the used one
         reason = reason if check.verdict.adapt else f"not used: {reason}"
         look = f"after batch {check.step}" if check.step else "the statistics alone"
+        look = look if check.learning is None else f"a step of {result.learning(check)}"
         table.rows.append((look, [*cells, Cell(reason)]))
     return table
 

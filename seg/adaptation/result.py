@@ -93,15 +93,18 @@ class Result:
         share = {None: "", 1.0: "all of "}.get(outcome.share, f"a share of {outcome.share or 0:g} of ")
         statistics = f" by {share}these images' batch norm statistics"
         done = f" up to batch {used.step} of {outcome.planned}" if used.step else f"{statistics} alone"
+        refused = outcome.checks[-1].verdict if outcome.ground is not None and used.beside is None else None
         if used.beside is not None:
-            done = f"{statistics} and a step of {self.learning}"
+            done = f"{statistics} and a step of {self.learning(used)}"
         elif not outcome.stopped and used.step == outcome.batches and self.settings["method"] not in ("bn", "step"):
             done = ""
         elif not outcome.stopped and used.step:
             done += ", the best state"
         state = f"the state after batch {used.step}" if used.step else "the statistics alone, before the first batch"
         back = f"{outcome.stopped}{self._doubt}, so it went back to {state}"
-        said = f"Adapted{done}: {back if outcome.stopped else self._reason(used) + self._doubt}."
+        why = back if outcome.stopped and refused is None else self._reason(used) + self._doubt
+        said = f"Adapted{done}: {why}."
+        said += f" A step of an objective is not taken: {refused.reason}." if refused else ""
         moved = [
             f"{row['class']} from {100 * row['before']:.1f} % of the pixels to {100 * row['after']:.1f} %"
             for row in self.shares()
@@ -128,11 +131,9 @@ class Result:
         verdict = decide_with_labels(self.outcome.checks[0].verdict, whole)
         return f"{verdict.reason}; the step alone: {used.score.sentence}"
 
-    @property
-    def learning(self) -> str:
+    def learning(self, check: Check | None) -> str:
         """Objective, average and rate in words, of a step those that labels have chosen."""
-        used = self.outcome.used
-        chosen = {"objective": self.settings["loss"]} | self.settings | ((used and used.learning) or {})
+        chosen = {"objective": self.settings["loss"]} | self.settings | ((check and check.learning) or {})
         return "{objective}, {reduction}, learning rate {lr:g}".format(**chosen)
 
     @property
