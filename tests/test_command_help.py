@@ -3,6 +3,7 @@
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 
 import pytest
@@ -65,3 +66,17 @@ def test_its_example_is_understood(command, monkeypatch, capsys, tmp_path):
     python, flag, module, *arguments = shlex.split(example)
     assert [python, flag, *command.split()] == ["python", "-m", module, *arguments[: command.count(" ")]]
     assert pages.reads_its_command_line(pages.Command("--help", module, tuple(arguments)), monkeypatch, tmp_path)
+
+
+@pytest.mark.parametrize("module", ["seg.train", "seg.export", "rl.train", "rl.tune"])
+def test_help_and_a_refused_flag_come_before_heavy_imports(module):
+    heavy = ("torch", "stable_baselines3", "gymnasium", "matplotlib", "scipy", "optuna")
+    for flag, status in (("--help", 0), ("--los=adadem", 2)):
+        program = (
+            "import sys, runpy, atexit\n"
+            f"atexit.register(lambda: print([name for name in {heavy} if name in sys.modules]))\n"
+            f"sys.argv = ['x', {flag!r}]\nrunpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+        )
+        done = subprocess.run([sys.executable, "-c", program], cwd=pages.ROOT, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
+        assert done.stdout.splitlines()[-1] == "[]"

@@ -30,7 +30,7 @@ RL = [
 ]  # fmt: skip
 RUNS = {
     "advent": ("seg", [*SEG, "--method", "advent", "--loss", "adadem"]),
-    "ppo": ("rl", [*RL, "--hyperparameters.n_steps", "16"]), "a2c": ("rl", [*RL, "--algo", "a2c"]),
+    "ppo": ("rl", [*RL, "--hyperparameters.n_steps", "16"]),
 }  # fmt: skip
 
 

@@ -95,7 +95,7 @@ class Unusual(Tiny):
         return self.last(self.kept[0]) * self.scale[:, None, None]
 
 
-@pytest.mark.parametrize("bn_alpha", [None, 0.5, 1.0])
+@pytest.mark.parametrize("bn_alpha", [None, 0.5])
 @pytest.mark.parametrize("method", METHODS)
 def test_unusual_networks_adapt_as_plain_ones_do(method, bn_alpha):
     arguments = {"bn_alpha": bn_alpha, "batch_norm": "batch"} if bn_alpha else {}
@@ -112,10 +112,6 @@ def replaced(forward, how, owner):
     """As mixed precision, offloading and checkpointing (facebookresearch/fairscale#816) replace it on the object."""
     if how == "weakref":
         return functools.partial(lambda weak, images: type(owner).forward(weak(), images), weakref.ref(owner))
-    if how == "autocast":
-        return torch.autocast("cpu", enabled=False)(forward)
-    if how == "partial":
-        return functools.partial(lambda call, images: call(images), forward)
 
     @functools.wraps(forward)
     def wrapped(*given):
@@ -124,7 +120,7 @@ def replaced(forward, how, owner):
     return wrapped
 
 
-@pytest.mark.parametrize("how", ["autocast", "partial", "wraps", "weakref"])
+@pytest.mark.parametrize("how", ["wraps", "weakref"])
 @pytest.mark.parametrize("of", ["whole", "layer"])
 def test_a_forward_that_was_replaced_on_the_object_is_not_shared(how, of):
     model = tiny()

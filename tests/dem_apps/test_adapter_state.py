@@ -2,11 +2,7 @@
 
 import copy
 import io
-import multiprocessing
-import os
 import pickle
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -139,29 +135,3 @@ def test_threads_take_turns():
     with ThreadPoolExecutor(4) as pool:
         assert all(torch.equal(found, expected) for found in pool.map(adapter, [images] * 64))
     assert all(torch.equal(value, stored[name]) for name, value in adapter.model.state_dict().items())
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork")
-def test_a_child_adapts_that_was_forked_while_a_thread_adapts():
-    class Slow(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = tiny()
-
-        def forward(self, images):
-            begun.set()
-            time.sleep(0.2)
-            return self.inner(images)
-
-    begun, (images,) = threading.Event(), batches(1)
-    adapter = adapter_of("tent", Slow())
-    thread = threading.Thread(target=adapter, args=(images,))
-    thread.start()
-    assert begun.wait(60)
-    child = multiprocessing.get_context("fork").Process(target=adapter, args=(images,), daemon=True)
-    child.start()
-    child.join(60)
-    thread.join()
-    assert child.exitcode == 0
-    assert adapter(images).isfinite().all()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import record
-from trajectories import A2C, ADVENT, FAMILIES, RL, SEG, inputs
+from trajectories import A2C, ADVENT, FAMILIES, RL, inputs
 
 RUNS = [(family, run) for family, runs in FAMILIES.items() for run in runs]
 MOMENTUM = {"momentum": 0.11}  # a tenth more
@@ -26,12 +26,9 @@ def needs_the_recorded_inputs(family: str) -> None:
     ("family", "run", "planted"),
     [
         ("seg", "minent adadem balanced", MOMENTUM),
-        ("seg", "minent adadem balanced", {"weights": replace(SEG.weights, target_main=1.01)}),
         ("seg", "advent adadem", {"weights": replace(ADVENT["weights"], adversarial_main=101.0)}),
         ("rl", "ppo fast adadem", MOMENTUM),
-        ("rl", "ppo fast adadem", {"ent_coef": 1.01 * RL.ent_coef}),
         ("rl", "ppo fast entropy", {"ent_coef": 1.01 * RL.ent_coef}),
-        ("rl", "a2c adadem", MOMENTUM),
         ("rl", "a2c adadem", {"ent_coef": 1.01 * A2C["ent_coef"]}),
     ],
 )

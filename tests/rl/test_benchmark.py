@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.refusals import refuses
-from support.report_runs import rl_run
+from support.report_runs import STAND_IN, rl_run
 
 from dem_apps.runtime.settings import parse_config
 from rl.benchmark import BenchmarkConfig, benchmark, grid_jobs
@@ -16,15 +16,6 @@ from rl.config import TrainConfig, resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 ENV = "MiniGrid-Empty-Random-5x5-v0"
-# A run folder that is there already, below its loss and seed; seed 13 fails.
-TRAINER = """
-import pathlib, shutil, sys
-words = [word for argument in sys.argv[1:] for word in argument.split("=", 1)]
-value = dict(zip(words[::2], words[1::2]))
-if value["--seed"] == "13":
-    sys.exit("error: unlucky")
-shutil.copytree(pathlib.Path(__file__).with_name(value["--loss"]) / value["--seed"], value["--run-dir"])
-"""
 
 
 def config(path, **changes):
@@ -36,7 +27,7 @@ def config(path, **changes):
 
 
 def test_what_fails_is_listed_and_the_rest_is_reported_and_not_repeated(tmp_path, monkeypatch, capsys):
-    (tmp_path / "stand_in.py").write_text(TRAINER)
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
     for loss, seed in product(("none", "adadem"), (1, 2)):
         rl_run(tmp_path / loss / str(seed), (seed + len(loss)) / 20, loss, seed, ENV)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -12,49 +12,48 @@ from PIL import Image
 from support.pictures import noise, save
 from support.refusals import refuses
 
-import seg.export
-import seg.labels
 from seg.data.annotation import mask_of_runs, run_lengths
+from seg.export import ExportConfig, export
 from seg.labels import LabelsConfig, write_labels
 
 
-@pytest.fixture
-def exported(tmp_path, monkeypatch, run_here):
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
     """The folder of an export of two photographs, one with a hole without data, by a network of three classes."""
-    save(tmp_path / "images" / "a.png", noise(0, 64, 64))
+    root = tmp_path_factory.mktemp("exported")
+    save(root / "images" / "a.png", noise(0, 64, 64))
     hole = np.dstack([noise(1, 64, 96), np.full((96, 64), 255, np.uint8)])
     hole[:10, :, 3] = 0
-    save(tmp_path / "images" / "deep" / "b.png", hole)
+    save(root / "images" / "deep" / "b.png", hole)
     torch.manual_seed(0)
-    smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(tmp_path / "network")
-    monkeypatch.chdir(tmp_path)
-    flags = ["--images", "images", "--out", "out", "--pre-labels", "cvat,label-studio", "--label-ids"]
-    done = run_here(seg.export.main, "--model", "network", "--classes", "background,crop,weed", *flags)
-    assert done.returncode == 0, done.stderr
-    return tmp_path / "out"
+    smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(root / "network")
+    where = {"model": str(root / "network"), "images": str(root / "images"), "out": str(root / "out")}
+    settings = {"classes": "background,crop,weed", "pre_labels": ["cvat", "label-studio"], "label_ids": True}
+    assert export(ExportConfig(**where, **settings)) == 0
+    return root / "out"
 
 
-def corrected(exported):
+def corrected(exported, folder):
     """Both tools' exports: as they took the predictions."""
     tasks = json.loads((exported / "label-studio.json").read_text())
     for task in tasks:
         task["annotations"] = [{"result": []}, {"was_cancelled": True, "result": []}]
         task["annotations"][0]["result"] = task.pop("predictions")[0]["result"]
-    file = exported.parent / "project.json"
+    file = folder / "project.json"
     file.write_text(json.dumps([*tasks, {"data": {"image": "/x.png"}, "annotations": []}]))
     return exported / "cvat.zip", file
 
 
 @pytest.mark.parametrize("tool", [0, 1], ids=["cvat", "label-studio"])
 @pytest.mark.parametrize(("classes", "unlabelled"), [("background,crop,weed", 0), ("crop,weed", 255)])
-def test_what_goes_out_comes_back(tool, classes, unlabelled, exported, capsys):
-    write_labels(LabelsConfig(str(corrected(exported)[tool]), classes, str(exported.parent / "labels")))
+def test_what_goes_out_comes_back(tool, classes, unlabelled, exported, tmp_path, capsys):
+    write_labels(LabelsConfig(str(corrected(exported, tmp_path)[tool]), classes, str(tmp_path / "labels")))
     for name in ("a", "deep/b"):
         ids = np.asarray(Image.open(exported / f"{name}_pred_labelIds.png"))
         assert len(set(np.unique(ids)) - {255}) > 1
         painted = (ids != 255) & (ids != 0)
         expected = np.where(painted, ids - (classes == "crop,weed"), unlabelled)
-        np.testing.assert_array_equal(np.asarray(Image.open(exported.parent / "labels" / f"{name}.png")), expected)
+        np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "labels" / f"{name}.png")), expected)
     assert "2 label images in" in capsys.readouterr().out
 
 
@@ -131,11 +130,11 @@ def test_other_files_are_one_sentence(name, content, sentence, tmp_path):
         ({"type": "polygonlabels"}, "a region is of polygonlabels; brushlabels alone are read"),
     ],
 )
-def test_faults_inside_an_export_are_one_sentence(change, sentence, exported):
-    _, file = corrected(exported)
+def test_faults_inside_an_export_are_one_sentence(change, sentence, exported, tmp_path):
+    _, file = corrected(exported, tmp_path)
     tasks = json.loads(file.read_text())
     region = tasks[0]["annotations"][0]["result"][-1]
     for part in (tasks[0]["data"], region, region["value"]):
         part.update({key: value for key, value in change.items() if key in part})
     file.write_text(json.dumps(tasks))
-    refuses(sentence, write_labels, LabelsConfig(str(file), "background,crop,weed", str(exported.parent / "labels")))
+    refuses(sentence, write_labels, LabelsConfig(str(file), "background,crop,weed", str(tmp_path / "labels")))

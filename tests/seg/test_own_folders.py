@@ -1,5 +1,6 @@
 """Two folders of photographs and nothing else said: what ``seg.train`` finds, decides and says."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,8 +8,11 @@ import pytest
 from support.pictures import noise, save
 
 from seg import evaluate, load, train
+from seg.config import TrainConfig
 from seg.data.labels import load_classes
+from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.models.settings import PRETRAINED, package_file
+from seg.training.resolve import resolve
 
 IDS = np.repeat(np.array([[0, 1, 2]], np.uint8), 400, 0).repeat(200, 1)
 ROOTS = (("source.root", "mine"), ("target.root", "theirs"))
@@ -45,3 +49,22 @@ def test_two_folders_are_all_that_is_needed(kind, run_here, tmp_path):
     assert scored.returncode == 0, scored.stderr
     before, after = (json.loads(file.read_text()) for file in (run / "eval.json", tmp_path / "scores.json"))
     assert after["mean_entropy"] == pytest.approx(before["mean_entropy"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("augmentation", "size"),
+    [
+        ([{"HorizontalFlip": {"p": 0.5}}], [256, 192]),
+        ([{"ColorJitter": {}}, {"GaussianBlur": {"p": 0.3}}], [256, 192]),  # both domains at one scale
+        ([{"RandomCrop": {"height": 200, "width": 200}}], None),
+    ],
+)
+def test_an_augmentation_sets_the_size_where_it_crops_or_resizes(augmentation, size, tmp_path):
+    for folder in ("images", "labels"):
+        save(tmp_path / folder / "a.png", noise(0, 600, 400))
+    source = SourceConfig(str(tmp_path), augmentation=augmentation)
+    config = TrainConfig(source=source, target=TargetDataConfig(str(tmp_path)))
+    found, lines = resolve(config, "cpu")
+    assert found.source == dataclasses.replace(source, size=size)
+    assert found.target.size == [256, 192]
+    assert len(lines) == 1 + (size is not None)

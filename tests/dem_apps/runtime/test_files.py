@@ -1,19 +1,23 @@
-"""Files are read as plain values, appear whole, and never replace what a user made."""
+"""Files are read as plain values or pixels, run nothing, appear whole, and never replace what a user made."""
 
 import errno
 import os
 import re
+import resource
 
 import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
+from PIL import Image
+from support.pictures import png
 from support.refusals import refuses
 
 from dem_apps.errors import InputError
 from dem_apps.runtime import files
 from dem_apps.runtime.documents import parsed_json, parsed_yaml, read_json, read_yaml, shaped
 from dem_apps.runtime.files import new_folder, new_run_dir, sweep, whole_file, write_atomically
+from dem_apps.runtime.images import opened_image
 from dem_apps.runtime.metrics_info import MetricsInfo, Score
 
 TAGS = ["!!python/object/apply:os.system ", "!!int ", "!!timestamp ", "!!bool ", "!!binary ", "!!map ", "<<: "]
@@ -162,20 +166,14 @@ def test_a_folder_appears_whole(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
 
 
-def test_a_folder_that_is_filled_meanwhile_stays(tmp_path):
-    with pytest.raises(InputError, match="holds files already"), new_folder(tmp_path / "new", "--out") as inside:  # noqa: PT012
-        (inside / "ours").write_text("")
-        (tmp_path / "new").mkdir()
-        (tmp_path / "new" / "theirs").write_text("")
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["theirs"]
-
-
-def test_a_user_without_a_home_has_a_cache_for_one_process(monkeypatch):
+def test_a_user_without_a_home_has_a_cache_for_one_process(monkeypatch, tmp_path):
     def nowhere():
         raise RuntimeError("Could not determine home directory.")  # as Path.home() in a container
 
-    for name in ("DEM_APPS_CACHE", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("DEM_APPS_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert files.cache_dir() == tmp_path / "dem-apps"
+    monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(files.Path, "home", nowhere)
     assert files.cache_dir().is_dir()
     assert files.cache_dir() == files.cache_dir()
@@ -187,3 +185,48 @@ def test_two_runs_of_one_second_get_two_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(files.time, "strftime", lambda _: "now")
     assert [new_run_dir("seg", "a").name for _ in range(3)] == ["seg-a-now", "seg-a-now-2", "seg-a-now-3"]
+
+
+def refused(file):
+    with pytest.raises(InputError) as raised, opened_image(file) as picture:
+        picture.load()
+    assert str(raised.value).startswith(f"{file}: ")
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("size", [(50_000, 50_000), (20_000, 20_000), (2**31 - 1, 2**31 - 1)])
+def test_an_image_that_claims_to_be_enormous_is_not_unpacked(size, tmp_path):
+    file = tmp_path / "bomb.png"
+    file.write_bytes(png(*size, bytes(1000)))
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert "pixels; make it smaller first" in refused(file)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 100_000  # KiB; 20,000 x 20,000 has 1,200,000
+
+
+def test_postscript_is_no_image_whatever_its_name(tmp_path, monkeypatch):
+    marker, programs = tmp_path / "marker", tmp_path / "bin"
+    programs.mkdir()
+    (programs / "gs").write_text(f"#!/bin/sh\ntouch {marker}\n")
+    (programs / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)
+    file = tmp_path / "photo.png"
+    file.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n")
+    with Image.open(file) as picture, pytest.raises(Exception):  # noqa: B017, PT011 (what our way around avoids)
+        picture.load()
+    assert marker.exists(), "Pillow alone starts Ghostscript here, so this test can fail"
+    marker.unlink()
+    assert "in none of PNG, JPEG" in refused(file)
+    assert not marker.exists()
+
+
+def test_a_picture_of_a_wrong_checksum_is_damaged(tmp_path):
+    whole = png(8, 8, bytes(8 * 25))
+    (tmp_path / "a.png").write_bytes(whole[:-16] + b"none" + whole[-12:])  # of the pixels, before the end's 12 bytes
+    assert "bad header checksum in b'IDAT'" in refused(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("content", [b"", b"GIF89a", b"\x89PNG\r\n\x1a\n", b"BM" + bytes(20), b"\xff\xd8\xff\xe0" * 9])
+def test_damaged_files_are_one_sentence(content, tmp_path):
+    (tmp_path / "a.png").write_bytes(content)
+    assert "the image cannot be read" in refused(tmp_path / "a.png")

@@ -103,11 +103,9 @@ def test_spellings_of_flags(arguments, changes):
         (["--verbose", "maybe"], r"^--verbose: expected bool, got 'maybe'$"),
         (["--loss", "adadme"], r"^--loss: 'adadme' is not one of none, entropy, adadem; did you mean 'adadem'\?$"),
         (["--classes", "[1, x]"], r"^--classes: expected list of int, got \[1, 'x'\]$"),
-        (["--checkpoint", "lost"], r"^--checkpoint: 'lost' is not one of last, best; did you mean 'last'\?$"),
         (["--share", "0.5,1.5"], r"^--share: expected 1 at most, got 1\.5$"),
         (["--raw", "npz,png"], r"^--raw: 'png' is not one of png16, npz; did you mean 'png16'\?$"),
         (["--max-steps", f"{10**400}"], r"^--max-steps: expected int, got '10+'$"),
-        (["--size", f"{10**400},5"], r"^--size: expected list of int or str or null, got \['10+"),
         (["--learning-rate", "1e400"], r"^--learning-rate: expected a finite number, got inf$"),
         (["--threads", "1:30"], r"^--threads: expected int or null, got '1:30'$"),  # not 90
         (["--config", "/nowhere.yaml"], r"^--config: .*/nowhere\.yaml"),
@@ -124,7 +122,6 @@ def test_mistakes_in_flags(arguments, message):
         ("max_steps: [1", r"^--config: not valid YAML"),
         ("- 1", r"^--config: expected a mapping"),
         ("!!python/object/apply:os.system [x]", r"^--config: not valid YAML"),
-        ("learning_rate: .nan", r"^--learning-rate: expected a finite number, got nan$"),
         ("source: other.yaml", r"^--source: expected a mapping of keys, got 'other.yaml'$"),
         ("__path__: other.yaml", r"^--config: unknown key '__path__'$"),
     ],
@@ -137,10 +134,7 @@ def test_mistakes_in_yaml(text, message, yaml_file):
     ("change", "message"),
     [
         ({"max_steps": True}, "--max-steps: expected int, got True"),
-        ({"source": {"root": "x"}}, "--source: expected Source, got "),
-        ({"classes": ["a"]}, "--classes: expected list of int, got "),
         ({"run_dir": 3}, "--run-dir: expected str or null, got 3"),
-        ({"hyperparameters": [1]}, "--hyperparameters: expected mapping, got "),
     ],
 )
 def test_settings_made_in_python_are_checked_too(change, message):
@@ -158,8 +152,6 @@ def test_paths_of_pathlib_are_text_in_settings(tmp_path):
     [
         ({"source": {"rot": 1}}, r"^config\.yaml: unknown key 'source.rot'; did you mean 'source.root'\?$"),
         ({"max_steps": 0}, r"^config\.yaml, max_steps: expected 1 or more, got 0$"),
-        ({"optimizer": None}, r"^config\.yaml, optimizer: expected one of adamw, sgd, got null$"),
-        ({"source": 3}, r"^config\.yaml, source: expected a mapping of keys, got 3$"),
         ([1], r"^config\.yaml: expected a mapping of keys, found list$"),
     ],
 )

@@ -5,7 +5,7 @@ import torch
 from support.refusals import refuses
 from support.tiny_networks import batches, published, tiny
 
-from dem_apps.test_time_methods.tpt import TPT, log_mean
+from dem_apps.test_time_methods.tpt import TPT
 
 
 def papers_loss(logits, kept):
@@ -41,15 +41,6 @@ def test_views_of_dense_logits_lie_on_each_other():
         scale = (view - view.mean()).norm() / (images[0] - images[0].mean()).norm()
         torch.testing.assert_close(view, images[0] * scale + (view - images[0] * scale).mean())
         assert 0.8 <= scale <= 1.2
-
-
-def test_a_crop_has_the_images_size_and_the_mean_of_equal_views_is_the_view():
-    (images,) = batches(1, size=1)
-    views, _ = TPT(views=5).drawn(images[0], torch.Generator().manual_seed(0), dense=False)
-    assert views.shape == (5, 3, 8, 8)
-    logits = torch.randn(1, 4).expand(6, 4)
-    torch.testing.assert_close(log_mean(logits), logits[0].log_softmax(0))
-    assert len(TPT(kept=0.0).best(torch.randn(3, 4))) == 1
 
 
 @pytest.mark.parametrize("options", [{"views": 0}, {"views": True}, {"kept": 1.5}])

@@ -1,7 +1,5 @@
 """Environments with wrong spaces, observations or rewards."""
 
-import gc
-
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -9,7 +7,7 @@ from gymnasium import spaces
 from stable_baselines3 import PPO
 from support.refusals import refuses
 
-from rl.envs.make import episode_limit, make_env, make_training_envs
+from rl.envs.make import make_env, make_training_envs
 
 ID = "Faulty-v0"
 
@@ -83,18 +81,3 @@ def test_an_error_of_its_own_is_left_alone(fault, error, register):
     register(fault)
     with pytest.raises(type(error), match=f"^{error}"):
         train()
-
-
-def test_environments_are_closed_once(register, monkeypatch):
-    gc.collect()  # those of other tests
-    closed = []
-    monkeypatch.setattr(Faulty, "close", lambda env: closed.append(id(env)))
-    register("")
-    envs = make_training_envs(ID, None, 2)
-    envs.close()
-    assert len(set(closed)) == 2
-    assert episode_limit(ID) == 99
-    env = make_env(ID, None)
-    del envs, env
-    gc.collect()
-    assert len(closed) == 3

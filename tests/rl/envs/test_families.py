@@ -1,6 +1,5 @@
 """Families of environments, and modules that register a user's own."""
 
-import json
 import sys
 
 import gymnasium as gym
@@ -154,36 +153,16 @@ def test_an_unknown_environment_of_a_module_is_suggested_out_of_it(my_envs):
         refuses(f"unknown environment '{env_id}'{hint}", check_env_id, env_id)
 
 
-UNKNOWN = r"unknown environment 'Corridor-v0'.*--import MODULE registers your own"
-IN_A_FILE = r"stands in a file, which cannot have the code of my_envs run"
-
-
-@pytest.mark.parametrize(("env", "refused"), [("Corridor-v0", UNKNOWN), ("my_envs:Corridor-v0", IN_A_FILE)])
-def test_a_run_folder_imports_no_code_without_the_flag(env, refused, my_envs, tmp_path):
+def test_a_run_folder_imports_no_code_without_the_flag(my_envs, tmp_path):
+    """What each command refuses is in tests/test_code_from_files.py."""
+    rl.train.main([*my_envs, "--import", "my_envs"])
     run = str(tmp_path / "run")
-    flags = ["--env", env, *my_envs[2:]]
-    if refused == UNKNOWN:
-        refuses(UNKNOWN, rl.train.main, flags)
-        flags += ["--import", "my_envs"]
-    rl.train.main(flags)
-    assert json.loads((tmp_path / "run" / "eval.json").read_text())["env"] == env
     for main, more in ((rl.evaluate.main, ["--run", run, "--episodes", "2"]), (rl.train.main, ["--resume", run]),
                        (rl.export.main, ["--run", run, "--out", str(tmp_path / "model.zip")])):  # fmt: skip
         forget()
-        again = main is rl.train.main and refused == UNKNOWN
-        refuses("import_modules: .* as --import my_envs" if again else refused, main, more)
+        refuses("--import my_envs" if main is rl.train.main else "unknown environment 'Corridor-v0'", main, more)
         assert "my_envs" not in sys.modules
         main([*more, "--import=my_envs"])
-
-
-def test_files_of_settings_import_no_code(my_envs, tmp_path):
-    (tmp_path / "settings.yaml").write_text("env: my_envs:Corridor-v0\n")
-    (tmp_path / "grid.yaml").write_text("envs: {mine: {env: my_envs:Corridor-v0}}\narms: {a: {}}\nfolder: grid\n")
-    for main, file in ((rl.train.main, "settings.yaml"), (rl.benchmark.main, "grid.yaml")):
-        refuses(IN_A_FILE, main, ["--config", str(tmp_path / file)])
-    grid = rl.benchmark.BenchmarkConfig(envs={"Corridor-v0": {}}, arms={"a": {"import": "my_envs"}}, folder="grid")
-    refuses("can only be given on the command line, as --import my_envs", rl.benchmark.grid_jobs, grid)
-    assert "my_envs" not in sys.modules
 
 
 def test_import_reaches_the_trainings_of_a_grid_and_of_a_search(my_envs, tmp_path):

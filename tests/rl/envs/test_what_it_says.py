@@ -11,8 +11,8 @@ import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 from stable_baselines3.common.preprocessing import preprocess_obs
-from support.interrupted import interrupted_at
 from support.refusals import refuses
+from support.short_training import interrupted_at
 
 import rl.evaluate
 import rl.train

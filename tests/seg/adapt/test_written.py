@@ -53,24 +53,16 @@ def test_everything_is_written(config, accepted, capsys):
         assert sorted(float(row[stage]) for row in rows) == pytest.approx(sorted(counted / counted.sum()))
     said = capsys.readouterr().out
     assert result.answer in said
-    assert "predicted share of the pixels" in said
     page = (out / "report.html").read_text()
-    places = [page.index(part) for part in ("<h1>Adapted", "Before and after</h2>", "Classes</h2>", "Evidence</h2>")]
-    assert places == sorted(places)
     assert page.count("<img") == 8 * 5 + 4 * len(SHARES)  # the image itself once; four class maps at every share
     assert re.findall(r'<b data-at="(\d)" ?(?:hidden)?>share ([\d.]+): stability score', page) == [
         (str(index), f"{share:g}") for index, share in enumerate(SHARES)
     ]
-    assert page.count("<b data-at") - page.count(" hidden>share") == 1
     assert not re.search('src="(http|/)', page)
-    assert page.count('<input type="range"') == 8 + 1
     (script,) = re.findall("<script>(.*?)</script>", page)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in page
     assert "None" not in re.sub("<[^>]*>", " ", page)
-    moved = [float(each) for each in re.findall(r"shares moved by ([\d.]+)", page)]
-    assert moved == sorted(moved, reverse=True)
-    assert moved[0] > 0
 
 
 def test_what_cannot_be_read_is_left_out_and_named(config, run_here):
@@ -226,7 +218,6 @@ def test_flags_that_do_not_fit(config, images, tmp_path):
     cases = [
         ({"classes": str(tmp_path / "three.yaml")}, "predicts 4 classes, and 2 are named .--classes."),
         ({"images": str(tmp_path / "empty")}, "--images: .* hold no image"),
-        ({"model": None}, "--model: is missing"),
         ({"method": "lab"}, "--source: --method lab needs"),
         ({"out": str(images / "out")}, "--out: .* lies in --images"),
         ({"method": "bn", "tau": 2.0}, "--tau: is an option of --loss"),

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from support.pictures import noise, save
 
 from seg.adaptation.images import ImageFolder, ImageNumbers, Labels
@@ -56,12 +55,6 @@ def test_pixels_are_counted_by_label_and_prediction_at_the_labels_size(tmp_path)
     large = predicted.repeat(2, 0).repeat(2, 1)
     np.testing.assert_array_equal(labels.confusion(Path("deep/0.jpg"), large), expected)
     assert labels.confusion(Path("other.jpg"), predicted) is None
-    for size in ((6, 4), (9, 6), (18, 12)):  # as Pillow resizes (opencv/opencv#9096)
-        truth = np.asarray(Image.fromarray(predicted).resize(size, Image.Resampling.NEAREST))
-        save(tmp_path / "deep" / "0.png", truth)
-        counted = labels.confusion(Path("deep/0.jpg"), predicted)
-        assert counted is not None
-        assert np.trace(counted) == truth.size
 
 
 def test_uncertain_images_unlike_those_above_are_to_be_labelled_first():

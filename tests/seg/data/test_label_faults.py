@@ -41,16 +41,13 @@ def run(tmp_path_factory):
 def test_masks_of_0_and_255_are_refused_in_every_command(run, run_here, tmp_path):
     trained, good = run
     wrong = draw(tmp_path / "wrong", (0, 255))
-    of = {name: [f"--{name}.root", str(root)] for name, root in (("source", wrong), ("target", wrong))}
-    kept = ["--source.root", str(good)]
-    out = str(tmp_path / "out")
+    roots, out = ["--source.root", str(good), "--target.root", str(wrong)], str(tmp_path / "out")
     labels = ["--images", str(wrong / "images"), "--labels", str(wrong / "labels"), "--out", out, "--method", "none"]
     commands = [
-        (train.main, [*QUICK, *of["source"], *of["target"], "--run-dir", out]),
-        (train.main, [*QUICK, *kept, *of["target"], "--run-dir", out]),
-        (evaluate.main, ["--run", str(trained), *of["target"]]),
+        (train.main, [*QUICK, *roots, "--run-dir", out]),
+        (evaluate.main, ["--run", str(trained), "--target.root", str(wrong)]),
         (adapt.main, ["--model", str(trained), *labels]),
-        (check, ["check", *QUICK, *kept, *of["target"]]),
+        (check, ["check", *QUICK, *roots]),
     ]
     for main, arguments in commands:
         done = run_here(main, *arguments)
@@ -60,20 +57,6 @@ def test_masks_of_0_and_255_are_refused_in_every_command(run, run_here, tmp_path
         assert "255 is in 3 of 3 labels and ignored, since --classes does not name it, and 'road' is in none" in said
         assert "100.0" not in said or main is check
     assert not (tmp_path / "out").exists()
-
-
-def test_labels_drawn_on_pixels_as_stored_are_a_warning_when_a_network_is_adapted(run, run_here, tmp_path):
-    exif = Image.Exif()
-    exif[0x0112] = 6  # seen upright it is 48 pixels wide
-    for index, stored in enumerate([(32, 48), (48, 32)]):
-        save(tmp_path / "labels" / f"{index}.png", np.arange(48 * 32).reshape(stored[::-1]).astype(np.uint8) % 2)
-        (tmp_path / "images").mkdir(exist_ok=True)
-        Image.fromarray(noise(index, 32, 48)).save(tmp_path / "images" / f"{index}.jpg", exif=exif)
-    flags = [f"--{name}={tmp_path / name}" for name in ("images", "labels", "out")]
-    done = run_here(adapt.main, "--model", str(run[0]), "--method", "none", *flags)
-    assert done.returncode == 0, done.stderr
-    warned = [line for line in done.stdout.splitlines() if "is turned upright as its EXIF says" in line]
-    assert [line.partition(": is ")[0] for line in warned] == [f"warning: --labels: {tmp_path}/images/0.jpg"]
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """Rare classes and the labelled part of the target, as a training's streams and the commands of the data have them."""
 
-import dataclasses
 import io
-import json
 from itertools import pairwise
 
 import numpy as np
@@ -18,7 +16,6 @@ from seg.data.domains import open_pair
 from seg.data.loader import batches
 from seg.data.samplers import labelled_sampler
 from seg.data.settings import SourceConfig, TargetDataConfig
-from seg.train import train
 
 SEED = (3, 0)
 
@@ -111,16 +108,3 @@ def test_the_check_covers_the_labelled_part(tiny_pair, target, use, images):
     label.write_bytes(b"not an image")
     assert check_pair(pair, console=Console(file=printed, soft_wrap=True)) == 1
     assert f"error: labelled target train: {label}: the image cannot be read" in printed.getvalue()
-
-
-@pytest.mark.slow
-def test_a_training_says_how_many_target_images_were_labelled(tiny_config, tmp_path, capsys):
-    source = dataclasses.replace(tiny_config.source, rare_class_temperature=0.01)
-    target = dataclasses.replace(tiny_config.target, labelled_part=0.4)
-    run = train(dataclasses.replace(tiny_config, source=source, target=target, run_dir=str(tmp_path / "run")))
-    said = capsys.readouterr().out
-    assert "6 source train, 2 labelled target train, 5 target train, 4 target val" in said
-    how = json.loads((run / "eval.json").read_text())["protocol"]
-    assert how["labelled_images"] == {"source": 6, "target": 2}
-    assert (how["labelled_part"], how["labelled_use"], how["rare_class_temperature"]) == (0.4, "beside", 0.01)
-    assert how["used_target_labels"] is True

@@ -170,14 +170,6 @@ def test_no_image_is_nearly_all_that_is_drawn():
     np.testing.assert_allclose(np.delete(shares, 7), 40 / 50 / 49, atol=0.015)
 
 
-def test_ignored_pixels_belong_to_the_image_but_are_no_class():
-    pixels = np.array([[0, 5, 95], [5, 5, 0]])
-    sampler = RareClasses(pixels, 0.5, 0.2, (0,))
-    np.testing.assert_allclose(sampler.probabilities, softmax((1 - np.array([1, 2]) / 3) / 0.5))
-    # class 1 is 5 % of the first image, although it is all that is labelled there
-    assert set(np.flatnonzero(drawn(sampler))) == {1}
-
-
 def test_passes_show_every_sample_once():
     sampler = Epochs(5, (3, 0))
     passes = [[sampler(number * 5 + place) for place in range(5)] for number in range(3)]

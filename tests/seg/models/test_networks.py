@@ -105,9 +105,3 @@ def test_the_head_is_the_sum_of_its_four_convolutions_in_value_and_accumulated_g
         results.append([logits.detach(), features.grad, *(parameter.grad for parameter in head.parameters())])
     for ours, expected in zip(*results, strict=True):
         torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-10)
-
-
-def test_the_heads_logits_are_float32_under_autocast():
-    head = AtrousHead(6, 3)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert head(torch.randn(1, 6, 8, 8)).dtype == torch.float32

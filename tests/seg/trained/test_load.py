@@ -1,6 +1,5 @@
 """``from seg import load``: every kind of image, the maps of a prediction, and what a notebook shows."""
 
-import dataclasses
 import io
 
 import numpy as np
@@ -8,18 +7,18 @@ import pytest
 import torch
 from PIL import Image
 from support.refusals import refuses
+from support.untrained_run import write_run
 
 from seg import load
 from seg.data.read_images import ImagePixels
-from seg.train import train
+from seg.data.settings import TargetDataConfig
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (45, 70, 3)).astype(np.uint8)
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory, tiny_config):
-    target = dataclasses.replace(tiny_config.target, size=[64, 32])
-    return train(dataclasses.replace(tiny_config, run_dir=str(tmp_path_factory.mktemp("runs") / "run"), target=target))
+def run(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("runs") / "run", 0, target=TargetDataConfig(size=[64, 32]))
 
 
 @pytest.fixture(scope="module")

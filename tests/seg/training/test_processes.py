@@ -26,7 +26,7 @@ COMMON = [
 ]  # fmt: skip
 ADVENT = [
     *COMMON, "--method", "advent", "--reduction", "mean", "--batch-size", "2", "--discriminator.channels", "4",
-    "--max-steps", "6", "--eval-every", "3", "--maps", "1",
+    "--max-steps", "4", "--eval-every", "2", "--maps", "1",
 ]  # fmt: skip
 MINENT = [
     *COMMON, "--reduction", "balanced", "--batch-size", "6", "--model.output-stride", "8",
@@ -89,7 +89,7 @@ def assert_agree(expected, actual, steps):
 
 @pytest.mark.parametrize(
     ("flags", "steps"),
-    [(ADVENT, 6), pytest.param(TEACHER, 6, marks=pytest.mark.slow), pytest.param(MINENT, 6, marks=pytest.mark.slow)],
+    [(ADVENT, 4), pytest.param(TEACHER, 6, marks=pytest.mark.slow), pytest.param(MINENT, 6, marks=pytest.mark.slow)],
     ids=["advent", "self-training", "minent"],
 )
 def test_two_processes_train_as_one(flags, steps, tmp_path, data):
