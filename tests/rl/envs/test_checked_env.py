@@ -7,7 +7,7 @@ from gymnasium import spaces
 from stable_baselines3 import PPO
 from support.refusals import refuses
 
-from rl.envs.make import make_env, make_training_envs
+from rl.envs.make import make_training_envs
 
 ID = "Faulty-v0"
 
