@@ -1,14 +1,15 @@
-"""How often an adaptation that seg.adapt accepts without labels does harm, on pairs that chose none of its rules.
+"""How often an adaptation that seg.adapt accepts without labels does harm: the tables of README and docs/adaptation.md.
 
     CLONES=… PYTHONPATH=benchmarks python benchmarks/adapt_harm.py --photographs PHOTOGRAPHS --work WORK
         [--out docs/results/adapt_harm.csv] [--only NAME …]
 
-Registered in ``docs/results/adapt_harm_registration.txt``. PHOTOGRAPHS is of ``benchmarks/photographs.py``, CLONES as
-in ``benchmarks/public_networks.py``; WORK gets networks, folders, and what the command writes. A pair is a network and
-a folder of images at the size that the network sees. The row ``seg.adapt, today`` is of the command without labels;
-``seg.adapt``, ``… by image`` and ``… by vote`` are of the frozen command (2ac2fe53), whose smaller views had any size;
-the others are of rules that choose a share of batch norm's statistics, or average over shares, on the same images.
-mIoU in per cent, against the labels that no rule reads. The same command continues.
+Measured on pairs that chose none of its rules, and registered in ``docs/results/adapt_harm_registration.txt``.
+PHOTOGRAPHS is of ``benchmarks/photographs.py``, CLONES as in ``benchmarks/public_networks.py``; WORK gets networks,
+folders, and what the command writes. A pair is a network and a folder of images at the size that the network sees. The
+row ``seg.adapt, today`` is of the command without labels; ``seg.adapt``, ``… by image`` and ``… by vote`` are of the
+frozen command (2ac2fe53), whose smaller views had any size; the others are of rules that choose a share of batch norm's
+statistics, or average over shares, on the same images. mIoU in per cent, against the labels that no rule reads. The
+same command continues.
 """
 
 import json
@@ -22,16 +23,14 @@ import cv2
 import numpy as np
 import photograph_networks as ours
 import public_networks
-import segmentation_models_pytorch as smp
 import torch
-from csv_rows import CsvRows, parser_of
+from csv_rows import RESULTS, CsvRows, Row, half, parser_of
 from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import NotFiniteError
-from dem_apps.report.intervals import mean_interval
 from dem_apps.report.tables import markdown
 from dem_apps.test_time_methods.network import find_logits
 from seg.adapt import AdaptConfig, adapt
@@ -59,7 +58,6 @@ SETS = [
 ]  # fmt: skip
 #: Our networks: number → family and set, each combination another one; net01 served to try the script.
 OURS = {f"net{number:02}": (FAMILIES[number % 8], SETS[number % 10], number) for number in (0, *range(2, 33), 34)}
-LARGE = OURS["net00"]  # of as many classes as the published ones
 #: Trained after the looks were changed; their rows are in ``docs/results/adapt_harm_later.csv``.
 LATER = ("net25", "net26", "net27", "net28", "net29", "net30", "net31", "net32", "net34")
 #: Published networks of CamVid's classes, and images of each folder: the smaller are small folders.
@@ -67,7 +65,7 @@ PUBLIC = {
     "dicenet_05": 16, "dicenet_10": 16, "dicenet_15": 16,
     "espnetv2_05_small": 7, "espnetv2_10_small": 7, "espnetv2_20_small": 7,
 }  # fmt: skip
-#: The registered networks, in the order that halves them.
+#: The registered networks.
 REGISTERED = [*(name for name in OURS if name not in LATER), *PUBLIC, "wnet_drive"]
 SEQUENCES = ("0001TP", "0006R0", "0016E5", "Seq05VD")
 MANY, SOME, SMALL = 16, 10, 6
@@ -81,7 +79,7 @@ CHANGES: dict[str, A.BasicTransform] = {
     "fog 3.5": ours.SHIFTS["fog"](3.5), "dark 2.5": ours.SHIFTS["dark"](2.5), "noise 1.5": ours.SHIFTS["noise"](1.5),
     "contrast 3.5": ours.SHIFTS["contrast"](3.5),
 }  # fmt: skip
-STEPS, CROP, TRAINED = 150, 128, 0.5
+STEPS, TRAINED = 150, 0.5
 RULES = ("entropy", "information", "density", "nuclear", "agreement", "score", "information score")
 
 
@@ -108,36 +106,29 @@ def pairs_of(name: str, root: Path) -> Iterator[Pair]:
     if name in PUBLIC:
         for domain in SEQUENCES:
             yield Pair(domain, sorted((root / "camvid" / domain / "images").iterdir()), PUBLIC[name], True)
-    elif name == "wnet_drive":
+        return
+    if name == "wnet_drive":
         unseen = [root / "vessels/drive/images" / f"{number:02}.png" for number in range(1, 21)]
-        yield Pair("unshifted", unseen, MANY, False)
-        yield Pair("unshifted small", unseen, SMALL, False)
-        for change in ("jpeg", "gamma 40"):
-            yield Pair(change, unseen, SOME, True, CHANGES[change])
+        targets, changes = (), ["jpeg", "gamma 40"]
     else:
         _, (group, source, targets, *_), number = OURS[name]
         unseen = sorted(parts(root / group, source, number)[1])
-        yield Pair("unshifted", unseen, MANY, False)
-        yield Pair("unshifted small", unseen, SMALL, False)
-        for target, images in zip(targets, (MANY, 8), strict=False):
-            yield Pair(target, sorted((root / group / target / "images").iterdir()), images, True)
-        for place in (number, number + 5):
-            change = [*CHANGES][place % len(CHANGES)]
-            yield Pair(change, unseen, SOME, True, CHANGES[change])
+        changes = [[*CHANGES][place % len(CHANGES)] for place in (number, number + 5)]
+    yield Pair("unshifted", unseen, MANY, False)
+    yield Pair("unshifted small", unseen, SMALL, False)
+    for target, images in zip(targets, (MANY, 8), strict=False):
+        yield Pair(target, sorted((root / group / target / "images").iterdir()), images, True)
+    for change in changes:
+        yield Pair(change, unseen, SOME, True, CHANGES[change])
 
 
-def trained(name: str, photographs: Path, networks: Path) -> Path:
-    """The folder of one of our networks, trained where it is not there."""
+def opened(name: str, photographs: Path, networks: Path) -> tuple[nn.Module, str]:
+    """A network, one of ours trained where its folder is not there, and what ``--model`` calls it."""
+    if name not in OURS:
+        return getattr(public_networks, name)()[0].eval(), f"public_networks:{name}"
     (head, encoder), (group, source, _, classes, size), number = OURS[name]
-    place = networks / name
-    if not place.exists():
-        ours.STEPS, ours.CROP = STEPS, CROP
-        torch.manual_seed(100 + number)
-        model = ours.build(head, classes, encoder)
-        print(name, head, encoder, group, source, flush=True)
-        ours.train(model, parts(photographs / group, source, number)[0], size, 100 + number)
-        model.save_pretrained(str(place))
-    return place
+    files = parts(photographs / group, source, number)[0]
+    return ours.kept(networks / name, head, classes, files, size, STEPS, 100 + number, encoder), str(networks / name)
 
 
 def written(pair: Pair, size: tuple[int, int], place: Path) -> list[NDArray[np.uint8]]:
@@ -155,15 +146,6 @@ def written(pair: Pair, size: tuple[int, int], place: Path) -> list[NDArray[np.u
     return labels
 
 
-def tables_of(classes: Sequence[Tensor], labels: Sequence[NDArray[np.uint8]], number: int) -> NDArray[np.int64]:
-    """(N, C, C) of predicted classes (H, W) each."""
-    tables = []
-    for own, label in zip(classes, labels, strict=True):
-        known = torch.from_numpy(label < number)
-        tables.append(confusion(torch.from_numpy(label).long()[known], own.long()[known], number).numpy())
-    return np.stack(tables)
-
-
 def numbers(before: NDArray[np.int64], after: NDArray[np.int64]) -> dict[str, Any]:
     """mIoU before and after, and how many images lose and gain more than 0.5 of their own mIoU."""
     changes = [ours.miou(new[None]) - ours.miou(old[None]) for old, new in zip(before, after, strict=True)]
@@ -173,21 +155,17 @@ def numbers(before: NDArray[np.int64], after: NDArray[np.int64]) -> dict[str, An
     }  # fmt: skip
 
 
-def commanded(spec: str, pair: Pair, labels: Sequence[NDArray[np.uint8]], place: Path, number: int) -> dict[str, Any]:
+def commanded(spec: str, labels: Sequence[NDArray[np.uint8]], place: Path, number: int) -> dict[str, Any]:
     """The row of ``seg.adapt`` as a user calls it, without labels."""
-    out = place.parent / "adapted"
+    out, normalised = place.parent / "adapted", {} if ":" in spec else {"mean": [0.5] * 3, "std": [0.5] * 3}
     shutil.rmtree(out, ignore_errors=True)
-    half = () if ":" in spec else ("0.5,0.5,0.5", "0.5,0.5,0.5")
-    facts = {"mean": [0.5] * 3, "std": [0.5] * 3} if half else {}
-    adapt(AdaptConfig(model=spec, images=str(place), out=str(out), **facts))
+    adapt(AdaptConfig(model=spec, images=str(place), out=str(out), **normalised))
     said = json.loads((out / "adapt.json").read_text())
-    files = [
-        [out / stage / f"{index:02}_pred_labelIds.png" for index in range(len(labels))] for stage in ("before", "after")
-    ]
-    tables = [
-        tables_of([torch.from_numpy(cv2.imread(str(file), cv2.IMREAD_GRAYSCALE)) for file in each], labels, number)
-        for each in files
-    ]
+    tables = []
+    for stage in ("before", "after"):
+        files = [out / stage / f"{index:02}_pred_labelIds.png" for index in range(len(labels))]
+        found = [torch.from_numpy(cv2.imread(str(file), cv2.IMREAD_GRAYSCALE)) for file in files]
+        tables.append(ours.confusions(found, labels, number))
     return {
         **numbers(*tables), "choice": said["share_of_statistics"], "accepted": said["adapted"],
         "halves": said["share_by_halves"],
@@ -206,11 +184,12 @@ class Looks:
         self.scores: list[dict[str, float]] = []
         self.steady: list[Tensor] = []  # (N,) stability score of each share, by image
         size = images[0].shape[1:]
+        smaller = [max(32, round(0.75 * side / 32) * 32) for side in size]
+        mirrored = [batch.flip(3) for batch in batches]
+        shrunk = [F.interpolate(batch, smaller, mode="bilinear", antialias=True) for batch in batches]
         for share in SHARES:
             adapted = re_estimated(network, batches, share).network.eval() if share else network
-            views = [
-                _predicted(adapted, [view(batch) for batch in batches], size) for view in (_same, _mirrored, _smaller)
-            ]
+            views = [_predicted(adapted, each, size) for each in (batches, mirrored, shrunk)]
             views[1] = views[1].flip(3)
             self.probabilities.append(views[0])
             found = [view.argmax(1) for view in views]
@@ -265,34 +244,12 @@ class Looks:
             values = [scores[rule] for scores in self.scores]
             best = int(np.argmax(values))
             yield rule, SHARES[best], classes[best]
-        p, steady = torch.stack(self.probabilities), torch.stack(self.steady)
-        yield "average", "", p.mean(0).argmax(1)
+        p = torch.stack(self.probabilities)
         doubt = torch.special.entr(p).sum(2).mean((2, 3)) / np.log(p.shape[2])
         yield "InTEnt", "", (p * (1 - doubt)[..., None, None, None]).sum(0).argmax(1)
-        yield "by image, average", "", (p * (steady / steady.sum(0))[..., None, None, None]).sum(0).argmax(1)
-        best = steady.argmax(0)
-        yield "by image, best", "", torch.stack([classes[share][image] for image, share in enumerate(best)])
-        chosen = int(np.argmax([scores["score"] for scores in self.scores]))
-        yield "by image, or none", SHARES[chosen], self.or_none(SHARES[chosen])
-
-    def or_none(self, share: float) -> Tensor:
-        """Classes (N, H, W) by a share, and by none for an image whose own stability score falls."""
-        place = SHARES.index(share)
-        fallen = self.steady[place] < self.steady[0]
-        return torch.where(fallen[:, None, None], self.probabilities[0].argmax(1), self.probabilities[place].argmax(1))
-
-
-def _same(images: Tensor) -> Tensor:
-    return images
-
-
-def _mirrored(images: Tensor) -> Tensor:
-    return images.flip(3)
-
-
-def _smaller(images: Tensor) -> Tensor:
-    size = [max(32, round(0.75 * side / 32) * 32) for side in images.shape[2:]]
-    return F.interpolate(images, size, mode="bilinear", antialias=True)
+        place = int(np.argmax([scores["score"] for scores in self.scores]))
+        fallen = self.steady[place] < self.steady[0]  # the image's own stability score
+        yield "by image, or none", SHARES[place], torch.where(fallen[:, None, None], classes[0], classes[place])
 
 
 def _predicted(network: nn.Module, batches: Sequence[Tensor], size: Sequence[int]) -> Tensor:
@@ -311,43 +268,42 @@ SHOWN = {
     "density": "SND", "nuclear": "nuclear norm", "agreement": "agreement",
     "information score": "stability² × information", "InTEnt": "InTEnt",
 }  # fmt: skip
-TODAY, BY_IMAGE, BY_VOTE = "seg.adapt, today", "seg.adapt, by image", "seg.adapt, by vote"
+TODAY, FROZEN, BY_IMAGE, BY_VOTE = "seg.adapt, today", "seg.adapt", "seg.adapt, by image", "seg.adapt, by vote"
 #: The networks on whose folders the least vote was chosen.
 CHOSE_THE_VOTE = ("net00", "net02", "net03", "net04", "net05")
-Rows = dict[tuple[str, str], dict[str, Mapping[str, Any]]]
+#: The rows of a pair of network and folder, by rule.
+Rules = dict[str, Row]
 HARM, DRAWS, ONE_SIDED = 0.5, 10_000, 0.95
 
 
-def rows_of(rows: CsvRows) -> Rows:
-    """The rows of every finished pair of network and folder, by rule."""
-    found: Rows = {}
-    for (_, network, folder, rule), row in rows.rows.items():
-        found.setdefault((network, folder), {})[rule] = row
-    return {pair: rules for pair, rules in found.items() if TODAY in rules}
+def rows_of(rows: CsvRows) -> dict[tuple[str, ...], Rules]:
+    """The rows of every finished pair."""
+    return {pair: rules for pair, rules in rows.by("network", "folder").items() if TODAY in rules}
 
 
-def change(row: Mapping[str, Any]) -> float:
+def taken(pairs: Mapping[tuple[str, ...], Rules], rule: str = TODAY) -> list[Row]:
+    """The rows of accepted adaptations."""
+    return [rules[rule] for rules in pairs.values() if str(rules[rule]["accepted"]) == "True"]
+
+
+def change(row: Row) -> float:
     """Of mIoU."""
     return float(row["after"]) - float(row["before"])
 
 
-def best(rules: Mapping[str, Mapping[str, Any]]) -> float:
+def best(rules: Rules) -> float:
     """The change by the best share by all labels."""
     return max(change(rules[f"share {share:g}"]) for share in SHARES)
 
 
-def bounds(accepted: Sequence[Mapping[str, Any]]) -> tuple[int, float, float]:
+def bounds(accepted: Sequence[Row]) -> tuple[int, float, float]:
     """Harmful ones, and one-sided bounds of their rate: Clopper and Pearson's, and by a bootstrap of families."""
     harmful = [change(row) < -HARM for row in accepted]
-    count, number = sum(harmful), len(harmful)
-    exact = float(stats.beta.ppf(ONE_SIDED, count + 1, number - count)) if count < number else 1.0
-    families = sorted({row["family"] for row in accepted})
-    inside, lost = np.zeros((2, len(families)))
-    for row, harm in zip(accepted, harmful, strict=True):
-        inside[families.index(row["family"])] += 1
-        lost[families.index(row["family"])] += harm
-    drawn = np.random.default_rng(0).integers(len(families), size=(DRAWS, len(families)))
-    return count, exact, float(np.quantile(lost[drawn].sum(1) / inside[drawn].sum(1), ONE_SIDED))
+    exact = stats.binomtest(sum(harmful), len(harmful), alternative="less").proportion_ci(ONE_SIDED).high
+    _, families = np.unique([row["family"] for row in accepted], return_inverse=True)
+    inside, lost = np.bincount(families), np.bincount(families, harmful)
+    drawn = np.random.default_rng(0).integers(len(inside), size=(DRAWS, len(inside)))
+    return sum(harmful), float(exact), float(np.quantile(lost[drawn].sum(1) / inside[drawn].sum(1), ONE_SIDED))
 
 
 def table(rows: CsvRows) -> str:
@@ -372,9 +328,8 @@ def table(rows: CsvRows) -> str:
 
 def groups_table(rows: CsvRows) -> str:
     """README's: mIoU as it is, and the changes by seg.adapt's answer and by AdaBN, with CIs over networks (worst)."""
-    groups: dict[str, dict[tuple[str, str], dict[str, Mapping[str, Any]]]] = {
-        "published, other streets": {}, "ours, other cameras": {}, "ours, made shifts": {},
-        "no shift": {},
+    groups: dict[str, dict[tuple[str, ...], Rules]] = {
+        "published, other streets": {}, "ours, other cameras": {}, "ours, made shifts": {}, "no shift": {},
     }  # fmt: skip
     for (name, folder), rules in rows_of(rows).items():
         place = 0 if name in PUBLIC else 3 if "unshifted" in folder else 2 if folder in CHANGES else 1
@@ -386,26 +341,14 @@ def groups_table(rows: CsvRows) -> str:
             by_network: dict[str, list[float]] = {}
             for (name, _), rules in pairs.items():
                 by_network.setdefault(name, []).append(change(rules[rule]))
-            ends = mean_interval([float(np.mean(each)) for each in by_network.values()])
-            every = [each for own in by_network.values() for each in own]
-            half = "" if ends.high is None else f"±{ends.high - ends.estimate:.1f}"
-            cells.append(f"{ends.estimate:+.1f}{half} ({min(every):+.1f})")
-        before = np.mean([float(rules["seg.adapt"]["before"]) for rules in pairs.values()])
+            mean = half([float(np.mean(each)) for each in by_network.values()])
+            cells.append(f"{mean} ({min(map(min, by_network.values())):+.1f})")
+        before = np.mean([float(rules[FROZEN]["before"]) for rules in pairs.values()])
         lines.append([title, f"{before:.1f}", *cells])
     return markdown(["networks", "as it is", "adapted", "AdaBN"], lines)
 
 
-def said(accepted: Sequence[Mapping[str, Any]]) -> str:
-    """A clause about accepted adaptations."""
-    count, exact, by_family = bounds(accepted)
-    gain = sum(change(row) > HARM for row in accepted)
-    return (
-        f"{gain} gain more than {HARM}, {count} lose as much (95 % bound {100 * exact:.0f} %, by families "
-        f"{100 * by_family:.0f} %)"
-    )
-
-
-def short(accepted: Sequence[Mapping[str, Any]]) -> str:
+def short(accepted: Sequence[Row]) -> str:
     """Those that gain and lose, and the bounds."""
     count, exact, by_family = bounds(accepted)
     gain = sum(change(row) > HARM for row in accepted)
@@ -414,14 +357,10 @@ def short(accepted: Sequence[Mapping[str, Any]]) -> str:
 
 def later(rows: CsvRows) -> str:
     """Sentence of docs/adaptation.md about the networks that were trained later."""
-    pairs = rows_of(rows)
-    cells = []
+    pairs, cells = rows_of(rows), []
     for rule in (TODAY, BY_IMAGE):
-        every = [rules[rule] for rules in pairs.values()]
-        taken = [row for row in every if str(row["accepted"]) == "True"]
-        cells.append(
-            f"{short(taken)}, mean {np.mean([*map(change, every)]):+.1f}, worst {min(map(change, every)):+.1f}"
-        )
+        every = [change(rules[rule]) for rules in pairs.values()]
+        cells.append(f"{short(taken(pairs, rule))}, mean {np.mean(every):+.1f}, worst {min(every):+.1f}")
     networks = len({name for name, _ in pairs})
     return f"{networks} networks trained later, {len(pairs)} pairs: {cells[0]}; by the frozen rule {cells[1]}"
 
@@ -429,15 +368,14 @@ def later(rows: CsvRows) -> str:
 def told(rows: CsvRows) -> str:
     """Sentences of docs/adaptation.md: accepted adaptations, harmful ones and bounds, today and when frozen."""
     pairs = rows_of(rows)
-
-    def taken(rule: str) -> list[Mapping[str, Any]]:
-        return [rules[rule] for rules in pairs.values() if str(rules[rule]["accepted"]) == "True"]
-
-    voted = [row for row in taken(BY_VOTE) if row["network"] not in CHOSE_THE_VOTE]
+    today = taken(pairs)
+    count, exact, by_family = bounds(today)
+    voted = [row for row in taken(pairs, BY_VOTE) if row["network"] not in CHOSE_THE_VOTE]
     return (
-        f"Of {len(pairs)} pairs {len(taken(TODAY))} are accepted: {said(taken(TODAY))}. By the frozen rule "
-        f"{short(taken('seg.adapt'))}, by image {short(taken(BY_IMAGE))}, if three quarters of the images have to "
-        f"become no less stable {short(voted)}"
+        f"Of {len(pairs)} pairs {len(today)} are accepted: {sum(change(row) > HARM for row in today)} gain more than "
+        f"{HARM}, {count} lose as much (95 % bound {100 * exact:.0f} %, by families {100 * by_family:.0f} %). By the "
+        f"frozen rule {short(taken(pairs, FROZEN))}, by image {short(taken(pairs, BY_IMAGE))}, if three quarters of "
+        f"the images have to become no less stable {short(voted)}"
     )
 
 
@@ -449,40 +387,11 @@ def by_image(rows: CsvRows) -> str:
     return f"{counts[1]} images lose instead of {counts[0]}, the mean is {means[1] - means[0]:+.2f}"
 
 
-def stricter(rows: CsvRows) -> str:
-    """The registered stricter rules: accepted, harmful, bound and what is kept, on odd and on even places."""
-    pairs, lines = rows_of(rows), list[list[str]]()
-
-    def shares(own: Mapping[str, Any]) -> list[float]:
-        return [float(each) for each in str(own["halves"]).split()] or [float(own["choice"])]
-
-    def row_of(rules: Mapping[str, Mapping[str, Any]], rule: str) -> Mapping[str, Any] | None:
-        own = rules["seg.adapt"]
-        if str(own["accepted"]) != "True":
-            return None
-        share = float(own["choice"])
-        if "both" in rule and min(shares(own)) == 0:
-            return None
-        if "smaller" in rule:
-            share = min(shares(own))
-        if "0.5" in rule:
-            share = min(share, 0.5)
-        if "classes" in rule and (own["network"] == "wnet_drive" or OURS.get(own["network"], LARGE)[1][3] < 5):
-            return None
-        if share == float(own["choice"]):
-            return own
-        return rules[f"share {share:g}"] if share else None
-
-    for rule in ("as it is", "both above 0", "the smaller", "at most 0.5", "the smaller, at most 0.5", "five classes"):
-        cells = []
-        for odd in (True, False):
-            part = [rules for (name, _), rules in pairs.items() if REGISTERED.index(name) % 2 == (not odd)]
-            taken = [row for row in (row_of(rules, rule) for rules in part) if row is not None]
-            count, exact, _ = bounds(taken)
-            kept = sum(map(change, taken)) / sum(map(best, part))
-            cells.append(f"{count} of {len(taken)} (≤ {100 * exact:.1f} %), {100 * kept:.0f} %")
-        lines.append([rule, *cells])
-    return markdown(["rule", "odd places: harmful, kept", "even places"], lines)
+def classes_of(name: str) -> int:
+    """C of a network."""
+    if name in OURS:
+        return OURS[name][1][3]
+    return 2 if name == "wnet_drive" else len(public_networks.CAMVID)
 
 
 KEYS, SCORES = ("family", "network", "folder", "rule"), (
@@ -490,43 +399,39 @@ KEYS, SCORES = ("family", "network", "folder", "rule"), (
 )  # fmt: skip
 
 
+def measured(pair: Pair, network: nn.Module, spec: str, name: str, work: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a pair, that of the command last."""
+    place, number = work / "images", classes_of(name)
+    size, moments = (512, 512) if name == "wnet_drive" else (256, 192), public_networks.IMAGENET
+    if name in OURS:
+        size, moments = OURS[name][1][4], ours.MOMENTS
+    labels = written(pair, size, place)
+    pixels = [torch.from_numpy(cv2.imread(str(file))[..., ::-1].copy()) for file in sorted(place.iterdir())]
+    arms = [*Looks(network, [
+        (each.permute(2, 0, 1) / 255 - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1) for each in pixels
+    ]).arms()]  # fmt: skip
+    before = ours.confusions(list(arms[0][2]), labels, number)
+    for rule, choice, classes in arms:
+        yield {"rule": rule, "choice": choice, **numbers(before, ours.confusions(list(classes), labels, number))}
+    yield {"rule": TODAY, **commanded(spec, labels, place, number)}
+
+
 def main() -> None:
-    """The command."""
-    parser = parser_of(__doc__, "photographs", "work", out="docs/results/adapt_harm.csv")
+    """Measure what is missing, and print the tables and the sentences."""
+    parser = parser_of(__doc__, "photographs", "work", out=RESULTS / "adapt_harm.csv")
     parser.add_argument("--only", nargs="*", default=REGISTERED)
     options = parser.parse_args()
     rows = CsvRows(options.out, KEYS, SCORES)
     for name in options.only:
-        if name in OURS:
-            (head, encoder), (*_, number, size), _ = OURS[name]
-            family, spec = f"{head} {encoder[-5:]}", str(trained(name, options.photographs, options.work / "networks"))
-            network, moments = smp.from_pretrained(spec).eval(), torch.full((2, 3), 0.5)
-        else:
-            number, size = (2, (512, 512)) if name == "wnet_drive" else (11, (256, 192))
-            family, spec, moments = name.split("_")[0], f"public_networks:{name}", public_networks.IMAGENET
-            network = getattr(public_networks, name)()[0].eval()
+        network, spec = opened(name, options.photographs, options.work / "networks")
+        family = f"{OURS[name][0][0]} {OURS[name][0][1][-5:]}" if name in OURS else name.split("_")[0]
         for pair in pairs_of(name, options.photographs):
-            keys = {"family": family, "network": name, "folder": pair.name}
-            if rows.get({**keys, "rule": TODAY}) is not None:
-                continue
-            place = options.work / "images"
-            labels = written(pair, size, place)
-            pixels = [torch.from_numpy(cv2.imread(str(file))[..., ::-1].copy()) for file in sorted(place.iterdir())]
-            images = [
-                (each.permute(2, 0, 1) / 255 - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1) for each in pixels
-            ]
-            looks = Looks(network, images)
-            arms = [*looks.arms()]
-            before = tables_of(list(arms[0][2]), labels, number)
-            tried = {rule: numbers(before, tables_of(list(classes), labels, number)) for rule, _, classes in arms}
-            for rule, choice, _ in arms:
-                rows.add({**keys, "rule": rule, "shifted": pair.shifted, "choice": choice, **tried[rule]})
-            own = commanded(spec, pair, labels, place, number)
-            rows.add({**own, **keys, "rule": TODAY, "shifted": pair.shifted})
-            print(
-                name, pair.name, *(f"{key} {own[key]}" for key in ("choice", "accepted", "before", "after")), flush=True
-            )
-    print(groups_table(rows), table(rows), told(rows), stricter(rows), by_image(rows), sep="\n")
+            keys = {"family": family, "network": name, "folder": pair.name, "shifted": pair.shifted}
+            if rows.get({**keys, "rule": TODAY}) is None:
+                for row in measured(pair, network, spec, name, options.work):
+                    rows.add({**keys, **row})
+                print(name, pair.name, row, flush=True)
+    print(groups_table(rows), table(rows), told(rows), by_image(rows), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,18 +1,19 @@
-"""One pass of Tent on top of the share of batch norm statistics: what each objective adds, and what speaks for it.
+"""One pass of Tent on top of the share of batch norm statistics, by objective: the table of docs/adaptation.md.
 
     CLONES=… python benchmarks/adapt_step.py --photographs PHOTOGRAPHS --work WORK [--out docs/results/adapt_step.csv]
-        [--only NAME …] [--folders NAME …] [--arms main|other|balanced]
+        [--only NAME …] [--arms main|balanced]
 
 Registered in ``docs/results/adapt_step_registration.txt``, and for ``--arms balanced`` in
-``adapt_step_balanced_registration.txt``. PHOTOGRAPHS is of ``benchmarks/photographs.py``, CLONES as
-in ``benchmarks/public_networks.py``; WORK gets the small networks and each arm's confusion matrices. A folder is at
-most 12 images, evenly from a domain, in two interleaved halves. The share is 0.3, :data:`STEPS` batches are learnt from
-the first half, and the look is at the second. The same command continues with the missing rows.
+``adapt_step_balanced_registration.txt``. PHOTOGRAPHS is of ``benchmarks/photographs.py``, CLONES as in
+``benchmarks/public_networks.py``; WORK gets the small networks. A folder is at most 12 images, evenly from a domain, in
+two interleaved halves. The share is 0.3, :data:`STEPS` batches are learnt from the first half, and the look is at the
+second. The same command continues with the missing rows.
 """
 
 import argparse
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,9 @@ import albumentations as A
 import numpy as np
 import photograph_networks as ours
 import public_networks
-import segmentation_models_pytorch as smp
 import torch
-from csv_rows import CsvRows, parser_of
+from csv_rows import RESULTS, CsvRows, Row, interval, parser_of
 from numpy.typing import NDArray
-from photograph_networks import SHIFTS, confusions, miou
-from public_networks import CAMVID
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -41,9 +39,9 @@ from seg.scores.metrics import confusion
 
 IMAGES, BATCH, STEPS, RATE, SHARE = 12, 4, 4, 3e-4, 0.3
 SEQUENCES = ("0001TP", "Seq05VD", "0016E5", "0006R0")
-#: Family → networks; the first of each part is measured first.
-CHOICE = {"ESPNetv2": ("espnetv2_05_small", "espnetv2_10_small", "espnetv2_20_small"), "ours A": ("cracks", "discs")}
-CONFIRM = {
+#: Family → networks: those that the rule was chosen on, and behind them those that confirm it.
+FAMILIES = {
+    "ESPNetv2": ("espnetv2_05_small", "espnetv2_10_small", "espnetv2_20_small"), "ours A": ("cracks", "discs"),
     "DiCENet": ("dicenet_05_small", "dicenet_10_small", "dicenet_15_small"), "ESPNet": ("espnet_q3", "espnet_q8"),
     "ours B": ("field", "vessels"),
 }  # fmt: skip
@@ -53,26 +51,24 @@ OURS = {
     "field": ("field", "robot", None, 3, (256, 192)), "vessels": ("vessels", "drive", "chase", 2, (192, 192)),
 }  # fmt: skip
 PUBLIC_SIZE = (256, 192)
+#: Arguments of the adapter.
 STEPS_BY: dict[str, dict[str, Any]] = {
-    f"{title} {reduction}": {"objective": objective, "reduction": reduction, "marginals": marginals, "lr": RATE}
-    for reduction in ("mean", "balanced")
-    for title, objective, marginals in (
-        ("entropy", "entropy", None), ("adadem started", "adadem", "start"), ("adadem 1/C", "adadem", "uniform")
-    )
-}  # fmt: skip
-MAIN = ("entropy mean", "adadem started mean", "adadem 1/C mean", "adadem started balanced")
-STEPS_BY |= {
-    "come mean": {"objective": "come", "reduction": "mean", "lr": RATE},
-    "dem* mean": {"objective": "dem", "reduction": "mean", "lr": RATE, "objective_options": {"tau": 0.6, "alpha": 1.3}},
-    **{
-        f"{title} mean {lr:g}": STEPS_BY[f"{title} mean"] | {"lr": lr}
-        for lr in (1e-4, 1e-3) for title in ("entropy", "adadem started")
-    },
-}  # fmt: skip
+    "entropy mean": {"objective": "entropy", "reduction": "mean"},
+    "entropy balanced": {"objective": "entropy", "reduction": "balanced"},
+    "adadem started mean": {"objective": "adadem", "reduction": "mean", "marginals": "start"},
+    "adadem started balanced": {"objective": "adadem", "reduction": "balanced", "marginals": "start"},
+    "adadem 1/C mean": {"objective": "adadem", "reduction": "mean", "marginals": "uniform"},
+}
 STATISTICS = ("source", "share", "share, 3 views")
+MAIN = ("entropy mean", "adadem started mean", "adadem 1/C mean", "adadem started balanced")
 #: Of the second registration, which is confirmed on the folders without rows in the first file.
 BALANCED = ("source", "share", "entropy balanced", "adadem started balanced")
 Folder = tuple[list[Tensor], list[NDArray[np.uint8]]]
+KEYS = ("family", "network", "folder", "arm")
+SCORES = (
+    "miou", "held miou", "agreement", "moved", "halves", "stability before", "stability", "classes before", "classes",
+    "entropy before", "entropy",
+)  # fmt: skip
 
 
 def network_of(name: str, options: argparse.Namespace) -> nn.Module:
@@ -81,14 +77,8 @@ def network_of(name: str, options: argparse.Namespace) -> nn.Module:
         network: nn.Module = getattr(public_networks, name)()[0].eval()
         return network
     group, source, _, classes, size = OURS[name]
-    place = options.work / "networks" / name
-    if not place.exists():
-        ours.STEPS, ours.CROP = 120, 128
-        torch.manual_seed(0)
-        model = ours.build("FPN", classes)
-        ours.train(model, ours.parts(options.photographs / group, source)[0], size)
-        model.save_pretrained(str(place))
-    return smp.from_pretrained(str(place)).eval()
+    files = ours.parts(options.photographs / group, source)[0]
+    return ours.kept(options.work / "networks" / name, "FPN", classes, files, size, steps=120)
 
 
 def folders_of(name: str, options: argparse.Namespace) -> Iterator[tuple[str, Folder]]:
@@ -99,12 +89,13 @@ def folders_of(name: str, options: argparse.Namespace) -> Iterator[tuple[str, Fo
             yield domain, read(files, None, public_networks.IMAGENET, PUBLIC_SIZE)
         return
     group, source, target, _, size = OURS[name]
-    moments, unseen = torch.full((2, 3), 0.5), ours.parts(options.photographs / group, source)[1]
+    unseen = ours.parts(options.photographs / group, source)[1]
     if target is not None:
-        yield target, read(sorted((options.photographs / group / target / "images").iterdir()), None, moments, size)
-    yield "unshifted", read(unseen, None, moments, size)
+        files = sorted((options.photographs / group / target / "images").iterdir())
+        yield target, read(files, None, ours.MOMENTS, size)
+    yield "unshifted", read(unseen, None, ours.MOMENTS, size)
     for shift in ("fog", "dark", "noise"):
-        yield f"{shift} 3", read(unseen, SHIFTS[shift](3), moments, size)
+        yield f"{shift} 3", read(unseen, ours.SHIFTS[shift](3), ours.MOMENTS, size)
 
 
 def read(files: Sequence[Path], change: A.BasicTransform | None, moments: Tensor, size: tuple[int, int]) -> Folder:
@@ -161,13 +152,13 @@ class Pair:
 
     def scored(self, logits: Tensor) -> NDArray[np.int64]:
         """(N, C, C), of logits of the first half and then of the second."""
-        return confusions(logits, [*self.labels[0::2], *self.labels[1::2]])
+        return ours.confusions_of(logits, [*self.labels[0::2], *self.labels[1::2]])
 
     def learnt(self, arm: dict[str, Any]) -> nn.Module:
         """The network after the step of an arm."""
         result = copy.deepcopy(self.shared)
-        adapter = TestTimeAdapter(result, "tent", optimizer="adam", batch_norm="stored", **arm)
-        if arm.get("marginals") == "start" and arm["objective"] == "adadem":
+        adapter = TestTimeAdapter(result, "tent", lr=RATE, optimizer="adam", batch_norm="stored", **arm)
+        if arm.get("marginals") == "start":
             for images in batched(self.first):
                 adapter.start(images)
         try:
@@ -178,48 +169,41 @@ class Pair:
         adapter.close()
         return result.eval()
 
-    def row(self, arm: str) -> tuple[dict[str, Any], NDArray[np.int64]]:
-        """The numbers of an arm, and its confusion matrices."""
+    def row(self, arm: str) -> dict[str, Any]:
+        """The numbers of an arm."""
         half = len(self.first)
         if arm in self.tables:
-            tables = self.tables[arm]
-            return {"miou": miou(tables), "held miou": miou(tables[half:])}, tables
+            return {"miou": ours.miou(self.tables[arm]), "held miou": ours.miou(self.tables[arm][half:])}
         network = self.learnt(STEPS_BY[arm])
         logits = predicted(network, [*self.first, *self.second])
         tables, found = self.scored(logits), self.look
-        row: dict[str, Any] = {"miou": miou(tables), "held miou": miou(tables[half:])}
+        row: dict[str, Any] = {"miou": ours.miou(tables), "held miou": ours.miou(tables[half:])}
         if "started" not in arm and arm not in BALANCED:
-            return row, tables
+            return row
         evidence = self.held.look(plain_forward(network), list(logits[half:].split(BATCH)))
         old, new = self.own[half:], logits[half:]
         both = confusion(old.argmax(1), new.argmax(1), old.shape[1]).double()
-        union = both.sum(0) + both.sum(1) - both.diagonal()
-        counted = shares_of(old) >= 1e-3
         row["agreement"] = float(both.diagonal().sum() / both.sum())
-        row["class agreement"] = float((both.diagonal() / union.clamp_min(1))[counted].mean())
         row["moved"] = float((shares_of(old) - shares_of(new)).abs().sum() / 2)
         row["halves"] = float((shares_of(self.own[:half]) - shares_of(old)).abs().sum() / 2)
         row["stability before"], row["stability"] = found.stability_on(found), evidence.stability_on(found)
         row["classes before"], row["classes"] = found.effective_classes, evidence.effective_classes
         row["entropy before"], row["entropy"] = found.entropy, evidence.entropy
-        return row, tables
+        return row
 
 
-def pairs_of(rows: CsvRows) -> dict[tuple[str, str], dict[str, Mapping[str, Any]]]:
+def pairs_of(rows: CsvRows, arms: Sequence[str] = (*STATISTICS, *MAIN)) -> dict[tuple[str, ...], dict[str, Row]]:
     """The rows of every network and folder that has all arms, by arm."""
-    found: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
-    for (_, network, folder, arm), row in rows.rows.items():
-        found.setdefault((network, folder), {})[arm] = row
-    return {pair: arms for pair, arms in found.items() if {*STATISTICS, *MAIN} <= set(arms)}
+    return {pair: own for pair, own in rows.by("network", "folder").items() if {*arms} <= {*own}}
 
 
 def table(rows: CsvRows) -> str:
     """Of each family the mean over networks and folders: mIoU of the share, and changes against it."""
-    arms, lines, pairs = [STATISTICS[2], *MAIN], [], pairs_of(rows)
-    for family, networks in (CHOICE | CONFIRM).items():
+    lines, pairs = [], pairs_of(rows)
+    for family, networks in FAMILIES.items():
         own = [each for (name, _), each in pairs.items() if name in networks]
         if own:
-            changes = [[change(pair, arm) for pair in own] for arm in arms]
+            changes = [[change(pair, arm) for pair in own] for arm in (STATISTICS[2], *MAIN)]
             cells = [f"{np.mean(each):+.1f} ({min(each):+.1f})" for each in changes]
             share = np.mean([float(pair["share"]["miou"]) for pair in own])
             lines.append([f"{family}, {len(own)}", f"{share:.1f}", *cells])
@@ -229,30 +213,29 @@ def table(rows: CsvRows) -> str:
 
 def told(rows: CsvRows) -> str:
     """Sentence of docs/adaptation.md: what seg.adapt's rule without labels lets stay, and what it refuses."""
-    changes: dict[tuple[str, bool], list[float]] = {}
-    for (network, _), pair in pairs_of(rows).items():
-        for arm in (MAIN[1], MAIN[3]):
-            accepted = is_accepted(pair[arm], OURS[network][3] if network in OURS else len(CAMVID))
-            changes.setdefault((arm, accepted), []).append(change(pair, arm))
-    ends = {key: f"{min(each):+.1f} to {max(each):+.1f}" for key, each in changes.items()}
-    stays = f"{len(changes[MAIN[1], True])} of {len(pairs_of(rows))}"
-    return f"the step stays on {stays} folders, where it changes {ends[MAIN[1], True]}, balanced {ends[MAIN[3], True]}"
+    pairs = pairs_of(rows)
+    per_pixel, balanced = (
+        [change(pair, arm) for (network, _), pair in pairs.items() if is_accepted(network, pair[arm])]
+        for arm in (MAIN[1], MAIN[3])
+    )
+    return (
+        f"the step stays on {len(per_pixel)} of {len(pairs)} folders, where it changes {min(per_pixel):+.1f} to "
+        f"{max(per_pixel):+.1f}, balanced {min(balanced):+.1f} to {max(balanced):+.1f}"
+    )
 
 
 def confirmed(rows: CsvRows) -> str:
     """Sentence of docs/adaptation.md on the balanced steps: mean change, its interval over networks, and the worst."""
-    pairs: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = {}
-    for (_, network, folder, arm), row in rows.rows.items():
-        pairs.setdefault((network, folder), {})[arm] = row
+    pairs = pairs_of(rows, BALANCED)
 
     def of(arm: str, by_rule: bool) -> str:
         changes: dict[str, list[float]] = {}
         for (network, _), pair in pairs.items():
-            taken = not by_rule or is_accepted(pair[arm], len(CAMVID))
+            taken = not by_rule or is_accepted(network, pair[arm])
             changes.setdefault(network, []).append(change(pair, arm) * taken)
-        ends = mean_interval([float(np.mean(own)) for own in changes.values()])
         every = [each for own in changes.values() for each in own]
-        return f"{np.mean(every):+.1f} [{ends.low:+.1f}, {ends.high:+.1f}], worst {min(every):+.1f}"
+        ends = mean_interval([float(np.mean(own)) for own in changes.values()])
+        return f"{interval(replace(ends, estimate=float(np.mean(every))))}, worst {min(every):+.1f}"
 
     entropy, adadem = BALANCED[2:]
     return (
@@ -261,55 +244,38 @@ def confirmed(rows: CsvRows) -> str:
     )
 
 
-def change(pair: Mapping[str, Mapping[str, Any]], arm: str) -> float:
+def change(pair: dict[str, Row], arm: str) -> float:
     """Of mIoU against the share."""
     return float(pair[arm]["miou"]) - float(pair["share"]["miou"])
 
 
-def is_accepted(row: Mapping[str, Any], classes: int) -> bool:
+def is_accepted(network: str, row: Row) -> bool:
     """By seg.adapt's rule without labels."""
+    classes = OURS[network][3] if network in OURS else len(public_networks.CAMVID)
     agreement, moved, halves, after, before = (
         float(row[name]) for name in ("agreement", "moved", "halves", "stability", "stability before")
     )
     return Beside(classes, agreement, moved, halves, after / before).verdict.adapt
 
 
-KEYS = ("family", "network", "folder", "arm")
-SCORES = (
-    "miou", "held miou", "agreement", "class agreement", "moved", "halves", "stability before", "stability",
-    "classes before", "classes", "entropy before", "entropy",
-)  # fmt: skip
-
-
 def main() -> None:
-    """The command."""
-    parser = parser_of(__doc__, "photographs", "work", out="docs/results/adapt_step.csv")
-    parser.add_argument("--arms", default="main", choices=("main", "other", "balanced"))
-    families = CHOICE | CONFIRM
-    parser.add_argument("--only", nargs="*", default=[name for names in families.values() for name in names])
-    parser.add_argument("--folders", nargs="*", default=[])
+    """Measure what is missing, and print the table and the sentences."""
+    parser = parser_of(__doc__, "photographs", "work", out=RESULTS / "adapt_step.csv")
+    parser.add_argument("--arms", default="main", choices=("main", "balanced"))
+    parser.add_argument("--only", nargs="*", default=[name for names in FAMILIES.values() for name in names])
     options = parser.parse_args()
     rows = CsvRows(options.out, KEYS, SCORES)
-    arms: Sequence[str] = {
-        "main": [*STATISTICS, *MAIN], "balanced": BALANCED, "other": [arm for arm in STEPS_BY if arm not in MAIN]
-    }[options.arms]  # fmt: skip
+    arms = BALANCED if options.arms == "balanced" else (*STATISTICS, *MAIN)
     for name in options.only:
         network = network_of(name, options)
-        family = next(family for family, names in families.items() if name in names)
+        family = next(family for family, names in FAMILIES.items() if name in names)
         for folder, photographs in folders_of(name, options):
             keys = {"family": family, "network": name, "folder": folder}
-            missing = [arm for arm in arms if rows.get({**keys, "arm": arm}) is None]
-            if not missing or (options.folders and folder not in options.folders):
-                continue
-            with torch.backends.mkldnn.flags(enabled=not name.startswith("espnet_")):
-                pair = Pair(network, photographs)
-                for arm in missing:
-                    row, tables = pair.row(arm)
-                    place = options.work / "tables"
-                    place.mkdir(parents=True, exist_ok=True)
-                    np.save(place / f"{name}-{folder}-{arm}.npy".replace("/", ":"), tables)
-                    rows.add({**keys, "arm": arm, **row})
-                    print(name, folder, arm, round(row["miou"], 2), flush=True)
+            if missing := [*rows.missing({**keys, "arm": arm} for arm in arms)]:
+                with torch.backends.mkldnn.flags(enabled=not name.startswith("espnet_")):
+                    pair = Pair(network, photographs)
+                    for row in missing:
+                        print(rows.add({**row, **pair.row(row["arm"])}), flush=True)
     print(confirmed(rows) if options.arms == "balanced" else f"{table(rows)}\n{told(rows)}")
 
 

@@ -1,16 +1,16 @@
-"""The paper's reward curves, drawn by our functions: ``python benchmarks/analytic_curves.py --out docs/images``.
+"""The paper's reward curves by our functions, the figure of docs/method.md: ``python benchmarks/analytic_curves.py``.
 
 C classes; the leading one has probability p, the others share 1 − p equally. The curve is its reward, −∂L/∂z₁, by
 automatic differentiation of the functions that training uses. Source: Decoupled Entropy Minimization (Ma, Li, Xiang,
 NeurIPS 2025), Sec. 3.1 to 3.3.
 """
 
-import argparse
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import torch
+from csv_rows import parser_of
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -35,7 +35,7 @@ def objective(name: str) -> Callable[[Tensor], Tensor]:
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     out = parser.parse_args().out
     curves: dict[str, Callable[[Tensor], Tensor]] = {

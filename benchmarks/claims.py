@@ -5,17 +5,14 @@
 
 import csv
 from collections.abc import Mapping
-from pathlib import Path
 from statistics import fmean
 
 import cifar_labels
 import photograph_training
-from csv_rows import CsvRows
-from stream_tables import CONTROLS, Row, Unit, accuracies, at_rule, difference
+from csv_rows import RESULTS, CsvRows, Row
+from stream_tables import CONTROLS, Unit, accuracies, at_rule, difference
 
 from dem_apps.report.tables import markdown
-
-RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 
 
 def streams(bed: str, **wanted: str) -> list[Row]:
@@ -56,14 +53,16 @@ def mean(units: Mapping[Unit, Row], key: str) -> float:
 
 def labels(table: str, case: str, score: str = "accuracy") -> str:
     """AdaDEM's difference to entropy, each at its chosen weight."""
-    rows = CsvRows(RESULTS / "cifar_labels.csv", cifar_labels.KEYS, ())
-    return difference(*(cifar_labels.at_chosen(rows, (table, case), score, name) for name in ("adadem", "entropy")))
+    rows = CsvRows(RESULTS / "cifar_labels.csv", cifar_labels.KEYS)
+    return difference(*(cifar_labels.at_chosen(rows, table, case, score, name) for name in ("adadem", "entropy")))
 
 
 def street(ours: str, control: str) -> str:
     """Difference of mIoU as trained, at dusk."""
-    rows = CsvRows(RESULTS / "photograph_training.csv", photograph_training.KEYS, ())
-    return difference(*(photograph_training.as_trained(rows, arm) for arm in (ours, control)))
+    rows = CsvRows(RESULTS / "photograph_training.csv", photograph_training.KEYS)
+    return difference(
+        *(photograph_training.by_seed(rows, arm, photograph_training.CLAIM_PAIR) for arm in (ours, control))
+    )
 
 
 def table() -> str:

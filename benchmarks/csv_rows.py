@@ -1,13 +1,20 @@
-"""Rows of a benchmark in a CSV file, and its command line.
+"""Rows of a benchmark in a CSV file, its command line, and differences as they stand in tables.
 
 A row that stands in the file is not made again, so the same command continues.
 """
 
 import argparse
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import Any, TypeVar
+
+from dem_apps.report.intervals import Interval, difference_interval, mean_interval
+
+RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
+Row = Mapping[str, Any]
+Seed = TypeVar("Seed", bound=Hashable)
 
 
 class CsvRows:
@@ -19,22 +26,26 @@ class CsvRows:
         scores: the columns of a new file behind them; a file that exists keeps its own.
     """
 
-    def __init__(self, file: Path, keys: Sequence[str], scores: Sequence[str]) -> None:
+    def __init__(self, file: Path, keys: Sequence[str], scores: Sequence[str] = ()) -> None:
         self.file, self.keys, self.columns = file, keys, [*keys, *scores]
-        self.rows: dict[tuple[str, ...], Mapping[str, Any]] = {}
+        self.rows: dict[tuple[str, ...], Row] = {}
         if file.is_file():
             with file.open(newline="", encoding="utf-8") as opened:
                 reader = csv.DictReader(opened)
                 self.columns = list(reader.fieldnames or self.columns)
                 self.rows = {self._key(row): row for row in reader}
 
-    def get(self, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def get(self, row: Row) -> Row | None:
         """The row with the same keys, or None."""
-        return self.rows.get(self._key(flat(row)))
+        return self.rows.get(self._key(_written(row)))
 
-    def add(self, row: Mapping[str, Any]) -> Mapping[str, Any]:
+    def missing(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        """Those with keys that no row of the file has."""
+        return (row for row in rows if self.get(row) is None)
+
+    def add(self, row: Row) -> Row:
         """Write a row at once; as it is written."""
-        new, row = not self.file.exists(), flat(row)
+        new, row = not self.file.exists(), _written(row)
         with self.file.open("a", newline="", encoding="utf-8") as opened:
             writer = csv.DictWriter(opened, self.columns, extrasaction="ignore", lineterminator="\n")
             if new:
@@ -43,28 +54,50 @@ class CsvRows:
         self.rows[self._key(row)] = row
         return row
 
-    def _key(self, row: Mapping[str, Any]) -> tuple[str, ...]:
+    def by(self, *keys: str) -> dict[tuple[str, ...], dict[str, Row]]:
+        """Rows by these columns, and below them by the last of the file's keys."""
+        found: dict[tuple[str, ...], dict[str, Row]] = {}
+        for row in self.rows.values():
+            found.setdefault(tuple(str(row[key]) for key in keys), {})[str(row[self.keys[-1]])] = row
+        return found
+
+    def _key(self, row: Row) -> tuple[str, ...]:
         return tuple(str(row.get(key, "")) for key in self.keys)
 
 
-def flat(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """``{"a": {"b": 1}, "c": [1, 2]}`` → ``{"a b": 1, "c": "1 2"}``; numbers have five digits."""
+def _written(row: Row) -> dict[str, Any]:
+    """``{"a": [1, 2.5]}`` → ``{"a": "1 2.5"}``; numbers have five digits."""
     result: dict[str, Any] = {}
     for key, value in row.items():
-        if isinstance(value, Mapping):
-            result |= flat(value, f"{before}{key} ")
-        elif isinstance(value, (list, tuple)):
-            result[before + key] = " ".join(f"{each:g}" for each in value)
+        if isinstance(value, (list, tuple)):
+            result[key] = " ".join(f"{each:g}" for each in value)
         else:
-            result[before + key] = float(f"{value:.5g}") if isinstance(value, float) else value
+            result[key] = float(f"{value:.5g}") if isinstance(value, float) else value
     return result
 
 
-def parser_of(description: str | None, *folders: str, out: str | None = None) -> argparse.ArgumentParser:
+def interval(found: Interval, sign: str = "+") -> str:
+    """``+1.3 [+0.4, +2.3]``; without ends where a single value has none."""
+    ends = "" if found.low is None else f" [{found.low:{sign}.1f}, {found.high:{sign}.1f}]"
+    return f"{found.estimate:+.1f}{ends}"
+
+
+def beside(ours: Mapping[Seed, float], control: Mapping[Seed, float]) -> str:
+    """``54.6, +1.3 [+0.4, +2.3]``: the mean, and its difference to a control."""
+    return f"{fmean(ours.values()):.1f}, {interval(difference_interval(ours, control))}"
+
+
+def half(values: Sequence[float]) -> str:
+    """``+1.3±0.9``: a mean change with half of its 95 % CI; a single value has none."""
+    found = mean_interval(values)
+    return f"{found.estimate:+.1f}" + ("" if found.high is None else f"±{found.high - found.estimate:.1f}")
+
+
+def parser_of(description: str | None, *folders: str, out: Path | None = None) -> argparse.ArgumentParser:
     """A parser whose help is a module's docstring, with the folders that it needs and the file of its rows."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in folders:
         parser.add_argument(f"--{name}", type=Path, required=True)
     if out is not None:
-        parser.add_argument("--out", type=Path, default=Path(out))
+        parser.add_argument("--out", type=Path, default=out)
     return parser

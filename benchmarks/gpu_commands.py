@@ -9,7 +9,6 @@ loader and the log cost. ``seg.adapt`` and ``seg.export`` get that network and 6
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from csv_rows import parser_of
 from measuring import machine, write_json
 
 import seg.training.loop
@@ -88,7 +88,7 @@ def command_seconds(*arguments: str) -> float:
 
 def main() -> None:
     """Draw, train, adapt, print, save."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--folder", type=Path, required=True, help="new folder for pictures, runs and predictions")
     parser.add_argument("--steps", type=int, default=300, help="of each training")
     parser.add_argument("--out", type=Path, help="JSON file for the raw values")

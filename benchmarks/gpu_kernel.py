@@ -1,4 +1,4 @@
-"""AdaDEM's two kernels on a GPU by tile, warps and programs, in copies of the logits.
+"""AdaDEM's two kernels on a GPU by tile, warps and programs, in copies of the logits: docs/benchmarks.md.
 
     python benchmarks/gpu_kernel.py --out docs/results/gpu_kernel.csv
 
@@ -7,7 +7,6 @@ The least is 0.5 copies for the sums (the logits are read) and 1 for the gradien
 
 from __future__ import annotations
 
-import argparse
 import csv
 from collections.abc import Callable
 from functools import partial
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import torch
 import triton.testing
+from csv_rows import parser_of
 from losses import make_logits
 
 from dem_apps.entropy import ObjectiveSpec
@@ -31,9 +31,10 @@ ADADEM = ObjectiveSpec("mec", norm="l1")
 
 def main() -> None:
     """Measure, print, save."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, required=True, help="CSV file")
     out = parser.parse_args().out
+    gpu = torch.cuda.get_device_name()
     with out.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["gpu", "logits", "kernel", "tile", "warps", "programs", "ms", "copy_ms"])
@@ -50,16 +51,7 @@ def main() -> None:
                 finish = partial(gpu_kernel.gpu_gradient, logits, None, gradient, ADADEM, weights, rows)
                 times["gradient", ""] = median_ms(finish)
                 for (kernel, programs), ms in times.items():
-                    row = [
-                        torch.cuda.get_device_name(),
-                        name,
-                        kernel,
-                        tile,
-                        warps,
-                        programs,
-                        f"{ms:.3f}",
-                        f"{copy:.4f}",
-                    ]
+                    row = [gpu, name, kernel, tile, warps, programs, f"{ms:.3f}", f"{copy:.4f}"]
                     table.writerow(row)
                     print(*row)
 

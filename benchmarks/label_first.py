@@ -1,20 +1,20 @@
-"""Five labelled target images, the first of ``label_first.csv`` against random ones: mIoU after training on them.
+"""Five labelled target images, the first of ``label_first.csv`` or random ones: the table of docs/appendix.md.
 
     python benchmarks/label_first.py --photographs PHOTOGRAPHS --work WORK [--out docs/results/label_first.csv]
 
-Registered in ``docs/results/label_first_registration.txt``. PHOTOGRAPHS is of ``benchmarks/photographs.py``; WORK gets
-the source networks. The same command continues with the missing rows, and prints the table of docs/appendix.md.
+mIoU after training on them; registered in ``docs/results/label_first_registration.txt``. PHOTOGRAPHS is of
+``benchmarks/photographs.py``; WORK gets the source networks. The same command continues with the missing rows.
 """
 
 import argparse
 import copy
+import itertools
 from pathlib import Path
 
 import numpy as np
 import photograph_networks as ours
-import segmentation_models_pytorch as smp
 import torch
-from csv_rows import CsvRows, parser_of
+from csv_rows import RESULTS, CsvRows, interval, parser_of
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -34,36 +34,24 @@ PAIRS = {
     "vessels": ("vessels", ("drive",), "chase", 2, (192, 192)),
 }  # fmt: skip
 KEYS = ("pair", "seed", "arm")
-SEEDS, ARMS, LABELS, CROP = range(5), ("none", "random", "ranked"), 5, 128
-#: Steps and rate of the source's training, and of that on labels.
-SOURCE, SHORT = (120, 5e-4), (80, 2e-4)
+SEEDS, ARMS, LABELS = range(5), ("none", "random", "ranked"), 5
+#: Steps of the source's training; steps and rate of that on labels.
+SOURCE_STEPS, SHORT_STEPS, SHORT_RATE = 120, 80, 2e-4
 #: Images that may be labelled, and that are scored, at most; times that a labelled one is listed.
 POOL, SCORED, TIMES = 60, 24, 4
-MOMENTS = torch.full((2, 3), 0.5)
-
-
-def trained(model: nn.Module, files: list[Path], size: tuple[int, int], how: tuple[int, float]) -> nn.Module:
-    """The model itself, trained on crops."""
-    (ours.STEPS, ours.RATE), ours.CROP = how, CROP
-    ours.train(model, files, size)
-    return model.eval()
 
 
 def source_of(pair: str, options: argparse.Namespace) -> tuple[nn.Module, list[Path]]:
     """The source network of a pair, trained where there is none yet, and the images that it was trained on."""
     group, domains, _, classes, size = PAIRS[pair]
     files = [file for domain in domains for file in ours.parts(options.photographs / group, domain)[0]]
-    place = options.work / "label_first" / group
-    if not place.exists():
-        torch.manual_seed(0)
-        trained(ours.build("FPN", classes), files, size, SOURCE).save_pretrained(str(place))  # type: ignore[operator]
-    return smp.from_pretrained(str(place)).eval(), files
+    return ours.kept(options.work / "label_first" / group, "FPN", classes, files, size, SOURCE_STEPS), files
 
 
 @torch.no_grad()
 def predicted(model: nn.Module, files: list[Path], size: tuple[int, int]) -> tuple[Tensor, list[NDArray[np.uint8]]]:
     """Logits (N, C, h, w) and labels."""
-    images, labels = ours.read(files, len(files), None, MOMENTS, size)
+    images, labels = ours.read(files, len(files), None, ours.MOMENTS, size)
     return torch.cat([model(image) for image in images.split(4)]), labels
 
 
@@ -88,9 +76,9 @@ def score(pair: str, seed: int, arm: str, options: argparse.Namespace) -> dict[s
     drawn = generator.choice(pool, LABELS, replace=False).tolist()
     chosen = {"none": [], "random": drawn, "ranked": ranked(model, pool, size, classes)[:LABELS]}[arm]
     if chosen:
-        model = trained(copy.deepcopy(model), chosen * TIMES + beside, size, SHORT)
+        model = ours.train(copy.deepcopy(model), chosen * TIMES + beside, size, SHORT_STEPS, SHORT_RATE)
     names = " ".join(file.stem for file in chosen)
-    return {"miou": ours.miou(ours.confusions(*predicted(model, scored, size))), "labelled": names}
+    return {"miou": ours.miou(ours.confusions_of(*predicted(model, scored, size))), "labelled": names}
 
 
 def table(rows: CsvRows) -> str:
@@ -101,21 +89,17 @@ def table(rows: CsvRows) -> str:
         means = [float(np.mean([float(rows.rows[pair, str(seed), arm]["miou"]) for seed in own])) for arm in ARMS]
         changes.append(means[2] - means[1])
         lines.append([f"{pair}, {len(own)} of {len(SEEDS)}", *(f"{mean:.1f}" for mean in means), f"{changes[-1]:+.1f}"])
-    ends = mean_interval(changes)
-    lines.append(["mean", "", "", "", f"{np.mean(changes):+.1f} [{ends.low:+.1f}, {ends.high:+.1f}]"])
+    lines.append(["mean", "", "", "", interval(mean_interval(changes))])
     return markdown(["pair, seeds", "source network", "random", "ranked", "ranked over random"], lines)
 
 
 def main() -> None:
-    """The command."""
-    options = parser_of(__doc__, "photographs", "work", out="docs/results/label_first.csv").parse_args()
+    """Train what is missing, and print the table."""
+    options = parser_of(__doc__, "photographs", "work", out=RESULTS / "label_first.csv").parse_args()
     rows = CsvRows(options.out, KEYS, ("miou", "labelled"))
-    for seed in SEEDS:
-        for pair in PAIRS:
-            for arm in ARMS:
-                keys = {"pair": pair, "seed": str(seed), "arm": arm}
-                if rows.get(keys) is None:
-                    print(rows.add({**keys, **score(pair, seed, arm, options)}), flush=True)
+    keys = ({"pair": pair, "seed": seed, "arm": arm} for seed, pair, arm in itertools.product(SEEDS, PAIRS, ARMS))
+    for row in rows.missing(keys):
+        print(rows.add({**row, **score(**row, options=options)}), flush=True)
     print(table(rows))
 
 

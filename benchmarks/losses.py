@@ -1,29 +1,28 @@
-"""Speed and memory of the objectives, beside the paper's pseudo code and cross-entropy.
+"""Speed and memory of the objectives, beside the paper's pseudo code and cross-entropy: docs/benchmarks.md.
 
     python benchmarks/losses.py [--threads 2] [--repeats 21] [--out docs/results/losses.json]
     python benchmarks/losses.py --device cuda --out docs/results/losses_gpu.json
 
 A number is one forward and one backward. Contestants take turns (A B C, A B C, …), and medians are compared within the
 run, so a slow phase of the machine counts for all. "Copies" are of the logits, in the same turns: AdaDEM needs three
-times the logits' bytes on a GPU (read for the sums; read and written for the gradient), 1.5 copies. Results:
-docs/benchmarks.md.
+times the logits' bytes on a GPU (read for the sums; read and written for the gradient), 1.5 copies.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import math
-import time
 from collections.abc import Callable
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from measuring import in_fresh_processes, machine, medians_and_times, resident_growth, write_json
+from csv_rows import parser_of
+from measuring import in_fresh_processes, machine, medians_and_times, memory_growth, times_in_turn, write_json
 from torch import Tensor
 
 from dem_apps import build_objective
@@ -112,42 +111,30 @@ def _ours(name: str, reduction: str, classes: int, backend: str, device: str) ->
     return make
 
 
+def both_passes(loss: Loss, logits: Tensor) -> None:
+    """Forward and backward."""
+    logits.grad = None
+    loss(logits).backward()
+
+
 def measure_times(
     shape: tuple[int, ...], dtype: torch.dtype, calls: int, repeats: int, device: str
 ) -> dict[str, list[float]]:
     """Milliseconds per forward and backward pass, ``repeats`` of each contestant in turn, after two warm-up rounds."""
-    logits = make_logits(shape, device, dtype)
-    losses = {name: make() for name, make in contestants(shape, device).items()}
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    times: dict[str, list[float]] = {name: [] for name in [*losses, COPY]}
-    gc.disable()
-    for turn in range(-2, repeats):
-        for name in times:
-            wait()
-            start = time.perf_counter()
-            for _ in range(calls):
-                if name == COPY:
-                    logits.detach().clone()
-                else:
-                    logits.grad = None
-                    losses[name](logits).backward()
-            wait()
-            if turn >= 0:
-                times[name].append((time.perf_counter() - start) * 1e3 / calls)
-    gc.enable()
-    return times
+    logits, steps = make_logits(shape, device, dtype), dict[str, Callable[[], object]]()
+    for name, make in contestants(shape, device).items():
+        steps[name] = partial(both_passes, make(), logits)
+    steps[COPY] = logits.detach().clone
+    return times_in_turn(steps, device, repeats, warm_up=2, calls=calls)
 
 
 def gpu_memory(shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, float]:
     """Every contestant's peak beyond logits and gradient, in units of the logits' bytes, by the allocator's record."""
     logits, found = make_logits(shape, "cuda", dtype), {}
-    size = logits.numel() * logits.element_size()
     for name, make in contestants(shape, "cuda").items():
-        loss, logits.grad = make(), None
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        loss(logits).backward()
-        found[name] = (torch.cuda.max_memory_allocated() - before) / size - 1
+        logits.grad = None
+        grown = memory_growth(partial(both_passes, make(), logits), "cuda") or 0
+        found[name] = grown / (logits.numel() * logits.element_size()) - 1
     return found
 
 
@@ -156,37 +143,27 @@ def extra_memory(name: str, shape: tuple[int, ...]) -> float | None:
 
     A tiny call first loads libraries and starts threads.
     """
-    loss = contestants((shape[0], shape[1], *(16 for _ in shape[2:])))[name]()
-    loss(make_logits((shape[0], shape[1], 16, 16))).backward()
+    both_passes(contestants((*shape[:2], 16, 16))[name](), make_logits((*shape[:2], 16, 16)))
     logits = make_logits(shape)
-    loss = contestants(shape)[name]()
-    grown = resident_growth(lambda: loss(logits).backward())
+    grown = memory_growth(partial(both_passes, contestants(shape)[name](), logits))
     return None if grown is None else grown / (logits.numel() * logits.element_size()) - 1
 
 
 def table_rows(times: dict[str, float], memory: dict[str, float | None]) -> list[list[str]]:
     """A line per contestant: name, median, speed over the pseudo code, time over cross-entropy, memory."""
-    return [
-        [
-            name,
-            f"{value:.3g} ms",
-            f"{times[PSEUDO_CODE] / value:.2f}x",
-            f"{value / times[CROSS_ENTROPY]:.2f}x",
-            f"{value / times[COPY]:.2f}",
-            "" if memory.get(name) is None else f"{memory[name]:.2f}",
-        ]
-        for name, value in times.items()
-    ]
+    rows = []
+    for name, value in times.items():
+        extra = memory.get(name)
+        speed, share = times[PSEUDO_CODE] / value, value / times[CROSS_ENTROPY]
+        copies, beyond = f"{value / times[COPY]:.2f}", "" if extra is None else f"{extra:.2f}"
+        rows.append([name, f"{value:.3g} ms", f"{speed:.2f}x", f"{share:.2f}x", copies, beyond])
+    return rows
 
 
 HEADER = [
-    "forward + backward",
-    "median",
-    "speed over pseudo code",
-    "time over cross-entropy",
-    "copies",
+    "forward + backward", "median", "speed over pseudo code", "time over cross-entropy", "copies",
     "extra memory / logits",
-]
+]  # fmt: skip
 
 
 def show(result: dict[str, Any]) -> None:
@@ -199,7 +176,7 @@ def show(result: dict[str, Any]) -> None:
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--threads", type=int, default=2, help="threads of torch and of the kernel")
     parser.add_argument("--repeats", type=int, default=21, help="measurements of each contestant")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")

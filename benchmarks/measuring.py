@@ -1,4 +1,4 @@
-"""What the benchmarks of speed and memory share: the machine, peak memory in fresh processes, the file of results."""
+"""Shared by the benchmarks of speed and memory: the machine, times in turn, peak memory, the file of results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,43 @@ def machine(**more: Any) -> dict[str, Any]:
     }
 
 
-def resident_growth(call: Callable[[], object]) -> int | None:
-    """Bytes from the resident set before a call to its peak (Linux's VmHWM); None where the peak cannot be reset.
+def waiting_for(device: str) -> Callable[[], object]:
+    """Waits until the device has done what it was given."""
+    return torch.cuda.synchronize if device.startswith("cuda") else lambda: None
 
-    The resident set counts every buffer of every library, the C++ kernel's own as well.
+
+def times_in_turn(
+    steps: Mapping[str, Callable[[], object]], device: str, repeats: int, warm_up: int, calls: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, list[float]]:  # fmt: skip
+    """Milliseconds of a call of each step: measurements in turn (A B C, A B C, …), after rounds that warm up."""
+    times, wait = {name: list[float]() for name in steps}, waiting_for(device)
+    gc.disable()
+    for turn in range(-warm_up, repeats):
+        for name, step in steps.items():
+            wait()
+            start = clock()
+            for _ in range(calls):
+                step()
+            wait()
+            if turn >= 0:
+                times[name].append((clock() - start) * 1e3 / calls)
+    gc.enable()
+    return times
+
+
+def memory_growth(call: Callable[[], object], device: str = "cpu") -> int | None:
+    """Bytes from before a call to its peak: on a GPU by the allocator's record, else of the resident set (VmHWM).
+
+    The resident set counts every buffer of every library, the C++ kernel's own as well. None where Linux cannot reset
+    its peak.
     """
     gc.collect()
+    if device.startswith("cuda"):
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        call()
+        return torch.cuda.max_memory_allocated() - before
     try:
         Path("/proc/self/clear_refs").write_text("5")
         before = _status_bytes("VmRSS")

@@ -1,4 +1,4 @@
-"""A policy that is sure, and a reward that moves: the smallest task on which AdaDEM's two claims have to matter in RL.
+"""A sure policy, and a reward that moves, where AdaDEM's claims have to matter in RL: numbers of docs/rl_answer.md.
 
     python benchmarks/moved_reward.py choose     # weights, on seeds of their own
     python benchmarks/moved_reward.py confirm    # the chosen weights on fresh seeds
@@ -11,14 +11,13 @@ compared: docs/results/rl_moved_reward_registration.txt. A row that stands in th
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from csv_rows import CsvRows
+from csv_rows import RESULTS, CsvRows, parser_of
 from gymnasium import spaces
 from matplotlib.figure import Figure
 from stable_baselines3.common.vec_env import VecEnv
@@ -36,7 +35,8 @@ CHOOSING, CONFIRMING = range(5), range(200, 220)
 REGAINED, COST = 0.8, 0.05
 #: Steps over which a return is a mean.
 WINDOW = 1024
-ROWS = Path("docs/results/rl_moved_reward.csv")
+ROWS, KEYS = RESULTS / "rl_moved_reward.csv", ("task", "term", "weight", "seed")
+SCORES = ("before", "before_rare", "after", "after_rare", "regained_after")
 
 
 class MovingReward(VecEnv):
@@ -104,56 +104,29 @@ def trained(task: str, term: str, weight: float, seed: int) -> dict[str, float]:
     )  # fmt: skip
     assert model.not_fast is None, model.not_fast
     model.learn(STEPS)
-    sure = probabilities(model)
     env.move()
     model.learn(STEPS, reset_num_timesteps=False)
     states, rewards = (np.concatenate(part) for part in zip(*env.history, strict=True))
     returns = rewards.reshape(-1, WINDOW).mean(1)
     moved = STEPS // WINDOW
     regained, rare = np.flatnonzero(returns[moved:] >= REGAINED), states == STATES - 1
-    row = {
-        "before": float(returns[moved - 4 : moved].mean()), "before_rare": _last(rewards, rare, STEPS),
-        "after": float(returns[-4:].mean()), "after_rare": _last(rewards, rare, 2 * STEPS),
+
+    def rare_return(end: int) -> float:
+        """The mean of the rare state in the last four windows before a step."""
+        part = slice(end - 4 * WINDOW, end)
+        return float(rewards[part][rare[part]].mean())
+
+    return {
+        "before": float(returns[moved - 4 : moved].mean()), "before_rare": rare_return(STEPS),
+        "after": float(returns[-4:].mean()), "after_rare": rare_return(2 * STEPS),
         "regained_after": float(WINDOW * (regained[0] + 1)) if len(regained) else float(STEPS),
-        "entropy_before": float(-(sure * np.log(sure)).sum(1).mean()),
-        "likeliest_other": float(np.sort(sure, 1)[:, -2].mean()),
     }  # fmt: skip
-    if term in ("adadem", "adadem-mec"):
-        marginals = model.policy.entropy_objective[0].class_marginals.numpy()
-        row["marginal_own"] = float(np.diag(marginals).mean())
-    return row
 
 
-def _last(rewards: np.ndarray, counted: np.ndarray, end: int) -> float:
-    """The mean return of the counted steps among the last four windows before ``end``."""
-    part = slice(end - 4 * WINDOW, end)
-    return float(rewards[part][counted[part]].mean())
-
-
-def probabilities(model: Any) -> np.ndarray:
-    """(STATES, ACTIONS) of the policy."""
-    with torch.no_grad():
-        found = model.policy.get_distribution(torch.eye(STATES)).distribution.probs
-    return np.maximum(found.double().numpy(), 1e-30)
-
-
-def opened() -> CsvRows:
-    """The rows that there are."""
-    scores = (
-        "before", "before_rare", "after", "after_rare", "regained_after", "entropy_before", "likeliest_other",
-        "marginal_own",
-    )  # fmt: skip
-    return CsvRows(ROWS, ("task", "term", "weight", "seed"), scores)
-
-
-def make(rows: CsvRows, arms: Iterable[tuple[str, str, float]], seeds: Iterable[int]) -> None:
+def make(rows: CsvRows, arms: Sequence[tuple[str, str, float]], seeds: Iterable[int]) -> None:
     """Train what no row is of."""
-    for seed in seeds:
-        for task, term, weight in arms:
-            row = {"task": task, "term": term, "weight": weight, "seed": seed}
-            if rows.get(row) is None:
-                rows.add({**row, **trained(task, term, weight, seed)})
-                print(task, term, weight, seed, flush=True)
+    for row in rows.missing(dict(zip(KEYS, (*arm, seed), strict=True)) for seed in seeds for arm in arms):
+        print(rows.add({**row, **trained(**row)}), flush=True)
 
 
 def scores(rows: CsvRows, task: str, term: str, weight: float, column: str, seeds: range) -> dict[int, float]:
@@ -202,19 +175,21 @@ def table(rows: CsvRows, out: Path) -> None:
 
 
 def main() -> None:
-    """The command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Train what is missing of a part, or print the table and draw the figure."""
+    parser = parser_of(__doc__)
     parser.add_argument("part", choices=("choose", "confirm", "table"))
     parser.add_argument("--out", type=Path, default=Path("docs/images"), help="folder of the figure")
-    given, rows = parser.parse_args(), opened()
-    if given.part == "choose":
-        arms = [(task, *arm) for task in TASKS for arm in [("none", 0.0), *((t, w) for t in TERMS for w in WEIGHTS)]]
-        make(rows, arms, CHOOSING)
-    elif given.part == "confirm":
-        arms = [(task, *arm) for task in TASKS for arm in [("none", 0.0), *((t, chosen(rows, task, t)) for t in TERMS)]]
-        make(rows, arms, CONFIRMING)
-    else:
+    given, rows = parser.parse_args(), CsvRows(ROWS, KEYS, SCORES)
+    if given.part == "table":
         table(rows, given.out)
+        return
+    arms = []
+    for task in TASKS:
+        arms.append((task, "none", 0.0))
+        for term in TERMS:
+            weights = WEIGHTS if given.part == "choose" else (chosen(rows, task, term),)
+            arms += [(task, term, weight) for weight in weights]
+    make(rows, arms, CHOOSING if given.part == "choose" else CONFIRMING)
 
 
 if __name__ == "__main__":

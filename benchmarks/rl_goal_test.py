@@ -1,4 +1,4 @@
-"""How many runs of each arm reach the goal, and whether two arms differ: exact McNemar tests over seeds.
+"""Exact McNemar tests over seeds of whether two arms reach the goal as often: docs/rl_answer.md and docs/appendix.md.
 
     python benchmarks/rl_goal_test.py docs/results/rl_larger_weight_runs.csv "entropy 0.1:none" "adadem 0.1:entropy 0.1"
 
@@ -11,13 +11,14 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+from csv_rows import Row, parser_of
 from scipy.stats import binomtest
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
 
 
-def arrivals(rows: Sequence[dict[str, str]], arm: str) -> dict[tuple[str, str], bool]:
+def arrivals(rows: Sequence[Row], arm: str) -> dict[tuple[str, str], bool]:
     """Whether each run of the arm reached the goal, by environment and seed."""
     reached = {(row["env"], row["seed"]): bool(row["steps_to_goal"]) for row in rows if row["arm"] == arm}
     if not reached:
@@ -25,7 +26,7 @@ def arrivals(rows: Sequence[dict[str, str]], arm: str) -> dict[tuple[str, str], 
     return reached
 
 
-def compared(rows: Sequence[dict[str, str]], ours: str, theirs: str) -> str:
+def compared(rows: Sequence[Row], ours: str, theirs: str) -> str:
     """One line about two arms."""
     first, second = arrivals(rows, ours), arrivals(rows, theirs)
     pairs = sorted(first.keys() & second.keys())
@@ -49,7 +50,7 @@ def two_arms(text: str) -> tuple[str, str]:
 
 def main() -> None:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("runs", type=Path, help="a runs.csv of rl.plots or rl.benchmark")
     parser.add_argument("pairs", type=two_arms, nargs="+", metavar="ARM:ARM", help="two arms to compare")
     arguments = parser.parse_args()

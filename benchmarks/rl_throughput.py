@@ -1,14 +1,24 @@
-"""Training steps per second of PPO on one thread: ours, SB3 as published, a CleanRL-style loop, and SBX if installed.
+"""Speed of PPO on one thread beside SB3 and SBX, for docs/benchmarks.md: the training loop, and the whole command.
 
     OMP_NUM_THREADS=1 python benchmarks/rl_throughput.py --rounds 5 --out docs/results/rl_throughput.json
+    OMP_NUM_THREADS=1 python benchmarks/rl_throughput.py --command --rounds 3 --out docs/results/rl_command.json
 
-All arms have the Zoo's hyperparameters for the environment and float32 observations, and take turns in one process. A
-turn is a number of rollouts with their updates; the first turn of each arm warms up. A rate is steps per CPU second of
-the process, the median over turns.
+The loop: all arms have the Zoo's hyperparameters for the environment and float32 observations, and take turns in one
+process. A turn is a number of rollouts with their updates; the first turn of each arm warms up. A rate is steps per CPU
+second of the process, the median over turns.
+
+``--command``: ``python -m rl.train`` against a script of SB3's own with as many steps, processes that are timed from
+start to end, in turns. Ours includes imports, environments, training, evaluations, checkpoints, logs and the final
+scores. SB3's script is ``PPO(…).learn(…)`` with the same hyperparameters and float32 observations, and saves its model,
+without evaluation. The ratio is the median over rounds, by wall and by CPU time.
 """
 
-import argparse
+import os
+import resource
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -19,20 +29,13 @@ import gymnasium as gym
 import numpy as np
 import stable_baselines3
 import torch
-from gymnasium.wrappers import (
-    DtypeObservation,
-    NormalizeObservation,
-    NormalizeReward,
-    RecordEpisodeStatistics,
-    TransformObservation,
-    TransformReward,
-)
+from csv_rows import parser_of
+from gymnasium.wrappers import DtypeObservation
 from measuring import machine, write_json
 from minigrid.wrappers import FlatObsWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
-from torch import nn
 
 from dem_apps.report.tables import markdown
 from rl.config import TrainConfig, resolve
@@ -53,104 +56,27 @@ def turn_of(model: Any) -> Turn:
     return turn
 
 
-class CleanRlStyleLoop:
-    """One plain loop in PyTorch, as CleanRL's ppo.py is organised, with the same hyperparameters."""
-
-    def __init__(self, env_id: str, entry: dict[str, Any], ent_coef: float) -> None:
-        self._env_id, self._entry, self._ent_coef = env_id, entry, ent_coef
-        self._envs = gym.vector.SyncVectorEnv([self._make_env] * int(entry["n_envs"]))
-        size = self._envs.single_observation_space.shape[0]
-        self._actor, self._critic = _mlp(size, self._envs.single_action_space.n, 0.01), _mlp(size, 1, 1.0)
-        parameters = [*self._actor.parameters(), *self._critic.parameters()]
-        self._parameters = parameters
-        self._optimizer = torch.optim.Adam(parameters, lr=float(entry["learning_rate"]), eps=1e-5)
-        self._obs = torch.tensor(self._envs.reset(seed=0)[0], dtype=torch.float32)
-        self._done = torch.zeros(int(entry["n_envs"]))
-
-    def turn(self, rollouts: int) -> int:
-        """Train; returns the steps."""
-        for _ in range(rollouts):
-            self._update(*self._collect())
-        return rollouts * int(self._entry["n_steps"]) * int(self._entry["n_envs"])
-
-    def _make_env(self) -> gym.Env:
-        env = RecordEpisodeStatistics(DtypeObservation(FlatObsWrapper(gym.make(self._env_id)), np.float32))
-        env = TransformObservation(NormalizeObservation(env), lambda o: np.clip(o, -10, 10), env.observation_space)
-        return TransformReward(NormalizeReward(env, gamma=self._entry["gamma"]), lambda r: float(np.clip(r, -10, 10)))
-
-    @torch.no_grad()
-    def _collect(self) -> tuple[torch.Tensor, ...]:
-        obs, actions, log_probs, rewards, dones, values = [], [], [], [], [], []
-        for _ in range(int(self._entry["n_steps"])):
-            policy = torch.distributions.Categorical(logits=self._actor(self._obs))
-            action = policy.sample()
-            obs.append(self._obs)
-            dones.append(self._done)
-            actions.append(action)
-            log_probs.append(policy.log_prob(action))
-            values.append(self._critic(self._obs).flatten())
-            new_obs, reward, terminated, truncated, _ = self._envs.step(action.numpy())
-            rewards.append(torch.tensor(reward, dtype=torch.float32))
-            self._obs = torch.tensor(new_obs, dtype=torch.float32)
-            self._done = torch.tensor(terminated | truncated, dtype=torch.float32)
-        dones.append(self._done)
-        values.append(self._critic(self._obs).flatten())
-        advantages, last = [], torch.zeros_like(self._done)
-        for t in reversed(range(len(rewards))):
-            goes_on = 1 - dones[t + 1]
-            delta = rewards[t] + self._entry["gamma"] * values[t + 1] * goes_on - values[t]
-            last = delta + self._entry["gamma"] * self._entry["gae_lambda"] * goes_on * last
-            advantages.insert(0, last)
-        flat = [torch.stack(part).flatten(0, 1) for part in (obs, actions, log_probs, advantages, values[:-1])]
-        return (*flat[:4], flat[3] + flat[4])
-
-    def _update(self, *rollout: torch.Tensor) -> None:
-        size, clip = int(self._entry["batch_size"]), self._entry["clip_range"]
-        for _ in range(int(self._entry["n_epochs"])):
-            for rows in torch.randperm(len(rollout[0])).split(size):
-                obs, actions, old, advantages, returns = (part[rows] for part in rollout)
-                policy = torch.distributions.Categorical(logits=self._actor(obs))
-                ratio = (policy.log_prob(actions) - old).exp()
-                advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-                surrogate = torch.min(advantages * ratio, advantages * ratio.clamp(1 - clip, 1 + clip)).mean()
-                value_loss = (self._critic(obs).flatten() - returns).square().mean()
-                loss = 0.5 * value_loss - surrogate - self._ent_coef * policy.entropy().mean()
-                self._optimizer.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(self._parameters, 0.5)
-                self._optimizer.step()
-
-
-def _mlp(size: int, outputs: int, gain: float) -> nn.Sequential:
-    net = nn.Sequential(nn.Linear(size, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, outputs))
-    for layer, scale in ((net[0], 2**0.5), (net[2], 2**0.5), (net[4], gain)):
-        nn.init.orthogonal_(layer.weight, scale)
-        nn.init.zeros_(layer.bias)
-    return net
-
-
 def arms(env_id: str, loss: str) -> dict[str, Turn]:
     """Name to arm; those whose packages are missing are left out."""
-    config = resolve(TrainConfig(env=env_id, loss=loss, hyperparameters={}))
-    entry, ent_coef = config.hyperparameters, 0.001
+    entry = resolve(TrainConfig(env=env_id, loss=loss, hyperparameters={})).hyperparameters
 
-    def published(algorithm: type) -> Any:
+    def published(algorithm: type) -> Turn:
         def make_env() -> gym.Env:
             return Monitor(DtypeObservation(FlatObsWrapper(gym.make(env_id)), np.float32))
 
         envs = VecNormalize(DummyVecEnv([make_env] * int(entry["n_envs"])), gamma=entry["gamma"])
         names = ("n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda", "learning_rate", "clip_range")
-        return algorithm("MlpPolicy", envs, seed=0, device="cpu", ent_coef=ent_coef, **{n: entry[n] for n in names})
+        options = {"seed": 0, "device": "cpu", "ent_coef": 0.001, **{name: entry[name] for name in names}}
+        return turn_of(algorithm("MlpPolicy", envs, **options))
 
     found = {
-        "SB3 as published": turn_of(published(PPO)),
-        "CleanRL-style loop": CleanRlStyleLoop(env_id, entry, ent_coef).turn,
+        "SB3 as published": published(PPO),
         f"ours, {loss}": turn_of(untrained_model(resolve(TrainConfig(env=env_id, loss=loss)))),
     }
     try:
         import sbx
 
-        found["SBX"] = turn_of(published(sbx.PPO))
+        found["SBX"] = published(sbx.PPO)
     except ImportError:
         print("SBX is not installed and left out")
     return found
@@ -181,29 +107,92 @@ def measure(turns: dict[str, Turn], rounds: int, rollouts: int) -> dict[str, dic
     }
 
 
+#: The Zoo's recipe as a script of SB3, with float32 observations.
+SB3_SCRIPT = """
+import sys
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.wrappers import DtypeObservation
+from minigrid.wrappers import FlatObsWrapper
+from stable_baselines3 import PPO
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+torch.set_num_threads(1)
+env_id, steps, seed, out = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+
+def make():
+    return Monitor(DtypeObservation(FlatObsWrapper(gym.make(env_id)), np.float32))
+
+envs = VecNormalize(DummyVecEnv([make] * 8), gamma=0.99)
+model = PPO("MlpPolicy", envs, n_steps={n_steps}, batch_size=64, n_epochs=10, gamma=0.99, gae_lambda=0.95,
+            learning_rate=2.5e-4, clip_range=0.2, ent_coef=0.001, seed=seed, device="cpu")
+model.learn(steps)
+model.save(out)
+"""
+
+
+def timed(command: list[str]) -> tuple[float, float]:
+    """Wall and CPU seconds of a process."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
+    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def measure_command(env: str, timesteps: int | None, rounds: int) -> dict[str, Any]:
+    """Seconds of both processes by round, and the median ratios."""
+    config = resolve(TrainConfig(env=env, timesteps=timesteps))
+    script = SB3_SCRIPT.replace("{n_steps}", str(config.hyperparameters["n_steps"]))
+    steps, rows = str(config.timesteps), []
+    for seed in range(rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            ours = ["-m", "rl.train", "--env", env, "--timesteps", steps, "--seed", str(seed)]
+            our_wall, our_cpu = timed([sys.executable, *ours, "--run-dir", f"{folder}/run"])
+            wall, cpu = timed([sys.executable, "-c", script, env, steps, str(seed), f"{folder}/model.zip"])
+        rows.append({
+            "seed": seed, "sb3_wall": wall, "sb3_cpu": cpu, "ours_wall": our_wall, "ours_cpu": our_cpu,
+            "ratio_wall": wall / our_wall, "ratio_cpu": cpu / our_cpu, "load": os.getloadavg()[0],
+        })  # fmt: skip
+        print({name: round(value, 2) for name, value in rows[-1].items()}, flush=True)
+    ratios = {name: statistics.median(row[name] for row in rows) for name in ("ratio_wall", "ratio_cpu")}
+    print(f"{steps} steps of {env}: {ratios['ratio_wall']:.2f} times as fast by the clock, "
+          f"{ratios['ratio_cpu']:.2f} by CPU time")  # fmt: skip
+    return {"timesteps": config.timesteps, **ratios, "rounds": rows}
+
+
 def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--env", default="MiniGrid-DoorKey-5x5-v0")
-    parser.add_argument("--loss", default="adadem", help="entropy term of our arms")
+    """Measure, print, save."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--command", action="store_true", help="the whole command, and not the loop")
+    parser.add_argument("--env", default="MiniGrid-DoorKey-5x5-v0", help="with the Zoo's MiniGrid hyperparameters")
+    parser.add_argument("--loss", default="adadem", help="entropy term of our arm in the loop")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each arm")
-    parser.add_argument("--rollouts", type=int, default=2, help="rollouts and updates per turn")
+    parser.add_argument("--rollouts", type=int, default=2, help="rollouts and updates per turn of the loop")
+    parser.add_argument("--timesteps", type=int, help="of the command; default: rl.train's own for the environment")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", module="gymnasium")
     torch.set_num_threads(1)
-    document = {
-        "env": options.env,
-        "machine": machine(numpy=np.__version__, stable_baselines3=stable_baselines3.__version__),
-        "results": measure(arms(options.env, options.loss), options.rounds, options.rollouts),
-    }
-    rows = [
-        [name, f"{found['steps_per_cpu_second']:,.0f}", f"{found['times_sb3']:.2f}"]
-        for name, found in document["results"].items()
-    ]
-    print(markdown(["", "steps per CPU second", "× SB3"], rows), end="")
-    print(", ".join(f"{name}: {value}" for name, value in document["machine"].items()))
-    write_json(options.out, document)
+    computer = machine(numpy=np.__version__, stable_baselines3=stable_baselines3.__version__)
+    if options.command:
+        found = measure_command(options.env, options.timesteps, options.rounds)
+    else:
+        found = {"results": measure(arms(options.env, options.loss), options.rounds, options.rollouts)}
+        rows = [
+            [name, f"{own['steps_per_cpu_second']:,.0f}", f"{own['times_sb3']:.2f}"]
+            for name, own in found["results"].items()
+        ]
+        print(markdown(["", "steps per CPU second", "× SB3"], rows), end="")
+    print(", ".join(f"{name}: {value}" for name, value in computer.items()))
+    write_json(options.out, {"env": options.env, "machine": computer, **found})
 
 
 if __name__ == "__main__":

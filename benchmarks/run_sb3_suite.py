@@ -1,4 +1,4 @@
-"""Run the published tests of SB3 or sb3-contrib, unchanged, on the plain and on the hooked algorithms.
+"""Run the published tests of SB3 or sb3-contrib, unchanged, on plain and on hooked algorithms: docs/appendix.md.
 
     git clone --depth 1 https://github.com/DLR-RM/stable-baselines3 /tmp/sb3
     python benchmarks/run_sb3_suite.py /tmp/sb3 --arms plain entropy adadem-where-possible@0.01
@@ -84,12 +84,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             shutil.copytree(arguments.checkout / "tests", Path(folder) / "tests")
             environment = {
-                **os.environ,
-                _ARM: arm,
-                "PYTHONPATH": python_path,
-                "MPLBACKEND": "Agg",
-                "PYTHONHASHSEED": "0",
-            }
+                **os.environ, _ARM: arm, "PYTHONPATH": python_path, "MPLBACKEND": "Agg", "PYTHONHASHSEED": "0",
+            }  # fmt: skip
             command = [sys.executable, "-m", "pytest", "-q", *plugin, "-k", _WITH_HOOK, "tests"]
             subprocess.run(command, cwd=folder, env=environment, check=False)  # a failed test is a result, no error
 

@@ -1,4 +1,4 @@
-"""Speed and memory of the segmentation training step, beside a plain loop that follows ADVENT.
+"""Speed and memory of the segmentation training step, beside a plain loop that follows ADVENT: docs/benchmarks.md.
 
     python benchmarks/seg_step.py [--settings advent demo] [--scale 1.0] [--threads 2] [--repeats 5]
         [--out docs/results/seg_step.json]
@@ -6,30 +6,166 @@
 A number is one training step: source and target forward, losses of both heads, both backwards, the optimisers. Both
 sides have the same network, weights, images and schedule; their losses at the first step must agree. Contestants take
 turns (A B C, A B C, …), and medians are compared within the run, so a slow phase of the machine counts for all. Peak
-memory is measured in a fresh process for each. Results: docs/benchmarks.md.
+memory is measured in a fresh process for each.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import gc
 import json
 import math
 import sys
-import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from measuring import in_fresh_processes, machine, medians_and_times, resident_growth, write_json
-from seg_step_contestants import CLASSES, COMPARED_WITH, CONTESTANTS, SETTINGS, Contestant, Setting, chosen, make_step
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from advent_loop import PlainLoop
+from csv_rows import parser_of
+from measuring import in_fresh_processes, machine, medians_and_times, memory_growth, times_in_turn, write_json
+from torch import Tensor
 
 from dem_apps.fused.kernel import supports_kernel
 from dem_apps.report.tables import markdown
 from dem_apps.runtime.device import processor, torch_device
+from dem_apps.runtime.reproducibility import seed_everything
+from seg.config import TrainConfig
+from seg.data.labels import IGNORE_INDEX
+from seg.methods.optimization import MicroBatch
+from seg.methods.settings import OptimizerConfig, WeightConfig
+from seg.models.settings import ModelConfig
+from seg.trained.run_network import build_network
+from seg.training.loop import build_state
+from seg.training.step import training_step
 
+CLASSES = 19
+Step = Callable[[], dict[str, float]]
 Memory = dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Image sizes (width, height) of the two domains, images per domain, steps per measurement, the network."""
+
+    source: tuple[int, int]
+    target: tuple[int, int]
+    batch: int
+    steps: int
+    model: ModelConfig
+
+    def scaled(self, scale: float) -> Setting:
+        """With both sides of the images ``scale`` times as long, in multiples of 8."""
+        source, target = (
+            (max(16, round(w * scale / 8) * 8), max(16, round(h * scale / 8) * 8))
+            for w, h in (self.source, self.target)
+        )
+        return dataclasses.replace(self, source=source, target=target)
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """A way to make the step; ``plain`` is the reference loop."""
+
+    method: str
+    loss: str
+    precision: str = "float32"
+    plain: bool = False
+    compile: bool = False
+
+
+SETTINGS = {
+    "advent": Setting(
+        (1280, 720), (1024, 512), 1, 1,
+        ModelConfig(encoder="resnet101", depth=5, output_stride=8, batch_norm="affine-frozen"),
+    ),
+    "demo": Setting(
+        (192, 96), (192, 96), 2, 5,
+        ModelConfig(encoder="resnet18", depth=3, output_stride=4, batch_norm="affine-frozen"),
+    ),
+    # ADVENT's target size for both: self-training pastes one image into the other
+    "one-size": Setting(
+        (1024, 512), (1024, 512), 1, 1,
+        ModelConfig(encoder="resnet101", depth=5, output_stride=8, batch_norm="affine-frozen"),
+    ),
+}  # fmt: skip
+#: float32 before bf16: accelerate has one state per process, which accelerators of mixed precision read.
+CONTESTANTS = {
+    "plain loop, MinEnt": Contestant("minent", "entropy", plain=True),
+    "plain loop, AdvEnt": Contestant("advent", "none", plain=True),
+    "MinEnt, float32": Contestant("minent", "entropy"),
+    "MinEnt + AdaDEM, float32": Contestant("minent", "adadem"),
+    "AdvEnt, float32": Contestant("advent", "none"),
+    "MinEnt, bf16": Contestant("minent", "entropy", "bf16"),
+    "MinEnt + AdaDEM, bf16": Contestant("minent", "adadem", "bf16"),
+    "AdvEnt, bf16": Contestant("advent", "none", "bf16"),
+    "MinEnt + AdaDEM, bf16, compiled": Contestant("minent", "adadem", "bf16", compile=True),
+    "self-training, float32": Contestant("self-training", "none"),
+}
+#: The reference of each method; self-training has no plain loop here.
+COMPARED_WITH = {
+    "minent": "plain loop, MinEnt", "advent": "plain loop, AdvEnt", "self-training": "MinEnt, float32",
+}  # fmt: skip
+
+
+def micro_batch(setting: Setting) -> MicroBatch:
+    """A source and a target batch: noise of unit variance, labels in blocks of 16 pixels, one in ten unlabelled."""
+    generator = torch.Generator().manual_seed(0)
+
+    def images(size: tuple[int, int]) -> Tensor:
+        return torch.randn(setting.batch, 3, size[1], size[0], generator=generator)
+
+    width, height = setting.source
+    coarse = torch.randint(CLASSES + 2, (setting.batch, 1, height // 16 + 1, width // 16 + 1), generator=generator)
+    coarse[coarse >= CLASSES] = IGNORE_INDEX
+    label = coarse.repeat_interleave(16, 2).repeat_interleave(16, 3)[:, 0, :height, :width].contiguous()
+    names = [f"{i}.png" for i in range(setting.batch)]
+    draws = torch.arange(setting.batch)
+    return MicroBatch(
+        {"image": images(setting.source), "label": label, "name": names, "draw": draws},
+        {"image": images(setting.target), "name": names, "draw": draws},
+    )
+
+
+def make_step(setting: Setting, contestant: Contestant, device: torch.device) -> Step:
+    """A function that makes one step; every contestant begins with the same weights."""
+    config = TrainConfig(
+        method=contestant.method,
+        loss=contestant.loss,
+        reduction="mean",
+        precision=contestant.precision,
+        compile=contestant.compile,
+        batch_size=setting.batch,
+        max_steps=120_000,
+        model=setting.model,
+        optimizer=OptimizerConfig(name="sgd", lr=2.5e-4, head_factor=10.0, horizon=250_000),
+        weights=WeightConfig(target_main=0.001, aux=0.2, relative=False),
+    )
+    batch = micro_batch(setting)
+    seed_everything(0)
+    if contestant.plain:
+        loop = PlainLoop(config, CLASSES, device)
+        return lambda: loop.step(*batch)
+    AcceleratorState._reset_state()
+    precision = "no" if contestant.precision == "float32" else contestant.precision
+    accelerator = Accelerator(mixed_precision=precision, cpu=device.type == "cpu")
+    config = config.resolved()
+    network = build_network(config.model, CLASSES)
+    state = build_state(config.for_network(network), network, CLASSES, accelerator)
+    return lambda: training_step(state, [batch])
+
+
+def chosen(methods: Sequence[str], setting: Setting, compiled: bool) -> dict[str, Contestant]:
+    """The contestants of these methods, with what they are compared with; the compiled ones if asked for."""
+    can = [each for each in methods if each != "self-training" or setting.source == setting.target]
+    needed = {COMPARED_WITH[each] for each in can}
+    while more := {COMPARED_WITH[CONTESTANTS[name].method] for name in needed} - needed:
+        needed |= more
+    found = {name: each for name, each in CONTESTANTS.items() if each.method in can or name in needed}
+    return {name: each for name, each in found.items() if compiled or not each.compile}
 
 
 def measure_times(setting: Setting, device: torch.device, options: argparse.Namespace) -> dict[str, list[float]]:
@@ -38,19 +174,7 @@ def measure_times(setting: Setting, device: torch.device, options: argparse.Name
     steps = {name: make_step(setting, contestant, device) for name, contestant in contestants.items()}
     # all have the same weights at the first step only; it is part of the warm-up
     check_agreement(contestants, {name: step() for name, step in steps.items()})
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    gc.disable()
-    for turn in range(1 - options.warm_up, options.repeats):
-        for name, step in steps.items():
-            _wait_for(device)
-            start = time.perf_counter()
-            for _ in range(setting.steps):
-                step()
-            _wait_for(device)
-            if turn >= 0:
-                times[name].append((time.perf_counter() - start) * 1e3 / setting.steps)
-    gc.enable()
-    return times
+    return times_in_turn(steps, device.type, options.repeats, options.warm_up - 1, setting.steps)
 
 
 def check_agreement(contestants: dict[str, Contestant], losses: dict[str, dict[str, float]]) -> None:
@@ -66,11 +190,6 @@ def check_agreement(contestants: dict[str, Contestant], losses: dict[str, dict[s
                 sys.exit(f"{name}: {key} is {losses[name][key]} at the first step, {plain[key]} in the plain loop")
 
 
-def _wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
 def peak_of(setting: Setting, contestant: Contestant, device: torch.device) -> float | None:
     """MiB that two steps need beyond the network's weights: activations, gradients, momentum, maps.
 
@@ -80,21 +199,8 @@ def peak_of(setting: Setting, contestant: Contestant, device: torch.device) -> f
     tiny = dataclasses.replace(SETTINGS["demo"], source=(32, 32), target=(32, 32))
     make_step(tiny, contestant, device)()
     step = make_step(setting, contestant, device)
-    if device.type == "cuda":
-        gc.collect()
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        step(), step()
-        return (torch.cuda.max_memory_allocated(device) - before) / 2**20
-    grown = resident_growth(lambda: (step(), step()))
+    grown = memory_growth(lambda: (step(), step()), device.type)
     return None if grown is None else grown / 2**20
-
-
-def ratios(name: str, medians: dict[str, float], memory: Memory) -> tuple[float, float | None]:
-    """Speed over what the method is compared with, and memory as a share of its."""
-    plain = COMPARED_WITH[CONTESTANTS[name].method]
-    own, theirs = memory.get(name), memory.get(plain)
-    return medians[plain] / medians[name], own / theirs if own and theirs else None
 
 
 def environment(device: torch.device, scale: float) -> dict[str, Any]:
@@ -116,17 +222,11 @@ def table_rows(medians: dict[str, float], memory: Memory) -> list[list[str]]:
     """A line per contestant: name, median, speed over its reference, peak memory, its share of the reference's."""
     rows = []
     for name, value in medians.items():
-        speed, share = ratios(name, medians, memory)
-        peak = memory.get(name)
-        rows.append(
-            [
-                name,
-                f"{value:.0f} ms",
-                f"{speed:.2f}x",
-                "" if peak is None else f"{peak:.0f} MiB",
-                "" if share is None else f"{share:.2f}",
-            ]
-        )
+        plain = COMPARED_WITH[CONTESTANTS[name].method]
+        peak, plain_peak = memory.get(name), memory.get(plain)
+        share = f"{peak / plain_peak:.2f}" if peak and plain_peak else ""
+        used = "" if peak is None else f"{peak:.0f} MiB"
+        rows.append([name, f"{value:.0f} ms", f"{medians[plain] / value:.2f}x", used, share])
     return rows
 
 
@@ -141,7 +241,7 @@ def show(result: dict[str, Any]) -> None:
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="sizes and networks")
     parser.add_argument(
         "--methods", nargs="+", choices=COMPARED_WITH, default=list(COMPARED_WITH), help="methods to measure"
@@ -156,13 +256,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--warm-up", type=int, default=2, help="rounds before them, at least 1")
     parser.add_argument("--out", type=Path, help="JSON file for the raw values")
     parser.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)  # of the processes that measure it
-    options = parser.parse_args()
-    for name, least in (("threads", 1), ("repeats", 1), ("warm_up", 1)):
-        if getattr(options, name) < least:
-            parser.error(f"--{name.replace('_', '-')}: expected {least} or more, got {getattr(options, name)}")
-    if not 0.0 < options.scale <= 4.0:
-        parser.error(f"--scale: expected a number above 0 and up to 4, got {options.scale}")
-    return options
+    return parser.parse_args()
 
 
 def main() -> None:

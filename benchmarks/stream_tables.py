@@ -1,4 +1,4 @@
-"""Tables of ``benchmarks/corruption_streams.py``.
+"""Tables of ``benchmarks/corruption_streams.py``: those of docs/appendix.md, and what ``claims.py`` takes of them.
 
 Rule for the rate (and for τ and α of DEM), set before any row was made: on a row of ``single`` that
 rate counts which has the best mean accuracy over the corruptions of the other half in the same order, the halves being
@@ -6,9 +6,11 @@ every second corruption of the paper's order; on a row of ``continual`` that whi
 are needed. No accuracy is reported at a rate that it chose. Only rates with all the corruptions take part.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, NamedTuple, TypeVar
+
+from csv_rows import Row, interval
 
 from dem_apps.report.intervals import difference_interval
 from dem_apps.report.tables import markdown
@@ -22,7 +24,6 @@ SETTING = ("bed", "size", "images", "severity", "stream", "passes")
 ARM = ("method", "bn_alpha", "optimizer")
 KEYS = [*SETTING, "corruption", *ARM, "objective", "rate", "order"]
 SCORES = ["accuracy", "last_quarter", "sure", "sure_gradient", "class_entropy", "failed", "seconds"]
-Row = Mapping[str, Any]
 Candidate = TypeVar("Candidate", bound=Hashable)
 
 
@@ -33,52 +34,39 @@ class Unit(NamedTuple):
     order: str
 
 
-def chosen(scores: Mapping[Candidate, Mapping[Unit, float]], fold: Callable[[Unit], Hashable]) -> dict[Unit, Candidate]:
-    """For each unit the candidate with the best mean over the units of the other folds; without these none.
+def choice(stream: str, scores: Mapping[Candidate, Mapping[Unit, float]]) -> dict[Unit, Candidate]:
+    """For each unit the candidate that is best by the rule of the module's docstring, none where nothing is to be had.
 
-    A candidate that lacks a unit takes no part. One alone is no choice.
+    A candidate that lacks a unit of the order, or of ``continual``, takes no part. One alone is no choice.
     """
     units = dict.fromkeys(unit for each in scores.values() for unit in each)
-    complete = {candidate: each for candidate, each in scores.items() if len(each) == len(units)}
-    if len(scores) == 1:
-        return dict.fromkeys(units, *scores)
     found = {}
     for unit in units:
-        others = [other for other in units if fold(other) != fold(unit)]
-        if others and complete:
-            found[unit] = max(complete, key=lambda each: fmean(scores[each][other] for other in others))
+        here = [other for other in units if stream == "continual" or other.order == unit.order]
+        others = [other for other in here if _fold(stream, other) != _fold(stream, unit)]
+        tried = [candidate for candidate, each in scores.items() if set(here) & set(each)]
+        complete = [candidate for candidate in tried if set(here) <= set(scores[candidate])]
+        if len(tried) == 1:
+            found[unit] = tried[0]
+        elif others and complete:
+            means = {each: fmean(scores[each][other] for other in others) for each in complete}
+            found[unit] = max(means, key=means.__getitem__)
     return found
 
 
-def choice(stream: str, scores: Mapping[Candidate, Mapping[Unit, float]]) -> dict[Unit, Candidate]:
-    """:func:`chosen` by the rule of the module's docstring."""
-    if stream == "continual":
-        return chosen(scores, lambda unit: unit.order)
-    found = {}
-    for order in sorted({unit.order for each in scores.values() for unit in each}):
-        own = {
-            candidate: {unit: score for unit, score in each.items() if unit.order == order}
-            for candidate, each in scores.items()
-        }
-        own = {candidate: each for candidate, each in own.items() if each}
-        found |= chosen(own, lambda unit: CORRUPTIONS.index(unit.corruption) % 2)
-    return found
+def _fold(stream: str, unit: Unit) -> Hashable:
+    return unit.order if stream == "continual" else CORRUPTIONS.index(unit.corruption) % 2
 
 
 def table(rows: Sequence[Row]) -> str:
     """Two for each bed, size, severity, stream and number of passes: at the rule's rates, and by rate."""
     text = ""
+    heads = ["method", "objective", "accuracy", "− entropy [95 % CI]", "sure → gradient", "class entropy", "rates"]
     for setting, here, controls in _settings(rows):
         arms, corruptions = _groups(here, ARM), len({row["corruption"] for row in here})
-        lines = [_control(arm) for arm in controls]
-        for arm in arms:
-            first, *rest = _arm(arm, setting["stream"])
-            lines += [first, *(["", *line[1:]] for line in rest)]
+        lines = [*map(_control, controls), *(line for arm in arms for line in _arm(arm, setting["stream"]))]
         text += ", ".join(f"{key} {value}" for key, value in setting.items())
-        text += f": {corruptions} corruptions\n\n" + markdown(
-            ["method", "objective", "accuracy", "− entropy [95 % CI]", "sure → gradient", "class entropy", "rates"],
-            lines,
-        )
+        text += f": {corruptions} corruptions\n\n" + markdown(heads, lines)
         rates = sorted({float(row["rate"]) for row in here})
         if len(rates) > 1:
             by_rate = [line for arm in arms for line in _by_rate(arm, rates, corruptions)]
@@ -102,11 +90,11 @@ def summary(rows: Sequence[Row], objectives: Sequence[str] = ("adadem", "adadem-
                 f"{_mean(own, 'accuracy'):.1f}" for own in controls if own[0]["bn_alpha"] in ("", first["bn_alpha"])
             ]
             entropy = accuracies(found["entropy"])
-            cells = [f"{fmean(entropy.values()):.1f}{_rates(found['entropy'])}"]
-            cells += [
-                difference(accuracies(found[name]), entropy) + _rates(found[name]) if name in found else ""
-                for name in objectives
-            ]
+            cells = [f"{fmean(entropy.values()):.1f} ({_rates(found['entropy'].values())})"]
+            for name in objectives:
+                own = found.get(name, {})
+                apart = f"{difference(accuracies(own), entropy)} ({_rates(own.values())})" if own else ""
+                cells.append(apart)
             method = f"{first['method']}{', Adam' * (first['optimizer'] == 'adam')}"
             known = len(lines) > above  # the line above says it
             lines.append(["" if known else stream, method, *(["", ""] if known else [*nothing, "", ""][:2]), *cells])
@@ -115,14 +103,14 @@ def summary(rows: Sequence[Row], objectives: Sequence[str] = ("adadem", "adadem-
 
 def _settings(rows: Sequence[Row]) -> Iterator[tuple[dict[str, str], list[Row], list[list[Row]]]]:
     """Each setting, its rows of methods that learn, and those of each control that has as many corruptions."""
-    learning = [row for row in rows if row["method"] not in CONTROLS]
-    for values in dict.fromkeys(tuple(row[key] for key in SETTING) for row in learning):
-        here = [row for row in learning if tuple(row[key] for key in SETTING) == values]
-        names = {row["corruption"] for row in here}
-        same = [row for row in rows if row["method"] in CONTROLS and row["corruption"] in names
-                and tuple(row[key] for key in SETTING[:4]) == values[:4]]  # fmt: skip
-        controls = [own for own in _groups(same, ARM) if len(own) == len(names)]
-        yield dict(zip(SETTING, values, strict=True)), here, controls
+    for here in _groups([row for row in rows if row["method"] not in CONTROLS], SETTING):
+        setting, names = {key: here[0][key] for key in SETTING}, {row["corruption"] for row in here}
+        same = [
+            row for row in rows
+            if row["method"] in CONTROLS and row["corruption"] in names
+            and all(row[key] == setting[key] for key in SETTING[:4])
+        ]  # fmt: skip
+        yield setting, here, [own for own in _groups(same, ARM) if len(own) == len(names)]
 
 
 def _groups(rows: Sequence[Row], keys: Sequence[str]) -> list[list[Row]]:
@@ -137,9 +125,8 @@ def _control(rows: Sequence[Row]) -> list[str]:
     return [_name(rows[0]), "", f"{_mean(rows, 'accuracy'):.1f}", "", f"{sure:.0f} %", f"{entropy:.3f}", ""]
 
 
-def _rates(units: Mapping[Unit, Row]) -> str:
-    rates = sorted({float(row["rate"]) for row in units.values()})
-    return f" ({', '.join(f'{rate:.2g}' for rate in rates)})"
+def _rates(rows: Iterable[Row], between: str = ", ") -> str:
+    return between.join(f"{rate:.2g}" for rate in sorted({float(row["rate"]) for row in rows}))
 
 
 def at_rule(rows: Sequence[Row], stream: str) -> dict[str, dict[Unit, Row]]:
@@ -163,24 +150,22 @@ def accuracies(units: Mapping[Unit, Row]) -> dict[Unit, float]:
 
 def difference(ours: Mapping[Any, float], control: Mapping[Any, float]) -> str:
     """Of scores with the same keys: ``+1.3 [0.4, 2.3]``."""
-    found = difference_interval(ours, control)
-    return f"{found.estimate:+.1f}" + (f" [{found.low:.1f}, {found.high:.1f}]" if found.low is not None else "")
+    return interval(difference_interval(ours, control), sign="")
 
 
 def _arm(rows: Sequence[Row], stream: str) -> list[list[str]]:
     """The lines of a method, an objective each, at the rates of the rule."""
-    found, lines = at_rule(rows, stream), []
+    found, lines = at_rule(rows, stream), list[list[str]]()
     for name, units in found.items():
         own, control = list(units.values()), found.get("entropy", {})
+        apart = set(units) & set(control) and name != "entropy"
         tried = sorted({float(row["rate"]) for row in rows if _family(row) == name})
-        rates = sorted({float(row["rate"]) for row in own})
-        edge = len(tried) > 1 and bool({tried[0], tried[-1]} & set(rates))
+        edge = len(tried) > 1 and {tried[0], tried[-1]} & {float(row["rate"]) for row in own}
         lines.append([
-            _name(rows[0]), name, f"{_mean(own, 'accuracy'):.1f}",
-            difference(accuracies(units), accuracies(control))
-            if name != "entropy" and set(units) & set(control) else "",
+            "" if lines else _name(rows[0]), name, f"{_mean(own, 'accuracy'):.1f}",
+            difference(accuracies(units), accuracies(control)) if apart else "",
             f"{_mean(own, 'sure'):.0f} → {_mean(own, 'sure_gradient'):.0f} %", f"{_mean(own, 'class_entropy'):.3f}",
-            " ".join(f"{rate:.2g}" for rate in rates) + (" (end of those tried)" if edge else ""),
+            _rates(own, " ") + (" (end of those tried)" if edge else ""),
         ])  # fmt: skip
     return lines
 

@@ -1,23 +1,24 @@
-"""Time and memory of a step of TestTimeAdapter, beside the shortest Tent loop.
+"""Time and memory of a step of TestTimeAdapter, beside the shortest Tent loop, for docs/benchmarks.md.
 
     OMP_NUM_THREADS=1 python benchmarks/test_time.py [--size 128] [--batch 4] [--rounds 15] [--out FILE.json]
 
-All adapt the same network to the same batches in turn. Time is the median process time over rounds; memory is the peak
-of PyTorch's allocator in a step, on a CPU summed from the profiler's events. The network is a DeepLabV3+ on ResNet-18
-of segmentation-models-pytorch with 19 classes.
+All adapt the same network to the same batches in turn. Time is the median over rounds, of the process on a CPU; memory
+is the peak of PyTorch's allocator in a step, on a CPU summed from the profiler's events. The network is a DeepLabV3+ on
+ResNet-18 of segmentation-models-pytorch with 19 classes.
 """
 
-import argparse
 import copy
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import segmentation_models_pytorch as smp
 import torch
-from measuring import machine, write_json
+from csv_rows import parser_of
+from measuring import machine, memory_growth, times_in_turn, write_json
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
@@ -36,25 +37,28 @@ METHODS: dict[str, dict[str, Any]] = {
 
 def main() -> None:
     """Print and write one row per method, relative to the loop."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    computer = machine(device=torch.cuda.get_device_name() if device.type == "cuda" else "cpu")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    computer = machine(device=torch.cuda.get_device_name() if device == "cuda" else "cpu")
     torch.manual_seed(0)
     model = smp.DeepLabV3Plus("resnet18", encoder_weights=None, classes=19).to(device)
     images = torch.randn(arguments.batch, 3, arguments.size, arguments.size, device=device)
-    steps = {"loop": shortest_tent(copy.deepcopy(model))}
+    adapters: dict[str, Callable[[Tensor], Tensor]] = {"loop": shortest_tent(copy.deepcopy(model))}
     for name, options in METHODS.items():
-        steps[name] = TestTimeAdapter(copy.deepcopy(model), **{"method": name, "lr": 1e-5, **options})
-    seconds = medians(steps, images, arguments.rounds)
-    bytes_ = {name: peak(step, images) for name, step in steps.items()}
+        adapters[name] = TestTimeAdapter(copy.deepcopy(model), **{"method": name, "lr": 1e-5, **options})
+    steps = {name: partial(adapter, images) for name, adapter in adapters.items()}
+    clock = time.perf_counter if device == "cuda" else time.process_time
+    times = times_in_turn(steps, device, arguments.rounds, warm_up=2, clock=clock)
+    medians = {name: statistics.median(each) for name, each in times.items()}
+    peaks = {name: peak(step, device) for name, step in steps.items()}
     rows = [
-        {"step": name, "milliseconds": round(1e3 * seconds[name], 2), "time": round(seconds[name] / seconds["loop"], 3),
-         "megabytes": round(bytes_[name] / 1e6, 2), "memory": round(bytes_[name] / bytes_["loop"], 3)}
+        {"step": name, "milliseconds": round(medians[name], 2), "time": round(medians[name] / medians["loop"], 3),
+         "megabytes": round(peaks[name] / 1e6, 2), "memory": round(peaks[name] / peaks["loop"], 3)}
         for name in steps
     ]  # fmt: skip
     for row in rows:
@@ -84,30 +88,12 @@ def shortest_tent(model: nn.Module) -> Callable[[Tensor], Tensor]:
     return step
 
 
-def medians(steps: dict[str, Callable[[Tensor], Tensor]], images: Tensor, rounds: int) -> dict[str, float]:
-    """Seconds of a step, the steps in turn; process time on a CPU."""
-    clock = time.perf_counter if images.is_cuda else time.process_time
-    taken: dict[str, list[float]] = {name: [] for name in steps}
-    for turn in range(rounds + 2):
-        for name, step in steps.items():
-            began = clock()
-            step(images)
-            if images.is_cuda:
-                torch.cuda.synchronize()
-            if turn >= 2:  # the first calls warm up
-                taken[name].append(clock() - began)
-    return {name: statistics.median(each) for name, each in taken.items()}
-
-
-def peak(step: Callable[[Tensor], Tensor], images: Tensor) -> int:
+def peak(step: Callable[[], object], device: str) -> int:
     """Peak bytes of a step beyond those before it."""
-    if images.is_cuda:
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        step(images)
-        return torch.cuda.max_memory_allocated() - before
+    if device == "cuda":
+        return memory_growth(step, device) or 0
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
-        step(images)
+        step()
     now = highest = 0
     changes = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
     for event in sorted(changes, key=lambda event: event.start_ns()):

@@ -1,9 +1,8 @@
 """Label-free acceptance test for an adapted network, the score that decides with labels, and its monitor.
 
-The thresholds were chosen on ``benchmarks/adapt_looks.py``, see docs/adaptation.md. Entropy alone does not decide: it
-falls in good and in bad adaptations, and a collapsed network is certain and stable under every view. What decides is
-how many classes are predicted, and how stable the classes are that the network predicted before the adaptation, a lost
-one counting 0.
+docs/adaptation.md says how the thresholds were chosen. Entropy alone does not decide: it falls in good and in bad
+adaptations, and a collapsed network is certain and stable under every view. What decides is how many classes are
+predicted, and how stable the classes are that the network predicted before the adaptation, a lost one counting 0.
 
 Shapes: C classes, N labelled images.
 """

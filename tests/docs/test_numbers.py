@@ -19,7 +19,7 @@ import rl_goal_test
 import stream_tables
 from csv_rows import CsvRows
 
-from dem_apps.report.intervals import difference_interval, mean_interval
+from dem_apps.report.intervals import difference_interval
 from seg.adaptation.decision import RECORD
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +40,7 @@ def rows(name):
 
 
 def keyed(name, keys):
-    return CsvRows(ROOT / "docs" / "results" / f"{name}.csv", keys, ())
+    return CsvRows(ROOT / "docs" / "results" / f"{name}.csv", keys)
 
 
 def training():
@@ -67,22 +67,6 @@ def at_the_goal():
 
 
 RL_ARMS = ("none", "entropy 0.1", "adadem 0.1")
-
-
-def half(each):
-    """A mean change with half of its 95 % CI."""
-    interval = mean_interval(list(each))
-    assert interval.high is not None
-    return f"{interval.estimate:+.1f}±{interval.high - interval.estimate:.1f}"
-
-
-def gains_of_training():
-    found, told = photograph_training.by_arm(training(), 300), []
-    for pair, title in photograph_training.TITLES.items():
-        source, ours = found["source"][pair], found[photograph_training.DEFAULT][pair]
-        each = [photograph_training.by_rule(row) - float(source[seed]["as trained"]) for seed, row in ours.items()]
-        told.append(f"{title} {half(each)}")
-    return ", ".join(told)
 
 
 def nine_tasks():
@@ -133,14 +117,14 @@ def streams():
 
 
 def classifier():
-    noise = {r["way"]: r["accuracy"] for r in rows("imagenet_corruptions") if r["corruption"] == "gaussian_noise"
-             and r["severity"] == "5" and r["way"] in ("none", "bn 0.1", "bn 1.0")}  # fmt: skip
-    return f"accuracy goes from {noise['none']} to {noise['bn 0.1']} by 0.1, to {noise['bn 1.0']} by 1"
+    noise = {row["bn_alpha"]: row["accuracy"] for row in rows("imagenet_streams")
+             if row["corruption"] == "gaussian_noise" and row["method"] in ("none", "bn")}  # fmt: skip
+    return f"Gaussian noise accuracy goes from {noise['']} to {noise['0.1']} by 0.1, to {noise['1.0']} by 1"
 
 
 def photographs():
-    (images,) = {row["images"] for row in rows("imagenet_corruptions")}
-    return f"({images} ImageNet photographs"
+    ((images, size),) = {(row["images"], row["size"]) for row in rows("imagenet_streams")}
+    return f"({images} ImageNet photographs at {size}×{size}"
 
 
 def one_photograph():
@@ -162,10 +146,7 @@ def later():
 
 def record():
     """What the answer of seg.adapt says of other adaptations is of the rows that the page tells of."""
-    taken = [
-        each[adapt_harm.TODAY] for found in (harm(), later()) for each in adapt_harm.rows_of(found).values()
-        if each[adapt_harm.TODAY]["accepted"] == "True"
-    ]  # fmt: skip
+    taken = [row for found in (harm(), later()) for row in adapt_harm.taken(adapt_harm.rows_of(found))]
     lost, exact, by_family = adapt_harm.bounds(taken)
     gained = sum(adapt_harm.change(each) > 0.5 for each in taken)
     assert (len(taken), gained, lost, round(100 * max(exact, by_family))) == RECORD
@@ -232,7 +213,7 @@ def few_labels():
 TOLD = {
     README: [
         lambda: adapt_harm.groups_table(harm()), record, pairs_of_harm,
-        gains_of_training, cracks, larger_weight, at_the_goal, nine_tasks, speed,
+        lambda: photograph_training.gains(training()), cracks, larger_weight, at_the_goal, nine_tasks, speed,
     ],
     ADAPTATION: [
         lambda: photograph_training.table(training()),
