@@ -131,21 +131,6 @@ def opened(name: str, photographs: Path, networks: Path) -> tuple[nn.Module, str
     return ours.kept(networks / name, head, classes, files, size, STEPS, 100 + number, encoder), str(networks / name)
 
 
-def written(pair: Pair, size: tuple[int, int], place: Path) -> list[NDArray[np.uint8]]:
-    """Write a pair's images at the size that the network sees; their labels at that size."""
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-    number, labels = min(pair.images, len(pair.files)), []
-    for index in range(number):
-        file = pair.files[index * len(pair.files) // number]
-        image, label = ours.load(file, size)
-        if pair.change is not None:
-            image = A.Compose([pair.change], seed=index)(image=image)["image"]
-        cv2.imwrite(str(place / f"{index:02}.png"), image[..., ::-1])
-        labels.append(np.asarray(cv2.resize(label, size, interpolation=cv2.INTER_NEAREST), np.uint8))
-    return labels
-
-
 def numbers(before: NDArray[np.int64], after: NDArray[np.int64]) -> dict[str, Any]:
     """mIoU before and after, and how many images lose and gain more than 0.5 of their own mIoU."""
     changes = [ours.miou(new[None]) - ours.miou(old[None]) for old, new in zip(before, after, strict=True)]
@@ -176,14 +161,14 @@ class Looks:
     """Predictions of a folder at every share, and the label-free scores of each, of the folder and of its images."""
 
     @torch.no_grad()
-    def __init__(self, network: nn.Module, images: Sequence[Tensor]) -> None:
-        batches = [torch.stack(list(images[first : first + 4])) for first in range(0, len(images), 4)]
+    def __init__(self, network: nn.Module, images: Tensor) -> None:
+        batches = list(images.split(4))
         if len(batches) > 1 and len(batches[-1]) == 1:
             batches[-2:] = [torch.cat(batches[-2:])]
         self.probabilities: list[Tensor] = []  # (N, C, H, W) of each share
         self.scores: list[dict[str, float]] = []
         self.steady: list[Tensor] = []  # (N,) stability score of each share, by image
-        size = images[0].shape[1:]
+        size = images.shape[2:]
         smaller = [max(32, round(0.75 * side / 32) * 32) for side in size]
         mirrored = [batch.flip(3) for batch in batches]
         shrunk = [F.interpolate(batch, smaller, mode="bilinear", antialias=True) for batch in batches]
@@ -405,11 +390,13 @@ def measured(pair: Pair, network: nn.Module, spec: str, name: str, work: Path) -
     size, moments = (512, 512) if name == "wnet_drive" else (256, 192), public_networks.IMAGENET
     if name in OURS:
         size, moments = OURS[name][1][4], ours.MOMENTS
-    labels = written(pair, size, place)
-    pixels = [torch.from_numpy(cv2.imread(str(file))[..., ::-1].copy()) for file in sorted(place.iterdir())]
-    arms = [*Looks(network, [
-        (each.permute(2, 0, 1) / 255 - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1) for each in pixels
-    ]).arms()]  # fmt: skip
+    images, labels = ours.pictures(pair.files, pair.images, pair.change, size)
+    labels = [cv2.resize(label, size, interpolation=cv2.INTER_NEAREST) for label in labels]
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    for index, image in enumerate(images):
+        cv2.imwrite(str(place / f"{index:02}.png"), image[..., ::-1])
+    arms = [*Looks(network, ours.normalised(images, moments)).arms()]
     before = ours.confusions(list(arms[0][2]), labels, number)
     for rule, choice, classes in arms:
         yield {"rule": rule, "choice": choice, **numbers(before, ours.confusions(list(classes), labels, number))}

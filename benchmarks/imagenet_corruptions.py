@@ -13,7 +13,6 @@ corruptions, and its difference to ``none``. The same command continues with the
 All 1,000 photographs are the bed ``imagenet`` of ``benchmarks/corruption_streams.py``.
 """
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ import timm
 import torch
 from csv_rows import RESULTS, CsvRows, Row, interval, parser_of
 from numpy.typing import NDArray
-from photographs import Clone
+from photographs import files_of
 from PIL import Image
 from torch import Tensor, nn
 
@@ -62,12 +61,11 @@ def classifier(clones: Path | None = None) -> nn.Module:
 
 def photographs(clones: Path, every: int = 1) -> tuple[list[NDArray[np.uint8]], list[int]]:
     """(224, 224, 3) photographs and their classes, shuffled."""
-    clone = Clone(clones, "EliSchwartz/imagenet-sample-images")
-    names = clone.under("n", ".JPEG")
-    order = [int(index) for index in np.random.default_rng(0).permutation(len(names)) if index % every == 0]
+    files = sorted(files_of(clones, "EliSchwartz/imagenet-sample-images", "n").glob("n*.JPEG"))
+    order = [int(index) for index in np.random.default_rng(0).permutation(len(files)) if index % every == 0]
     images = []
     for index in order:
-        image = Image.open(io.BytesIO(clone.read(names[index]))).convert("RGB")
+        image = Image.open(files[index]).convert("RGB")
         scale = 256 / min(image.size)
         image = image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.BICUBIC)
         left, top = (image.width - 224) // 2, (image.height - 224) // 2

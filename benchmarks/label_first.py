@@ -51,8 +51,8 @@ def source_of(pair: str, options: argparse.Namespace) -> tuple[nn.Module, list[P
 @torch.no_grad()
 def predicted(model: nn.Module, files: list[Path], size: tuple[int, int]) -> tuple[Tensor, list[NDArray[np.uint8]]]:
     """Logits (N, C, h, w) and labels."""
-    images, labels = ours.read(files, len(files), None, ours.MOMENTS, size)
-    return torch.cat([model(image) for image in images.split(4)]), labels
+    images, labels = ours.pictures(files, len(files), None, size)
+    return torch.cat([model(batch) for batch in ours.normalised(images, ours.MOMENTS).split(4)]), labels
 
 
 def ranked(model: nn.Module, files: list[Path], size: tuple[int, int], classes: int) -> list[Path]:

@@ -149,17 +149,6 @@ def extra_memory(name: str, shape: tuple[int, ...]) -> float | None:
     return None if grown is None else grown / (logits.numel() * logits.element_size()) - 1
 
 
-def table_rows(times: dict[str, float], memory: dict[str, float | None]) -> list[list[str]]:
-    """A line per contestant: name, median, speed over the pseudo code, time over cross-entropy, memory."""
-    rows = []
-    for name, value in times.items():
-        extra = memory.get(name)
-        speed, share = times[PSEUDO_CODE] / value, value / times[CROSS_ENTROPY]
-        copies, beyond = f"{value / times[COPY]:.2f}", "" if extra is None else f"{extra:.2f}"
-        rows.append([name, f"{value:.3g} ms", f"{speed:.2f}x", f"{share:.2f}x", copies, beyond])
-    return rows
-
-
 HEADER = [
     "forward + backward", "median", "speed over pseudo code", "time over cross-entropy", "copies",
     "extra memory / logits",
@@ -169,7 +158,12 @@ HEADER = [
 def show(result: dict[str, Any]) -> None:
     """Print a Markdown table per shape, and the machine."""
     for shape, times in result["medians_ms"].items():
-        rows = table_rows(times, result["extra_memory"] if shape == "map" else {})
+        rows = []
+        for name, value in times.items():
+            extra = result["extra_memory"].get(name) if shape == "map" else None
+            speed, share = times[PSEUDO_CODE] / value, value / times[CROSS_ENTROPY]
+            copies, beyond = f"{value / times[COPY]:.2f}", "" if extra is None else f"{extra:.2f}"
+            rows.append([name, f"{value:.3g} ms", f"{speed:.2f}x", f"{share:.2f}x", copies, beyond])
         print(f"{shape}: {'x'.join(map(str, result['shapes'][shape]))}\n\n{markdown(HEADER, rows)}", end="")
     print(", ".join(f"{key}: {value}" for key, value in result["environment"].items()))
 

@@ -36,17 +36,13 @@ def machine(**more: Any) -> dict[str, Any]:
     }
 
 
-def waiting_for(device: str) -> Callable[[], object]:
-    """Waits until the device has done what it was given."""
-    return torch.cuda.synchronize if device.startswith("cuda") else lambda: None
-
-
 def times_in_turn(
     steps: Mapping[str, Callable[[], object]], device: str, repeats: int, warm_up: int, calls: int = 1,
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:  # fmt: skip
     """Milliseconds of a call of each step: measurements in turn (A B C, A B C, …), after rounds that warm up."""
-    times, wait = {name: list[float]() for name in steps}, waiting_for(device)
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     gc.disable()
     for turn in range(-warm_up, repeats):
         for name, step in steps.items():
@@ -68,7 +64,7 @@ def memory_growth(call: Callable[[], object], device: str = "cpu") -> int | None
     its peak.
     """
     gc.collect()
-    if device.startswith("cuda"):
+    if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         call()
@@ -100,12 +96,9 @@ def in_fresh_processes(names: Iterable[str], command: Sequence[str]) -> dict[str
 
 def medians_and_times(times: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
     """``medians_ms`` and ``times_ms`` of a document, by setting and contestant."""
-    return {
-        "medians_ms": {name: {key: statistics.median(each) for key, each in by.items()} for name, by in times.items()},
-        "times_ms": {
-            name: {key: [round(t, 5) for t in each] for key, each in by.items()} for name, by in times.items()
-        },
-    }
+    medians = {name: {key: statistics.median(each) for key, each in by.items()} for name, by in times.items()}
+    rounded = {name: {key: [round(t, 5) for t in each] for key, each in by.items()} for name, by in times.items()}
+    return {"medians_ms": medians, "times_ms": rounded}
 
 
 def write_json(out: Path | None, document: dict[str, Any]) -> None:

@@ -38,15 +38,21 @@ def load(file: Path, size: tuple[int, int]) -> tuple[NDArray[np.uint8], NDArray[
     return image, cv2.imread(str(file.parent.parent / "labels" / file.name), cv2.IMREAD_GRAYSCALE)
 
 
-def read(
-    files: Sequence[Path], number: int, change: A.BasicTransform | None, moments: Tensor, size: tuple[int, int]
-) -> tuple[Tensor, list[NDArray[np.uint8]]]:
-    """Images evenly from a folder, changed, as a network takes them (N, 3, H, W), and their labels."""
+def pictures(
+    files: Sequence[Path], number: int, change: A.BasicTransform | None, size: tuple[int, int]
+) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.uint8]]]:
+    """Images (h, w, 3) at a size, evenly from files, changed where a change is given, and their labels."""
+    number = min(number, len(files))
     images, labels = zip(*(load(files[index * len(files) // number], size) for index in range(number)), strict=True)
     if change is not None:
         images = tuple(A.Compose([change], seed=index)(image=image)["image"] for index, image in enumerate(images))
+    return list(images), list(labels)
+
+
+def normalised(images: Sequence[NDArray[np.uint8]], moments: Tensor) -> Tensor:
+    """(N, 3, H, W) as a network takes them."""
     pixels = torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2) / 255
-    return (pixels - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1), list(labels)
+    return (pixels - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1)
 
 
 def confusions(found: Sequence[Tensor], labels: Sequence[NDArray[np.uint8]], classes: int) -> NDArray[np.int64]:

@@ -10,7 +10,6 @@ agaldran/lwnet     W-Net (Galdran et al., 2022), retinal vessels of DRIVE
 """
 
 import importlib
-import io
 import os
 import sys
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from photographs import Clone
+from photographs import files_of
 from torch import Tensor, nn
 
 #: CamVid's classes, and the train ids of Cityscapes that each joins; its terrain, walls' background and void have none.
@@ -30,27 +29,16 @@ CAMVID = {
 IMAGENET = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])
 
 
-def _code(repository: str, *folders: str) -> Path:
-    """The Python files of a repository's folders, written to the cache and put on the path."""
-    place = (
-        Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dem-apps-public" / repository.split("/")[1]
-    )
-    clone = _clone(repository)
-    for file in clone.files:
-        if file.endswith(".py") and file.startswith(folders) and not (place / file).exists():
-            (place / file).parent.mkdir(parents=True, exist_ok=True)
-            (place / file).write_bytes(clone.read(file))
-    if str(place) not in sys.path:
-        sys.path.insert(0, str(place))
-    return place
+def _opened(repository: str, *starts: str) -> Path:
+    """The folder of a repository's files, put on Python's path."""
+    root = files_of(Path(os.environ["CLONES"]), repository, *starts)
+    if str(root) not in sys.path:
+        sys.path.insert(0, str(root))
+    return root
 
 
-def _clone(repository: str) -> Clone:
-    return Clone(Path(os.environ["CLONES"]), repository)
-
-
-def _weights(repository: str, file: str) -> dict[str, Tensor]:
-    loaded = torch.load(io.BytesIO(_clone(repository).read(file)), map_location="cpu", weights_only=True)
+def _weights(file: Path) -> dict[str, Tensor]:
+    loaded = torch.load(file, map_location="cpu", weights_only=True)
     return {name.removeprefix("module."): value for name, value in loaded.items()}
 
 
@@ -80,22 +68,21 @@ class OnCamVid(nn.Module):
 
 def edgenet(name: str, width: float, seen: str) -> nn.Module:
     """``espnetv2`` or ``dicenet`` of a width, trained at a size."""
-    _code("sacmehta/EdgeNets", "nn_layers/", "model/", "utilities/", "commons/")
+    root = _opened("sacmehta/EdgeNets", "nn_layers/", "model/", "utilities/", "commons/")
     module = importlib.import_module(f"model.segmentation.{name}")
     build = module.ESPNetv2Segmentation if name == "espnetv2" else module.DiCENetSegmentation
     options = SimpleNamespace(s=width, channels=3, model_width=224, model_height=224)
     network = build(options, classes=20, dataset="city")
-    file = f"model/segmentation/model_zoo/{name}/{name}_s_{width}_city_{seen}.pth"
-    network.load_state_dict(_weights("sacmehta/EdgeNets", file))
+    network.load_state_dict(_weights(root / f"model/segmentation/model_zoo/{name}/{name}_s_{width}_city_{seen}.pth"))
     return OnCamVid(network, 255 * IMAGENET[0], 255 * IMAGENET[1])
 
 
 def espnet(depth: int) -> nn.Module:
     """ESPNet of a depth; its images are divided by 255 after their normalisation, as in its authors' script."""
-    _code("sacmehta/ESPNet", "test/")
-    sys.path.insert(0, str(_code("sacmehta/ESPNet", "test/") / "test"))
+    root = _opened("sacmehta/ESPNet", "test/", "pretrained/decoder/")
+    sys.path.insert(0, str(root / "test"))
     network = importlib.import_module("Model").ESPNet(classes=20, p=2, q=depth)
-    network.load_state_dict(_weights("sacmehta/ESPNet", f"pretrained/decoder/espnet_p_2_q_{depth}.pth"))
+    network.load_state_dict(_weights(root / f"pretrained/decoder/espnet_p_2_q_{depth}.pth"))
     mean = torch.tensor([73.15840149, 82.90893555, 72.3923111])
     return OnCamVid(network, mean, 255 * torch.tensor([44.91483307, 46.15289307, 45.3192215]), bgr=True)
 
@@ -116,11 +103,11 @@ class Vessels(nn.Module):
 
 def wnet() -> nn.Module:
     """W-Net of DRIVE."""
-    _code("agaldran/lwnet", "models/", "utils/")
+    root = _opened("agaldran/lwnet", "models/", "utils/", "experiments/wnet_drive/")
     network = importlib.import_module("models.get_model").get_arch("wnet")
     network.mode = "eval"
-    loaded = io.BytesIO(_clone("agaldran/lwnet").read("experiments/wnet_drive/model_checkpoint.pth"))
-    network.load_state_dict(torch.load(loaded, map_location="cpu", weights_only=False)["model_state_dict"])
+    saved = torch.load(root / "experiments/wnet_drive/model_checkpoint.pth", map_location="cpu", weights_only=False)
+    network.load_state_dict(saved["model_state_dict"])
     return Vessels(network)
 
 

@@ -22,6 +22,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,33 +46,22 @@ from rl.training.run import untrained_model
 Turn = Callable[[int], int]
 
 
-def turn_of(model: Any) -> Turn:
-    """Turns of a model with SB3's methods: SB3 itself, SBX, or ours."""
-
-    def turn(rollouts: int) -> int:
-        steps: int = rollouts * model.n_steps * model.n_envs
-        model.learn(steps, reset_num_timesteps=model.num_timesteps == 0, log_interval=None)
-        return steps
-
-    return turn
-
-
 def arms(env_id: str, loss: str) -> dict[str, Turn]:
     """Name to arm; those whose packages are missing are left out."""
     entry = resolve(TrainConfig(env=env_id, loss=loss, hyperparameters={})).hyperparameters
 
-    def published(algorithm: type) -> Turn:
-        def make_env() -> gym.Env:
-            return Monitor(DtypeObservation(FlatObsWrapper(gym.make(env_id)), np.float32))
+    def make_env() -> gym.Env:
+        return Monitor(DtypeObservation(FlatObsWrapper(gym.make(env_id)), np.float32))
 
+    def published(algorithm: type) -> Turn:
         envs = VecNormalize(DummyVecEnv([make_env] * int(entry["n_envs"])), gamma=entry["gamma"])
         names = ("n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda", "learning_rate", "clip_range")
         options = {"seed": 0, "device": "cpu", "ent_coef": 0.001, **{name: entry[name] for name in names}}
-        return turn_of(algorithm("MlpPolicy", envs, **options))
+        return partial(turn, algorithm("MlpPolicy", envs, **options))
 
     found = {
         "SB3 as published": published(PPO),
-        f"ours, {loss}": turn_of(untrained_model(resolve(TrainConfig(env=env_id, loss=loss)))),
+        f"ours, {loss}": partial(turn, untrained_model(resolve(TrainConfig(env=env_id, loss=loss)))),
     }
     try:
         import sbx
@@ -82,16 +72,23 @@ def arms(env_id: str, loss: str) -> dict[str, Turn]:
     return found
 
 
+def turn(model: Any, rollouts: int) -> int:
+    """Train a model with SB3's methods, which is SB3's, SBX's or ours; the steps."""
+    steps: int = rollouts * model.n_steps * model.n_envs
+    model.learn(steps, reset_num_timesteps=model.num_timesteps == 0, log_interval=None)
+    return steps
+
+
 def measure(turns: dict[str, Turn], rounds: int, rollouts: int) -> dict[str, dict[str, Any]]:
     """Steps per second of the CPU and of the clock, and the former over SB3's."""
     rates: dict[str, list[float]] = {name: [] for name in turns}
     walls: dict[str, list[float]] = {name: [] for name in turns}
-    for turn in turns.values():
-        turn(1)
+    for arm in turns.values():
+        arm(1)
     for _ in range(rounds):
-        for name, turn in turns.items():
+        for name, arm in turns.items():
             cpu, wall = time.process_time(), time.perf_counter()
-            steps = turn(rollouts)
+            steps = arm(rollouts)
             rates[name].append(steps / (time.process_time() - cpu))
             walls[name].append(steps / (time.perf_counter() - wall))
     reference = rates["SB3 as published"]
@@ -135,12 +132,8 @@ model.save(out)
 
 def timed(command: list[str]) -> tuple[float, float]:
     """Wall and CPU seconds of a process."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-    }
+    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    environment = {**os.environ, **one_thread, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)

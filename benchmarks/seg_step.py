@@ -44,7 +44,6 @@ from seg.training.step import training_step
 
 CLASSES = 19
 Step = Callable[[], dict[str, float]]
-Memory = dict[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -77,21 +76,14 @@ class Contestant:
     compile: bool = False
 
 
+_RESNET101 = ModelConfig(encoder="resnet101", depth=5, output_stride=8, batch_norm="affine-frozen")
+_RESNET18 = ModelConfig(encoder="resnet18", depth=3, output_stride=4, batch_norm="affine-frozen")
 SETTINGS = {
-    "advent": Setting(
-        (1280, 720), (1024, 512), 1, 1,
-        ModelConfig(encoder="resnet101", depth=5, output_stride=8, batch_norm="affine-frozen"),
-    ),
-    "demo": Setting(
-        (192, 96), (192, 96), 2, 5,
-        ModelConfig(encoder="resnet18", depth=3, output_stride=4, batch_norm="affine-frozen"),
-    ),
+    "advent": Setting((1280, 720), (1024, 512), 1, 1, _RESNET101),
+    "demo": Setting((192, 96), (192, 96), 2, 5, _RESNET18),
     # ADVENT's target size for both: self-training pastes one image into the other
-    "one-size": Setting(
-        (1024, 512), (1024, 512), 1, 1,
-        ModelConfig(encoder="resnet101", depth=5, output_stride=8, batch_norm="affine-frozen"),
-    ),
-}  # fmt: skip
+    "one-size": Setting((1024, 512), (1024, 512), 1, 1, _RESNET101),
+}
 #: float32 before bf16: accelerate has one state per process, which accelerators of mixed precision read.
 CONTESTANTS = {
     "plain loop, MinEnt": Contestant("minent", "entropy", plain=True),
@@ -218,24 +210,19 @@ def environment(device: torch.device, scale: float) -> dict[str, Any]:
 HEADER = ["training step", "median", "speed over its reference", "peak memory", "memory / reference"]
 
 
-def table_rows(medians: dict[str, float], memory: Memory) -> list[list[str]]:
-    """A line per contestant: name, median, speed over its reference, peak memory, its share of the reference's."""
-    rows = []
-    for name, value in medians.items():
-        plain = COMPARED_WITH[CONTESTANTS[name].method]
-        peak, plain_peak = memory.get(name), memory.get(plain)
-        share = f"{peak / plain_peak:.2f}" if peak and plain_peak else ""
-        used = "" if peak is None else f"{peak:.0f} MiB"
-        rows.append([name, f"{value:.0f} ms", f"{medians[plain] / value:.2f}x", used, share])
-    return rows
-
-
 def show(result: dict[str, Any]) -> None:
     """Print a Markdown table per setting, and the environment."""
     for name, setting in result["settings"].items():
         source, target = ("x".join(map(str, setting[domain])) for domain in ("source", "target"))
         print(f"#### {name}: {source} + {target}, batch {setting['batch']} + {setting['batch']}\n")
-        print(markdown(HEADER, table_rows(result["medians_ms"][name], result["peak_mib"][name])), end="")
+        memory, medians, rows = result["peak_mib"][name], result["medians_ms"][name], []
+        for contestant, value in medians.items():
+            plain = COMPARED_WITH[CONTESTANTS[contestant].method]
+            peak, plain_peak = memory.get(contestant), memory.get(plain)
+            share = f"{peak / plain_peak:.2f}" if peak and plain_peak else ""
+            used = "" if peak is None else f"{peak:.0f} MiB"
+            rows.append([contestant, f"{value:.0f} ms", f"{medians[plain] / value:.2f}x", used, share])
+        print(markdown(HEADER, rows), end="")
     print(", ".join(f"{key}: {value}" for key, value in result["environment"].items()))
 
 
