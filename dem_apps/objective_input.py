@@ -20,7 +20,12 @@ _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 def check_call(logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any, num_classes: int) -> int:
     """The class dimension, not negative, of checked arguments of :meth:`dem_apps.EntropyObjective.forward`."""
-    _check_logits(logits)
+    if not isinstance(logits, Tensor):
+        raise InputError(f"logits: expected a tensor of scores before softmax, got {_shown(logits)}; pass its .logits")
+    _check_dense("logits", logits)
+    if logits.dtype not in _DTYPES:
+        labels = "" if logits.is_floating_point() else " (scores before softmax, not labels)"
+        raise InputError(f"logits: expected float32, float64, bfloat16 or float16, got {logits.dtype}{labels}")
     of_classes = _class_dimension(logits, dim, num_classes)
     elements = logits.shape[:of_classes] + logits.shape[of_classes + 1 :]
     without = f"of shape {tuple(elements)} (the logits without dimension {of_classes})"
@@ -72,15 +77,6 @@ def allowed(
 def predicted_class(logits: Tensor, dim: int, class_mask: Tensor | None) -> Tensor:
     """k, by the logits: different ones may have the same float32 probability."""
     return (logits if class_mask is None else logits.masked_fill(class_mask, -torch.inf)).argmax(dim)
-
-
-def _check_logits(logits: Any) -> None:
-    if not isinstance(logits, Tensor):
-        raise InputError(f"logits: expected a tensor of scores before softmax, got {_shown(logits)}; pass its .logits")
-    _check_dense("logits", logits)
-    if logits.dtype not in _DTYPES:
-        labels = "" if logits.is_floating_point() else " (scores before softmax, not labels)"
-        raise InputError(f"logits: expected float32, float64, bfloat16 or float16, got {logits.dtype}{labels}")
 
 
 def _check_dense(name: str, tensor: Any) -> None:

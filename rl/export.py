@@ -26,17 +26,12 @@ class ExportConfig:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """The command."""
+    """The command: the zip and, where something was normalised, ``NAME.vecnormalize.pkl`` beside it."""
     example = "python -m rl.export --run runs/doorkey --out doorkey.zip"
     config = parse_config(ExportConfig, "python -m rl.export", example, argv)
-    for file in export(Path(config.run), config.checkpoint, Path(config.out), config.import_modules):
-        print(f"written to {file}")
-
-
-def export(run_dir: Path, checkpoint: str, out: Path, modules: str | None = None) -> list[Path]:
-    """Write the zip and, where something was normalised, ``NAME.vecnormalize.pkl``; an InputError if one exists."""
+    run_dir, out = Path(config.run), Path(config.out)
     refuse_used_file(out, "--out", ".zip")
-    config = settings_of_run(run_dir, modules)
+    training = settings_of_run(run_dir, config.import_modules)
 
     import torch
 
@@ -45,20 +40,23 @@ def export(run_dir: Path, checkpoint: str, out: Path, modules: str | None = None
     from rl.training.run import untrained_model
     from rl.training.state import restore_policy
 
-    torch.set_num_threads(config.threads)
-    model = untrained_model(replace(config, device="cpu"), fast=False)  # the zip opens without a GPU
-    state = load_checkpoint(run_dir / "checkpoints", checkpoint)
+    torch.set_num_threads(training.threads)
+    model = untrained_model(replace(training, device="cpu"), fast=False)  # the zip opens without a GPU
+    state = load_checkpoint(run_dir / "checkpoints", config.checkpoint)
     restore_policy(model, state)
     if "optimizer" in state:
-        load_state(model.policy.optimizer, state["optimizer"], f"{run_dir}, checkpoint {checkpoint}, 'optimizer'")
+        load_state(
+            model.policy.optimizer, state["optimizer"], f"{run_dir}, checkpoint {config.checkpoint}, 'optimizer'"
+        )
     model.num_timesteps = state["step"]
     if state.get("inside"):
         print(
             "note: the environment normalises inside (gymnasium's NormalizeObservation or NormalizeReward); its "
             "statistics are not in the zip, so an environment that is made anew begins with others"
         )
-    model._update_current_progress_remaining(state["step"], config.timesteps or 1)  # which a schedule follows
-    return save_plain(model, out, "--out")
+    model._update_current_progress_remaining(state["step"], training.timesteps or 1)  # which a schedule follows
+    for file in save_plain(model, out, "--out"):
+        print(f"written to {file}")
 
 
 if __name__ == "__main__":

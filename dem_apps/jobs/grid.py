@@ -67,7 +67,11 @@ def grid_cells(
             for part in (config.train, of_row or {}, of_arm or {}):
                 settings |= dotted(part, training.config_class)
             try:
-                resolved = _resolved(training, settings)
+                if given := [key for key in settings if str(key).replace("-", "_") in _OF_THE_GRID]:
+                    raise InputError(f"leave '{given[0]}' out, the grid sets it")
+                resolved = training.resolve(
+                    parse_config(training.config_class, training.module, "", training.more_flags, in_file=settings)
+                )
             except InputError as error:
                 raise InputError(f"{', '.join(filter(None, (row, arm)))}: {error}") from error
             cells[row, arm] = [_job(config, training, (row, arm), seed, settings, resolved) for seed in config.seeds]
@@ -91,14 +95,6 @@ def _check(config: GridConfig, rows_key: str, rows: Mapping[str, Any], control: 
         raise InputError(f"--seeds: expected different numbers, got {config.seeds}")
     if control[1] is not None and control[1] not in config.arms:
         raise InputError(f"--{control[0]}: '{control[1]}' is not one of the arms {', '.join(config.arms)}")
-
-
-def _resolved(training: Training, settings: Mapping[str, Any]) -> Any:
-    for key in settings:
-        if str(key).replace("-", "_") in _OF_THE_GRID:
-            raise InputError(f"leave '{key}' out, the grid sets it")
-    command = f"python -m {training.module}"
-    return training.resolve(parse_config(training.config_class, command, "", training.more_flags, in_file=settings))
 
 
 def _job(

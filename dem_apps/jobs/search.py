@@ -81,24 +81,21 @@ class Plan:
     score: str  #: what the trials maximise, in tables
 
     def next_point(self, tried: Sequence[FrozenTrial]) -> Values | None:
-        """The next point after all trials so far; None at the end."""
+        """The free point that is the fewest steps away from TPE's proposal; None at the end."""
         taken = [trial.params for trial in tried]
         free = [values for values in self.space.points() if values not in taken]
         if len(tried) >= self.trials or not free:
             return None
-        return self.first if self.first in free else _suggested(self.space, tried, free, self.seed)
-
-
-def _suggested(space: Space, tried: Sequence[FrozenTrial], free: list[Values], seed: int) -> Values:
-    """The free point that is the fewest steps away from TPE's proposal."""
-    seed = random.Random(f"{seed}/{len(tried)}").randrange(2**31)
-    sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
-    # a copy in memory is asked, so that the proposal leaves no trace in the study
-    copy = optuna.create_study(sampler=sampler, direction="maximize")
-    copy.add_trials(tried)
-    proposal = copy.ask(space.distributions).params
-    steps = {name: step for name, (_, _, step) in space.ranges.items()}
-    return min(free, key=lambda point: sum(abs(point[name] - proposal[name]) / steps[name] for name in steps))
+        if self.first in free:
+            return self.first
+        seed = random.Random(f"{self.seed}/{len(tried)}").randrange(2**31)
+        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True)
+        # a copy in memory is asked, so that the proposal leaves no trace in the study
+        copy = optuna.create_study(sampler=sampler, direction="maximize")
+        copy.add_trials(tried)
+        proposal = copy.ask(self.space.distributions).params
+        steps = {name: step for name, (_, _, step) in self.space.ranges.items()}
+        return min(free, key=lambda point: sum(abs(point[name] - proposal[name]) / steps[name] for name in steps))
 
 
 @contextmanager

@@ -7,13 +7,13 @@ import math
 import re
 import types
 from collections import Counter
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
-from dem_apps.errors import InputError, first_words, nearest, passed_on
+from dem_apps.errors import InputError, first_words, passed_on
 from dem_apps.runtime.files import read_text
 
 Shape = TypeVar("Shape")
@@ -155,16 +155,12 @@ def required(document: Any, where: str, /, **kinds: Any) -> dict[str, Any]:
 
 def shaped(kind: type[Shape], document: Any, where: str) -> Shape:
     """The dataclass that a JSON document describes, with nested ones; an InputError for another key or type."""
-    hints = get_type_hints(kind)
-    needed = [each.name for each in fields(kind) if each.default is MISSING and each.default_factory is MISSING]  # type: ignore[arg-type]
-    found = dict(required(document, where, **{key: hints[key] for key in needed}))
+    hints, found = get_type_hints(kind), dict(required(document, where))
     for key, value in found.items():
-        if key not in hints:
-            raise InputError(f"{where}: unknown key '{key}'{nearest(key, hints)}")
-        of_items = [each for each in get_args(hints[key]) if is_dataclass(each) and isinstance(each, type)]
+        of_items = [each for each in get_args(hints.get(key)) if is_dataclass(each) and isinstance(each, type)]
         if isinstance(value, list) and of_items:
             value = [shaped(of_items[0], item, f"{where}, {key}[{place}]") for place, item in enumerate(value)]
         found[key] = tuple(value) if isinstance(value, list) else value
-    required(found, where, **{key: hints[key] for key in found})
-    with passed_on(where):
+    required(found, where, **{key: hints.get(key, Any) for key in found})
+    with passed_on(where):  # of Python: a key that is missing, or is none
         return kind(**found)

@@ -25,8 +25,9 @@ _KINDS = {int: "N", float: "X"}
 
 
 def build_parser(
-    config_class: type, prog: str, example: str, config_help: str, description: str | None, common: Sequence[str]
-) -> ArgumentParser:
+    config_class: type, prog: str, example: str = "", config_help: str = "", description: str | None = None,
+    common: Sequence[str] = (),
+) -> ArgumentParser:  # fmt: skip
     """A flag for every setting; the arguments are those of :func:`dem_apps.runtime.settings.parse_config`."""
     number = sum(not dataclasses.is_dataclass(hint) for *_, hint in fields_of(config_class))
     more = f"--help all lists all {number} settings.\n\n" if common else ""

@@ -178,10 +178,14 @@ def checkpoint_to_resume(path: Path) -> dict[str, Any] | None:
 def environment(seed: int, device: str) -> dict[str, Any]:
     """Versions, device, seed and git commit: what repeats a run elsewhere."""
     device_name = torch.cuda.get_device_name(device) if device.startswith("cuda") else processor()[0]
+    versions = dict[str, str]()
+    for name in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
     return {
         "command": sys.argv, "seed": seed, "device": device, "device_name": device_name, "cpu_count": os.cpu_count(),
         "torch_threads": torch.get_num_threads(), "python": platform.python_version(), "platform": platform.platform(),
-        "packages": {name: _version(name) for name in _PACKAGES}, "git_commit": git_commit(),
+        "packages": versions, "git_commit": git_commit(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }  # fmt: skip
 
@@ -195,10 +199,3 @@ def git_commit() -> str | None:
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     return None
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -100,9 +100,7 @@ def from_dict(
 
     Of settings that run code it has the defaults; see :func:`option`. ``line`` is what the command line names.
     """
-    if not isinstance(values, dict):
-        raise InputError(f"{where}: expected a mapping of keys, found {type(values).__name__}")
-    parser = build_parser(config_class, where, "", "", None, ())
+    parser = build_parser(config_class, where)
 
     def name(key: str) -> str:
         return f"{where}, {key}"

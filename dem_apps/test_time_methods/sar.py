@@ -68,15 +68,12 @@ class SAR(Method):
                 learner.backward(learner.loss(second, judged.kept_elements(kept), observe=False))
         if bool(kept.any()):
             learner.apply()
-            self._watch(learner, judged.entropy[kept].mean().item())
+            entropy = judged.entropy[kept].mean().item()
+            self.mean_entropy = entropy if self.mean_entropy is None else 0.9 * self.mean_entropy + 0.1 * entropy
+            if self.reset_below is not None and self.mean_entropy < self.reset_below:  # it has collapsed
+                learner.reset()
+                self.mean_entropy = None
         return logits
-
-    def _watch(self, learner: Learner, entropy: float) -> None:
-        """Move the average of the entropy, and reset where it has collapsed."""
-        self.mean_entropy = entropy if self.mean_entropy is None else 0.9 * self.mean_entropy + 0.1 * entropy
-        if self.reset_below is not None and self.mean_entropy < self.reset_below:
-            learner.reset()
-            self.mean_entropy = None
 
 
 @contextmanager

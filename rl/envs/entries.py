@@ -17,7 +17,7 @@ from torch import nn
 
 from dem_apps.errors import InputError, nearest, shown
 from dem_apps.runtime.arguments import CONFIGS
-from dem_apps.runtime.documents import read_yaml
+from dem_apps.runtime.documents import read_yaml, required
 from dem_apps.runtime.setting_checks import out_of_range
 from rl.envs.families import family_of, own_id
 from rl.envs.make import is_picture, make_env
@@ -57,9 +57,7 @@ def find_entry(
     policy. Only our own files' ``ent_coef`` is kept: the Zoo's is mostly 0. Raises InputError: no entry, or no file.
     """
     path = file or CONFIGS / "rl" / f"{algo}.yaml"
-    entries = read_yaml(path)
-    if not isinstance(entries, dict):
-        raise InputError(f"{path}: expected one entry per environment, found {type(entries).__name__}")
+    entries = required(read_yaml(path), str(path))
     name, family = own_id(env_id), family_of(env_id)
     if file is None and name not in entries:
         name = family.entry_of or name
@@ -73,10 +71,9 @@ def find_entry(
         where = f"SB3's defaults, since neither {path.name} nor a family of environments has {name}"
     else:
         raise InputError(f"{path}: has no entry for '{name}', only for {', '.join(map(str, entries))}; write one")
-    if not isinstance(entry, dict):
-        raise InputError(f"{where}: expected a mapping of keys, found {type(entry).__name__}")
     ours = file is None and name in entries
-    return {**{key: value for key, value in entry.items() if key != "ent_coef" or ours}, **given}, where
+    kept = {key: value for key, value in required(entry, where).items() if key != "ent_coef" or ours}
+    return {**kept, **given}, where
 
 
 def _sb3_defaults(env_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,9 +163,8 @@ def parsed_expression(key: str, text: str) -> Any:
     try:
         return ast.literal_eval(_Literals().visit(ast.parse(text.strip(), mode="eval")))
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        given = text if len(text) <= 200 else f"{text[:200]}…"
         raise InputError(
-            f"hyperparameters, {key}: '{given}' is not an expression of numbers, strings, lists, dict(…) and "
+            f"hyperparameters, {key}: '{text:.200}' is not an expression of numbers, strings, lists, dict(…) and "
             f"{', '.join(f'nn.{name}' for name in NAMES)}"
         ) from error
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, first_words
 
 
 @dataclass(frozen=True)
@@ -39,5 +39,4 @@ def import_modules(names: Sequence[str], flag: str) -> None:
         try:
             importlib.import_module(name)
         except (Exception, SystemExit) as error:  # the module's own code may raise anything
-            reason = " ".join(str(error).split()) or type(error).__name__
-            raise InputError(f"{flag}: {name} cannot be imported ({reason})") from error
+            raise InputError(f"{flag}: {name} cannot be imported ({first_words(error, 300)})") from error

@@ -1,9 +1,8 @@
 """Environments: from a name to what an algorithm sees.
 
 ``gymnasium.make`` → the wrappers of the hyperparameter entry → CheckedEnv → the spaces that SB3 reads → Monitor →
-RestorableEpisode. Whole numbers become float32: since SB3 2.7.1 the rollout buffer stores observations in the space's
-declared type, and normalised ones would be cut to 0, 1, 255, … (DoorKey: 0.04 instead of 0.8). So does float16, in
-which the sums of a running variance overflow.
+RestorableEpisode. Whole numbers become float32, for SB3's rollout buffer stores observations in the declared type, to
+which normalised ones would be cut; so does float16, in which the sums of a running variance overflow.
 """
 
 from __future__ import annotations
@@ -59,7 +58,8 @@ def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> 
         except (AssertionError, AttributeError, ImportError, KeyError, TypeError) as error:
             raise InputError(f"env_wrapper: {name} cannot wrap {env_id} with {arguments} ({error})") from error
     space, actions = env.observation_space, env.action_space
-    if not _known_to_sb3(space):
+    parts = space.values() if isinstance(space, spaces.Dict) else [space]
+    if not all(isinstance(part, (spaces.Box, *COUNTED, spaces.MultiBinary)) for part in parts):
         flag, kind = "name a wrapper that makes one array of them: --hyperparameters.env_wrapper", type(space).__name__
         advice = "wrap it in a module of your own so that it gives one array"
         with suppress(NotImplementedError):  # a space of one's own does not say
@@ -114,11 +114,6 @@ def drawn_from(seed: int) -> Iterator[None]:
 def is_picture(space: spaces.Space[Any]) -> bool:
     """Whether observations are pictures that SB3's CnnPolicy takes: uint8 from 0 to 255, 36 pixels or more each way."""
     return is_image_space(space) and sorted(space.shape or ())[-2] >= _SMALLEST_PICTURE
-
-
-def _known_to_sb3(space: spaces.Space[Any]) -> bool:
-    known = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-    return all(isinstance(part, known) for part in (space.values() if isinstance(space, spaces.Dict) else [space]))
 
 
 def _converted(space: spaces.Space[Any]) -> tuple[spaces.Space[Any], Callable[[Any], Any]] | None:

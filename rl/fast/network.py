@@ -81,6 +81,12 @@ class Chain:
         self._kernel.mlp_forward(*self._shape, self._at_inputs, rows, self._at_hidden, address(outputs))
         return outputs
 
+    @property
+    def hidden(self) -> np.ndarray:
+        """Input of the last layer in the last call, (B, units)."""
+        rows, last = len(self._inputs), int(self._widths[-2])
+        return self._hidden[rows * (self._units - last) : rows * self._units].reshape(rows, last)
+
     def backward(self, incoming: np.ndarray) -> None:
         """Fill the gradient from that of the outputs, (B, out) float32."""
         incoming = np.ascontiguousarray(incoming)
@@ -163,15 +169,12 @@ class Network:
         return torch.cat([part.flatten() for part in parts])
 
     def _unpack(self, flat: Tensor, tensors: list[Tensor]) -> None:
-        for tensor, view, narrow in zip(tensors, self._views(flat), self._narrow, strict=True):
-            if narrow:
-                tensor[:, self._columns] = view
-            else:
-                tensor.copy_(view)
-
-    def _views(self, flat: Tensor) -> list[Tensor]:
         parts = flat.split([int(np.prod(shape)) for shape in self._shapes])
-        return [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
+        for tensor, part, shape, narrow in zip(tensors, parts, self._shapes, self._narrow, strict=True):
+            if narrow:
+                tensor[:, self._columns] = part.view(shape)
+            else:
+                tensor.copy_(part.view(shape))
 
 
 def drawn(p: np.ndarray) -> np.ndarray:

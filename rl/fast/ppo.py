@@ -20,9 +20,10 @@ from stable_baselines3.common.utils import explained_variance
 from stable_baselines3.common.vec_env import VecEnv
 
 from dem_apps import EntropyObjective
+from dem_apps.entropy import shannon_entropy
 from dem_apps.fused.numpy_objective import by_equations, entropy_gradient, log_softmax
 from rl.fast.compact_normalize import CompactNormalize, widened
-from rl.fast.network import Network, drawn, why_no_network
+from rl.fast.network import Network, chains, drawn, why_no_network
 from rl.fast.update import RolloutBatch, Settings, Term, ppo_update
 from rl.hook.algorithm import NONE, STOCK, EntropyObjectivePolicy
 
@@ -41,16 +42,33 @@ class FastPPO(PPO):
             return reason
         if type(self.rollout_buffer) is not RolloutBuffer:
             return f"the rollout buffer is {type(self.rollout_buffer).__name__}, not RolloutBuffer"
+        if getattr(self, "in_return", None) is not None and min(map(len, chains(self.policy))) == 1:
+            return "the objective's value head has no hidden layer to act on"
         optimizer = self.policy.optimizer
         group = optimizer.param_groups[0]
         if type(optimizer) is not torch.optim.Adam or group["weight_decay"] or group["amsgrad"] or group["maximize"]:
             return f"the optimiser is {type(optimizer).__name__}, not Adam without options"
         return None
 
-    def whole_observations(self) -> Any:
-        """The rollout's observations with all columns."""
-        observations = self.rollout_buffer.observations
-        return observations if self.not_fast is not None else _compact(self.env).expand(observations)
+    def rated_fast(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """As :func:`rl.hook.in_return.rated_states`, also of the columns in use; None where the model is not fast."""
+        if self.not_fast is not None:
+            return None
+        assert self.env is not None
+        columns = _compact(self.env).columns
+        network = Network(self.policy, columns)
+        inputs = observations.reshape(-1, observations.shape[-1])
+        if inputs.shape[1] != len(columns):
+            inputs = inputs.take(columns, axis=1)
+        with torch.no_grad():
+            logits = torch.from_numpy(network.actor(inputs))
+            network.critic(inputs)
+            policy: Any = self.policy
+            if policy.objective == STOCK:
+                rewards = shannon_entropy(logits, 1)
+            else:
+                rewards = policy.entropy_objective[0](logits, dim=1, reduction="none")
+        return rewards.numpy(), np.concatenate([network.actor.hidden, network.critic.hidden], axis=1)
 
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
@@ -171,9 +189,9 @@ def _sample(network: Network, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray, 
     return actions, network.critic(obs)[:, 0], log_p[np.arange(len(actions)), actions]
 
 
-def _compact(env: Any) -> Any:
+def _compact(env: VecEnv) -> Any:
     """An environment that steps in the columns in use; outside of a CompactNormalize these are all."""
     if isinstance(env, CompactNormalize):
         return env
-    columns = np.arange(env.observation_space.shape[0])
+    columns = np.arange(env.observation_space.shape[0])  # type: ignore[index]
     return SimpleNamespace(columns=columns, step_compact=env.step, expand=lambda observations: observations)

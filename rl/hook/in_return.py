@@ -9,16 +9,13 @@ bonus in the loss, with the same weight, is the gradient of e_t itself, and ``wh
 The value head is linear in the last hidden layers of actor and critic and is fitted in closed form, so it has no
 optimiser and sends no gradient into them: with τ = 0 the training is that without a term, bit for bit.
 
-As a reward an entropy is at least 0 in every state, up to log A, and pays for long episodes: τ Σ γ^k H is up to
-τ log A / (1 − γ), so where solving a task ends the episode, τ has to be small beside what that brings. AdaDEM's value
-is no entropy but a difference, normalised reward minus calibrated one: 0 where all actions are alike, else about
-−Σ_a (p_a − M_ka) z_a / δ in a state with the most probable action k, where M_k is the mean policy of such states. It is
-above 0 where the policy is less sure than it usually is with this action, and below where it is surer. The mean is no
-calibrated 0 but below it, since p and z rise together: with three actions, Gaussian logits and marginals that have
-followed them it is −0.003 at a deviation of 0.1, −0.33 at 2 and −0.69 at 8, between −2.5 and +0.4, correlated with the
-entropy by 0.88. Fresh marginals (1/A) make it −2.96 at a gap of 5 and −6.7 at 10. So it is a cost of sure states that
-shrinks as the marginals follow. It pays for no long episodes but, in sure states, for short ones. A τ that suits the
-entropy is of the right order for it.
+As a reward an entropy is from 0 to log A in every state and pays for long episodes, up to τ log A / (1 − γ): where
+solving a task ends the episode, τ has to be small beside what that brings. AdaDEM's value is a difference, 0 where all
+actions are alike, else about −Σ_a (p_a − M_ka) z_a / δ in a state with the most probable action k, where M_k is the
+mean policy of such states: above 0 where the policy is less sure than it usually is with this action, below where it is
+surer. Its mean is below 0 (−0.33 with three actions and Gaussian logits of deviation 2, and correlated with the entropy
+by 0.88), so it is a cost of sure states that shrinks as the marginals follow. A τ that suits the entropy is of the
+right order for it.
 """
 
 from __future__ import annotations
@@ -119,8 +116,7 @@ def add_advantages(model: Any, own: InReturn, weight: float) -> dict[str, float]
     steps, count = buffer.advantages.shape
     policy.set_training_mode(False)  # as while the actions were taken; the objective's state stands still
     masks = {"action_masks": _rows(buffer.action_masks)} if hasattr(buffer, "action_masks") else {}
-    whole = getattr(model, "whole_observations", lambda: buffer.observations)  # FastPPO's holds some columns
-    rewards, hidden = rated_states(model, _rows(whole()), _rows(buffer.actions), **masks)
+    rewards, hidden = rated_states(model, _rows(buffer.observations), _rows(buffer.actions), **masks)
     values = head(hidden).reshape(steps, count)
     cut = np.zeros_like(values)
     for step, index, last in model.cut_off:
@@ -145,11 +141,15 @@ def rated_states(
 
     Without ``actions`` (rows, dimensions) only the units count.
     """
+    fast = getattr(model, "rated_fast", None)  # of FastPPO
+    rated: tuple[np.ndarray, np.ndarray] | None = None if fast is None else fast(observations)
+    if rated is not None:
+        return rated
     policy, seen = model.policy, dict[str, Tensor]()
     given = policy.obs_to_tensor(observations)[0]
     rows = len(next(iter(given.values())) if isinstance(given, dict) else given)
-    drawn = np.zeros((rows, int(np.prod(model.action_space.shape))), np.float32) if actions is None else actions
-    drawn = torch.as_tensor(drawn, device=model.device)
+    chosen = np.zeros((rows, int(np.prod(model.action_space.shape))), np.float32) if actions is None else actions
+    drawn = torch.as_tensor(chosen, device=model.device)
     drawn = drawn.long().flatten() if isinstance(model.action_space, spaces.Discrete) else drawn
     layers = {"actor": policy.action_net, "critic": policy.value_net}
     hooks = [

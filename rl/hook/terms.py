@@ -49,21 +49,18 @@ class AdaptiveEntropy(EntropyObjective):
     def forward(self, logits: Tensor, dim: int = 1, mask: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
         """The weighted mean, after which w moves if an element counts; with another reduction that one."""
         entropy: Tensor = super().forward(logits, dim, mask, *args, **kwargs)
-        most = _most_possible(logits.detach(), dim, mask, *args, **kwargs)
-        return entropy * self._weight_of(float(entropy.detach().mean()), most) if math.isfinite(most) else entropy
+        target = self.share * _most_possible(logits.detach(), dim, mask, *args, **kwargs)
+        if not math.isfinite(target):
+            return entropy
+        weight, now = self.multiplier.item(), float(entropy.detach().mean())
+        if self.training:
+            moved = weight + (STEP if now < target else -STEP)
+            self.multiplier.fill_(min(max(moved, 0.0), MOST))
+        return entropy * (weight if now <= target else 0.0)
 
     def reset(self) -> None:
         """w = 1."""
         self.multiplier.fill_(1.0)
-
-    @torch.no_grad()
-    def _weight_of(self, entropy: float, most: float) -> float:
-        """w for a minibatch of this mean entropy, of which ``most`` is possible, after which it moves."""
-        weight, target = self.multiplier.item(), self.share * most
-        if self.training:
-            moved = weight + (STEP if entropy < target else -STEP)
-            self.multiplier.fill_(min(max(moved, 0.0), MOST))
-        return weight if entropy <= target else 0.0
 
 
 def _most_possible(

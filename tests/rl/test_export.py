@@ -55,7 +55,7 @@ def test_sb3_alone_opens_the_zip_and_acts_as_the_run(run, checkpoint, tmp_path, 
 def test_no_file_is_ever_overwritten(existing, run, tmp_path):
     (tmp_path / existing).write_text("mine")
     with pytest.raises(InputError, match=f"{existing} exists already and is never overwritten"):
-        rl.export.export(run, "last", tmp_path / "model.zip")
+        rl.export.main(["--run", str(run), "--out", str(tmp_path / "model.zip")])
     assert [file.name for file in tmp_path.iterdir()] == [existing]
 
 
