@@ -102,7 +102,7 @@ def test_batches_are_of_windows_with_data(scene):
     assert (len(both), both.parts) == (2, folder.parts)
 
 
-@pytest.mark.parametrize(("method", "labelled"), [("bn", False), ("tent", False), ("auto", True)])
+@pytest.mark.parametrize(("method", "labelled"), [("bn", False), ("tent", True)])
 def test_a_scene_is_adapted_to_by_windows(scene, method, labelled):
     root = scene.parent.parent
     if labelled:
