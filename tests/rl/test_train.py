@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 from stable_baselines3 import PPO
-from support.glossary import explained, keys_of
+from support.pages import explained, keys_of
 
 import rl.evaluate
 import rl.train

@@ -11,7 +11,7 @@ import torch
 import yaml
 from accelerate.state import AcceleratorState
 from PIL import Image
-from support.glossary import explained, keys_of
+from support.pages import explained, keys_of
 from support.report_runs import page, text_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 

@@ -140,3 +140,18 @@ def _stopping(reader: Any) -> Any:
         raise Parsed
 
     return read
+
+
+def explained(section: str) -> set[str]:
+    """The keys that docs/metrics.md describes in a section: those that its list items begin with."""
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    (part,) = re.findall(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", text, flags=re.S | re.M)
+    found = [name for row in re.findall(r"^- (`.+?`): ", part, flags=re.M) for name in re.findall(r"`([^`]+)`", row)]
+    assert len(found) == len(set(found)), "a key is described twice"
+    return set(found)
+
+
+def keys_of(document: dict[str, Any], *opened: str) -> set[str]:
+    """The keys of a JSON document; those of the mappings named in ``opened`` as ``mapping.key``."""
+    within = {f"{name}.{key}" for name in opened for key in document[name]}
+    return (set(document) - set(opened)) | within

@@ -1,10 +1,7 @@
 """The C++ kernel is optional: built once, cached, and replaced by PyTorch without a compiler."""
 
-from __future__ import annotations
-
 import logging
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -21,7 +18,7 @@ needs_compiler = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True)
-def _forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _forgotten(monkeypatch):
     monkeypatch.delenv("CXX", raising=False)
     load_kernel.cache_clear()
     yield
@@ -29,7 +26,7 @@ def _forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     load_kernel.cache_clear()
 
 
-def assert_objectives_do_without() -> None:
+def assert_objectives_do_without():
     logits = torch.randn(2, 7, 10_000, requires_grad=True)  # more than auto leaves to the plain equations
     auto, eager = build_objective("adadem", 7), build_objective("adadem", 7, backend="eager")
     loss, expected = auto(logits), eager(logits)
@@ -39,7 +36,7 @@ def assert_objectives_do_without() -> None:
         build_objective("adadem", 7, backend="compiled")(logits)
 
 
-def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_without_a_compiler(monkeypatch, caplog):
     monkeypatch.setenv("PATH", "")
     with caplog.at_level(logging.INFO, "dem_apps.fused.build_kernel"):
         assert load_kernel() is None
@@ -50,9 +47,7 @@ def test_without_a_compiler(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogC
 
 
 @pytest.mark.parametrize("compiler", ["/nowhere/g++", "false", "sh -c 'echo no such option >&2; exit 1'"])
-def test_with_a_compiler_that_fails(
-    compiler: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_with_a_compiler_that_fails(compiler, monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("CXX", compiler)
     monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path))
     with caplog.at_level(logging.WARNING, "dem_apps.fused.build_kernel"):
@@ -63,7 +58,7 @@ def test_with_a_compiler_that_fails(
 
 
 @pytest.fixture
-def quick_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+def quick_compiler(monkeypatch, tmp_path):
     """A compiler that returns the built library; the fixture is the file that counts its calls."""
     load_kernel()
     built = max((cache_dir() / "kernels").glob("one_pass-*.so"), key=lambda path: path.stat().st_mtime_ns)
@@ -76,7 +71,7 @@ def quick_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @needs_compiler
-def test_it_is_built_once(quick_compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_it_is_built_once(quick_compiler, monkeypatch, tmp_path):
     monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path / "cache"))
     for _ in range(2):
         load_kernel.cache_clear()
@@ -87,9 +82,7 @@ def test_it_is_built_once(quick_compiler: Path, monkeypatch: pytest.MonkeyPatch,
 
 @needs_compiler
 @pytest.mark.parametrize("harm", ["cut to a half", "another byte"])
-def test_a_damaged_library_is_built_anew(
-    harm: str, quick_compiler: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_damaged_library_is_built_anew(harm, quick_compiler, monkeypatch, tmp_path):
     """One cut short would end the process by SIGBUS, and this test with it."""
     monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path / "cache"))
     load_kernel.cache_clear()
@@ -107,7 +100,7 @@ def test_a_damaged_library_is_built_anew(
 
 @needs_compiler
 @pytest.mark.usefixtures("quick_compiler")
-def test_a_home_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_written(monkeypatch, tmp_path):
     monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path / "home"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(Path, "mkdir", Mock(side_effect=OSError(30, "Read-only file system")))

@@ -1,3 +1,5 @@
+"""Data sets by layout: their files, labels, splits and refusals; CamVid's three layouts."""
+
 import shutil
 from pathlib import Path
 
@@ -167,3 +169,58 @@ def test_what_no_layout_fits_is_told_what_to_do(tmp_path):
     (tmp_path / "a.jpg").write_bytes(b"")
     with pytest.raises(InputError, match=r"no layout fits.*put images below .*images, or name .* by --source\.layout"):
         found_layout(tmp_path, "train", load_classes("a,b"), "--source.layout")
+
+
+CAMVID_FILE = str(Path(__file__).parents[3] / "configs/seg/classes/camvid.yaml")
+CAMVID = load_classes(CAMVID_FILE)
+FRAMES = {
+    "train": ("0001TP_006690", "0001TP_006720", "0006R0_f00930", "0016E5_00390", "0016E5_00420"),
+    "val": ("0016E5_07959", "0016E5_07961"),
+    "test": ("0001TP_008550", "Seq05VD_f00000", "Seq05VD_f00030"),
+}
+DUSK_TRAIN, DUSK_VAL = ["train/0001TP_006690", "train/0001TP_006720"], ["test/0001TP_008550"]
+
+
+@pytest.fixture
+def camvid(tmp_path):
+    """Pictures of 12 columns; column i of every label has the id i."""
+    root = tmp_path / "CamVid"
+    for folder, each in FRAMES.items():
+        for kind in ("", "annot"):
+            (root / f"{folder}{kind}").mkdir(parents=True)
+        for frame in each:
+            Image.new("RGB", (12, 9)).save(root / folder / f"{frame}.png")
+            Image.fromarray(np.tile(np.arange(12, dtype=np.uint8), (9, 1))).save(root / f"{folder}annot/{frame}.png")
+    return root
+
+
+def opened(camvid, layout, split):
+    return SegmentationDataset(camvid, layout, split, True, classes=CAMVID)
+
+
+def frames(dataset):
+    return [dataset.name(index).removesuffix(".png") for index in range(len(dataset))]
+
+
+def test_the_frames_of_each_layout(camvid):
+    official = {folder: [f"{folder}/{frame}" for frame in frames] for folder, frames in FRAMES.items()}
+    assert frames(opened(camvid, "camvid", "train")) == official["train"]
+    assert frames(opened(camvid, "camvid", "val")) == official["test"]
+    assert frames(opened(camvid, "camvid-dusk", "train")) == DUSK_TRAIN
+    assert frames(opened(camvid, "camvid-dusk", "val")) == DUSK_VAL
+    day = frames(opened(camvid, "camvid-day", "train"))
+    assert day == frames(opened(camvid, "camvid-day", "val"))
+    assert sorted([*day, *DUSK_TRAIN, *DUSK_VAL]) == sorted(frame for frames in official.values() for frame in frames)
+
+
+def test_day_to_dusk_is_a_pair_of_one_root_whose_target_labels_may_be_missing(camvid):
+    for frame in DUSK_TRAIN:
+        (camvid / f"{frame.replace('/', 'annot/')}.png").unlink()
+    source = SourceConfig(root=str(camvid), layout="camvid-day", size=[6, 4])
+    target = TargetDataConfig(root=str(camvid), layout="camvid-dusk", size=[6, 4])
+    pair = open_pair(source, target, CAMVID_FILE)
+    assert [len(part) for part in (pair.source_train, pair.target_train, pair.target_val)] == [7, 2, 1]
+    assert (pair.source_train.labelled, pair.target_train.labelled, pair.target_val.labelled) == (True, False, True)
+    scored = pair.target_val[0]
+    assert scored.image.shape == (4, 6, 3)
+    assert scored.label.tolist() == [[*range(11), IGNORE_INDEX]] * 9
