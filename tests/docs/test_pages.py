@@ -7,12 +7,14 @@ import runpy
 import subprocess
 import sys
 from contextlib import suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from pkgutil import resolve_name
 
 import pytest
 import yaml
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from support import pages
 
 import dem_apps.runtime.settings
@@ -20,6 +22,7 @@ from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
 from dem_apps.objectives import objective_options
 from dem_apps.runtime.files import cache_dir
+from seg.data.street.demo_pair import write_demo_pair
 
 ROOT = pages.ROOT
 TEXTS = {pages.named(page): pages.text_of(page) for page in (*pages.PAGES, *pages.NOTEBOOKS)}
@@ -38,6 +41,12 @@ def with_blocks(language):
 
 @pytest.mark.parametrize("page", with_blocks("python"))
 def test_python_blocks_run(page, tmp_path, monkeypatch):
+    """On a smaller demo, and policies for fewer steps."""
+    learn = OnPolicyAlgorithm.learn
+    shortly = lambda model, total_timesteps, **more: learn(model, min(total_timesteps, 512), **more)  # noqa: E731
+    monkeypatch.setattr(OnPolicyAlgorithm, "learn", shortly)
+    demo = partial(write_demo_pair, tmp_path / "demo", size=(96, 48), source_train=4, target_train=3, target_val=2)
+    monkeypatch.setattr("seg.data.domains._demo_pair", lambda *_: demo())
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "__main__"}
     ran = [

@@ -40,7 +40,7 @@ def test_sb3_alone_opens_the_zip_and_acts_as_the_run(run, checkpoint, tmp_path, 
     envs = VecNormalize.load(str(tmp_path / "model.vecnormalize.pkl"), DummyVecEnv([lambda: make_env(ENV, None)]))
     seen = envs.normalize_obs(observations)
     assert np.array_equal(seen, ours.get_vec_normalize_env().normalize_obs(observations))
-    assert not envs.training
+    assert (type(envs), envs.training) == (VecNormalize, False)
     for deterministic in (True, False):
         torch.manual_seed(0)
         actions = ours.predict(seen, deterministic=deterministic)[0]

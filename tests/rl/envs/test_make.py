@@ -5,7 +5,6 @@ import warnings
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium import spaces
 from gymnasium.wrappers import DtypeObservation
 from minigrid.wrappers import FlatObsWrapper
 from stable_baselines3 import PPO
@@ -24,29 +23,13 @@ DOORKEY = "MiniGrid-DoorKey-5x5-v0"
 FLAT = "minigrid.wrappers.FlatObsWrapper"
 
 
-class Dictionary(gym.ObservationWrapper):
-    """DoorKey as floats, and as the whole numbers that it has."""
-
-    def __init__(self, env):
-        super().__init__(env)
-        (size,) = env.observation_space.shape
-        self.observation_space = spaces.Dict(v=spaces.Box(0, 255, (size,)), w=spaces.Box(0, 255, (size,), np.int64))
-
-    def observation(self, observation):
-        return {"v": observation.astype(np.float32), "w": observation.astype(np.int64)}
-
-
 def test_the_hook_warns_where_observations_would_be_cut():
     PPOAda = with_entropy_objective(PPO, "adadem")
     with pytest.warns(UserWarning, match="cut to whole numbers"):
         PPOAda("MlpPolicy", VecNormalize(DummyVecEnv([lambda: FlatObsWrapper(gym.make(DOORKEY))])))
-    envs = DummyVecEnv([lambda: Dictionary(FlatObsWrapper(gym.make(DOORKEY)))])
-    with pytest.warns(UserWarning, match="observation space w is declared int64"):
-        PPOAda("MultiInputPolicy", VecNormalize(envs))
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         PPOAda("MlpPolicy", normalised(make_training_envs(DOORKEY, FLAT, 1), 0.99))
-        PPOAda("MultiInputPolicy", VecNormalize(envs, norm_obs_keys=["v"]))
 
 
 @pytest.mark.parametrize(("env_id", "wrapper"), [(DOORKEY, FLAT), ("CartPole-v1", None), ("Pendulum-v1", None)])
