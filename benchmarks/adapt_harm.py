@@ -396,7 +396,7 @@ def measured(pair: Pair, network: nn.Module, spec: str, name: str, work: Path) -
     place.mkdir(parents=True)
     for index, image in enumerate(images):
         cv2.imwrite(str(place / f"{index:02}.png"), image[..., ::-1])
-    arms = [*Looks(network, ours.normalised(images, moments)).arms()]
+    arms = [*Looks(network, ours.normalised(images, moments).contiguous()).arms()]
     before = ours.confusions(list(arms[0][2]), labels, number)
     for rule, choice, classes in arms:
         yield {"rule": rule, "choice": choice, **numbers(before, ours.confusions(list(classes), labels, number))}

@@ -15,9 +15,9 @@ Streams:
 ``continual``  the corruptions one after another in the paper's order, without reset; still a row for each
 
 ``--passes`` lets a corruption's images arrive that many times before the next corruption, in a new order each time,
-drawn by ``--orders``. A prediction is made before the batch is learned from; a batch whose loss is not finite counts as
-wrong. ``none`` and ``bn``, which learn nothing, are run on order 0 of ``single``, once. A row's columns besides
-accuracy, in per cent but for the last three:
+drawn by ``--order``. A prediction is made before the batch is learned from; a batch whose loss is not finite counts as
+wrong. ``none`` and ``bn`` learn nothing, and their rows are of ``single``, one pass and order 0. A row's columns
+besides accuracy, in per cent but for the last three:
 
 ``last_quarter``   accuracy on the last quarter of the corruption's batches
 ``sure``           share of predictions with a confidence above 0.9
@@ -70,7 +70,7 @@ SURE = 0.9
 
 
 def main() -> None:
-    """The command."""
+    """Adapt what is missing, or print the tables."""
     parser = parser_of(__doc__)
     parser.add_argument("--bed", choices=BEDS, required=True)
     parser.add_argument("--clones", type=Path, help="clones at OWNER+NAME")
@@ -79,39 +79,33 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help="print what --out holds, and run nothing")
     parser.add_argument("--size", type=int, help="smaller than the bed's 224 or 32: after the corruption")
     parser.add_argument("--images", type=int, help="of the bed's, drawn once")
-    parser.add_argument("--severities", nargs="+", type=int, default=[5])
+    parser.add_argument("--severity", type=int, default=5)
     parser.add_argument("--corruptions", nargs="+", choices=CORRUPTIONS, default=CORRUPTIONS, metavar="NAME")
-    parser.add_argument("--streams", nargs="+", choices=("single", "continual"), default=["single"])
-    parser.add_argument("--passes", nargs="+", type=int, default=[1])
-    parser.add_argument("--orders", nargs="+", type=int, default=[0])
+    parser.add_argument("--stream", choices=("single", "continual"), default="single")
+    parser.add_argument("--passes", type=int, default=1)
+    parser.add_argument("--order", type=int, default=0)
     parser.add_argument("--methods", nargs="+", default=["tent"])
     parser.add_argument("--bn-alphas", nargs="+", type=float, help="default: 0.1 of imagenet, 1 of cifar, else none")
-    parser.add_argument("--optimizers", nargs="+", default=["sgd"])
+    parser.add_argument("--optimizer", default="sgd")
     parser.add_argument(
         "--objectives", nargs="+", default=["entropy", "adadem", "come"], help="options as in dem:tau=1.2,alpha=0.5"
     )
     parser.add_argument("--times", nargs="+", type=float, default=[1, 3, 10, 30, 100, 300], help="the usual rate")
     options = parser.parse_args()
-    if not options.table and not (options.clones and options.work):
-        parser.error("--clones and --work are needed, unless with --table")
     rows = CsvRows(options.out or RESULTS / f"{options.bed}_streams.csv", KEYS, SCORES)
-    if not options.table:
-        for row in missing_rows(options, rows):
-            row = rows.add(row)
-            print(*(row[key] for key in KEYS[3:]), "|", *(f"{score} {row[score]}" for score in SCORES), flush=True)
-    else:
+    if options.table:
         found = list(rows.rows.values())
         print(table(found), summary(found), sep="", end="")
-
-
-def missing_rows(options: argparse.Namespace, rows: CsvRows) -> Iterator[dict[str, Any]]:
-    """The rows that the options ask for and the file lacks."""
-    images, continual = Images(BEDS[options.bed], options), options.stream == "continual"
+        return
+    if not (options.clones and options.work):
+        parser.error("--clones and --work are needed, unless with --table")
+    images = Images(BEDS[options.bed], options)
     for arm in arms(options, images):
         parts = [{**arm, "corruption": name} for name in options.corruptions]
         if missing := [*rows.missing(parts)]:
-            # each corruption goes on from the one before: all or none
-            made = list(adapted(images, parts)) if continual else adapted(images, missing)
+            made = adapted(images, missing)
+            if arm["stream"] == "continual":  # each corruption goes on from the one before: all or none
+                made = iter(list(adapted(images, parts)))
             for row in made:
                 print(*rows.add(row).values(), flush=True)
 

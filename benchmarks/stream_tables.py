@@ -64,7 +64,8 @@ def table(rows: Sequence[Row]) -> str:
     heads = ["method", "objective", "accuracy", "− entropy [95 % CI]", "sure → gradient", "class entropy", "rates"]
     for setting, here, controls in _settings(rows):
         arms, corruptions = _groups(here, ARM), len({row["corruption"] for row in here})
-        lines = [*map(_control, controls), *(line for arm in arms for line in _arm(arm, setting["stream"]))]
+        lines = [_line(_name(own[0]), "", own) for own in controls]
+        lines += [line for arm in arms for line in _arm(arm, setting["stream"])]
         text += ", ".join(f"{key} {value}" for key, value in setting.items())
         text += f": {corruptions} corruptions\n\n" + markdown(heads, lines)
         rates = sorted({float(row["rate"]) for row in here})
@@ -120,9 +121,11 @@ def _groups(rows: Sequence[Row], keys: Sequence[str]) -> list[list[Row]]:
     return list(found.values())
 
 
-def _control(rows: Sequence[Row]) -> list[str]:
-    sure, entropy = _mean(rows, "sure"), _mean(rows, "class_entropy")
-    return [_name(rows[0]), "", f"{_mean(rows, 'accuracy'):.1f}", "", f"{sure:.0f} %", f"{entropy:.3f}", ""]
+def _line(title: str, objective: str, rows: Sequence[Row], apart: str = "", rates: str = "") -> list[str]:
+    """Of the first table."""
+    sure = f"{_mean(rows, 'sure'):.0f}" + (f" → {_mean(rows, 'sure_gradient'):.0f}" if objective else "")
+    means = f"{_mean(rows, 'accuracy'):.1f}", f"{_mean(rows, 'class_entropy'):.3f}"
+    return [title, objective, means[0], apart, f"{sure} %", means[1], rates]
 
 
 def _rates(rows: Iterable[Row], between: str = ", ") -> str:
@@ -158,15 +161,12 @@ def _arm(rows: Sequence[Row], stream: str) -> list[list[str]]:
     found, lines = at_rule(rows, stream), list[list[str]]()
     for name, units in found.items():
         own, control = list(units.values()), found.get("entropy", {})
-        apart = set(units) & set(control) and name != "entropy"
+        known = set(units) & set(control) and name != "entropy"
+        apart = difference(accuracies(units), accuracies(control)) if known else ""
         tried = sorted({float(row["rate"]) for row in rows if _family(row) == name})
         edge = len(tried) > 1 and {tried[0], tried[-1]} & {float(row["rate"]) for row in own}
-        lines.append([
-            "" if lines else _name(rows[0]), name, f"{_mean(own, 'accuracy'):.1f}",
-            difference(accuracies(units), accuracies(control)) if apart else "",
-            f"{_mean(own, 'sure'):.0f} → {_mean(own, 'sure_gradient'):.0f} %", f"{_mean(own, 'class_entropy'):.3f}",
-            _rates(own, " ") + (" (end of those tried)" if edge else ""),
-        ])  # fmt: skip
+        rates = _rates(own, " ") + (" (end of those tried)" if edge else "")
+        lines.append(_line("" if lines else _name(rows[0]), name, own, apart, rates))
     return lines
 
 

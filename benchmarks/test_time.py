@@ -26,12 +26,9 @@ from dem_apps import TestTimeAdapter
 
 METHODS: dict[str, dict[str, Any]] = {
     "tent": {},
-    "tent as published": {"method": "tent", "bn_alpha": 1.0},
     "tent, adadem balanced": {"method": "tent", "objective": "adadem", "reduction": "balanced"},
     "eta": {"similarity": 1.0, "entropy_margin": 10.0},  # an untrained network is uncertain everywhere
     "sar": {"reset_below": None, "entropy_margin": 10.0},
-    "eta, all filtered": {"method": "eta", "entropy_margin": 0.0},
-    "sar, all filtered": {"method": "sar", "entropy_margin": 0.0},
 }
 
 
