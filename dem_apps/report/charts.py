@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -24,27 +23,24 @@ DASHES = ("-", "--", "-.", ":")
 _LONGEST = 100
 
 
-def style(position: int) -> dict[str, Any]:
-    """Colour and dashes of the n-th line of a chart."""
-    return {"color": COLOURS[position % len(COLOURS)], "linestyle": DASHES[position % len(DASHES)]}
-
-
 def mean_curve(
     axes: Axes, runs: Iterable[Run], metric: str, position: int, label: str, scale: float = 1.0, few: str = ""
 ) -> None:
     """Draw a metric's mean over runs against the steps that all have, with its 95 % CI; nothing where none has it.
 
-    ``position`` gives the line's style, and ``few`` is the marker of the points where there are less than 30.
+    ``position`` gives colour and dashes, and ``few`` is the marker of the points where there are less than 30.
     """
     curves = [curve for run in runs if (curve := run.curve(metric))]
     if not curves:
         return
     steps = sorted(set.intersection(*(set(curve) for curve in curves)))
     values = scale * np.array([[curve[step] for step in steps] for curve in curves])
-    axes.plot(steps, values.mean(0), label=label, marker=few if len(steps) < 30 else "", **style(position))
+    colour, dashes = COLOURS[position % len(COLOURS)], DASHES[position % len(DASHES)]
+    marker = few if len(steps) < 30 else ""
+    axes.plot(steps, values.mean(0), label=label, marker=marker, color=colour, linestyle=dashes)
     if len(curves) > 1 and steps:
         _, low, high = mean_band(values)
-        axes.fill_between(steps, low, high, color=style(position)["color"], alpha=0.15, linewidth=0)
+        axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
 def curve_charts(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[str]:

@@ -1,6 +1,5 @@
 // The two small networks of an MlpPolicy, PPO's losses, their gradient and Adam, for minibatches of a few dozen rows, where
-// calling a library costs more than the arithmetic does. rl/fast/numpy_mlp.py and rl/fast/update.py have the same in numpy
-// and say what everything means.
+// calling a library costs more than the arithmetic does. rl/fast/network.py and rl/fast/ppo.py say what everything means.
 // Plain C interface, no header but the compiler's own. One thread.
 
 #include <algorithm>

@@ -108,8 +108,14 @@ def play(
         still: list[tuple[gym.Env, Episode]] = []
         observations = []
         for (env, episode), action in zip(playing, actions, strict=True):
-            observation, over = _step(env, episode, action, min(LONGEST_EPISODE, max(budget // unended, 1)))
-            if over:
+            observation, reward, terminated, truncated, info = env.step(action)
+            episode.actions.append(action)
+            episode.rewards.append(float(reward))
+            longest = min(LONGEST_EPISODE, max(budget // unended, 1))
+            episode.cut = not (terminated or truncated) and episode.length >= longest
+            if terminated or truncated or episode.cut:
+                if info.get("is_success") is not None:
+                    episode.said_success = bool(info["is_success"])
                 budget, unended = budget - episode.length, unended - 1
                 following = next(waiting, None)
                 if following is None:
@@ -119,17 +125,6 @@ def play(
             observations.append(copy.deepcopy(observation))
         playing = still
     return episodes
-
-
-def _step(env: gym.Env, episode: Episode, action: Any, longest: int) -> tuple[Any, bool]:
-    observation, reward, terminated, truncated, info = env.step(action)
-    episode.actions.append(action)
-    episode.rewards.append(float(reward))
-    over = terminated or truncated
-    episode.cut = not over and episode.length >= longest
-    if (over or episode.cut) and info.get("is_success") is not None:
-        episode.said_success = bool(info["is_success"])
-    return observation, over or episode.cut
 
 
 def stacked(observations: Sequence[Any]) -> Any:
