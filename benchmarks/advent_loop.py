@@ -1,5 +1,4 @@
-"""A plain loop that follows ADVENT (Vu et al., CVPR 2019), the reference of benchmarks/seg_step.py and of
-tests/seg/training/test_step.py.
+"""A plain loop that follows ADVENT (Vu et al., CVPR 2019), with which seg_step.py and a test compare our step.
 
 Written from the published protocol: float32, NCHW, full-size maps of both heads at once, one loss after the other.
 """

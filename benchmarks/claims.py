@@ -3,13 +3,12 @@
 ``python benchmarks/claims.py`` prints it.
 """
 
-import csv
 from statistics import fmean
 
 import cifar_labels
 import photograph_training
 from csv_rows import RESULTS, CsvRows, Row
-from stream_tables import CONTROLS, accuracies, at_rule, difference
+from stream_tables import CONTROLS, KEYS, accuracies, at_rule, difference
 
 from dem_apps.report.tables import markdown
 
@@ -19,8 +18,8 @@ TITLES = {"tent": "Tent", "sar": "SAR", "eta": "ETA", "eata": "EATA", "deyo": "D
 def streams(bed: str, **wanted: str) -> list[Row]:
     """The rows of a bed, of severity 5 and one pass, whose columns have these values."""
     wanted = {"severity": "5", "passes": "1", "optimizer": "sgd"} | wanted
-    with (RESULTS / f"{bed}_streams.csv").open(newline="", encoding="utf-8") as file:
-        return [row for row in csv.DictReader(file) if all(row[key] == value for key, value in wanted.items())]
+    rows = CsvRows(RESULTS / f"{bed}_streams.csv", KEYS).rows.values()
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
 
 
 def tent_on_cifar() -> list[Row]:

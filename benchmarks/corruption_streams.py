@@ -103,10 +103,9 @@ def main() -> None:
     for arm in arms(options, images):
         parts = [{**arm, "corruption": name} for name in options.corruptions]
         if missing := [*rows.missing(parts)]:
-            made = adapted(images, missing)
-            if arm["stream"] == "continual":  # each corruption goes on from the one before: all or none
-                made = iter(list(adapted(images, parts)))
-            for row in made:
+            continual = arm["stream"] == "continual"  # each corruption goes on from the one before: all or none
+            made = adapted(images, parts if continual else missing)
+            for row in list(made) if continual else made:
                 print(*rows.add(row).values(), flush=True)
 
 

@@ -4,7 +4,8 @@
 
 Training is ``configs/seg/gta5_cityscapes_minent.yaml`` (1280×720 and 1024×512, ResNet-101, batch 1 + 1) from random
 weights. "Waits" is the time between two steps as a share of the whole, the GPU being waited for at both ends: what the
-loader and the log cost. ``seg.adapt`` and ``seg.export`` get that network and 64 pictures of 1024×512.
+loader and the log cost. ``seg.adapt`` and ``seg.export`` get that network and 64 pictures of 1024×512. No page has its
+numbers yet.
 """
 
 from __future__ import annotations
