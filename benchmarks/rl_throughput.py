@@ -156,7 +156,7 @@ def measure_command(env: str, timesteps: int | None, rounds: int) -> dict[str, A
         })  # fmt: skip
         print({name: round(value, 2) for name, value in rows[-1].items()}, flush=True)
     ratios = {name: statistics.median(row[name] for row in rows) for name in ("ratio_wall", "ratio_cpu")}
-    print(f"{steps} steps of {env}: {ratios['ratio_wall']:.2f} times as fast by the clock, "
+    print(f"{config.timesteps:,} steps of {env}: {ratios['ratio_wall']:.2f} times as fast by the clock, "
           f"{ratios['ratio_cpu']:.2f} by CPU time")  # fmt: skip
     return {"timesteps": config.timesteps, **ratios, "rounds": rows}
 
