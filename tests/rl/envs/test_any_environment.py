@@ -133,34 +133,6 @@ def test_the_networks_are_given_what_vec_normalize_and_sb3_give(kind):
         assert parts["both"] == spaces.MultiDiscrete([2, 2])
 
 
-class Endless(gym.Env):
-    """Counts the steps of all of its environments."""
-
-    observation_space, action_space, steps = spaces.Box(0, 99, (1,), np.float32), spaces.Discrete(2), 0
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return np.zeros(1, np.float32), {}
-
-    def step(self, action):
-        Endless.steps += 1
-        return np.ones(1, np.float32), 1.0, False, False, {}
-
-
-@pytest.mark.parametrize("flags", [[], ["--eval-freq", "64"]])
-def test_evaluations_take_at_most_half_of_the_steps_of_endless_episodes(flags, tmp_path, monkeypatch, capsys):
-    gym.registry.pop("Endless-v0", None)
-    gym.register("Endless-v0", Endless)
-    monkeypatch.setattr(Endless, "steps", 0)
-    small = ["--hyperparameters.n_steps", "64", "--hyperparameters.n_epochs", "1", "--run-dir", str(tmp_path / "run")]
-    rl.train.main(["--env", "Endless-v0", "--timesteps", "1024", *small, *flags])
-    assert 1024 < Endless.steps <= 1.5 * 1024
-    assert "of the evaluation did not end within" in capsys.readouterr().err
-    rl.evaluate.main(["--run", str(tmp_path / "run"), "--out", str(tmp_path / "again.json")])
-    again, first = (json.loads((tmp_path / file).read_text()) for file in ("again.json", "run/eval.json"))
-    assert again["mean_length"] == first["mean_length"] > 1
-
-
 def test_minatar_takes_the_fast_path():
     pytest.importorskip("minatar")
     config = resolve(TrainConfig(env="MinAtar/Breakout-v1", timesteps=2048))

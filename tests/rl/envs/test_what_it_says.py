@@ -26,6 +26,7 @@ class Task(gym.Env):
 
     action_space = spaces.Discrete(3)
     observation_space: Any = spaces.Box(-10, 1000, (2,), np.float32)
+    steps = 0  # of all environments
 
     def __init__(self, kind="", render_mode=None):
         self.kind, self.episodes, self.own, self.goal = kind, 0, np.random.default_rng(7), 0
@@ -50,12 +51,17 @@ class Task(gym.Env):
 
     def step(self, action):
         self.t += 1
+        Task.steps += 1
         if self.kind == "samples":
             action = self.action_space.sample()
         if self.kind == "generator":
             self.t += 0 * self.old.randint(5)
         worth = (action == self.goal) * (1 + self.episodes / 100 * (self.kind == "curriculum"))
-        solved, over, info = bool(action == 2), self.t >= 10, dict.fromkeys(["episode", "terminal_observation"], 3)
+        solved, over, info = (
+            bool(action == 2),
+            self.t >= 10 and self.kind != "endless",
+            dict.fromkeys(["episode", "terminal_observation"], 3),
+        )
         said = {"solved": over and solved, "earlier": self.t == 4 and solved, "text": True}.get(self.kind, False)
         if said:
             info["is_success"] = "no" if self.kind == "text" else True
@@ -63,7 +69,7 @@ class Task(gym.Env):
 
 
 KINDS = ("", "float64", "int64", "list", "solved", "earlier", "text", "generator", "curriculum", "global", "samples",
-         "told", "drawnnumpy", "drawnpython", "drawngym")  # fmt: skip
+         "told", "endless", "drawnnumpy", "drawnpython", "drawngym")  # fmt: skip
 FLAGS = ["--hyperparameters.n_steps", "64", "--hyperparameters.n_epochs", "1", "--eval-episodes", "4"]
 
 
@@ -167,3 +173,15 @@ def test_the_same_command_draws_the_same_environment(kind):
     assert runs[0] == runs[1]
     rl.evaluate.main(["--run", "one", "--out", "again.json"])
     assert json.loads(Path("again.json").read_text())["sampled"] == runs[0][1]["sampled"]
+
+
+@pytest.mark.parametrize("flags", [[], ["--eval-freq", "64"]])
+def test_evaluations_take_at_most_half_of_the_steps_of_endless_episodes(flags, monkeypatch, capsys):
+    monkeypatch.setattr(Task, "steps", 0)
+    small = ["--hyperparameters.n_steps", "64", "--hyperparameters.n_epochs", "1"]
+    rl.train.main(["--env", "Tendless-v0", "--timesteps", "1024", *small, "--run-dir", "run", *flags])
+    assert 1024 < Task.steps <= 1.5 * 1024
+    assert "of the evaluation did not end within" in capsys.readouterr().err
+    rl.evaluate.main(["--run", "run", "--out", "again.json"])
+    again, first = (json.loads(Path(file).read_text()) for file in ("again.json", "run/eval.json"))
+    assert again["mean_length"] == first["mean_length"] > 1
