@@ -52,7 +52,6 @@ def test_what_minimises_nothing_needs_no_classes(method):
         ({"model": tiny("none")}, "nothing would learn with parameters='normalisation'"),
         ({"parameters": "(norm"}, "'\\(norm' is no regular expression"),
         ({"method": "tenet"}, "did you mean 'tent'"),
-        ({"objective_options": {"momentun": 0.1}}, "did you mean 'momentum'"),
         ({"lr": -1.0}, "lr: expected a number of at least 0"),
         ({"alpha": 0.5}, "method 'tent': unknown option 'alpha'"),
         ({"method": "bn", "bn_alpha": 1.5}, "bn_alpha: expected a number from 0 to 1"),

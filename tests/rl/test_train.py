@@ -172,7 +172,6 @@ def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path):
     [
         (["--env", "MiniGrid-DorKey-5x5-v0"], "unknown environment 'MiniGrid-DorKey-5x5-v0'; did you mean 'MiniGrid-D"),
         (["--env", "no_such_module:Own-v0"], "no_such_module cannot be imported"),
-        (["--tau", "2"], "--tau: belongs to --loss dem"),
         (["--device", "gpu"], "--device: torch cannot use 'gpu'"),
         (["--hyperparameters.n_stepz", "5"], "unknown key 'n_stepz'; did you mean 'n_steps'"),
         (["--hyperparameters.ent_coef", "0.1"], "set with --ent-coef"),

@@ -1,9 +1,10 @@
-"""An environment of noise over any action space."""
+"""An environment of noise over any action space, and what the hook's tests compare of policies that learned in it."""
 
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from gymnasium import spaces
 
 
@@ -29,3 +30,13 @@ class ToyEnv(gym.Env):
 
     def _observe(self) -> np.ndarray:
         return self.np_random.uniform(-1, 1, 4).astype(np.float32)
+
+
+TABLE = "entropy_objective.0.class_marginals"
+
+
+def same_weights(one: Any, two: Any) -> bool:
+    """Of two models' policies, the objectives' state aside."""
+    first, second = (dict(model.policy.named_parameters()) for model in (one, two))
+    assert first.keys() == second.keys()
+    return all(torch.equal(first[name], second[name]) for name in first)

@@ -7,7 +7,7 @@ from gymnasium import spaces
 from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.utils import LinearSchedule
-from support.toy_env import ToyEnv
+from support.toy_env import TABLE, ToyEnv, same_weights
 
 from dem_apps import build_objective
 from rl import with_entropy_objective
@@ -19,7 +19,6 @@ CASES = [
     (RecurrentPPO, spaces.MultiDiscrete([3, 4])),
 ]  # fmt: skip
 ALGORITHMS = [MaskablePPO, RecurrentPPO]
-TABLE = "entropy_objective.0.class_marginals"
 #: Of Discrete(5) in the tests that pass masks by hand: action 2 is never allowed, action 4 not in every second state.
 FORBIDDEN = torch.tensor([[False, False, True, False, False], [False, False, True, False, True]]).repeat(8, 1)
 
@@ -49,12 +48,6 @@ def make(algorithm, space=None, **arguments):
     return algorithm(
         policy, MaskedToyEnv(space or spaces.Discrete(5)), seed=0, **{"ent_coef": 0.1, **small, **arguments}
     )
-
-
-def same_weights(one, two):
-    first, second = (dict(model.policy.named_parameters()) for model in (one, two))
-    assert first.keys() == second.keys()
-    return all(torch.equal(first[name], second[name]) for name in first)
 
 
 def masked_policy(name, space=None):

@@ -28,6 +28,15 @@ def draw(root, ids, number=3):
     return root
 
 
+def looked_at(root, classes):
+    """What is said of the labels, be it a refusal."""
+    files = [(file, root / "labels" / file.name) for file in sorted((root / "images").iterdir())]
+    try:
+        return look_at_labels("x", files, load_classes(classes))
+    except InputError as error:
+        return [str(error)]
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """A data set with the ids 0 and 1, and a run that was trained on it."""
@@ -75,14 +84,10 @@ def test_masks_of_0_and_255_are_refused_in_every_command(run, run_here, tmp_path
 )
 def test_what_is_said_of_labels(tmp_path, ids, classes, said):
     draw(tmp_path, ids)
-    files = [(file, tmp_path / "labels" / file.name) for file in sorted((tmp_path / "images").iterdir())]
     if "\n" in classes:
         (tmp_path / "c.yaml").write_text(classes)
         classes = str(tmp_path / "c.yaml")
-    try:
-        found = look_at_labels("x", files, load_classes(classes))
-    except InputError as error:
-        found = [str(error)]
+    found = looked_at(tmp_path, classes)
     assert len(found) == (said is not None)
     assert said is None or re.search(said, found[0])
 
@@ -106,11 +111,7 @@ def test_palettes_that_differ_and_labels_that_are_turned(tmp_path, colors, turne
         label = Image.fromarray(np.ascontiguousarray(ids)).convert("P")
         label.putpalette(sum(palette, ()))
         label.save(tmp_path / "labels" / f"{index:05d}.png")
-    files = [(file, tmp_path / "labels" / file.name) for file in sorted((tmp_path / "images").iterdir())]
-    try:
-        found = "\n".join(look_at_labels("x", files, load_classes("a,b")))
-    except InputError as error:
-        found = str(error)
+    found = "\n".join(looked_at(tmp_path, "a,b"))
     assert re.search(said, found) if said else found == ""
 
 
