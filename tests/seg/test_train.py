@@ -217,7 +217,8 @@ def test_the_demos_best_arm_is_the_recipe():
 def test_every_config_file_is_valid_and_names_its_command(file):
     if "arms:" in file.read_text():  # of a grid, whose trainings are checked one by one
         config = parse_config(BenchmarkConfig, "x", "x", ["--config", str(file)])
-        cells = grid_jobs(dataclasses.replace(config, seeds=config.seeds[:1]))
+        tasks = dict(list(config.tasks.items())[-1:])  # all set the same keys
+        cells = grid_jobs(dataclasses.replace(config, seeds=config.seeds[:1], tasks=tasks))
         assert {arm for _, arm in cells} == set(config.arms)
         assert f"python -m seg.benchmark --config configs/seg/{file.name}" in file.read_text().splitlines()[2]
         return

@@ -1,17 +1,16 @@
 """One job as a process, several commands on one grid, and the executor of Ray. Jobs are shell scripts."""
 
-import json
 import multiprocessing
 import os
 import sys
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 from support.refusals import refuses
+from support.shell_job import Shell
 
 from dem_apps.jobs import grid
 from dem_apps.jobs.executor import (
@@ -29,19 +28,16 @@ from dem_apps.jobs.grid import run_jobs
 from dem_apps.runtime import progress
 from dem_apps.runtime.arguments import flags
 
-DONE = """mkdir -p "$RUN"; echo $$ >> "$RUN/starts"; echo '{"score": 0.5}' > "$RUN/eval.json" """
+DONE = """echo '{"score": 0.5}' > "$RUN/eval.json" """
 
 
-@dataclass(frozen=True)
-class Shell(Job):
-    """A job whose ``module`` is a shell script; RUN is its run folder."""
-
-    def command(self):
-        return ["sh", "-c", f"RUN={self.run}; {self.module}"]
+def job(folder, script, name="run"):
+    return Shell(f"job {name}", script, (), folder / name, "score")
 
 
-def job(tmp_path, script, name="run"):
-    return Shell(f"job {name}", script, (), tmp_path / name, "score")
+def saving(folder):
+    """A script that runs until it is asked to stop, and saves."""
+    return f"trap 'sleep 0.2; touch {folder}/saved; exit 143' TERM; touch {folder}/up; while :; do sleep 0.02; done"
 
 
 def wait_for(condition):
@@ -103,8 +99,7 @@ def test_a_damaged_result_is_one_sentence(tmp_path):
 
 
 def test_an_interruption_waits_until_the_training_has_saved_and_starts_no_more(tmp_path):
-    saving = f"trap 'sleep 0.2; touch {tmp_path}/saved; exit 143' TERM; touch {tmp_path}/up; "
-    jobs = [job(tmp_path, saving + "while :; do sleep 0.02; done"), job(tmp_path, DONE)]
+    jobs = [job(tmp_path, saving(tmp_path)), job(tmp_path, DONE)]
     executor, ends = Executor({}), list[Future[None]]()
 
     def interrupted():
@@ -167,48 +162,25 @@ def test_threads_of_jobs_share_the_cores(monkeypatch):
     assert threads_of_jobs(ExecutorConfig(workers=4)) == {"OMP_NUM_THREADS": "5"}
 
 
-TRAINER = """
-import json, os, signal, sys, time
-run = sys.argv[sys.argv.index("--run-dir") + 1]
-if "--fail" in sys.argv:
-    sys.exit("error: unlucky")
-os.makedirs(run)
-def save(*_):
-    open(run + "/saved", "w").close()
-    sys.exit(143)
-signal.signal(signal.SIGTERM, save)
-if "--wait" in sys.argv:
-    open(run + "/up", "w").close()
-    time.sleep(60)
-with open(run + "/eval.json", "w") as file:
-    json.dump({"score": 0.5, "greeting": os.environ["GREETING"], "threads": threading}, file)
-""".replace("threading", 'os.environ["OMP_NUM_THREADS"]')
-
-
 def test_ray_runs_the_same_jobs(tmp_path, monkeypatch):
     ray = pytest.importorskip("ray")
-    (tmp_path / "stand_in.py").write_text(TRAINER)
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[3]}")
+    root = Path(__file__).parents[3]
+    monkeypatch.setenv("PYTHONPATH", f"{root}/tests:{root}")  # of the scripts' class
     monkeypatch.chdir(tmp_path)
     config = ExecutorConfig(executor="ray", ray_address="local", workers=2)
-    environment = {"GREETING": "hello", "OMP_NUM_THREADS": "3"}
-    executor = build_executor(config, environment)
+    executor = build_executor(config, {"GREETING": "hello", "OMP_NUM_THREADS": "3"})
     try:
-        done, failed, stopped = (
-            Job(name, "stand_in", given, Path("grid", name), "score")
-            for name, given in (("done", ()), ("failed", ("--fail",)), ("stopped", ("--wait",)))
-        )
+        done = job(Path("grid"), f"echo $GREETING $OMP_NUM_THREADS; {DONE}", "done")
         executor.run(done)
-        told = {"score": 0.5, "greeting": "hello", "threads": "3"}
-        assert json.loads(Path("grid/done/eval.json").read_text()) == told
-        with pytest.raises(JobFailed, match=r"^status 1, error: unlucky \(all of its output: .*grid/failed.log\)$"):
-            executor.run(failed)
+        assert (done.score(), done.last_line()) == (0.5, "hello 3")
+        with pytest.raises(JobFailed, match=r"^status 1, unlucky \(all of its output: .*grid/failed.log\)$"):
+            executor.run(job(Path("grid"), "echo unlucky; exit 1", "failed"))
         with ThreadPoolExecutor() as threads:
-            end = threads.submit(executor.run, stopped)
-            wait_for(Path("grid/stopped/up").exists)
+            end = threads.submit(executor.run, job(Path("grid"), saving(tmp_path), "stopped"))
+            wait_for((tmp_path / "up").exists)
             executor._stop.set()
             assert isinstance(end.exception(30), JobKilled)
-        wait_for(Path("grid/stopped/saved").exists)
+        wait_for((tmp_path / "saved").exists)
     finally:
         ray.shutdown()
 

@@ -5,28 +5,20 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import optuna
 import pytest
 from filelock import FileLock
 from optuna.trial import TrialState, create_trial
+from support.shell_job import Shell
 
 from dem_apps.errors import InputError
-from dem_apps.jobs.executor import Job, SearchConfig
+from dem_apps.jobs.executor import SearchConfig
 from dem_apps.jobs.search import DEM_SPACE, Plan, Values, dem_allows, opened_study, run_search
 
 SETTINGS = {"share": 0.2, "train": {"seed": 0}}
 ENTROPY = {"tau": 1.0, "alpha": 1.0}
 Score = Callable[[Values, int], float]
-
-
-@dataclass(frozen=True)
-class Shell(Job):
-    """A job whose ``module`` is a shell script; RUN is its run folder."""
-
-    def command(self):
-        return ["sh", "-c", f'RUN={self.run}; mkdir -p "$RUN"; echo x >> "$RUN/starts"; {self.module}']
 
 
 def peak(values, seed=0):
