@@ -33,11 +33,6 @@ class Picture:
     image: str = ""
     view: View = View("")
 
-    @property
-    def alt(self) -> str:
-        """Its description in words."""
-        return f"{self.view.name} of {self.image}, {self.caption}"
-
 
 #: By image: each view with its pictures, one a run.
 Gallery = list[tuple[str, list[tuple[View, list[Picture]]]]]

@@ -101,25 +101,23 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
 
     def statistics(self) -> list[dict[str, Any]]:
         """Running means of gymnasium's normalising wrappers inside, the outermost first."""
-        return [dict(vars(_moments(wrapper))) for wrapper in self._normalising()]
+        return [dict(vars(moments)) for _, moments in self._normalising()]
 
     def use_statistics(self, statistics: list[dict[str, Any]], frozen: bool) -> None:
         """Take over what another environment's :meth:`statistics` gave; ``frozen`` ones do not move."""
-        for wrapper, values in zip(self._normalising(), statistics, strict=True):
-            vars(_moments(wrapper)).update(copy.deepcopy(values))
+        for (wrapper, moments), values in zip(self._normalising(), statistics, strict=True):
+            vars(moments).update(copy.deepcopy(values))
             wrapper.update_running_mean = not frozen
 
-    def _normalising(self) -> list[Any]:
-        env, found = self.env, []
+    def _normalising(self) -> Iterator[tuple[Any, Any]]:
+        """The normalising wrappers with their running moments."""
+        env = self.env
         while isinstance(env, gym.Wrapper):
-            if isinstance(env, (gym.wrappers.NormalizeObservation, gym.wrappers.NormalizeReward)):
-                found.append(env)
+            if isinstance(env, gym.wrappers.NormalizeObservation):
+                yield env, env.obs_rms
+            elif isinstance(env, gym.wrappers.NormalizeReward):
+                yield env, env.return_rms
             env = env.env
-        return found
-
-
-def _moments(wrapper: Any) -> Any:
-    return wrapper.obs_rms if isinstance(wrapper, gym.wrappers.NormalizeObservation) else wrapper.return_rms
 
 
 def held(env: gym.Env) -> dict[str, _Place]:

@@ -46,13 +46,8 @@ def _rendering_env(env_id: str, wrapper: Wrappers) -> gym.Env:
     # pictures need no window and no sound, of whose absence SDL, under pygame, complains on the terminal
     for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
         os.environ.setdefault(driver, "dummy")
-    try:
-        env = make_env(env_id, wrapper, render_mode="rgb_array")
-    except (gym.error.Error, TypeError) as error:
-        raise InputError(f"--video: {env_id} cannot be rendered as an image ({error})") from error
-    if "rgb_array" not in env.metadata.get("render_modes", []):
-        raise InputError(f"--video: {env_id} cannot be rendered as an image (it has no rgb_array mode)")
-    return env
+    with passed_on(f"--video: {env_id} cannot be rendered as an image"):
+        return make_env(env_id, wrapper, render_mode="rgb_array")
 
 
 def _film(env: gym.Env, episode: Episode, title: str) -> Iterator[tuple[Image.Image, int]]:
