@@ -42,9 +42,6 @@ NONE = "none"
 #: SB3's own entropy, untouched: the same run bit for bit.
 STOCK = "entropy"
 
-#: Among the options of a hooked class, the :class:`InReturn` of one whose objective is in the return.
-IN_RETURN = "in return"
-
 _log = logging.getLogger(__name__)
 #: Where the objective's state and that of its value head are in a policy's state dict; under the first in metadata.
 _STATE = ("entropy_objective.", "entropy_value.")
@@ -98,12 +95,10 @@ def with_entropy_objective(
     elif options:
         raise InputError(f"the entropy objective '{objective}' has no options, but got {', '.join(sorted(options))}")
     in_return = InReturn.checked(where, return_weight, return_gamma, return_lambda)
-    if in_return is not None:
-        if objective == NONE or issubclass(algorithm, contrib.ALGORITHMS[1]):
-            what = f"the objective '{NONE}'" if objective == NONE else "RecurrentPPO, whose states have a memory"
-            raise InputError(f"where: '{where}' rewards the objective's value of a state and cannot serve {what}")
-        options[IN_RETURN] = in_return
-    return _hooked(_EntropyObjectiveAlgorithm, algorithm, objective, *options.items())
+    if in_return is not None and (objective == NONE or issubclass(algorithm, contrib.ALGORITHMS[1])):
+        what = f"the objective '{NONE}'" if objective == NONE else "RecurrentPPO, whose states have a memory"
+        raise InputError(f"where: '{where}' rewards the objective's value of a state and cannot serve {what}")
+    return _hooked(_EntropyObjectiveAlgorithm, algorithm, objective, in_return, *sorted(options.items()))
 
 
 class _Hooked(ABCMeta):
@@ -111,14 +106,15 @@ class _Hooked(ABCMeta):
 
 
 @functools.cache
-def _hooked(mixin: type[Any], base: type[Any], objective: str, *options: tuple[str, Any]) -> type[Any]:
+def _hooked(
+    mixin: type[Any], base: type[Any], objective: str, in_return: InReturn | None, *options: tuple[str, Any]
+) -> type[Any]:
     """``base`` with the mixin before it; the same class for the same parts, out of a pickle too."""
-    kept = dict(options)
     attributes = {
-        "objective": objective, "in_return": kept.pop(IN_RETURN, None), "objective_options": kept,
+        "objective": objective, "in_return": in_return, "objective_options": dict(options),
         "__doc__": base.__doc__, "__module__": __name__,
         "__qualname__": f"{base.__qualname__}_{objective.replace('-', '_')}",
-        "made_of": (mixin, base, objective, *options),
+        "made_of": (mixin, base, objective, in_return, *options),
     }  # fmt: skip
     # The name stays: it is in SB3's messages, and SB3 compares a policy's. repr() shows the qualified name.
     return type(base.__name__, (base,) if issubclass(base, mixin) else (mixin, base), attributes)
@@ -159,10 +155,7 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
                     self.objective,
                 )
         _warn_if_observations_are_cut(self.get_vec_normalize_env())
-        options = dict(self.made_of[3:])
-        self.policy_class: type[EntropyObjectivePolicy] = policy_with_objective(
-            self.policy_class, self.objective, options
-        )
+        self.policy_class: type[EntropyObjectivePolicy] = policy_with_objective(self.policy_class, *self.made_of[2:])
         super()._setup_model()
 
     def collect_rollouts(self, *args: Any, **kwargs: Any) -> bool:
@@ -344,19 +337,19 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
         return term[self.counted_rows].mean().item()
 
 
-def policy_with_objective(
-    policy_class: type[Any], objective: str, options: dict[str, Any]
-) -> type[EntropyObjectivePolicy]:
-    """``policy_class`` with :class:`EntropyObjectivePolicy`; an InputError where a zip has another objective."""
-    if issubclass(policy_class, EntropyObjectivePolicy):
-        saved = dict(policy_class.made_of[3:])
-        if (policy_class.objective, saved) != (objective, options):
-            raise InputError(
-                f"the policy was saved with the objective '{policy_class.objective}' {saved}, "
-                f"but this class trains '{objective}' {options}; load it with the class it was saved with"
-            )
-        return policy_class
-    return _hooked(EntropyObjectivePolicy, policy_class, objective, *options.items())  # type: ignore[arg-type]
+def policy_with_objective(policy_class: type[Any], *trained: Any) -> type[EntropyObjectivePolicy]:
+    """``policy_class`` with :class:`EntropyObjectivePolicy`; an InputError where a zip has another objective.
+
+    ``trained`` is what :func:`_hooked` takes beside the classes: the objective, where it acts, and its options.
+    """
+    if not issubclass(policy_class, EntropyObjectivePolicy):
+        return _hooked(EntropyObjectivePolicy, policy_class, *trained)  # type: ignore[arg-type]
+    if policy_class.made_of[2:] != trained:
+        raise InputError(
+            f"the policy was saved with the objective '{policy_class.objective}' {policy_class.made_of[3:]}, but this "
+            f"class trains '{trained[0]}' {trained[1:]}; load it with the class it was saved with"
+        )
+    return policy_class
 
 
 def build_term(name: str, num_classes: int, **options: Any) -> EntropyObjective:
