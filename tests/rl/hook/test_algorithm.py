@@ -11,7 +11,7 @@ from gymnasium import spaces
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.utils import LinearSchedule
 from support.refusals import refuses
-from support.toy_env import TABLE, ToyEnv, same_weights
+from support.toy_env import TABLE, ToyEnv, make, same_weights
 from torch.distributions import Categorical
 
 from dem_apps import build_objective
@@ -19,7 +19,6 @@ from rl import with_entropy_objective
 from rl.fast.ppo import FastPPO
 from rl.hook.logits import acting_heads
 
-SMALL = {"PPO": {"n_steps": 32, "batch_size": 32, "n_epochs": 2}, "A2C": {"n_steps": 8}}
 OBJECTIVES = [
     ("adadem", {}), ("cadf", {}), ("dem", {"tau": 0.8, "alpha": 1.2}), ("adadem-norm", {}), ("adadem-mec", {}),
 ]  # fmt: skip
@@ -27,14 +26,7 @@ OBJECTIVES = [
 
 def toy_model(objective, space=None, algorithm=PPO, **arguments):
     options = {key: arguments.pop(key) for key in ("tau", "alpha") if key in arguments}
-    wrapped = with_entropy_objective(algorithm, objective, **options)
-    small = SMALL[algorithm.__name__]
-    return wrapped("MlpPolicy", ToyEnv(space or spaces.Discrete(5)), seed=0, **{"ent_coef": 0.1, **small, **arguments})
-
-
-def stock_model(algorithm, space=None, ent_coef=0.1):
-    env = ToyEnv(space or spaces.Discrete(5))
-    return algorithm("MlpPolicy", env, seed=0, ent_coef=ent_coef, **SMALL[algorithm.__name__])
+    return make(with_entropy_objective(algorithm, objective, **options), space, **arguments)
 
 
 def batch(model, size=16):
@@ -83,7 +75,7 @@ def test_the_table_is_saved_in_the_zip_and_not_optimised(tmp_path):
     model.save(tmp_path / "model.zip")
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # nothing starts afresh
-        loaded = type(model).load(tmp_path / "model.zip", env=ToyEnv(spaces.Discrete(5)))
+        loaded = type(model).load(tmp_path / "model.zip", env=ToyEnv())
     other = toy_model("adadem")
     other.set_parameters(model.get_parameters())
     saved = model.policy.state_dict()
@@ -106,7 +98,7 @@ def test_a_zip_of_another_objective_is_refused(tmp_path):
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C])
 def test_a_zip_of_the_plain_algorithm_is_a_start(algorithm, tmp_path):
-    stock = stock_model(algorithm).learn(32)
+    stock = make(algorithm).learn(32)
     stock.save(tmp_path / "plain.zip")
     Hooked = with_entropy_objective(algorithm, "adadem")
     with pytest.warns(UserWarning, match="come from a model without an entropy objective; 'adadem' starts afresh"):
@@ -140,7 +132,7 @@ def test_rounding_of_large_logits_is_no_other_policy():
 @pytest.mark.parametrize("space", [spaces.Box(-1, 1, (2,)), spaces.MultiBinary(3)])
 def test_action_spaces_without_logits(space):
     refuses(f"Discrete and one-dimensional MultiDiscrete.*not {type(space).__name__}", toy_model, "adadem", space)
-    stock = stock_model(PPO, space).learn(32)
+    stock = make(PPO, space).learn(32)
     assert same_weights(stock, toy_model("entropy", space).learn(32))
 
 
@@ -200,9 +192,7 @@ CHANGES = {
 def test_the_objective_is_that_of_the_logits_that_the_policy_acts_by(policy):
     """dem with tau = alpha = 1 is the entropy, wherever a policy changes its logits; the fast code leaves it alone."""
     trained = [
-        with_entropy_objective(algorithm, name)(
-            policy, ToyEnv(spaces.Discrete(5)), ent_coef=0.5, seed=0, device="cpu", **SMALL["PPO"]
-        ).learn(64)
+        make(with_entropy_objective(algorithm, name), policy=policy, ent_coef=0.5).learn(64)
         for algorithm, name in ((PPO, "entropy"), (PPO, "dem"), (FastPPO, "dem"))
     ]
     terms = [model.logger.name_to_value["train/entropy_objective"] for model in trained]
@@ -219,7 +209,7 @@ def test_logits_that_no_distribution_shows_are_refused():
             scored = Categorical(logits=logits)
             return self.predict_values(obs), scored.log_prob(actions), scored.entropy()
 
-    model = with_entropy_objective(PPO, "adadem")(Aside, ToyEnv(spaces.Discrete(5)), ent_coef=0.1, **SMALL["PPO"])
+    model = make(with_entropy_objective(PPO, "adadem"), policy=Aside)
     refuses(r"^Aside\.evaluate_actions scores the actions by logits that its distribution", model.learn, 64)
 
 

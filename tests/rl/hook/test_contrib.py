@@ -7,12 +7,11 @@ from gymnasium import spaces
 from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.utils import LinearSchedule
-from support.toy_env import TABLE, ToyEnv, same_weights
+from support.toy_env import TABLE, make, same_weights
 
 from dem_apps import build_objective
 from rl import with_entropy_objective
 
-POLICY = {"PPO": "MlpPolicy", "A2C": "MlpPolicy", "MaskablePPO": "MlpPolicy", "RecurrentPPO": "MlpLstmPolicy"}
 CASES = [
     (PPO, spaces.Discrete(5)), (A2C, spaces.Discrete(5)), (MaskablePPO, spaces.Discrete(5)),
     (MaskablePPO, spaces.MultiDiscrete([3, 4])), (RecurrentPPO, spaces.Discrete(5)),
@@ -21,33 +20,6 @@ CASES = [
 ALGORITHMS = [MaskablePPO, RecurrentPPO]
 #: Of Discrete(5) in the tests that pass masks by hand: action 2 is never allowed, action 4 not in every second state.
 FORBIDDEN = torch.tensor([[False, False, True, False, False], [False, False, True, False, True]]).repeat(8, 1)
-
-
-class MaskedToyEnv(ToyEnv):
-    """The noise with random allowed actions; at least one is always allowed."""
-
-    def __init__(self, action_space):
-        super().__init__(action_space, ends=0.2)
-
-    def action_masks(self):
-        sizes = [self.action_space.n] if isinstance(self.action_space, spaces.Discrete) else self.action_space.nvec
-        masks = [self.np_random.random(size) < 0.6 for size in sizes]
-        for mask in masks:
-            mask[self.np_random.integers(len(mask))] = True
-        return np.concatenate(masks)
-
-
-def make(algorithm, space=None, **arguments):
-    small = {"n_steps": 32, "batch_size": 16, "n_epochs": 2}
-    if issubclass(algorithm, A2C):
-        small = {"n_steps": 32}
-    if issubclass(algorithm, RecurrentPPO):
-        small["policy_kwargs"] = {"lstm_hidden_size": 8}
-    alias = next(POLICY[base.__name__] for base in algorithm.__mro__ if base.__name__ in POLICY)
-    policy = arguments.pop("policy", alias)
-    return algorithm(
-        policy, MaskedToyEnv(space or spaces.Discrete(5)), seed=0, **{"ent_coef": 0.1, **small, **arguments}
-    )
 
 
 def masked_policy(name, space=None):
@@ -146,7 +118,7 @@ def test_a_temperature_behind_the_last_layer_is_in_the_objective(algorithm, spac
             setattr(made, name, flat if isinstance(parts, list) else flat[0])
         return made
 
-    base = algorithm.policy_aliases[POLICY[algorithm.__name__]]
+    base = algorithm.policy_aliases["MlpLstmPolicy" if algorithm is RecurrentPPO else "MlpPolicy"]
     flat = type("Flat", (base,), {"_get_action_dist_from_latent": change})
     entropy, dem = (
         make(with_entropy_objective(algorithm, name), space, policy=flat, ent_coef=0.5).learn(64).logger.name_to_value

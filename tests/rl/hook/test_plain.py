@@ -6,7 +6,6 @@ import pickle
 import subprocess
 import sys
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -14,49 +13,28 @@ from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.utils import LinearSchedule
-from stable_baselines3.common.vec_env import DummyVecEnv
 from support.same_state import same
-from support.toy_env import TABLE
+from support.toy_env import TABLE, ToyEnv, make
 
 from rl import save_plain, with_entropy_objective
-
-SMALL = {"n_steps": 32, "batch_size": 32, "n_epochs": 1, "seed": 0, "device": "cpu", "ent_coef": 0.01}
-
-
-class MaskedCartPole(gym.Wrapper):
-    def __init__(self):
-        super().__init__(gym.make("CartPole-v1"))
-
-    def action_masks(self):
-        return np.ones(2, bool)
-
-
-def options(algorithm):
-    return {key: value for key, value in SMALL.items() if algorithm is not A2C or key not in ("batch_size", "n_epochs")}
 
 
 def observations(shape):
     return np.random.default_rng(0).normal(size=(50, *shape)).astype(np.float32)
 
 
-HOOKED = {
-    "PPO": (PPO, "MlpPolicy", "adadem"), "A2C": (A2C, "MlpPolicy", "entropy"),
-    "MaskablePPO": (MaskablePPO, "MlpPolicy", "adadem"), "RecurrentPPO": (RecurrentPPO, "MlpLstmPolicy", "adadem"),
-}  # fmt: skip
+HOOKED = {PPO: "adadem", A2C: "entropy", MaskablePPO: "adadem", RecurrentPPO: "adadem"}
 
 
 def test_zips_open_without_this_package(tmp_path):
     """In a process that imports nothing of it, policies of every algorithm; of rl.train's: tests/rl/test_export.py."""
-    models = {
-        name: with_entropy_objective(algorithm, objective)(policy, MaskedCartPole(), **options(algorithm)).learn(64)
-        for name, (algorithm, policy, objective) in HOOKED.items()
-    }
-    for name, model in models.items():
-        assert save_plain(model, tmp_path / f"{name}.zip") == [tmp_path / f"{name}.zip"]
+    models = {kind: make(with_entropy_objective(kind, objective)).learn(64) for kind, objective in HOOKED.items()}
+    for kind, model in models.items():
+        assert save_plain(model, tmp_path / f"{kind.__name__}.zip") == [tmp_path / f"{kind.__name__}.zip"]
     program = (
         "import sys; import numpy as np\n"
         "from stable_baselines3 import A2C, PPO\nfrom sb3_contrib import MaskablePPO, RecurrentPPO\n"
-        f"for kind in ({', '.join(HOOKED)}):\n"
+        f"for kind in ({', '.join(kind.__name__ for kind in HOOKED)}):\n"
         "    model = kind.load(kind.__name__ + '.zip', device='cpu')\n"
         "    seen = np.random.default_rng(0).normal(size=(50, *model.observation_space.shape)).astype('float32')\n"
         "    print(model.policy_class.__module__, *model.predict(seen, deterministic=True)[0])\n"
@@ -69,8 +47,8 @@ def test_zips_open_without_this_package(tmp_path):
         assert module.split(".")[0] in ("stable_baselines3", "sb3_contrib")
         seen = observations(model.observation_space.shape)
         assert list(map(int, actions)) == model.predict(seen, deterministic=True)[0].tolist()
-    for name, model in models.items():  # and train on, with the optimiser's state
-        opened = HOOKED[name][0].load(tmp_path / f"{name}.zip", env=MaskedCartPole())
+    for kind, model in models.items():  # and train on, with the optimiser's state
+        opened = kind.load(tmp_path / f"{kind.__name__}.zip", env=ToyEnv())
         ours, theirs = model.policy.optimizer.state_dict(), opened.policy.optimizer.state_dict()
         assert same(ours["state"], theirs["state"])
         opened.learn(64)
@@ -79,12 +57,10 @@ def test_zips_open_without_this_package(tmp_path):
 @pytest.mark.parametrize("algorithm", [PPO, MaskablePPO])
 def test_the_weight_in_the_zip_is_the_schedules_value_now(algorithm, tmp_path):
     schedule = LinearSchedule(0.5, 0.1, 1.0)
-    model = with_entropy_objective(algorithm, "adadem")(
-        "MlpPolicy", MaskedCartPole(), **{**SMALL, "ent_coef": schedule}
-    )
+    model = make(with_entropy_objective(algorithm, "adadem"), ent_coef=schedule)
     for steps, weight in ((0, 0.5), (64, 0.1)):
         save_plain(model.learn(steps) if steps else model, tmp_path / "model.zip")
-        opened = algorithm.load(tmp_path / "model.zip", env=MaskedCartPole())
+        opened = algorithm.load(tmp_path / "model.zip", env=ToyEnv())
         assert opened.ent_coef == pytest.approx(weight)
         opened.learn(32)
     assert model.ent_coef is schedule
@@ -93,7 +69,7 @@ def test_the_weight_in_the_zip_is_the_schedules_value_now(algorithm, tmp_path):
 @pytest.fixture(scope="module")
 def learned():
     """A hooked model whose objective has a state, and whose policy has made a distribution with a graph."""
-    return with_entropy_objective(PPO, "adadem")("MlpPolicy", "CartPole-v1", **SMALL).learn(64)
+    return make(with_entropy_objective(PPO, "adadem")).learn(64)
 
 
 def loaded_alone(policy, kind):
@@ -124,6 +100,6 @@ def test_a_policy_can_be_copied_in_every_way_that_a_plain_one_can(name, learned)
 
 
 def test_a_plain_model_is_saved_as_it_is(tmp_path):
-    model = PPO("MlpPolicy", DummyVecEnv([lambda: gym.make("CartPole-v1")]), **SMALL)
+    model = make(PPO)
     save_plain(model, tmp_path / "plain.zip")
     assert PPO.load(tmp_path / "plain.zip").num_timesteps == 0
