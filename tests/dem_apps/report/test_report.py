@@ -193,7 +193,7 @@ def test_a_damaged_part_is_named_and_the_rest_is_shown(name, damage, sentence, t
     assert "image of b, b" in source
 
 
-def test_the_command(tmp_path, capsys, monkeypatch):
+def test_the_command(tmp_path, capsys):
     run = seg_run(tmp_path / "grid" / "arm" / "seed0")
     main([str(run)])
     main([str(run)])  # its own page is replaced

@@ -104,7 +104,7 @@ def test_an_objective_with_a_memory_sees_a_batch_once():
     assert torch.equal(once.objective.class_marginals, sar.objective.class_marginals)
 
 
-def test_a_failed_climb_restores_the_weights(monkeypatch):
+def test_a_failed_climb_restores_the_weights():
     model = tiny()
     adapter = published(model, "sar", lr=LR)
     passes = []

@@ -113,7 +113,7 @@ def test_a_time_limit_among_the_wrappers_plans_the_evaluations():
     assert evaluation_length(resolve(TrainConfig(env="CartPole-v1"))) == 500
 
 
-def test_the_advice_of_a_refusal_is_followed(capsys):
+def test_the_advice_of_a_refusal_is_followed():
     with pytest.raises(InputError, match=r"Tuple that SB3 has no network for; .*: (--\S+ \S+)$") as refused:
         resolve(TrainConfig(env="Blackjack-v1"))
     advice = str(refused.value).split(": ")[-1].split()
