@@ -54,13 +54,7 @@ def test_every_kind_of_method(config, accepted, method):
     assert result.adapted == (method != "none")
     same = contents(out / "before") == contents(out / "after")
     assert same == (method == "none")
-    page = (out / "report.html").read_text()
-    at_shares = 4 * 4 * (result.outcome.share is not None)  # four images by each of the shares that were looked at
-    assert (page.count("<img"), "Predictions</h2>" in page, "before %" in page) == (
-        8 * (3 if same else 5) + at_shares,
-        same,
-        not same,
-    )
+    assert ("Predictions</h2>" in (out / "report.html").read_text()) == same
     learns = method not in ("none", "bn", "lab")
     assert [result.settings[name] is not None for name in ("loss", "reduction", "lr")] == [learns] * 3
 
