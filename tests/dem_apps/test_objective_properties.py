@@ -16,7 +16,7 @@ from dem_apps.fused.build_kernel import load_kernel
 from dem_apps.reduction import REDUCTIONS
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-#: As in conftest.py, doubled for generated inputs.
+#: As in test_against_paper.py, doubled for generated inputs.
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 4e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 BACKENDS = ("reference", "eager", "auto", *(("compiled",) if load_kernel() is not None else ()))
 
