@@ -4,7 +4,6 @@ Model Adaptation without Forgetting*, ICML 2022)."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -87,6 +86,8 @@ class EATA(ETA):
         filter_by, entropy_margin, similarity: as of :class:`ETA`.
     """
 
+    lasting = ("fisher",)
+
     def __init__(
         self,
         source_images: Iterable[Tensor] | None = None,
@@ -132,12 +133,3 @@ class EATA(ETA):
         weights, start = learner.network.weights, learner.network.start
         parts = [(omega * (weights[name] - start[name]).square()).sum() for name, omega in self.fisher.items()]
         return self.fisher_weight * torch.stack(parts).sum() if parts else 0.0
-
-    def state_dict(self) -> dict[str, Any]:
-        """The moving average and ω."""
-        return {**super().state_dict(), "fisher": self.fisher}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a :meth:`state_dict`."""
-        super().load_state_dict(state)
-        self.fisher = state["fisher"]

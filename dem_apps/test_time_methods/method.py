@@ -20,6 +20,8 @@ class Method:
     parameters: ClassVar[str | None] = "normalisation"
     #: Names of attributes, None at first, that the next step depends on besides the learner.
     memory: ClassVar[tuple[str, ...]] = ()
+    #: Likewise, of what :meth:`begin` has computed, which :meth:`reset` leaves.
+    lasting: ClassVar[tuple[str, ...]] = ()
     #: By which statistics batch norm normalises by default.
     batch_norm: str = "batch"
 
@@ -51,11 +53,11 @@ class Method:
 
     def state_dict(self) -> dict[str, Any]:
         """The state that the next step depends on besides the learner's."""
-        return {name: getattr(self, name) for name in self.memory}
+        return {name: getattr(self, name) for name in (*self.memory, *self.lasting)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a :meth:`state_dict`."""
-        for name in self.memory:
+        for name in (*self.memory, *self.lasting):
             setattr(self, name, state[name])
 
 

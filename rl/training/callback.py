@@ -61,19 +61,14 @@ class TrainingCallback(BaseCallback):
                     f"the {what} of environment {', '.join(map(str, np.flatnonzero(wrong)))} is NaN or infinite; "
                     "training has stopped before it learnt from it"
                 )
-        if (dones := self.locals["dones"]).any():
-            self._count_silent_failures(self.locals["infos"], dones)
-        return True
-
-    def _count_silent_failures(self, infos: list[dict[str, Any]], dones: np.ndarray) -> None:
-        """Count episodes without ``is_success`` as failures where others have it."""
+        ended = [self.locals["infos"][index] for index in np.flatnonzero(self.locals["dones"])]
         told = self.model.ep_success_buffer
         assert told is not None
-        if not told and any("is_success" in infos[index] for index in np.flatnonzero(dones)):
+        if not told and any("is_success" in info for info in ended):
             told.extend([0.0] * len(self.model.ep_info_buffer or ()))
-        if told:
-            for index in np.flatnonzero(dones):
-                infos[index].setdefault("is_success", 0.0)
+        for info in ended if told else ():  # where others have it, an episode without has failed
+            info.setdefault("is_success", 0.0)
+        return True
 
     def _on_rollout_start(self) -> None:
         self._update_done(last=False)
