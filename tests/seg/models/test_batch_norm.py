@@ -1,10 +1,17 @@
+"""Batch normalisation: what each policy trains and moves, and statistics that are re-estimated on the target."""
+
+import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
+from support.processes import together
+from support.refusals import refuses
 from timm.layers import BatchNormAct2d
 from torch import nn
 
 from dem_apps.errors import InputError
 from seg.config import TrainConfig
+from seg.inference.adaptive_batch_norm import re_estimated
 from seg.models.batch_norm import BATCH_NORM_POLICIES, feed_batch_norm, set_up_batch_norm, statistics
 from seg.models.settings import ModelConfig
 
@@ -92,3 +99,96 @@ def test_processes_on_cpus_share_no_batch_statistics(model):
     set_up_batch_norm(model, "frozen", synchronised=True)
     with pytest.raises(InputError, match=r"--model.batch-norm: processes on CPUs cannot share batch statistics"):
         set_up_batch_norm(model, "target", synchronised=True)
+
+
+def network():
+    """Two normalised convolutions with a dropout between them."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Conv2d(4, 5, 1), BatchNormAct2d(5)
+    )
+
+
+def batches():
+    """Means far from 0, different for each batch."""
+    generator = torch.Generator().manual_seed(1)
+    return [10.0 * k + torch.randn(size, 3, 7, 6, generator=generator) for k, size in enumerate((3, 1, 2))]
+
+
+def pixels(features):
+    """(B, C, h, w) → (pixels, C) float64 in numpy."""
+    return features.detach().double().numpy().transpose(0, 2, 3, 1).reshape(-1, features.shape[1])
+
+
+@torch.no_grad()
+def test_statistics_are_those_of_all_pixels_of_all_images():
+    model = network()
+    first = [model[0](images) for images in batches()]
+    by_batch = [nn.functional.batch_norm(features, None, None, training=True) for features in first]
+    second = [model[4](features.relu()) for features in by_batch]  # without dropout
+    adapted = re_estimated(model.train(), batches(), 1.0).network
+    for layer, features in ((adapted[1], first), (adapted[5], second)):
+        rows = np.concatenate([pixels(part) for part in features])
+        np.testing.assert_allclose(layer.running_mean.numpy(), rows.mean(0), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(layer.running_var.numpy(), rows.var(0, ddof=1), rtol=1e-5)
+    # the batches' means differ, so that an average of their variances is far away
+    average = np.mean([pixels(part).var(0, ddof=1) for part in first], 0)
+    assert (adapted[1].running_var.numpy() / average).max() > 10
+
+
+@pytest.mark.parametrize(
+    ("model", "images", "sentence"),
+    [
+        (nn.Conv2d(3, 4, 1), batches(), "--batch-norm-after: the network has no batch normalisation"),
+        (nn.BatchNorm2d(3, track_running_stats=False), batches(), "the network has no batch normalisation"),
+        (network(), [], "--batch-norm-after: there is no image to re-estimate"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(model, images, sentence):
+    refuses(sentence, re_estimated, model, images)
+
+
+def test_the_share_whose_network_is_worth_most_is_taken():
+    worth = {0.0: 0.25, 0.3: 0.27, 0.5: 0.3, 1.0: 0.29}
+    asked = []
+
+    def worth_of(adapted):
+        asked.append(sorted(worth)[len(asked)])
+        return worth[asked[-1]]
+
+    adapted, share = re_estimated(network(), batches(), score=worth_of)
+    assert (asked, share) == ([0.0, 0.3, 0.5, 1.0], 0.5)
+    hardly_more = iter([0.29, 0.29, 0.292, 0.28])
+    assert re_estimated(network(), batches(), score=lambda _: next(hardly_more)).share == 0
+    expected = re_estimated(network(), batches(), 0.5).network.state_dict()
+    for name, value in adapted.state_dict().items():
+        torch.testing.assert_close(value, expected[name])
+
+
+def test_a_change_that_statistics_undo_gets_all_of_them_and_unshifted_images_few():
+    """A network of stripes, whose stored statistics are of unshifted images; shifted ones are pale."""
+    torch.manual_seed(0)
+    model = network().eval()
+    images = [torch.randn(4, 3, 48, 64).cumsum(3) for _ in range(2)]
+    with torch.no_grad():
+        model = re_estimated(model, images, 1.0).network
+    assert re_estimated(model, images).share == 0
+    assert re_estimated(model, [0.1 * each + 20 for each in images]).share == 1.0
+
+
+@pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
+@pytest.mark.parametrize("shares", [((0,), (1, 2)), ((), (0, 1, 2))])
+def test_processes_agree_with_one_that_has_all_batches(shares, tmp_path):
+    """Unequal numbers of batches, and once none; the share that is chosen is that of all."""
+
+    def work(rank):
+        model, own = network(), [batches()[index] for index in shares[rank]]
+        return re_estimated(model, own, 0.3).network.state_dict(), re_estimated(model, own).share
+
+    expected = re_estimated(network(), batches(), 0.3).network.state_dict()
+    (first, share), (second, other) = together(work, tmp_path)
+    assert share == other
+    for actual in (first, second):
+        assert list(actual) == list(expected)
+        for name, value in expected.items():
+            torch.testing.assert_close(actual[name], value, rtol=1e-6, atol=1e-6, msg=name)
