@@ -92,7 +92,6 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         "the whole image", at_least=LEAST_TILE,
     )  # fmt: skip
     accept: bool = option(False, "take the adaptation even where the evidence speaks against it")
-    precision: str = option("float32", "of the network; scores are always float32", ("float32", "bf16"))
     seed: int = option(0, "of the order of images and of what a method draws", at_least=0, at_most=LARGEST_SEED)
     device: str = option("auto", "cpu, cuda, or auto")
 
@@ -124,9 +123,8 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         may_learn = self.method == AUTO or METHODS[self.adapter_method].learns
         asked = self._asked_of_learning()
         if asked and not may_learn:
-            raise InputError(
-                f"--{asked[0]}: --method {self.method} learns nothing; leave it out, or take --method tent"
-            )
+            instead = "leave it out, or take --method tent"
+            raise InputError(f"--{asked[0]}: --method {self.method} learns nothing; {instead}")
         check_options(dataclasses.replace(self, loss=self.loss or LEARNING["loss"]), trained=may_learn)
 
     def _asked_of_learning(self) -> list[str]:
@@ -154,11 +152,11 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         filled = {name: default for name, default in learning.items() if getattr(self, name) is None}
         return dataclasses.replace(config, **(filled if METHODS[config.adapter_method].learns else {}))
 
-    def step_choices(self) -> list[dict[str, Any]]:
-        """Arguments of the adapters of the step that are tried: several with labels, which choose."""
+    def steps(self) -> list[dict[str, Any]]:
+        """Arguments of the adapters of the step that are tried, none of other methods; labels choose from several."""
         as_default = all(getattr(self, name) == value for name, value in STEP_LEARNING.items())
-        if self.labels is None or not as_default:
-            return [{}]
+        if self.method != STEP or self.labels is None or not as_default:
+            return [{}] * (self.method == STEP)
         return [dict(zip(STEP_CHOICES, each, strict=True)) for each in product(*STEP_CHOICES.values())]
 
     def takes_statistics_first(self) -> bool:
@@ -219,29 +217,26 @@ def _adapted(
 ) -> tuple[Result, TrainedNetwork, Predictions]:
     """The adaptation, whose predictions are written into ``part``, which becomes ``out``."""
     from dem_apps import TestTimeAdapter
-    from seg.adaptation.adaptation import (
-        Adaptation,
-        colours_of,
-        in_precision,
-        quickest_convolutions,
-        share_that_bf16_moves,
-    )
-    from seg.adaptation.images import STAGES, ImageFolder, Labels, Predictions
+    from seg.adaptation.adaptation import Adaptation, colours_of
+    from seg.adaptation.images import STAGES, ImageFolder, Predictions
     from seg.adaptation.normalisation_trial import tried_normalisations
     from seg.adaptation.result import Result
+    from seg.data.label_faults import labels_of
     from seg.trained.open import ignoring
 
     description, device, classes = trained.description, trained.device, ignoring(trained.class_set, config.ignore)
     size = None if config.size is None or config.tile is not None else description.size
     folder = ImageFolder(Path(str(config.images)), description, size, device, config.tile)
     folder.limit_batches(trained.network)
-    labels = Labels(Path(config.labels), folder.relative, classes, folder.root) if config.labels else None
+    labels, about_labels = dict[Path, Path](), list[str]()
+    if config.labels is not None:
+        labels, about_labels = labels_of(Path(config.labels), folder.relative, folder.root, classes)
     predictions = Predictions(part, folder, classes, labels, trained)
     trial = tried_normalisations(trained, predictions)
     trained = dataclasses.replace(trained, description=trial.used)
     folder.description = trial.used
     found = f"{len(folder)} of {len(folder) + len(folder.skipped)} images{left_out([Path(str(config.images))])}"
-    notes = (*description.notes, *(labels.notes if labels else ()), *folder.notes)
+    notes = (*description.notes, *about_labels, *folder.notes)
     tried = [f"tried:    {trial.sentence}"] if trial.sentence else []
     lines = (f"network:  {trained.spec}", f"seen as:  {trial.used.said}", *tried)
     print(*notes, *lines, f"adapting: {found}, results in {out}", sep="\n", flush=True)
@@ -254,19 +249,14 @@ def _adapted(
         else:
             options["source_images"] = batches
     make = partial(TestTimeAdapter, trained.network, method, **options)
-    if config.precision == "bf16":
-        moved = share_that_bf16_moves(trained.network, folder.spread_batches(config.batch_size, config.batch_size))
-        print(f"bf16: {100 * moved:.1f} % of the pixels get another class than in float32", flush=True)
     passes = range(config.epochs if METHODS[method].learns and config.method != STEP else 0)
     seeds = [None if config.mode == "online" else (config.seed, epoch) for epoch in passes]
     learnt_from = [batch for seed in seeds for batch in folder.batches(config.batch_size, seed)]
-    adaptation = Adaptation(
+    outcome = Adaptation(
         trained, predictions, make, learnt_from, config.mode, config.epochs, prepare,
         config.takes_statistics_first(), config.bn_alpha, config.accept, trial,
-        config.step_choices() if config.method == STEP else [],
-    )  # fmt: skip
-    with in_precision(config.precision, device), quickest_convolutions(trained.network, folder.seen(0)[0][None]):
-        outcome = adaptation.run()
+        config.steps(),
+    ).run()  # fmt: skip
     settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("out", "device")}
     rows = {stage: predictions.rows[stage] for stage in STAGES}
     result = Result({"method": config.method} | settings, classes, outcome, rows, folder.skipped, trial)

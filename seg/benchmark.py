@@ -59,10 +59,9 @@ def _open_data(cells: Cells) -> None:
     opened: list[object] = []
     for jobs in cells.values():
         train = parse_config(TrainConfig, "python -m seg.train", "", jobs[0].flags)
-        data = (train.source, train.target, train.classes, train.validation_part, train.demo)
-        if data not in opened:
-            open_pair(*data[:4], demo=train.demo, bands=train.bands, measure=False)
-            opened.append(data)
+        if train.data() not in opened:
+            open_pair(**train.data(), measure=False)
+            opened.append(train.data())
 
 
 def _checked(config: TrainConfig) -> TrainConfig:

@@ -29,11 +29,7 @@ def main() -> None:
     from seg.data.check import check_pair
     from seg.data.domains import open_pair
 
-    pair = open_pair(
-        config.source, config.target, config.classes, config.validation_part, labels_must_exist=False, demo=config.demo,
-        bands=config.bands, measure=False,
-    )  # fmt: skip
-    if check_pair(pair, config.workers):
+    if check_pair(open_pair(**config.data(), labels_must_exist=False, measure=False), config.workers):
         sys.exit(1)
 
 

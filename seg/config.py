@@ -115,10 +115,8 @@ class TrainConfig(ObjectiveSettings):
             raise InputError("--source.style: --target.labelled-use instead has no source images; leave it away")
         uses_target = METHODS[self.method].uses_target
         if self.model.batch_norm == "target" and not uses_target and self.batch_norm_after != "target":
-            raise InputError(
-                f"--model.batch-norm: --method {self.method} passes no target image, so running statistics that target "
-                "alone moves would stay as they started; leave it away, or add --batch-norm-after target"
-            )
+            instead = "leave it away, or add --batch-norm-after target"
+            raise InputError(f"--model.batch-norm: --method {self.method} passes no target image; {instead}")
 
     def resolved(self) -> TrainConfig:
         """Fill in what is open of network, rate, horizon and weights: defaults that follow from other settings."""
@@ -170,6 +168,13 @@ class TrainConfig(ObjectiveSettings):
     def uses_demo(self) -> bool:
         """Whether training reads the built-in pair: no root is given of what it opens."""
         return self.source.root is None and not (self.target.replaces_source() and self.target.root is not None)
+
+    def data(self) -> dict[str, Any]:
+        """The arguments of :func:`seg.data.domains.open_pair` that say what is opened."""
+        return {
+            "source": self.source, "target": self.target, "classes_file": self.classes,
+            "validation_part": self.validation_part, "demo": self.demo, "bands": self.bands,
+        }  # fmt: skip
 
     def method_options(self) -> dict[str, Any]:
         """The section that ``method`` declares, by its name; empty without one."""

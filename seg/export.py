@@ -19,7 +19,7 @@ from seg.inference.settings import RAW_FORMATS, ExportConfig
 def export(config: ExportConfig) -> int:
     """Do what the command does, or raise an InputError; returns how many images could not be exported."""
     check_settings(config)
-    config.check()
+    config.check_network(config.run)
     from seg.inference.export_images import export_images
 
     return export_images(config)

@@ -94,16 +94,11 @@ def _images(train: TrainConfig, share: float) -> int:
     """The images that trials are scored on, once data are found (or drawn) that leave some to judge on."""
     from seg.data.domains import open_pair, open_validation
 
-    pair = open_pair(
-        train.source, train.target, train.classes, train.validation_part, demo=train.demo, bands=train.bands,
-        measure=False,
-    )  # fmt: skip
+    pair = open_pair(**train.data(), measure=False)
     open_validation(train.target, pair.classes, (share, 1.0), demo=train.demo)
     if not pair.target_val.labelled:
-        raise InputError(
-            f"{pair.target_val.root}: the search compares mIoU, and this target's validation images have no labels; "
-            "label some of them, or take --loss adadem, which has nothing to search"
-        )
+        said = f"{pair.target_val.root}: the search compares mIoU, and this target's validation images have no labels"
+        raise InputError(f"{said}; label some of them, or take --loss adadem, which has nothing to search")
     return len(pair.target_val)
 
 

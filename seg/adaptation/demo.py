@@ -8,10 +8,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any, TextIO
 
 import albumentations
 import numpy as np
@@ -19,10 +16,9 @@ from PIL import Image
 
 from dem_apps.runtime.files import cache_dir, new_folder
 from dem_apps.runtime.progress import track
-from dem_apps.runtime.signals import begins_again
 from seg.config import TrainConfig
 from seg.data.settings import SourceConfig, TargetDataConfig
-from seg.data.street.looks import target_look
+from seg.data.street.figures import target_look
 from seg.data.street.world import WORLD_VERSION, draw_street
 from seg.training.loop import train
 
@@ -34,38 +30,18 @@ _FOG = (0.7, 0.7)
 
 
 def demo_network() -> Path:
-    """The run folder of a network that has seen the source alone; it is trained where there is none yet."""
+    """The run folder of a network that has seen the source alone; it is trained, or trained on, where there is none."""
     config = TrainConfig(
         method="source", max_steps=STEPS, batch_size=4, eval_every=STEPS, maps=0, device="cpu",
         source=SourceConfig(size=list(SEEN)), target=TargetDataConfig(size=list(SEEN)),
     ).resolved()  # fmt: skip
     # by all settings, so that a run of a version with others is not opened
     settings = hashlib.sha256(json.dumps(dataclasses.asdict(config), sort_keys=True).encode()).hexdigest()[:8]
-    place = cache_dir() / "adapt" / f"source-v{WORLD_VERSION}-{settings}"
-    if not place.is_dir():
+    run = cache_dir() / "adapt" / f"source-v{WORLD_VERSION}-{settings}" / "run"
+    if not (run / "eval.json").is_file():
         print(f"training the demo's network on source images, {STEPS} steps, once: about a minute", flush=True)
-        with new_folder(place, "cache") as folder, open(folder / "training.log", "w", encoding="utf-8") as log:
-            own = dataclasses.replace(config, run_dir=str(folder / "run"))
-            # its other lines name a folder that is about to be renamed
-            with redirect_stdout(_ProgressAlone(log, sys.stdout)), begins_again():
-                train(own)
-    return place / "run"
-
-
-class _ProgressAlone:
-    """A log that shows the lines of progress in it as well."""
-
-    def __init__(self, log: TextIO, shown: TextIO) -> None:
-        self.log, self.shown = log, shown
-
-    def write(self, text: str) -> int:
-        """Write lines."""
-        if text.startswith(("training: ", "drawing ")):
-            print(text, file=self.shown, flush=True)
-        return self.log.write(text)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.log, name)
+        train(dataclasses.replace(config, run_dir=str(run), resume=(run / "config.yaml").is_file()))
+    return run
 
 
 def foggy_target() -> tuple[Path, Path]:

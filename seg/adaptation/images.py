@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from dem_apps.errors import InputError, NotFiniteError
+from dem_apps.errors import InputError
 from dem_apps.test_time_methods.network import takes
-from seg.data.files import find_images, output_names
-from seg.data.label_faults import labels_of
+from seg.data.files import evenly, find_images, output_names
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
 from seg.data.rasters import Georeference
@@ -33,7 +32,7 @@ from seg.data.read_images import ImagePixels, Scene, is_scene, opened_scene, rea
 from seg.maps import panels
 from seg.maps.entropy_maps import Prediction, Sums
 from seg.maps.run_pictures import MOST_SHOWN, output_path, shown_prediction, write_geotiffs, write_scene
-from seg.models.network import upsampled
+from seg.models.network import finite, upsampled
 from seg.scores.evidence import Forward
 from seg.scores.metrics import confusion
 from seg.trained.description import Description
@@ -82,7 +81,9 @@ class ImageFolder:
                     raise InputError(f"{file}: {width} × {height} pixels; a side has at least {LEAST_SIDE}")
                 for rows, columns in windows:
                     self.parts.append((len(self.files), rows, columns))
-                    self.sizes.append(self._rounded(size or (columns.stop - columns.start, rows.stop - rows.start)))
+                    sides, grid = size or (columns.stop - columns.start, rows.stop - rows.start), description.multiple
+                    wide, high = (max(grid, round(side / grid) * grid) for side in sides)
+                    self.sizes.append((wide, high))
                 self.files.append(file)
             except InputError as error:
                 print(f"skipped: {error}", file=sys.stderr, flush=True)
@@ -176,21 +177,6 @@ class ImageFolder:
                 batches[-2:] = [batches[-2] + batches[-1]]
         return batches
 
-    def _rounded(self, size: tuple[int, int]) -> tuple[int, int]:
-        multiple = self.description.multiple
-        width, height = (max(multiple, round(side / multiple) * multiple) for side in size)
-        return width, height
-
-
-def evenly(items: Sequence[int], most: int) -> list[int]:
-    """At most so many, evenly spaced.
-
-    >>> evenly(range(10), 4)
-    [0, 2, 5, 7]
-    """
-    number = min(most, len(items))
-    return [items[place * len(items) // number] for place in range(number)]
-
 
 def _windows_with_data(picture: ImagePixels | Scene, side: int) -> list[tuple[slice, slice]]:
     """Rows and columns of windows of a side, or the image's, that hold data; they cover the image evenly."""
@@ -203,30 +189,17 @@ def _windows_with_data(picture: ImagePixels | Scene, side: int) -> list[tuple[sl
     return [place for valid, place in windows if valid is None or valid.any()]  # type: ignore[misc]
 
 
-class Labels:
-    """The label images of :func:`seg.data.label_faults.labels_of`; ``notes`` are warnings about them."""
-
-    def __init__(self, folder: Path, images: Sequence[Path], classes: ClassSet, root: Path) -> None:
-        self.files, self.notes = labels_of(folder, images, root, classes)
-        self._classes, self._root = classes, root
-
-    def confusion(
-        self, image: Path, predicted: NDArray[np.uint8], valid: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.int64] | None:
-        """(C, C) pixels by label and predicted train id, at the label's size; None for an image without a label.
-
-        Raises InputError: an unreadable label image, or an id that no class has.
-        """
-        if image not in self.files:
-            return None
-        label = read_label(self.files[image], self._classes, image=self._root / image)
-        size = (label.shape[1], label.shape[0])
-        predicted = np.asarray(cv2.resize(predicted, size, interpolation=cv2.INTER_NEAREST_EXACT), np.uint8)
-        counted = label != IGNORE_INDEX
-        if valid is not None:
-            counted &= resized_mask(valid, size)
-        rows, columns = (torch.from_numpy(ids[counted]).long() for ids in (label, predicted))
-        return confusion(rows, columns, len(self._classes)).numpy()
+def confusion_with(
+    label_file: Path, image: Path, classes: ClassSet, predicted: NDArray[np.uint8], valid: NDArray[np.bool_] | None
+) -> NDArray[np.int64]:
+    """(C, C) pixels by label and predicted train id, at the label's size; InputErrors are those of ``read_label``."""
+    label = read_label(label_file, classes, image=image)
+    size = (label.shape[1], label.shape[0])
+    predicted = np.asarray(cv2.resize(predicted, size, interpolation=cv2.INTER_NEAREST_EXACT), np.uint8)
+    counted, here = label != IGNORE_INDEX, resized_mask(valid, size)
+    counted = counted if here is None else counted & here
+    rows, columns = (torch.from_numpy(ids[counted]).long() for ids in (label, predicted))
+    return confusion(rows, columns, len(classes)).numpy()
 
 
 @dataclass(frozen=True)
@@ -248,24 +221,19 @@ class Predictions:
     out: Path
     folder: ImageFolder
     classes: ClassSet
-    labels: Labels | None
+    labels: Mapping[Path, Path]  #: the label images, by their images' paths below the folder
     trained: TrainedNetwork
     rows: dict[str, dict[str, ImageNumbers]] = field(
         default_factory=lambda: {stage: {} for stage in (*STAGES, REFUSED)}
     )
 
     def write(self, stage: str, index: int, logits: Tensor, picture: ImagePixels | None = None) -> None:
-        """Write, or replace, files and row of an image's logits (C, h, w); ``picture`` saves reading it again.
-
-        Raises NotFiniteError: logits that are NaN or infinite, which would look like class 0 everywhere.
-        """
-        if not bool(logits.isfinite().all()):
-            relative = self.folder.relative[index]
-            raise NotFiniteError(f"{relative}: the network's output is not finite; its weights are no use")
+        """Write, or replace, files and row of an image's logits (C, h, w); ``picture`` saves reading it again."""
+        finite(logits, str(self.folder.relative[index]))
         picture = self.folder.picture(index) if picture is None else picture
         with torch.inference_mode():
             prediction = Prediction.of(self._at_image_size(logits[None], picture), picture.valid)
-        self._write(stage, index, prediction, prediction.sums(len(self.classes)), picture.place)
+        self._write(stage, index, prediction, picture.place)
 
     @torch.no_grad()
     def predict(self, stage: str, index: int, forward: Forward) -> None:
@@ -274,32 +242,42 @@ class Predictions:
         with self.folder.opened(index) as picture:
             if isinstance(picture, Scene):
                 sums = write_scene(path, self._tiled.parts(picture, forward), picture, self.classes)
-                self._write(stage, index, shown_prediction(path, picture.within(MOST_SHOWN), self.classes), sums)
+                shown = shown_prediction(path, picture.within(MOST_SHOWN), self.classes)
+                self._write(stage, index, shown, of_scene=sums)
             elif self.folder.tile is None:
                 self.write(stage, index, forward(self.folder.seen(index, picture)[0][None])[0], picture)
             else:
-                parts = self._tiled.parts(picture, forward)
-                prediction = Prediction.of_parts(parts, picture.shape[:2], picture.valid)
-                self._write(stage, index, prediction, prediction.sums(len(self.classes)), picture.place)
+                self._write(stage, index, self._tiled.maps(picture, forward), picture.place)
 
     def _write(
-        self, stage: str, index: int, prediction: Prediction, sums: Sums, place: Georeference | None = None
+        self,
+        stage: str,
+        index: int,
+        prediction: Prediction,
+        place: Georeference | None = None,
+        of_scene: Sums | None = None,
     ) -> None:
-        """Pictures and row of a prediction, with a ``place`` GeoTIFF; of a scene it may have fewer pixels."""
+        """Pictures and row of a prediction, with a ``place`` GeoTIFF; with the sums of a scene it may be smaller."""
         relative, path = self.folder.relative[index], partial(self.file, stage, index)
         pictures = {**prediction.tiles(self.classes.colors), "pred_labelIds": prediction.ids(self.classes)}
         for kind, picture in pictures.items():
             panels.save_panel(path(f"{kind}.png"), Image.fromarray(picture))
         if place is not None:
             write_geotiffs(path, prediction, self.classes, place)
-        pixels, entropy = sums
-        if relative in self.labelled_images and pixels.sum() > prediction.classes.size:
-            prediction = shown_prediction(path, None, self.classes)
-        self.rows[stage][relative.as_posix()] = ImageNumbers(
-            pixels,
-            float(entropy.sum() / max(pixels.sum(), 1)),
-            None if self.labels is None else self.labels.confusion(relative, prediction.classes, prediction.valid),
-        )
+        pixels, entropy = of_scene or prediction.sums(len(self.classes))
+        table = None
+        if relative in self.labels:
+            if of_scene is not None:
+                prediction = shown_prediction(path, None, self.classes)
+            table = self._confusion(index, prediction.classes, prediction.valid)
+        mean = float(entropy.sum() / max(pixels.sum(), 1))
+        self.rows[stage][relative.as_posix()] = ImageNumbers(pixels, mean, table)
+
+    def _confusion(
+        self, index: int, predicted: NDArray[np.uint8], valid: NDArray[np.bool_] | None
+    ) -> NDArray[np.int64]:
+        label = self.labels[self.folder.relative[index]]
+        return confusion_with(label, self.folder.files[index], self.classes, predicted, valid)
 
     def keep_before(self) -> None:
         """Files and rows of before become those of after."""
@@ -311,28 +289,21 @@ class Predictions:
 
     def labelled(self, most: int | None = None) -> list[int]:
         """The labelled images, in order; with ``most`` so many, evenly."""
-        found = [index for index, relative in enumerate(self.folder.relative) if relative in self.labelled_images]
+        found = [index for index, relative in enumerate(self.folder.relative) if relative in self.labels]
         return evenly(found, most or len(found))
-
-    @property
-    def labelled_images(self) -> Container[Path]:
-        """Those that have a label, by their paths below the folder."""
-        return {} if self.labels is None else self.labels.files
 
     @torch.no_grad()
     def confusions(self, index: int, forwards: Sequence[Forward]) -> list[NDArray[np.int64]]:
         """(C, C) of a labelled image, which is read whole, by networks that are called with images as they see them."""
-        assert self.labels is not None
         picture, tables = read_image(self.folder.files[index], self.folder.description.pixels), []
         for forward in forwards:
             if self.folder.tile is None:
                 logits = forward(self.folder.seen(index, picture)[0][None])
                 predicted = self._at_image_size(logits, picture).argmax(0).to(torch.uint8).cpu().numpy()
             else:
-                parts = self._tiled.parts(picture, forward)
-                predicted = Prediction.of_parts(parts, picture.shape[:2]).classes
-            tables.append(self.labels.confusion(self.folder.relative[index], predicted, picture.valid))
-        return [table for table in tables if table is not None]
+                predicted = self._tiled.maps(picture, forward).classes
+            tables.append(self._confusion(index, predicted, picture.valid))
+        return tables
 
     def confusions_of(self, forward: Forward) -> list[NDArray[np.int64]]:
         """Those of the labelled images, in order."""

@@ -19,10 +19,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dem_apps.test_time_methods.normalisation import moments, tracking
+from dem_apps.test_time_methods.normalisation import tracking
 from seg.adaptation.decision import LabelScore, label_score
 from seg.adaptation.images import Predictions
 from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD, rgb_format
+from seg.inference.adaptive_batch_norm import InputSums
 from seg.scores.evidence import Evidence, Forward, Probe, plain_forward
 from seg.trained.description import Description
 from seg.trained.trained_network import TrainedNetwork
@@ -88,11 +89,6 @@ class Trial:
         own = self.rows[0].description
         return self.better.description if self.better is not None and own.guessed else own
 
-    @property
-    def kept_back(self) -> Description | None:
-        """The better one where the network's files or the user say another: a baseline."""
-        return None if self.better is None or self.rows[0].description.guessed else self.better.description
-
     def document(self) -> dict[str, Any]:
         """For ``adapt.json``."""
         rows = [row.document() for row in self.rows[1:] and self.rows]
@@ -139,22 +135,17 @@ def distance_of(stored: tuple[Tensor, Tensor], found: tuple[Tensor, Tensor], lea
 @contextmanager
 def watched_statistics(network: nn.Module) -> Iterator[Callable[[], float | None]]:
     """Within, forwards are watched; the function gives the distance so far, None without batch norm."""
-    sums: dict[Any, list[Tensor]] = {}
+    seen: dict[Any, InputSums] = {}
 
     def add(layer: Any, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
-        if layer in sums or len(sums) < _LAYERS:
-            features = [*inputs, *named.values()][0]
-            mean, variance = (each.double() for each in moments(features))
-            number = features.numel() / features.shape[1]
-            new = [mean.new_tensor(number), number * mean, number * (variance + mean.square())]
-            sums[layer] = [old + each for old, each in zip(sums.get(layer, [torch.zeros(())] * 3), new, strict=True)]
+        if layer in seen or len(seen) < _LAYERS:
+            seen.setdefault(layer, InputSums(layer)).add(inputs, named)
 
     def distance() -> float | None:
         each = []
-        for layer, (number, total, squares) in sums.items():
-            mean = total / number
+        for layer, part in seen.items():
             stored = layer.running_mean.double(), layer.running_var.double()
-            each.append(distance_of(stored, (mean, squares / number - mean.square()), layer.eps))
+            each.append(distance_of(stored, part.moments(part.sums), layer.eps))
         return sum(each) / len(each) if each else None
 
     hooks = [layer.register_forward_pre_hook(add, with_kwargs=True) for layer in tracking(network)]
@@ -178,7 +169,7 @@ def look(network: nn.Module, probe: Probe, seen: Callable[[Tensor], Tensor]) -> 
 
 def tried_normalisations(trained: TrainedNetwork, predictions: Predictions) -> Trial:
     """The trial on the labelled images, or on images without labels."""
-    if predictions.labels is not None:
+    if predictions.labels:
         return tried_on_labels(trained.raw_logits, trained.description, predictions)
     folder = predictions.folder
     batches, multiple = folder.spread_batches(_MOST_IMAGES, 4), trained.description.multiple
@@ -225,9 +216,8 @@ def _without_labels(rows: Sequence[Tried], alarm: bool) -> tuple[str, bool]:
     elif near and (nearest.score or 0.0) >= (own.score or 0.0):
         better = nearest
     else:
-        return (
-            f"no other usual normalisation is clearly better ({mine.origin}: {own.leads}; {best.name}: {best.leads})"
-        ), False
+        both = f"{mine.origin}: {own.leads}; {best.name}: {best.leads}"
+        return f"no other usual normalisation is clearly better ({both})", False
     return f"maybe trained with {better.description.numbers}: {better.leads}, here {own.leads}; {say}", True
 
 
@@ -249,10 +239,9 @@ def tried_on_labels(forward: Forward, own: Description, predictions: Predictions
     best = max(rows[1:], key=lambda row: row.labelled.after if row.labelled else 0.0)
     score = best.labelled
     if score is None or score.low is None or score.low <= 0:
-        others = (
-            f" (the next, {best.name}: {100 * score.after:.1f} % mIoU, here {100 * score.before:.1f})" if score else ""
-        )
-        return Trial(tuple(rows), None, f"no other usual normalisation scores clearly higher{others}")
+        mious = f"{100 * score.after:.1f} % mIoU, here {100 * score.before:.1f}" if score else "not scored"
+        said = f"no other usual normalisation scores clearly higher (the next, {best.name}: {mious})"
+        return Trial(tuple(rows), None, said)
     origin = f"chosen of the usual ones by {score.images} labelled images"
     best = dataclasses.replace(best, description=dataclasses.replace(best.description, origin=origin))
     rest = "the network is adapted from it" if own.guessed else "that score is the baseline"

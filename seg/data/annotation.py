@@ -214,7 +214,6 @@ def _blank_id(classes: ClassSet) -> int:
 
 def _id_of(name: str, classes: ClassSet) -> int:
     if name not in classes.names:
-        raise InputError(
-            f"the label '{name}' is no class{nearest(name, classes.names)}; --classes names those of the network"
-        )
+        hint = nearest(name, classes.names)
+        raise InputError(f"the label '{name}' is no class{hint}; --classes names those of the network")
     return classes.ids[classes.names.index(name)]

@@ -128,9 +128,8 @@ def _check_label(dataset: SegmentationDataset, index: int, report: FileReport, v
     size = (ids.shape[1], ids.shape[0])
     if report.size is not None and size != report.size and not other_shape(report.size, size):
         happens = "it is resized to its image" if dataset.resize_labels else "scores are taken at the label's size"
-        report.warnings.append(
-            f"{file}: the label is {size[0]}x{size[1]} pixels, its image {report.size[0]}x{report.size[1]}; {happens}"
-        )
+        sizes = f"{size[0]}x{size[1]} pixels, its image {report.size[0]}x{report.size[1]}"
+        report.warnings.append(f"{file}: the label is {sizes}; {happens}")
     if valid is not None and valid.shape == ids.shape:  # as training sees it
         ids = np.where(valid, ids, np.uint8(IGNORE_INDEX))
     pixels = np.bincount(ids.ravel(), minlength=256)

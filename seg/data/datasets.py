@@ -107,8 +107,8 @@ class SegmentationDataset(Dataset[Sample]):
         read = read_image(image_file, self.pixels)
         image, valid = seen(read, self.pixels, self.size)
         label = None if label_file is None else self._label(label_file, image_file, (image.shape[1], image.shape[0]))
-        if label is not None and valid is not None:
-            here = resized_mask(valid, (label.shape[1], label.shape[0]))
+        here = None if label is None else resized_mask(valid, (label.shape[1], label.shape[0]))
+        if label is not None and here is not None:
             label = np.where(here, label, np.uint8(IGNORE_INDEX))
         return Sample(self.name(index), image, label, valid, self.pixels)
 

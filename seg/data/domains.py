@@ -121,31 +121,22 @@ def _splits(
     classes: ClassSet,
 ) -> DomainPair:
     """The data sets of a pair; the target's training labels are never opened, but for those of the labelled part."""
-    train = {"labelled": True, "labels_must_exist": labels_must_exist}
-    source_train = None if target.replaces_source() else _open("source", source, "train", classes, demo, **train)
-    target_train = open_unlabelled(target, classes, demo, labels_must_exist)
+    train = functools.partial(_open, split="train", classes=classes, world=demo, labels_must_exist=labels_must_exist)
+    source_train = None if target.replaces_source() else train("source", source, labelled=True)
+    target_train = train("target", target, labelled=False)
     target_val = open_validation(target, classes, validation_part, labels_must_exist, demo)
     if not target.labelled_part:
         return DomainPair(source_train, target_train, target_val, classes)
     try:  # the first part of a fixed shuffle, so that a small part lies in a larger
-        labelled = _open("target", target, "train", classes, demo, part=(0.0, target.labelled_part), **train)
+        labelled = train("target", target, labelled=True, part=(0.0, target.labelled_part))
     except InputError as error:
         raise InputError(f"--target.labelled-part: {error}") from error
     # a target without a validation split is scored on its training images
     if both := {image for image, _ in labelled.files} & {image for image, _ in target_val.files}:
-        raise InputError(
-            f"--target.labelled-part: {len(both)} of the {len(labelled)} images with labels would be scored as well, "
-            f"such as {min(both)}; score the others with --validation-part {target.labelled_part:g},1 or keep images "
-            "apart in a validation split"
-        )
+        said = f"{len(both)} of the {len(labelled)} images with labels would be scored as well, such as {min(both)}"
+        instead = f"--validation-part {target.labelled_part:g},1 scores the others"
+        raise InputError(f"--target.labelled-part: {said}; {instead}")
     return DomainPair(source_train, target_train, target_val, classes, labelled)
-
-
-def open_unlabelled(
-    target: DataConfig, classes: ClassSet, demo: DemoConfig | None = None, whole: bool = True
-) -> SegmentationDataset:
-    """The target's training images, at the training size; their labels are never opened. ``whole``: none cut short."""
-    return _open("target", target, "train", classes, demo or DemoConfig(), labelled=False, labels_must_exist=whole)
 
 
 def open_validation(
@@ -171,19 +162,15 @@ def _open(
     domain: str, data: DataConfig, split: str, classes: ClassSet, world: DemoConfig, **options: Any
 ) -> SegmentationDataset:
     """One split of ``source`` or ``target``."""
-    if data.root is None:
-        layout = "gta5" if domain == "source" else "cityscapes"
-        root = _demo_pair(world) / layout
-    else:
-        root, layout = Path(data.root), ""
-    if data.layout != AUTO:
+    layout = "gta5" if domain == "source" else "cityscapes"
+    root = _demo_pair(world) / layout if data.root is None else Path(data.root)
+    flag, guessed = f"--{domain}.layout", data.layout == AUTO and data.root is not None
+    if guessed:
+        layout = found_layout(root, split, classes, flag)
+    elif data.layout != AUTO:
         layout = data.layout
-    flag, guessed = f"--{domain}.layout", not layout
-    layout = layout or found_layout(root, split, classes, flag)
     size = checked_size(data.size, f"--{domain}.size")
-    dataset = SegmentationDataset(
-        root, layout, split, size=size, classes=classes, exclude=data.exclude, **options,
-    )  # fmt: skip
+    dataset = SegmentationDataset(root, layout, split, size=size, classes=classes, exclude=data.exclude, **options)
     if guessed:
         ids = "the ids of the classes" if dataset.layout.ids is None else "ids of its own"
         dataset.found_as = f"{domain} looks like layout {layout}, with {ids}; {flag} names another"
@@ -222,6 +209,5 @@ def _demo_pair(world: DemoConfig) -> Path:
     try:
         return write_demo_pair(folder, seed=world.seed, gap=world.gap)
     except (PermissionError, FileExistsError, NotADirectoryError) as error:
-        raise InputError(
-            f"{folder}: the demo pair cannot be written there ({error}); name another cache folder in DEM_APPS_CACHE"
-        ) from error
+        said = f"{folder}: the demo pair cannot be written there ({error})"
+        raise InputError(f"{said}; name another cache folder in DEM_APPS_CACHE") from error

@@ -37,6 +37,16 @@ def checked_size(size: Sequence[int] | str | None, flag: str) -> tuple[int, int]
     return size[0], size[1]
 
 
+def evenly(items: Sequence[int], most: int) -> list[int]:
+    """At most so many of them, evenly spaced.
+
+    >>> evenly(range(10), 4)
+    [0, 2, 5, 7]
+    """
+    number = min(most, len(items))
+    return [items[place * len(items) // number] for place in range(number)]
+
+
 def find_images(source: Path) -> list[Path]:
     """Image files below a folder in sorted order, see :func:`image_files`; of a file, itself."""
     if source.is_file():
@@ -100,9 +110,8 @@ def missing_label(image: Path, label: Path) -> str:
     """A sentence about an image without its label, and a file by the label's name that is none."""
     alike = sorted(label.parent.glob(f"{glob.escape(label.stem)}.*"))
     other = next((file for file in alike if file.suffix.lower() not in LABEL_SUFFIXES), None)
-    return f"{image}: its label {label} is missing" + (
-        f"; {other} is none of {' '.join(LABEL_SUFFIXES)}" if other else ""
-    )
+    hint = f"; {other} is none of {' '.join(LABEL_SUFFIXES)}" if other else ""
+    return f"{image}: its label {label} is missing{hint}"
 
 
 def _divided(folder: Path) -> tuple[list[Path], Counter[str]]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dem_apps.errors import InputError
 from seg.data import rasters
-from seg.data.files import find_labels
+from seg.data.files import evenly, find_labels
 from seg.data.labels import IGNORE_INDEX, LABELS, ClassSet, Color, id_tables
 from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.pixel_format import SIDEWAYS
@@ -40,7 +40,6 @@ class FileReport:
     notes: list[str] = field(default_factory=list)
     size: tuple[int, int] | None = None  #: (width, height) of the image, where it could be read
     counts: NDArray[np.int64] | None = None  #: (C + 1,) pixels of each class and ignored ones; None without a label
-    label: Path | None = None  #: its label image, where that could be read
     held: frozenset[int] = frozenset()  #: all ids of its label, without what the file calls no data
     unfit: bool = False  #: whether some of them are not in the table
     cityscapes: bool = False  #: whether its label's name or palette is that of Cityscapes' label ids
@@ -55,10 +54,9 @@ def look_at_labels(
     Raises InputError: a damaged label, an id of no class, labels that hold fewer than two classes.
     """
     reports, found = list[FileReport](), set[int]()
-    pixels, number = 0, min(_LABELS, len(files))
-    spread = [place * len(files) // number for place in range(number)]
+    pixels, spread = 0, evenly(range(len(files)), _LABELS)
     for place in (*spread, *sorted(set(range(len(files))) - set(spread))):
-        if (len(reports) >= number or pixels > _PIXELS) and len(found) > 1:
+        if (len(reports) >= len(spread) or pixels > _PIXELS) and len(found) > 1:
             break
         reports.append(FileReport())
         ids = check_label(reports[-1], *files[place], classes, layout)
@@ -106,8 +104,10 @@ def check_label(
         name = f"'{classes.names[classes.ids.index(int(nodata or 0))]}'"
         said = f"{label}: {nodata:g} is the id of {name} and the file calls it no data; it is counted as {name}"
         report.warnings.append(said)
-    report.label = label
-    report.cityscapes = not classes.by_color and _is_of_cityscapes(label, report.held)
+    known = {each.color: each.id for each in LABELS}
+    same = [label_id == known.get(color) for color, label_id in palette_of(label, report.held).items()]
+    named = label.stem.endswith("_labelIds") or (len(same) > 1 and all(same))
+    report.cityscapes = named and not classes.by_color
     if ground is not None:
         outside = f"; {(~valid).mean():.0%} of the image has no label" if valid is not None else ""
         report.notes.append(f"{label}: {ground}; it is read by the coordinates of both{outside}")
@@ -120,13 +120,6 @@ def check_label(
         return None
     train_ids = id_tables(classes, layout.ids)[0][ids]
     return train_ids if valid is None else np.where(valid, train_ids, np.uint8(IGNORE_INDEX))
-
-
-def _is_of_cityscapes(label: Path, held: frozenset[int]) -> bool:
-    """Whether a label image's name or the colours of its palette say that its ids are Cityscapes'."""
-    known = {each.color: each.id for each in LABELS}
-    same = [label_id == known.get(color) for color, label_id in palette_of(label, held).items()]
-    return label.stem.endswith("_labelIds") or (len(same) > 1 and all(same))
 
 
 def _compare_shapes(report: FileReport, image: Path, label: Path, size: tuple[int, int]) -> None:
@@ -157,8 +150,6 @@ def check_classes(reports: Sequence[FileReport], classes: ClassSet, layout: Layo
     fit = [report for report in reports if report.held and not report.unfit]
     if not fit:
         return False
-    if layout.read_ids is None and not classes.by_color:
-        _compare_palettes(fit)
     found = _classes_of(fit, classes, layout)
     absent = [f"'{name}'" for train_id, name in enumerate(classes.names) if train_id not in found]
     ignored = sum(IGNORE_INDEX in report.held for report in fit)
@@ -180,22 +171,6 @@ def check_classes(reports: Sequence[FileReport], classes: ClassSet, layout: Layo
     else:
         fit[0].warnings += said
     return bool(said)
-
-
-def _compare_palettes(reports: Sequence[FileReport]) -> None:
-    """Adds an error where a colour has one id in a label's palette, and another in another's."""
-    first: dict[Color, tuple[int, Path]] = {}
-    for report in reports:
-        if (label := report.label) is None:
-            continue
-        for color, label_id in palette_of(label, report.held).items():
-            other, file = first.setdefault(color, (label_id, label))
-            if other != label_id:
-                report.errors.append(
-                    f"{label}: the colour {list(color)} is id {label_id} in its palette and id {other} in that "
-                    f"of {file}; where colours and not ids say the class, give classes with labels: colors"
-                )
-                return
 
 
 def lines(reports: Iterable[FileReport], title: str) -> Iterator[str]:

@@ -175,7 +175,8 @@ def _from_document(file: str, document: Any) -> ClassSet:
         where = f"{file}, classes[{index}]"
         _known_keys(where, row, ("name", "color", "id"))
         name, color, label_id = row.get("name"), row.get("color"), row.setdefault("id", index)
-        _expect(_is_name(name), f"{where}, name", f"a text of 1 to {_LONGEST_NAME} characters", name)
+        fits = isinstance(name, str) and name.strip() != "" and len(name) <= _LONGEST_NAME and name.isprintable()
+        _expect(fits, f"{where}, name", f"a text of 1 to {_LONGEST_NAME} characters", name)
         _expect(_is_byte(label_id), f"{where}, id", "a number from 0 to 255", label_id)
         _expect(not colored or _is_color(color), f"{where}, color", "3 numbers from 0 to 255", color)
     names, ids = (tuple(row[key] for row in rows) for key in ("name", "id"))
@@ -201,10 +202,6 @@ def _known_keys(where: str, mapping: Any, known: tuple[str, ...]) -> None:
     for key in mapping:
         if key not in known:
             raise InputError(f"{where}: unknown key '{key}'{nearest(key, known)}")
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value.strip() != "" and len(value) <= _LONGEST_NAME and value.isprintable()
 
 
 def _is_color(value: object) -> bool:

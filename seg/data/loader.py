@@ -1,4 +1,4 @@
-"""The stream of training batches: deterministic and resumable, augmented by seed and position alone.
+"""The stream of training batches: deterministic and resumable, styled and augmented by seed and position alone.
 
 A resumed run sees the same batches as an unbroken one, with any number of workers and processes.
 """
@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import cv2
 import numpy as np
+import scipy.fft
 import torch
 from numpy.typing import NDArray
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, default_collate
@@ -30,13 +32,15 @@ os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 import albumentations
 
 Augmentation: TypeAlias = albumentations.Compose
+#: Grey levels: amplitudes below it are rounding errors of 32-bit arithmetic (1.4e-5 at most).
+_NO_AMPLITUDE = 1e-4
 #: The first two write 0, which is a class, into labels; the others make tensors or other numbers, which training does.
 _REFUSED = ("FrequencyMasking", "TimeMasking", "ToTensorV2", "ToTensor3D", "Normalize", "ToFloat")
 #: The key of the mask of the pixels that hold data, beside image and label.
 _VALID = "valid"
 Batch = dict[str, Any]
 Samples = SegmentationDataset | ConcatDataset[Sample]
-#: Changes an image, (H, W, B), with the sample's random numbers; see :mod:`seg.data.style`.
+#: Changes an image, (H, W, B), with the sample's random numbers; see :func:`target_style`.
 Style = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
 
 
@@ -101,10 +105,8 @@ def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -
             raise InputError(f"augmentation '{name}': is for spectrograms, or training does it itself; leave it out")
         transform = getattr(albumentations, name)
         if not pixels.is_rgb and not issubclass(transform, albumentations.DualTransform):
-            raise InputError(
-                f"augmentation '{name}': changes the colours of 8-bit RGB, and these images have {pixels.described}; "
-                "leave it out, or take one that moves pixels, such as HorizontalFlip, RandomCrop or Affine"
-            )
+            said = f"changes the colours of 8-bit RGB, and these images have {pixels.described}"
+            raise InputError(f"augmentation '{name}': {said}; take one that moves pixels, such as HorizontalFlip")
         arguments = dict(arguments or {})
         if arguments.get("mask_interpolation"):
             raise InputError(f"augmentation '{name}': ids are not interpolated; leave out mask_interpolation")
@@ -142,6 +144,45 @@ def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) ->
     counts = not sample.pixels.is_rgb or sample.valid is not None
     valid: NDArray[np.bool_] | None = inside == 1 if counts and (inside != 1).any() else None
     return replace(sample, image=image, label=label, valid=valid)
+
+
+def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArray[Any]:
+    """The image with the amplitudes of the reference's low frequencies; all phases stay its own.
+
+    FDA (Yang and Soatto, CVPR 2020, arXiv 2004.05498), Eq. (3), as its authors' numpy code counts frequencies: those
+    from −b to b on both axes, b = ⌊β · the shorter side⌋; albumentations' window (2.0.8) is one off the centre where a
+    side is even. Images are (H, W, 3) uint8 RGB or (H, W, B) float32, the reference of any size.
+    """
+    height, width = image.shape[:2]
+    if reference.shape != image.shape:
+        # OpenCV takes four bands at a time
+        parts = [reference[..., first : first + 3] for first in range(0, reference.shape[2], 3)]
+        parts = [cv2.resize(part, (width, height), interpolation=cv2.INTER_AREA) for part in parts]
+        reference = np.concatenate([part.reshape(height, width, -1) for part in parts], axis=2)
+    spectrum, other = (scipy.fft.rfft2(each.astype(np.float32), axes=(0, 1)) for each in (image, reference))
+    b = int(beta * min(height, width))
+    # the frequencies of the second axis below 0 are the complex conjugates, and rfft2 does without
+    window = np.ix_(np.arange(-b, b + 1), np.arange(b + 1))
+    low = spectrum[window]
+    # a frequency that an image such as a plain one lacks has no phase; the mean always has
+    exchanged = np.abs(low) > _NO_AMPLITUDE * height * width
+    exchanged[b, 0] = True
+    spectrum[window] = np.where(exchanged, np.abs(other[window]) * np.exp(1j * np.angle(low)), low)
+    result = scipy.fft.irfft2(spectrum, s=(height, width), axes=(0, 1))
+    return np.asarray(np.rint(result).clip(0, 255) if image.dtype == np.uint8 else result, image.dtype)
+
+
+def target_style(
+    references: SegmentationDataset, beta: float, probability: float, image: NDArray[Any], random: np.random.Generator
+) -> NDArray[Any]:
+    """A source image, (H, W, 3) uint8 RGB or (H, W, B) float32, with this probability in a random target style.
+
+    β is uniform from 0 to ``beta``.
+    """
+    if random.random() >= probability:
+        return image
+    reference = references[int(random.integers(len(references)))].image
+    return fourier(image, reference, random.uniform(0.0, beta))
 
 
 @dataclass(frozen=True)

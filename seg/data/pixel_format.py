@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError, passed_on
-from dem_apps.runtime.documents import read_json, required
+from dem_apps.runtime.documents import read_json, required, shaped
 
 #: Mean and standard deviation of ImageNet in RGB, 0 to 1: what most encoders' published weights expect.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -119,13 +119,9 @@ def read_format(folder: Path) -> PixelFormat:
         return RGB
     document = required(read_json(file), str(file), bands=int, dtype=str, mean=list, std=list, shown=list)
     with passed_on(str(file)):
-        mean, std = (tuple(float(value) for value in document[name]) for name in ("mean", "std"))
-        counted = [document["shown"], document.get("colours") or ()]
-        shown, colours = (tuple(int(band) - 1 for band in bands) for bands in counted)
-        return PixelFormat(
-            document["bands"], np.dtype(document["dtype"]).name, mean, std, shown,  # type: ignore[arg-type]
-            str(document.get("measured_on", "")), document.get("is_rgb") is True, colours or None,  # type: ignore[arg-type]
-        )  # fmt: skip
+        counted = {name: document.get(name) and [band - 1 for band in document[name]] for name in ("shown", "colours")}
+        dtype = np.dtype(document["dtype"]).name
+    return shaped(PixelFormat, {**document, **counted, "dtype": dtype}, str(file))
 
 
 @functools.cache
@@ -161,9 +157,9 @@ def resized(values: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float32]:
     )
 
 
-def resized_mask(valid: NDArray[np.bool_], size: tuple[int, int]) -> NDArray[np.bool_]:
-    """(H, W) to (width, height), nearest; the same array where it has that size."""
-    if size == valid.shape[::-1]:
+def resized_mask(valid: NDArray[np.bool_] | None, size: tuple[int, int]) -> NDArray[np.bool_] | None:
+    """(H, W) to (width, height), nearest; the same array where it has that size, None for None."""
+    if valid is None or size == valid.shape[::-1]:
         return valid
     nearest = cv2.resize(valid.view(np.uint8), size, interpolation=cv2.INTER_NEAREST_EXACT)
     return np.asarray(nearest).astype(np.bool_)

@@ -97,8 +97,9 @@ def read_header(file: Path) -> Header:
         orientation = orientation_of(file)
         size = (source.height, source.width) if orientation in SIDEWAYS else (source.width, source.height)
         bare = orientation != 1 or (source.crs is None and source.transform.is_identity)
+        scaled = any(scale != 1 for scale in source.scales) or any(source.offsets)
         return Header(
-            size, bands, dtype, alpha, colours, source.nodata, _scaled(source), max(1, len(source.subdatasets)),
+            size, bands, dtype, alpha, colours, source.nodata, scaled, max(1, len(source.subdatasets)),
             orientation, None if bare else {"crs": source.crs, "transform": source.transform},
         )  # fmt: skip
 
@@ -271,10 +272,6 @@ def _refuse_large(file: Path, source: Any) -> None:
             f"{file}: has {source.width} × {source.height} pixels; {MOST_PIXELS:,} are read at most, and any number "
             "by --tile N of seg.export, for GeoTIFF and pictures"
         )
-
-
-def _scaled(source: Any) -> bool:
-    return any(scale != 1 for scale in source.scales) or any(source.offsets)
 
 
 def _named(crs: Any) -> str:

@@ -83,9 +83,7 @@ def _index_image(file: Path, kept: Collection[int]) -> tuple[NDArray[np.uint8], 
     """Ids and where there are any, nowhere transparent; an id of ``kept`` is one even where the file calls it none."""
     header, valid = read_header(file), None
     if header.pages > 1:
-        raise InputError(
-            f"{file}: has {header.pages} pages or frames, and a label is one; save that with the classes alone"
-        )
+        raise InputError(f"{file}: has {header.pages} pages or frames, and a label is one; save that alone")
     if rasters.is_tiff(file):
         ids, valid = rasters.read_ids(file, header, kept)
     else:

@@ -206,7 +206,7 @@ def seen(
             values = np.where(holes, np.asarray(pixels.mean, np.float32), values)
     if size is None or size == (values.shape[1], values.shape[0]):
         return values, valid
-    valid = None if valid is None else resized_mask(valid, size)
+    valid = resized_mask(valid, size)
     if not pixels.is_rgb:
         return resized(values, size), valid
     return np.asarray(Image.fromarray(values).resize(size, Image.Resampling.BICUBIC)), valid

@@ -49,11 +49,10 @@ class SourceConfig(DataConfig):
 
     def described_style(self) -> str:
         """The style in a few words, ``none`` without one."""
-        beta = f", beta up to {self.style_beta:g}" if self.style == "fourier" else ""
-        share = (
-            f", probability {self.style_probability:g}" if self.style != "none" and self.style_probability < 1 else ""
-        )
-        return f"{self.style}{beta}{share}"
+        if self.style == "none":
+            return self.style
+        share = f", probability {self.style_probability:g}" if self.style_probability < 1 else ""
+        return f"{self.style}, beta up to {self.style_beta:g}{share}"
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,5 @@ class BandConfig:
         if self.shown is None:
             return None
         if len(self.shown) != 3 or max(self.shown) > bands:
-            raise InputError(
-                f"--bands.shown: expected three of the bands 1 to {bands}, such as 3,2,1, got {self.shown}"
-            )
+            raise InputError(f"--bands.shown: expected three of 1 to {bands}, such as 3,2,1, got {self.shown}")
         return self.shown[0] - 1, self.shown[1] - 1, self.shown[2] - 1

@@ -20,8 +20,9 @@ from dem_apps.errors import InputError
 from dem_apps.reduction import summed_over_processes, sums_in, world_size
 from dem_apps.test_time_methods.copies import deep_copy
 from dem_apps.test_time_methods.normalisation import mixed, moments, tracking
+from seg.data.datasets import SegmentationDataset
+from seg.data.files import evenly
 from seg.data.statistics import spread_batches
-from seg.scores.evaluation import Samples
 from seg.scores.evidence import Probe, plain_forward
 
 #: The shares that are compared, and the least stability score of the best over that of none.
@@ -59,9 +60,10 @@ def re_estimated(
     adapted = deep_copy(model, parameters).eval()
     check_there_are_statistics(adapted)
     layers = tracking(adapted)
-    parts = [_Sums(layer) for layer in layers]
+    parts = [InputSums(layer) for layer in layers]
     hooks = [
-        layer.register_forward_pre_hook(part.add, with_kwargs=True) for layer, part in zip(layers, parts, strict=True)
+        layer.register_forward_pre_hook(part.by_the_batch, with_kwargs=True)
+        for layer, part in zip(layers, parts, strict=True)
     ]
     count, first = 0, list[Tensor]()
     for images in batches:
@@ -114,39 +116,46 @@ def check_there_are_statistics(model: nn.Module) -> None:
 
 
 def re_estimated_on(
-    dataset: Samples, model: nn.Module, device: torch.device, bn_alpha: float | None = None
+    dataset: SegmentationDataset, model: nn.Module, device: torch.device, bn_alpha: float | None = None
 ) -> Estimated:
     """:func:`re_estimated` on up to 64 images spread over a data set, as it is read, shared out over the processes."""
-    process, count = (dist.get_rank(), world_size()) if world_size() > 1 else (0, 1), min(len(dataset), _MOST_IMAGES)
-    batches = spread_batches(lambda index: dataset[index * len(dataset) // count].normalised(), count, device, process)
+    process = (dist.get_rank(), world_size()) if world_size() > 1 else (0, 1)
+    chosen = evenly(range(len(dataset)), _MOST_IMAGES)
+    batches = spread_batches(lambda place: dataset[chosen[place]].normalised(), len(chosen), device, process)
     return re_estimated(model, batches, bn_alpha)
 
 
-class _Sums:
-    """Sums over a layer's inputs: of its C channels, of their squares, and the number of pixels, (2C + 1,)."""
+class InputSums:
+    """``sums`` over a layer's inputs: of its C channels, of their squares, and the number of pixels, (2C + 1,)."""
 
     def __init__(self, layer: Any) -> None:
         self.before: tuple[Tensor, Tensor] = layer.running_mean, layer.running_var
         channels = layer.running_mean.numel()
         self.sums = layer.running_mean.new_zeros(2 * channels + 1, dtype=sums_in(layer.running_mean))
 
-    def add(self, layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
-        """A hook before a layer's forward; its input is (B, C, …)."""
+    def add(self, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> int:
+        """Add what a layer's forward is called with, (B, C, …); returns its number of pixels."""
         features = [*inputs, *named.values()][0]
         number = features.numel() // features.shape[1]
-        if number <= 1:  # of no variance: such as an image that a network pools to one value
-            layer.running_mean, layer.running_var = self.before
-            return
-        # without any, a layer in eval() normalises by its own batch
-        layer.running_mean = layer.running_var = None  # type: ignore[assignment]
-        mean, variance = (part.to(sums_in(part)) for part in moments(features))
-        self.sums += number * torch.cat([mean, variance + mean.square(), mean.new_ones(1)])
+        if number > 1:  # one has no variance: such as an image that a network pools to one value
+            mean, variance = (part.to(sums_in(part)) for part in moments(features))
+            self.sums += number * torch.cat([mean, variance + mean.square(), mean.new_ones(1)])
+        return number
+
+    def by_the_batch(self, layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        """A hook before the forward of a layer in ``eval()``, which without statistics normalises by its batch."""
+        alone = self.add(inputs, named) <= 1
+        layer.running_mean, layer.running_var = self.before if alone else (None, None)  # type: ignore[assignment]
+
+    @staticmethod
+    def moments(sums: Tensor) -> tuple[Tensor, Tensor]:
+        """(C,) mean, and variance over the number of pixels."""
+        mean, square = (sums[:-1] / sums[-1]).chunk(2)
+        return mean, square - mean.square()
 
     def statistics(self, sums: Tensor, share: float) -> tuple[Tensor, Tensor]:
         """Mixed ``running_mean`` and ``running_var``; those of a layer without input stay."""
-        number = sums[-1]
-        if float(number) == 0:
+        if float(sums[-1]) == 0:
             return self.before
-        mean, square = (sums[:-1] / number).chunk(2)
-        variance = (square - mean.square()) * number / (number - 1)
-        return mixed(*self.before, mean, variance, share)
+        mean, variance = self.moments(sums)
+        return mixed(*self.before, mean, variance * sums[-1] / (sums[-1] - 1), share)

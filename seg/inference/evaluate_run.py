@@ -6,11 +6,10 @@ import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.device import torch_device
@@ -46,14 +45,14 @@ def _score(config: EvaluateConfig, predictions: Path | None) -> None:
     trained.network.to(device)
     dataset, scored, notes = _data(config, trained)
     print(*description.notes, f"seen as: {description.said}", *notes, sep="\n", flush=True)
-    model: Any = MainHead(trained)
+    forward = trained.logits if description.multiple > 1 else trained.raw_logits
     names = flat_names([dataset.name(index) for index in range(len(dataset))])
     writer = None if predictions is None else prediction_writer(predictions, dataset.classes, names)
     result = evaluate(
-        model, dataset, dataset.classes, device, align_corners=description.align_corners, tile=config.tile,
-        on_sample=writer,
+        trained.network, dataset, dataset.classes, device, align_corners=description.align_corners, tile=config.tile,
+        on_sample=writer, forward=lambda images: forward(images.flip(1) if description.order == "bgr" else images),
     )  # fmt: skip
-    how = {"network": trained.spec} if scored is None else protocol(scored, model.network, config.tile)
+    how = {"network": trained.spec} if scored is None else protocol(scored, trained.network, config.tile)
     where = trained.spec if training is None or config.run is None else f"{config.run}, {training.described}"
     print_scores(result, f"{where}, {len(dataset)} images{left_out([dataset.image_folder])}")
     own = training is not None and scored is not None and scored.config.target.root == training.config.target.root
@@ -91,20 +90,6 @@ def _data(config: EvaluateConfig, trained: TrainedNetwork) -> tuple[Segmentation
     return dataset, dataclasses.replace(training, config=settings), notes
 
 
-class MainHead(nn.Module):
-    """A trained network as scores call it: images in RGB, else as it takes them, to logits under ``main``."""
-
-    def __init__(self, trained: TrainedNetwork) -> None:
-        super().__init__()
-        self.network, self._trained = trained.network, trained
-
-    def forward(self, images: Tensor) -> dict[str, Tensor]:
-        """(B, 3, H, W) → (B, C, h, w)."""
-        description = self._trained.description
-        forward = self._trained.logits if description.multiple > 1 else self._trained.raw_logits
-        return {"main": forward(images.flip(1) if description.order == "bgr" else images)}
-
-
 class LabelledImages(SegmentationDataset):
     """The images of a folder that have a label in another, at its own size; ``notes`` are about labels."""
 
@@ -129,7 +114,7 @@ def prediction_writer(folder: Path, classes: ClassSet, names: Sequence[str]) -> 
 
     def write(index: int, sample: Sample, logits: Tensor) -> None:
         predicted = logits.argmax(0).to(torch.uint8).cpu().numpy()
-        valid = None if sample.valid is None else resized_mask(sample.valid, predicted.shape[::-1])
-        Image.fromarray(classes.to_ids(predicted, valid)).save(folder / f"{names[index]}_pred_labelIds.png")
+        ids = classes.to_ids(predicted, resized_mask(sample.valid, predicted.shape[::-1]))
+        Image.fromarray(ids).save(folder / f"{names[index]}_pred_labelIds.png")
 
     return write

@@ -11,7 +11,6 @@ from torch import nn
 from dem_apps.objectives.flags import given_options
 from dem_apps.test_time_methods.normalisation import batch_norms
 from seg.methods import METHODS
-from seg.models.batch_norm import statistics
 from seg.scores.checkpoints import chosen_by
 from seg.trained.trained_network import Training
 
@@ -21,11 +20,18 @@ _PACKAGES = ("torch", "torchvision", "segmentation-models-pytorch")
 def batch_norm_statistics(training: Training, model: nn.Module) -> str:
     """The images that a run's running statistics are of, in a few words."""
     config = training.config
-    return statistics(
-        str(config.model.batch_norm), model, labelled=config.target.labelled_domains(),
-        uses_target=METHODS[config.method].uses_target, trained=training.step > 0,
-        re_estimated_on=training.re_estimated_on,
-    )  # fmt: skip
+    if not batch_norms(model):
+        return "none: the network has no batch normalisation"
+    if training.re_estimated_on is not None:
+        return f"re-estimated on {training.re_estimated_on} after training"
+    movers = {"source": ("source",), "target": ("target",), "frozen": ()}
+    target = ("target",) if METHODS[config.method].uses_target else ()
+    streams = {"source": config.target.labelled_domains(), "target": target}
+    moving = movers.get(str(config.model.batch_norm), ("source", "target")) if training.step else ()
+    moved_by = sorted({domain for stream in moving for domain in streams[stream]})
+    if not moved_by:
+        return "those it started with"
+    return "moved by both domains" if len(moved_by) == 2 else f"moved by {moved_by[0]} alone"
 
 
 def protocol(training: Training, model: nn.Module, tile: int | None = None) -> dict[str, Any]:

@@ -38,14 +38,6 @@ class ExportConfig(NetworkSettings):
         PRE_LABELS, value="{cvat,label-studio}",
     )  # fmt: skip
 
-    def by_windows(self, size: tuple[int, int] | None) -> bool:
-        """Whether scenes are read by windows where the network sees images at ``size``, None for their own."""
-        return self.tile is not None and size is None and not (self.raw or self.label_ids or self.pre_labels)
-
-    def check(self) -> None:
-        """Raises an InputError for flags that do not fit together."""
-        self.check_network(self.run)
-
 
 @dataclass(frozen=True)
 class TargetConfig:

@@ -6,7 +6,7 @@ Shapes: C classes, H × W pixels.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import matplotlib
@@ -75,7 +75,8 @@ class Prediction:
     def sums(self, num_classes: int) -> Sums:
         """(C,) number of counted pixels of each class, and the sum of their entropy."""
         pixels, entropy = np.zeros(num_classes, np.int64), np.zeros(num_classes)
-        for rows in _strips(len(self.classes)):  # numpy counts in 16 bytes a pixel
+        for top in range(0, len(self.classes), _ROWS_AT_ONCE):  # numpy counts in 16 bytes a pixel
+            rows = slice(top, top + _ROWS_AT_ONCE)
             counted = slice(None) if self.valid is None else self.valid[rows].ravel()
             classes, values = self.classes[rows].ravel()[counted], self.entropy[rows].ravel()[counted]
             pixels += np.bincount(classes, minlength=num_classes)
@@ -84,13 +85,9 @@ class Prediction:
 
     def tiles(self, palette: Sequence[Color]) -> dict[str, NDArray[np.uint8]]:
         """(H, W, 3) ``prediction`` and ``entropy`` in colours; pixels without data are hatched."""
-        tiles = {name: np.empty((*self.classes.shape, 3), np.uint8) for name in ("prediction", "entropy")}
-        hatch = _hatch(self.classes.shape)
-        for rows in _strips(len(self.classes)):
-            tiles["prediction"][rows] = coloured_prediction(self.classes[rows], palette)
-            tiles["entropy"][rows] = coloured_entropy(self.entropy[rows])
-            for tile in tiles.values() if self.valid is not None else ():
-                np.copyto(tile[rows], hatch[rows], where=~self.valid[rows, :, None])  # type: ignore[index]
+        tiles = {"prediction": coloured_prediction(self.classes, palette), "entropy": coloured_entropy(self.entropy)}
+        for tile in tiles.values() if self.valid is not None else ():
+            np.copyto(tile, _hatch(self.classes.shape), where=~self.valid[..., None])  # type: ignore[index]
         return tiles
 
     def ids(self, classes: ClassSet) -> NDArray[np.uint8]:
@@ -118,11 +115,6 @@ def _hatch(shape: tuple[int, ...]) -> NDArray[np.uint8]:
     return sliding_window_view(line, shape[1], axis=0)[: shape[0]].swapaxes(1, 2)
 
 
-def _strips(height: int) -> Iterator[slice]:
-    """Rows from top to bottom, a few at a time."""
-    return (slice(top, top + _ROWS_AT_ONCE) for top in range(0, height, _ROWS_AT_ONCE))
-
-
 def coloured_entropy(entropy: NDArray[np.floating]) -> NDArray[np.uint8]:
     """(H, W) in 0 to 1 → (H, W, 3) in the colour map magma, on the same scale for every image."""
     index = (entropy * np.float32(len(_MAGMA))).clip(0, len(_MAGMA) - 1).astype(np.uint8)
@@ -131,11 +123,7 @@ def coloured_entropy(entropy: NDArray[np.floating]) -> NDArray[np.uint8]:
 
 def overlay(image: NDArray[np.uint8], prediction: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Coloured classes blended over the image: (H, W, 3) both; 0.55 of a pixel is the class."""
-    blended = np.empty_like(image)
-    for rows in _strips(len(image)):
-        below, above = Image.fromarray(image[rows]), Image.fromarray(prediction[rows])
-        blended[rows] = np.asarray(Image.blend(below, above, 0.55))
-    return blended
+    return np.asarray(Image.blend(Image.fromarray(image), Image.fromarray(prediction), 0.55))
 
 
 def wrong_pixels(

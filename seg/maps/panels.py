@@ -96,17 +96,7 @@ def _draw_row(
         reduced = tile.shape[1] > size[0] and column != 1
         picture = Image.fromarray(tile).resize(size, Image.Resampling.BOX if reduced else Image.Resampling.NEAREST)
         canvas.paste(picture, (left + (cell[0] - size[0]) // 2, top + (cell[1] - size[1]) // 2))
-        draw.text(
-            (left + 1, top - 0.4 * font.size), _fitted(title, font, cell[0]), fill="black", font=font, anchor="ls"
-        )
-
-
-def _fitted(text: str, font: ImageFont.FreeTypeFont, width: int) -> str:
-    if font.getlength(text) <= width:
-        return text
-    while text and font.getlength(f"{text}…") > width:
-        text = text[:-1]
-    return text + "…"
+        draw.text((left + 1, top - 0.4 * font.size), title, fill="black", font=font, anchor="ls")
 
 
 def _draw_bar(canvas: Image.Image, left: int, top: int, height: int, font: ImageFont.FreeTypeFont) -> None:

@@ -92,10 +92,8 @@ class Adversary(nn.Module):
             fixed = {name: parameter.detach() for name, parameter in discriminator.named_parameters()}
             verdict = torch.func.functional_call(discriminator, fixed, _judged(logits[head], "target", valid))
             values[f"target/fooling_{head}"] = _cross_entropy(verdict, _SOURCE)
-        total = torch.stack(
-            [self.weights[head] * values[f"target/fooling_{head}"] for head in self.discriminators]
-        ).sum()
-        return total, values
+        weighted = [self.weights[head] * values[f"target/fooling_{head}"] for head in self.discriminators]
+        return torch.stack(weighted).sum(), values
 
     def discriminator_loss(
         self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], valid_source: Tensor | None = None,

@@ -64,7 +64,10 @@ def update(
     losses, ``step`` counts from 1. Raises NotFiniteError, in every process: a loss or gradient before the step.
     """
     _average_gradients(module)
-    means = _means(logged)
+    # with one wait for the device
+    stacked = torch.stack([torch.stack([value.float() for value in values.values()]) for values in logged]).mean(0)
+    (total,) = summed_over_processes(stacked)
+    means = dict(zip(logged[0], (total / world_size()).tolist(), strict=True))
     wrong = {name: value for name, value in means.items() if not math.isfinite(value)}
     gradients = (parameter.grad for parameter in module.parameters() if parameter.grad is not None)
     # the loss scale of fp16 leaves out such a step by itself
@@ -85,13 +88,6 @@ def _average_gradients(module: nn.Module) -> None:
         torch.div(total, world_size(), out=gradient)
 
 
-def _means(logged: Sequence[Values]) -> dict[str, float]:
-    """Mean over micro-batches and processes, with one wait for the device."""
-    stacked = torch.stack([torch.stack([value.float() for value in values.values()]) for values in logged]).mean(0)
-    (total,) = summed_over_processes(stacked)
-    return dict(zip(logged[0], (total / world_size()).tolist(), strict=True))
-
-
 def _refuse_nonfinite(
     wrong: dict[str, float], logged: Sequence[Values], step: int, batches: Sequence[MicroBatch]
 ) -> None:
@@ -108,10 +104,8 @@ def _refuse_nonfinite(
         dist.all_gather_object(shares, images)
         images = [name for share in shares for name in share]
     losses = " and ".join(f"{name} ({value})" for name, value in wrong.items())
-    raise NotFiniteError(
-        f"step {step}: no finite number for {losses}, with the images {', '.join(images)}; training has stopped before "
-        "this step"
-    )
+    said = f"step {step}: no finite number for {losses}, with the images {', '.join(images)}"
+    raise NotFiniteError(f"{said}; training has stopped before this step")
 
 
 def leave_group() -> None:

@@ -60,7 +60,9 @@ class SelfTraining(MinEnt):
         label, weight = self._labelled(images, valid)
         values = {"target/pseudo_label_weight": weight.mean()}
         losses = []
-        for view in range(self.settings.views if self._views_teach() else 0):
+        # without any pixel or objective that counts in a view the teacher is an average alone
+        teach = self.settings.mix != "none" or self.settings.pseudo_weight > 0 or bool(self.objectives.objectives)
+        for view in range(self.settings.views if teach else 0):
             loss, of_view = self._view_loss(batch, images, label, weight, valid, purpose=2 + 2 * view)
             losses.append(loss / self.settings.views)
             values |= of_view
@@ -100,10 +102,6 @@ class SelfTraining(MinEnt):
         self.teacher.model.train(was_training)
         return label, weight
 
-    def _views_teach(self) -> bool:
-        """Whether any pixel or objective counts in a view; without, the teacher is an average alone."""
-        return self.settings.mix != "none" or self.settings.pseudo_weight > 0 or bool(self.objectives.objectives)
-
     def _view_loss(
         self, batch: MicroBatch, images: Tensor, label: Tensor, weight: Tensor, valid: Tensor | None, purpose: int
     ) -> tuple[Tensor, Values]:
@@ -113,10 +111,12 @@ class SelfTraining(MinEnt):
         weight = self.settings.pseudo_weight * weight
         pasted = torch.zeros_like(label, dtype=torch.bool)
         if self.settings.mix != "none":
-            refused = "--method self-training: source pixels are pasted into target images"
-            check_sizes(batch, refused, ", or take --self-training.mix none")
-            pasted = pasted_pixels(source_label, self.settings.mix, generators(draws, purpose))
             source = batch.source["image"].to(images.device, non_blocking=True)
+            if source.shape != images.shape:
+                sizes = " and ".join(f"{each.shape[3]} × {each.shape[2]}" for each in (source, images))
+                said = f"--method self-training: source pixels are pasted into target images, and they are {sizes}"
+                raise InputError(f"{said}; give --source.size and --target.size one size, or --self-training.mix none")
+            pasted = pasted_pixels(source_label, self.settings.mix, generators(draws, purpose))
             images = torch.where(pasted[:, None], source, images)
             label = torch.where(pasted, source_label, label)
             weight = torch.where(pasted, 1.0, weight)
@@ -166,17 +166,6 @@ def _statistics(model: nn.Module) -> list[Tensor]:
 def generators(draws: Tensor, purpose: int) -> list[torch.Generator]:
     """Return a generator per sample from the batch's ``draw`` (B,); draws of one ``purpose`` depend on no other's."""
     return [torch.Generator().manual_seed((int(draw) + 7919 * purpose) % 2**63) for draw in draws]
-
-
-def check_sizes(batch: MicroBatch, what: str, instead: str = "") -> None:
-    """Raises InputError: ``what`` is done with source and target images needs them of one size."""
-    source, target = (tuple(part["image"].shape) for part in batch)
-    if source != target:
-        sizes = " and ".join(f"{shape[3]} × {shape[2]}" for shape in (source, target))
-        raise InputError(
-            f"{what}, and they are {sizes}; give --source.size and --target.size one size, or crop both to one in "
-            f"their augmentation{instead}"
-        )
 
 
 def pasted_pixels(label: Tensor, mix: str, draws: Sequence[torch.Generator]) -> Tensor:

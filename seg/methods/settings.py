@@ -80,10 +80,6 @@ class WeightConfig:
         "default: true for minent, whose objective would outgrow it, false for the others",
     )  # fmt: skip
 
-    def on_source(self) -> dict[str, float]:
-        """Weights of the cross-entropy by head."""
-        return {"main": self.seg_main, "aux": self.seg_aux}
-
     def on_target(self, name: str | None) -> dict[str, float]:
         """Weights by head of the part ``name``, such as ``target``; without a name the main head's is 1."""
         main: float = 1.0 if name is None else getattr(self, f"{name}_main")

@@ -6,7 +6,6 @@ A score depends on the policy, which its protocol names. A network without batch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal, get_args
 
 from timm.layers.norm_act import convert_sync_batchnorm
@@ -33,10 +32,8 @@ def batch_norm_normalises(network: nn.Module) -> bool:
 def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.Module:
     """Prepare batch normalisation for a policy, in place; ``synchronised`` statistics are those of all processes."""
     if policy != BATCH_NORM_POLICIES[0] and not batch_norms(model):
-        raise InputError(
-            f"--model.batch-norm: the network has no batch normalisation, so '{policy}' would change nothing; leave it "
-            f"at {BATCH_NORM_POLICIES[0]}"
-        )
+        said = f"the network has no batch normalisation, so '{policy}' would change nothing"
+        raise InputError(f"--model.batch-norm: {said}; leave it at {BATCH_NORM_POLICIES[0]}")
     if synchronised and policy != "frozen" and batch_norms(model):
         if next(model.parameters()).device.type == "cpu":
             raise InputError("--model.batch-norm: processes on CPUs cannot share batch statistics; give frozen")
@@ -56,25 +53,3 @@ def feed_batch_norm(model: nn.Module, policy: str, domain: Domain) -> None:
         layer.train(policy != "frozen")
         # A layer that does not track normalises by its batch and leaves its running statistics as they are.
         layer.track_running_stats = moved
-
-
-def statistics(
-    policy: str,
-    model: nn.Module,
-    *,
-    labelled: Sequence[str] = ("source",),
-    uses_target: bool = True,
-    trained: bool = True,
-    re_estimated_on: str | None = None,
-) -> str:
-    """The images behind a network's running statistics, by the domains of its labelled and unlabelled images."""
-    if not batch_norms(model):
-        return "none: the network has no batch normalisation"
-    if re_estimated_on is not None:
-        return f"re-estimated on {re_estimated_on} after training"
-    movers = {"source": ("source",), "target": ("target",), "frozen": ()}.get(policy, ("source", "target"))
-    streams = {"source": labelled, "target": ("target",) if uses_target else ()}
-    moved_by = sorted({domain for stream in movers if trained for domain in streams[stream]})
-    if not moved_by:
-        return "those it started with"
-    return "moved by both domains" if len(moved_by) == 2 else f"moved by {moved_by[0]} alone"

@@ -54,13 +54,9 @@ def build_advent_network(
 ) -> AdventDeepLabV2:
     """The network, which has one encoder, output stride and depth."""
     if (encoder, output_stride, depth) != (ENCODER, OUTPUT_STRIDE, DEPTH):
-        raise InputError(
-            f"model: deeplabv2-advent has encoder {ENCODER}, output_stride {OUTPUT_STRIDE} and depth {DEPTH}, not "
-            f"{encoder}, {output_stride} and {depth}"
-        )
+        has = f"encoder {ENCODER}, output_stride {OUTPUT_STRIDE} and depth {DEPTH}"
+        raise InputError(f"model: deeplabv2-advent has {has}, not {encoder}, {output_stride} and {depth}")
     if weights is not None:  # torchvision's fit in shape and cost 7 points of mIoU (AdaptSegNet's issue 55)
-        raise InputError(
-            f"model: there are no '{weights}' weights for deeplabv2-advent; start from a published checkpoint with "
-            "python -m seg.convert and --model.start-from, or take the model deeplabv2"
-        )
+        instead = "start from a published checkpoint by python -m seg.convert and --model.start-from"
+        raise InputError(f"model: there are no '{weights}' weights for deeplabv2-advent; {instead}")
     return AdventDeepLabV2(num_classes)

@@ -17,7 +17,7 @@ from huggingface_hub import PyTorchModelHubMixin
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dem_apps.errors import passed_on
+from dem_apps.errors import NotFiniteError, passed_on
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.models.batch_norm import Domain, feed_batch_norm
 from seg.models.weights_file import written
@@ -101,6 +101,13 @@ class Predictor:
         return {head: upsampled(values, size, self.align_corners) for head, values in logits.items()}
 
 
+def finite(logits: Tensor, of: str = "") -> Tensor:
+    """The logits; a NotFiniteError for NaN or infinite ones, which would look like class 0 everywhere."""
+    if not bool(logits.isfinite().all()):
+        raise NotFiniteError(f"{of and f'{of}: '}the network's output is not finite; its weights are no use")
+    return logits
+
+
 def upsampled(logits: Tensor, size: tuple[int, int], align_corners: bool = True) -> Tensor:
     """(B, C, h, w) → (B, C, H, W), bilinear, with corners aligned as ADVENT does by default; in float32."""
     return F.interpolate(logits.float(), size=size, mode="bilinear", align_corners=align_corners)
@@ -108,15 +115,18 @@ def upsampled(logits: Tensor, size: tuple[int, int], align_corners: bool = True)
 
 def upsampled_bands(
     logits: Iterable[Tensor], height: int, size: tuple[int, int], align_corners: bool = True, rows: int = 128
-) -> Iterator[Tensor]:
-    """Upsample in strips to bound memory; bands (1, C, ·, w) of ``height`` → (1, C, ≤ rows, W) each, all top down."""
+) -> Iterator[tuple[int, int, Tensor]]:
+    """Upsample in strips to bound memory; bands (1, C, ·, w) of ``height`` → (1, C, ≤ rows, W) each, all top down.
+
+    Before each strip are its first row and column.
+    """
     every, bands, first = torch.arange(size[0], dtype=torch.float32), iter(logits), 0
     if align_corners:
         places = every * ((height - 1) / max(1, size[0] - 1))
     else:
         places = ((every + 0.5) * (height / size[0]) - 0.5).clamp_min(0)
     held = next(bands)  # the rows of logits from the first one
-    for strip in places.split(rows):
+    for number, strip in enumerate(places.split(rows)):
         above = strip.long().clamp_max(height - 1)
         below = (above + 1).clamp_max(height - 1)
         while first + held.shape[2] <= int(below[-1]):
@@ -125,4 +135,4 @@ def upsampled_bands(
         held = held[:, :, passed:]
         share = (strip - above)[:, None].to(held.device)
         lines = torch.lerp(held[:, :, above - first].float(), held[:, :, below - first].float(), share)
-        yield upsampled(lines, (len(strip), size[1]), align_corners)
+        yield number * rows, 0, upsampled(lines, (len(strip), size[1]), align_corners)

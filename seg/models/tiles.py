@@ -9,8 +9,7 @@ Shapes: B batch, C classes, H × W the image's size, h × w that of its logits.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from itertools import groupby, pairwise, zip_longest
 from operator import itemgetter
 
@@ -22,25 +21,22 @@ from torch.nn import functional as F
 GRID = 32
 
 
-@dataclass(frozen=True)
-class TilesOfImage:
-    """One image whose tiles are read and normalised one by one."""
-
-    shape: tuple[int, ...]  #: (1, B, H, W)
-    read: Callable[[slice, slice], Tensor]  #: (1, B, h, w), normalised, of rows and columns
-
-    def __getitem__(self, parts: tuple[slice, ...]) -> Tensor:
-        """(1, B, h, w) of ``[:, :, rows, columns]``."""
-        return self.read(*parts[2:])
-
-
 class TiledLogits:
-    """The logits (B, C, h, w) of (B, 3, H, W) images, by tiles of a side where they are larger; None for the whole."""
+    """The logits (B, C, h, w) of images of (H, W) pixels, by tiles of a side where they are larger; None for the whole.
 
-    def __init__(self, forward: Callable[[Tensor], Tensor], images: Tensor | TilesOfImage, side: int | None) -> None:
-        self._forward, self._images = forward, images
-        self._size = height, width = images.shape[2:]
-        self._side = max(height, width) if side is None else side
+    ``read`` gives (B, 3, ·, ·) of rows and columns, normalised.
+    """
+
+    def __init__(
+        self,
+        forward: Callable[[Tensor], Tensor],
+        size: tuple[int, int],
+        read: Callable[[slice, slice], Tensor],
+        side: int | None,
+    ) -> None:
+        self._forward, self._size, self._read = forward, size, read
+        height, width = size
+        self._side = max(size) if side is None else side
         shape = min(self._side, height), min(self._side, width)
         self._first = forward(self._tile(0, 0))
         #: Whether they have the resolution of the images.
@@ -59,7 +55,8 @@ class TiledLogits:
 
     def whole(self) -> Tensor:
         """(B, C, h, w), in main memory where there are tiles."""
-        return joined(self.rows())
+        rows = list(self.rows())
+        return rows[0] if len(rows) == 1 else torch.cat(rows, 2)
 
     def rows(self) -> Iterator[Tensor]:
         """(B, C, ·, w) from top to bottom."""
@@ -117,23 +114,8 @@ class TiledLogits:
         return sums
 
     def _tile(self, top: int, left: int) -> Tensor:
-        return self._images[:, :, top : top + self._side, left : left + self._side]
-
-
-def tiled_logits(forward: Callable[[Tensor], Tensor], images: Tensor | TilesOfImage, side: int | None) -> Tensor:
-    """Predict (B, 3, H, W) images by tiles of a side where they are larger; (B, C, h, w) logits in main memory."""
-    return TiledLogits(forward, images, side).whole()
-
-
-def joined(rows: Iterable[Tensor]) -> Tensor:
-    """(B, C, h, w) of rows (B, C, ·, w); both are in memory once."""
-    parts = list(rows)
-    if len(parts) == 1:
-        return parts[0]
-    whole = parts[0].new_empty(*parts[0].shape[:2], sum(part.shape[2] for part in parts), parts[0].shape[3])
-    for part in whole.split([part.shape[2] for part in parts], 2):
-        part.copy_(parts.pop(0))  # which is free then: the logits are in memory once
-    return whole
+        height, width = self._size
+        return self._read(slice(top, min(top + self._side, height)), slice(left, min(left + self._side, width)))
 
 
 def _starts(length: int, side: int, stride: int) -> list[int]:

@@ -110,10 +110,8 @@ def state_dicts(file: Path, flag: str) -> dict[str | None, Mapping[str, Any]]:
     if found:
         return found
     held = f"the keys {', '.join(map(str, content))}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
-    raise InputError(
-        f"{flag}: {file} holds {held} and no tensors by name; save the network's state_dict(), or put it under one of "
-        f"{', '.join(_KEYS)}"
-    )
+    instead = f"save the network's state_dict(), or put it under one of {', '.join(_KEYS)}"
+    raise InputError(f"{flag}: {file} holds {held} and no tensors by name; {instead}")
 
 
 def _read_torch(file: Path, flag: str) -> Any:

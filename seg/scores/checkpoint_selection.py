@@ -49,10 +49,8 @@ class CheckpointSelector:
         current = result["label_free"][CRITERION]
         falls = self._previous is not None and current < self._previous
         if falls and result["mean_entropy_normalised"] < _NO_ENTROPY:
-            return (
-                f"entropy is {result['mean_entropy_normalised']:.4f} of log C while the label-free score "
-                f"'{CRITERION}' falls ({self._previous:.4f} to {current:.4f})"
-            )
+            said = f"entropy is {result['mean_entropy_normalised']:.4f} of log C while the label-free score"
+            return f"{said} '{CRITERION}' falls ({self._previous:.4f} to {current:.4f})"
         swollen = {
             name: share
             for name, share in result["predicted_share"].items()

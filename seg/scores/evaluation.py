@@ -7,45 +7,37 @@ every pixel whose label is not ignored. Shapes: C classes, h × w feature resolu
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from dem_apps.errors import NotFiniteError
 from dem_apps.reduction import summed_over_processes, world_size
-from seg.data.datasets import Sample
+from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
-from seg.models.network import upsampled
-from seg.models.tiles import tiled_logits
-from seg.scores.metrics import SegmentationScores, other_numbering
-from seg.scores.unsupervised_scores import LabelFreeScores
+from seg.models.network import finite, upsampled
+from seg.models.tiles import TiledLogits
+from seg.scores.evidence import Forward, plain_forward
+from seg.scores.metrics import LabelFreeScores, SegmentationScores, other_numbering
 
 OnSample = Callable[[int, Sample, Tensor], None]
 
 
-class Samples(Protocol):
-    """Images to score on."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: int, /) -> Sample: ...
-
-
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, dataset: Samples, classes: ClassSet, device: torch.device, *,
+    model: nn.Module, dataset: SegmentationDataset, classes: ClassSet, device: torch.device, *,
     align_corners: bool = True, tile: int | None = None, on_sample: OnSample | None = None,
+    forward: Forward | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Those of ``SegmentationScores.result``, ``label_free`` of the plain prediction, and ``predicted_share`` by class.
 
     Of n processes each scores every n-th image, and all return the joined scores. ``tile`` is the side of tiles.
-    ``on_sample`` gets (index, sample, logits (C, H, W)) of this process's images. Raises NotFiniteError: a prediction.
+    ``on_sample`` gets (index, sample, logits (C, H, W)) of this process's images; ``forward`` calls the network.
     """
-    was_training = model.training
+    was_training, forward = model.training, forward or plain_forward(model)
     model.eval()
     scores, label_free = SegmentationScores(classes.names, IGNORE_INDEX), LabelFreeScores(len(classes))
     rank = dist.get_rank() if world_size() > 1 else 0
@@ -55,10 +47,11 @@ def evaluate(
         label = torch.from_numpy(ignored if sample.label is None else sample.label)
         size = (label.shape[0], label.shape[1])
         image = sample.normalised()[None].to(device)
-        features = tiled_logits(lambda images: model(images)["main"], image, tile)
-        if not features.isfinite().all():
-            raise NotFiniteError(f"{sample.name}: the network's output is not finite; its weights are no use")
-        valid = None if sample.valid is None else torch.from_numpy(resized_mask(sample.valid, size[::-1]))[None]
+        shape = (image.shape[2], image.shape[3])
+        tiles = TiledLogits(forward, shape, lambda rows, columns: image[:, :, rows, columns], tile)  # noqa: B023
+        features = finite(tiles.whole(), sample.name)
+        here = resized_mask(sample.valid, size[::-1])
+        valid = None if here is None else torch.from_numpy(here)[None]
         label_free.update(features, valid)
         logits = upsampled(features, size, align_corners)
         scores.update(logits, label[None], valid)

@@ -13,11 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dem_apps.errors import NotFiniteError
 from dem_apps.test_time_methods.network import find_logits, takes
+from seg.models.network import finite
 from seg.models.tiles import GRID
-from seg.scores.metrics import confusion
-from seg.scores.unsupervised_scores import LabelFreeScores
+from seg.scores.metrics import LabelFreeScores, confusion
 
 #: Images (B, 3, H, W), as the network takes them, to logits (B, C, h, w).
 Forward = Callable[[Tensor], Tensor]
@@ -91,9 +90,7 @@ class Probe:
 
         Raises NotFiniteError: a prediction that is NaN or infinite.
         """
-        logits = [each.float() for each in logits or map(forward, self.batches)]
-        if not all(bool(each.isfinite().all()) for each in logits):
-            raise NotFiniteError("the network's output is not finite; its weights are no use")
+        logits = [finite(each.float()) for each in logits or map(forward, self.batches)]
         classes = logits[0].shape[1]
         scores = LabelFreeScores(classes)
         tables = torch.zeros(2, classes, classes, dtype=torch.float64)

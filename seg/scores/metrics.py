@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from dem_apps.entropy import probabilities, shannon_entropy
 from dem_apps.reduction import sums_in
@@ -54,7 +55,10 @@ class SegmentationScores:
         """
         rows = max(1, _CHUNK.get(logits.device.type, _CHUNK_ELSEWHERE) // logits.shape[3])
         for index, (image_logits, image_label) in enumerate(zip(logits.detach(), label, strict=True)):
-            parts = [_per_pixel(part) for part in image_logits.split(rows, dim=1)]
+            parts = [
+                (part.max(0).indices, probabilities(part, 0).amax(0), shannon_entropy(part, 0))
+                for part in map(Tensor.float, image_logits.split(rows, dim=1))
+            ]
             prediction, confidence, entropy = (torch.cat(maps).flatten() for maps in zip(*parts, strict=True))
             ids = image_label.to(logits.device).long().flatten()
             if valid is not None:
@@ -142,13 +146,61 @@ def confusion(label: Tensor, predicted: Tensor, classes: int, rows: int | None =
     return torch.bincount((label * classes + predicted).flatten(), minlength=rows * classes).view(rows, classes)
 
 
-def _per_pixel(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """(C, rows, W) → predicted class, its probability and the Shannon entropy in nats, (rows, W) each."""
-    logits = logits.float()
-    return logits.max(0).indices, probabilities(logits, 0).amax(0), shannon_entropy(logits, 0)
-
-
 def _sums(place: Tensor, values: Tensor, bins: int) -> Tensor:
     """(bins,); not torch.bincount with weights, which has no deterministic form on a GPU."""
     values = values.to(sums_in(values))
     return values.new_zeros(bins).index_add_(0, place, values)
+
+
+class LabelFreeScores:
+    """Accumulates label-free scores of predictions, to select a checkpoint by; higher is better for each.
+
+    A network that predicts one class everywhere is certain: ``entropy`` is high, ``im`` is not, and
+    ``largest_class_share`` shows the collapse. ``sums`` is the whole state, (2C + 2,) float64, which processes add up.
+    """
+
+    def __init__(self, num_classes: int) -> None:
+        self.num_classes = num_classes
+        self.sums = torch.zeros(2 * num_classes + 2, dtype=torch.float64)
+
+    def update(self, logits: Tensor, valid: Tensor | None = None) -> None:
+        """Add the main head's logits (B, C, h, w), where ``valid``, (B, H, W) bool at any size, is True."""
+        if valid is not None:
+            nearest = F.interpolate(valid[:, None].float(), size=logits.shape[2:], mode="nearest-exact")[:, 0].bool()
+            for image, here in zip(logits, nearest.to(logits.device), strict=True):
+                self.update(image[:, here][None, :, None])
+            return
+        logits = logits.detach().float()
+        if not logits.numel():
+            return
+        p = probabilities(logits, 1)
+        wide = sums_in(p)
+        marginal = p.sum((0, 2, 3), dtype=wide)
+        predicted = torch.bincount(logits.argmax(1).flatten(), minlength=self.num_classes)
+        entropy = shannon_entropy(logits, 1).sum(dtype=wide)
+        pixels = marginal.new_tensor([p[:, 0].numel()])
+        self.sums += torch.cat([marginal, predicted, pixels, entropy.view(1)]).cpu()
+
+    def predicted_shares(self) -> list[float]:
+        """(C,) share of the pixels predicted as each class, all 0 without any image."""
+        _, predicted, pixels, _ = self.sums.split([self.num_classes] * 2 + [1, 1])
+        shares: list[float] = (predicted / pixels.clamp_min(1)).tolist()
+        return shares
+
+    def result(self) -> dict[str, float]:
+        """The scores by name, all 0 without any image.
+
+        - ``entropy``: minus the mean Shannon entropy of a pixel, divided by log C; −1 to 0.
+        - ``im``: information maximisation, the entropy of the mean prediction minus the mean entropy, divided by
+          log C; 0 to 1.
+        - ``largest_class_share``: the share of pixels in the largest predicted class; no criterion.
+        """
+        marginal, predicted, pixels, entropy = self.sums.split([self.num_classes] * 2 + [1, 1])
+        pixels = pixels.clamp_min(1)
+        p = marginal / pixels
+        scale = math.log(self.num_classes)
+        return {
+            "entropy": -float(entropy / pixels) / scale,
+            "im": float(torch.special.entr(p).sum() - entropy / pixels) / scale,
+            "largest_class_share": float(predicted.max() / pixels),
+        }

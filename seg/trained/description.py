@@ -61,9 +61,8 @@ class Description:
 
     def __post_init__(self) -> None:
         if self.pixels.is_rgb and max(self.pixels.mean) > 1:
-            raise InputError(
-                f"mean {list(self.pixels.mean)}: expected a scale from 0 to 1; of 0 to 255 divide by 255, or say scale"
-            )
+            mean = list(self.pixels.mean)
+            raise InputError(f"mean {mean}: expected a scale from 0 to 1; of 0 to 255 divide by 255, or say scale")
         if self.order not in _ORDERS or self.multiple < 1:
             raise InputError(f"order '{self.order}', multiple {self.multiple}: expected rgb or bgr, and 1 or more")
 

@@ -83,7 +83,7 @@ def _write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int], outp
         import onnxscript  # noqa: F401
     except ImportError as error:
         raise InputError(f"--onnx: needs {error.name}, not installed here; pip install 'dem-apps[onnx]'") from error
-    module = (_AtImageSize(trained) if output == "logits" else _Probabilities(trained)).eval()
+    module = _AtImageSize(trained, output == "probabilities").eval()
     step, image = math.lcm(GRID, trained.description.multiple), (trained.description.pixels.bands, size[1], size[0])
     # of padding that depends on the size, as in TensorFlow's networks, torch's exporter derives expressions without end
     padded = any(isinstance(part, (AvgPool2dSame, Conv2dSame)) for part in trained.network.modules())
@@ -126,10 +126,8 @@ def _exported(module: nn.Module, file: Path, output: str, shapes: Sequence[Any],
             found = torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
         own, largest = float((found - expected).abs().max()), float(expected.abs().max())
         if not own <= _TOLERANCE * largest:
-            raise InputError(
-                f"--onnx: the file's {output} differ from the network's by up to {own:.3g}, where these reach "
-                f"{largest:.3g}; nothing was written"
-            )
+            said = f"differ from the network's by up to {own:.3g}, where these reach {largest:.3g}"
+            raise InputError(f"--onnx: the file's {output} {said}; nothing was written")
         difference = max(difference, own)
     return difference
 
@@ -148,30 +146,22 @@ def _of_deepness(trained: TrainedNetwork, tile: int) -> dict[str, str]:
 
 
 class _AtImageSize(nn.Module):
-    """Normalised images to logits of their size."""
-
-    def __init__(self, trained: TrainedNetwork) -> None:
-        super().__init__()
-        self.network, self._trained = trained.network, trained
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self._trained.logits(images)
-
-
-class _Probabilities(_AtImageSize):
-    """RGB images from 0 to 1 to probabilities."""
+    """Normalised images to logits of their size, or RGB images from 0 to 1 to probabilities."""
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, trained: TrainedNetwork) -> None:
-        super().__init__(trained)
-        pixels, self._bgr = trained.description.pixels, trained.description.order == "bgr"
-        if not pixels.is_rgb:
+    def __init__(self, trained: TrainedNetwork, probabilities: bool) -> None:
+        super().__init__()
+        self.network, self._trained, self._probabilities = trained.network, trained, probabilities
+        pixels = trained.description.pixels
+        if probabilities and not pixels.is_rgb:
             raise InputError(f"--onnx-output: probabilities are of 8-bit RGB, and this network sees {pixels.described}")
         for name in ("mean", "std"):
-            self.register_buffer(name, torch.tensor(getattr(pixels, name)).view(1, 3, 1, 1), persistent=False)
+            self.register_buffer(name, torch.tensor(getattr(pixels, name)).view(1, -1, 1, 1), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        normalised = (images - self.mean) / self.std
-        return super().forward(normalised.flip(1) if self._bgr else normalised).softmax(1)
+        if not self._probabilities:
+            return self._trained.logits(images)
+        images = (images - self.mean) / self.std
+        return self._trained.logits(images.flip(1) if self._trained.description.order == "bgr" else images).softmax(1)

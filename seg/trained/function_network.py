@@ -196,9 +196,8 @@ def _called_function(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:
         made = getattr(module, name)()
     network, facts = made if isinstance(made, tuple) and len(made) == 2 else (made, {})
     if not isinstance(network, nn.Module) or not isinstance(facts, Mapping):
-        raise InputError(
-            f"{spec}: returned a {type(made).__name__}; expected a torch.nn.Module, or one with a mapping of facts"
-        )
+        expected = "expected a torch.nn.Module, or one with a mapping of facts"
+        raise InputError(f"{spec}: returned a {type(made).__name__}; {expected}")
     return network, facts
 
 

@@ -126,9 +126,8 @@ def open_network(settings: NetworkSettings, run: str | None = None) -> TrainedNe
         if (classes := named(settings.classes)) is not None:
             description = dataclasses.replace(description, classes=classes)
         elif int(settings.classes) != trained.num_classes:
-            raise InputError(
-                f"--classes: {settings.classes}, and {trained.spec} predicts {trained.num_classes} classes"
-            )
+            number = trained.num_classes
+            raise InputError(f"--classes: {settings.classes}, and {trained.spec} predicts {number} classes")
     if isinstance(settings.size, (list, tuple)):
         description = dataclasses.replace(description, size=checked_size(settings.size, "--size"))
     return dataclasses.replace(trained, description=description)
@@ -193,10 +192,10 @@ def _read_saved(folder: Path) -> TrainedNetwork:
     network: SegmentationNetwork
     if OUR_KEY in config:
         config = required({"align_corners": True, **config}, str(file), num_classes=int, align_corners=bool, name=str)
-        if config[OUR_KEY] != OUR_VERSION:
-            raise InputError(f"{file}: {OUR_KEY} is {config[OUR_KEY]!r:.50}, and this version reads {OUR_VERSION}")
         if config["name"] == "pretrained":
             raise InputError(f"{file}: name is 'pretrained', which is the network of another folder")
+        if config[OUR_KEY] != OUR_VERSION:
+            raise InputError(f"{file}: {OUR_KEY} is {config[OUR_KEY]!r:.50}, and this version reads {OUR_VERSION}")
         unused = (OUR_KEY, "align_corners", "weights")  # all weights are in the folder
         with passed_on(str(file)):
             network = build_model(**{key: value for key, value in config.items() if key not in unused})
@@ -212,10 +211,8 @@ def _read_saved(folder: Path) -> TrainedNetwork:
         outputs, bands = config.get("classes", 1), config.get("in_channels", 3)
         description = read_description(folder, smp_network.preprocessing(config), outputs)
         if bands != description.pixels.bands:
-            raise InputError(
-                f"{folder}: in_channels is {bands}, and the normalisation of the bands is unknown; write "
-                f"{PIXELS_FILE} beside it, with bands, dtype, mean, std and shown, as a run has it"
-            )
+            said = f"{folder}: in_channels is {bands}, and the normalisation of the bands is unknown"
+            raise InputError(f"{said}; write {PIXELS_FILE}, with bands, dtype, mean, std and shown, as a run has it")
         network = smp_network.network_of_folder(str(folder), config)
     whole = network if outputs > 1 else PlainLogits(network, description)
     if "model_type" in config and description.size is None:
@@ -226,9 +223,9 @@ def _read_saved(folder: Path) -> TrainedNetwork:
 
 def _of_one_size(network: nn.Module, config: Mapping[str, Any], description: Description) -> Description:
     """With the size of ``config.json`` where the network takes no other, as one with learnt positions."""
-    side = config.get("image_size")
-    other = torch.zeros(1, 3, 2 * side, 2 * side) if isinstance(side, int) and 0 < side <= _LARGEST_TRIED else None
-    if isinstance(side, int) and other is not None and not takes(network, other):
+    side: Any = config.get("image_size")
+    is_tried = isinstance(side, int) and 0 < side <= _LARGEST_TRIED
+    if is_tried and not takes(network, torch.zeros(1, 3, 2 * side, 2 * side)):
         return dataclasses.replace(description, size=(side, side))
     return description
 

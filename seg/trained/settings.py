@@ -69,10 +69,8 @@ class NetworkSettings:
         check_spec(spec, "--model" if self.model else "--run")
         of_file = Path(spec).is_file()
         if of_file and not self.architecture:
-            raise InputError(
-                f"--model: {spec} is a file of weights; give --architecture, --encoder and --classes as "
-                "segmentation-models-pytorch spells them, such as --architecture Unet --encoder resnet34 --classes 3"
-            )
+            flags = "--architecture, --encoder and --classes as smp spells them, such as Unet, resnet34 and 3"
+            raise InputError(f"--model: {spec} is a file of weights; give {flags}")
         for name in ("architecture", "encoder"):
             if getattr(self, name) and not of_file:
                 raise InputError(f"--{name}: is of a file of weights, and {spec} is none; leave it out")
@@ -93,13 +91,10 @@ def is_function(spec: str) -> bool:
     return _FUNCTION.fullmatch(spec) is not None and not Path(spec).exists()
 
 
-def check_spec(spec: str, flag: str = "--model") -> str:
-    """The SPEC; an InputError where it names nothing that is there."""
+def check_spec(spec: str, flag: str) -> None:
+    """Raises an InputError for a SPEC that names nothing that is there."""
     path = Path(spec)
-    if is_function(spec) or path.is_file():
-        return spec
-    if not path.is_dir():
+    if not is_function(spec) and not path.exists():
         raise InputError(f"{flag}: {spec}: no such folder or file; {_KINDS}")
-    if not any((path / name).is_file() for name in ("config.yaml", "config.json", ADAPT_FILE)):
+    if path.is_dir() and not any((path / name).is_file() for name in ("config.yaml", "config.json", ADAPT_FILE)):
         raise InputError(f"{flag}: {spec}: holds neither config.yaml, as a run does, nor config.json; {_KINDS}")
-    return spec

@@ -48,19 +48,15 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
     if replaced:
         name = min(replaced)
         names = ", ".join(sorted(replaced)[:_SHOWN]) + (", …" if len(replaced) > _SHOWN else "")
-        notes.append(
-            f"{FLAG}: {source} predicts {given[name].shape[0]} classes and this training {own[name].shape[0]}, so the "
-            f"last layer of every head begins at random ({names})"
-        )
+        said = f"{FLAG}: {source} predicts {given[name].shape[0]} classes and this training {own[name].shape[0]}"
+        notes.append(f"{said}, so the last layer of every head begins at random ({names})")
         given |= {name: own[name] for name in replaced}
     elif classes is not None and theirs is not None and not alone:
         # names in their order: colours are for display, and ids differ between data sets
         for output, (their, our) in enumerate(zip(theirs.names, classes.names, strict=False)):
             if their != our:
-                raise InputError(
-                    f"{FLAG}: output {output} of {source} is '{their}', and in --classes '{our}'; give the classes "
-                    "that it was trained with, in their order"
-                )
+                said = f"output {output} of {source} is '{their}', and in --classes '{our}'"
+                raise InputError(f"{FLAG}: {said}; give the classes that it was trained with, in their order")
     hint = " (--model.name pretrained trains the one that it describes)" if (source / "config.json").is_file() else ""
     load_weights(model, given, f"{FLAG}: {source} does not fit this network{hint}")
     return notes

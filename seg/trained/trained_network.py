@@ -19,7 +19,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dem_apps.errors import InputError, NotFiniteError, first_words
+from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import new_folder
 from dem_apps.test_time_methods.network import find_logits
 from seg.config import TrainConfig
@@ -29,9 +29,9 @@ from seg.data.pixel_format import PixelFormat, kind_of
 from seg.data.read_images import ImagePixels, Scene, picture_pixels, read_image, seen
 from seg.maps.entropy_maps import Prediction
 from seg.maps.panels import map_pictures
-from seg.models.network import upsampled, upsampled_bands
+from seg.models.network import finite, upsampled, upsampled_bands
 from seg.models.settings import LEAST_TILE
-from seg.models.tiles import TiledLogits, TilesOfImage
+from seg.models.tiles import TiledLogits
 from seg.scores.checkpoints import chosen_by
 from seg.trained.description import Description
 
@@ -131,10 +131,8 @@ class TrainedNetwork:
         if not 2 <= self.num_classes <= _MOST_CLASSES:
             raise InputError(f"{self.spec}: predicts {self.num_classes} classes; expected 2 to {_MOST_CLASSES}")
         if named is not None and len(named) != self.num_classes:
-            raise InputError(
-                f"{self.spec}: predicts {self.num_classes} classes, and {len(named)} are named (--classes); name those "
-                "that it was trained with, in the order of its outputs"
-            )
+            said = f"{self.spec}: predicts {self.num_classes} classes, and {len(named)} are named (--classes)"
+            raise InputError(f"{said}; name those that it was trained with, in the order of its outputs")
         self.network.eval()
 
     @property
@@ -200,16 +198,16 @@ class TrainedNetwork:
                 logits, size = self._tiled(image).whole().float().cpu(), (image.shape[0], image.shape[1])
             align_corners, shown = self.description.align_corners, pixels.preview(image.values, image.valid)
             strips = upsampled_bands([logits], logits.shape[2], size, align_corners)
-            maps = Prediction.of_parts(_from_top(strips), size, image.valid)
+            maps = Prediction.of_parts(strips, size, image.valid)
             yield PredictedImage(
                 maps.classes, maps.entropy, maps.valid, image=shown, logits=logits, class_set=self.class_set,
                 align_corners=align_corners,
             )  # fmt: skip
 
     @torch.no_grad()
-    def maps(self, image: ImagePixels) -> Prediction:
+    def maps(self, image: ImagePixels, forward: Callable[[Tensor], Tensor] | None = None) -> Prediction:
         """Classes and entropy of an image at its own resolution; a NotFiniteError for logits that are not finite."""
-        return Prediction.of_parts(self.parts(image), (image.shape[0], image.shape[1]), image.valid)
+        return Prediction.of_parts(self.parts(image, forward), (image.shape[0], image.shape[1]), image.valid)
 
     @torch.no_grad()
     def parts(
@@ -223,7 +221,7 @@ class TrainedNetwork:
         elif logits.full_size and self._as_read(image):
             yield from logits.blocks()
         else:
-            yield from _from_top(upsampled_bands(logits.rows(), logits.height, size, align_corners))
+            yield from upsampled_bands(logits.rows(), logits.height, size, align_corners)
 
     def _as_read(self, image: ImagePixels | Scene) -> bool:
         return self.size in (None, image.shape[1::-1])
@@ -242,14 +240,8 @@ class TrainedNetwork:
             values, valid = seen(image.window(rows, columns), description.pixels, None)
             return description.normalised(values, valid)[None].to(self.device)
 
-        def finite(images: Tensor) -> Tensor:
-            logits = forward(images)
-            if not logits.isfinite().all():
-                raise NotFiniteError("the network's output is not finite; its weights are no use")
-            return logits
-
-        height, width, bands = image.shape
-        return TiledLogits(finite, TilesOfImage((1, bands, height, width), read), self.tile)
+        height, width, _ = image.shape
+        return TiledLogits(lambda images: finite(forward(images)), (height, width), read, self.tile)
 
     def save(self, folder: Path | str) -> None:
         """Write the network as it is now to a new folder, in the format that it came in; of a function its weights."""
@@ -259,14 +251,6 @@ class TrainedNetwork:
     def __repr__(self) -> str:
         names = ", ".join(self.class_set.names[:4]) + (", …" if self.num_classes > 4 else "")
         return f"TrainedNetwork({self.spec}; {self.num_classes} classes: {names})"
-
-
-def _from_top(strips: Iterator[Tensor]) -> Iterator[tuple[int, int, Tensor]]:
-    """Strips with their first row and column."""
-    top = 0
-    for strip in strips:
-        yield top, 0, strip
-        top += strip.shape[2]
 
 
 def _listed(images: Any) -> Any:
@@ -296,8 +280,6 @@ def _one_image(image: Any, pixels: PixelFormat) -> ImagePixels:
     channels = (1, 3, 4) if pixels.is_rgb else (pixels.bands,)
     if values.ndim != 3 or values.shape[2] not in channels or 0 in values.shape:
         raise InputError(f"image: has shape {tuple(image.shape)}, and the network sees {pixels.described}")
-    if pixels.is_rgb and not np.ma.is_masked(values):
-        return ImagePixels(_rgb(values))
     if not pixels.is_rgb and kind_of(values.dtype.name) != kind_of(pixels.dtype):
         raise InputError(f"image: holds {values.dtype}, and the network sees {pixels.described}, in the same units")
     masked, values = np.ma.getmaskarray(values).any(2), np.ma.filled(values, 0)
@@ -312,8 +294,6 @@ def _rgb(values: NDArray[Any]) -> NDArray[np.uint8]:
         return np.ascontiguousarray(values)
     low, high = values.min(), values.max()
     if not np.issubdtype(values.dtype, np.floating) or not (low >= 0 and high <= 1):  # NaN is neither
-        raise InputError(
-            f"image: holds {values.dtype} from {low:.3g} to {high:.3g}; expected uint8, or floating point from 0 to 1 "
-            "before any normalisation"
-        )
+        expected = "uint8, or floating point from 0 to 1 before any normalisation"
+        raise InputError(f"image: holds {values.dtype} from {low:.3g} to {high:.3g}; expected {expected}")
     return np.asarray((values * 255).round(), np.uint8)

@@ -29,10 +29,9 @@ from dem_apps.runtime.signals import StopRequest, command_line, going_on_with, r
 from seg.config import TrainConfig
 from seg.data.domains import DomainPair, open_pair
 from seg.data.labels import ClassSet
-from seg.data.loader import batches
+from seg.data.loader import batches, target_style
 from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
 from seg.data.samplers import Sampler, labelled_sampler
-from seg.data.style import target_style
 from seg.inference.adaptive_batch_norm import check_there_are_statistics, re_estimated_on
 from seg.inference.protocol import protocol
 from seg.methods import METHODS
@@ -80,10 +79,8 @@ def _train(config: TrainConfig) -> Path:
             accelerator.print(line)
         check_network(str(config.model.name), str(config.model.encoder), config.model.encoder_weights)
     with accelerator.main_process_first():
-        pair = open_pair(
-            config.source, config.target, classes, config.validation_part, demo=config.demo, bands=config.bands,
-            pixels=pixels, workers=config.workers, rgb=normalisation(config.model),
-        )  # fmt: skip
+        data = config.data() | {"classes_file": classes, "pixels": pixels, "workers": config.workers}
+        pair = open_pair(**data, rgb=normalisation(config.model))
         for line in pair.look_at_labels():
             accelerator.print(line)
         sampler = labelled_sampler(
@@ -112,7 +109,8 @@ def _train(config: TrainConfig) -> Path:
                 run.score_if_due()
             _finish(config, run)
     except NotFiniteError as error:
-        raise NotFiniteError(f"{error}; {run.way_back()}") from error
+        last = f"the checkpoint {run.path / 'checkpoints' / 'last'} of step {run.saved_step}"
+        raise NotFiniteError(f"{error}; {last} is from before, and --resume continues from it") from error
     finally:
         run.close()
     leave_group()
@@ -153,9 +151,10 @@ def build_state(
         model.compile()
     predict = Predictor(model, accelerator, policy, settings.align_corners, pixels)
     row, options = METHODS[config.method], config.method_options()
+    on_source = {"main": weights.seg_main, "aux": weights.seg_aux}
     source_weights, target_weights, own_weights = (
         {head: each[head] for head in predict.heads}
-        for each in (weights.on_source(), weights.on_target("target"), weights.on_target(row.weight))
+        for each in (on_source, weights.on_target("target"), weights.on_target(row.weight))
     )
     make_objectives = partial(
         HeadObjectives, config.loss, num_classes, target_weights, config.reduction, config.objective_options()
@@ -204,11 +203,6 @@ def _open(
         print_summary(config, pair, path, accelerator, state.model)
         if config.resume and saved is None:
             print("the run has no checkpoint yet and begins again", flush=True)
-        now = pair.sizes()
-        before = (saved or {}).get("images", now)
-        if before != now:
-            changed = ", ".join(f"{now.get(title, 0)} of {title}, {before[title]} before" for title in before)
-            print(f"the images are others than when it was saved ({changed}), and so will the numbers be", flush=True)
         progress = Progress(config.max_steps, state.step)
     # without --run-dir the main process has named it
     (path,) = broadcast_object_list([path])

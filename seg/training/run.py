@@ -25,8 +25,6 @@ from seg.data.pixel_format import RGB, resized_mask
 from seg.data.read_images import first_header, left_out
 from seg.maps.entropy_maps import Prediction
 from seg.maps.panels import map_pictures, save_panel
-from seg.models.settings import PRETRAINED, package_file
-from seg.models.weights_file import weights_file
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.scores.checkpoints import CRITERION
 from seg.scores.evaluation import OnSample, evaluate
@@ -84,13 +82,6 @@ class TrainingRun:
         # a resumed run that had come to its end has its scores in the log
         return self._scores(write_maps=True) if self.scored else self._score_and_save(write_maps=True)
 
-    def way_back(self) -> str:
-        """Name the last checkpoint before a failure."""
-        if self.saved_step is None:
-            return "no checkpoint had been saved yet"
-        checkpoint = self.path / "checkpoints" / "last"
-        return f"the checkpoint {checkpoint} of step {self.saved_step} is from before, and --resume continues from it"
-
     def close(self) -> None:
         """Close the run folder; safe to call twice."""
         if self.progress is not None:
@@ -125,7 +116,6 @@ class TrainingRun:
         """Replace the checkpoint ``last``."""
         if self.folder is not None:
             state = {**self.state.state(), "choice": self.selector.state(), "scored": self.scored}
-            state["images"] = self.pair.sizes()
             self.folder.save_checkpoint("last", state)
         self.saved_step = self.state.step
 
@@ -150,9 +140,7 @@ class TrainingRun:
                 self.stop_if_asked()
             if index not in shown_as or not (write or self.folder is not None):
                 return
-            size = (logits.shape[2], logits.shape[1])
-            valid = None if sample.valid is None else resized_mask(sample.valid, size)
-            prediction = Prediction.of(logits, valid)
+            prediction = Prediction.of(logits, resized_mask(sample.valid, (logits.shape[2], logits.shape[1])))
             tiles, picture = map_pictures(sample.preview(), sample.label, prediction, self.pair.classes)
             name = shown_as[index]
             if write:
@@ -175,13 +163,14 @@ def print_summary(
     labels = "" if pair.target_val.labelled else " without labels (scores are those that need none)"
     parts = config.model.architecture().items()
     network = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in parts if value).removeprefix("name ")
-    policy = config.model.batch_norm if batch_norms(model) else "none"
+    policy, start = config.model.batch_norm if batch_norms(model) else "none", config.model.start_from
+    weights = f"weights of {start}" if start is not None else f"{config.model.encoder_weights or 'random'} weights"
     processes = f"{accelerator.num_processes} processes, " if accelerator.num_processes > 1 else ""
     lines = [
         f"method   {config.title}",
         f"data     {folders}: {images}{labels}; {len(pair.classes)} classes{pair.left_out()}",
         *_about_pixels(pair),
-        f"network  {network}, {_weights(config)}, batch norm {policy}"
+        f"network  {network}, {weights}, batch norm {policy}"
         f"{', for scores with a share of the statistics of target' if config.batch_norm_after == 'target' else ''}",
         f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
         f"{config.max_steps} steps, seed {config.seed}",
@@ -203,14 +192,3 @@ def _about_pixels(pair: DomainPair) -> list[str]:
     first = {dataset.root: first_header([image for image, _ in dataset.files]) for dataset in pair.splits().values()}
     notes = [left_out(*found, pixels) for found in first.values() if found is not None]
     return lines + [f"pixels   {note}" for note in notes if note is not None]
-
-
-def _weights(config: TrainConfig) -> str:
-    """Where the network's first weights come from."""
-    model = config.model
-    if model.start_from is not None:
-        return f"weights of {model.start_from}"
-    if model.encoder_weights is None:
-        return f"random weights{'' if package_file(PRETRAINED) else ' (the extra pretrained brings others)'}"
-    file = weights_file(str(model.encoder), model.encoder_weights)
-    return f"{model.encoder_weights} weights of {file or 'its library, from the cache or downloaded once'}"

@@ -135,16 +135,13 @@ def _add_gradients(state: TrainState, batch: MicroBatch, share: float) -> Values
     del logits, loss  # the full-size maps of one domain at a time
     target_loss, of_target = state.method.target_loss(batch)
     if target_loss is not None:
-        accelerator.backward(share * _weight_on_target(state, values["source/cross_entropy_main"]) * target_loss)
+        factor: Tensor | float = 1.0  # of all that the method adds; the same in every process
+        if state.relative:
+            cross_entropy = values["source/cross_entropy_main"]
+            (total,) = summed_over_processes(cross_entropy.to(sums_in(cross_entropy)))
+            factor = (total / world_size()).clamp_max(1).float()
+        accelerator.backward(share * factor * target_loss)
     return values | of_target
-
-
-def _weight_on_target(state: TrainState, cross_entropy: Tensor) -> Tensor | float:
-    """Factor of all that the method adds; the same in every process."""
-    if not state.relative:
-        return 1.0
-    (total,) = summed_over_processes(cross_entropy.to(sums_in(cross_entropy)))
-    return (total / world_size()).clamp_max(1).float()
 
 
 def supervised_loss(

@@ -14,8 +14,7 @@ from seg.config import TrainConfig
 from seg.export import ExportConfig, export
 from seg.export_model import ExportModelConfig, export_model
 from seg.methods.self_training import pseudo_labels
-from seg.scores.metrics import SegmentationScores
-from seg.scores.unsupervised_scores import LabelFreeScores
+from seg.scores.metrics import LabelFreeScores, SegmentationScores
 from seg.train import train
 from seg.trained.run_network import open_run
 from seg.trained.start_from import start_from

@@ -13,7 +13,7 @@ import seg.adapt
 import seg.export
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_reader import read_metrics
-from seg.data.domains import open_unlabelled
+from seg.data.domains import open_pair
 from seg.inference.adaptive_batch_norm import re_estimated
 from seg.train import train
 from seg.trained.run_network import open_run
@@ -59,9 +59,8 @@ def test_training_goes_on_as_without(runs):
 
 def test_what_is_saved_has_the_statistics_of_the_targets_training_images(runs, tiny_config):
     """Every kept checkpoint, since exports and other trainings start from any."""
-    images = [
-        open_unlabelled(tiny_config.target, open_run(runs[1], "last").description.classes)[i].image for i in range(5)
-    ]
+    target = open_pair(tiny_config.source, tiny_config.target).target_train
+    images = [target[index].image for index in range(5)]
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     batch = torch.from_numpy(np.stack([(image / 255 - mean) / std for image in images])).permute(0, 3, 1, 2).float()
     for name in ("last", "selected", "best"):

@@ -40,7 +40,7 @@ def test_two_folders_are_all_that_is_needed(kind, run_here, tmp_path):
         f"the labels {said}: taken as {len(expected)} classes, since no --classes names them",
         f"source train: 1 of 4 images left out, damaged or cut short, or with such a label: {tmp_path}/mine/",
         "source train: 1 of 3 images have no label and are left out, such as",
-        "imagenet weights of /" if package_file(PRETRAINED) else "random weights",
+        "imagenet weights" if package_file(PRETRAINED) else "random weights",
     ):
         assert line in done.stdout
     assert getattr(load_classes(str(run / "classes.json")), key) == expected

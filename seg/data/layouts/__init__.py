@@ -63,8 +63,6 @@ def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
         raise InputError(f"{root}: looks like the layouts {' and '.join(found)}; name one by {flag}")
     if not root.is_dir():
         raise InputError(f"{root}: no such folder; it should be the root of a data set")
-    raise InputError(
-        f"{root}: no layout fits, for there is neither images/ (with labels/ beside it: layout folders, gta5), nor "
-        f"leftImg8bit/ (cityscapes), nor RGB/ (synthia), nor train/ with {split} images (camvid); put images below "
-        f"{root / 'images'}, or name the layout by {flag}"
-    )
+    missing = f"neither images/ (folders, gta5), nor leftImg8bit/ (cityscapes), RGB/ (synthia) or {split}/ (camvid)"
+    instead = f"put images below {root / 'images'}, or name the layout by {flag}"
+    raise InputError(f"{root}: no layout fits, for there is {missing}; {instead}")

@@ -28,9 +28,7 @@ def read_synthia_label(file: Path) -> NDArray[np.uint8]:
         mode = picture.mode
         picture.verify()  # OpenCV gives no reason for a damaged file
     if mode not in ("RGB", "RGBA"):  # with a palette OpenCV would give the red of a colour as the class
-        raise InputError(
-            f"{file}: a SYNTHIA label has its class in the first of several channels, this one is of mode {mode}"
-        )
+        raise InputError(f"{file}: a SYNTHIA label has its class in the first of several channels, this one is {mode}")
     blue_green_red = np.asarray(cv2.imread(str(file), cv2.IMREAD_UNCHANGED))
     ids: NDArray[np.integer] = blue_green_red[..., 2]  # Pillow keeps the upper 8 of 16 bits, where ids are 0
     if ids.max() > 255:

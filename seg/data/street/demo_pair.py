@@ -10,7 +10,7 @@ from PIL import Image
 from dem_apps.runtime.files import new_folder
 from dem_apps.runtime.progress import track
 from seg.data.labels import LABELS
-from seg.data.street.looks import SOURCE_LOOK, target_look
+from seg.data.street.figures import SOURCE_LOOK, target_look
 from seg.data.street.world import draw_street
 
 CITY = "demostadt"

@@ -1,4 +1,4 @@
-"""The street world: an endless supply of labelled streets in two looks, see :mod:`seg.data.street.looks`.
+"""The street world: an endless supply of labelled streets in two looks, see :mod:`seg.data.street.figures`.
 
 One scene grammar draws both domains: the plan of a street, what stands where, painted from the sky to the own car's
 bonnet. A picture depends on nothing but its arguments and ``WORLD_VERSION``.
@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from seg.data.labels import LABEL_ID
-from seg.data.street.figures import FIGURES, PAINTS, VEHICLES, WALLS, Part, box, discs, grid, shape
-from seg.data.street.looks import Color, Look
+from seg.data.street.figures import FIGURES, PAINTS, VEHICLES, WALLS, Color, Look, Part, box, discs, grid, shape
 
 #: Raised with every change that alters a single pixel: stored pairs are then drawn anew.
 WORLD_VERSION = 2

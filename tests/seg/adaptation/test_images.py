@@ -8,7 +8,7 @@ import pytest
 import torch
 from support.pictures import noise, save
 
-from seg.adaptation.images import ImageFolder, ImageNumbers, Labels
+from seg.adaptation.images import ImageFolder, ImageNumbers, confusion_with
 from seg.adaptation.normalisation_trial import WRONG_SCALE, Tried, _without_labels, distance_of, translated, usual_ones
 from seg.adaptation.result import label_first
 from seg.data.labels import IGNORE_INDEX, named_classes
@@ -49,14 +49,11 @@ def test_the_network_gets_multiples_and_its_own_preprocessing(folder):
 def test_pixels_are_counted_by_label_and_prediction_at_the_labels_size(tmp_path):
     truth = np.random.default_rng(0).integers(0, 3, (8, 12)).astype(np.uint8)
     truth[0, :4] = IGNORE_INDEX
-    save(tmp_path / "deep" / "0.png", truth)
-    labels = Labels(tmp_path, [Path("deep/0.jpg"), Path("other.jpg")], named_classes(["a", "b", "c"]), tmp_path)
+    label, classes = save(tmp_path / "deep" / "0.png", truth), named_classes(["a", "b", "c"])
     predicted = np.random.default_rng(1).integers(0, 3, truth.shape).astype(np.uint8)
     expected = [[((truth == label) & (predicted == each)).sum() for each in range(3)] for label in range(3)]
-    np.testing.assert_array_equal(labels.confusion(Path("deep/0.jpg"), predicted), expected)
-    large = predicted.repeat(2, 0).repeat(2, 1)
-    np.testing.assert_array_equal(labels.confusion(Path("deep/0.jpg"), large), expected)
-    assert labels.confusion(Path("other.jpg"), predicted) is None
+    for size in (predicted, predicted.repeat(2, 0).repeat(2, 1)):
+        np.testing.assert_array_equal(confusion_with(label, Path("0.jpg"), classes, size, None), expected)
 
 
 def test_uncertain_images_unlike_those_above_are_to_be_labelled_first():

@@ -10,9 +10,9 @@ from PIL import Image
 from support.refusals import refuses
 
 from dem_apps.errors import InputError
-from seg.adaptation.images import Labels
 from seg.data.datasets import SegmentationDataset
 from seg.data.files import find_images, find_labels, flat_names, left_out, output_names
+from seg.data.label_faults import labels_of
 from seg.data.labels import ClassSet, named_classes
 from seg.data.read import read_label
 from seg.data.read_images import read_image
@@ -76,7 +76,7 @@ def test_the_label_beside_an_image_is_no_image(tmp_path, monkeypatch):
     in_training = [label.name if label.is_file() else None for _, label in dataset.files]
     assert in_training == expected
     names = [file.relative_to(images) for file in found]
-    labels = Labels(images, names, CLASSES, images).files
+    labels, _ = labels_of(images, names, images, CLASSES)
     assert [labels[name].name if name in labels else None for name in names] == expected
     for name in ("a_mask.png", "d.png", "lone.png"):
         save(tmp_path / "Labels" / name, (6, 8), np.arange(8) % 2)

@@ -11,9 +11,12 @@ from torch import nn
 
 from dem_apps.errors import InputError
 from seg.config import TrainConfig
+from seg.data.settings import TargetDataConfig
 from seg.inference.adaptive_batch_norm import re_estimated
-from seg.models.batch_norm import BATCH_NORM_POLICIES, feed_batch_norm, set_up_batch_norm, statistics
+from seg.inference.protocol import batch_norm_statistics
+from seg.models.batch_norm import BATCH_NORM_POLICIES, feed_batch_norm, set_up_batch_norm
 from seg.models.settings import ModelConfig
+from seg.trained.trained_network import Training
 
 DOMAINS = ("source", "target")
 
@@ -62,17 +65,19 @@ def test_a_policy_decides_what_normalises_and_what_moves(model, images, policy, 
 
 
 @pytest.mark.parametrize(
-    ("policy", "how", "whose"),
+    ("policy", "method", "labelled_part", "re_estimated_on", "whose"),
     [
-        ("trainable", {}, "moved by both domains"),
-        ("target", {}, "moved by target alone"),
-        ("source", {"labelled": ("source", "target"), "uses_target": False}, "moved by both domains"),
-        ("target", {"uses_target": False}, "those it started with"),
-        ("frozen", {"re_estimated_on": "target images"}, "re-estimated on target images after training"),
+        ("trainable", "minent", None, None, "moved by both domains"),
+        ("target", "minent", None, None, "moved by target alone"),
+        ("source", "source", 0.5, None, "moved by both domains"),
+        ("target", "source", None, None, "those it started with"),
+        ("frozen", "minent", None, "target images", "re-estimated on target images after training"),
     ],
 )
-def test_whose_statistics_a_network_has_is_said(model, policy, how, whose):
-    assert statistics(policy, model, **how) == whose
+def test_whose_statistics_a_network_has_is_said(model, policy, method, labelled_part, re_estimated_on, whose):
+    settings = ModelConfig(batch_norm=policy)
+    config = TrainConfig(method=method, model=settings, target=TargetDataConfig(labelled_part=labelled_part))
+    assert batch_norm_statistics(Training(config, "last", 9, re_estimated_on), model) == whose
 
 
 def test_the_default_moves_by_the_domain_that_is_scored(model):

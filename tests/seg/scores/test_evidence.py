@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from dem_apps.errors import NotFiniteError
 from seg.scores.evidence import SCALE, Evidence, Probe
-from seg.scores.unsupervised_scores import LabelFreeScores
+from seg.scores.metrics import LabelFreeScores
 
 CLASSES = 4
 

@@ -8,7 +8,7 @@ from support.same_state import contents
 
 from seg.data.labels import CITYSCAPES_CLASSES, CITYSCAPES_IDS, IGNORE_INDEX, LABELS, id_tables
 from seg.data.street import demo_pair as demo
-from seg.data.street.looks import SOURCE_LOOK, target_look
+from seg.data.street.figures import SOURCE_LOOK, target_look
 from seg.data.street.world import draw_street
 
 SMALL = {"size": (64, 32), "source_train": 3, "target_train": 2, "target_val": 2}
