@@ -92,6 +92,7 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         "the whole image", at_least=LEAST_TILE,
     )  # fmt: skip
     accept: bool = option(False, "take the adaptation even where the evidence speaks against it")
+    precision: str = option("float32", "of the network; scores are always float32", ("float32", "bf16"))
     seed: int = option(0, "of the order of images and of what a method draws", at_least=0, at_most=LARGEST_SEED)
     device: str = option("auto", "cpu, cuda, or auto")
 
@@ -217,7 +218,13 @@ def _adapted(
 ) -> tuple[Result, TrainedNetwork, Predictions]:
     """The adaptation, whose predictions are written into ``part``, which becomes ``out``."""
     from dem_apps import TestTimeAdapter
-    from seg.adaptation.adaptation import Adaptation, colours_of
+    from seg.adaptation.adaptation import (
+        Adaptation,
+        colours_of,
+        in_precision,
+        quickest_convolutions,
+        share_that_bf16_moves,
+    )
     from seg.adaptation.images import STAGES, ImageFolder, Predictions
     from seg.adaptation.normalisation_trial import tried_normalisations
     from seg.adaptation.result import Result
@@ -249,14 +256,19 @@ def _adapted(
         else:
             options["source_images"] = batches
     make = partial(TestTimeAdapter, trained.network, method, **options)
+    if config.precision == "bf16":
+        moved = share_that_bf16_moves(trained.network, folder.spread_batches(config.batch_size, config.batch_size))
+        print(f"bf16: {100 * moved:.1f} % of the pixels get another class than in float32", flush=True)
     passes = range(config.epochs if METHODS[method].learns and config.method != STEP else 0)
     seeds = [None if config.mode == "online" else (config.seed, epoch) for epoch in passes]
     learnt_from = [batch for seed in seeds for batch in folder.batches(config.batch_size, seed)]
-    outcome = Adaptation(
+    adaptation = Adaptation(
         trained, predictions, make, learnt_from, config.mode, config.epochs, prepare,
         config.takes_statistics_first(), config.bn_alpha, config.accept, trial,
         config.steps(),
-    ).run()  # fmt: skip
+    )  # fmt: skip
+    with in_precision(config.precision, device), quickest_convolutions(trained.network, folder.seen(0)[0][None]):
+        outcome = adaptation.run()
     settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("out", "device")}
     rows = {stage: predictions.rows[stage] for stage in STAGES}
     result = Result({"method": config.method} | settings, classes, outcome, rows, folder.skipped, trial)

@@ -23,10 +23,11 @@ from dem_apps.runtime.metrics_info import Metric, Score
 
 #: Scores in the first table, and arms in the title; the other scores are folded.
 _SCORES, _ARMS = 6, 4
-#: What moves the pictures of a slider.
+#: What moves the pictures of a slider, and of frames shows one.
 _SLIDE = (
-    'document.querySelectorAll(".slide input").forEach(i => i.oninput = () => '
-    'i.closest("div").style.setProperty("--at", i.value + "%"))'
+    'document.querySelectorAll(".slide input").forEach(i => i.oninput = () => { const b = i.closest("div"); '
+    'b.style.setProperty("--at", i.value + "%"); '
+    'b.querySelectorAll("[data-at]").forEach(e => e.hidden = e.dataset.at != i.value) })'
 )
 #: How a page begins that may be replaced by a newer one.
 GENERATOR = '<!doctype html>\n<meta name="generator" content="dem-apps report">'
@@ -38,13 +39,22 @@ class Section:
 
     ``text`` and ``notes`` (in a box) are sentences, ``facts`` and ``folded`` (behind a click) names and values,
     ``table`` and ``more`` (behind a click) a Table, ``charts`` data URIs, ``gallery`` a Gallery, ``slider`` one whose
-    pictures by two runs lie above each other, ``colours`` #rrggbb.
+    pictures by two runs lie above each other, ``frames`` :class:`Frames`, ``colours`` #rrggbb.
     """
 
     heading: str
-    kind: Literal["text", "notes", "facts", "table", "charts", "gallery", "slider", "videos", "colours",
+    kind: Literal["text", "notes", "facts", "table", "charts", "gallery", "slider", "frames", "videos", "colours",
                   "folded", "more"]  # fmt: skip
     content: Any
+
+
+@dataclass(frozen=True)
+class Frames:
+    """Pictures of some images at every position of one slider."""
+
+    captions: Sequence[str]  #: of the positions
+    at: int  #: that is shown first
+    images: Sequence[tuple[str, Sequence[str]]]  #: a name, and a data URI at every position
 
 
 def write_report(paths: Sequence[Path], out: Path, baseline: Path | None = None) -> Path:
@@ -80,7 +90,7 @@ def render(title: str, sections: Sequence[Section]) -> bytes:
         loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_shown
     )
     shown = [section for section in sections if section.content]
-    script = Markup(_SLIDE) if any(section.kind == "slider" for section in shown) else ""
+    script = Markup(_SLIDE) if any(section.kind in ("slider", "frames") for section in shown) else ""
     digest = base64.b64encode(hashlib.sha256(_SLIDE.encode()).digest()).decode()
     text = environment.get_template("page.html").render(title=title, sections=shown, script=script, script_hash=digest)
     return f"{GENERATOR}\n{text}".encode(errors="replace")

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from dem_apps.report.runs import Run, named_in
@@ -80,6 +82,14 @@ def picture_uri(file: Path, crisp: bool, inside: Path | None = None) -> str:
         image.thumbnail((_WIDEST, _WIDEST), Image.Resampling.NEAREST if crisp else Image.Resampling.BOX)
         (image.quantize(256) if crisp else image).save(content, "PNG" if crisp else "JPEG", optimize=crisp, quality=85)
         return _data("image/png" if crisp else "image/jpeg", content.getvalue())
+
+
+def class_map_uri(classes: NDArray[np.uint8], colours: Sequence[tuple[int, int, int]]) -> str:
+    """(H, W) ids as a PNG of their colours."""
+    image, content = Image.fromarray(classes).convert("P"), io.BytesIO()
+    image.putpalette([value for colour in colours for value in colour])
+    image.save(content, "PNG", optimize=True)
+    return _data("image/png", content.getvalue())
 
 
 def _data(kind: str, content: bytes) -> str:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Container, Sequence
+import time
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
@@ -30,6 +32,7 @@ from seg.adaptation.images import REFUSED, Predictions
 from seg.adaptation.normalisation_trial import Trial, translated
 from seg.inference.adaptive_batch_norm import SHARES, best_share, re_estimated
 from seg.models.batch_norm import batch_norm_normalises
+from seg.models.network import upsampled
 from seg.scores.evidence import Evidence, Forward, Probe, plain_forward
 from seg.trained.trained_network import TrainedNetwork
 
@@ -40,8 +43,12 @@ STEP_BATCHES, STEP_IMAGES = 4, 4
 #: Looks at the network per pass over the folder, besides the first: one per ``IMAGES_PER_CHECK``, since a look costs as
 #: much as learning from two dozen.
 FEWEST_CHECKS, MOST_CHECKS, IMAGES_PER_CHECK = 2, 4, 64
+#: Images that are shown at every share, and pixels of their longer side.
+SHOWN, _SMALL = 4, 192
 #: Images of a folder in which each is looked at by itself, which takes seven more forwards.
 MOST_BY_IMAGE = 64
+#: How many times as fast convolutions have to be without oneDNN for doing without it.
+_CLEARLY = 1.5
 
 
 @dataclass(frozen=True)
@@ -99,6 +106,7 @@ class Adaptation:
             else:
                 looks.append([probe.look(plain_forward(other)) for probe in probes])
                 score = fmean(look.stability_score(old) for look, old in zip(looks[-1], before, strict=True))
+            monitor.tried.append((score, self._small_maps(plain_forward(other))))
             return score
 
         batches = [*probes[0].batches, *probes[1].batches]
@@ -109,6 +117,16 @@ class Adaptation:
             monitor.chosen.append(chosen)
             if chosen and monitor.share:
                 monitor.crossed.append(decide(before[1 - half], looks[SHARES.index(chosen)][1 - half]))
+
+    def _small_maps(self, forward: Forward) -> list[NDArray[np.uint8]]:
+        """Classes of :data:`SHOWN` images, evenly from the folder."""
+        maps, align_corners = [], self.trained.description.align_corners
+        for index in self.predictions.folder.spread(SHOWN):
+            images = self._prepared(self.predictions.folder.seen(index)[0][None])
+            height, width = (-(-side * _SMALL // max(_SMALL, *images.shape[2:])) for side in images.shape[2:])
+            small = upsampled(forward(images), (height, width), align_corners)
+            maps.append(small[0].argmax(0).to(torch.uint8).cpu().numpy())
+        return maps
 
     def _baseline(self) -> list[NDArray[np.int64]]:
         """Of the labelled images (C, C) each: by the unadapted network with the better of the normalisations."""
@@ -294,6 +312,44 @@ def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forw
             return plain_forward(network.eval())(image)
 
     return lambda images: torch.cat([one(image[None]) for image in images])
+
+
+@contextmanager
+def quickest_convolutions(network: nn.Module, images: Tensor) -> Iterator[None]:
+    """Within, a CPU convolves without oneDNN where that is clearly faster; logits differ by rounding."""
+    flags: Any = torch.backends.mkldnn
+    if images.device.type != "cpu" or not flags.is_available() or not flags.enabled:
+        yield
+        return
+    try:
+        seconds = []
+        for flags.enabled in (False, True):
+            with torch.no_grad():
+                network(images)  # the first call chooses algorithms
+                start = time.process_time()
+                network(images)
+                seconds.append(time.process_time() - start)
+        flags.enabled = seconds[1] < _CLEARLY * seconds[0]
+        yield
+    finally:
+        flags.enabled = True
+
+
+def in_precision(name: str, device: torch.device) -> torch.autocast:
+    """A context in which networks compute in a precision, float32 or bf16; weights stay as they are."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=name == "bf16")
+
+
+@torch.no_grad()
+def share_that_bf16_moves(network: nn.Module, batches: Sequence[Tensor]) -> float:
+    """The share of the pixels, 0 to 1, of (B, 3, H, W) batches whose class in bf16 is another than in float32."""
+    forward, moved, number = plain_forward(network.eval()), 0, 0
+    for images in batches:
+        plain = forward(images).argmax(1)
+        with in_precision("bf16", images.device):
+            other = forward(images).argmax(1)
+        moved, number = moved + int((plain != other).sum()), number + plain.numel()
+    return moved / number
 
 
 def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:

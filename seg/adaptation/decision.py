@@ -194,6 +194,8 @@ class AcceptanceMonitor:
     stopped: str = ""  #: why learning has ended early, as a clause; empty otherwise
     chosen: list[float] = field(default_factory=list)  #: the share that each half of the images chooses by itself
     crossed: list[Verdict] = field(default_factory=list)  #: of each half on the share that the other one chooses
+    #: By share that was looked at: its score, and small class maps of a few images.
+    tried: list[tuple[float, list[NDArray[np.uint8]]]] = field(default_factory=list)
     #: The network that a step stands on: its classes (B, h, w) of the probe's batches, and its shares of the classes on
     #: the images that are learnt from.
     ground: tuple[list[Tensor], Sequence[float]] | None = None

@@ -10,14 +10,16 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from PIL import Image
 
-from dem_apps.report.page import Section, render
-from dem_apps.report.pictures import Gallery, Picture, gallery, picture_uri
+from dem_apps.report.page import Frames, Section, render
+from dem_apps.report.pictures import Gallery, Picture, class_map_uri, gallery, picture_uri
 from dem_apps.report.runs import flat
 from dem_apps.report.tables import Cell, Table
+from seg.adaptation.adaptation import SHOWN
 from seg.adaptation.images import REFUSED, Predictions
 from seg.adaptation.result import Result, class_shares
 from seg.data.files import evenly
 from seg.data.read_images import Scene
+from seg.inference.adaptive_batch_norm import SHARES
 from seg.maps.run_pictures import MOST_SHOWN
 from seg.scores.described_metrics import VIEWS
 from seg.scores.evidence import Evidence
@@ -43,6 +45,7 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
         Section(shown, "slider" if compared else "gallery", _gallery(predictions, result)),
         Section("", "colours", [(name, "#{:02x}{:02x}{:02x}".format(*rgb)) for name, rgb in colours]),
         Section("", "text", [f"At most {_IMAGES} images, {order}."]),
+        Section("By share of the images' batch norm statistics", "frames", _frames(result, predictions)),
         Section("Classes", "table", shares),
         Section("Evidence", "table", _looks_table(result)),
         Section("Settings", "folded", list(flat(result.settings).items())),
@@ -66,6 +69,22 @@ def _facts(result: Result, sizes: Sequence[tuple[int, int]]) -> list[tuple[str, 
     shown = "{before:.3f} → {after:.3f}" if result.adapted else "{before:.3f}"
     facts.append(("mean entropy", shown.format(**result.mean_entropy)))
     return facts
+
+
+def _frames(result: Result, predictions: Predictions) -> Frames | None:
+    """Class maps of a few images at every share that was looked at, those that change most first."""
+    outcome = result.outcome
+    if len(outcome.tried) < 2:
+        return None
+    unit, scale = ("mIoU {:.1f} %", 100) if outcome.baseline else ("stability score {:.3f}", 1)
+    scores = zip(SHARES, outcome.tried, strict=True)
+    captions = [f"share {share:g}: {unit.format(scale * score)}" for share, (score, _) in scores]
+    names = [predictions.folder.name(index) for index in predictions.folder.spread(SHOWN)]
+    images = list(zip(names, zip(*(maps for _, maps in outcome.tried), strict=True), strict=True))
+    images.sort(key=lambda image: -float((image[1][0] != image[1][-1]).mean()))
+    colours = result.classes.colors
+    uris = [(name, [class_map_uri(each, colours) for each in maps]) for name, maps in images]
+    return Frames(captions, SHARES.index(outcome.share or 0.0), uris)
 
 
 def _looks_table(result: Result) -> Table:

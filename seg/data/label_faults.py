@@ -40,6 +40,7 @@ class FileReport:
     notes: list[str] = field(default_factory=list)
     size: tuple[int, int] | None = None  #: (width, height) of the image, where it could be read
     counts: NDArray[np.int64] | None = None  #: (C + 1,) pixels of each class and ignored ones; None without a label
+    label: Path | None = None  #: its label image, where that could be read
     held: frozenset[int] = frozenset()  #: all ids of its label, without what the file calls no data
     unfit: bool = False  #: whether some of them are not in the table
     cityscapes: bool = False  #: whether its label's name or palette is that of Cityscapes' label ids
@@ -104,6 +105,7 @@ def check_label(
         name = f"'{classes.names[classes.ids.index(int(nodata or 0))]}'"
         said = f"{label}: {nodata:g} is the id of {name} and the file calls it no data; it is counted as {name}"
         report.warnings.append(said)
+    report.label = label
     known = {each.color: each.id for each in LABELS}
     same = [label_id == known.get(color) for color, label_id in palette_of(label, report.held).items()]
     named = label.stem.endswith("_labelIds") or (len(same) > 1 and all(same))
@@ -150,6 +152,8 @@ def check_classes(reports: Sequence[FileReport], classes: ClassSet, layout: Layo
     fit = [report for report in reports if report.held and not report.unfit]
     if not fit:
         return False
+    if layout.read_ids is None and not classes.by_color:
+        _compare_palettes(fit)
     found = _classes_of(fit, classes, layout)
     absent = [f"'{name}'" for train_id, name in enumerate(classes.names) if train_id not in found]
     ignored = sum(IGNORE_INDEX in report.held for report in fit)
@@ -171,6 +175,22 @@ def check_classes(reports: Sequence[FileReport], classes: ClassSet, layout: Layo
     else:
         fit[0].warnings += said
     return bool(said)
+
+
+def _compare_palettes(reports: Sequence[FileReport]) -> None:
+    """Adds an error where a colour has one id in a label's palette, and another in another's."""
+    first: dict[Color, tuple[int, Path]] = {}
+    for report in reports:
+        if (label := report.label) is None:
+            continue
+        for color, label_id in palette_of(label, report.held).items():
+            other, file = first.setdefault(color, (label_id, label))
+            if other != label_id:
+                report.errors.append(
+                    f"{label}: the colour {list(color)} is id {label_id} in its palette and id {other} in that "
+                    f"of {file}; where colours and not ids say the class, give classes with labels: colors"
+                )
+                return
 
 
 def lines(reports: Iterable[FileReport], title: str) -> Iterator[str]:

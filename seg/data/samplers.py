@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
 from seg.data.statistics import class_pixels
 
@@ -105,6 +106,8 @@ def labelled_sampler(
     sampler: Sampler = Epochs(len(first), (*seed, Draws.ORDER))
     if temperature is not None:
         pixels = class_pixels(first, workers)
+        if not pixels[:, :-1].any():
+            raise InputError(f"--source.rare-class-temperature: every pixel of every label in {first.root} is ignored")
         sampler = RareClasses(pixels, temperature, enough, (*seed, Draws.RARE_CLASSES))
     others = [Epochs(len(part), (*seed, Draws.LABELLED_TARGET)) for part in rest]
     return partial(interleaved, [sampler, *others], [len(part) for part in parts]) if others else sampler

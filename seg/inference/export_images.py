@@ -128,6 +128,10 @@ def export_images(config: ExportConfig) -> int:
         if min(width / wide, height / high) >= _SHRUNK:
             said = f"{first[0].name} has {width}×{height} pixels, and the network sees it at {wide}×{high}"
             notes.append(f"{said}; --tile 512 shows it all of them")
+    own = trained.description.size
+    if config.size == "auto" and config.tile is not None and own is not None:
+        own_size = f"this run was trained at {own[0]}×{own[1]} (--size own)"
+        notes.append(f"--tile: images at their own size; {own_size}")
     print(*notes, sep="\n", flush=True)
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
     pieces, failed = list(zip(files, images, output_names(images), strict=True)), 0

@@ -55,8 +55,13 @@ class TiledLogits:
 
     def whole(self) -> Tensor:
         """(B, C, h, w), in main memory where there are tiles."""
-        rows = list(self.rows())
-        return rows[0] if len(rows) == 1 else torch.cat(rows, 2)
+        parts = list(self.rows())
+        if len(parts) == 1:
+            return parts[0]
+        whole = parts[0].new_empty(*parts[0].shape[:2], self.height, parts[0].shape[3])
+        for part in whole.split([part.shape[2] for part in parts], 2):
+            part.copy_(parts.pop(0))  # which is free then: the logits are in memory once
+        return whole
 
     def rows(self) -> Iterator[Tensor]:
         """(B, C, ·, w) from top to bottom."""

@@ -203,6 +203,11 @@ def _open(
         print_summary(config, pair, path, accelerator, state.model)
         if config.resume and saved is None:
             print("the run has no checkpoint yet and begins again", flush=True)
+        now = pair.sizes()
+        before = (saved or {}).get("images", now)
+        if before != now:
+            changed = ", ".join(f"{now.get(title, 0)} of {title}, {before[title]} before" for title in before)
+            print(f"the images are others than when it was saved ({changed}), and so will the numbers be", flush=True)
         progress = Progress(config.max_steps, state.step)
     # without --run-dir the main process has named it
     (path,) = broadcast_object_list([path])

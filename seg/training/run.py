@@ -116,6 +116,7 @@ class TrainingRun:
         """Replace the checkpoint ``last``."""
         if self.folder is not None:
             state = {**self.state.state(), "choice": self.selector.state(), "scored": self.scored}
+            state["images"] = self.pair.sizes()
             self.folder.save_checkpoint("last", state)
         self.saved_step = self.state.step
 

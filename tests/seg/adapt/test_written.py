@@ -20,7 +20,8 @@ from support.same_state import contents
 from dem_apps.errors import InputError
 from seg.adapt import adapt, main
 from seg.adaptation.decision import RECORD, Verdict
-from seg.adaptation.images import ImageNumbers
+from seg.adaptation.images import ImageNumbers, Predictions
+from seg.inference.adaptive_batch_norm import SHARES
 from seg.scores.evidence import Probe, plain_forward
 from seg.trained.open import open_trained
 
@@ -53,7 +54,10 @@ def test_everything_is_written(config, accepted, capsys):
     said = capsys.readouterr().out
     assert result.answer in said
     page = (out / "report.html").read_text()
-    assert page.count("<img") == 8 * 5  # the image itself once
+    assert page.count("<img") == 8 * 5 + 4 * len(SHARES)  # the image itself once; four class maps at every share
+    assert re.findall(r'<b data-at="(\d)" ?(?:hidden)?>share ([\d.]+): stability score', page) == [
+        (str(index), f"{share:g}") for index, share in enumerate(SHARES)
+    ]
     assert not re.search('src="(http|/)', page)
     (script,) = re.findall("<script>(.*?)</script>", page)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -153,6 +157,21 @@ def test_what_harms_is_kept_apart_and_accepted_on_demand(config, mode, monkeypat
     assert not (tmp_path / "accepted/refused").exists()
     if mode == "epochs":
         assert moved(str(config.weights), out / "refused") == moved(str(config.weights), tmp_path / "accepted") != set()
+
+
+def test_bf16_says_what_it_changes(config, accepted, monkeypatch, capsys):
+    types, write = set(), Predictions.write
+
+    def noted(self, stage, index, logits, *others):
+        types.add(logits.dtype)
+        write(self, stage, index, logits, *others)
+
+    monkeypatch.setattr(Predictions, "write", noted)
+    adapt(replace(config, precision="bf16"))
+    assert types == {torch.bfloat16}
+    assert float(re.findall(r"bf16: ([\d.]+) % of the pixels", capsys.readouterr().out)[0]) < 10
+    (file,) = (Path(str(config.out)) / "adapted").iterdir()
+    assert {value.dtype for value in torch.load(file, weights_only=True).values()} == {torch.float32, torch.int64}
 
 
 def test_labels_give_a_score_and_decide(config, accepted, tmp_path, capsys):

@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+from PIL import Image
 from support.pictures import noise, save
 
 from dem_apps.errors import InputError
@@ -91,14 +92,25 @@ def test_what_is_said_of_labels(tmp_path, ids, classes, said):
     assert said is None or re.search(said, found[0])
 
 
+GREEN, RED = (0, 255, 0), (255, 0, 0)
+
+
 @pytest.mark.parametrize(
-    ("turned", "said"), [(0, None), (1, r"1\.png: the label is 32x48 pixels, its image 48x32, which is another shape")]
+    ("colors", "turned", "said"),
+    [
+        ([GREEN, RED], 0, None),
+        ([(9, 9, 9), GREEN], 0, r"1\.png: the colour \[0, 255, 0\] is id 1 in its palette and id 0 in that of .*0\."),
+        ([(9, 9, 9), (9, 9, 9)], 0, None),
+        ([GREEN, RED], 1, r"1\.png: the label is 32x48 pixels, its image 48x32, which is another shape"),
+    ],
 )
-def test_labels_that_are_turned(tmp_path, turned, said):
+def test_palettes_that_differ_and_labels_that_are_turned(tmp_path, colors, turned, said):
     draw(tmp_path, (0, 1), 2)
-    for index in range(2):
+    for index, palette in enumerate([[GREEN, RED], colors]):
         ids = np.rot90(np.eye(48, dtype=np.uint8)[:32], turned * index)
-        save(tmp_path / "labels" / f"{index:05d}.png", np.ascontiguousarray(ids))
+        label = Image.fromarray(np.ascontiguousarray(ids)).convert("P")
+        label.putpalette(sum(palette, ()))
+        label.save(tmp_path / "labels" / f"{index:05d}.png")
     found = "\n".join(looked_at(tmp_path, "a,b"))
     assert re.search(said, found) if said else found == ""
 

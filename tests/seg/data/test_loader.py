@@ -194,10 +194,14 @@ def test_class_pixels_are_counted_once(source, monkeypatch):
     np.testing.assert_array_equal(class_pixels(dataset), first)
 
 
-def test_labels_that_cannot_be_read_are_named(source):
+def test_labels_that_cannot_be_read_or_are_all_ignored_are_named(source):
     dataset = SegmentationDataset(source, "gta5", "train", labelled=True)
     (source / "labels" / "00002.png").write_bytes(b"")
     refuses(r"00002.png: the image cannot be read", labelled_sampler, [dataset], (3, 0), 0.01)
+    for label in (source / "labels").iterdir():
+        Image.fromarray(np.zeros((48, 96), np.uint8)).save(label)
+    said = r"--source.rare-class-temperature: every pixel of every label in .* is ignored"
+    refuses(said, labelled_sampler, [dataset], (3, 0), 0.01)
 
 
 def picture(seed, size, mean, contrast=20.0):
