@@ -81,6 +81,11 @@ def _made(env_id: str, **arguments: Any) -> gym.Env:
         return gym.make(env_id, **arguments)
     except (gym.error.Error, ImportError) as error:
         raise InputError(f"--env {env_id}: {error}") from error
+    except TypeError as error:
+        cause = error.__cause__ or error  # gymnasium raises it again, with all arguments in its text
+        if "__init__() missing" not in str(cause):  # the environment's own error
+            raise
+        raise InputError(f"--env {env_id}: {cause}; gymnasium.register(…, kwargs=…) gives it arguments") from error
 
 
 def _own_spaces(env: gym.Env) -> None:

@@ -133,6 +133,16 @@ def test_the_networks_are_given_what_vec_normalize_and_sb3_give(kind):
         assert parts["both"] == spaces.MultiDiscrete([2, 2])
 
 
+def test_a_constructor_without_its_arguments_is_named():
+    gym.register("Drawn-v0", Drawn)
+    refuses(
+        r"--env Drawn-v0: .*missing 1 required positional argument: 'kind'; gymnasium.register",
+        make_env,
+        "Drawn-v0",
+        None,
+    )
+
+
 def test_minatar_takes_the_fast_path():
     pytest.importorskip("minatar")
     config = resolve(TrainConfig(env="MinAtar/Breakout-v1", timesteps=2048))
