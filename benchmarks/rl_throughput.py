@@ -59,9 +59,13 @@ def arms(env_id: str, loss: str) -> dict[str, Turn]:
         options = {"seed": 0, "device": "cpu", "ent_coef": 0.001, **{name: entry[name] for name in names}}
         return partial(turn, algorithm("MlpPolicy", envs, **options))
 
+    def ours(**settings: Any) -> Turn:
+        return partial(turn, untrained_model(resolve(TrainConfig(env=env_id, loss=loss, **settings))))
+
     found = {
         "SB3 as published": published(PPO),
-        f"ours, {loss}": partial(turn, untrained_model(resolve(TrainConfig(env=env_id, loss=loss)))),
+        f"ours, {loss}": ours(),
+        f"ours, {loss}, in the return": ours(entropy="return"),
     }
     try:
         import sbx

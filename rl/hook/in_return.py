@@ -20,6 +20,7 @@ right order for it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -117,12 +118,14 @@ def add_advantages(model: Any, own: InReturn, weight: float) -> dict[str, float]
     policy.set_training_mode(False)  # as while the actions were taken; the objective's state stands still
     masks = {"action_masks": _rows(buffer.action_masks)} if hasattr(buffer, "action_masks") else {}
     rewards, hidden = rated_states(model, _rows(buffer.observations), _rows(buffer.actions), **masks)
-    values = head(hidden).reshape(steps, count)
-    cut = np.zeros_like(values)
-    for step, index, last in model.cut_off:
-        cut[step, index] = head(rated_states(model, last)[1])[0]
+    parts = [hidden, rated_states(model, model._last_obs)[1]]
+    places = [(step, index) for step, index, _ in model.cut_off]
+    if places:  # at once, for a call costs more than its rows
+        parts.append(rated_states(model, _stacked([last for *_, last in model.cut_off]))[1])
+    values, after, ended = np.split(head(np.concatenate(parts)), [steps * count, (steps + 1) * count])
+    values, cut = values.reshape(steps, count), np.zeros((steps, count))
+    cut[tuple(np.array(places, int).reshape(-1, 2).T)] = ended
     starts = np.concatenate([buffer.episode_starts, np.asarray(model._last_episode_starts, float)[None]])
-    after = head(rated_states(model, model._last_obs)[1])
     advantages = generalised_advantages(rewards.reshape(steps, count), values, starts, after, cut, own)
     returns = (advantages + values).ravel()
     head.fit(hidden, returns)
@@ -167,6 +170,12 @@ def rated_states(
     if term is None:
         raise InputError("where: the policy's distribution has no entropy in closed form, which could be rewarded")
     return term.cpu().numpy(), torch.cat([seen[name].flatten(1) for name in layers], dim=1).cpu().numpy()
+
+
+def _stacked(observations: Sequence[Any]) -> Any:
+    if isinstance(observations[0], dict):
+        return {key: np.stack([each[key] for each in observations]) for key in observations[0]}
+    return np.stack(observations)
 
 
 def _rows(values: Any) -> Any:
