@@ -59,7 +59,7 @@ def _fold(stream: str, unit: Unit) -> Hashable:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Two for each bed, size, severity, stream and number of passes: at the rule's rates, and by rate."""
+    """One for each bed, size, severity, stream and number of passes, at the rule's rates."""
     text = ""
     heads = ["method", "objective", "accuracy", "− entropy [95 % CI]", "sure → gradient", "class entropy", "rates"]
     for setting, here, controls in _settings(rows):
@@ -68,10 +68,6 @@ def table(rows: Sequence[Row]) -> str:
         lines += [line for arm in arms for line in _arm(arm, setting["stream"])]
         text += ", ".join(f"{key} {value}" for key, value in setting.items())
         text += f": {corruptions} corruptions\n\n" + markdown(heads, lines)
-        rates = sorted({float(row["rate"]) for row in here})
-        if len(rates) > 1:
-            by_rate = [line for arm in arms for line in _by_rate(arm, rates, corruptions)]
-            text += markdown(["method", "objective", *(f"{rate:.2g}" for rate in rates)], by_rate)
     return text
 
 
@@ -167,18 +163,6 @@ def _arm(rows: Sequence[Row], stream: str) -> list[list[str]]:
         edge = len(tried) > 1 and {tried[0], tried[-1]} & {float(row["rate"]) for row in own}
         rates = _rates(own, " ") + (" (end of those tried)" if edge else "")
         lines.append(_line("" if lines else _name(rows[0]), name, own, apart, rates))
-    return lines
-
-
-def _by_rate(rows: Sequence[Row], rates: Sequence[float], corruptions: int) -> list[list[str]]:
-    """The lines of a method, but for DEM's many: mean accuracy over corruptions and orders, where none is missing."""
-    lines = []
-    for own in _groups([row for row in rows if _family(row) != "dem"], ["objective"]):
-        at = [[row for row in own if float(row["rate"]) == rate] for rate in rates]
-        lines.append([
-            "" if lines else _name(rows[0]), own[0]["objective"],
-            *(f"{_mean(each, 'accuracy'):.1f}" if len(each) >= corruptions else "" for each in at),
-        ])  # fmt: skip
     return lines
 
 

@@ -24,6 +24,7 @@ from seg.adaptation.decision import RECORD
 
 ROOT = Path(__file__).resolve().parents[2]
 README, ADAPTATION, APPENDIX = "README.md", "docs/adaptation.md", "docs/appendix.md"
+RL_ANSWER = "docs/rl_answer.md"
 METHOD, TEST_TIME = "docs/method.md", "docs/test_time.md"
 BEDS = ("cifar", "cifar_group_norm", "imagenet")
 #: No results: versions, sizes, settings, and what is told of the shares and thresholds in the code.
@@ -49,7 +50,7 @@ def training():
 
 def larger_weight():
     (weight,) = {row["ent_coef"] for row in rows("rl_larger_weight_runs") if row["arm"] != "none"}
-    return f"Runs that reach the goal of MiniGrid tasks, weight {weight}"
+    return f"Runs that reach the goal on MiniGrid, weight {weight}"
 
 
 def at_the_goal():
@@ -63,7 +64,19 @@ def at_the_goal():
             arms = [rl_goal_test.arrivals(runs, arm).values() if arm in known else () for arm in RL_ARMS]
             cells = [f"{sum(reached)}/{len(reached)}" if reached else "–" for reached in arms]
             lines.append(f"| {task} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    falling = rl_goal_test.arrivals(rows("rl_putnear_falling_runs"), "adadem-lin_0.1").values()
+    return "\n".join(lines).removesuffix("– |") + f"{sum(falling)}/{len(falling)} (lin_0.1) |"
+
+
+def in_the_return():
+    runs = rows("rl_entropy_in_return_short_runs")
+    entropy, adadem = (rl_goal_test.arrivals(runs, f"{name}-return").values() for name in ("entropy", "adadem"))
+    return f"on DoorKey-6x6 {sum(entropy)} of {len(entropy)} arrive with entropy, {sum(adadem)} with AdaDEM"
+
+
+def falling_weight():
+    reached = rl_goal_test.arrivals(rows("rl_putnear_falling_runs"), "adadem-lin_0.1").values()
+    return f"with AdaDEM at lin_0.1 {sum(reached)} of {len(reached)} arrive"
 
 
 RL_ARMS = ("none", "entropy 0.1", "adadem 0.1")
@@ -241,6 +254,7 @@ TOLD = {
     ],
     METHOD: [claims.table],
     TEST_TIME: [cost_of_one_photograph],
+    RL_ANSWER: [in_the_return, falling_weight],
 }  # fmt: skip
 
 
