@@ -156,8 +156,10 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
     def steps(self) -> list[dict[str, Any]]:
         """Arguments of the adapters of the step that are tried, none of other methods; labels choose from several."""
         as_default = all(getattr(self, name) == value for name, value in STEP_LEARNING.items())
-        if self.method != STEP or self.labels is None or not as_default:
-            return [{}] * (self.method == STEP)
+        if self.method != STEP:
+            return []
+        if self.labels is None or not as_default:
+            return [{}]
         return [dict(zip(STEP_CHOICES, each, strict=True)) for each in product(*STEP_CHOICES.values())]
 
     def takes_statistics_first(self) -> bool:

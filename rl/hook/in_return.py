@@ -121,10 +121,11 @@ def add_advantages(model: Any, own: InReturn, weight: float) -> dict[str, float]
     parts = [hidden, rated_states(model, model._last_obs)[1]]
     places = [(step, index) for step, index, _ in model.cut_off]
     if places:  # at once, for a call costs more than its rows
-        parts.append(rated_states(model, _stacked([last for *_, last in model.cut_off]))[1])
+        parts.append(rated_states(model, stacked([last for *_, last in model.cut_off]))[1])
     values, after, ended = np.split(head(np.concatenate(parts)), [steps * count, (steps + 1) * count])
     values, cut = values.reshape(steps, count), np.zeros((steps, count))
-    cut[tuple(np.array(places, int).reshape(-1, 2).T)] = ended
+    for place, value in zip(places, ended, strict=True):
+        cut[place] = value
     starts = np.concatenate([buffer.episode_starts, np.asarray(model._last_episode_starts, float)[None]])
     advantages = generalised_advantages(rewards.reshape(steps, count), values, starts, after, cut, own)
     returns = (advantages + values).ravel()
@@ -172,7 +173,8 @@ def rated_states(
     return term.cpu().numpy(), torch.cat([seen[name].flatten(1) for name in layers], dim=1).cpu().numpy()
 
 
-def _stacked(observations: Sequence[Any]) -> Any:
+def stacked(observations: Sequence[Any]) -> Any:
+    """Observations of several environments as one array (N, …), or a dictionary of arrays."""
     if isinstance(observations[0], dict):
         return {key: np.stack([each[key] for each in observations]) for key in observations[0]}
     return np.stack(observations)
