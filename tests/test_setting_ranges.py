@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from support.cases import cases
 from support.refusals import refuses
 from torch import nn
 
@@ -81,13 +82,12 @@ def test_every_number_of_an_entry_has_a_range(algo):
     assert takes_a_number <= {*_RANGES, *_WHOLE_NUMBERS}
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("gamma", 2), ("gamma", -0.1), ("gae_lambda", 1.5), ("clip_range", -1), ("clip_range", 0),
-     ("clip_range", "lin_-1"), ("learning_rate", -1e-3), ("learning_rate", "lin_-1e-3"), ("vf_coef", -1),
-     ("max_grad_norm", 0), ("target_kl", -1),
-     ("stats_window_size", -1), ("sde_sample_freq", -2), ("gamma", "lin_0.9"),
-     ("clip_range_vf", -0.1)],
+@cases(
+    ("gamma", 2), ("gamma", -0.1), ("gae_lambda", 1.5), ("clip_range", -1), ("clip_range", 0),
+         ("clip_range", "lin_-1"), ("learning_rate", -1e-3), ("learning_rate", "lin_-1e-3"), ("vf_coef", -1),
+         ("max_grad_norm", 0), ("target_kl", -1),
+         ("stats_window_size", -1), ("sde_sample_freq", -2), ("gamma", "lin_0.9"),
+         ("clip_range_vf", -0.1),
 )  # fmt: skip
 def test_an_entry_beyond_its_range_is_one_sentence(key, value):
     entry = {"policy": "MlpPolicy", "n_timesteps": 1e5, "gamma": 0.99, "learning_rate": "lin_2.5e-4", "clip_range": 0.2}

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.cases import cases
 from support.refusals import refuses
 from support.tiny_networks import CLASSES, LEARNING, Ends, Tiny, adapter_of, assert_same, batches, moved, tiny
 from torch import nn
@@ -29,18 +30,15 @@ def test_logits_are_found_in_the_outputs_of_networks(end):
     assert torch.equal(second(images), adapter_of("tent")(images))
 
 
-@pytest.mark.parametrize(
-    ("end", "sentence"),
-    [
-        (lambda z: z.softmax(1), "sums to one over the classes, so it is probabilities"),
-        (lambda z: z.bfloat16().softmax(1), "sums to one over the classes, so it is probabilities"),
-        (lambda z: z.half().sigmoid(), "lies between 0 and 1 everywhere, so it is probabilities"),
-        (lambda z: z[:, :1].sigmoid(), "lies between 0 and 1 everywhere, so it is probabilities"),
-        (lambda z: (z, z), "no logits were found"),
-        (lambda z: z.flatten(2), "expected logits \\(B, C\\) or \\(B, C, H, W\\)"),
-        (lambda z: z[:, :1], "one logit per element.* give logits_of=lambda output: torch.cat"),
-        (lambda z: z.repeat(1, 2, 1, 1), "num_classes: 5, but the network's logits have 10"),
-    ],
+@cases(
+    (lambda z: z.softmax(1), "sums to one over the classes, so it is probabilities"),
+    (lambda z: z.bfloat16().softmax(1), "sums to one over the classes, so it is probabilities"),
+    (lambda z: z.half().sigmoid(), "lies between 0 and 1 everywhere, so it is probabilities"),
+    (lambda z: z[:, :1].sigmoid(), "lies between 0 and 1 everywhere, so it is probabilities"),
+    (lambda z: (z, z), "no logits were found"),
+    (lambda z: z.flatten(2), "expected logits \\(B, C\\) or \\(B, C, H, W\\)"),
+    (lambda z: z[:, :1], "one logit per element.* give logits_of=lambda output: torch.cat"),
+    (lambda z: z.repeat(1, 2, 1, 1), "num_classes: 5, but the network's logits have 10"),
 )
 def test_output_that_is_no_logits_is_refused(end, sentence):
     model = Ends(end)
@@ -183,16 +181,13 @@ def exported():
     return torch.export.export(tiny().eval(), (batches(1)[0],)).module()
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (exported, "model: it was exported, and its layers are operations"),
-        (lambda: nn.Sequential(nn.LazyConv2d(4, 1), nn.BatchNorm2d(4)), "model: it has lazy layers without weights"),
-        (lambda: tiny().to("meta"), "model: parameters are on the device meta"),
-    ],
+@cases(
+    (exported, "model: it was exported, and its layers are operations"),
+    (lambda: nn.Sequential(nn.LazyConv2d(4, 1), nn.BatchNorm2d(4)), "model: it has lazy layers without weights"),
+    (lambda: tiny().to("meta"), "model: parameters are on the device meta"),
 )
 @pytest.mark.parametrize("method", ["none", "tent"])
-def test_networks_without_layers_or_numbers_are_refused(method, make, said):
+def test_networks_without_layers_or_numbers_are_refused(make, said, method):
     refuses(said, adapter_of, method, make())
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support.cases import cases
 from support.refusals import refuses
 from support.tiny_networks import CLASSES, LEARNING, Ends, adapter_of, batches, moved, tiny
 from torch import nn
@@ -46,22 +47,19 @@ def test_what_minimises_nothing_needs_no_classes(method):
     assert torch.equal(adapter_of(method, Ends(lambda z: z[:, :1] - 9))(images), adapter_of(method)(images)[:, :1] - 9)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        ({"model": tiny("none")}, "nothing would learn with parameters='normalisation'"),
-        ({"parameters": "(norm"}, "'\\(norm' is no regular expression"),
-        ({"method": "tenet"}, "did you mean 'tent'"),
-        ({"lr": -1.0}, "lr: expected a number of at least 0"),
-        ({"alpha": 0.5}, "method 'tent': unknown option 'alpha'"),
-        ({"method": "bn", "bn_alpha": 1.5}, "bn_alpha: expected a number from 0 to 1"),
-        ({"method": "cotta", "mirror": False}, "nothing is learnt"),
-        ({"objective": torch.nn.CrossEntropyLoss()}, "objective: expected a name such as 'adadem', or what build_obj"),
-        ({"objective": AdaDEM(CLASSES), "num_classes": CLASSES + 1}, "num_classes: the objective that is given has"),
-        ({"optimizer": torch.optim.LBFGS}, "a function that makes one which takes single steps, such as lambda"),
-        ({"optimizer": torch.optim.SGD([torch.ones(1)])}, "optimizer: expected one of sgd, adam, adamw, or a function"),
-        ({"parameters": ["norm.weight"]}, r"parameters: '\['norm.weight'\]' is no regular expression"),
-    ],
+@cases(
+    ({"model": tiny("none")}, "nothing would learn with parameters='normalisation'"),
+    ({"parameters": "(norm"}, "'\\(norm' is no regular expression"),
+    ({"method": "tenet"}, "did you mean 'tent'"),
+    ({"lr": -1.0}, "lr: expected a number of at least 0"),
+    ({"alpha": 0.5}, "method 'tent': unknown option 'alpha'"),
+    ({"method": "bn", "bn_alpha": 1.5}, "bn_alpha: expected a number from 0 to 1"),
+    ({"method": "cotta", "mirror": False}, "nothing is learnt"),
+    ({"objective": torch.nn.CrossEntropyLoss()}, "objective: expected a name such as 'adadem', or what build_obj"),
+    ({"objective": AdaDEM(CLASSES), "num_classes": CLASSES + 1}, "num_classes: the objective that is given has"),
+    ({"optimizer": torch.optim.LBFGS}, "a function that makes one which takes single steps, such as lambda"),
+    ({"optimizer": torch.optim.SGD([torch.ones(1)])}, "optimizer: expected one of sgd, adam, adamw, or a function"),
+    ({"parameters": ["norm.weight"]}, r"parameters: '\['norm.weight'\]' is no regular expression"),
 )
 def test_mistakes_are_refused_before_any_image(arguments, sentence):
     arguments = {"objective": "adadem", **arguments}

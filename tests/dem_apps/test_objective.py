@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import cases
 from support.refusals import refuses
 from torch import nn
 from torch.autograd import forward_ad
@@ -170,25 +171,22 @@ def leaf_of(*shape, seed=0):
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), requires_grad=True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((torch.zeros(2, K), torch.zeros(2, dtype=torch.long)), r"^dim: .*takes no labels or target.*dim=1"),
-        (({"main": torch.zeros(2, K)},), r"^logits: expected a tensor of scores before softmax, got a dict; pass its"),
-        ((torch.zeros(2, K, dtype=torch.long),), r"^logits: expected float32, .*, got torch\.int64 \(scores before"),
-        ((torch.zeros(2, 5),), r"dimension 1 of shape \(2, 5\) has 5 classes, but the objective was built for 4$"),
-        ((torch.zeros(2, K), 2), r"^dim: 2 is no dimension of logits of shape \(2, 4\)$"),
-        ((torch.zeros(2, K), 1, torch.ones(2, dtype=torch.uint8)), r"^mask: expected bool of shape \(2,\)"),
-        ((torch.zeros(2, K), 1, torch.ones(2, dtype=torch.bool, device="meta")), r"^mask: is on meta"),
-        ((torch.zeros(2, K), 1, None, torch.ones(2, 3, dtype=torch.bool)), r"^class_mask: .* to \(2, 4\), got"),
-        ((torch.zeros(2, K), 1, None, None, "balance"), r"^reduction: 'balance' .*; did you mean 'balanced'\?"),
-        ((torch.zeros(2, K), 1, None, np.zeros((2, K), bool)), r"^class_mask: .*got a ndarray$"),
-        ((torch.zeros(2, K).to(torch.float8_e4m3fn),), r"^logits: expected float32, .*, got torch\.float8_e4m3fn$"),
-        ((torch.zeros(2, K).to_sparse(),), "^logits: expected an ordinary dense tensor, got a sparse one$"),
-        ((torch.nested.nested_tensor([torch.zeros(K)], layout=torch.jagged),), "^logits: .*, got a nested one$"),
-        ((torch.zeros(2, K), 1, torch.ones(2, dtype=torch.bool).to_sparse()), "^mask: .*, got a sparse one$"),
-        ((torch.zeros(2, K, device="meta"),), "^logits: they are on the device meta, which keeps no numbers$"),
-    ],
+@cases(
+    ((torch.zeros(2, K), torch.zeros(2, dtype=torch.long)), r"^dim: .*takes no labels or target.*dim=1"),
+    (({"main": torch.zeros(2, K)},), r"^logits: expected a tensor of scores before softmax, got a dict; pass its"),
+    ((torch.zeros(2, K, dtype=torch.long),), r"^logits: expected float32, .*, got torch\.int64 \(scores before"),
+    ((torch.zeros(2, 5),), r"dimension 1 of shape \(2, 5\) has 5 classes, but the objective was built for 4$"),
+    ((torch.zeros(2, K), 2), r"^dim: 2 is no dimension of logits of shape \(2, 4\)$"),
+    ((torch.zeros(2, K), 1, torch.ones(2, dtype=torch.uint8)), r"^mask: expected bool of shape \(2,\)"),
+    ((torch.zeros(2, K), 1, torch.ones(2, dtype=torch.bool, device="meta")), r"^mask: is on meta"),
+    ((torch.zeros(2, K), 1, None, torch.ones(2, 3, dtype=torch.bool)), r"^class_mask: .* to \(2, 4\), got"),
+    ((torch.zeros(2, K), 1, None, None, "balance"), r"^reduction: 'balance' .*; did you mean 'balanced'\?"),
+    ((torch.zeros(2, K), 1, None, np.zeros((2, K), bool)), r"^class_mask: .*got a ndarray$"),
+    ((torch.zeros(2, K).to(torch.float8_e4m3fn),), r"^logits: expected float32, .*, got torch\.float8_e4m3fn$"),
+    ((torch.zeros(2, K).to_sparse(),), "^logits: expected an ordinary dense tensor, got a sparse one$"),
+    ((torch.nested.nested_tensor([torch.zeros(K)], layout=torch.jagged),), "^logits: .*, got a nested one$"),
+    ((torch.zeros(2, K), 1, torch.ones(2, dtype=torch.bool).to_sparse()), "^mask: .*, got a sparse one$"),
+    ((torch.zeros(2, K, device="meta"),), "^logits: they are on the device meta, which keeps no numbers$"),
 )
 def test_input_that_is_no_logits_is_one_sentence(arguments, said):
     objective = build_objective("adadem", K)

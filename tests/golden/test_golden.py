@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import record
+from support.cases import cases
 from trajectories import A2C, ADVENT, FAMILIES, RL, inputs
 
 RUNS = [(family, run) for family, runs in FAMILIES.items() for run in runs]
@@ -22,15 +23,12 @@ def needs_the_recorded_inputs(family: str) -> None:
         pytest.skip(f"{family}: its pictures, rooms or drawn actions are not those of the recording (other versions)")
 
 
-@pytest.mark.parametrize(
-    ("family", "run", "planted"),
-    [
-        ("seg", "minent adadem balanced", MOMENTUM),
-        ("seg", "advent adadem", {"weights": replace(ADVENT["weights"], adversarial_main=101.0)}),
-        ("rl", "ppo fast adadem", MOMENTUM),
-        ("rl", "ppo fast entropy", {"ent_coef": 1.01 * RL.ent_coef}),
-        ("rl", "a2c adadem", {"ent_coef": 1.01 * A2C["ent_coef"]}),
-    ],
+@cases(
+    ("seg", "minent adadem balanced", MOMENTUM),
+    ("seg", "advent adadem", {"weights": replace(ADVENT["weights"], adversarial_main=101.0)}),
+    ("rl", "ppo fast adadem", MOMENTUM),
+    ("rl", "ppo fast entropy", {"ent_coef": 1.01 * RL.ent_coef}),
+    ("rl", "a2c adadem", {"ent_coef": 1.01 * A2C["ent_coef"]}),
 )
 def test_a_small_change_exceeds_the_tolerance_of_any_platform(family, run, planted):
     needs_the_recorded_inputs(family)

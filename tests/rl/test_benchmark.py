@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.cases import cases
 from support.refusals import refuses
 from support.report_runs import STAND_IN, rl_run
 
@@ -50,13 +51,10 @@ def test_what_fails_is_listed_and_the_rest_is_reported_and_not_repeated(tmp_path
     assert {path.name: path.read_bytes() for path in (tmp_path / "grid" / "report").iterdir()} == report
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"envs": {}}, "--config: needs a file that names envs and arms, such as configs/rl/paper.yaml"),
-        ({"envs": {"MiniGrid-Unlok-v0": {}}}, "unknown environment 'MiniGrid-Unlok-v0'; did you mean"),
-        ({"arms": {"none": {"los": "adadem"}}}, f"{ENV}, none: unknown key 'los'; did you mean 'loss'?"),
-    ],
+@cases(
+    ({"envs": {}}, "--config: needs a file that names envs and arms, such as configs/rl/paper.yaml"),
+    ({"envs": {"MiniGrid-Unlok-v0": {}}}, "unknown environment 'MiniGrid-Unlok-v0'; did you mean"),
+    ({"arms": {"none": {"los": "adadem"}}}, f"{ENV}, none: unknown key 'los'; did you mean 'loss'?"),
 )
 def test_mistakes_are_one_sentence_before_anything_runs(changes, message, tmp_path):
     refuses(re.escape(message), benchmark, config(tmp_path / "grid", **changes))
@@ -111,16 +109,13 @@ def test_arms_are_named_after_what_tells_them_apart(tmp_path):
     assert arm_names(find_runs([tmp_path])) == ["entropy, ent-coef 0.1", "entropy, ent-coef 0.5"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], "RUN: name one or more run folders"),
-        (["{runs}/nothing", "--out", "x"], "no finished run in or below it"),
-        (
-            ["{runs}", "--out", "{runs}/r", "--baseline", "nne"],
-            "--baseline: 'nne' is not one of the arms none, adadem; did",
-        ),
-    ],
+@cases(
+    ([], "RUN: name one or more run folders"),
+    (["{runs}/nothing", "--out", "x"], "no finished run in or below it"),
+    (
+        ["{runs}", "--out", "{runs}/r", "--baseline", "nne"],
+        "--baseline: 'nne' is not one of the arms none, adadem; did",
+    ),
 )
 def test_mistakes_of_a_comparison_are_one_sentence(arguments, message, runs):
     refuses(re.escape(message), plots, [argument.format(runs=runs) for argument in arguments])

@@ -14,6 +14,7 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from support.cases import cases
 from support.same_state import same
 from support.short_training import entry_flags
 from support.toy_env import TABLE, ToyEnv, make
@@ -71,12 +72,9 @@ def test_no_file_is_ever_overwritten(existing, run, tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == [existing]
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--run", "{run}", "--out", "model.pkl"], "--out: expected a file ending in .zip, got model.pkl"),
-        (["--run", "{run}", "--out", "/nowhere/m.zip"], "--out: the folder /nowhere does not exist"),
-    ],
+@cases(
+    (["--run", "{run}", "--out", "model.pkl"], "--out: expected a file ending in .zip, got model.pkl"),
+    (["--run", "{run}", "--out", "/nowhere/m.zip"], "--out: the folder /nowhere does not exist"),
 )
 def test_mistakes_are_one_sentence(flags, message, run, run_here, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)

@@ -12,6 +12,7 @@ import pytest
 import torch
 import yaml
 from stable_baselines3 import PPO
+from support.cases import cases
 from support.pages import explained, keys_of
 
 import rl.evaluate
@@ -167,20 +168,17 @@ def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path):
     assert all(torch.equal(trained[key], value) for key, value in stock.policy.state_dict().items())
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--env", "MiniGrid-DorKey-5x5-v0"], "unknown environment 'MiniGrid-DorKey-5x5-v0'; did you mean 'MiniGrid-D"),
-        (["--env", "no_such_module:Own-v0"], "no_such_module cannot be imported"),
-        (["--device", "gpu"], "--device: torch cannot use 'gpu'"),
-        (["--hyperparameters.n_stepz", "5"], "unknown key 'n_stepz'; did you mean 'n_steps'"),
-        (["--hyperparameters.ent_coef", "0.1"], "set with --ent-coef"),
-        (["--hyperparameters.learning_rate", "lin_fast"], "expected a number, or lin_ and a number"),
-        (["--hyperparameters.env_wrapper", "FlatObsWrapper"], "unknown wrapper 'FlatObsWrapper'; did you mean"),
-        (["--ent-coef", "much"], "--ent-coef: expected a number, or lin_ and a number, not 'much'"),
-        (["--hyperparameters-file", "missing.yaml"], "missing.yaml"),
-        (["--hyperparameters.policy", "MultiInputPolicy"], "hyperparameters: a value does not fit this run"),
-    ],
+@cases(
+    (["--env", "MiniGrid-DorKey-5x5-v0"], "unknown environment 'MiniGrid-DorKey-5x5-v0'; did you mean 'MiniGrid-D"),
+    (["--env", "no_such_module:Own-v0"], "no_such_module cannot be imported"),
+    (["--device", "gpu"], "--device: torch cannot use 'gpu'"),
+    (["--hyperparameters.n_stepz", "5"], "unknown key 'n_stepz'; did you mean 'n_steps'"),
+    (["--hyperparameters.ent_coef", "0.1"], "set with --ent-coef"),
+    (["--hyperparameters.learning_rate", "lin_fast"], "expected a number, or lin_ and a number"),
+    (["--hyperparameters.env_wrapper", "FlatObsWrapper"], "unknown wrapper 'FlatObsWrapper'; did you mean"),
+    (["--ent-coef", "much"], "--ent-coef: expected a number, or lin_ and a number, not 'much'"),
+    (["--hyperparameters-file", "missing.yaml"], "missing.yaml"),
+    (["--hyperparameters.policy", "MultiInputPolicy"], "hyperparameters: a value does not fit this run"),
 )
 def test_mistakes_are_one_sentence(arguments, sentence, run_here, monkeypatch):
     monkeypatch.chdir(ROOT)
@@ -189,12 +187,9 @@ def test_mistakes_are_one_sentence(arguments, sentence, run_here, monkeypatch):
     assert sentence in refused.stderr
 
 
-@pytest.mark.parametrize(
-    ("hyperparameters", "message"),
-    [
-        ({"policy_kwargs": "exec('x')"}, "policy_kwargs: 'exec('x')' is not an expression"),
-        ({"env_wrapper": "os.system"}, "unknown wrapper 'os.system'"), ({"nothing": 1}, "unknown key 'nothing'"),
-    ],
+@cases(
+    ({"policy_kwargs": "exec('x')"}, "policy_kwargs: 'exec('x')' is not an expression"),
+    ({"env_wrapper": "os.system"}, "unknown wrapper 'os.system'"), ({"nothing": 1}, "unknown key 'nothing'"),
 )  # fmt: skip
 def test_settings_of_a_run_folder_run_no_code(hyperparameters, message, unbroken, tmp_path, run_here):
     folder = shutil.copytree(unbroken, tmp_path / "run")

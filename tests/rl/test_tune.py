@@ -7,6 +7,7 @@ import re
 
 import pytest
 import yaml
+from support.cases import cases
 from support.refusals import refuses
 
 import rl.tune
@@ -64,16 +65,13 @@ def test_the_best_of_the_trials_is_judged_with_fresh_seeds(tmp_path):
     refuses("its study belongs to another configuration", search, finished, seeds=3)
 
 
-@pytest.mark.parametrize(
-    ("settings", "names", "points"),
-    [
-        ({"loss": "entropy"}, ["log10_ent_coef"], 13),
-        ({"loss": "adadem-mec"}, ["log10_ent_coef", "alpha"], 13 * 9),
-        ({"loss": "adadem-mec", "alpha": 0.5}, ["log10_ent_coef"], 13),
-        # of 8 values of tau and 9 of alpha, 59 pairs with tau * alpha at most 2
-        ({"loss": "dem"}, ["log10_ent_coef", "tau", "alpha"], 13 * 59),
-        ({"loss": "dem", "alpha": 2.0}, ["log10_ent_coef", "tau"], 13 * 4),
-    ],
+@cases(
+    ({"loss": "entropy"}, ["log10_ent_coef"], 13),
+    ({"loss": "adadem-mec"}, ["log10_ent_coef", "alpha"], 13 * 9),
+    ({"loss": "adadem-mec", "alpha": 0.5}, ["log10_ent_coef"], 13),
+    # of 8 values of tau and 9 of alpha, 59 pairs with tau * alpha at most 2
+    ({"loss": "dem"}, ["log10_ent_coef", "tau", "alpha"], 13 * 59),
+    ({"loss": "dem", "alpha": 2.0}, ["log10_ent_coef", "tau"], 13 * 4),
 )  # fmt: skip
 def test_what_is_searched(settings, names, points):
     space = search_space(TrainConfig(**settings))
@@ -81,15 +79,12 @@ def test_what_is_searched(settings, names, points):
     assert len(space.points()) == points
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--train.loss", "none"], "--train.loss: 'none' has nothing to search"),
-        (["--train.ent-coef", "0.1"], "--train.ent-coef: leave it out, the search finds it"),
-        (["--train.run-dir", "x"], "--train.run-dir: leave it out"),
-        (["--loss", "dem"], "--loss: a flag of rl.train; write --train.loss"),
-        (["--train.env", "MiniGrid-Unlok-v0"], "unknown environment 'MiniGrid-Unlok-v0'"),
-    ],
+@cases(
+    (["--train.loss", "none"], "--train.loss: 'none' has nothing to search"),
+    (["--train.ent-coef", "0.1"], "--train.ent-coef: leave it out, the search finds it"),
+    (["--train.run-dir", "x"], "--train.run-dir: leave it out"),
+    (["--loss", "dem"], "--loss: a flag of rl.train; write --train.loss"),
+    (["--train.env", "MiniGrid-Unlok-v0"], "unknown environment 'MiniGrid-Unlok-v0'"),
 )
 def test_mistakes_are_one_sentence(arguments, message, tmp_path):
     refuses(re.escape(message), rl.tune.main, [*arguments, "--study-dir", str(tmp_path / "study")])

@@ -5,6 +5,7 @@ import re
 
 import pytest
 import yaml
+from support.cases import cases
 from support.refusals import refuses
 from support.report_runs import STAND_IN, seg_run
 
@@ -79,18 +80,15 @@ def test_a_grid_of_a_real_training(tmp_path, data, capsys):
     assert (trained["loss"], trained["max_steps"], trained["source"]["layout"]) == ("adadem", 2, "auto")
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"arms": {}}, "--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml"),
-        ({"control": "nothing"}, "--control: 'nothing' is not one of the arms control, adadem"),
-        ({"tasks": {"a b": {}, "a-b": {}}}, "tasks: two of a b, a-b would share a folder; rename one"),
-        ({"arms": {"control": {}, 0.001: {}}}, "arms: expected names, got 0.001; write it in quotes"),
-        ({"arms": {"control": {}, "": {}}}, "arms: expected names, got ''"),
-        ({"tasks": {"day": {"max_stesp": 3}}}, "day, control: unknown key 'max_stesp'; did you mean"),
-        ({"train": {"run-dir": "x"}}, "control: leave 'run-dir' out, the grid sets it"),
-        ({"report_only": True}, "no run of this grid is finished, so there is nothing to report"),
-    ],
+@cases(
+    ({"arms": {}}, "--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml"),
+    ({"control": "nothing"}, "--control: 'nothing' is not one of the arms control, adadem"),
+    ({"tasks": {"a b": {}, "a-b": {}}}, "tasks: two of a b, a-b would share a folder; rename one"),
+    ({"arms": {"control": {}, 0.001: {}}}, "arms: expected names, got 0.001; write it in quotes"),
+    ({"arms": {"control": {}, "": {}}}, "arms: expected names, got ''"),
+    ({"tasks": {"day": {"max_stesp": 3}}}, "day, control: unknown key 'max_stesp'; did you mean"),
+    ({"train": {"run-dir": "x"}}, "control: leave 'run-dir' out, the grid sets it"),
+    ({"report_only": True}, "no run of this grid is finished, so there is nothing to report"),
 )  # fmt: skip
 def test_mistakes_are_one_sentence_before_anything_runs(changes, message, tmp_path):
     refuses(re.escape(message), benchmark, config(tmp_path / "grid", **changes))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from support.cases import cases
 from support.refusals import refuses
 from torch import nn
 from torchvision.models.resnet import Bottleneck, ResNet
@@ -116,15 +117,12 @@ def without(state, *prefixes):
     return {name: value for name, value in state.items() if not name.startswith(prefixes)}
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda s: without(s, "layer5."), r"no ResNet-101 of ADVENT with both heads .*Missing key.*auxiliary_head"),
-        (lambda s: {**s, "fc.weight": torch.zeros(1)}, r"for 19 classes \(--classes\): .*Unexpected key.*fc.weight"),
-        (lambda s: {f"Scale.{k}": v for k, v in without(s, "bn1.").items()}, r"Missing key.*encoder.bn1"),
-    ],
+@cases(
+    (lambda s: without(s, "layer5."), r"no ResNet-101 of ADVENT with both heads .*Missing key.*auxiliary_head"),
+    (lambda s: {**s, "fc.weight": torch.zeros(1)}, r"for 19 classes \(--classes\): .*Unexpected key.*fc.weight"),
+    (lambda s: {f"Scale.{k}": v for k, v in without(s, "bn1.").items()}, r"Missing key.*encoder.bn1"),
 )
-def test_another_checkpoint_is_named_in_one_sentence(state, change, message):
+def test_another_checkpoint_is_named_in_one_sentence(change, message, state):
     refuses(message, from_advent, change(state), C, "file.pth")
 
 

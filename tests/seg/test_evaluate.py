@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.cases import cases
 from support.refusals import refuses
 from support.untrained_run import write_run
 from torch import nn
@@ -121,12 +122,9 @@ def test_the_command_scores_other_data(run, command, tmp_path, tiny_pair):
     assert how["train_size"]["target"] == [48, 24]
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (("--run", "RUN", "--out", "RUN/config.yaml"), "exists and is never overwritten"),
-        (("--run", "RUN", "--save-predictions", "RUN/config.yaml"), "is no folder"),
-    ],
+@cases(
+    (("--run", "RUN", "--out", "RUN/config.yaml"), "exists and is never overwritten"),
+    (("--run", "RUN", "--save-predictions", "RUN/config.yaml"), "is no folder"),
 )
 def test_bad_input_is_one_sentence_and_status_2(flags, sentence, run, command):
     before = (run / "config.yaml").read_bytes()

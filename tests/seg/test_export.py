@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.cases import cases
 from support.pictures import noise, save
 from support.refusals import refuses
 from support.untrained_run import write_run
@@ -132,15 +133,12 @@ def test_an_image_that_does_not_fit_into_memory_is_one_line(run, draw, tmp_path,
     assert "a.png: does not fit into memory" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"raw": ["png61"]}, "did you mean 'png16'"), ({"size": "12,x"}, "--size: expected W,H"),
-        ({"out": "images/out"}, "lies in --images"),
-        ({"out": "images"}, "holds files already"),
-    ],
+@cases(
+    ({"raw": ["png61"]}, "did you mean 'png16'"), ({"size": "12,x"}, "--size: expected W,H"),
+    ({"out": "images/out"}, "lies in --images"),
+    ({"out": "images"}, "holds files already"),
 )  # fmt: skip
-def test_a_mistake_is_one_sentence(run, draw, tmp_path, monkeypatch, changes, sentence):
+def test_a_mistake_is_one_sentence(changes, sentence, run, draw, tmp_path, monkeypatch):
     draw("a.png")
     monkeypatch.chdir(tmp_path)
     before = sorted(tmp_path.rglob("*"))

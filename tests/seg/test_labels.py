@@ -9,6 +9,7 @@ import pytest
 import segmentation_models_pytorch as smp
 import torch
 from PIL import Image
+from support.cases import cases
 from support.pictures import noise, save
 from support.refusals import refuses
 
@@ -104,14 +105,11 @@ def test_runs_are_label_studios():
     np.testing.assert_array_equal(mask_of_runs(run_lengths(large), 300, 300), large)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "sentence"),
-    [
-        ("a.zip", b"x", "neither a zip of CVAT's Segmentation mask 1.1 nor JSON of Label Studio"),
-        ("a.json", b'[{"data": {}}]', "has no annotated image"),
-        ("a.json", b'{"a": 1}', "nor JSON of Label Studio"),
-        ("a.json", b"[[", "not valid JSON"),
-    ],
+@cases(
+    ("a.zip", b"x", "neither a zip of CVAT's Segmentation mask 1.1 nor JSON of Label Studio"),
+    ("a.json", b'[{"data": {}}]', "has no annotated image"),
+    ("a.json", b'{"a": 1}', "nor JSON of Label Studio"),
+    ("a.json", b"[[", "not valid JSON"),
 )
 def test_other_files_are_one_sentence(name, content, sentence, tmp_path):
     (tmp_path / name).write_bytes(content)
@@ -119,16 +117,13 @@ def test_other_files_are_one_sentence(name, content, sentence, tmp_path):
     assert not (tmp_path / "labels").exists()
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        ({"name": "../b.png"}, "the image ../b lies outside of its folder"),
-        ({"rle": [0, 0, 0]}, "nor JSON of Label Studio"),
-        ({"rle": [-1]}, "nor JSON of Label Studio"),
-        ({"name": "a\0.png"}, "lies outside of its folder"),
-        ({"brushlabels": ["wed"]}, r"the label 'wed' is no class; did you mean 'weed'\?; --classes names"),
-        ({"type": "polygonlabels"}, "a region is of polygonlabels; brushlabels alone are read"),
-    ],
+@cases(
+    ({"name": "../b.png"}, "the image ../b lies outside of its folder"),
+    ({"rle": [0, 0, 0]}, "nor JSON of Label Studio"),
+    ({"rle": [-1]}, "nor JSON of Label Studio"),
+    ({"name": "a\0.png"}, "lies outside of its folder"),
+    ({"brushlabels": ["wed"]}, r"the label 'wed' is no class; did you mean 'weed'\?; --classes names"),
+    ({"type": "polygonlabels"}, "a region is of polygonlabels; brushlabels alone are read"),
 )
 def test_faults_inside_an_export_are_one_sentence(change, sentence, exported, tmp_path):
     _, file = corrected(exported, tmp_path)

@@ -10,6 +10,7 @@ import pytest
 import segmentation_models_pytorch as smp
 import torch
 from PIL import Image
+from support.cases import cases
 from support.pictures import noise, save
 from support.refusals import refuses
 
@@ -89,18 +90,15 @@ def test_what_was_adapted_goes_on(kind, folders, run_here):
         assert load("out", device="cpu").description.origin == "the network's own preprocessor_config.json"
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ([], "--model: is missing; give --model SPEC, or --run RUN"),
-        (["--model", "nowhere"], "--model: nowhere: no such folder or file; expected a run folder"),
-        (["--model", "a.pth"], "a.pth is a file of weights; give --architecture, --encoder and --classes"),
-        (["--model", "folder", "--architecture", "Unet"], "--architecture: is of a file of weights, and folder"),
-        (["--model", "folder", "--mean", "1,2,3"], "--std: is missing; --mean R,G,B and --std R,G,B"),
-        (["--model", "folder", "--mean", "1,2", "--std", "1,2"], "--mean: expected three numbers R,G,B, got 2"),
-        (["--model", "folder", "--scale", "128"], "--scale: expected 255 or 1, got 128"),
-        (["--model", "folder", "--channels", "brg"], "--channels: 'brg' is not one of rgb, bgr"),
-    ],
+@cases(
+    ([], "--model: is missing; give --model SPEC, or --run RUN"),
+    (["--model", "nowhere"], "--model: nowhere: no such folder or file; expected a run folder"),
+    (["--model", "a.pth"], "a.pth is a file of weights; give --architecture, --encoder and --classes"),
+    (["--model", "folder", "--architecture", "Unet"], "--architecture: is of a file of weights, and folder"),
+    (["--model", "folder", "--mean", "1,2,3"], "--std: is missing; --mean R,G,B and --std R,G,B"),
+    (["--model", "folder", "--mean", "1,2", "--std", "1,2"], "--mean: expected three numbers R,G,B, got 2"),
+    (["--model", "folder", "--scale", "128"], "--scale: expected 255 or 1, got 128"),
+    (["--model", "folder", "--channels", "brg"], "--channels: 'brg' is not one of rgb, bgr"),
 )
 def test_what_names_no_network_is_one_sentence_in_every_command(flags, message, folders, run_here):
     for main in (seg.adapt.main, seg.export.main, seg.evaluate.main, seg.export_model.main):

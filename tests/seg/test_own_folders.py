@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 import pytest
+from support.cases import cases
 from support.pictures import noise, save
 
 from seg import evaluate, load, train
@@ -51,13 +52,10 @@ def test_two_folders_are_all_that_is_needed(kind, run_here, tmp_path):
     assert after["mean_entropy"] == pytest.approx(before["mean_entropy"], abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("augmentation", "size"),
-    [
-        ([{"HorizontalFlip": {"p": 0.5}}], [256, 192]),
-        ([{"ColorJitter": {}}, {"GaussianBlur": {"p": 0.3}}], [256, 192]),  # both domains at one scale
-        ([{"RandomCrop": {"height": 200, "width": 200}}], None),
-    ],
+@cases(
+    ([{"HorizontalFlip": {"p": 0.5}}], [256, 192]),
+    ([{"ColorJitter": {}}, {"GaussianBlur": {"p": 0.3}}], [256, 192]),  # both domains at one scale
+    ([{"RandomCrop": {"height": 200, "width": 200}}], None),
 )
 def test_an_augmentation_sets_the_size_where_it_crops_or_resizes(augmentation, size, tmp_path):
     for folder in ("images", "labels"):

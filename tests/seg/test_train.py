@@ -11,6 +11,7 @@ import torch
 import yaml
 from accelerate.state import AcceleratorState
 from PIL import Image
+from support.cases import cases
 from support.pages import explained, keys_of
 from support.report_runs import page, text_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -176,14 +177,11 @@ def _prefixed(flags):
     return [f"--train.{flag[2:]}" if flag.startswith("--") else flag for flag in flags]
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (("--source.root", "/nowhere"), "/nowhere: no such file or folder"),
-        (("--precision", "fp16"), "--precision: fp16 needs a GPU"),
-        (("--model.encoder", "resnet19"), "did you mean 'resnet18'?"),
-        (("--model.encoder-weights", "x"), "'x' is neither a file nor one of imagenet, ssl, swsl, those of resnet18"),
-    ],
+@cases(
+    (("--source.root", "/nowhere"), "/nowhere: no such file or folder"),
+    (("--precision", "fp16"), "--precision: fp16 needs a GPU"),
+    (("--model.encoder", "resnet19"), "did you mean 'resnet18'?"),
+    (("--model.encoder-weights", "x"), "'x' is neither a file nor one of imagenet, ssl, swsl, those of resnet18"),
 )
 def test_bad_input_is_one_sentence_and_status_2(flags, sentence, tmp_path, tiny_flags, train_here):
     # here and not in a process of its own, whose imports take seconds

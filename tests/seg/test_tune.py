@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from PIL import Image
+from support.cases import cases
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.settings import parse_config
@@ -61,15 +62,12 @@ def test_an_interrupted_search_says_how_it_goes_on(tmp_path, pair_flags, monkeyp
         main(arguments)
 
 
-@pytest.mark.parametrize(
-    ("flags", "sentence"),
-    [
-        (("--share", "0.99"), "the part 0.99 to 1 of 4 images is none"),
-        (("--train.tau", "0.5"), "--train.tau: leave it out, the search finds it"),
-        (("--train.validation-part", "0,0.5"), "--train.validation-part: leave it out, --share says"),
-        (("--train.method", "source"), "--train.method: 'source' has no objective on target"),
-        (("--max-steps", "3"), "--max-steps: a flag of seg.train; write --train.max-steps"),
-    ],
+@cases(
+    (("--share", "0.99"), "the part 0.99 to 1 of 4 images is none"),
+    (("--train.tau", "0.5"), "--train.tau: leave it out, the search finds it"),
+    (("--train.validation-part", "0,0.5"), "--train.validation-part: leave it out, --share says"),
+    (("--train.method", "source"), "--train.method: 'source' has no objective on target"),
+    (("--max-steps", "3"), "--max-steps: a flag of seg.train; write --train.max-steps"),
 )
 def test_bad_input_is_one_sentence_and_leaves_no_folder(flags, sentence, tmp_path, pair_flags):
     with pytest.raises(InputError) as caught:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from support.cases import cases
 from support.refusals import refuses
 from support.shell_job import Shell
 
@@ -67,14 +68,11 @@ def test_the_command_of_a_job_continues_what_has_begun(tmp_path):
     assert training.command() == [*command, "--run-dir", str(tmp_path / "run"), "--resume"]
 
 
-@pytest.mark.parametrize(
-    ("script", "error", "message"),
-    [
-        ("echo first; echo second; exit 3", JobFailed, "status 3, second"),
-        ("exit 0", JobFailed, "ended without an eval.json"), ("exit 129", JobFailed, "status 129"),
-        ("kill -9 $$", JobKilled, "signal 9"), ("exit 130", JobKilled, "signal 2"),
-        ("exit 143", JobKilled, "signal 15"),
-    ],
+@cases(
+    ("echo first; echo second; exit 3", JobFailed, "status 3, second"),
+    ("exit 0", JobFailed, "ended without an eval.json"), ("exit 129", JobFailed, "status 129"),
+    ("kill -9 $$", JobKilled, "signal 9"), ("exit 130", JobKilled, "signal 2"),
+    ("exit 143", JobKilled, "signal 15"),
 )  # fmt: skip
 def test_a_signal_is_told_from_a_failure(script, error, message, tmp_path):
     with pytest.raises(JobFailed, match=message) as caught:
@@ -185,12 +183,9 @@ def test_ray_runs_the_same_jobs(tmp_path, monkeypatch):
         ray.shutdown()
 
 
-@pytest.mark.parametrize(
-    ("installed", "message"),
-    [
-        (False, r"--executor ray: needs ray, not installed here; pip install -e '\.\[cluster\]'"),
-        (True, r"--ray-address: no cluster of Ray's at 'nowhere' \("),
-    ],
+@cases(
+    (False, r"--executor ray: needs ray, not installed here; pip install -e '\.\[cluster\]'"),
+    (True, r"--ray-address: no cluster of Ray's at 'nowhere' \("),
 )
 def test_a_cluster_that_is_not_there_is_one_sentence(installed, message, monkeypatch):
     if installed:

@@ -4,6 +4,7 @@ import inspect
 
 import pytest
 import torch
+from support.cases import cases
 from support.collision import Collision, CollisionBelowAdaDEM
 from support.refusals import refuses
 
@@ -42,21 +43,18 @@ def test_defaults_are_the_papers():
     assert objective.backend == "auto"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "options", "message"),
-    [
-        (("adadme", C), {}, r"objective: 'adadme' is not one of entropy, .*; did you mean 'adadem'\?"),
-        (("adadem", C), {"momentun": 0.1}, r"unknown option 'momentun'; .*; did you mean 'momentum'\?"),
-        (("entropy", C), {"alpha": 0.1}, r"objective 'entropy': unknown option 'alpha'; it has none$"),
-        (("adadem", 1), {}, r"num_classes: expected an integer of at least 2, got 1$"),
-        (("dem", C), {"tau": 0.0}, r"tau: expected a number from 1e-06 to 1e\+06, got 0\.0$"),
-        (("dem", C), {"tau": 1e-300}, r"tau: expected a number from 1e-06 to 1e\+06, got 1e-300$"),
-        (("adadem", C), {"alpha": 1e300}, r"alpha: expected a number from 0 to 1e\+06, got 1e\+300$"),
-        (("dem", C), {"alpha": "1"}, r"alpha: expected a number from 0 to 1e\+06, got '1'$"),
-        (("adadem", C), {"norm": "l3"}, r"norm: 'l3' is not one of l1, l2, linf"),
-        (("adadem", C), {"momentum": float("nan")}, r"momentum: expected a number from 0 to 1, got nan$"),
-        (("adadem", C), {"balance": "half"}, r"balance: expected a number from 0 to 1, got 'half'$"),
-    ],
+@cases(
+    (("adadme", C), {}, r"objective: 'adadme' is not one of entropy, .*; did you mean 'adadem'\?"),
+    (("adadem", C), {"momentun": 0.1}, r"unknown option 'momentun'; .*; did you mean 'momentum'\?"),
+    (("entropy", C), {"alpha": 0.1}, r"objective 'entropy': unknown option 'alpha'; it has none$"),
+    (("adadem", 1), {}, r"num_classes: expected an integer of at least 2, got 1$"),
+    (("dem", C), {"tau": 0.0}, r"tau: expected a number from 1e-06 to 1e\+06, got 0\.0$"),
+    (("dem", C), {"tau": 1e-300}, r"tau: expected a number from 1e-06 to 1e\+06, got 1e-300$"),
+    (("adadem", C), {"alpha": 1e300}, r"alpha: expected a number from 0 to 1e\+06, got 1e\+300$"),
+    (("dem", C), {"alpha": "1"}, r"alpha: expected a number from 0 to 1e\+06, got '1'$"),
+    (("adadem", C), {"norm": "l3"}, r"norm: 'l3' is not one of l1, l2, linf"),
+    (("adadem", C), {"momentum": float("nan")}, r"momentum: expected a number from 0 to 1, got nan$"),
+    (("adadem", C), {"balance": "half"}, r"balance: expected a number from 0 to 1, got 'half'$"),
 )
 def test_mistakes_when_building(arguments, options, message):
     with pytest.raises(ValueError, match=message) as raised:

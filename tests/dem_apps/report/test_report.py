@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from support.cases import cases
 from support.refusals import refuses
 from support.report_runs import page, rl_run, seg_run, text_of, write_picture
 
@@ -168,19 +169,16 @@ def replaced_by_a_pipe(file):
     os.mkfifo(file)
 
 
-@pytest.mark.parametrize(
-    ("name", "damage", "sentence"),
-    [
-        (PICTURE, lambda file: file.write_bytes(file.read_bytes()[:200]), "the image cannot be read"),
-        (PICTURE, replaced_by_a_pipe, "image.png: cannot be read (not a regular file)"),
-        (PICTURE, moved_away, "a link to a file outside"),
-        ("entropy_maps", moved_away, "a link to a file outside"),
-        (FILE, changed(scores__0__digits=10**9), "digits of miou: expected a number from 0 to 15"),
-        (FILE, changed(views__0__name="../a"), "the view '../a': its name is no plain name"),
-        ("eval.json", changed(miou=[1]), "'miou' is of the wrong type (list): it is left out"),
-        ("classes.json", changed(classes=[{"name": "a", "color": [1, 2, 999]}]), "three numbers from 0 to 255"),
-        ("metrics.jsonl", lambda file: file.write_text(f'{{"step": {10**400}}}\n{{"step": 1}}\n'), "beyond 64 bits"),
-    ],
+@cases(
+    (PICTURE, lambda file: file.write_bytes(file.read_bytes()[:200]), "the image cannot be read"),
+    (PICTURE, replaced_by_a_pipe, "image.png: cannot be read (not a regular file)"),
+    (PICTURE, moved_away, "a link to a file outside"),
+    ("entropy_maps", moved_away, "a link to a file outside"),
+    (FILE, changed(scores__0__digits=10**9), "digits of miou: expected a number from 0 to 15"),
+    (FILE, changed(views__0__name="../a"), "the view '../a': its name is no plain name"),
+    ("eval.json", changed(miou=[1]), "'miou' is of the wrong type (list): it is left out"),
+    ("classes.json", changed(classes=[{"name": "a", "color": [1, 2, 999]}]), "three numbers from 0 to 255"),
+    ("metrics.jsonl", lambda file: file.write_text(f'{{"step": {10**400}}}\n{{"step": 1}}\n'), "beyond 64 bits"),
 )
 def test_a_damaged_part_is_named_and_the_rest_is_shown(name, damage, sentence, tmp_path, monkeypatch):
     monkeypatch.setattr("dem_apps.report.page.curve_charts", lambda *_: [])  # which take longest

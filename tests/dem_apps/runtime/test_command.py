@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.cases import cases
 
 from dem_apps.errors import InputError, Interrupted, NotWritten
 from dem_apps.runtime.arguments import CONFIGS, found, shipped_with
@@ -49,13 +50,10 @@ def raising(error):
     return main
 
 
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (InputError("--loss: unknown"), "--loss: unknown"),
-        *((OSError(number, "full", "a.jsonl"), "a.jsonl: no space left on the disk; free some space and run again")
-          for number in (errno.ENOSPC, errno.EDQUOT)),
-    ],
+@cases(
+    (InputError("--loss: unknown"), "--loss: unknown"),
+    *((OSError(number, "full", "a.jsonl"), "a.jsonl: no space left on the disk; free some space and run again")
+      for number in (errno.ENOSPC, errno.EDQUOT)),
 )  # fmt: skip
 def test_a_mistake_or_a_full_disk_is_one_line_and_status_2(error, line, capsys):
     assert ending(raising(error)) == 2
@@ -206,14 +204,11 @@ def test_configs_are_found_from_anywhere(tmp_path, monkeypatch):
     assert found("configs/seg/folders.yaml").resolve() == own  # what is here wins
 
 
-@pytest.mark.parametrize(
-    ("module", "needed"),
-    [
-        ("seg.train", "rich, not installed here; pip install -e '.[seg]'"),
-        ("seg.data", "rich, not installed here; pip install -e '.[seg]'"),
-        ("rl.train", "rich, not installed here; pip install -e '.[rl]'"),
-        ("dem_apps.report", "jinja2, not installed here; pip install -e '.[commands]'"),
-    ],
+@cases(
+    ("seg.train", "rich, not installed here; pip install -e '.[seg]'"),
+    ("seg.data", "rich, not installed here; pip install -e '.[seg]'"),
+    ("rl.train", "rich, not installed here; pip install -e '.[rl]'"),
+    ("dem_apps.report", "jinja2, not installed here; pip install -e '.[commands]'"),
 )
 def test_a_command_without_its_extra_says_so(module, needed, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(

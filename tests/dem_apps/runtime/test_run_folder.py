@@ -9,6 +9,7 @@ import signal
 
 import pytest
 import torch
+from support.cases import cases
 from support.refusals import refuses
 
 from dem_apps.errors import InputError
@@ -148,14 +149,11 @@ def test_two_writers_are_refused_until_the_first_is_killed(ran):
 
 
 @pytest.mark.parametrize("where", ["metrics", "tensorboard", "checkpoint"])
-@pytest.mark.parametrize(
-    ("number", "sentence"),
-    [
-        (errno.ENOSPC, "no space left on the disk while writing; the .* is intact; free some space and CONTINUE$"),
-        (errno.EROFS, r"can no longer be written to \(.*\); the .* is intact; mend that and CONTINUE$"),
-    ],
+@cases(
+    (errno.ENOSPC, "no space left on the disk while writing; the .* is intact; free some space and CONTINUE$"),
+    (errno.EROFS, r"can no longer be written to \(.*\); the .* is intact; mend that and CONTINUE$"),
 )
-def test_a_disk_that_fails_is_one_sentence(where, number, sentence, ran, monkeypatch):
+def test_a_disk_that_fails_is_one_sentence(number, sentence, where, ran, monkeypatch):
     run = RunFolder.resume(ran, 3)
 
     def fail(*_, **__):

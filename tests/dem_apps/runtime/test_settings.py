@@ -7,6 +7,7 @@ from typing import Literal
 
 import pytest
 import yaml
+from support.cases import cases
 from support.refusals import refuses
 
 from dem_apps.runtime.setting_checks import check_settings
@@ -74,68 +75,56 @@ def test_defaults_then_yaml_then_flags(yaml_file, tmp_path):
     assert parse(*given) == settings  # of two files the later wins
 
 
-@pytest.mark.parametrize(
-    ("arguments", "changes"),
-    [
-        (["--checkpoint", "best"], {"checkpoint": "best"}), (["--checkpoint", "null"], {}),
-        (["--max_steps=5"], {"max_steps": 5}), (["--source.crop_size", "5"], {"source": Source(crop_size=5)}),
-        (["--hyperparameters.n_steps", "3"], {"hyperparameters": {"n_steps": 3.0}}),
-        (["--classes", "[1, 2]"], {"classes": [1, 2]}), (["--classes", "1,2"], {"classes": [1, 2]}),
-        (["--folders", "2024,a: b"], {"folders": ["2024", "a: b"]}), (["--size", "32,16"], {"size": [32, 16]}),
-        (["--size", "own"], {"size": "own"}),
-        (["--learning-rate", "-0.5", "--verbose"], {"learning_rate": -0.5, "verbose": True}),
-        (["--source.mirrored"], {"source": Source(mirrored=True)}), (["--verbose", "false"], {}),
-        (["--verbose", "true", "--max-steps", "1"], {"verbose": True, "max_steps": 1}),
-    ],
+@cases(
+    (["--checkpoint", "best"], {"checkpoint": "best"}), (["--checkpoint", "null"], {}),
+    (["--max_steps=5"], {"max_steps": 5}), (["--source.crop_size", "5"], {"source": Source(crop_size=5)}),
+    (["--hyperparameters.n_steps", "3"], {"hyperparameters": {"n_steps": 3.0}}),
+    (["--classes", "[1, 2]"], {"classes": [1, 2]}), (["--classes", "1,2"], {"classes": [1, 2]}),
+    (["--folders", "2024,a: b"], {"folders": ["2024", "a: b"]}), (["--size", "32,16"], {"size": [32, 16]}),
+    (["--size", "own"], {"size": "own"}),
+    (["--learning-rate", "-0.5", "--verbose"], {"learning_rate": -0.5, "verbose": True}),
+    (["--source.mirrored"], {"source": Source(mirrored=True)}), (["--verbose", "false"], {}),
+    (["--verbose", "true", "--max-steps", "1"], {"verbose": True, "max_steps": 1}),
 )  # fmt: skip
 def test_spellings_of_flags(arguments, changes):
     assert parse(*arguments) == dataclasses.replace(Settings(), **changes)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--max-step", "5"], r"^unknown argument '--max-step'; did you mean '--max-steps'\?$"),
-        (["--crop-size", "5"], r"^unknown argument '--crop-size'; did you mean '--source.crop-size'\?$"),
-        (["stray"], r"^unknown argument 'stray'; a value stands behind its flag, and --help lists them$"),
-        (["--max-steps", "1.5"], r"^--max-steps: expected int, got 1\.5$"),
-        (["--max-steps"], r"^--max-steps: expected one argument$"),
-        (["--verbose", "maybe"], r"^--verbose: expected bool, got 'maybe'$"),
-        (["--loss", "adadme"], r"^--loss: 'adadme' is not one of none, entropy, adadem; did you mean 'adadem'\?$"),
-        (["--classes", "[1, x]"], r"^--classes: expected list of int, got \[1, 'x'\]$"),
-        (["--share", "0.5,1.5"], r"^--share: expected 1 at most, got 1\.5$"),
-        (["--raw", "npz,png"], r"^--raw: 'png' is not one of png16, npz; did you mean 'png16'\?$"),
-        (["--max-steps", f"{10**400}"], r"^--max-steps: expected int, got '10+'$"),
-        (["--learning-rate", "1e400"], r"^--learning-rate: expected a finite number, got inf$"),
-        (["--threads", "1:30"], r"^--threads: expected int or null, got '1:30'$"),  # not 90
-        (["--config", "/nowhere.yaml"], r"^--config: .*/nowhere\.yaml"),
-    ],
+@cases(
+    (["--max-step", "5"], r"^unknown argument '--max-step'; did you mean '--max-steps'\?$"),
+    (["--crop-size", "5"], r"^unknown argument '--crop-size'; did you mean '--source.crop-size'\?$"),
+    (["stray"], r"^unknown argument 'stray'; a value stands behind its flag, and --help lists them$"),
+    (["--max-steps", "1.5"], r"^--max-steps: expected int, got 1\.5$"),
+    (["--max-steps"], r"^--max-steps: expected one argument$"),
+    (["--verbose", "maybe"], r"^--verbose: expected bool, got 'maybe'$"),
+    (["--loss", "adadme"], r"^--loss: 'adadme' is not one of none, entropy, adadem; did you mean 'adadem'\?$"),
+    (["--classes", "[1, x]"], r"^--classes: expected list of int, got \[1, 'x'\]$"),
+    (["--share", "0.5,1.5"], r"^--share: expected 1 at most, got 1\.5$"),
+    (["--raw", "npz,png"], r"^--raw: 'png' is not one of png16, npz; did you mean 'png16'\?$"),
+    (["--max-steps", f"{10**400}"], r"^--max-steps: expected int, got '10+'$"),
+    (["--learning-rate", "1e400"], r"^--learning-rate: expected a finite number, got inf$"),
+    (["--threads", "1:30"], r"^--threads: expected int or null, got '1:30'$"),  # not 90
+    (["--config", "/nowhere.yaml"], r"^--config: .*/nowhere\.yaml"),
 )
 def test_mistakes_in_flags(arguments, message):
     refuses(message, parse, *arguments)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("source:\n  crop_sise: 5", r"unknown key 'source\.crop_sise'; did you mean 'source\.crop_size'\?$"),
-        ("max_steps: [1", r"^--config: not valid YAML"),
-        ("- 1", r"^--config: expected a mapping"),
-        ("!!python/object/apply:os.system [x]", r"^--config: not valid YAML"),
-        ("source: other.yaml", r"^--source: expected a mapping of keys, got 'other.yaml'$"),
-        ("__path__: other.yaml", r"^--config: unknown key '__path__'$"),
-    ],
+@cases(
+    ("source:\n  crop_sise: 5", r"unknown key 'source\.crop_sise'; did you mean 'source\.crop_size'\?$"),
+    ("max_steps: [1", r"^--config: not valid YAML"),
+    ("- 1", r"^--config: expected a mapping"),
+    ("!!python/object/apply:os.system [x]", r"^--config: not valid YAML"),
+    ("source: other.yaml", r"^--source: expected a mapping of keys, got 'other.yaml'$"),
+    ("__path__: other.yaml", r"^--config: unknown key '__path__'$"),
 )
 def test_mistakes_in_yaml(text, message, yaml_file):
     refuses(message, parse, "--config", yaml_file(text))
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"max_steps": True}, "--max-steps: expected int, got True"),
-        ({"run_dir": 3}, "--run-dir: expected str or null, got 3"),
-    ],
+@cases(
+    ({"max_steps": True}, "--max-steps: expected int, got True"),
+    ({"run_dir": 3}, "--run-dir: expected str or null, got 3"),
 )
 def test_settings_made_in_python_are_checked_too(change, message):
     refuses(re.escape(message), check_settings, dataclasses.replace(Settings(), **change))
@@ -147,12 +136,9 @@ def test_paths_of_pathlib_are_text_in_settings(tmp_path):
     assert (made.run_dir, made.source.root) == (str(tmp_path), str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"source": {"rot": 1}}, r"^config\.yaml: unknown key 'source.rot'; did you mean 'source.root'\?$"),
-        ({"max_steps": 0}, r"^config\.yaml, max_steps: expected 1 or more, got 0$"),
-    ],
+@cases(
+    ({"source": {"rot": 1}}, r"^config\.yaml: unknown key 'source.rot'; did you mean 'source.root'\?$"),
+    ({"max_steps": 0}, r"^config\.yaml, max_steps: expected 1 or more, got 0$"),
 )
 def test_mistakes_in_a_dict(values, message):
     refuses(message, from_dict, Settings, values, "config.yaml")
@@ -186,14 +172,11 @@ def test_resume_takes_the_settings_of_the_run_wherever_it_is(run_dir, yaml_file)
     assert parse("--resume", str(moved)).run_dir == str(moved)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--source.root", "there"], r"^--source\.root: .* started with 'here', not 'there'"),
-        # the default, but given
-        (["--max-steps", "100"], r"^--max-steps: the run in .* was started with 50, not 100; a resumed run keeps"),
-        (["--config", "FILE"], r"^--max-steps: .* started with 50, not 51"),
-    ],
+@cases(
+    (["--source.root", "there"], r"^--source\.root: .* started with 'here', not 'there'"),
+    # the default, but given
+    (["--max-steps", "100"], r"^--max-steps: the run in .* was started with 50, not 100; a resumed run keeps"),
+    (["--config", "FILE"], r"^--max-steps: .* started with 50, not 51"),
 )
 def test_resume_refuses_other_settings(arguments, message, run_dir, yaml_file):
     file = yaml_file("max_steps: 51")
@@ -205,14 +188,11 @@ def test_resume_without_a_run(tmp_path):
     refuses(r": not a run folder \(it has no config\.yaml\)$", parse, "--resume", str(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ([], r"^--run: is missing; needed: --run RUN --images DIR$"),
-        (["--run", "r"], r"^--images: is missing; needed: --run RUN"),
-        (["--run", "r", "--images", ""], r"^--images: is missing"),
-        (["r"], r"^unknown argument 'r'; a value stands behind its flag, such as --run RUN, and --help lists them$"),
-    ],
+@cases(
+    ([], r"^--run: is missing; needed: --run RUN --images DIR$"),
+    (["--run", "r"], r"^--images: is missing; needed: --run RUN"),
+    (["--run", "r", "--images", ""], r"^--images: is missing"),
+    (["r"], r"^unknown argument 'r'; a value stands behind its flag, such as --run RUN, and --help lists them$"),
 )
 def test_what_is_needed_is_named(arguments, message):
     refuses(message, parse_config, Needing, "python -m thing", "python -m thing --run r --images a", arguments)

@@ -4,7 +4,7 @@ import itertools
 import subprocess
 import sys
 
-import pytest
+from support.cases import cases
 
 from dem_apps.errors import InputError, printable
 from dem_apps.runtime.progress import Progress
@@ -31,12 +31,9 @@ def test_a_training_is_never_silent_for_a_minute(monkeypatch, capsys):
 CLEAR = "\x1b[2J\x1b]0;owned\x07"
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("äöü ±→ 街", "äöü ±→ 街"), (CLEAR, r"\x1b[2J\x1b]0;owned\x07"), ("\u202egnp.exe", r"\u202egnp.exe"),
-        ("\udcff", r"\udcff"), ("\u2028", r"\u2028"),
-    ],
+@cases(
+    ("äöü ±→ 街", "äöü ±→ 街"), (CLEAR, r"\x1b[2J\x1b]0;owned\x07"), ("\u202egnp.exe", r"\u202egnp.exe"),
+    ("\udcff", r"\udcff"), ("\u2028", r"\u2028"),
 )  # fmt: skip
 def test_what_would_be_obeyed_is_spelled_out(text, shown):
     assert printable(text) == shown

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from support.cases import cases
 from support.refusals import refuses
 from support.tiny_networks import CLASSES, adapter_of, assert_same, batches, entropy_of, moved, published, tented, tiny
 from torch import Tensor
@@ -105,10 +106,9 @@ def test_thresholds_follow_the_number_of_classes():
     assert 0 < plain.kept[1] < 256
 
 
-@pytest.mark.parametrize(
-    ("method", "threshold", "value", "forwards"),
-    [("eta", "entropy_margin", 0.0, 1), ("sar", "entropy_margin", 0.0, 1), ("deyo", "entropy_margin", 0.0, 1),
-     ("deyo", "plpd_above", 1.0, 2)],
+@cases(
+    ("eta", "entropy_margin", 0.0, 1), ("sar", "entropy_margin", 0.0, 1), ("deyo", "entropy_margin", 0.0, 1),
+         ("deyo", "plpd_above", 1.0, 2),
 )  # fmt: skip
 @pytest.mark.parametrize("filter_by", ["element", "image"])
 def test_a_batch_that_is_filtered_away_costs_no_backward(method, threshold, value, forwards, filter_by, monkeypatch):

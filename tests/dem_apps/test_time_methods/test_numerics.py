@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 from support import tiny_networks
+from support.cases import cases
 from support.refusals import refuses
 from support.tiny_networks import CLASSES, LEARNING, assert_same, batches, moved, tiny
 from torch import nn
@@ -26,14 +27,11 @@ def assert_untouched(adapter, without):
 
 
 @pytest.mark.parametrize("method", LEARNING)
-@pytest.mark.parametrize(
-    ("spoils", "said"),
-    [
-        ("images", ""), ("gradient", "a gradient is NaN"), ("state", "a weight or the optimiser's state"),
-        ("weights", "a weight or the optimiser's state"),
-    ],
+@cases(
+    ("images", ""), ("gradient", "a gradient is NaN"), ("state", "a weight or the optimiser's state"),
+    ("weights", "a weight or the optimiser's state"),
 )  # fmt: skip
-def test_what_a_step_would_write_stays_only_where_it_is_finite(method, spoils, said):
+def test_what_a_step_would_write_stays_only_where_it_is_finite(spoils, said, method):
     adapter, without = (adapter_of(method, optimizer="adam") for _ in range(2))
     good, images = batches(2)
     adapter(good)
@@ -61,16 +59,13 @@ def test_a_mistake_after_the_forward_undoes_it():
 
 @pytest.mark.filterwarnings("ignore:model. its numbers")
 @pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize(
-    ("norm", "method", "arguments"),
-    [
-        ("batch", "tent", {"optimizer": "sgd", "lr": 1e-3}),
-        ("group", "tent", {"optimizer": "adam", "lr": 1e-3}),
-        ("group", "sar", {"optimizer": "adamw", "lr": 1e-3, "rho": 0.0, "entropy_margin": 9.0}),
-        ("batch", "cotta", {"parameters": "normalisation", "mirror": False, "momentum": 0.98, "restore": 0.0}),
-    ],
+@cases(
+    ("batch", "tent", {"optimizer": "sgd", "lr": 1e-3}),
+    ("group", "tent", {"optimizer": "adam", "lr": 1e-3}),
+    ("group", "sar", {"optimizer": "adamw", "lr": 1e-3, "rho": 0.0, "entropy_margin": 9.0}),
+    ("batch", "cotta", {"parameters": "normalisation", "mirror": False, "momentum": 0.98, "restore": 0.0}),
 )
-def test_half_precision_learns_as_float32(dtype, norm, method, arguments):
+def test_half_precision_learns_as_float32(norm, method, arguments, dtype):
     def make(dtype):
         model = tiny(norm)
         nn.init.ones_(model.norm.weight)
@@ -169,28 +164,22 @@ def test_an_empty_batch_moves_nothing(method):
     assert_untouched(adapter, without)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ([torch.zeros(2, 3, 8, 8), torch.zeros(2)], "got a list of 2; pass the images of it"),
-        ({"image": torch.zeros(2, 3, 8, 8)}, "got a dict of 1; pass the images of it"),
-        (torch.zeros(2, 3, 8, 8).numpy(), "got a ndarray"),
-        (torch.tensor(0.0), "got a Tensor"),
-        (None, "got a NoneType"),
-    ],
+@cases(
+    ([torch.zeros(2, 3, 8, 8), torch.zeros(2)], "got a list of 2; pass the images of it"),
+    ({"image": torch.zeros(2, 3, 8, 8)}, "got a dict of 1; pass the images of it"),
+    (torch.zeros(2, 3, 8, 8).numpy(), "got a ndarray"),
+    (torch.tensor(0.0), "got a Tensor"),
+    (None, "got a NoneType"),
 )
 def test_what_is_no_batch_of_images_is_one_sentence(given, said):
     refuses(f"^images: expected a tensor of images .*{said}", adapter_of("tent"), given)
     refuses(f"^source_images: expected a tensor of images .*{said}", adapter_of, "eata", source_images=[given])
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (batches(1)[0], "expected batches of images, got one tensor"),
-        (DataLoader(TensorDataset(batches(1)[0]), batch_size=8, drop_last=True), "there is no image in it"),
-        ([batches(1)[0][:0]], "there is no image in it"),
-    ],
+@cases(
+    (batches(1)[0], "expected batches of images, got one tensor"),
+    (DataLoader(TensorDataset(batches(1)[0]), batch_size=8, drop_last=True), "there is no image in it"),
+    ([batches(1)[0][:0]], "there is no image in it"),
 )
 def test_source_images_must_be_batches(given, said):
     model = tiny()

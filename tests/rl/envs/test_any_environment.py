@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from stable_baselines3 import PPO
+from support.cases import cases
 from support.refusals import refuses
 from support.short_training import interrupted_at
 
@@ -79,12 +80,9 @@ FLAGS = ["--timesteps", "256", "--hyperparameters.n_steps", "64", "--hyperparame
 REWARDS = "dict(norm_obs=False, norm_reward=True)"
 
 
-@pytest.mark.parametrize(
-    ("kind", "policy", "normalize"),
-    [
-        ("picture", "CnnPolicy", None), ("small", "MlpPolicy", REWARDS), ("dict", "MultiInputPolicy", REWARDS),
-        ("number", "MlpPolicy", REWARDS),
-    ],
+@cases(
+    ("picture", "CnnPolicy", None), ("small", "MlpPolicy", REWARDS), ("dict", "MultiInputPolicy", REWARDS),
+    ("number", "MlpPolicy", REWARDS),
 )  # fmt: skip
 def test_it_takes_sb3s_own_path_and_resumes(kind, policy, normalize, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

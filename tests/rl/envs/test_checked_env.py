@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 from stable_baselines3 import PPO
+from support.cases import cases
 from support.refusals import refuses
 
 from rl.envs.make import make_training_envs
@@ -57,17 +58,14 @@ def train():
     PPO("MlpPolicy", envs, n_steps=8, batch_size=8, n_epochs=1, device="cpu").learn(16)
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        ("sequence", r"are a Sequence that SB3 has no network for; wrap it in a module of your own"),
-        ("reset shape", r"reset\(\) gave an observation of shape \(1,\), .* says \(4,\)$"),
-        ("None observation", r"reset\(\) gave an observation of shape \(\), "),
-        ("choice", r"reset\(\) gave the observation 7 outside of its space Discrete\(5\)$"),
-        ("step shape", r"step\(\) gave an observation of shape \(1,\)"),
-        ("None", r"step\(\) gave the reward None, which is no number$"),
-        ("list", r"step\(\) gave the reward \[1\.0, 2\.0\], which is no number$"),
-    ],
+@cases(
+    ("sequence", r"are a Sequence that SB3 has no network for; wrap it in a module of your own"),
+    ("reset shape", r"reset\(\) gave an observation of shape \(1,\), .* says \(4,\)$"),
+    ("None observation", r"reset\(\) gave an observation of shape \(\), "),
+    ("choice", r"reset\(\) gave the observation 7 outside of its space Discrete\(5\)$"),
+    ("step shape", r"step\(\) gave an observation of shape \(1,\)"),
+    ("None", r"step\(\) gave the reward None, which is no number$"),
+    ("list", r"step\(\) gave the reward \[1\.0, 2\.0\], which is no number$"),
 )
 def test_a_fault_is_one_sentence_about_the_environment(fault, said, register):
     register(fault)

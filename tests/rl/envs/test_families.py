@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from support.cases import cases
 from support.refusals import refuses
 
 import rl.benchmark
@@ -86,14 +87,11 @@ def test_a_family_may_bring_hyperparameters(monkeypatch, tmp_path):
         resolve(TrainConfig(env="MountainCar-v0", hyperparameters_file=str(tmp_path / "mine.yaml")))
 
 
-@pytest.mark.parametrize(
-    ("env", "algo", "given", "wrapper"),
-    [
-        ("MiniGrid-LavaCrossingS9N1-v0", "ppo", None, FLAT), ("BabyAI-BossLevel-v0", "ppo", None, FLAT),
-        ("BabyAI-GoToObj-v0", "a2c", FLAT, FLAT),
-        ("MiniGrid-LavaCrossingS9N1-v0", "ppo", "minigrid.wrappers.ImgObsWrapper", "minigrid.wrappers.ImgObsWrapper"),
-        ("Blackjack-v1", "ppo", "gymnasium.wrappers.FlattenObservation", "gymnasium.wrappers.FlattenObservation"),
-    ],
+@cases(
+    ("MiniGrid-LavaCrossingS9N1-v0", "ppo", None, FLAT), ("BabyAI-BossLevel-v0", "ppo", None, FLAT),
+    ("BabyAI-GoToObj-v0", "a2c", FLAT, FLAT),
+    ("MiniGrid-LavaCrossingS9N1-v0", "ppo", "minigrid.wrappers.ImgObsWrapper", "minigrid.wrappers.ImgObsWrapper"),
+    ("Blackjack-v1", "ppo", "gymnasium.wrappers.FlattenObservation", "gymnasium.wrappers.FlattenObservation"),
 )  # fmt: skip
 def test_flags_are_known_before_defaults_and_minigrid_brings_its_wrapper(env, algo, given, wrapper):
     flags = ["--env", env, "--algo", algo, *(["--hyperparameters.env_wrapper", given] if given else [])]
@@ -190,12 +188,9 @@ def test_a_module_that_cannot_be_imported_is_told(my_envs, tmp_path):
 DOORKEY, EMPTY = "MiniGrid-DoorKey-5x5-v0", "MiniGrid-Empty-Random-5x5-v0"
 
 
-@pytest.mark.parametrize(
-    ("env", "algo", "weight"),
-    [
-        (DOORKEY, "ppo", 0.03), (EMPTY, "ppo", 0.001), (DOORKEY, "a2c", 0.001), ("MountainCar-v0", "ppo", 0.001),
-        ("MiniGrid-DoorKey-6x6-v0", "ppo", 0.1), ("MiniGrid-KeyCorridorS3R1-v0", "ppo", 0.1),
-    ],
+@cases(
+    (DOORKEY, "ppo", 0.03), (EMPTY, "ppo", 0.001), (DOORKEY, "a2c", 0.001), ("MountainCar-v0", "ppo", 0.001),
+    ("MiniGrid-DoorKey-6x6-v0", "ppo", 0.1), ("MiniGrid-KeyCorridorS3R1-v0", "ppo", 0.1),
 )  # fmt: skip
 def test_it_is_the_environments_or_the_papers(env, algo, weight):
     assert resolve(TrainConfig(env=env, algo=algo)).ent_coef == weight
@@ -209,15 +204,12 @@ def test_that_of_a_file_of_the_zoos_is_not_used(tmp_path):
     assert "ent_coef" not in config.hyperparameters
 
 
-@pytest.mark.parametrize(
-    ("env", "timesteps", "given", "episodes"),
-    [
-        ("MiniGrid-FourRooms-v0", 5_000_000, {}, 100),
-        (DOORKEY, 200_000, {}, 50),  # 50 of at most 250 steps, of two policies under two kinds of actions: a quarter
-        (DOORKEY, 200_000, {"eval_episodes": 70}, 70),
-        (DOORKEY, 2048, {}, 10),
-        (DOORKEY, 2048, {"final_episodes": 33}, 33),
-    ],
+@cases(
+    ("MiniGrid-FourRooms-v0", 5_000_000, {}, 100),
+    (DOORKEY, 200_000, {}, 50),  # 50 of at most 250 steps, of two policies under two kinds of actions: a quarter
+    (DOORKEY, 200_000, {"eval_episodes": 70}, 70),
+    (DOORKEY, 2048, {}, 10),
+    (DOORKEY, 2048, {"final_episodes": 33}, 33),
 )
 def test_the_scores_at_the_end_have_a_hundred_episodes_or_take_a_quarter_of_the_steps(env, timesteps, given, episodes):
     assert resolve(TrainConfig(env=env, timesteps=timesteps, **given)).final_episodes == episodes

@@ -10,6 +10,7 @@ from minigrid.wrappers import FlatObsWrapper
 from stable_baselines3 import PPO
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from support.cases import cases
 from support.refusals import refuses
 
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
@@ -61,16 +62,13 @@ def play(env, action):
 
 
 @pytest.mark.parametrize("algo", ["a2c", "ppo"])
-@pytest.mark.parametrize(
-    ("name", "steps", "n_steps"),
-    [
-        ("DoorKey-5x5", 2e5, 128), ("Empty-Random-5x5", 1e5, 128), ("Unlock", 1e5, 128),
-        ("KeyCorridorS3R1", 5e5, 128),
-        ("RedBlueDoors-6x6", 1e6, 512), ("Fetch-5x5-N2", 5e6, 128), ("FourRooms", 5e6, 512),
-        ("GoToDoor-5x5", 5e6, 128), ("PutNear-6x6-N2", 1e7, 128),
-    ],
+@cases(
+    ("DoorKey-5x5", 2e5, 128), ("Empty-Random-5x5", 1e5, 128), ("Unlock", 1e5, 128),
+    ("KeyCorridorS3R1", 5e5, 128),
+    ("RedBlueDoors-6x6", 1e6, 512), ("Fetch-5x5-N2", 5e6, 128), ("FourRooms", 5e6, 512),
+    ("GoToDoor-5x5", 5e6, 128), ("PutNear-6x6-N2", 1e7, 128),
 )  # fmt: skip
-def test_the_nine_environments_have_an_entry_and_can_be_made(algo, name, steps, n_steps):
+def test_the_nine_environments_have_an_entry_and_can_be_made(name, steps, n_steps, algo):
     config = resolve(TrainConfig(env=f"MiniGrid-{name}-v0", algo=algo))
     assert config.timesteps == (1e5 if (algo, name) == ("a2c", "DoorKey-5x5") else steps)
     assert config.hyperparameters["n_steps"] == (n_steps if algo == "ppo" else 5)

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3 import PPO
+from support.cases import cases
 from support.collision import Collision, CollisionBelowAdaDEM
 from support.refusals import refuses
 from torch import nn
@@ -111,13 +112,10 @@ def test_without_a_compiler_sb3_trains(monkeypatch):
     assert difference(trained(PPO, "CartPole-v1", 256), fast) == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("dem", {"tau": 0.7, "alpha": 1.3}), ("adadem", {"norm": "l2", "alpha": 0.8}), ("adadem", {"norm": "linf"}),
-        ("adadem", {"delta": "entropy", "momentum": 0.5}),
-        *((name, {}) for name in (*OBJECTIVE_NAMES, *hook.POLICY_TERMS)),
-    ],
+@cases(
+    ("dem", {"tau": 0.7, "alpha": 1.3}), ("adadem", {"norm": "l2", "alpha": 0.8}), ("adadem", {"norm": "linf"}),
+    ("adadem", {"delta": "entropy", "momentum": 0.5}),
+    *((name, {}) for name in (*OBJECTIVE_NAMES, *hook.POLICY_TERMS)),
 )  # fmt: skip
 def test_the_numpy_forms_are_the_objective(name, options):
     one, two = (hook.build_term(name, 7, **options).train() for _ in range(2))

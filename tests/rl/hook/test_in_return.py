@@ -8,6 +8,7 @@ from gymnasium import spaces
 from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.logger import Logger
+from support.cases import cases
 from support.refusals import refuses
 
 from rl import save_plain, with_entropy_objective
@@ -140,15 +141,12 @@ def test_masked_actions_have_no_part_in_the_reward():
     )
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "objective", "options", "said"),
-    [
-        (PPO, "adadem", {"where": "retrun"}, "where: 'retrun' is not one of loss, return, both"),
-        (PPO, "none", {"where": "return"}, "where: 'return' .* cannot serve the objective 'none'"),
-        (RecurrentPPO, "adadem", {"where": "both"}, "cannot serve RecurrentPPO, whose states have a memory"),
-        (PPO, "adadem", {"where": "return", "return_gamma": 1.5}, "return_gamma: expected a number from 0 to 1"),
-        (PPO, "adadem", {"return_weight": 1.0}, "return_weight: has no effect"),
-    ],
+@cases(
+    (PPO, "adadem", {"where": "retrun"}, "where: 'retrun' is not one of loss, return, both"),
+    (PPO, "none", {"where": "return"}, "where: 'return' .* cannot serve the objective 'none'"),
+    (RecurrentPPO, "adadem", {"where": "both"}, "cannot serve RecurrentPPO, whose states have a memory"),
+    (PPO, "adadem", {"where": "return", "return_gamma": 1.5}, "return_gamma: expected a number from 0 to 1"),
+    (PPO, "adadem", {"return_weight": 1.0}, "return_weight: has no effect"),
 )
 def test_refused(algorithm, objective, options, said):
     refuses(said, with_entropy_objective, algorithm, objective, **options)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from PIL import Image
 from stable_baselines3 import PPO
+from support.cases import cases
 
 from dem_apps.errors import InputError
 from rl.config import TrainConfig, resolve
@@ -48,15 +49,12 @@ def test_summary_of_episodes():
     assert summary([one, two], EMPTY) == expected
 
 
-@pytest.mark.parametrize(
-    ("env_id", "goal", "said", "rate"),
-    [
-        ("CartPole-v1", 475.0, None, 0.5),
-        ("Acrobot-v1", -100.0, None, 1.0),  # a return above 0 does not occur there
-        ("Own-v0", None, None, None),  # a return does not tell
-        (EMPTY, 475.0, None, 1.0),  # only a solved episode has a reward, however late it came
-        ("CartPole-v1", 475.0, False, 0.0),
-    ],
+@cases(
+    ("CartPole-v1", 475.0, None, 0.5),
+    ("Acrobot-v1", -100.0, None, 1.0),  # a return above 0 does not occur there
+    ("Own-v0", None, None, None),  # a return does not tell
+    (EMPTY, 475.0, None, 1.0),  # only a solved episode has a reward, however late it came
+    ("CartPole-v1", 475.0, False, 0.0),
 )
 def test_what_counts_as_a_success(env_id, goal, said, rate):
     long, short = Episode(0, 1, [0], [480.0], said), Episode(1, 2, [0], [20.0], said)

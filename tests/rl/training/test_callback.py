@@ -7,6 +7,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from stable_baselines3 import PPO
+from support.cases import cases
 from support.refusals import refuses
 from support.short_training import entry_flags
 from support.toy_env import ToyEnv
@@ -53,12 +54,9 @@ def _registered(monkeypatch):
     del gym.registry[ENV]
 
 
-@pytest.mark.parametrize(
-    ("algo", "update", "normalize", "what", "value"),
-    [
-        ("ppo", "auto", True, "reward", math.nan), ("ppo", "sb3", True, "reward", math.inf),
-        ("ppo", "auto", False, "observation", math.nan), ("a2c", "auto", True, "reward", math.nan),
-    ],
+@cases(
+    ("ppo", "auto", True, "reward", math.nan), ("ppo", "sb3", True, "reward", math.inf),
+    ("ppo", "auto", False, "observation", math.nan), ("a2c", "auto", True, "reward", math.nan),
 )  # fmt: skip
 def test_a_value_that_is_not_finite_stops_the_training(
     algo, update, normalize, what, value, tmp_path, monkeypatch, run_here
@@ -97,13 +95,10 @@ def test_an_update_that_ruins_the_policy_is_never_saved(update, algorithm, tmp_p
 CONFIG = TrainConfig(timesteps=300, eval_freq=100)
 
 
-@pytest.mark.parametrize(
-    ("returns", "goal", "first", "without"),
-    [
-        ({100: 0.1, 200: 0.9, 300: 0.95}, 0.86, 200, 200),
-        ({100: 0.0, 200: 0.1, 300: 0.0}, 0.86, None, 300),  # censored
-        ({100: 0.0}, None, None, None),
-    ],
+@cases(
+    ({100: 0.1, 200: 0.9, 300: 0.95}, 0.86, 200, 200),
+    ({100: 0.0, 200: 0.1, 300: 0.0}, 0.86, None, 300),  # censored
+    ({100: 0.0}, None, None, None),
 )
 def test_the_time_to_the_goal(returns, goal, first, without):
     figures = goal_figures(returns, goal)
@@ -115,14 +110,11 @@ def test_the_time_to_the_goal(returns, goal, first, without):
         assert f"return 0.86: {said} (evaluated every 100 steps)" in lines[0]
 
 
-@pytest.mark.parametrize(
-    ("returns", "last", "goal", "worst"),
-    [
-        ({1: 5.0, 2: 3.0}, 3.0, None, True),  # it was better once
-        ({1: 5.0, 2: 3.0}, 4.0, None, False),
-        ({1: 1.0, 2: 1.0}, 1.0, 1.0, False),  # solved from the first evaluation on
-        ({1: 0.0}, 0.0, None, False),  # the last policy itself
-    ],
+@cases(
+    ({1: 5.0, 2: 3.0}, 3.0, None, True),  # it was better once
+    ({1: 5.0, 2: 3.0}, 4.0, None, False),
+    ({1: 1.0, 2: 1.0}, 1.0, 1.0, False),  # solved from the first evaluation on
+    ({1: 0.0}, 0.0, None, False),  # the last policy itself,
 )
 def test_ending_at_the_worst(returns, last, goal, worst):
     lines = verdict(CONFIG, returns, last, goal_figures(returns, goal))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from support.adapting import as_seen, moved, predicted, spec
+from support.cases import cases
 from support.same_state import contents
 
 from dem_apps import TestTimeAdapter
@@ -59,15 +60,12 @@ def test_every_kind_of_method(config, accepted, method):
     assert [result.settings[name] is not None for name in ("loss", "reduction", "lr")] == [learns] * 3
 
 
-@pytest.mark.parametrize(
-    ("network", "flags", "method"),
-    [
-        ("build", {}, "bn"), ("build", {"labels": "labels"}, "step"),
-        ("build", {"labels": "labels", "mode": "episodic"}, "bn"), ("group", {"labels": "labels"}, "tent"),
-        ("mostly_layer_norm", {}, "tent"), ("build", {"loss": "adadem"}, "tent"), ("build", {"epochs": 2}, "tent"),
-    ],
+@cases(
+    ("build", {}, "bn"), ("build", {"labels": "labels"}, "step"),
+    ("build", {"labels": "labels", "mode": "episodic"}, "bn"), ("group", {"labels": "labels"}, "tent"),
+    ("mostly_layer_norm", {}, "tent"), ("build", {"loss": "adadem"}, "tent"), ("build", {"epochs": 2}, "tent"),
 )  # fmt: skip
-def test_what_auto_stands_for(config, networks, network, flags, method):
+def test_what_auto_stands_for(network, flags, method, config, networks):
     auto = replace(config, method="auto", **flags)
     resolved = auto.resolved(batch_norm_normalises(getattr(networks, network)()))
     assert resolved.method == method

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from support.cases import cases
 from torchmetrics.classification import MulticlassJaccardIndex
 
 from seg.adaptation import decision
@@ -18,21 +19,18 @@ def with_(**changes):
     return dataclasses.replace(BEFORE, **changes)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({}, ""),
-        ({"entropy": 0.3 * decision.LEAST_ENTROPY + 0.01}, ""),
-        ({"entropy": 0.3 * decision.LEAST_ENTROPY - 0.01}, "certain everywhere"),
-        ({"entropy": 0.9}, ""),
-        ({"stability": (0.6 * decision.LEAST_SCORE**0.5 + 0.01,) * 3}, ""),
-        ({"stability": (0.6 * decision.LEAST_SCORE**0.5 - 0.01,) * 3}, "less stable"),
-        ({"shares": (0.34, 0.33, 0.33), "stability": (0.7, 0.7, 0.7)}, ""),
-        (
-            {"shares": (1.0, 0.0, 0.0), "stability": (1.0, None, None), "entropy": 0.0},
-            "fewer classes (an effective number of 3.0 classes before and 1.0 after)",
-        ),
-    ],
+@cases(
+    ({}, ""),
+    ({"entropy": 0.3 * decision.LEAST_ENTROPY + 0.01}, ""),
+    ({"entropy": 0.3 * decision.LEAST_ENTROPY - 0.01}, "certain everywhere"),
+    ({"entropy": 0.9}, ""),
+    ({"stability": (0.6 * decision.LEAST_SCORE**0.5 + 0.01,) * 3}, ""),
+    ({"stability": (0.6 * decision.LEAST_SCORE**0.5 - 0.01,) * 3}, "less stable"),
+    ({"shares": (0.34, 0.33, 0.33), "stability": (0.7, 0.7, 0.7)}, ""),
+    (
+        {"shares": (1.0, 0.0, 0.0), "stability": (1.0, None, None), "entropy": 0.0},
+        "fewer classes (an effective number of 3.0 classes before and 1.0 after)",
+    ),
 )
 def test_what_is_accepted(changes, said):
     verdict = decide(BEFORE, with_(**changes))
@@ -40,15 +38,12 @@ def test_what_is_accepted(changes, said):
     assert said in verdict.reason
 
 
-@pytest.mark.parametrize(
-    ("numbers", "adapt"),
-    [
-        ((decision.STEP_CLASSES, decision.LEAST_AGREEMENT, 0.02, 0.02, decision.LEAST_STABILITY), True),
-        ((decision.STEP_CLASSES - 1, 1.0, 0.0, 0.02, 1.0), False),
-        ((19, decision.LEAST_AGREEMENT - 0.01, 0.02, 0.02, 1.0), False),
-        ((19, 0.99, decision.FARTHEST_MOVE * 0.02 + 0.001, 0.02, 1.0), False),
-        ((19, 0.99, 0.0, 0.0, decision.LEAST_STABILITY - 0.01), False),
-    ],
+@cases(
+    ((decision.STEP_CLASSES, decision.LEAST_AGREEMENT, 0.02, 0.02, decision.LEAST_STABILITY), True),
+    ((decision.STEP_CLASSES - 1, 1.0, 0.0, 0.02, 1.0), False),
+    ((19, decision.LEAST_AGREEMENT - 0.01, 0.02, 0.02, 1.0), False),
+    ((19, 0.99, decision.FARTHEST_MOVE * 0.02 + 0.001, 0.02, 1.0), False),
+    ((19, 0.99, 0.0, 0.0, decision.LEAST_STABILITY - 0.01), False),
 )
 def test_which_steps_are_accepted(numbers, adapt):
     assert Beside(*numbers).verdict.adapt == adapt

@@ -5,6 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 from PIL import Image
+from support.cases import cases
 from support.pictures import noise, save
 
 from seg.check import main
@@ -117,15 +118,12 @@ def test_classes_are_counted(tmp_path, check):
     assert rows["(ignored)"] == ["25.00", "1"] * 2
 
 
-@pytest.mark.parametrize(
-    ("label", "names", "said"),
-    [
-        (COLOURS[IDS], "one,two", "the labels are pictures in 4 colours; with your names this file reads them"),
-        (COLOURS[IDS], "one,no,a_b,four", "this file reads them, if your names are in this order"),
-        (IDS[:, :12] * 100, "one,two,three", "the labels hold the ids 0, 100, 200; this file reads them, if your"),
-    ],
+@cases(
+    (COLOURS[IDS], "one,two", "the labels are pictures in 4 colours; with your names this file reads them"),
+    (COLOURS[IDS], "one,no,a_b,four", "this file reads them, if your names are in this order"),
+    (IDS[:, :12] * 100, "one,two,three", "the labels hold the ids 0, 100, 200; this file reads them, if your"),
 )
-def test_the_printed_file_reads_the_labels(check, tmp_path, label, names, said):
+def test_the_printed_file_reads_the_labels(label, names, said, check, tmp_path):
     flags = write(tmp_path / "data", label.astype(np.uint8), ending="_mask", folder="masks")
     status, printed, _ = check(*flags, "--classes", names)
     assert (status, said in printed) == (1, True), printed

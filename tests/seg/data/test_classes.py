@@ -9,6 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from support.cases import cases
 from support.pictures import png
 from support.refusals import refuses
 
@@ -53,18 +54,15 @@ def test_the_files_in_the_repository_load(file):
             assert getattr(classes, field) == tuple(getattr(CITYSCAPES_CLASSES, field)[i] for i in kept)
 
 
-@pytest.mark.parametrize(
-    ("document", "message"),
-    [
-        ({"classes": ["a", "a"]}, "the name 'a' is given to more than one class"),
-        ({"classes": [{"name": "a", "color": [1, 2]}, "b"]}, r"classes\[0\], color: expected 3 numbers from 0 to 255"),
-        ({"classes": ["a", 3]}, r"classes\[1\]: expected a mapping with the keys name, color, id, found 3"),
-        ({"classes": ["a", "b"], "ignored": [1]}, "ignored: the id 1 is that of class 'b'"),
-        ({"classes": ["a", "b"], "ignore": []}, "unknown key 'ignore'; did you mean 'ignored'"),
-        ("classes: !!python/object/apply:os.getcwd []", "not valid YAML"),
-    ],
+@cases(
+    ({"classes": ["a", "a"]}, "the name 'a' is given to more than one class"),
+    ({"classes": [{"name": "a", "color": [1, 2]}, "b"]}, r"classes\[0\], color: expected 3 numbers from 0 to 255"),
+    ({"classes": ["a", 3]}, r"classes\[1\]: expected a mapping with the keys name, color, id, found 3"),
+    ({"classes": ["a", "b"], "ignored": [1]}, "ignored: the id 1 is that of class 'b'"),
+    ({"classes": ["a", "b"], "ignore": []}, "unknown key 'ignore'; did you mean 'ignored'"),
+    ("classes: !!python/object/apply:os.getcwd []", "not valid YAML"),
 )
-def test_a_mistake_is_one_sentence(write, document, message):
+def test_a_mistake_is_one_sentence(document, message, write):
     file = write(document)
     with pytest.raises(InputError, match=message) as caught:
         load_classes(file)

@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import pytest
 from PIL import Image
+from support.cases import cases
 from support.pictures import noise, save
 from support.refusals import refuses
 
@@ -142,23 +143,20 @@ def test_parts_of_the_validation_set_share_no_image(tmp_path):
         open_validation(config, OWN, (0.5, 0.2))
 
 
-@pytest.mark.parametrize(
-    ("files", "classes", "expected"),
-    [
-        (("images/00001.png", "labels/00001.png"), CITYSCAPES_CLASSES, "gta5"),
-        (("images/00001.png", "labels/00001.png"), SYNTHIA_16, "gta5"),
-        (("images/00001.png", "labels/00001.png"), load_classes("crop,weed"), "folders"),
-        # names of GTA5 whose ids are their positions, as --classes gives them
-        (("images/00001.png", "labels/00001.png"), load_classes("road,sky"), "folders"),
-        (("images/00001.png", "labels/00001.png"), named_classes(CITYSCAPES_CLASSES.names), "folders"),
-        (("images/photo.png", "labels/photo.png"), CITYSCAPES_CLASSES, "folders"),
-        (("images/train/a.jpg",), load_classes("crop,weed"), "folders"),
-        (("leftImg8bit/train/x/x_leftImg8bit.png",), CITYSCAPES_CLASSES, "cityscapes"),
-        (("RGB/0000000.png",), CITYSCAPES_CLASSES, "synthia"),
-        (("train/0001TP_1.png", "test/0001TP_2.png", "val/b.png"), load_classes("sky,road"), "camvid"),
-    ],
+@cases(
+    (("images/00001.png", "labels/00001.png"), CITYSCAPES_CLASSES, "gta5"),
+    (("images/00001.png", "labels/00001.png"), SYNTHIA_16, "gta5"),
+    (("images/00001.png", "labels/00001.png"), load_classes("crop,weed"), "folders"),
+    # names of GTA5 whose ids are their positions, as --classes gives them
+    (("images/00001.png", "labels/00001.png"), load_classes("road,sky"), "folders"),
+    (("images/00001.png", "labels/00001.png"), named_classes(CITYSCAPES_CLASSES.names), "folders"),
+    (("images/photo.png", "labels/photo.png"), CITYSCAPES_CLASSES, "folders"),
+    (("images/train/a.jpg",), load_classes("crop,weed"), "folders"),
+    (("leftImg8bit/train/x/x_leftImg8bit.png",), CITYSCAPES_CLASSES, "cityscapes"),
+    (("RGB/0000000.png",), CITYSCAPES_CLASSES, "synthia"),
+    (("train/0001TP_1.png", "test/0001TP_2.png", "val/b.png"), load_classes("sky,road"), "camvid"),
 )  # fmt: skip
-def test_the_layout_is_found(tmp_path, files, classes, expected):
+def test_the_layout_is_found(files, classes, expected, tmp_path):
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_bytes(b"")

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from PIL import Image
+from support.cases import cases
 from support.pictures import noise, save
 
 from dem_apps.errors import InputError
@@ -68,21 +69,18 @@ def test_masks_of_0_and_255_are_refused_in_every_command(run, run_here, tmp_path
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(
-    ("ids", "classes", "said"),
-    [
-        ((0, 1), "a,b", None),
-        ((0, 1, 255), "a,b", None),
-        ((0, 1, 255), "a,b,c", r"warning: x: 255 is in 3 of 3 labels and ignored, .* and 'c' is in none; if 255 is"),
-        ((0, 1), "a,b,c", r"note: x: no pixel of 3 labels is 'c'"),
-        ((0, 0), "a,b", r"x: 3 labels hold one class alone, 'a', of which nothing"),
-        ((255, 255), "a,b", r"x: 3 labels hold no class, of which nothing"),
-        ((0, 255), "a,b", r"'a', of which nothing can be learnt or scored; 255 is in 3 of 3 labels and ignored, since"),
-        ((0, 255), "classes: [a, b]\nignored: [255]", r"one class alone, 'a', of which nothing can .* scored$"),
-        ((0, 128, 7), "a,b", r"label id 7 and 128 is not in the table, which has 0 to 1 and 255; a file for --classes"),
-    ],
+@cases(
+    ((0, 1), "a,b", None),
+    ((0, 1, 255), "a,b", None),
+    ((0, 1, 255), "a,b,c", r"warning: x: 255 is in 3 of 3 labels and ignored, .* and 'c' is in none; if 255 is"),
+    ((0, 1), "a,b,c", r"note: x: no pixel of 3 labels is 'c'"),
+    ((0, 0), "a,b", r"x: 3 labels hold one class alone, 'a', of which nothing"),
+    ((255, 255), "a,b", r"x: 3 labels hold no class, of which nothing"),
+    ((0, 255), "a,b", r"'a', of which nothing can be learnt or scored; 255 is in 3 of 3 labels and ignored, since"),
+    ((0, 255), "classes: [a, b]\nignored: [255]", r"one class alone, 'a', of which nothing can .* scored$"),
+    ((0, 128, 7), "a,b", r"label id 7 and 128 is not in the table, which has 0 to 1 and 255; a file for --classes"),
 )
-def test_what_is_said_of_labels(tmp_path, ids, classes, said):
+def test_what_is_said_of_labels(ids, classes, said, tmp_path):
     draw(tmp_path, ids)
     if "\n" in classes:
         (tmp_path / "c.yaml").write_text(classes)
@@ -95,16 +93,13 @@ def test_what_is_said_of_labels(tmp_path, ids, classes, said):
 GREEN, RED = (0, 255, 0), (255, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("colors", "turned", "said"),
-    [
-        ([GREEN, RED], 0, None),
-        ([(9, 9, 9), GREEN], 0, r"1\.png: the colour \[0, 255, 0\] is id 1 in its palette and id 0 in that of .*0\."),
-        ([(9, 9, 9), (9, 9, 9)], 0, None),
-        ([GREEN, RED], 1, r"1\.png: the label is 32x48 pixels, its image 48x32, which is another shape"),
-    ],
+@cases(
+    ([GREEN, RED], 0, None),
+    ([(9, 9, 9), GREEN], 0, r"1\.png: the colour \[0, 255, 0\] is id 1 in its palette and id 0 in that of .*0\."),
+    ([(9, 9, 9), (9, 9, 9)], 0, None),
+    ([GREEN, RED], 1, r"1\.png: the label is 32x48 pixels, its image 48x32, which is another shape"),
 )
-def test_palettes_that_differ_and_labels_that_are_turned(tmp_path, colors, turned, said):
+def test_palettes_that_differ_and_labels_that_are_turned(colors, turned, said, tmp_path):
     draw(tmp_path, (0, 1), 2)
     for index, palette in enumerate([[GREEN, RED], colors]):
         ids = np.rot90(np.eye(48, dtype=np.uint8)[:32], turned * index)
@@ -118,15 +113,12 @@ def test_palettes_that_differ_and_labels_that_are_turned(tmp_path, colors, turne
 SHIFTED = np.diag([0, 50, 30, 20, 9]) @ np.eye(5, k=-1, dtype=int)  # label k is predicted as k - 1
 
 
-@pytest.mark.parametrize(
-    ("table", "said"),
-    [
-        (SHIFTED, "0% of the labelled pixels agree, and 100% with 1 subtracted from the labels' ids"),
-        (SHIFTED.T, "0% of the labelled pixels agree, and 100% with 1 added to the labels' ids"),
-        (np.diag([50, 30, 20, 9, 0]), None),
-        (SHIFTED * [[0], [1], [0], [0], [0]], None),  # a single class, as a network that predicts one class has it
-        (np.zeros((5, 5), int), None),
-    ],
+@cases(
+    (SHIFTED, "0% of the labelled pixels agree, and 100% with 1 subtracted from the labels' ids"),
+    (SHIFTED.T, "0% of the labelled pixels agree, and 100% with 1 added to the labels' ids"),
+    (np.diag([50, 30, 20, 9, 0]), None),
+    (SHIFTED * [[0], [1], [0], [0], [0]], None),  # a single class, as a network that predicts one class has it
+    (np.zeros((5, 5), int), None),
 )
 def test_labels_that_are_numbered_otherwise(table, said):
     found = other_numbering(table, range(5))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from PIL import Image
 from scipy.special import softmax
+from support.cases import cases
 from support.refusals import refuses
 from torch.utils.data import ConcatDataset
 
@@ -95,14 +96,11 @@ def test_augmentation_moves_image_and_label_together(dataset):
         assert torch.equal(flipped[name]["label"], batch["label"].flip(-1))
 
 
-@pytest.mark.parametrize(
-    ("steps", "message"),
-    [
-        ([{"HorizontalFlp": {}}], "did you mean 'HorizontalFlip'"),
-        ([{"TimeMasking": {}}], "augmentation 'TimeMasking': is for spectrograms"),
-        ([{"Normalize": {"p": 0.01}}], r"^augmentation 'Normalize': .*training does it itself; leave it out$"),
-        ([{"Rotate": {"mask_interpolation": 1}}], r"^augmentation 'Rotate': ids are not interpolated"),
-    ],
+@cases(
+    ([{"HorizontalFlp": {}}], "did you mean 'HorizontalFlip'"),
+    ([{"TimeMasking": {}}], "augmentation 'TimeMasking': is for spectrograms"),
+    ([{"Normalize": {"p": 0.01}}], r"^augmentation 'Normalize': .*training does it itself; leave it out$"),
+    ([{"Rotate": {"mask_interpolation": 1}}], r"^augmentation 'Rotate': ids are not interpolated"),
 )
 def test_a_wrong_augmentation_is_named(steps, message):
     refuses(message, build_augmentation, steps)

@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 from PIL import Image
+from support.cases import cases
 from support.pictures import png, save
 from support.refusals import refuses
 
@@ -110,14 +111,11 @@ def test_pages_are_said(tmp_path):
         assert "has 3 pages or frames, of which the first is read" in said
 
 
-@pytest.mark.parametrize(
-    ("folders", "numbers"),
-    [
-        (("training", "validation"), (4, 2)), (("train2017", "val2017"), (4, 2)), (("Train", "Test"), (4, 2)),
-        (("one", "two"), (6, 6)),
-    ],
+@cases(
+    (("training", "validation"), (4, 2)), (("train2017", "val2017"), (4, 2)), (("Train", "Test"), (4, 2)),
+    (("one", "two"), (6, 6)),
 )  # fmt: skip
-def test_splits_are_known_by_their_usual_names(tmp_path, folders, numbers):
+def test_splits_are_known_by_their_usual_names(folders, numbers, tmp_path):
     for index in range(6):
         for kind, pixels in (("images", np.full((8, 8, 3), index, np.uint8)), ("labels", np.eye(8, dtype=np.uint8))):
             save(tmp_path / kind / folders[index > 3] / f"{index}.png", pixels)
@@ -180,16 +178,13 @@ def pair_of(root, source, target, dtype):
     return open_pair(SourceConfig(root=each[0]), TargetDataConfig(root=each[1]), "a,b")
 
 
-@pytest.mark.parametrize(
-    ("source", "target", "dtype", "said"),
-    [
-        ((1, np.nan), (1, np.nan), "float32", None),
-        ((1, -3.4028234663852886e38), (1, np.nan), "float32", "of the pixels hold -3.4028235e+38 in band 1"),
-        ((1, -9999), (1, np.nan), "int16", "of the pixels hold -9999 in band 1"),
-        ((1, np.nan), (255, np.nan), "float32", "the numbers of band 1 are of another scale, 7.64e+03"),
-    ],
+@cases(
+    ((1, np.nan), (1, np.nan), "float32", None),
+    ((1, -3.4028234663852886e38), (1, np.nan), "float32", "of the pixels hold -3.4028235e+38 in band 1"),
+    ((1, -9999), (1, np.nan), "int16", "of the pixels hold -9999 in band 1"),
+    ((1, np.nan), (255, np.nan), "float32", "the numbers of band 1 are of another scale, 7.64e+03"),
 )
-def test_fills_and_units_that_no_file_declares_are_noticed(tmp_path, run_here, source, target, dtype, said):
+def test_fills_and_units_that_no_file_declares_are_noticed(source, target, dtype, said, tmp_path, run_here):
     notes = pair_of(tmp_path, source, target, dtype).notes
     flags = [f"--{name}.root={tmp_path / name}" for name in ("source", "target")]
     done = run_here(check, "check", "--classes", "a,b", *flags)

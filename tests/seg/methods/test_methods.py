@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from support.cases import cases
 from support.refusals import refuses
 from support.same_state import same
 from support.training_steps import MODEL, C, H, W, fresh, micro_batch
@@ -39,12 +40,9 @@ def two(seed):
     return [micro_batch(seed)] * 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "relative"),
-    [
-        ([], True), (["--method", "self-training"], False), (["--method", "advent"], False),
-        (["--method", "advent", "--weights.relative"], True), (["--config", "gta5_cityscapes_minent"], False),
-    ],
+@cases(
+    ([], True), (["--method", "self-training"], False), (["--method", "advent"], False),
+    (["--method", "advent", "--weights.relative"], True), (["--config", "gta5_cityscapes_minent"], False),
 )  # fmt: skip
 def test_minents_weight_follows_the_cross_entropy_unless_told_otherwise(arguments, relative):
     config = parse_config(TrainConfig, "seg.train", "", arguments).resolved()

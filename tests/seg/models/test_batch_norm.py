@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from support.cases import cases
 from support.processes import together
 from support.refusals import refuses
 from timm.layers import BatchNormAct2d
@@ -64,17 +65,14 @@ def test_a_policy_decides_what_normalises_and_what_moves(model, images, policy, 
         assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
-@pytest.mark.parametrize(
-    ("policy", "method", "labelled_part", "re_estimated_on", "whose"),
-    [
-        ("trainable", "minent", None, None, "moved by both domains"),
-        ("target", "minent", None, None, "moved by target alone"),
-        ("source", "source", 0.5, None, "moved by both domains"),
-        ("target", "source", None, None, "those it started with"),
-        ("frozen", "minent", None, "target images", "re-estimated on target images after training"),
-    ],
+@cases(
+    ("trainable", "minent", None, None, "moved by both domains"),
+    ("target", "minent", None, None, "moved by target alone"),
+    ("source", "source", 0.5, None, "moved by both domains"),
+    ("target", "source", None, None, "those it started with"),
+    ("frozen", "minent", None, "target images", "re-estimated on target images after training"),
 )
-def test_whose_statistics_a_network_has_is_said(model, policy, method, labelled_part, re_estimated_on, whose):
+def test_whose_statistics_a_network_has_is_said(policy, method, labelled_part, re_estimated_on, whose, model):
     settings = ModelConfig(batch_norm=policy)
     config = TrainConfig(method=method, model=settings, target=TargetDataConfig(labelled_part=labelled_part))
     assert batch_norm_statistics(Training(config, "last", 9, re_estimated_on), model) == whose
@@ -141,13 +139,10 @@ def test_statistics_are_those_of_all_pixels_of_all_images():
     assert (adapted[1].running_var.numpy() / average).max() > 10
 
 
-@pytest.mark.parametrize(
-    ("model", "images", "sentence"),
-    [
-        (nn.Conv2d(3, 4, 1), batches(), "--batch-norm-after: the network has no batch normalisation"),
-        (nn.BatchNorm2d(3, track_running_stats=False), batches(), "the network has no batch normalisation"),
-        (network(), [], "--batch-norm-after: there is no image to re-estimate"),
-    ],
+@cases(
+    (nn.Conv2d(3, 4, 1), batches(), "--batch-norm-after: the network has no batch normalisation"),
+    (nn.BatchNorm2d(3, track_running_stats=False), batches(), "the network has no batch normalisation"),
+    (network(), [], "--batch-norm-after: there is no image to re-estimate"),
 )
 def test_what_cannot_be_is_one_sentence(model, images, sentence):
     refuses(sentence, re_estimated, model, images)

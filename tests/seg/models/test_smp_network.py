@@ -4,6 +4,7 @@ import pytest
 import segmentation_models_pytorch as smp
 import timm
 import torch
+from support.cases import cases
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
@@ -44,18 +45,15 @@ def test_it_trains_and_says_what_the_librarys_own_network_says(name):
             assert network(torch.randn(1, 3, *size))["main"].shape[2:] == (rows, columns)
 
 
-@pytest.mark.parametrize(
-    ("name", "encoder", "options", "message"),
-    [
-        ("unet", "resnet18", {"output_stride": 8}, "model: unet has no output_stride; its options are depth, decoder_"),
-        ("deeplabv2", "resnet18", {"dropout": 0.5}, "deeplabv2 .*'dropout'; its options are depth, output_stride$"),
-        ("unet", "tu-hf-hub:their/network", {}, "is no network of timm"),
-        ("deeplabv2", "resnet18", {"output_stride": 7}, "output_stride: 7 is not one of 4, 8, 16"),
-        ("deeplabv2", "mobilenet_v2", {"output_stride": 4}, "needs a ResNet-like encoder"),
-        ("deeplabv2-advent", "resnet18", {}, "not resnet18, 8 and 5"),
-        ("deeplabv2-advent", "resnet101", {"bands": 6}, "deeplabv2-advent sees 3 bands, and the images have 6"),
-        ("unetx", "resnet18", {}, "model: 'unetx' is not one of deeplabv2, .*; did you mean 'unet'"),
-    ],
+@cases(
+    ("unet", "resnet18", {"output_stride": 8}, "model: unet has no output_stride; its options are depth, decoder_"),
+    ("deeplabv2", "resnet18", {"dropout": 0.5}, "deeplabv2 .*'dropout'; its options are depth, output_stride$"),
+    ("unet", "tu-hf-hub:their/network", {}, "is no network of timm"),
+    ("deeplabv2", "resnet18", {"output_stride": 7}, "output_stride: 7 is not one of 4, 8, 16"),
+    ("deeplabv2", "mobilenet_v2", {"output_stride": 4}, "needs a ResNet-like encoder"),
+    ("deeplabv2-advent", "resnet18", {}, "not resnet18, 8 and 5"),
+    ("deeplabv2-advent", "resnet101", {"bands": 6}, "deeplabv2-advent sees 3 bands, and the images have 6"),
+    ("unetx", "resnet18", {}, "model: 'unetx' is not one of deeplabv2, .*; did you mean 'unet'"),
 )
 def test_what_cannot_be_built_is_one_sentence(name, encoder, options, message):
     with pytest.raises(InputError, match=message), torch.device("meta"):
@@ -105,14 +103,11 @@ def test_weights_from_a_file_of_the_library(encoder, tmp_path):
 
 
 @needs_package
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({}, ("fpn", PRETRAINED, "imagenet")),
-        ({"encoder_weights": None}, ("deeplabv2", "resnet18", None)),
-        ({"encoder": "resnet18"}, ("deeplabv2", "resnet18", None)),
-        ({"name": "unet", "encoder_weights": "imagenet"}, ("unet", PRETRAINED, "imagenet")),
-    ],
+@cases(
+    ({}, ("fpn", PRETRAINED, "imagenet")),
+    ({"encoder_weights": None}, ("deeplabv2", "resnet18", None)),
+    ({"encoder": "resnet18"}, ("deeplabv2", "resnet18", None)),
+    ({"name": "unet", "encoder_weights": "imagenet"}, ("unet", PRETRAINED, "imagenet")),
 )
 def test_what_was_left_open_is_pretrained(given, expected):
     model = ModelConfig(**given).resolved()

@@ -2,7 +2,7 @@ import csv
 from operator import itemgetter
 from pathlib import Path
 
-import pytest
+from support.cases import cases
 
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.scores.checkpoints import CRITERION, RECORD, RECORD_RUNS, chosen_by
@@ -44,16 +44,13 @@ def test_the_record_of_label_free_choices_is_that_of_the_raw_values():
     assert chosen_by("selected") == "label-free score im; better than last in 13 of 57 runs, worse in 1"
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "said"),
-    [
-        (scores(im=0.5), scores(im=0.4), None),
-        (scores(im=0.1), scores(im=0.2, share=0.97), "97.0 % of the pixels are predicted as one class"),
-        (scores(im=0.5), scores(im=0.4, entropy=0.001), "'im' falls (0.5000 to 0.4000)"),
-        (scores(im=0.4), scores(im=0.5, entropy=0.001), None),
-        (scores(im=0.4), scores(im=0.5, rider=0.031), "rare classes swell: rider 3.1 % of the pixels, over 3 times"),
-        (scores(im=0.4), scores(im=0.5, rider=0.029), None),  # so much a class has for a while without an objective
-    ],
+@cases(
+    (scores(im=0.5), scores(im=0.4), None),
+    (scores(im=0.1), scores(im=0.2, share=0.97), "97.0 % of the pixels are predicted as one class"),
+    (scores(im=0.5), scores(im=0.4, entropy=0.001), "'im' falls (0.5000 to 0.4000)"),
+    (scores(im=0.4), scores(im=0.5, entropy=0.001), None),
+    (scores(im=0.4), scores(im=0.5, rider=0.031), "rare classes swell: rider 3.1 % of the pixels, over 3 times"),
+    (scores(im=0.4), scores(im=0.5, rider=0.029), None),  # so much a class has for a while without an objective,
 )
 def test_alarm(before, now, said):
     selector = CheckpointSelector()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from support.cases import cases
 from support.refusals import refuses
 from support.trained_networks import IMAGES, ODD, shake
 from torch.nn import functional as F
@@ -176,25 +177,22 @@ def test_what_a_function_may_say_and_return(own):
         load(f"{own}:build", device="cpu")
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("own_network:bild", r"has no function 'bild'; did you mean 'build'\?"),
-        ("own_network:needs", "cannot be called: needs.. missing 1 required"),
-        ("own_network:wrong_fact", r"unknown fact 'means'; did you mean 'mean'\?"),
-        (
-            "own_network:softmax",
-            "sums to one over the classes, so it is probabilities.* say 'probabilities' among its facts",
-        ),
-        ("own_network:sigmoid", "lies between 0 and 1 everywhere, so it is probabilities and not logits"),
-        ("own_network:ids", "its output .1, 1, 112, 112. holds whole numbers, the ids of classes"),
-        ("own_network:flat_ids", "take the last argmax out"),
-        ("own_network:channels_last", "its output .1, 112, 112, 3. has the classes last; return .B, C, h, w."),
-        ("own_network:pair", "returns a tuple of 2 values, and which of it are logits is unknown; 'output' among"),
-        ("own_network:middle", "of 224 pixels its map shows the middle 192, as without padding"),
-        ("own_network:classifier", "its logits have shape .1, 3.; expected floating point .B, C, h, w., one a pixel"),
-        ("nvidia/segformer-b0", "no such folder or file; .* nothing is downloaded"),
-    ],
+@cases(
+    ("own_network:bild", r"has no function 'bild'; did you mean 'build'\?"),
+    ("own_network:needs", "cannot be called: needs.. missing 1 required"),
+    ("own_network:wrong_fact", r"unknown fact 'means'; did you mean 'mean'\?"),
+    (
+        "own_network:softmax",
+        "sums to one over the classes, so it is probabilities.* say 'probabilities' among its facts",
+    ),
+    ("own_network:sigmoid", "lies between 0 and 1 everywhere, so it is probabilities and not logits"),
+    ("own_network:ids", "its output .1, 1, 112, 112. holds whole numbers, the ids of classes"),
+    ("own_network:flat_ids", "take the last argmax out"),
+    ("own_network:channels_last", "its output .1, 112, 112, 3. has the classes last; return .B, C, h, w."),
+    ("own_network:pair", "returns a tuple of 2 values, and which of it are logits is unknown; 'output' among"),
+    ("own_network:middle", "of 224 pixels its map shows the middle 192, as without padding"),
+    ("own_network:classifier", "its logits have shape .1, 3.; expected floating point .B, C, h, w., one a pixel"),
+    ("nvidia/segformer-b0", "no such folder or file; .* nothing is downloaded"),
 )
 def test_specs_that_lead_nowhere(spec, message, own):
     refuses(message, open_trained, spec)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support.cases import cases
 from support.refusals import refuses
 from support.untrained_run import write_run
 
@@ -68,14 +69,11 @@ def test_every_kind_of_image(predictor, tmp_path):
     assert np.array_equal(grey.image, IMAGE[..., :1].repeat(3, 2))
 
 
-@pytest.mark.parametrize(
-    ("image", "message"),
-    [
-        (3, "image: got a int; expected a path, an array"),
-        (np.zeros((45, 70, 2), np.uint8), r"image: has shape \(45, 70, 2\), and the network sees 8-bit RGB"),
-        (np.full((45, 70, 3), 200.0), "from 200 to 200; expected uint8, or floating point from 0 to 1"),
-        (torch.full((3, 45, 70), torch.nan), "from nan to nan"),
-    ],
+@cases(
+    (3, "image: got a int; expected a path, an array"),
+    (np.zeros((45, 70, 2), np.uint8), r"image: has shape \(45, 70, 2\), and the network sees 8-bit RGB"),
+    (np.full((45, 70, 3), 200.0), "from 200 to 200; expected uint8, or floating point from 0 to 1"),
+    (torch.full((3, 45, 70), torch.nan), "from nan to nan"),
 )
 def test_what_is_no_image(image, message, predictor):
     refuses(message, predictor.predict, image)

@@ -7,6 +7,7 @@ import pytest
 import segmentation_models_pytorch as smp
 import torch
 from safetensors import SafetensorError
+from support.cases import cases
 from support.refusals import refuses
 from support.trained_networks import IMAGES, ODD, assert_comes_back, shake
 
@@ -94,12 +95,9 @@ def test_a_disk_that_fills_while_safetensors_writes_is_one_sentence(tmp_path, mo
     assert not (tmp_path / "again").exists()
 
 
-@pytest.mark.parametrize(
-    ("encoder", "weights", "mean"),
-    [
-        ("resnet18", "imagenet", 0.485), ("resnet18", None, 0.485), ("efficientnet-b0", "advprop", 0.5),
-        ("tu-mobilevitv2_050", None, 0.0),
-    ],
+@cases(
+    ("resnet18", "imagenet", 0.485), ("resnet18", None, 0.485), ("efficientnet-b0", "advprop", 0.5),
+    ("tu-mobilevitv2_050", None, 0.0),
 )  # fmt: skip
 def test_smp_networks_see_images_as_their_encoders_weights_did(encoder, weights, mean, tmp_path):
     smp.Unet(encoder, encoder_weights=None, classes=3).save_pretrained(tmp_path / "smp")
@@ -111,15 +109,12 @@ def test_smp_networks_see_images_as_their_encoders_weights_did(encoder, weights,
     assert_comes_back(opened, tmp_path / "adapted")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"_model_class": "Unett"}, "_model_class is 'Unett'; did you mean 'Unet'"),
-        ({"checkpoint_path": "a.pth"}, "Unet has no checkpoint_path"),  # which timm would unpickle
-        ({"in_channels": 5}, "in_channels is 5, and the normalisation of the bands is unknown"),
-        ({"encoder_name": "tu-hf-hub:their/network"}, "is no network of timm"),
-        ({"encoder_name": "resnet34"}, "Missing key"),
-    ],
+@cases(
+    ({"_model_class": "Unett"}, "_model_class is 'Unett'; did you mean 'Unet'"),
+    ({"checkpoint_path": "a.pth"}, "Unet has no checkpoint_path"),  # which timm would unpickle
+    ({"in_channels": 5}, "in_channels is 5, and the normalisation of the bands is unknown"),
+    ({"encoder_name": "tu-hf-hub:their/network"}, "is no network of timm"),
+    ({"encoder_name": "resnet34"}, "Missing key"),
 )
 def test_smp_folders_that_do_not_fit(change, message, tmp_path):
     smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(tmp_path)

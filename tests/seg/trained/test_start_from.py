@@ -11,6 +11,7 @@ import segmentation_models_pytorch as smp
 import torch
 import yaml
 from safetensors.torch import save_file
+from support.cases import cases
 from support.refusals import refuses
 
 import seg.train
@@ -113,26 +114,20 @@ def test_files_of_weights(kind, suffix, theirs, tmp_path):
         assert torch.equal(value, saved[name] if given else before[name]), name
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        ({"name": "deeplabv2"}, "does not fit this network .--model.name pretrained trains .*Missing key"),
-        ({"start_from": None}, "--model.name: pretrained is the network of a folder; name it by --model.start-from"),
-        ({"encoder_weights": "imagenet"}, "--model.encoder-weights: a pretrained network has its own"),
-    ],
+@cases(
+    ({"name": "deeplabv2"}, "does not fit this network .--model.name pretrained trains .*Missing key"),
+    ({"start_from": None}, "--model.name: pretrained is the network of a folder; name it by --model.start-from"),
+    ({"encoder_weights": "imagenet"}, "--model.encoder-weights: a pretrained network has its own"),
 )
 def test_what_does_not_fit_is_a_sentence(model, message, theirs, tmp_path, settings):
     refuses(message, seg.train.train, settings(theirs, **model))
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("model", "mean"),
-    [
-        ({"encoder": "tu-tf_efficientnet_lite0", "encoder_weights": "imagenet"}, 0.5),
-        ({"encoder": "tu-tf_efficientnet_lite0", "encoder_weights": None}, 0.485),
-        ({"name": "pretrained"}, 0.25),
-    ],
+@cases(
+    ({"encoder": "tu-tf_efficientnet_lite0", "encoder_weights": "imagenet"}, 0.5),
+    ({"encoder": "tu-tf_efficientnet_lite0", "encoder_weights": None}, 0.485),
+    ({"name": "pretrained"}, 0.25),
 )
 def test_images_are_normalised_as_the_weights_saw_them(model, mean, theirs):
     document = {"image_mean": [0.25] * 3, "image_std": [0.5] * 3}

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from support.cases import cases
 from support.refusals import refuses
 from support.trained_networks import assert_comes_back
 
@@ -76,13 +77,10 @@ def test_a_processor_is_read_in_the_sense_of_its_library(kind, tmp_path):
     assert_comes_back(opened, tmp_path / "adapted")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"model_type": "bert", "num_attention_heads": 1}, "Unrecognized configuration class"),
-        ({"model_type": "mine", "auto_map": {"AutoConfig": "mine.Mine"}}, "custom code"),
-        ({"depths": [2, 1, 1, 1]}, "its weights do not fit its config.json: .*missing_keys"),
-    ],
+@cases(
+    ({"model_type": "bert", "num_attention_heads": 1}, "Unrecognized configuration class"),
+    ({"model_type": "mine", "auto_map": {"AutoConfig": "mine.Mine"}}, "custom code"),
+    ({"depths": [2, 1, 1, 1]}, "its weights do not fit its config.json: .*missing_keys"),
 )
 def test_transformers_folders_that_do_not_fit(change, message, tmp_path):
     segformer(tmp_path / "hf")

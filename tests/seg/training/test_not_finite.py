@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from support.cases import cases
 from support.processes import together
 from support.same_state import contents
 from support.training_steps import MODEL, fresh, micro_batch
@@ -30,13 +31,10 @@ def plant_gradient(state, _micro_batches):
     state.model.main_head.branches[0].weight.register_hook(lambda gradient: gradient * math.nan)
 
 
-@pytest.mark.parametrize(
-    ("method", "plant", "losses"),
-    [
-        ("minent", plant_weight, "source/cross_entropy_main"),
-        ("advent", plant_source_image, "source/cross_entropy_aux"),
-        ("minent", plant_gradient, "the gradient (nan)"),
-    ],
+@cases(
+    ("minent", plant_weight, "source/cross_entropy_main"),
+    ("advent", plant_source_image, "source/cross_entropy_aux"),
+    ("minent", plant_gradient, "the gradient (nan)"),
 )
 def test_training_stops_with_one_sentence(method, plant, losses, tiny_flags, tmp_path, monkeypatch, run_here):
     run = tmp_path / "run"
