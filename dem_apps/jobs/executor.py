@@ -9,10 +9,10 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
@@ -25,8 +25,12 @@ from dem_apps.runtime.settings import option, parse_config
 
 Config = TypeVar("Config")
 TrainingConfig = TypeVar("TrainingConfig")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 #: For small networks on a CPU, where one thread is the fastest.
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+#: Between two looks at what trainings print.
+_LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -192,12 +196,28 @@ class Executor:
         """As :func:`run_job`, from any thread."""
         run_job(job, self._environment, stop=self._stop)
 
-    @contextmanager
-    def threads(self, workers: int) -> Iterator[ThreadPoolExecutor]:
-        """Threads for so many jobs; if the block is interrupted, what runs in them saves and ends."""
+    def each(
+        self, workers: int, items: Iterator[Item], work: Callable[[Item], Result],
+        look: Callable[[Sequence[Item]], None] = lambda _: None,
+    ) -> Generator[tuple[Item, Future[Result]], None, None]:  # fmt: skip
+        """The items as their ``work`` ends, which is done by so many threads; to be closed.
+
+        An item is taken when a thread is free; ``look`` is called with those at work now and then. After an
+        interruption, and when it is closed, the jobs at work save and end.
+        """
+        running: dict[Future[Result], Item] = {}
         with ThreadPoolExecutor(workers) as threads:
             try:
-                yield threads
+                while True:
+                    for item in islice(items, workers - len(running)):
+                        running[threads.submit(work, item)] = item
+                    if not running:
+                        return
+                    ended = wait(running, _LOOK_SECONDS, FIRST_COMPLETED).done
+                    for future in ended:
+                        yield running.pop(future), future
+                    if not ended:
+                        look([*running.values()])
             except BaseException:
                 self._stop.set()
                 threads.shutdown(cancel_futures=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -22,8 +21,6 @@ from dem_apps.runtime.signals import command_line, going_on_with
 Cells = dict[tuple[str, str], list[Job]]
 #: Settings of a training that the grid decides.
 _OF_THE_GRID = ("run_dir", "resume", "config", "seed")
-#: Between two looks at what trainings print.
-_LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -158,10 +155,12 @@ def run_jobs(jobs: Sequence[Job], config: ExecutorConfig, environment: Mapping[s
     executor, failures = build_executor(config, environment), dict[str, str]()
     done = len(jobs) - len(missing)
     bar = Progress(len(missing), title="grid", unit="runs")
-    with closing(bar), executor.threads(config.workers) as threads:
-        futures = {threads.submit(executor.run, job): job for job in missing}
-        for future in _ended(futures, bar):
-            job = futures[future]
+
+    def look(running: Sequence[Job]) -> None:
+        bar.between_steps("; ".join(sorted(f"{job.name}: {job.last_line()[:80]}" for job in running)))
+
+    with closing(bar), closing(executor.each(config.workers, iter(missing), executor.run, look)) as ended:
+        for job, future in ended:
             try:
                 future.result()
                 score, done = job.score(), done + 1
@@ -173,16 +172,3 @@ def run_jobs(jobs: Sequence[Job], config: ExecutorConfig, environment: Mapping[s
                 outcome = f"failed: {error}"
             bar.ended(f"{job.name}  {outcome}  [{done} of {len(jobs)} runs done]")
     return {job.name: failures[job.name] for job in missing if job.name in failures}
-
-
-def _ended(futures: Mapping[Future[None], Job], bar: Progress) -> Iterator[Future[None]]:
-    """The futures as they end; meanwhile the last lines of those that run, now and then."""
-    waiting = set(futures)
-    while waiting:
-        ended, waiting = wait(waiting, timeout=_LOOK_SECONDS, return_when=FIRST_COMPLETED)
-        yield from ended
-        if not ended:
-            now = [
-                f"{futures[future].name}: {futures[future].last_line()[:80]}" for future in waiting if future.running()
-            ]
-            bar.between_steps("; ".join(sorted(now)))

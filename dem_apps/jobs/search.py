@@ -11,9 +11,10 @@ import random
 import statistics
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -171,39 +172,30 @@ def run_search(
     path: Path, study: optuna.Study, config: SearchConfig, plan: Plan, jobs: TrialJobs, environment: Mapping[str, str]
 ) -> None:
     """Run trials in ``path/trials/NNNN`` until the plan has no more, unfinished ones first; writes ``trials.csv``."""
-    trials, distributions = study.get_trials(), plan.space.distributions
-    waiting = [optuna.Trial(study, trial._trial_id) for trial in trials if trial.state == TrialState.RUNNING]
-    finished = sum(trial.state.is_finished() for trial in trials)
+    finished = sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
     bar = Progress(max(plan.trials, finished), finished, title="search", unit="trials")
-    executor, running = build_executor(config, environment), dict[Future[float], optuna.Trial]()
-
-    def start(trial: optuna.Trial) -> None:
-        running[threads.submit(_score, path, trial, jobs, executor)] = trial
-
+    executor = build_executor(config, environment)
+    work = partial(_score, path, jobs, executor)
     try:
-        with closing(bar), executor.threads(config.workers) as threads:
-            while True:
-                while len(running) < config.workers:
-                    if waiting:
-                        start(waiting.pop(0))
-                    elif (values := plan.next_point(study.get_trials(deepcopy=False))) is not None:
-                        # whole at once: a kill leaves no trial with some of its parameters
-                        begun = create_trial(state=TrialState.RUNNING, params=values, distributions=distributions)
-                        study.add_trial(begun)
-                        start(optuna.Trial(study, study.get_trials(deepcopy=False)[-1]._trial_id))
-                    else:
-                        break
-                if not running:
-                    return
-                for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    trial = running.pop(future)
-                    point = "  ".join(f"{name} {value:g}" for name, value in trial.params.items())
-                    bar.ended(f"trial {trial.number}  {point}  {_settled(study, trial, future)}")
+        with closing(bar), closing(executor.each(config.workers, _trials(study, plan), work)) as ended:
+            for trial, future in ended:
+                point = "  ".join(f"{name} {value:g}" for name, value in trial.params.items())
+                bar.ended(f"trial {trial.number}  {point}  {_settled(study, trial, future)}")
     finally:
         _write_trials(path, study, plan.score)
 
 
-def _score(path: Path, trial: optuna.Trial, jobs: TrialJobs, executor: Executor) -> float:
+def _trials(study: optuna.Study, plan: Plan) -> Iterator[optuna.Trial]:
+    """The trials that a kill has left unfinished, then the plan's next ones, in the study when they are asked for."""
+    for left in study.get_trials(states=(TrialState.RUNNING,)):
+        yield optuna.Trial(study, left._trial_id)
+    while (values := plan.next_point(study.get_trials(deepcopy=False))) is not None:
+        # whole at once: a kill leaves no trial with some of its parameters
+        study.add_trial(create_trial(state=TrialState.RUNNING, params=values, distributions=plan.space.distributions))
+        yield optuna.Trial(study, study.get_trials(deepcopy=False)[-1]._trial_id)
+
+
+def _score(path: Path, jobs: TrialJobs, executor: Executor, trial: optuna.Trial) -> float:
     """The mean over the trial's jobs, one after another; those with a result are not run again."""
     scores = list[float]()
     every = jobs(path / "trials" / f"{trial.number:04d}", trial.params)

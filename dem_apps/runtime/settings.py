@@ -15,6 +15,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -251,31 +252,22 @@ def build_parser(
     )
     _loaders_dumpers.yaml_default_loader = PlainValues  # type: ignore[assignment]  # of mappings; its own reads 1:30 as 90
     parser.add_argument("--config", type=str, help=config_help, metavar="FILE")
-    _add_fields(parser, config_class(), "settings", common)
-    return parser
-
-
-def _add_fields(parser: ArgumentParser, defaults: Any, heading: str, common: Sequence[str], prefix: str = "") -> None:
-    """A flag per field of the dataclass instance, whose values are the defaults."""
-    hints, group = get_type_hints(type(defaults)), None
-    for field in dataclasses.fields(defaults):
-        default, key = getattr(defaults, field.name), f"{prefix}{field.name}"
-        own_heading = field.metadata.get("group")
-        if dataclasses.is_dataclass(default):
-            _add_fields(parser, default, own_heading or field.name, common, f"{key}.")
+    defaults, only, group = config_class(), line_only(config_class), parser.add_argument_group("settings")
+    for key, field, hint in fields_of(config_class):
+        heading, nested = field.metadata.get("group"), dataclasses.is_dataclass(hint)
+        if heading or nested:
+            group = parser.add_argument_group(heading or field.name)
+        if nested:
             continue
-        if group is None or own_heading:
-            group = parser.add_argument_group(own_heading or heading)
-        hint, value = hints[field.name], field.metadata["value"]
+        default = attrgetter(key)(defaults)
         text = _help_line(field.metadata["help"], default, field.metadata["needed"])
         group.add_argument(
-            flag(f"{prefix}{field.metadata['flag_only'] or field.name}"),
-            dest=key,
+            flag(only.get(key, key)), dest=key, default=default,
             type=hint if get_origin(hint) is dict else partial(converted, hint=hint),
-            default=default,
             help=text if not common or key in common else argparse.SUPPRESS,
-            metavar=_metavar(hint, default, choices_of(field, hint), field.name) if value is None else value,
-        )
+            metavar=field.metadata["value"] or _metavar(hint, default, choices_of(field, hint), field.name),
+        )  # fmt: skip
+    return parser
 
 
 class CommandHelp(argparse.HelpFormatter):

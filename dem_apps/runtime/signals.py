@@ -96,17 +96,6 @@ def going_on_with(text: str) -> Iterator[None]:
         raise Stopped(number, f"interrupted; {text}") from interruption
 
 
-@contextmanager
-def begins_again() -> Iterator[None]:
-    """Around a training whose folder an error removes: its message names no way to continue."""
-    try:
-        yield
-    except NotWritten as error:
-        raise NotWritten(error.problem, error.remedy) from error
-    except Interrupted as interruption:
-        raise Stopped(interruption.number, "interrupted; the same command begins again") from interruption
-
-
 def command_line(module: str, arguments: Sequence[str]) -> str:
     """``python -m MODULE ARGUMENTS``, to be typed into a shell."""
     return shlex.join(["python", "-m", module, *arguments])

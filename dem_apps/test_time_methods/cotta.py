@@ -44,14 +44,9 @@ class CoTTA(Method):
     teacher: nn.Module  #: the moving average, made before any batch
 
     def __init__(
-        self,
-        momentum: float = 0.999,
-        restore: float = 0.01,
-        scales: Sequence[float] = (),
-        mirror: bool = True,
-        augment_below: float | None = None,
-        objective_weight: float = 0.0,
-    ) -> None:
+        self, momentum: float = 0.999, restore: float = 0.01, scales: Sequence[float] = (), mirror: bool = True,
+        augment_below: float | None = None, objective_weight: float = 0.0,
+    ) -> None:  # fmt: skip
         self.momentum = number("momentum", momentum, 0.0, 1.0)
         self.restore = number("restore", restore, 0.0, 1.0)
         self.scales = [number("scales", scale, 0.05, 20.0) for scale in scales]

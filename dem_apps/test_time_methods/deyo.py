@@ -33,13 +33,9 @@ class DeYO(Method):
     """
 
     def __init__(
-        self,
-        filter_by: str = "element",
-        entropy_margin: float | None = None,
-        weight_margin: float | None = None,
-        plpd_above: float = 0.2,
-        patches: int = 4,
-    ) -> None:
+        self, filter_by: str = "element", entropy_margin: float | None = None, weight_margin: float | None = None,
+        plpd_above: float = 0.2, patches: int = 4,
+    ) -> None:  # fmt: skip
         self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
         self.entropy_margin = None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
         self.weight_margin = None if weight_margin is None else number("weight_margin", weight_margin, 0.0)

@@ -89,13 +89,9 @@ class EATA(ETA):
     lasting = ("fisher",)
 
     def __init__(
-        self,
-        source_images: Iterable[Tensor] | None = None,
-        fisher_weight: float = 2000.0,
-        filter_by: str = "element",
-        entropy_margin: float | None = None,
-        similarity: float | None = None,
-    ) -> None:
+        self, source_images: Iterable[Tensor] | None = None, fisher_weight: float = 2000.0, filter_by: str = "element",
+        entropy_margin: float | None = None, similarity: float | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(filter_by, entropy_margin, similarity)
         if source_images is None:
             raise InputError(

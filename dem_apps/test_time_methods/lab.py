@@ -79,12 +79,9 @@ class LabTransfer(Method):
     batch_norm = "stored"
 
     def __init__(
-        self,
-        source_mean: Sequence[float] | None = None,
-        source_std: Sequence[float] | None = None,
-        mean: Sequence[float] = IMAGENET_MEAN,
-        std: Sequence[float] = IMAGENET_STD,
-    ) -> None:
+        self, source_mean: Sequence[float] | None = None, source_std: Sequence[float] | None = None,
+        mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD,
+    ) -> None:  # fmt: skip
         if source_mean is None or source_std is None:
             raise InputError(
                 "method 'lab': it needs source_mean= and source_std=, three Lab numbers each of the images that the "

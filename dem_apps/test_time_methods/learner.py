@@ -33,17 +33,10 @@ class Learner:
     """A network with an objective and an optimiser; the arguments are those of :class:`dem_apps.TestTimeAdapter`."""
 
     def __init__(
-        self,
-        network: AdaptedNetwork,
-        objective: str | EntropyObjective,
-        objective_options: dict[str, Any],
-        optimizer: str | OptimizerBuilder,
-        lr: float,
-        reduction: str,
-        num_classes: int | None,
-        seed: int,
+        self, network: AdaptedNetwork, objective: str | EntropyObjective, objective_options: dict[str, Any],
+        optimizer: str | OptimizerBuilder, lr: float, reduction: str, num_classes: int | None, seed: int,
         marginals: str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.network, self.reduction, self.seed = network, one_of("reduction", reduction, AVERAGES), seed
         self._objective: EntropyObjective | None = None
         self._observes = True  #: whether the objective's marginals move

@@ -83,14 +83,9 @@ class AdaptedNetwork:
     """A network, the parameters of it that learn (none with ``parameters=None``), and a copy of whatever can change."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        parameters: str | None,
-        skip: str | None,
-        batch_norm: str,
-        logits_of: Callable[[Any], Any],
-        bn_alpha: float | None = None,
-    ) -> None:
+        self, model: nn.Module, parameters: str | None, skip: str | None, batch_norm: str,
+        logits_of: Callable[[Any], Any], bn_alpha: float | None = None,
+    ) -> None:  # fmt: skip
         if not isinstance(model, nn.Module):
             raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
         self.batch_norm = one_of("batch_norm", batch_norm, BATCH_NORM)

@@ -38,12 +38,9 @@ class SAR(Method):
     memory = ("mean_entropy",)
 
     def __init__(
-        self,
-        filter_by: str = "element",
-        entropy_margin: float | None = None,
-        rho: float = 0.05,
+        self, filter_by: str = "element", entropy_margin: float | None = None, rho: float = 0.05,
         reset_below: float | None = 0.2,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
         self.entropy_margin = None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
         self.rho = number("rho", rho, 0.0)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from dem_apps.fused.build_kernel import address, load_kernel
 from rl.hook.algorithm import EntropyObjectivePolicy
 
 ACTIVATIONS = (nn.Tanh, nn.ReLU)
+#: Adam's, under torch's names.
+_MOMENTS = ("exp_avg", "exp_avg_sq")
 #: What a policy may override, in its class or by an attribute, to act by other logits than those of its ``action_net``.
 _ACTING = {
     "forward", "evaluate_actions", "get_distribution", "_get_action_dist_from_latent", "_predict", "predict_values",
@@ -113,20 +116,15 @@ class Network:
         assert kernel is not None  # why_no_network has asked for it
         self.kernel = kernel
         depth, is_tanh = 2 * len(chains(policy)[0]), policy.activation_fn is nn.Tanh
+        parts = self._shapes[:depth], self._shapes[depth:]
+        numbers = [sum(map(math.prod, shapes)) for shapes in parts]
         #: From observations (B, D) float32 to logits (B, A), and to values (B, 1).
-        self.actor, self.critic = (self._chain(is_tanh, part) for part in (slice(depth), slice(depth, None)))
+        self.actor, self.critic = (
+            Chain(kernel, is_tanh, [shapes[0][1], *(shape[0] for shape in shapes[1::2])], *flat)
+            for shapes, *flat in zip(parts, self.weights.split(numbers), self.gradient.split(numbers), strict=True)
+        )
         if with_adam:
             self._load_adam()
-
-    def _chain(self, is_tanh: bool, part: slice) -> Chain:
-        """The layers whose weights and biases are a part of the parameters."""
-        shapes = self._shapes[part]
-        begin, numbers = (
-            sum(int(np.prod(shape)) for shape in some) for some in (self._shapes[: part.start or 0], shapes)
-        )
-        widths = [shapes[0][1], *(shape[0] for shape in shapes[1::2])]
-        flat = (tensor[begin : begin + numbers] for tensor in (self.weights, self.gradient))
-        return Chain(self.kernel, is_tanh, widths, *flat)
 
     def step(self, max_norm: float) -> None:
         """Clip the gradient's norm and take one step of Adam, as ``clip_grad_norm_`` and ``Adam.step`` do."""
@@ -138,29 +136,23 @@ class Network:
     def write_back(self) -> None:
         """Put weights and moments into the policy and its optimiser; columns that are not in use stay as they are."""
         self._unpack(self.weights, [parameter.detach() for parameter in self._parameters])
-        state = self._policy.optimizer.state
-        for parameter in self._parameters:
-            if not state[parameter]:
-                state[parameter]["exp_avg"] = torch.zeros_like(parameter)
-                state[parameter]["exp_avg_sq"] = torch.zeros_like(parameter)
-            state[parameter]["step"] = self._steps.clone()
-        for flat, name in zip(self._moments, ("exp_avg", "exp_avg_sq"), strict=True):
-            self._unpack(flat, [state[parameter][name] for parameter in self._parameters])
+        states = [self._policy.optimizer.state[parameter] for parameter in self._parameters]
+        for state in states:
+            state["step"] = self._steps.clone()
+        for flat, name in zip(self._moments, _MOMENTS, strict=True):
+            self._unpack(flat, [state[name] for state in states])
 
     def _load_adam(self) -> None:
         optimizer = self._policy.optimizer
         group = optimizer.param_groups[0]
         self._rates = [group["lr"], *group["betas"], group["eps"]]
-        states = [optimizer.state.get(parameter) for parameter in self._parameters]
-        if all(states):
-            self._steps = states[0]["step"].clone()  # type: ignore[index]
-            self._moments = [
-                self._packed([state[name] for state in states])  # type: ignore[index]
-                for name in ("exp_avg", "exp_avg_sq")
-            ]
-        else:
-            self._steps = torch.tensor(0.0)
-            self._moments = [torch.zeros_like(self.weights) for _ in range(2)]
+        for parameter in self._parameters:
+            if not optimizer.state[parameter]:  # before the first step
+                zeros = {name: torch.zeros_like(parameter) for name in _MOMENTS}
+                optimizer.state[parameter].update(step=torch.tensor(0.0), **zeros)
+        states = [optimizer.state[parameter] for parameter in self._parameters]
+        self._steps = states[0]["step"].clone()
+        self._moments = [self._packed([state[name] for state in states]) for name in _MOMENTS]
         flat = (self.weights, self.gradient, *self._moments)
         self._places = len(self.weights), *(tensor.data_ptr() for tensor in flat)
 
@@ -169,7 +161,7 @@ class Network:
         return torch.cat([part.flatten() for part in parts])
 
     def _unpack(self, flat: Tensor, tensors: list[Tensor]) -> None:
-        parts = flat.split([int(np.prod(shape)) for shape in self._shapes])
+        parts = flat.split([math.prod(shape) for shape in self._shapes])
         for tensor, part, shape, narrow in zip(tensors, parts, self._shapes, self._narrow, strict=True):
             if narrow:
                 tensor[:, self._columns] = part.view(shape)

@@ -10,9 +10,7 @@ Shapes: N samples of a rollout, B of a minibatch, A actions, D columns of the ob
 from __future__ import annotations
 
 import ctypes
-import dataclasses
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,58 +34,6 @@ from rl.hook.algorithm import NONE, STOCK, EntropyObjectivePolicy
 #: (logits, log-probabilities, probabilities, entropy per row) to the mean of the entropy term and its gradient by the
 #: logits, (B, A).
 Term = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], tuple[float, np.ndarray]]
-
-
-@dataclass(frozen=True)
-class RolloutBatch:
-    """A rollout or a part of it, contiguous; float32 but for the actions."""
-
-    observations: np.ndarray  # (N, D)
-    actions: np.ndarray  # (N,) int64
-    values: np.ndarray  # (N,) when the action was taken, as all of the rest
-    log_probs: np.ndarray
-    advantages: np.ndarray
-    returns: np.ndarray
-
-    def minibatches(self, size: int) -> Iterator[RolloutBatch]:
-        """All samples in a new order, ``size`` at a time; numpy's global generator chooses it, as in SB3."""
-        order = np.random.permutation(len(self.actions))
-        parts = [array[order] for array in vars(self).values()]
-        for start in range(0, len(order), size):
-            yield RolloutBatch(*(part[start : start + size] for part in parts))
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Settings of PPO's update under SB3's names; schedules are numbers here."""
-
-    batch_size: int
-    n_epochs: int
-    clip_range: float
-    clip_range_vf: float | None
-    ent_coef: float
-    vf_coef: float
-    max_grad_norm: float
-    normalize_advantage: bool
-    target_kl: float | None
-
-
-@dataclass(frozen=True)
-class Losses:
-    """Of one minibatch, without the entropy term, and with what that is made of."""
-
-    policy: float
-    value: float
-    divergence: float  # SB3's approx_kl
-    clip_fraction: float
-    mean_entropy: float
-    log_p: np.ndarray  # (B, A) log-probabilities
-    p: np.ndarray  # (B, A)
-    entropy: np.ndarray  # (B,) nats
-    by_logits: np.ndarray  # (B, A) gradient of the policy's loss
-    by_values: np.ndarray  # (B,) gradient of the values' loss, with its weight
-
-
 #: What a minibatch logs, under SB3's names, and its entropy.
 Figures = dict[str, float]
 
@@ -186,9 +132,9 @@ class FastPPO(PPO):
         assert self.env is not None
         self.policy.set_training_mode(True)
         self._update_learning_rate(self.policy.optimizer)
-        settings = self._settings()
         network = Network(self.policy, _compact(self.env).columns, with_adam=True)
-        epochs = ppo_update(network, _samples(self.rollout_buffer), settings, _term(self.policy))
+        with torch.no_grad():
+            epochs = self._update(network)
         network.write_back()
         self._n_updates += len(epochs)
         every = {name: [figures[name] for epoch in epochs for figures in epoch] for name in epochs[-1][-1]}
@@ -197,7 +143,56 @@ class FastPPO(PPO):
             self.policy.entropy_totals += (-sum(every["entropy_loss"]), sum(entropies), len(entropies))
         # as in SB3, approx_kl is that of the last epoch and loss that of the last minibatch
         every |= {"approx_kl": [figures["approx_kl"] for figures in epochs[-1]], "loss": every["loss"][-1:]}
-        self._log({name: np.mean(values) for name, values in every.items()}, settings)
+        self._log({name: np.mean(values) for name, values in every.items()})
+
+    def _update(self, network: Network) -> list[list[Figures]]:
+        """Train the network on the rollout, ``n_epochs`` times over; the figures of each epoch's minibatches."""
+        samples, term, clips, epochs = _samples(self.rollout_buffer), _term(self.policy), self._clips(), []
+        for _ in range(self.n_epochs):
+            order = np.random.permutation(len(samples[0]))  # by numpy's global generator, as in SB3
+            shuffled = [array[order] for array in samples]
+            epochs.append(list[Figures]())
+            for start in range(0, len(order), self.batch_size):
+                observations, *taken = (array[start : start + self.batch_size] for array in shuffled)
+                logits, values = network.actor(observations), network.critic(observations)[:, 0]
+                means, of_logits, (entropy, by_values) = self._losses(network.kernel, logits, values, taken, clips)
+                policy_loss, value_loss, divergence, clip_fraction, mean_entropy = means
+                log_p, p, by_logits = of_logits
+                value, term_by_logits = term(logits, log_p, p, entropy)
+                epochs[-1].append({
+                    "policy_gradient_loss": policy_loss, "value_loss": value_loss, "entropy_loss": -value,
+                    "clip_fraction": clip_fraction, "approx_kl": divergence,
+                    "loss": policy_loss - self.ent_coef * value + self.vf_coef * value_loss, "entropy": mean_entropy,
+                })  # fmt: skip
+                if self.target_kl is not None and divergence > 1.5 * self.target_kl:
+                    return epochs  # the policy has moved too far
+                network.actor.backward(by_logits - np.float32(self.ent_coef) * term_by_logits)
+                network.critic.backward(by_values[:, None])
+                network.step(self.max_grad_norm)
+        return epochs
+
+    def _losses(
+        self, kernel: ctypes.CDLL, logits: np.ndarray, values: np.ndarray, taken: list[np.ndarray],
+        clips: dict[str, float],
+    ) -> tuple[list[float], np.ndarray, np.ndarray]:  # fmt: skip
+        """The losses in C++, without the entropy term, of logits (B, A), values (B,) and what :func:`_samples` has.
+
+        Returns the losses of policy and values, the KL divergence, the clipped share and the mean entropy;
+        log-probabilities, probabilities and the policy's gradient by logits, (3, B, A); entropy in nats and the
+        weighted gradient by values, (2, B).
+        """
+        rows, number = logits.shape
+        # one piece of memory with one address: log p, p and the gradient, entropy and the other gradient
+        wide, losses = rows * number, np.empty(5)
+        made = np.empty(3 * wide + 2 * rows, np.float32)
+        begin = address(made)
+        places = [begin + 4 * offset for offset in (0, wide, 3 * wide, 2 * wide, 3 * wide + rows)]
+        given = [np.ascontiguousarray(array) for array in (logits, values, *taken)]
+        kernel.ppo_loss(
+            rows, number, *map(address, given), self.normalize_advantage, clips["clip_range"],
+            clips.get("clip_range_vf", -1.0), self.vf_coef, *places, address(losses),
+        )  # fmt: skip
+        return losses.tolist(), made[: 3 * wide].reshape(3, rows, number), made[3 * wide :].reshape(2, rows)
 
     def _bootstrap(
         self, network: Network, columns: np.ndarray, rewards: np.ndarray, dones: np.ndarray, infos: list[dict[str, Any]]
@@ -208,18 +203,16 @@ class FastPPO(PPO):
             if last is not None and infos[index].get("TimeLimit.truncated", False):
                 rewards[index] += self.gamma * network.critic(last[None].take(columns, axis=1))[0, 0]
 
-    def _settings(self) -> Settings:
-        """Schedules as they are now."""
-        given = {field.name: getattr(self, field.name) for field in dataclasses.fields(Settings)}
-        progress = self._current_progress_remaining
-        return Settings(**{name: value(progress) if callable(value) else value for name, value in given.items()})
+    def _clips(self) -> dict[str, float]:
+        """The clip ranges as they are now, under SB3's names."""
+        given = {"clip_range": self.clip_range, "clip_range_vf": self.clip_range_vf}
+        progress: Any = self._current_progress_remaining
+        return {name: float(now(progress)) for name, now in given.items() if callable(now)}
 
-    def _log(self, means: dict[str, Any], settings: Settings) -> None:
+    def _log(self, means: dict[str, Any]) -> None:
         """Under SB3's names."""
         values, returns = self.rollout_buffer.values.flatten(), self.rollout_buffer.returns.flatten()
-        means |= {"explained_variance": explained_variance(values, returns), "clip_range": settings.clip_range}
-        if settings.clip_range_vf is not None:
-            means["clip_range_vf"] = settings.clip_range_vf
+        means |= {"explained_variance": explained_variance(values, returns), **self._clips()}
         for name, value in means.items():
             self.logger.record(f"train/{name}", value)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
@@ -238,12 +231,14 @@ def _term(policy: ActorCriticPolicy) -> Term:
     return lambda logits, _log_p, p, _entropy: term(logits, p)
 
 
-def _samples(buffer: RolloutBuffer) -> RolloutBatch:
-    """The rollout, one environment after the other as in SB3."""
+def _samples(buffer: RolloutBuffer) -> list[np.ndarray]:
+    """The rollout, one environment after the other as in SB3: observations (N, D) float32, actions (N,) int64.
+
+    Then values and log-probabilities of when the actions were taken, advantages and returns, (N,) float32.
+    """
     names = ("observations", "actions", "values", "log_probs", "advantages", "returns")
-    flat = {name: buffer.swap_and_flatten(getattr(buffer, name)) for name in names}
-    flat["actions"] = flat["actions"].astype(np.int64)
-    return RolloutBatch(flat.pop("observations"), **{name: array[:, 0] for name, array in flat.items()})
+    observations, actions, *others = (buffer.swap_and_flatten(getattr(buffer, name)) for name in names)
+    return [observations, actions[:, 0].astype(np.int64), *(array[:, 0].astype(np.float32) for array in others)]
 
 
 def _sample(network: Network, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -259,54 +254,3 @@ def _compact(env: VecEnv) -> Any:
         return env
     columns = np.arange(env.observation_space.shape[0])  # type: ignore[index]
     return SimpleNamespace(columns=columns, step_compact=env.step, expand=lambda observations: observations)
-
-
-def ppo_update(network: Network, samples: RolloutBatch, settings: Settings, term: Term) -> list[list[Figures]]:
-    """Train the network on a rollout, ``settings.n_epochs`` times over; the figures of each epoch's minibatches."""
-    epochs: list[list[Figures]] = []
-    with torch.no_grad():
-        for _ in range(settings.n_epochs):
-            epochs.append([])
-            for batch in samples.minibatches(settings.batch_size):
-                logits, values = network.actor(batch.observations), network.critic(batch.observations)[:, 0]
-                losses = ppo_losses(network.kernel, logits, values, batch, settings)
-                value, by_logits = term(logits, losses.log_p, losses.p, losses.entropy)
-                epochs[-1].append({
-                    "policy_gradient_loss": losses.policy, "value_loss": losses.value, "entropy_loss": -value,
-                    "clip_fraction": losses.clip_fraction, "approx_kl": losses.divergence,
-                    "loss": losses.policy - settings.ent_coef * value + settings.vf_coef * losses.value,
-                    "entropy": losses.mean_entropy,
-                })  # fmt: skip
-                if settings.target_kl is not None and losses.divergence > 1.5 * settings.target_kl:
-                    return epochs  # the policy has moved too far
-                network.actor.backward(losses.by_logits - np.float32(settings.ent_coef) * by_logits)
-                network.critic.backward(losses.by_values[:, None])
-                network.step(settings.max_grad_norm)
-    return epochs
-
-
-def ppo_losses(
-    kernel: ctypes.CDLL, logits: np.ndarray, values: np.ndarray, batch: RolloutBatch, settings: Settings
-) -> Losses:
-    """The losses in C++, from logits (B, A) and values (B,)."""
-    rows, number = logits.shape
-    # one piece of memory with one address: log p, p and the gradient, entropy and the other gradient
-    wide, losses = rows * number, np.empty(5)
-    made = np.empty(3 * wide + 2 * rows, np.float32)
-    begin = address(made)
-    places = [begin + 4 * offset for offset in (0, wide, 3 * wide, 2 * wide, 3 * wide + rows)]
-    floats = (logits, values, batch.values, batch.log_probs, batch.advantages, batch.returns)
-    given = [np.ascontiguousarray(array, np.float32) for array in floats]
-    given.insert(2, np.ascontiguousarray(batch.actions, np.int64))
-    clip_values = -1.0 if settings.clip_range_vf is None else settings.clip_range_vf
-    kernel.ppo_loss(
-        rows, number, *map(address, given), settings.normalize_advantage, settings.clip_range, clip_values,
-        settings.vf_coef, *places, address(losses),
-    )  # fmt: skip
-    tables = made[: 3 * wide].reshape(3, rows, number)
-    columns = made[3 * wide :].reshape(2, rows)
-    policy, value, divergence, clip_fraction, mean_entropy = losses.tolist()
-    return Losses(
-        policy, value, divergence, clip_fraction, mean_entropy, log_p=tables[0], p=tables[1], entropy=columns[0],
-        by_logits=tables[2], by_values=columns[1],
-    )  # fmt: skip

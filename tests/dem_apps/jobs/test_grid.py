@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import sys
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from support.cases import cases
 from support.refusals import refuses
 from support.shell_job import Shell
 
-from dem_apps.jobs import grid
+from dem_apps.jobs import executor as executors
 from dem_apps.jobs.executor import (
     Executor,
     ExecutorConfig,
@@ -96,21 +96,26 @@ def test_a_damaged_result_is_one_sentence(tmp_path):
         refuses(message, job(tmp_path, DONE).scores)
 
 
-def test_an_interruption_waits_until_the_training_has_saved_and_starts_no_more(tmp_path):
-    jobs = [job(tmp_path, saving(tmp_path)), job(tmp_path, DONE)]
-    executor, ends = Executor({}), list[Future[None]]()
+def test_an_interruption_waits_until_the_training_has_saved_and_starts_no_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(executors, "_LOOK_SECONDS", 0.01)
+    jobs = iter([job(tmp_path, saving(tmp_path)), job(tmp_path, DONE, "next")])
+    executor, killed = Executor({}), list[Job]()
 
-    def interrupted():
-        with executor.threads(1) as threads:
-            ends.extend(threads.submit(executor.run, one) for one in jobs)
-            wait_for((tmp_path / "up").exists)
-            raise KeyboardInterrupt
+    def work(one):
+        try:
+            executor.run(one)
+        except JobKilled:
+            killed.append(one)
+
+    def look(running):
+        wait_for((tmp_path / "up").exists)
+        raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        interrupted()
+        next(executor.each(1, jobs, work, look))
     assert (tmp_path / "saved").exists()
-    assert isinstance(ends[0].exception(), JobKilled)
-    assert ends[1].cancelled()
+    assert [one.name for one in killed] == ["job run"]
+    assert [one.name for one in jobs] == ["job next"]
     with pytest.raises(JobKilled):
         executor.run(job(tmp_path, DONE, "late"))
     assert not (tmp_path / "late").exists()
@@ -146,7 +151,7 @@ def test_a_failure_stops_nothing_and_is_tried_again_by_the_next_start(tmp_path, 
 
 def test_meanwhile_the_last_lines_of_trainings_are_shown(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(progress, "_SILENT_SECONDS", 0.0)
-    monkeypatch.setattr(grid, "_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(executors, "_LOOK_SECONDS", 0.05)
     run_jobs([job(tmp_path, f"echo 7/9 left; sleep 0.5; {DONE}", "0")], ExecutorConfig(), {})
     assert "grid: job 0: 7/9 left\n" in capsys.readouterr().out
 

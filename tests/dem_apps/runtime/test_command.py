@@ -20,7 +20,7 @@ from dem_apps.errors import InputError, Interrupted, NotWritten
 from dem_apps.runtime.arguments import CONFIGS, found, shipped_with
 from dem_apps.runtime.command import _thread_failed, run_command
 from dem_apps.runtime.settings import parse_config
-from dem_apps.runtime.signals import Stopped, StopRequest, begins_again, going_on_with, resume_command
+from dem_apps.runtime.signals import Stopped, StopRequest, going_on_with, resume_command
 from seg.config import TrainConfig
 from seg.data.labels import load_classes
 
@@ -151,15 +151,6 @@ def test_the_first_signal_asks_and_the_second_stops(number, monkeypatch):
     assert str(stopped.value) == "stopped at once, without saving; continue with: COMMAND"
     assert asked.number == stopped.value.number == number
     assert signal.getsignal(number) == before
-
-
-def test_a_training_whose_folder_is_removed_names_no_folder_to_continue():
-    stopped = Stopped(signal.SIGINT, "interrupted at step 3, everything is saved; continue with: C")
-    full = NotWritten("disk full", "free some space", "C")
-    for error, text in ((stopped, "interrupted; the same"), (full, "disk full; free some space and run again")):
-        with pytest.raises(type(error)) as raised, begins_again():
-            raise error
-        assert str(raised.value).startswith(text)
 
 
 def test_an_interruption_or_a_full_disk_says_how_to_go_on():
