@@ -306,18 +306,6 @@ def networks_table(rows: CsvRows) -> str:
     return markdown(["network", "arm", *PAIRS], lines)
 
 
-def lengths_table(rows: CsvRows) -> str:
-    """Source only in three lengths, seed 0: mIoU % on held-out source images; on the target; with the default share."""
-    lines = []
-    for steps in (100, 300, 900):
-        cells = []
-        for pair in PAIRS:
-            row = rows.rows["fpn", pair, "source", "0", str(steps)]
-            cells.append(f"{float(row['source']):.1f}; {plain(row):.1f}; {by_rule(row):.1f}")
-        lines.append([str(steps), *cells])
-    return markdown(["steps", *PAIRS], lines)
-
-
 def main() -> None:
     """Train the missing rows, and print the tables."""
     parser = parser_of(__doc__, "photographs", "work", out=RESULTS / "photograph_training.csv")
@@ -342,7 +330,7 @@ def main() -> None:
         print(rows.add(row | scores(config)), flush=True)
         shutil.rmtree(run)
     if options.out == RESULTS / "photograph_training.csv":
-        tables = (table(rows), table(rows, most=False), claim_table(rows), networks_table(rows), lengths_table(rows))
+        tables = (table(rows), table(rows, most=False), claim_table(rows), networks_table(rows))
         print(*tables, gains(rows), sep="\n")
 
 
