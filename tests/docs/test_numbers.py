@@ -7,6 +7,7 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean
 
+import adapt_cost
 import adapt_harm
 import adapt_step
 import cifar_labels
@@ -174,6 +175,10 @@ def gamma():
     return f"discs under gamma: {adapt_harm.change(adapt_harm.rows_of(harm())['net02', 'gamma 40']['seg.adapt']):+.1f}"
 
 
+def costs():
+    return adapt_cost.table(json.loads((ROOT / "docs/results/adapt_cost.json").read_text(encoding="utf-8"))["rows"])
+
+
 def pairs_of_harm():
     return f"{len(adapt_harm.rows_of(harm()))} pairs"
 
@@ -237,7 +242,7 @@ TOLD = {
         lambda: adapt_step.table(keyed("adapt_step", adapt_step.KEYS)),
         lambda: adapt_step.told(keyed("adapt_step", adapt_step.KEYS)),
         lambda: adapt_step.confirmed(keyed("adapt_step_balanced", adapt_step.KEYS)),
-        streams, photographs, classifier, thresholds, random_weights, few_labels,
+        costs, streams, photographs, classifier, thresholds, random_weights, few_labels,
     ],
     APPENDIX: [
         one_photograph,
