@@ -10,7 +10,7 @@ import reprlib
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from numbers import Real
 from pathlib import Path
 from typing import Any, ClassVar
@@ -83,12 +83,18 @@ def first_words(error: BaseException, most: int = 120) -> str:
 
 
 @contextmanager
-def passed_on(where: str) -> Iterator[None]:
-    """Around a call of a library: its exception becomes one sentence that begins with ``where``."""
+def refused(sentence: Callable[[str], str], *kinds: type[BaseException]) -> Iterator[None]:
+    """Around a call: an exception of these kinds becomes an InputError, the ``sentence`` of its words."""
     try:
         yield
-    except Exception as error:
-        raise InputError(f"{where}: {first_words(error, 300)}") from error
+    except kinds as error:
+        words = str(error) if isinstance(error, InputError) else first_words(error, 300)
+        raise InputError(sentence(words)) from error
+
+
+def passed_on(where: str, *kinds: type[BaseException]) -> AbstractContextManager[None]:
+    """Around a call of a library: its exception, of any kind by default, becomes one sentence behind ``where``."""
+    return refused(lambda why: f"{where}: {why}", *(kinds or (Exception,)))
 
 
 def shown(value: Any) -> str:

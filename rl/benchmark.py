@@ -10,6 +10,7 @@ from typing import Any
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import ONE_THREAD
 from dem_apps.jobs.grid import Cells, GridConfig, Training, end_of_grid, grid_cells, run_grid
+from dem_apps.report.runs import Finished
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from rl.config import TrainConfig, modules_option, resolve
@@ -46,13 +47,11 @@ def grid_jobs(config: BenchmarkConfig, module: str = "rl.train") -> Cells:
 
 def benchmark(config: BenchmarkConfig, module: str = "rl.train") -> dict[str, str]:
     """Run the grid and write its report; returns what failed, by the name of the run."""
-    from dem_apps.report.runs import read_run
     from rl.results.comparison import write_report
 
-    def report(finished: Sequence[tuple[str, str, Path]], out: Path) -> str:
+    def report(finished: Sequence[Finished], out: Path) -> str:
         arms = [arm for _, arm, _ in finished]
-        runs = [read_run(run) for _, _, run in finished]
-        return write_report(runs, arms, out, config.baseline if config.baseline in arms else None)
+        return write_report(finished, out, config.baseline if config.baseline in arms else None)
 
     return run_grid(config, grid_jobs(config, module), ONE_THREAD, report)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, passed_on
 from dem_apps.objectives import OBJECTIVE_NAMES
 from dem_apps.objectives.flags import ObjectiveSettings, check_options
 from dem_apps.runtime.run_reader import read_config
@@ -154,11 +154,9 @@ def check_read(config: TrainConfig, where: str) -> None:
     """Check the settings of a run folder, which may be another person's or have been tampered with."""
     from rl.envs.entries import check_entry
 
-    try:
+    with passed_on(where, InputError):
         _check_flags(dataclasses.replace(config, device="cpu"))  # a run may be read without its device
         check_entry(config.hyperparameters, config.algo, "hyperparameters")
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from error
 
 
 def import_environments(config: TrainConfig) -> None:

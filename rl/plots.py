@@ -42,7 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = find_runs([Path(run) for run in runs])
     arms = arm_names(found)
     baseline = config.baseline or ("none" if "none" in arms and len(set(arms)) > 1 else None)
-    print(write_report(found, arms, Path(config.out), baseline), end="")
+    named = [(run.config["env"], arm, run) for run, arm in zip(found, arms, strict=True)]
+    print(write_report(named, Path(config.out), baseline), end="")
     print(f"\n{len(found)} runs; figures, table.md and runs.csv are in {config.out}")
 
 

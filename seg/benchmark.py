@@ -10,6 +10,7 @@ from typing import Any
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import threads_of_jobs
 from dem_apps.jobs.grid import Cells, GridConfig, Training, end_of_grid, grid_cells, run_grid
+from dem_apps.report.runs import Finished
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from seg.config import TrainConfig
@@ -43,7 +44,7 @@ def benchmark(config: BenchmarkConfig, module: str = "seg.train") -> dict[str, s
     """Run the grid and write its report; returns what failed, by the name of the run."""
     from dem_apps.report.tables import write_grid_report
 
-    def report(finished: Sequence[tuple[str, str, Path]], out: Path) -> str:
+    def report(finished: Sequence[Finished], out: Path) -> str:
         return write_grid_report(finished, out, config.control, config.tail)
 
     cells = grid_jobs(config, module)

@@ -18,9 +18,11 @@ from seg.config import TrainConfig
 def train(config: TrainConfig) -> Path:
     """Run one training and return its run folder. Raises InputError: a setting, folder or file that does not fit."""
     config.check()
+    from dem_apps.runtime.reproducibility import deterministic_algorithms
     from seg.training import loop
 
-    return loop.train(config)
+    with deterministic_algorithms(config.deterministic):
+        return loop.train(config)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

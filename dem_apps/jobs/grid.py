@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dem_apps.errors import InputError, printable
+from dem_apps.errors import InputError, passed_on, printable
 from dem_apps.jobs.executor import ExecutorConfig, Job, JobFailed, JobTaken, build_executor
+from dem_apps.report.runs import Finished, read_run
 from dem_apps.runtime.arguments import flags, line_only
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_reader import read_config
@@ -63,14 +64,12 @@ def grid_cells(
             settings: dict[str, Any] = {}
             for part in (config.train, of_row or {}, of_arm or {}):
                 settings |= dotted(part, training.config_class)
-            try:
+            with passed_on(", ".join(filter(None, (row, arm))), InputError):
                 if given := [key for key in settings if str(key).replace("-", "_") in _OF_THE_GRID]:
                     raise InputError(f"leave '{given[0]}' out, the grid sets it")
                 resolved = training.resolve(
                     parse_config(training.config_class, training.module, "", training.more_flags, in_file=settings)
                 )
-            except InputError as error:
-                raise InputError(f"{', '.join(filter(None, (row, arm)))}: {error}") from error
             cells[row, arm] = [_job(config, training, (row, arm), seed, settings, resolved) for seed in config.seeds]
     return cells
 
@@ -119,17 +118,17 @@ def _folder(name: str) -> str:
 
 def run_grid(
     config: GridConfig, cells: Cells, environment: Mapping[str, str],
-    write_report: Callable[[Sequence[tuple[str, str, Path]], Path], str],
+    write_report: Callable[[Sequence[Finished], Path], str],
 ) -> dict[str, str]:  # fmt: skip
     """Run what is missing, write the report and print it; returns what failed, by the name of the run.
 
-    ``write_report`` gets row, arm and folder of each finished run and the report's folder, and returns what to print.
+    ``write_report`` gets the finished runs and the report's folder, and returns what to print.
     Raises InputError: there is nothing to report, or ``--out`` holds other files.
     """
     out = Path(config.out or Path(str(config.folder)) / "report")
     jobs = [(row, arm, job) for (row, arm), jobs in cells.items() for job in jobs]
     failures = {} if config.report_only else run_jobs([job for *_, job in jobs], config, environment)
-    finished = [(row, arm, job.run) for row, arm, job in jobs if job.scores() is not None]
+    finished = [(row, arm, read_run(job.run)) for row, arm, job in jobs if job.scores() is not None]
     if finished:
         print(write_report(finished, out), end="")
         print(f"\n{len(finished)} of {len(jobs)} runs; the report is in {out}", flush=True)

@@ -26,7 +26,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from dem_apps.errors import InputError, first_words
+from dem_apps.errors import InputError, first_words, refused
 from dem_apps.jobs.executor import Executor, Job, JobFailed, JobKilled, SearchConfig, build_executor
 from dem_apps.report.tables import markdown, write_csv
 from dem_apps.runtime.files import new_run_dir, refuse_used_folder
@@ -117,11 +117,9 @@ def opened_study(
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
     warnings.filterwarnings("ignore", message="The reported value is ignored")  # of a trial that goes on
     then = f"the same command continues: {command_line(module, again)}"
-    try:
-        with FileLock(path / "study.lock", timeout=0), going_on_with(then):
-            yield path, _study(path, config.storage, settings)
-    except Timeout as error:
-        raise InputError(f"{path}: another command runs this search; wait for it, or name another folder") from error
+    taken = f"{path}: another command runs this search; wait for it, or name another folder"
+    with refused(lambda _: taken, Timeout), FileLock(path / "study.lock", timeout=0), going_on_with(then):
+        yield path, _study(path, config.storage, settings)
 
 
 def _study(path: Path, storage: str | None, settings: Mapping[str, Any]) -> optuna.Study:

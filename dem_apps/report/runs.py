@@ -92,6 +92,10 @@ class Group:
         return {seed: value for seed, value in values.items() if value is not None}
 
 
+#: A finished run of a grid behind its row, empty without rows, and its arm.
+Finished = tuple[str, str, Run]
+
+
 def read_runs(paths: Sequence[Path]) -> list[Run]:
     """Every run once, named by the shortest end of its path that no other has."""
     resolved, depth = list(dict.fromkeys(path.resolve() for path in paths)), 1

@@ -15,7 +15,7 @@ from typing import Any
 
 from dem_apps.errors import InputError, printable
 from dem_apps.report.intervals import difference_interval
-from dem_apps.report.runs import NOT_OF_AN_ARM, Group, Run, differing, flat, read_run
+from dem_apps.report.runs import NOT_OF_AN_ARM, Finished, Group, Run, differing, flat
 from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Score
 
@@ -145,23 +145,20 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write_atomically(path, text.getvalue().encode(errors="backslashreplace"))
 
 
-def write_grid_report(
-    finished: Sequence[tuple[str, str, Path]], out: Path, control: str | None, tail: Sequence[str]
-) -> str:
+def write_grid_report(finished: Sequence[Finished], out: Path, control: str | None, tail: Sequence[str]) -> str:
     """Write ``runs.csv`` and ``table.md``, and return the tables of the first score alone, which fit a terminal.
 
-    ``finished`` are row, empty without rows, arm and folder of each run; ``tail`` defaults to the labels' rare classes.
+    ``tail`` defaults to the labels' rare classes.
     """
-    members = _with_tail([read_run(path) for _, _, path in finished], tail)
-    runs = [(row, arm, run) for (row, arm, _), run in zip(finished, members, strict=True)]
+    runs = _with_tail(finished, tail)
     compared = by_row(runs)
     out.mkdir(parents=True, exist_ok=True)
     write_csv(out / "runs.csv", _csv_rows(runs))
     write_atomically(out / "table.md", score_tables(compared, control, tail=tail).encode())
-    return score_tables(compared, control, [members[0].info.scores[0].key])
+    return score_tables(compared, control, [runs[0][2].info.scores[0].key])
 
 
-def by_row(runs: Sequence[tuple[str, str, Run]]) -> Compared:
+def by_row(runs: Sequence[Finished]) -> Compared:
     """The runs of each row and arm, in the order given; an InputError for two of one seed."""
     compared: Compared = {}
     for row, arm, run in runs:
@@ -200,18 +197,17 @@ def _in_one_line(cell: Cell) -> str:
     return f"{cell.main} ({small})" if small else cell.main
 
 
-def _with_tail(runs: Sequence[Run], tail: Sequence[str]) -> list[Run]:
+def _with_tail(runs: Sequence[Finished], tail: Sequence[str]) -> list[Finished]:
     """The runs with the mean over their tail classes as one more score."""
-    tails = tail_classes(runs, tail)
-    extended = []
-    for run in runs:
+    tails, extended = tail_classes([run for *_, run in runs], tail), []
+    for row, arm, run in runs:
         mean = tail_mean(run, tails) if run.info.classes else None
         info = replace(run.info, scores=(*run.info.scores, _TAIL))
-        extended.append(replace(run, info=info, evaluation={**run.evaluation, _TAIL.key: mean}))
+        extended.append((row, arm, replace(run, info=info, evaluation={**run.evaluation, _TAIL.key: mean})))
     return extended
 
 
-def _csv_rows(runs: Sequence[tuple[str, str, Run]]) -> list[dict[str, Any]]:
+def _csv_rows(runs: Sequence[Finished]) -> list[dict[str, Any]]:
     """Row, arm, seed, the settings in which runs differ, every score unscaled, and the scores of every class."""
     differ = differing([flat(run.config) for _, _, run in runs])
     rows = []

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import yaml
 
-from dem_apps.errors import InputError, first_words, passed_on
+from dem_apps.errors import InputError, first_words, passed_on, refused
 from dem_apps.runtime.files import read_text
 
 Shape = TypeVar("Shape")
@@ -37,10 +37,8 @@ def read_json(file: Path, inside: Path | None = None) -> Any:
 
 def parsed_json(text: str, where: str) -> Any:
     """The value of a JSON text, with None for NaN, which JSON has not; ``where`` names it in errors."""
-    try:
+    with refused(lambda why: f"{where}: not valid JSON ({why})", ValueError, RecursionError):
         document = json.loads(text, parse_int=_whole_number, parse_float=_finite, parse_constant=lambda _: None)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{where}: not valid JSON ({first_words(error)})") from error
     level, depth = [document], 0
     while level:
         level = [item for each in level if isinstance(each, (dict, list))
@@ -58,10 +56,8 @@ def read_yaml(file: Path, inside: Path | None = None) -> Any:
 
 def parsed_yaml(text: str, where: str) -> Any:
     """The value of a YAML text, which ``where`` names in errors; ``1e-3`` is a number, ``1:30`` and a date are text."""
-    try:
+    with passed_on(f"{where}: not valid YAML", *UNREADABLE):
         return yaml.load(text, PlainValues)
-    except UNREADABLE as error:
-        raise InputError(f"{where}: not valid YAML: {first_words(error, 300)}") from error
 
 
 class PlainValues(yaml.SafeLoader):

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dem_apps.errors import InputError, disk_error, first_words
+from dem_apps.errors import InputError, disk_error, first_words, refused
 
 #: Bytes of a text that are read at most.
 LARGEST_TEXT = 16_000_000
@@ -50,10 +50,8 @@ def regular_file(file: Path, inside: Path | None = None, most: float = math.inf)
 
 def read_text(file: Path, inside: Path | None = None, most: float = LARGEST_TEXT) -> str:
     """The content of a :func:`regular_file` in UTF-8; an InputError where it cannot be read."""
-    try:
+    with refused(lambda why: f"{file}: cannot be read ({why})", OSError, UnicodeError):
         return regular_file(file, inside, most).read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        raise InputError(f"{file}: cannot be read ({first_words(error)})") from error
 
 
 @contextmanager

@@ -25,7 +25,7 @@ import yaml
 from filelock import FileLock, Timeout
 from torch.utils.tensorboard import SummaryWriter
 
-from dem_apps.errors import UNWRITABLE, InputError, NotWritten, disk_error
+from dem_apps.errors import UNWRITABLE, InputError, NotWritten, disk_error, refused
 from dem_apps.runtime.checkpoint import SUFFIX, load_checkpoint, save_checkpoint
 from dem_apps.runtime.device import processor
 from dem_apps.runtime.files import sweep, write_atomically, write_json
@@ -72,20 +72,21 @@ class RunFolder:
     ) -> RunFolder:
         """Start a run with its resolved settings; an InputError where the folder is used or cannot be made."""
         _refuse_used(path)
-        try:
+
+        def unwritable(why: str) -> str:
+            return f"{path}: cannot be written ({why}); give another --run-dir"
+
+        with refused(unwritable, PermissionError, NotADirectoryError), ExitStack() as undone:
             path.mkdir(parents=True, exist_ok=True)
-            with ExitStack() as undone:
-                lock = _locked(path)
-                undone.callback(lock.release)
-                _refuse_used(path)  # another process may have made a run of it before this one had the lock
-                write_json(path / "environment.json", environment(seed, device))
-                if info is not None:
-                    write_json(path / METRICS_INFO, asdict(info))
-                # last: a folder that has it can be resumed
-                write_atomically(path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
-                undone.pop_all()
-        except (PermissionError, NotADirectoryError) as error:
-            raise InputError(f"{path}: cannot be written ({error.strerror}); give another --run-dir") from error
+            lock = _locked(path)
+            undone.callback(lock.release)
+            _refuse_used(path)  # another process may have made a run of it before this one had the lock
+            write_json(path / "environment.json", environment(seed, device))
+            if info is not None:
+                write_json(path / METRICS_INFO, asdict(info))
+            # last: a folder that has it can be resumed
+            write_atomically(path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
+            undone.pop_all()
         return cls(path, lock)
 
     @classmethod
@@ -159,10 +160,8 @@ def _refuse_used(path: Path) -> None:
 
 def _locked(path: Path) -> FileLock:
     lock = FileLock(path / LOCK)
-    try:
+    with refused(lambda _: f"{path}: another process is writing to this run; stop it, or wait for its end", Timeout):
         lock.acquire(blocking=False)
-    except Timeout as error:
-        raise InputError(f"{path}: another process is writing to this run; stop it, or wait for its end") from error
     return lock
 
 

@@ -21,7 +21,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from jsonargparse import ArgumentParser, Namespace, _loaders_dumpers
 
-from dem_apps.errors import InputError, first_words, nearest, shown
+from dem_apps.errors import InputError, nearest, refused, shown
 from dem_apps.runtime.arguments import (
     fields_of,
     flag,
@@ -177,10 +177,8 @@ def dotted(values: Mapping[str, Any], config_class: type | None = None, prefix: 
 
 def _read(parse: Callable[..., Namespace], given: Any, before: Any = None, defaults: bool = False) -> Namespace:
     """Arguments or a document of known names, parsed by jsonargparse."""
-    try:
+    with refused(str, argparse.ArgumentError, *UNREADABLE):
         return parse(given, before, defaults=defaults)
-    except (argparse.ArgumentError, *UNREADABLE) as error:
-        raise InputError(first_words(error, 200)) from error
 
 
 def _checked(config_class: type[Config], values: Namespace, name: Callable[[str], str]) -> Config:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from dem_apps.errors import InputError, NotFiniteError, first_words, number, one_of, warn
+from dem_apps.errors import InputError, NotFiniteError, first_words, number, one_of, passed_on, warn
 from dem_apps.reduction import all_finite
 from dem_apps.test_time_methods.copies import deep_copy, in_float32, make_adaptable, put_values
 from dem_apps.test_time_methods.normalisation import BATCH_NORM, affine_parameters, flags_of, own_statistics, set_modes
@@ -265,7 +265,5 @@ def _chosen(model: nn.Module, parameters: str, skip: str | None) -> dict[str, nn
 
 
 def _pattern(argument: str, pattern: str) -> re.Pattern[str]:
-    try:
+    with passed_on(f"{argument}: '{pattern}' is no regular expression", re.error, TypeError):
         return re.compile(pattern)
-    except (re.error, TypeError) as error:
-        raise InputError(f"{argument}: '{pattern}' is no regular expression: {error}") from error

@@ -15,7 +15,7 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.utils import LinearSchedule
 from torch import nn
 
-from dem_apps.errors import InputError, nearest, shown
+from dem_apps.errors import InputError, nearest, refused, shown
 from dem_apps.runtime.arguments import CONFIGS
 from dem_apps.runtime.documents import read_yaml, required
 from dem_apps.runtime.setting_checks import out_of_range
@@ -160,13 +160,12 @@ def normalisation(value: Any) -> tuple[bool, bool] | None:
 
 def parsed_expression(key: str, text: str) -> Any:
     """The value of numbers, strings, lists, tuples, ``dict(…)``, ``{…}`` and :data:`NAMES`; else an InputError."""
-    try:
+    wrong = (
+        f"hyperparameters, {key}: '{text:.200}' is not an expression of numbers, strings, lists, dict(…) and "
+        f"{', '.join(f'nn.{name}' for name in NAMES)}"
+    )
+    with refused(lambda _: wrong, SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return ast.literal_eval(_Literals().visit(ast.parse(text.strip(), mode="eval")))
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        raise InputError(
-            f"hyperparameters, {key}: '{text:.200}' is not an expression of numbers, strings, lists, dict(…) and "
-            f"{', '.join(f'nn.{name}' for name in NAMES)}"
-        ) from error
 
 
 class _Literals(ast.NodeTransformer):

@@ -23,7 +23,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError, nearest, refused
 from dem_apps.runtime.reproducibility import random_states, restore_random_states, seed_everything
 from rl.envs.checked import COUNTED, CheckedEnv
 from rl.envs.episode import RestorableEpisode
@@ -173,10 +173,8 @@ def normalised(envs: VecEnv, gamma: float, observations: bool = True, rewards: b
     if isinstance(space, spaces.Dict):
         envs.observation_space = copy.deepcopy(space)  # VecNormalize changes it, and it may be the environments' own
         keys = [key for key, part in space.items() if isinstance(part, spaces.Box)]
-    try:
+    with refused(lambda why: f"normalize: {why}; give dict(norm_obs=False)", ValueError):
         return VecNormalize(envs, True, observations, rewards, gamma=gamma, norm_obs_keys=keys)
-    except ValueError as error:
-        raise InputError(f"normalize: {' '.join(str(error).split())}; give dict(norm_obs=False)") from error
 
 
 class StackedEnvs(DummyVecEnv):

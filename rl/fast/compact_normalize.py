@@ -91,22 +91,15 @@ class CompactNormalize(VecNormalize):
             self.returns = self.returns * self.gamma + rewards
             self.ret_rms.update_from_moments(*_moments(self.returns))
         rewards = self.normalize_reward(rewards)
-        if dones.any():
-            normalised = self._normalise_last_observations(normalised, dones, infos)
-            self.returns[dones] = 0
-        return normalised, rewards, dones, infos
-
-    def _normalise_last_observations(
-        self, normalised: np.ndarray, dones: np.ndarray, infos: list[dict[str, Any]]
-    ) -> np.ndarray:
-        """Normalise what the finished episodes ended with; returns ``normalised`` over the columns now in use."""
         columns = self.columns
         for index in np.flatnonzero(dones):
-            last = infos[index].get("terminal_observation")
-            if last is not None:
+            if (last := infos[index].get("terminal_observation")) is not None:
                 self._take_into_use(last[None])
                 infos[index]["terminal_observation"] = self.normalize_obs(last)
-        return normalised if len(columns) == len(self.columns) else widened(normalised, columns, self.columns)
+        if len(columns) != len(self.columns):
+            normalised = widened(normalised, columns, self.columns)
+        self.returns[dones] = 0
+        return normalised, rewards, dones, infos
 
     def _normalised(self, observations: np.ndarray) -> np.ndarray:
         """Move the statistics if training, and return the columns in use, normalised."""

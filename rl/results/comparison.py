@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from dem_apps.errors import InputError, nearest
 from dem_apps.report.charts import drawn, mean_curve
-from dem_apps.report.runs import Run, differing, flat, read_run
+from dem_apps.report.runs import Finished, Run, differing, flat, read_run
 from dem_apps.report.tables import Compared, by_row, score_tables, write_csv
 from dem_apps.runtime.files import write_atomically
 from rl.results.described_metrics import ACTIONS
@@ -50,19 +50,20 @@ def arm_names(runs: Sequence[Run]) -> list[str]:
     return names
 
 
-def write_report(runs: Sequence[Run], arms: Sequence[str], out: Path, baseline: str | None) -> str:
+def write_report(runs: Sequence[Finished], out: Path, baseline: str | None) -> str:
     """Write the figures, ``table.md`` and ``runs.csv`` of finished runs, and return the table.
 
     Equal runs write equal bytes; an earlier report in ``out`` is replaced. Raises InputError: a baseline that is no arm
     of these runs, or two runs of one environment, arm and seed.
     """
+    arms = list(dict.fromkeys(arm for _, arm, _ in runs))
     if baseline is not None and baseline not in arms:
-        known = ", ".join(dict.fromkeys(arms))
+        known = ", ".join(arms)
         raise InputError(f"--baseline: '{baseline}' is not one of the arms {known}{nearest(baseline, arms)}")
-    compared = by_row([(run.config["env"], arm, run) for run, arm in zip(runs, arms, strict=True)])
+    compared = by_row(runs)
     out.mkdir(parents=True, exist_ok=True)
     text = score_tables(compared, baseline, _TABLE)
-    write_csv(out / "runs.csv", [_row(run, arm) for run, arm in zip(runs, arms, strict=True)])
+    write_csv(out / "runs.csv", [_row(run, arm) for _, arm, run in runs])
     write_atomically(out / "table.md", text.encode())
     figures = {
         f"returns_{actions}": curves_figure(compared, f"eval/mean_return_{actions}", f"return, {actions} actions")

@@ -21,7 +21,7 @@ from dem_apps.reduction import world_size
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_run_dir
 from dem_apps.runtime.progress import Progress
-from dem_apps.runtime.reproducibility import deterministic_algorithms, seed_everything
+from dem_apps.runtime.reproducibility import seed_everything
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict
@@ -56,11 +56,6 @@ _SOURCE_STREAM, _TARGET_STREAM = 0, 1
 
 def train(config: TrainConfig) -> Path:
     """Run one training of checked settings and return its run folder."""
-    with deterministic_algorithms(config.deterministic):
-        return _train(config)
-
-
-def _train(config: TrainConfig) -> Path:
     accelerator = _accelerator(config.device, config.precision)
     path = Path(config.run_dir) if config.run_dir else None
     saved, classes, pixels = None, config.classes, None
@@ -107,7 +102,7 @@ def _train(config: TrainConfig) -> Path:
                 run.report(training_step(state, micro_batches))
                 run.stop_if_asked()
                 run.score_if_due()
-            _finish(config, run)
+            _finish(run)
     except NotFiniteError as error:
         last = f"the checkpoint {run.path / 'checkpoints' / 'last'} of step {run.saved_step}"
         raise NotFiniteError(f"{error}; {last} is from before, and --resume continues from it") from error
@@ -212,11 +207,8 @@ def _open(
     # without --run-dir the main process has named it
     (path,) = broadcast_object_list([path])
     stop = StopRequest(resume_command("seg.train", path) if folder is not None else "")
-    return TrainingRun(
-        state, pair, selector, path, folder, progress, stop,
-        config.max_steps, config.eval_every, config.log_every, config.maps,
-        scored=saved is None or saved.get("scored", True), saved_step=None if saved is None else state.step,
-    )  # fmt: skip
+    scored, saved_step = saved is None or saved.get("scored", True), None if saved is None else state.step
+    return TrainingRun(config, state, pair, selector, path, folder, progress, stop, scored, saved_step)
 
 
 def _steps(
@@ -244,7 +236,7 @@ def _steps(
         yield list(islice(micro_batches, config.accumulate))
 
 
-def _finish(config: TrainConfig, run: TrainingRun) -> None:
+def _finish(run: TrainingRun) -> None:
     """Write entropy maps and ``eval.json``, and print the tables."""
     result = run.final_scores()
     if run.folder is None or run.progress is None:
@@ -252,7 +244,7 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
     run.progress.close()
     step = run.state.step
     kept = run.selector.table(step, result["miou"])
-    how = protocol(Training(config, "last", step, run.state.result().get(RE_ESTIMATED_ON)), run.state.model)
+    how = protocol(Training(run.config, "last", step, run.state.result().get(RE_ESTIMATED_ON)), run.state.model)
     how["labelled_images"] = {
         domain: 0 if dataset is None else len(dataset)
         for domain, dataset in (("source", run.pair.source_train), ("target", run.pair.target_labelled))
@@ -263,7 +255,7 @@ def _finish(config: TrainConfig, run: TrainingRun) -> None:
     print_scores(result, f"target validation, {len(run.pair.target_val)} images, last checkpoint")
     print_checkpoints(kept)
     print(f"batch norm:   {how['batch_norm']}")
-    if config.maps:
+    if run.config.maps:
         print(f"entropy maps: {run.path / 'entropy_maps'}")
     print(f"scores:       {run.path / 'eval.json'}")
     print(f"report:       {command_line('dem_apps.report', [str(run.path)])}")

@@ -37,6 +37,7 @@ _LOGGED_SCORES = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
 class TrainingRun:
     """The train state with the run folder that it is written to."""
 
+    config: TrainConfig
     state: TrainState  #: moved on by :func:`seg.training.step.training_step`
     pair: DomainPair  #: its target validation images are scored
     selector: CheckpointSelector  #: which checkpoints are kept besides the last
@@ -44,10 +45,6 @@ class TrainingRun:
     folder: RunFolder | None  #: the open run folder; None in all processes but the main one, as is ``progress``
     progress: Progress | None
     stop: StopRequest
-    max_steps: int
-    eval_every: int  #: steps between scores and checkpoints
-    log_every: int  #: steps between lines of losses
-    maps: int  #: number of validation images shown as entropy maps
     scored: bool  #: whether the scores of this step are in the log, if it is one that has scores
     saved_step: int | None  #: of the last checkpoint, in every process; None before the first
 
@@ -57,7 +54,7 @@ class TrainingRun:
         self.scored = False
         if self.progress is not None:
             self.progress.update(step)
-        if self.folder is not None and (step % self.log_every == 0 or step == self.max_steps):
+        if self.folder is not None and (step % self.config.log_every == 0 or step == self.config.max_steps):
             self.folder.log(step, **values)
 
     def stop_if_asked(self) -> None:
@@ -74,7 +71,7 @@ class TrainingRun:
     def score_if_due(self) -> None:
         """Score between two steps; :meth:`final_scores` follows the last."""
         step = self.state.step
-        if not self.scored and step % self.eval_every == 0 and step < self.max_steps:
+        if not self.scored and step % self.config.eval_every == 0 and step < self.config.max_steps:
             self._score_and_save()
 
     def final_scores(self) -> dict[str, Any]:
@@ -130,7 +127,7 @@ class TrainingRun:
     def _on_map_sample(self, write: bool) -> OnSample:
         """Shows validation images spread over the set in TensorBoard; with ``write`` they become files as well."""
         images = len(self.pair.target_val)
-        shown = np.linspace(0, images - 1, min(self.maps, images)).round().astype(int) if self.maps else ()
+        shown = np.linspace(0, images - 1, min(self.config.maps, images)).round().astype(int)
         names = flat_names([self.pair.target_val.name(index) for index in range(images)])
         shown_as = {index: f"entropy_maps/{names[index]}" for index in shown}
 
