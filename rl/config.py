@@ -160,12 +160,10 @@ def check_read(config: TrainConfig, where: str) -> None:
 
 
 def import_environments(config: TrainConfig) -> None:
-    """Import the modules of ``--import``, and that of an environment ``module:Id``."""
+    """Import the modules of ``--import``; that of an environment ``module:Id`` is imported where the id is checked."""
     from rl.envs.family import import_modules
 
     import_modules([] if config.import_modules is None else config.import_modules.split(","), "--import")
-    if module := config.env.rpartition(":")[0]:
-        import_modules([module], f"--env {config.env}")
 
 
 def _check_flags(config: TrainConfig) -> None:

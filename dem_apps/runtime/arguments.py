@@ -52,7 +52,7 @@ def needed_flags(config_class: type) -> list[str]:
     ]
 
 
-def keys_of_mappings(config_class: type) -> list[str]:
+def mapping_keys(config_class: type) -> list[str]:
     """The dotted keys that a mapping usually has, of every mapping: ``hyperparameters.n_steps``."""
     return [f"{key}.{name}" for key, field, _ in fields_of(config_class) for name in field.metadata.get("keys", ())]
 
@@ -85,7 +85,7 @@ def normalise(arguments: Sequence[str], config_class: type) -> tuple[list[str], 
         # the keys of a mapping are not ours to spell: --hyperparameters.n_steps
         name = f"{flag(field)}{dot}{key}" if get_origin(hints.get(flag(field))) is dict else flag(given[2:])
         if name != "--config" and hints.keys().isdisjoint({name, flag(field) if dot else name}):
-            keys = [f"--{key}" for key in keys_of_mappings(config_class)]
+            keys = [f"--{key}" for key in mapping_keys(config_class)]
             raise InputError(f"unknown argument '{given}'{nearest(given, [*hints, *keys, '--config', '--help'])}")
         if not equals and hints.get(name) in (bool, bool | None):
             value = rest.pop(0) if rest and not rest[0].startswith("-") else "true"

@@ -22,15 +22,7 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from jsonargparse import ArgumentParser, Namespace, _loaders_dumpers
 
 from dem_apps.errors import InputError, nearest, refused, shown
-from dem_apps.runtime.arguments import (
-    fields_of,
-    flag,
-    keys_of_mappings,
-    line_only,
-    needed_flags,
-    normalise,
-    shipped_with,
-)  # fmt: skip
+from dem_apps.runtime.arguments import fields_of, flag, line_only, mapping_keys, needed_flags, normalise, shipped_with
 from dem_apps.runtime.documents import LARGEST_YAML, UNREADABLE, PlainValues, parsed_yaml
 from dem_apps.runtime.files import read_text
 from dem_apps.runtime.run_reader import read_config
@@ -161,7 +153,7 @@ def _known(document: Mapping[str, Any], config_class: type, where: str, name: Ca
         if dataclasses.is_dataclass(hints.get(key)):
             raise InputError(f"{name(key)}: expected a mapping of keys, got {shown(value)}")
         if key not in (*hints, *only) and get_origin(hints.get(key.partition(".")[0])) is not dict:
-            raise InputError(f"{where}unknown key '{key}'{nearest(key, [*hints, *keys_of_mappings(config_class)])}")
+            raise InputError(f"{where}unknown key '{key}'{nearest(key, [*hints, *mapping_keys(config_class)])}")
     return settings
 
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from accelerate.utils import gather_object
 from torch import Tensor, nn
 
 from dem_apps.errors import NotFiniteError
@@ -100,7 +99,10 @@ def _refuse_nonfinite(
             images += source["name"]
         if any(not name.startswith("source/") for name in names):
             images += target.get("name", [])
-    images = gather_object(images)
+    if world_size() > 1:
+        shares: list[list[str]] = [[] for _ in range(world_size())]
+        dist.all_gather_object(shares, images)
+        images = [name for share in shares for name in share]
     losses = " and ".join(f"{name} ({value})" for name, value in wrong.items())
     said = f"step {step}: no finite number for {losses}, with the images {', '.join(images)}"
     raise NotFiniteError(f"{said}; training has stopped before this step")

@@ -69,12 +69,8 @@ class TrainState:
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""
-        return {
-            **self.result(),
-            **{name: part.state_dict() for name, part in self._parts().items()},
-            "label_counts": self.label_counts,
-            "random": random_states(),
-        }
+        parts = {name: part.state_dict() for name, part in self._parts().items()}
+        return {**self.result(), **parts, "label_counts": self.label_counts, "random": random_states()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue where :meth:`state` was taken; an InputError for weights alone, or a state that does not fit."""
@@ -97,13 +93,8 @@ class TrainState:
         name = "model" if self.re_estimate is None else "scored_model"
         networks = {} if scored is self.model else {name: scored}
         networks["trained_model" if networks or self.re_estimate else "model"] = self.model
-        return {
-            **networks,
-            "optimizer": self.optimizer,
-            **self.method.modules,
-            **self.method.optimizers,
-            **({} if scaler is None else {"scaler": scaler}),
-        }
+        scaling = {} if scaler is None else {"scaler": scaler}
+        return {**networks, "optimizer": self.optimizer, **self.method.modules, **self.method.optimizers, **scaling}
 
 
 def training_step(state: TrainState, batches: Sequence[MicroBatch]) -> dict[str, float]:
