@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 
 import pytest
@@ -40,16 +39,21 @@ def _one_thread():
 
 @pytest.fixture
 def run_here(monkeypatch, capsys):
-    """Run a command, given its ``main``, in this process: without the seconds of importing torch."""
+    """Run a command, given its ``main``, in this process: without the seconds of importing torch.
 
-    def run(main, *arguments):
-        monkeypatch.setattr(sys, "argv", [main.__module__, *arguments])
-        status = 0
+    Returns what it printed (``out``, ``err``). It has to end with that status; a mistake, status 2, is one line.
+    """
+
+    def run(main, *arguments, status=0):
+        monkeypatch.setattr(sys, "argv", [main.__module__, *map(str, arguments)])
+        ended = 0
         try:
             run_main(main)
-        except SystemExit as ended:
-            status = ended.code
+        except SystemExit as left:
+            ended = left.code
         said = capsys.readouterr()
-        return subprocess.CompletedProcess(arguments, status, said.out, said.err)
+        assert ended == status, said
+        assert status != 2 or said.err.count("\n") == 1, said.err
+        return said
 
     return run

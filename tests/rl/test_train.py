@@ -182,9 +182,7 @@ def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path):
 )
 def test_mistakes_are_one_sentence(arguments, sentence, run_here, monkeypatch):
     monkeypatch.chdir(ROOT)
-    refused = run_here(rl.train.main, *arguments)
-    assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
-    assert sentence in refused.stderr
+    assert sentence in run_here(rl.train.main, *arguments, status=2).err
 
 
 @cases(
@@ -197,5 +195,4 @@ def test_settings_of_a_run_folder_run_no_code(hyperparameters, message, unbroken
     config["hyperparameters"] |= hyperparameters
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     for main, flag in ((rl.evaluate.main, "--run"), (rl.train.main, "--resume")):
-        refused = run_here(main, flag, str(folder))
-        assert (refused.returncode, message in refused.stderr) == (2, True), refused.stderr
+        assert message in run_here(main, flag, folder, status=2).err

@@ -78,6 +78,6 @@ def test_an_adapted_run_says_so(runs, tmp_path, run_here):
         save(tmp_path / "images" / f"{index}.png", noise(index, 64, 32))
     flags = ("--images", str(tmp_path / "images"), "--device", "cpu")
     adapted = ("--model", str(runs[0]), *flags, "--out", str(tmp_path / "out"), "--bn-alpha", "1", "--accept")
-    assert run_here(seg.adapt.main, *adapted).returncode == 0
-    done = run_here(seg.export.main, "--model", str(tmp_path / "out"), *flags, "--out", str(tmp_path / "new"))
-    assert "batch norm statistics re-estimated on the images that it was adapted to" in done.stdout
+    run_here(seg.adapt.main, *adapted)
+    done = run_here(seg.export.main, "--model", tmp_path / "out", *flags, "--out", tmp_path / "new")
+    assert "batch norm statistics re-estimated on the images that it was adapted to" in done.out

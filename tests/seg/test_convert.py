@@ -12,7 +12,7 @@ from torchvision.models.resnet import Bottleneck, ResNet
 
 from dem_apps.runtime.checkpoint import save_checkpoint
 from seg import build_model
-from seg.convert import main
+from seg.convert import main as convert
 from seg.data.pixel_format import RGB
 from seg.trained.advent_weights import from_advent
 from seg.trained.run_network import open_run
@@ -76,17 +76,11 @@ def file(state, tmp_path_factory):
     return path
 
 
-@pytest.fixture
-def converted(run_here):
-    """Call the command; returns what it printed."""
-    return lambda *flags: run_here(main, *map(str, flags)).stdout
-
-
 @torch.no_grad()
-def test_a_converted_checkpoint_predicts_what_it_predicted(advent, file, converted, tmp_path):
+def test_a_converted_checkpoint_predicts_what_it_predicted(advent, file, run_here, tmp_path):
     run, classes = tmp_path / "published", tmp_path / "classes.yaml"
     classes.write_text(yaml.safe_dump({"classes": [{"name": f"class {i}", "color": [i, 0, 0]} for i in range(C)]}))
-    printed = converted("--advent", file, "--run-dir", run, "--classes", classes)
+    printed = run_here(convert, "--advent", file, "--run-dir", run, "--classes", classes).out
     assert f"python -m seg.evaluate --run {run}" in printed
     record = json.loads((run / "converted.json").read_text())
     assert record == {"advent": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest(), "part": "network"}
@@ -126,13 +120,14 @@ def test_another_checkpoint_is_named_in_one_sentence(change, message, state):
     refuses(message, from_advent, change(state), C, "file.pth")
 
 
-def test_weights_to_start_from_bring_the_encoder_and_leave_the_heads_to_the_seed(state, converted, tmp_path):
+def test_weights_to_start_from_bring_the_encoder_and_leave_the_heads_to_the_seed(state, run_here, tmp_path):
     """The file that ADVENT's trainings start from, whose head is of another data set."""
     head = {f"layer5.conv2d_list.{branch}.bias": torch.zeros(21) for branch in range(4)}
     published = {f"Scale.{name}": value for name, value in {**without(state, "layer5.", "layer6."), **head}.items()}
     torch.save(published, tmp_path / "start.pth")
     run = tmp_path / "run"
-    assert f"--model.start-from {run}" in converted("--advent", tmp_path / "start.pth", "--run-dir", run)
+    printed = run_here(convert, "--advent", tmp_path / "start.pth", "--run-dir", run).out
+    assert f"--model.start-from {run}" in printed
     assert json.loads((run / "converted.json").read_text())["part"] == "encoder"
     torch.manual_seed(3)
     model = build_model("deeplabv2-advent", num_classes=C)

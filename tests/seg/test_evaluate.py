@@ -79,21 +79,10 @@ def run(tmp_path_factory, tiny_pair):
     return write_run(tmp_path_factory.mktemp("run") / "run", 0, ("best", "selected", "last"), target=target)
 
 
-@pytest.fixture
-def command(run_here):
-    """Runs the command in this process; returns its status, stdout and stderr."""
-
-    def call(*arguments):
-        done = run_here(main, *map(str, arguments))
-        return done.returncode, done.stdout, done.stderr
-
-    return call
-
-
-def test_the_command_scores_the_checkpoint_that_labels_chose_and_says_so(run, command, tmp_path):
+def test_the_command_scores_the_checkpoint_that_labels_chose_and_says_so(run, run_here, tmp_path):
     out, before = tmp_path / "new" / "scores.json", sorted(run.rglob("*"))
-    status, stdout, stderr = command("--run", run, "--out", out, "--save-predictions", tmp_path / "predictions")
-    assert (status, stderr) == (0, "")
+    stdout, stderr = run_here(main, "--run", run, "--out", out, "--save-predictions", tmp_path / "predictions")
+    assert not stderr
     document = json.loads(out.read_text())
     assert (document["checkpoint"], document["protocol"]["step"]) == ("best", 0)
     assert "checkpoint best (target labels), step 0" in " ".join(stdout.split())
@@ -106,18 +95,18 @@ def test_the_command_scores_the_checkpoint_that_labels_chose_and_says_so(run, co
     assert "label-free score im; better than last in 13 of 57 runs" in repr(load(run, checkpoint="selected"))
     (tmp_path / "best.pt").rename(run / "checkpoints" / "best.pt")
     again = tmp_path / "last.json"
-    assert "holds files already" in command("--run", run, "--save-predictions", tmp_path / "predictions")[2]
-    assert command("--run", run, "--out", again, "--checkpoint", "last")[0] == 0
+    refused = run_here(main, "--run", run, "--save-predictions", tmp_path / "predictions", status=2)
+    assert "holds files already" in refused.err
+    run_here(main, "--run", run, "--out", again, "--checkpoint", "last")
     last = json.loads(again.read_text())
     assert (last["checkpoint"], last["protocol"]["step"]) == ("last", 2)
     assert last["mean_entropy"] != document["mean_entropy"]
 
 
-def test_the_command_scores_other_data(run, command, tmp_path, tiny_pair):
+def test_the_command_scores_other_data(run, run_here, tmp_path, tiny_pair):
     flags = ("--target.root", tiny_pair / "gta5", "--target.layout", "gta5", "--target.size", "[48, 24]")
     out = tmp_path / "scores.json"
-    status, _, stderr = command("--run", run, "--out", out, *flags)
-    assert (status, stderr) == (0, "")
+    assert not run_here(main, "--run", run, "--out", out, *flags).err
     how = json.loads(out.read_text())["protocol"]
     assert how["train_size"]["target"] == [48, 24]
 
@@ -126,10 +115,7 @@ def test_the_command_scores_other_data(run, command, tmp_path, tiny_pair):
     (("--run", "RUN", "--out", "RUN/config.yaml"), "exists and is never overwritten"),
     (("--run", "RUN", "--save-predictions", "RUN/config.yaml"), "is no folder"),
 )
-def test_bad_input_is_one_sentence_and_status_2(flags, sentence, run, command):
+def test_bad_input_is_one_sentence_and_status_2(flags, sentence, run, run_here):
     before = (run / "config.yaml").read_bytes()
-    status, _, stderr = command(*(flag.replace("RUN", str(run)) for flag in flags))
-    assert status == 2
-    assert sentence in stderr
-    assert stderr.count("\n") == 1
+    assert sentence in run_here(main, *(flag.replace("RUN", str(run)) for flag in flags), status=2).err
     assert (run / "config.yaml").read_bytes() == before

@@ -114,14 +114,13 @@ def test_a_damaged_image_is_one_line_and_the_others_go_on(run, draw, tmp_path, r
     (tmp_path / "images" / "b.png").write_bytes(whole.read_bytes()[:3000])
     (tmp_path / "images" / "c.jpg").write_text("no image")
     draw("d.png")
-    folders = ["--images", str(tmp_path / "images"), "--out", str(tmp_path / "out")]
-    finished = run_here(main, "--run", str(run), *folders)
-    assert finished.returncode == 1
-    complaints = finished.stderr.strip().splitlines()
+    folders = ["--images", tmp_path / "images", "--out", tmp_path / "out"]
+    finished = run_here(main, "--run", run, *folders, status=1)
+    complaints = finished.err.strip().splitlines()
     assert len(complaints) == 2
     assert "b.png: the image cannot be read" in complaints[0]
     assert "c.jpg: the image cannot be read" in complaints[1]
-    assert "exported 2 of 4 images, skipped 2" in finished.stdout
+    assert "exported 2 of 4 images, skipped 2" in finished.out
     assert [row["image"] for row in rows(tmp_path / "out" / "entropy.csv")] == ["a.png", "d.png"]
 
 

@@ -1,6 +1,5 @@
 import contextlib
 import dataclasses
-import functools
 import io
 import json
 import shutil
@@ -38,12 +37,6 @@ OWN["self-training"] = {f"target/{name}" for name in ("pseudo_label_weight", "ps
 
 def metrics(run):
     return (run / "metrics.jsonl").read_text()
-
-
-@pytest.fixture
-def train_here(run_here):
-    """``run_here`` of the training."""
-    return functools.partial(run_here, seg.train.main)
 
 
 @pytest.fixture(scope="module")
@@ -112,14 +105,13 @@ def test_the_run_describes_every_metric_that_it_writes_and_no_other(finished):
     assert {f"{view.name}.png" for view in info.views} == {file.name for file in folder.iterdir()}
 
 
-def test_a_finished_run_resumes_to_its_own_scores(finished, train_here):
+def test_a_finished_run_resumes_to_its_own_scores(finished, run_here):
     run, _ = finished
     before = metrics(run), (run / "eval.json").read_text()
-    process = train_here("--resume", str(run))
-    assert process.returncode == 0, process.stderr
+    run_here(seg.train.main, "--resume", run)
     assert (metrics(run), (run / "eval.json").read_text()) == before
-    longer = train_here("--resume", str(run), "--max-steps", "12")
-    assert f"; a new run goes on from its weights by --model.start-from {run}" in longer.stderr
+    longer = run_here(seg.train.main, "--resume", run, "--max-steps", "12", status=2).err
+    assert f"; a new run goes on from its weights by --model.start-from {run}" in longer
 
 
 @pytest.mark.parametrize(
@@ -130,10 +122,9 @@ def test_a_finished_run_resumes_to_its_own_scores(finished, train_here):
         ("--method", "self-training", "--self-training.views", "2", "--self-training.mask-ratio", "0.5"),
     ],
 )  # fmt: skip
-def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, train_here):
-    run = tmp_path / "run"
-    process = train_here(*tiny_flags, *flags, "--run-dir", str(run), "--max-steps=2", "--eval-every=2", "--maps=0")
-    assert process.returncode == 0, process.stderr
+def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, run_here):
+    run, short = tmp_path / "run", ("--max-steps=2", "--eval-every=2", "--maps=0")
+    run_here(seg.train.main, *tiny_flags, *flags, "--run-dir", run, *short)
     how = json.loads((run / "eval.json").read_text())["protocol"]
     assert how["method"] == flags[1]
     own = {"source": set(), "minent": set(), "advent": {"discriminator"}}
@@ -147,13 +138,11 @@ def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, train_h
 def test_a_target_without_any_label_is_adapted_to_and_scored_without(tmp_path, tiny_pair, tiny_flags, run_here):
     target, run = tmp_path / "target", tmp_path / "run"
     shutil.copytree(tiny_pair / "cityscapes" / "leftImg8bit", target / "leftImg8bit")
-    done = run_here(seg.train.main, *tiny_flags, "--target.root", str(target), "--run-dir", str(run), "--max-steps=3")
-    assert done.returncode == 0, done.stderr
-    assert "4 target val without labels (scores are those that need none)" in done.stdout
-    assert "label-free score 'im'" in done.stdout
-    assert "label-free: information maximisation" in done.stdout
-    assert "other commands take last" in done.stdout
-    assert "IoU" not in done.stdout
+    printed = run_here(seg.train.main, *tiny_flags, "--target.root", target, "--run-dir", run, "--max-steps=3").out
+    for said in ("4 target val without labels (scores are those that need none)", "label-free score 'im'",
+                 "label-free: information maximisation", "other commands take last"):  # fmt: skip
+        assert said in printed
+    assert "IoU" not in printed
     assert "IoU" not in text_of(page(run))
     scores = json.loads((run / "eval.json").read_text())
     assert scores["miou"] is None
@@ -162,19 +151,13 @@ def test_a_target_without_any_label_is_adapted_to_and_scored_without(tmp_path, t
     assert sorted(file.name for file in next((run / "entropy_maps").glob("*/")).iterdir()) == [
         "entropy.png", "image.png", "overlay.png", "prediction.png",
     ]  # fmt: skip
-    again = run_here(seg.evaluate.main, "--run", str(run), "--save-predictions", str(tmp_path / "predictions"))
-    assert again.returncode == 0, again.stderr
+    run_here(seg.evaluate.main, "--run", run, "--save-predictions", tmp_path / "predictions")
     assert len(list((tmp_path / "predictions").iterdir())) == 4
-    searched = run_here(seg.tune.main, *_prefixed(tiny_flags), "--train.target.root", str(target))
-    assert (searched.returncode, searched.stderr.count("\n")) == (2, 1)
-    assert "the search compares mIoU, and this target's validation images have no labels" in searched.stderr
-    checked = run_here(seg.check.main, "check", *tiny_flags, "--target.root", str(target))
-    assert checked.returncode == 0, checked.stdout
-    assert f"note: target val: {target}: no labels, so training gives the unsupervised scores alone" in checked.stdout
-
-
-def _prefixed(flags):
-    return [f"--train.{flag[2:]}" if flag.startswith("--") else flag for flag in flags]
+    search = [flag.replace("--", "--train.") for flag in tiny_flags]
+    searched = run_here(seg.tune.main, *search, "--train.target.root", target, status=2).err
+    assert "the search compares mIoU, and this target's validation images have no labels" in searched
+    checked = run_here(seg.check.main, "check", *tiny_flags, "--target.root", target).out
+    assert f"note: target val: {target}: no labels, so training gives the unsupervised scores alone" in checked
 
 
 @cases(
@@ -183,12 +166,8 @@ def _prefixed(flags):
     (("--model.encoder", "resnet19"), "did you mean 'resnet18'?"),
     (("--model.encoder-weights", "x"), "'x' is neither a file nor one of imagenet, ssl, swsl, those of resnet18"),
 )
-def test_bad_input_is_one_sentence_and_status_2(flags, sentence, tmp_path, tiny_flags, train_here):
-    # here and not in a process of its own, whose imports take seconds
-    refused = train_here(*tiny_flags, "--run-dir", str(tmp_path / "run"), *flags)
-    assert refused.returncode == 2
-    assert sentence in refused.stderr
-    assert refused.stderr.count("\n") == 1
+def test_bad_input_is_one_sentence_and_status_2(flags, sentence, tmp_path, tiny_flags, run_here):
+    assert sentence in run_here(seg.train.main, *tiny_flags, "--run-dir", tmp_path / "run", *flags, status=2).err
     assert not (tmp_path / "run").exists()
 
 

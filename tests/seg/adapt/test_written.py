@@ -71,8 +71,7 @@ def test_what_cannot_be_read_is_left_out_and_named(config, run_here):
     save(folder / "1.png", noise(0, 64, 64))
     (folder / "1.png").write_bytes((folder / "1.png").read_bytes()[:4000])  # its header is whole
     flags = ("model", "weights", "images", "out", "device", "batch_size", "method")
-    said = run_here(main, *(f"--{each.replace('_', '-')}={getattr(config, each)}" for each in flags))
-    assert said.returncode == 1
+    said = run_here(main, *(f"--{each.replace('_', '-')}={getattr(config, each)}" for each in flags), status=1)
     document = json.loads((out / "adapt.json").read_text())
     assert document["images"] == 8
     assert [row["image"] for row in document["skipped"]] == ["1.png", "no_image.png"]
@@ -80,8 +79,8 @@ def test_what_cannot_be_read_is_left_out_and_named(config, run_here):
     page = (out / "report.html").read_text()
     assert "Images left out" in page
     assert "no_image.png: " in page
-    assert "1.png" in said.stderr
-    assert said.stdout.splitlines()[-1].startswith("skipped:     2 of 10 images")
+    assert "1.png" in said.err
+    assert said.out.splitlines()[-1].startswith("skipped:     2 of 10 images")
 
 
 def test_the_answer_names_doubts(config, accepted):

@@ -51,9 +51,7 @@ def test_training_stops_with_one_sentence(method, plant, losses, tiny_flags, tmp
         return genuine(state, micro_batches)
 
     monkeypatch.setattr(seg.training.loop, "training_step", spoilt)
-    done = run_here(seg.train.main, *flags, "--run-dir", str(run))
-    assert done.returncode == 1
-    (sentence,) = done.stderr.splitlines()
+    (sentence,) = run_here(seg.train.main, *flags, "--run-dir", run, status=1).err.splitlines()
     assert sentence.startswith("error: step 3: no finite number for ")
     assert losses in sentence
     names = saved.pop("names")
