@@ -19,10 +19,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # `make test &` ignores Ctrl-C, and so would every command that a test interrupts
     signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # fixtures of a module run before any test
-settings.register_profile(
-    "fast", max_examples=40, deadline=None, derandomize=True, database=None, suppress_health_check=_SUPPRESSED
-)
-settings.register_profile("soak", max_examples=3000, deadline=None, print_blob=True, suppress_health_check=_SUPPRESSED)
+common = {"deadline": None, "suppress_health_check": _SUPPRESSED}
+settings.register_profile("fast", max_examples=40, derandomize=True, database=None, **common)
+settings.register_profile("soak", max_examples=3000, print_blob=True, **common)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 

@@ -272,12 +272,11 @@ def work_of(writer: Writer, inputs: dict[str, Path], folder: Path) -> Callable[[
     return work
 
 
-@pytest.mark.parametrize(
-    "name", [name if name == "rl.export" else pytest.param(name, marks=pytest.mark.slow) for name in WRITERS]
-)
-def test_a_command_killed_at_any_write_ends_as_an_unbroken_one(
-    name: str, inputs: dict[str, Path], tmp_path: Path
-) -> None:
+SLOW = [pytest.param(name, marks=[pytest.mark.slow] * (name != "rl.export")) for name in WRITERS]
+
+
+@pytest.mark.parametrize("name", SLOW)
+def test_a_command_killed_at_any_write_ends_as_an_unbroken_one(name, inputs, tmp_path):
     writer, folder = WRITERS[name], tmp_path / "work"
     output = folder.with_name("work.output")
     folder.mkdir()
@@ -293,9 +292,8 @@ def test_a_command_killed_at_any_write_ends_as_an_unbroken_one(
         status, _ = writes(work_of(writer, inputs, folder), folder)
         where = f"killed before write {stop_at} of {len(every)}, {every[stop_at]}"
         # what was killed after its last file had its name is refused, as any second start
-        assert status == 0 or (status == 2 and "never overwritten" in output.read_text()), (
-            f"{where}: {output.read_text()}"
-        )
+        said = output.read_text()
+        assert status == 0 or (status == 2 and "never overwritten" in said), f"{where}: {said}"
         ended = content(folder, writer)
         different = [file for file in {*whole, *ended} if whole.get(file) != ended.get(file)]
         assert not different, f"{where}: {different}"

@@ -41,9 +41,7 @@ def test_an_application_installs_its_imports(extra):
     files = [*(ROOT / extra).rglob("*.py"), *(ROOT / "dem_apps").rglob("*.py")]
     imported = set().union(*(imported_packages(file.read_text(encoding="utf-8")) for file in files))
     others = imported - {"dem_apps", "seg", "rl", "__future__"} - sys.stdlib_module_names
-    missing = {
-        name for name in others if not installed & {canonicalize_name(owner) for owner in owners.get(name, [name])}
-    }
+    missing = {name for name in others if not installed & set(map(canonicalize_name, owners.get(name, [name])))}
     assert not missing, f"the extra '{extra}' lacks the packages of {sorted(missing)}"
 
 

@@ -16,12 +16,9 @@ from torch.utils.checkpoint import checkpoint
 from dem_apps.test_time_methods import METHODS
 
 
-@pytest.mark.parametrize(
-    "end",
-    [
-        lambda z: SimpleNamespace(logits=z), lambda z: {"logits": z}, lambda z: {"main": z, "aux": z * 2},
-        lambda z: {"out": z},
-    ],
+@cases(
+    lambda z: SimpleNamespace(logits=z), lambda z: {"logits": z}, lambda z: {"main": z, "aux": z * 2},
+    lambda z: {"out": z},
 )  # fmt: skip
 def test_logits_are_found_in_the_outputs_of_networks(end):
     (images,) = batches(1)
@@ -138,22 +135,16 @@ def test_a_forward_that_was_replaced_on_the_object_is_not_shared(how, of):
 
 
 class Merging(nn.Conv2d):
-    """Adds a low-rank part to its weight in eval(), as microsoft/LoRA's layers do."""
+    """Adds to its weight in eval(), as microsoft/LoRA's layers do."""
 
-    def __init__(self):
-        super().__init__(6, CLASSES, 1)
-        self.down, self.up, self.merged = nn.Parameter(torch.ones(2, 6)), nn.Parameter(torch.ones(CLASSES, 2)), False
+    merged = False
 
     def train(self, mode=True):
         super().train(mode)
         if mode == self.merged:
-            self.weight.data += (-1 if mode else 1) * (self.up.data @ self.down.data)[:, :, None, None]
+            self.weight.data += -1 if mode else 1
             self.merged = not mode
         return self
-
-    def forward(self, images):
-        low = (self.up @ self.down)[:, :, None, None]
-        return super().forward(images) + (0.0 if self.merged else nn.functional.conv2d(images, low))
 
 
 class Frozen(nn.BatchNorm2d):
@@ -165,7 +156,7 @@ class Frozen(nn.BatchNorm2d):
 
 def test_layers_that_write_their_weights_in_eval_are_refused_and_stay_as_they_were():
     model, (images,) = tiny(), batches(1)
-    model.last = Merging().double()
+    model.last = Merging(6, CLASSES, 1).double()
     before = copy.deepcopy(model.state_dict())
     refuses(r"its layers write 'last\.weight' in eval\(\).* call model\.eval\(\) before", adapter_of, "tent", model)
     assert model.training

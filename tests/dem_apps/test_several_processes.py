@@ -40,9 +40,8 @@ def losses_and_gradients(backend, rank, world):
             objective.start(inputs[own] @ weights, mask=mask[own], further=True)
         for step in range(STEPS):
             inputs, mask, weights = batch(step)
-            loss = objective(
-                inputs[own] @ weights.requires_grad_(), mask=mask[own] if masked else None, reduction=reduction
-            )
+            logits, mask = inputs[own] @ weights.requires_grad_(), mask[own] if masked else None
+            loss = objective(logits, mask=mask, reduction=reduction)
             loss.backward()
             parts += [loss.detach(), weights.grad]
         results[f"{name} {reduction} {masked}"] = [*parts, *objective.state_dict().values()]

@@ -145,9 +145,7 @@ def test_the_table_of_equations_names_functions_and_options():
         for line in TEXTS["docs/method.md"].splitlines()
         if re.match(r"\| (Eq\.|Sec\.|Alg\.|\w+ et al\.|\w+ and \w+)", line)
     ]
-    functions, names = (
-        [re.findall(r"`([^`]+)`", row[column]) for row in rows if "`" in row[column]] for column in (3, 4)
-    )
+    functions, names = ([re.findall(r"`([^`]+)`", row[at]) for row in rows if "`" in row[at]] for at in (3, 4))
     sources = [ROOT / "dem_apps" / "entropy.py", *(ROOT / "dem_apps" / "objectives").glob("*.py")]
     defined = {name for file in sources for name in re.findall(r"^def (\w+)", file.read_text(), flags=re.M)}
     assert {name for row in functions for name in row} <= defined

@@ -24,9 +24,8 @@ def folder(tmp_path_factory):
     (folder / "merges.txt").write_text("#version: 0.2\n")
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     ids = {"vocab_size": len(tokens), "bos_token_id": len(tokens) - 2, "eos_token_id": len(tokens) - 1}
-    config = transformers.CLIPConfig(
-        text_config=sizes | ids, vision_config=sizes | {"image_size": 32, "patch_size": 8}, projection_dim=16
-    )
+    seen = {"image_size": 32, "patch_size": 8}
+    config = transformers.CLIPConfig(text_config=sizes | ids, vision_config=sizes | seen, projection_dim=16)
     torch.manual_seed(0)
     transformers.CLIPModel(config).save_pretrained(folder)
     transformers.CLIPProcessor(

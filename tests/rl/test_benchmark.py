@@ -36,9 +36,8 @@ def test_what_fails_is_listed_and_the_rest_is_reported_and_not_repeated(tmp_path
     for loss, seed in product(("none", "adadem"), (1, 2)):
         rl_run(tmp_path / loss / str(seed), (seed + len(loss)) / 20, loss, seed, ENV)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    settings = config(
-        tmp_path / "grid", seeds=[13, 1, 2], envs={"short": {"env": ENV, "timesteps": 20}}, train={"ent_coef": 0.1}
-    )
+    short = {"short": {"env": ENV, "timesteps": 20}}
+    settings = config(tmp_path / "grid", seeds=[13, 1, 2], envs=short, train={"ent_coef": 0.1})
     assert len(benchmark(settings, "stand_in")) == 2
     output = capsys.readouterr()
     log = tmp_path / "grid" / "short" / "none" / "seed13.log"

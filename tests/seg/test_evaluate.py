@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.cases import cases
 from support.refusals import refuses
 from support.untrained_run import write_run
 from torch import nn
@@ -97,6 +96,7 @@ def test_the_command_scores_the_checkpoint_that_labels_chose_and_says_so(run, ru
     again = tmp_path / "last.json"
     refused = run_here(main, "--run", run, "--save-predictions", tmp_path / "predictions", status=2)
     assert "holds files already" in refused.err
+    assert "exists and is never overwritten" in run_here(main, "--run", run, "--out", out, status=2).err
     run_here(main, "--run", run, "--out", again, "--checkpoint", "last")
     last = json.loads(again.read_text())
     assert (last["checkpoint"], last["protocol"]["step"]) == ("last", 2)
@@ -109,13 +109,3 @@ def test_the_command_scores_other_data(run, run_here, tmp_path, tiny_pair):
     assert not run_here(main, "--run", run, "--out", out, *flags).err
     how = json.loads(out.read_text())["protocol"]
     assert how["train_size"]["target"] == [48, 24]
-
-
-@cases(
-    (("--run", "RUN", "--out", "RUN/config.yaml"), "exists and is never overwritten"),
-    (("--run", "RUN", "--save-predictions", "RUN/config.yaml"), "is no folder"),
-)
-def test_bad_input_is_one_sentence_and_status_2(flags, sentence, run, run_here):
-    before = (run / "config.yaml").read_bytes()
-    assert sentence in run_here(main, *(flag.replace("RUN", str(run)) for flag in flags), status=2).err
-    assert (run / "config.yaml").read_bytes() == before

@@ -66,9 +66,8 @@ def test_what_was_adapted_goes_on(kind, folders, run_here):
     words = shlex.split(commands[0].replace("DIR", "images"))
     assert seen in run_here(MAINS[words[0]], *words[1:], "--label-ids", "--device", "cpu").out
     for index in range(3):
-        first, again = (
-            np.asarray(Image.open(f"{folder}/{index}_pred_labelIds.png")) for folder in ("out/after", "predictions")
-        )
+        files = (f"{folder}/{index}_pred_labelIds.png" for folder in ("out/after", "predictions"))
+        first, again = (np.asarray(Image.open(file)) for file in files)
         assert (first != again).mean() < 0.01
     words = shlex.split(commands[1].removesuffix(" --onnx"))
     run_here(MAINS[words[0]], *words[1:])

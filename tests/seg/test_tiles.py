@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 from PIL import Image
+from support.cases import cases
 from support.untrained_run import write_run
 from torch import nn
 
@@ -68,9 +69,7 @@ def test_a_network_that_sees_everything_has_no_step_at_a_seam():
 
 
 @pytest.mark.parametrize("align_corners", [True, False])
-@pytest.mark.parametrize(
-    ("small", "large"), [((9, 13), (70, 101)), ((1, 5), (7, 7)), ((300, 20), (300, 20)), ((40, 8), (17, 5))]
-)
+@cases(((9, 13), (70, 101)), ((1, 5), (7, 7)), ((300, 20), (300, 20)), ((40, 8), (17, 5)))
 def test_bands_are_the_whole_upsampled(small, large, align_corners):
     logits = torch.randn(1, 3, *small)
     strips = list(upsampled_bands([logits], small[0], large, align_corners, rows=32))

@@ -184,9 +184,8 @@ def test_the_demo_config_file_is_the_default():
 
 
 def test_the_demos_best_arm_is_the_recipe():
-    recipe, grid = (
-        yaml.safe_load((REPOSITORY / f"configs/seg/{name}.yaml").read_text()) for name in ("best", "demo_comparison")
-    )
+    files = (REPOSITORY / f"configs/seg/{name}.yaml" for name in ("best", "demo_comparison"))
+    recipe, grid = (yaml.safe_load(file.read_text()) for file in files)
     assert grid["arms"]["best"] == recipe
 
 

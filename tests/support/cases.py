@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 
-def cases(*rows: tuple[Any, ...]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Run a test once with each row as its first arguments."""
+def cases(*rows: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Run a test once with each row, a tuple or a single value, as its first arguments."""
+    tuples = [row if isinstance(row, tuple) else (row,) for row in rows]
 
     def repeated(test: Callable[..., None]) -> Callable[..., None]:
-        names = [*inspect.signature(test).parameters][: len(rows[0])]
-        return pytest.mark.parametrize(names, rows)(test)
+        names = [*inspect.signature(test).parameters][: len(tuples[0])]
+        return pytest.mark.parametrize(names, tuples)(test)
 
     return repeated

@@ -59,9 +59,8 @@ def seg_run(
         "checkpoints": {"last": {"step": 20, "miou": miou}, "best": {"step": 10, "miou": miou + 0.01}},
         "protocol": {"upsampling": "bilinear"},
     }  # fmt: skip
-    run = write_run(
-        path, config, lines, evaluation if finished else None, described_by_seg(19, adapts=method != "source")
-    )
+    info = described_by_seg(19, adapts=method != "source")
+    run = write_run(path, config, lines, evaluation if finished else None, info)
     for image in ("a", "b"):
         for view in ("image", "prediction", "entropy", "label", "wrong", "confidently-wrong"):
             write_picture(run / "entropy_maps" / image / f"{view}.png", f"{view}{image}{path}")
@@ -78,9 +77,8 @@ def rl_run(path: Path, mean: float = 0.9, loss: str = "entropy", seed: int = 0, 
     figures = {"mean_return": mean, "std_return": 0.2, "success_rate": 0.8, "mean_length": 5.0}
     policy = {"step": 20, "sampled": figures, "greedy": {**figures, "mean_return": mean / 2}}
     goal = {"goal_return": 0.5, "steps_to_goal": 20 if mean >= 0.5 else None, "steps_without_goal": 20}
-    return write_run(
-        path, config, lines, {**policy, **figures, **goal, "episodes": 10, "best": policy}, described_by_rl()
-    )
+    evaluation = {**policy, **figures, **goal, "episodes": 10, "best": policy}
+    return write_run(path, config, lines, evaluation, described_by_rl())
 
 
 def write_picture(file: Path, seed: str, size: tuple[int, int] = (48, 24)) -> None:

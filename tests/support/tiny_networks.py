@@ -44,9 +44,8 @@ def tiny(norm: str = "batch", dense: bool = True, dropout: float = 0.0, seed: in
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, value in model.named_parameters():
-            value.copy_(
-                torch.randn(value.shape, generator=generator, dtype=torch.float64) * (2.5 if "last" in name else 0.7)
-            )
+            drawn = torch.randn(value.shape, generator=generator, dtype=torch.float64)
+            value.copy_(drawn * (2.5 if "last" in name else 0.7))
         if norm == "batch":
             model.norm.running_mean.copy_(torch.randn(6, generator=generator, dtype=torch.float64))
             model.norm.running_var.copy_(torch.rand(6, generator=generator, dtype=torch.float64) + 0.5)

@@ -12,9 +12,8 @@ from dem_apps import build_objective
 from dem_apps.fused.build_kernel import load_kernel
 from dem_apps.runtime.files import cache_dir
 
-needs_compiler = pytest.mark.skipif(
-    not (shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")), reason="no C++ compiler here"
-)
+compilers = map(shutil.which, ("g++", "clang++", "c++"))
+needs_compiler = pytest.mark.skipif(not any(compilers), reason="no C++ compiler here")
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support.cases import cases
 from support.paper_reference import Paper
 
 from dem_apps import OBJECTIVE_NAMES, build_objective
@@ -117,10 +118,8 @@ WIDE = [(1, 200, 33), (1, 256, 17), (2, 76, 16)]
 
 @pytest.mark.parametrize("shape", TAILS + WIDE)
 @pytest.mark.parametrize("classes_last", [False, True])
-@pytest.mark.parametrize(
-    ("name", "reduction"), [("adadem", "balanced"), ("entropy", "sum"), ("entropy", "balanced"), ("cadf", "mean")]
-)
-def test_block_tails(shape, classes_last, name, reduction, backend):
+@cases(("adadem", "balanced"), ("entropy", "sum"), ("entropy", "balanced"), ("cadf", "mean"))
+def test_block_tails(name, reduction, shape, classes_last, backend):
     logits = make_logits(shape, 1, seed=3)
     if classes_last:
         logits = logits.movedim(1, -1).contiguous()

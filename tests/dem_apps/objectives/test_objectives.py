@@ -63,9 +63,7 @@ def test_mistakes_when_building(arguments, options, message):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "logits", [torch.zeros(2, C, dtype=torch.float64), torch.zeros(2, 257)], ids=["float64", "257 classes"]
-)
+@cases(torch.zeros(2, C, dtype=torch.float64), torch.zeros(2, 257))
 def test_compiled_says_what_it_cannot_do(logits):
     objective = build_objective("entropy", logits.shape[1], backend="compiled")
     refuses(r"backend: 'compiled' cannot serve torch\.float\d\d logits of .* use 'auto'", objective, logits)
@@ -90,9 +88,8 @@ def test_one_equation_is_enough_in_every_backend(made_of, backend):
     torch.testing.assert_close(objective(logits), values.mean())
     torch.testing.assert_close(objective(logits, mask=mask), values[mask].mean())
     torch.testing.assert_close(objective(logits, mask=mask, reduction="sum"), values[mask].sum())
-    torch.testing.assert_close(
-        objective(logits, reduction="balanced"), torch.stack([values[predicted == k].mean() for k in range(C)]).mean()
-    )
+    by_class = torch.stack([values[predicted == k].mean() for k in range(C)])
+    torch.testing.assert_close(objective(logits, reduction="balanced"), by_class.mean())
     torch.testing.assert_close(objective(logits, reduction="none"), values)
     one = torch.tensor([True, False, False, False]).view(1, C, 1, 1)
     of_three = -logits[:, 1:].softmax(1).square().sum(1).log().mean()

@@ -102,13 +102,10 @@ def test_only_a_full_disk_in_a_thread_is_left_to_the_main_one(number, shown, cap
     assert ("Traceback" in capsys.readouterr().err) == shown
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda: torch.empty(1 << 52),
-        lambda: np.empty(1 << 55),
-        lambda: raising(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))(),
-    ],
+@cases(
+    lambda: torch.empty(1 << 52),
+    lambda: np.empty(1 << 55),
+    lambda: raising(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))(),
 )
 def test_every_allocator_that_has_no_more_is_the_sentence_about_memory(make, capsys):
     assert ending(make) == 2
@@ -122,12 +119,9 @@ def test_bugs_keep_their_trace(error):
     assert raised.value is error
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Caught RuntimeError in DataLoader worker process 0.\nTraceback\nunable to allocate shared memory(shm) for f",
-        "DataLoader worker (pid 7) is killed by signal: Killed. ",
-    ],
+@cases(
+    "Caught RuntimeError in DataLoader worker process 0.\nTraceback\nunable to allocate shared memory(shm) for f",
+    "DataLoader worker (pid 7) is killed by signal: Killed. ",
 )
 def test_a_lost_reader_names_what_needs_less(text, capsys):
     assert ending(raising(RuntimeError(text))) == 2

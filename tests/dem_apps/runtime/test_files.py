@@ -92,9 +92,8 @@ def test_only_a_regular_file_inside_the_folder_is_opened(tmp_path):
 
 def test_a_document_has_the_shape_that_is_declared():
     whole = {"heading": "Racing", "scores": [{"key": "lap", "title": "lap time"}], "settings": ["car"]}
-    assert shaped(MetricsInfo, whole, "a.json") == MetricsInfo(
-        "Racing", scores=(Score("lap", "lap time"),), settings=("car",)
-    )
+    expected = MetricsInfo("Racing", scores=(Score("lap", "lap time"),), settings=("car",))
+    assert shaped(MetricsInfo, whole, "a.json") == expected
     for change, why in (
         ({"heading": 5}, "a.json: 'heading' is of the wrong type (int)"),
         ({"scores": {}}, "a.json: 'scores' is of the wrong type (dict)"),

@@ -25,9 +25,8 @@ class PlainCoTTA:
         cross_entropy(taught.detach(), self.model(images)).mean().backward()
         self.steps.step()
         with torch.no_grad():
-            for slow, fast, first in zip(
-                self.teacher.parameters(), self.model.parameters(), self.first.parameters(), strict=True
-            ):
+            networks = (each.parameters() for each in (self.teacher, self.model, self.first))
+            for slow, fast, first in zip(*networks, strict=True):
                 slow.copy_(M * slow + (1 - M) * fast)
                 mask = (torch.rand(fast.shape, generator=self.draws) < P).double()
                 fast.copy_(first * mask + fast * (1 - mask))
@@ -64,9 +63,8 @@ def test_the_teacher_averages_over_mirroring_and_scales_where_the_first_network_
             views.append(torch.nn.functional.interpolate(logits, size=(8, 8), mode="bilinear", antialias=True))
     taught = plain.teacher(images) if sure else sum(views) / 4
     threshold = confidence + (-0.01 if sure else 0.01)
-    adapter = published(
-        model, "cotta", lr=LR, momentum=M, restore=P, scales=(1, 0.5), mirror=True, augment_below=threshold
-    )
+    views = {"scales": (1, 0.5), "mirror": True, "augment_below": threshold}
+    adapter = published(model, "cotta", lr=LR, momentum=M, restore=P, **views)
     torch.testing.assert_close(adapter(images), taught.detach(), rtol=1e-7, atol=1e-7)
     plain.step(images, taught)
     assert_same(model, plain.model, rtol=1e-7)

@@ -72,19 +72,16 @@ def thresholds(model, filter_by):
 
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
-@pytest.mark.parametrize(
-    ("dense", "filter_by"), [(True, "element"), (True, "image"), (False, "image"), (False, "element")]
-)
-def test_eta_and_eata_are_the_papers(norm, dense, filter_by):
+@cases((True, "element"), (True, "image"), (False, "image"), (False, "element"))
+def test_eta_and_eata_are_the_papers(dense, filter_by, norm):
     margin, similarity = thresholds(tiny(norm, dense), filter_by)
     sources = batches(3, seed=9)
     for method, beta in (("eta", 0.0), ("eata", 30.0)):
         model = tiny(norm, dense)
         plain = PlainEATA(model, filter_by, margin, similarity, sources, beta)
-        options = {"source_images": iter(sources), "fisher_weight": beta} if method == "eata" else {}
-        adapter = published(
-            model, method, lr=LR, filter_by=filter_by, entropy_margin=margin, similarity=similarity, **options
-        )
+        options = {"filter_by": filter_by, "entropy_margin": margin, "similarity": similarity}
+        options |= {"source_images": iter(sources), "fisher_weight": beta} if method == "eata" else {}
+        adapter = published(model, method, lr=LR, **options)
         assert not moved(model, plain.model)  # making ω has moved nothing
         for images in batches(6):
             plain.step(images)
@@ -135,9 +132,8 @@ def test_masked_elements_are_not_learnt_from_nor_remembered(filter_by):
     changed = images.clone()
     changed[2:] += 1.0  # images that the mask leaves out
     changed[:, :, 6:] += 1.0  # and rows
-    first, second = (
-        TestTimeAdapter(tiny("none"), "eta", lr=LR, filter_by=filter_by, parameters="last") for _ in range(2)
-    )
+    options = {"lr": LR, "filter_by": filter_by, "parameters": "last"}
+    first, second = (TestTimeAdapter(tiny("none"), "eta", **options) for _ in range(2))
     first(images, mask)
     second(changed, mask)
     assert moved(first.model, tiny("none")) == {"last.weight", "last.bias"}

@@ -163,9 +163,7 @@ def test_a_game_of_minatar_comes_back_to_where_it_was():
     assert all(np.array_equal(one.step(3)[0], two.step(3)[0]) for _ in range(8))
 
 
-@pytest.mark.parametrize(
-    ("env", "algo", "steps"), [("CartPole-v1", "ppo", 1e5), ("Acrobot-v1", "ppo", 1e6), ("CartPole-v1", "a2c", 5e5)]
-)
+@cases(("CartPole-v1", "ppo", 1e5), ("Acrobot-v1", "ppo", 1e6), ("CartPole-v1", "a2c", 5e5))
 def test_presets(env, algo, steps):
     config = resolve(TrainConfig(env=env, algo=algo))
     assert config.timesteps == steps

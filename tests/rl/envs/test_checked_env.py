@@ -47,9 +47,8 @@ class Faulty(gym.Env):
 
 @pytest.fixture
 def register():
-    yield lambda fault: gym.register(
-        ID, Faulty, max_episode_steps=99, disable_env_checker=True, kwargs={"fault": fault}
-    )
+    options = {"max_episode_steps": 99, "disable_env_checker": True}
+    yield lambda fault: gym.register(ID, Faulty, **options, kwargs={"fault": fault})
     gym.registry.pop(ID, None)
 
 
@@ -72,9 +71,7 @@ def test_a_fault_is_one_sentence_about_the_environment(fault, said, register):
     refuses(f"^--env {ID}: .*{said}", train)
 
 
-@pytest.mark.parametrize(
-    ("fault", "error"), [("own", ValueError("not enough values to unpack")), ("constructor", TypeError("its own"))]
-)
+@cases(("own", ValueError("not enough values to unpack")), ("constructor", TypeError("its own")))
 def test_an_error_of_its_own_is_left_alone(fault, error, register):
     register(fault)
     with pytest.raises(type(error), match=f"^{error}"):

@@ -11,6 +11,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 from stable_baselines3.common.preprocessing import preprocess_obs
+from support.cases import cases
 from support.refusals import refuses
 from support.short_training import interrupted_at
 
@@ -91,9 +92,7 @@ def trained(env, run, *more, timesteps=192):
     return Path(run, "metrics.jsonl").read_text(), json.loads(Path(run, "eval.json").read_text())
 
 
-@pytest.mark.parametrize(
-    ("kind", "normalize"), [("float64", "false"), ("float64", "true"), ("int64", "true"), ("list", "false")]
-)
+@cases(("float64", "false"), ("float64", "true"), ("int64", "true"), ("list", "false"))
 def test_observations_have_the_declared_type(kind, normalize):
     flags = ("--loss", "entropy", "--hyperparameters.normalize", normalize)
     fast, slow = (trained(f"T{kind}-v0", update, *flags, "--update", update) for update in ("auto", "sb3"))

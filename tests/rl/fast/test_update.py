@@ -59,16 +59,13 @@ def moments(model):
     return {f"{i} {name}": state[i][name] for i in sorted(state) for name in sorted(state[i])}
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"clip_range_vf": 0.05, "vf_coef": 0.3, "gae_lambda": 0.9, "gamma": 0.9},
-        {"target_kl": 1e-4, "learning_rate": 3e-3, "clip_range": 0.02},
-        {"batch_size": 48, "normalize_advantage": False, "max_grad_norm": 0.05},
-        {"policy_kwargs": {"net_arch": {"pi": [8], "vf": [16, 8]}, "activation_fn": nn.ReLU}},
-        {"policy_kwargs": {"net_arch": []}},
-        {"policy_kwargs": {"net_arch": {"pi": [8], "vf": [16, 8]}}},
-    ],
+@cases(
+    {"clip_range_vf": 0.05, "vf_coef": 0.3, "gae_lambda": 0.9, "gamma": 0.9},
+    {"target_kl": 1e-4, "learning_rate": 3e-3, "clip_range": 0.02},
+    {"batch_size": 48, "normalize_advantage": False, "max_grad_norm": 0.05},
+    {"policy_kwargs": {"net_arch": {"pi": [8], "vf": [16, 8]}, "activation_fn": nn.ReLU}},
+    {"policy_kwargs": {"net_arch": []}},
+    {"policy_kwargs": {"net_arch": {"pi": [8], "vf": [16, 8]}}},
 )  # fmt: skip
 def test_every_setting_means_what_it_means_in_sb3(arguments):
     stock, fast = (trained(algorithm, "CartPole-v1", 768, **arguments) for algorithm in (PPO, FastPPO))

@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.utils import LinearSchedule
+from support.cases import cases
 from support.refusals import refuses
 from support.toy_env import TABLE, ToyEnv, make, same_weights
 from torch.distributions import Categorical
@@ -186,9 +187,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize(
-    "policy", [OnALayer, *(type(name, (Changed,), {"change": change}) for name, change in CHANGES.items())]
-)
+@cases(OnALayer, *(type(name, (Changed,), {"change": change}) for name, change in CHANGES.items()))
 def test_the_objective_is_that_of_the_logits_that_the_policy_acts_by(policy):
     """dem with tau = alpha = 1 is the entropy, wherever a policy changes its logits; the fast code leaves it alone."""
     trained = [

@@ -128,17 +128,14 @@ def test_saved_resumed_and_exported(algorithm, tmp_path):
     save_plain(model, tmp_path / "plain.zip")
     plain = algorithm.load(tmp_path / "plain.zip", device="cpu")
     assert not any("entropy" in name for name in plain.policy.state_dict())
-    assert np.array_equal(
-        *(each.predict(np.eye(3, dtype=np.float32), deterministic=True)[0] for each in (model, plain))
-    )
+    states = np.eye(3, dtype=np.float32)
+    assert np.array_equal(*(each.predict(states, deterministic=True)[0] for each in (model, plain)))
 
 
 def test_masked_actions_have_no_part_in_the_reward():
     model = made(MaskablePPO, "entropy", where="return").learn(32)
-    assert model.logger.name_to_value["train/entropy_reward"] < np.log(3) - 0.2  # log 3, log 2, log 2 at most
-    assert model.logger.name_to_value["train/entropy_reward"] == pytest.approx(
-        (np.log(3) + 2 * np.log(2)) / 3, abs=0.05
-    )
+    most = (np.log(3) + 2 * np.log(2)) / 3
+    assert model.logger.name_to_value["train/entropy_reward"] == pytest.approx(most, abs=0.05)
 
 
 @cases(

@@ -58,9 +58,7 @@ def _registered(monkeypatch):
     ("ppo", "auto", True, "reward", math.nan), ("ppo", "sb3", True, "reward", math.inf),
     ("ppo", "auto", False, "observation", math.nan), ("a2c", "auto", True, "reward", math.nan),
 )  # fmt: skip
-def test_a_value_that_is_not_finite_stops_the_training(
-    algo, update, normalize, what, value, tmp_path, monkeypatch, run_here
-):
+def test_a_value_that_is_not_finite_ends_it(algo, update, normalize, what, value, tmp_path, monkeypatch, run_here):
     for name, of in (("what", what), ("value", value), ("at", 100)):
         monkeypatch.setattr(NotFinite, name, of)
     done = run_here(rl.train.main, *entry_flags(ENV, tmp_path, algo, normalize), "--update", update, status=1)

@@ -76,15 +76,13 @@ def test_what_auto_stands_for(network, flags, method, config, networks):
 
 def test_a_step_learns_from_one_half_and_is_looked_at_on_the_other(config, accepted, monkeypatch, capsys):
     seen, call = list[torch.Tensor](), TestTimeAdapter.__call__
-    monkeypatch.setattr(
-        TestTimeAdapter, "__call__", lambda self, *inputs: seen.extend(inputs[0]) or call(self, *inputs)
-    )
+    noting = lambda self, *inputs: seen.extend(inputs[0]) or call(self, *inputs)  # noqa: E731
+    monkeypatch.setattr(TestTimeAdapter, "__call__", noting)
     monkeypatch.setattr(Beside, "verdict", Verdict(True, "the step may stay"))
     result = adapt(replace(config, method="step", bn_alpha=0.3))
     assert {tuple(image.shape) for image in seen} == {(3, 16, 24), (3, 24, 16)}
-    assert {float(image.sum()) for image in seen} == {
-        float(as_seen(config, name).sum()) for name in ("0", "2", "4", "6", "deep/8")
-    }
+    half = [as_seen(config, name) for name in ("0", "2", "4", "6", "deep/8")]
+    assert {float(image.sum()) for image in seen} == {float(image.sum()) for image in half}
     assert result.outcome.batches == result.outcome.planned == 4
     share, step = result.outcome.checks
     assert (share.beside, result.outcome.used) == (None, step)

@@ -55,9 +55,8 @@ def test_everything_is_written(config, accepted, capsys):
     assert result.answer in said
     page = (out / "report.html").read_text()
     assert page.count("<img") == 8 * 5 + 4 * len(SHARES)  # the image itself once; four class maps at every share
-    assert re.findall(r'<b data-at="(\d)" ?(?:hidden)?>share ([\d.]+): stability score', page) == [
-        (str(index), f"{share:g}") for index, share in enumerate(SHARES)
-    ]
+    shares = re.findall(r'<b data-at="(\d)" ?(?:hidden)?>share ([\d.]+): stability score', page)
+    assert shares == [(str(index), f"{share:g}") for index, share in enumerate(SHARES)]
     assert not re.search('src="(http|/)', page)
     (script,) = re.findall("<script>(.*?)</script>", page)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

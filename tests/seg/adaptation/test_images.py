@@ -94,18 +94,13 @@ def test_neither_lead_decides_alone(own, other, said):
     sentence, warns = _without_labels(rows, own[1] >= WRONG_SCALE)
     assert sentence.startswith(said)
     assert warns == ("no other" not in said)
-    numbers = (
-        (f"{own[1]:,.0f}", f"{other[1]:.3g}") if own[0] is None else (f"score {own[0]:.2f}, distance {own[1]:.3g}",)
-    )
-    assert all(number in sentence for number in numbers)
+    assert (f"{own[1]:,.0f}" if own[0] is None else f"score {own[0]:.2f}, distance {own[1]:.3g}") in sentence
 
 
 def test_the_distance_is_that_of_torchs_normal_distributions():
     mean, variance, new_mean, new_variance = torch.rand(4, 6, dtype=torch.float64) + 0.1
-    gaussian = torch.distributions.Normal
-    expected = torch.distributions.kl_divergence(
-        gaussian(new_mean, new_variance.sqrt()), gaussian(mean, variance.sqrt())
-    )
+    gaussian, divergence = torch.distributions.Normal, torch.distributions.kl_divergence
+    expected = divergence(gaussian(new_mean, new_variance.sqrt()), gaussian(mean, variance.sqrt()))
     assert distance_of((mean, variance), (new_mean, new_variance), 0.0) == pytest.approx(float(expected.mean()))
 
 

@@ -110,10 +110,7 @@ def packed_png(ids, depth, colour, palette=b""):
     return png(ids.shape[1], len(ids), rows, depth, colour, palette)
 
 
-@pytest.mark.parametrize(
-    ("mode", "suffixes"),
-    [("1", "png tif bmp"), ("L", "png tif gif"), ("P", "png tif gif"), ("LA", "png tif"), ("I;16", "png tif")],
-)
+@cases(("1", "png tif bmp"), ("L", "png tif gif"), ("P", "png tif gif"), ("LA", "png tif"), ("I;16", "png tif"))
 def test_ids_of_every_mode(mode, suffixes, tmp_path):
     for suffix in suffixes.split():
         MODES[mode].save(tmp_path / f"a.{suffix}")

@@ -111,9 +111,8 @@ def test_eight_bit_tiffs_of_any_kind_are_pictures_and_labels_in_colours(tmp_path
 #: Few letters, so that names collide in every way: by stem, suffix, case and number behind them.
 PART = st.sampled_from(["a", "A", "a_2", "b", "0", "0.png", "a_0", "val"])
 SUFFIX = st.sampled_from([".png", ".jpg", ".PNG"])
-IMAGE = st.builds(
-    lambda folders, stem, suffix: "/".join([*folders, stem + suffix]), st.lists(PART, max_size=3), PART, SUFFIX
-)
+FOLDERS = st.lists(PART, max_size=3)
+IMAGE = st.builds(lambda above, stem, suffix: "/".join([*above, stem + suffix]), FOLDERS, PART, SUFFIX)
 IMAGES = st.lists(IMAGE, min_size=1, max_size=12, unique=True)
 
 

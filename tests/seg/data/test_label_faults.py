@@ -21,11 +21,10 @@ QUICK = ["--max-steps", "1", "--maps", "0", "--workers", "0", "--loss", "none", 
 
 def draw(root, ids, number=3):
     """Images in layout ``folders`` whose labels hold these ids in columns."""
+    label = np.repeat(np.array([ids], np.uint8), 32, 0).repeat(48 // len(ids), 1)
     for index in range(number):
         save(root / "images" / f"{index:05d}.png", noise(index, 48, 32))
-        save(
-            root / "labels" / f"{index:05d}.png", np.repeat(np.array([ids], np.uint8), 32, 0).repeat(48 // len(ids), 1)
-        )
+        save(root / "labels" / f"{index:05d}.png", label)
     return root
 
 

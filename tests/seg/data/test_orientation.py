@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from PIL import Image
+from support.cases import cases
 
 from seg.data.check import check_file
 from seg.data.datasets import SegmentationDataset
@@ -59,10 +60,7 @@ def test_masks_and_deep_numbers_of_a_tiff_are_turned_and_its_coordinates_go(orie
 
 
 @pytest.mark.parametrize("suffix", ["png", "tif"])
-@pytest.mark.parametrize(
-    ("orientation", "label", "warned"),
-    [(1, (12, 20), False), (6, (12, 20), False), (6, (20, 12), True), (3, (12, 20), True)],
-)
+@cases((1, (12, 20), False), (6, (12, 20), False), (6, (20, 12), True), (3, (12, 20), True))
 def test_a_label_that_need_not_fit_its_turned_image_is_a_warning(orientation, label, warned, suffix, tmp_path):
     draw(tmp_path / "images" / f"a.{suffix}", orientation, Image.fromarray(UPRIGHT))
     (tmp_path / "labels").mkdir()

@@ -11,10 +11,9 @@ from support.refusals import refuses
 
 from dem_apps.errors import InputError
 from seg.check import main as check
-from seg.data.datasets import Sample, SegmentationDataset
+from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
 from seg.data.labels import load_classes, named_classes
-from seg.data.loader import apply_augmentation, build_augmentation
 from seg.data.pixel_format import PixelFormat
 from seg.data.read import read_index_image, read_label
 from seg.data.read_images import left_out, read_header, read_image
@@ -44,10 +43,8 @@ def raster(file, pixels, east=0, north=0, step=1, **options):
 GROUND = (np.add.outer(np.arange(40), np.arange(60)) // 7 % 2).astype(np.uint8)
 
 
-@pytest.mark.parametrize(
-    ("east", "north", "step", "crs"), [(4, 0, 1, None), (-6, 3, 1, None), (3, -2, 1, None), (0, 0, 1, "EPSG:32633")]
-)
-def test_a_label_lies_where_its_coordinates_say(tmp_path, east, north, step, crs):
+@cases((4, 0, 1, None), (-6, 3, 1, None), (3, -2, 1, None), (0, 0, 1, "EPSG:32633"))
+def test_a_label_lies_where_its_coordinates_say(east, north, step, crs, tmp_path):
     image = raster(tmp_path / "i.tif", np.stack([GROUND[10:30, 10:40] * 90] * 3))
     rows, columns = slice(10 - north, 30 - north), slice(10 + east, 40 + east)
     label = raster(tmp_path / "l.tif", GROUND[None, rows, columns], east, north, step, **({"crs": crs} if crs else {}))
@@ -78,9 +75,8 @@ def test_transparent_pixels_hold_no_data_in_every_format(tmp_path):
     deep = np.full((5, 4, 6), 900, np.uint16)
     deep[4] = pixels[..., 3]
     kinds = [getattr(rasterio.enums.ColorInterp, name) for name in ("gray", *["undefined"] * 3, "alpha")]
-    many = read_image(
-        raster(tmp_path / "five.tif", deep, colorinterp=kinds), PixelFormat(4, "uint16", (0,) * 4, (1,) * 4)
-    )
+    five = raster(tmp_path / "five.tif", deep, colorinterp=kinds)
+    many = read_image(five, PixelFormat(4, "uint16", (0,) * 4, (1,) * 4))
     np.testing.assert_array_equal(many.valid, pixels[..., 3] > 0)
     for name in ("a.tif", "a.png", "a.webp"):
         np.testing.assert_array_equal(read_image(tmp_path / name).valid, pixels[..., 3] > 0)
@@ -128,25 +124,6 @@ def test_splits_are_known_by_their_usual_names(folders, numbers, tmp_path):
         SegmentationDataset(tmp_path, "folders", "train", True, classes=AB, exclude=["0", "9", "5"])
 
 
-def test_what_comes_from_outside_has_no_label_under_any_transform():
-    label = np.ones((64, 96), np.uint8)  # no pixel of class 0
-    steps = [
-        {"GridElasticDeform": {"num_grid_xy": [3, 3], "magnitude": 20}}, {"Affine": {"rotate": 30}},
-        {"ElasticTransform": {"alpha": 300}}, {"CropAndPad": {"px": 9}}, {"GridDistortion": {}}, {"Rotate": {}},
-        {"Perspective": {}},
-        {"PadIfNeeded": {"min_height": 80, "min_width": 99, "border_mode": 0}}, {"ThinPlateSpline": {}},
-        {"OpticalDistortion": {"distort_limit": 0.9}}, {"ShiftScaleRotate": {}}, {"PiecewiseAffine": {}},
-    ]  # fmt: skip
-    for step in steps:
-        ((name, options),) = step.items()
-        augmentation = build_augmentation([{name: options | {"p": 1}}])
-        for seed in range(3):
-            sample = Sample("a", np.repeat(label[..., None], 3, 2), label)
-            assert set(np.unique(apply_augmentation(augmentation, sample, seed).label)) <= {1, 255}, name
-    zero = build_augmentation([{"Affine": {"rotate": [30, 30], "p": 1, "fill_mask": 0}}])
-    assert 0 in apply_augmentation(zero, Sample("a", np.repeat(label[..., None], 3, 2), label), 0).label
-
-
 def test_transparent_pixels_of_a_mask_are_unlabelled(tmp_path):
     ids = np.tile(np.array([0, 1, 2, 2], np.uint8), (3, 1))
     colours = np.array([[9, 9, 9], [0, 200, 0], [0, 0, 200]], np.uint8)[ids]
@@ -154,9 +131,8 @@ def test_transparent_pixels_of_a_mask_are_unlabelled(tmp_path):
     Image.fromarray(np.dstack([colours, alpha])).save(tmp_path / "colours.png")
     Image.fromarray(np.dstack([ids, alpha]), "LA").save(tmp_path / "ids.png")
     raster(tmp_path / "ids.tif", np.stack([ids, alpha]), photometric="MINISBLACK", alpha="YES")
-    (tmp_path / "c.yaml").write_text(
-        "labels: colors\nclasses: [{name: a, color: [0, 200, 0]}, {name: b, color: [0, 0, 200]}]"
-    )
+    rows = "[{name: a, color: [0, 200, 0]}, {name: b, color: [0, 0, 200]}]"
+    (tmp_path / "c.yaml").write_text(f"labels: colors\nclasses: {rows}")
     (tmp_path / "i.yaml").write_text("classes: [{name: a, id: 1}, {name: b, id: 2}]")
     expected = np.array([255, 0, 1, 1])
     for name, classes in (("colours.png", "c"), ("ids.png", "i"), ("ids.tif", "i")):

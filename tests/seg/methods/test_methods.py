@@ -83,10 +83,8 @@ def test_the_loss_is_the_weighted_sum_over_heads(loss, reduction):
     adaptation = HeadObjectives(loss, C, WEIGHTS, reduction, {})
     total, values = adaptation(logits)
     scale = 1 / math.log(C) if loss in ("entropy", "cadf", "dem", "info-max", "come") else 1.0
-    expected = sum(
-        WEIGHTS[head] * scale * build_objective(loss, C)(logits[head], dim=1, reduction=reduction) for head in WEIGHTS
-    )
-    torch.testing.assert_close(total, expected)
+    alone = {head: build_objective(loss, C)(logits[head], dim=1, reduction=reduction) for head in WEIGHTS}
+    torch.testing.assert_close(total, sum(WEIGHTS[head] * scale * value for head, value in alone.items()))
     assert set(values) == {"target/entropy", "target/objective_main", "target/objective_aux"}
     total.backward()
     assert all(value.grad.abs().sum() > 0 for value in logits.values())

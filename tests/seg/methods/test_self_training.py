@@ -108,9 +108,8 @@ def test_the_teacher_is_an_average_of_its_own_and_is_scored():
 
 def test_statistics_of_the_teacher_follow_the_policy():
     """Those of the target alone by the batches that it labels, those of the source as an average of the student's."""
-    of_target, of_source = (
-        fresh_with(model=dataclasses.replace(BASE.model, batch_norm=policy)) for policy in ("target", "source")
-    )
+    models = (dataclasses.replace(BASE.model, batch_norm=policy) for policy in ("target", "source"))
+    of_target, of_source = (fresh_with(model=model) for model in models)
 
     def mean(network):
         return network.state_dict()["encoder.bn1.running_mean"].clone()

@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from support.cases import cases
 
 from dem_apps.runtime.run_reader import read_metrics
 from seg import build_model
@@ -74,10 +75,7 @@ def test_one_head_without_batch_norm_trains_with_what_there_is(tiny_config, tmp_
     assert list((run / "entropy_maps").glob("*.png"))
 
 
-@pytest.mark.parametrize(
-    ("encoder", "output_stride", "depth"),
-    [("resnet18", 8, 5), ("resnet18", 16, 5), ("resnet18", 4, 3), ("resnet18", 4, 5), ("mobilenet_v2", 16, 5)],
-)
+@cases(("resnet18", 8, 5), ("resnet18", 16, 5), ("resnet18", 4, 3), ("resnet18", 4, 5), ("mobilenet_v2", 16, 5))
 def test_both_heads_have_the_feature_resolution(encoder, output_stride, depth):
     model = build_model("deeplabv2", encoder=encoder, num_classes=7, output_stride=output_stride, depth=depth).eval()
     logits = model(torch.randn(1, 3, 64, 96))

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from support.cases import cases
 from torch import nn
 from torch.distributions import Categorical
 from torch.nn import functional as F
@@ -73,10 +74,7 @@ def test_rare_classes_are_left_out_of_stability():
     assert one.stability_on(one, least_share=1e-4) == pytest.approx(0.4)
 
 
-@pytest.mark.parametrize(
-    ("size", "multiple", "smaller"),
-    [((192, 256), 1, (128, 192)), ((200, 300), 1, (160, 224)), ((64, 80), 1, (48, 60)), ((192, 192), 48, (144, 144))],
-)
+@cases(((192, 256), 1, (128, 192)), ((200, 300), 1, (160, 224)), ((64, 80), 1, (48, 60)), ((192, 192), 48, (144, 144)))
 def test_smaller_views_lie_on_the_grid_of_the_encoders(size, multiple, smaller):
     seen = list[tuple[int, ...]]()
     batches, model = [torch.randn(1, 3, *size)], network()

@@ -68,9 +68,8 @@ def test_files_beside_smps_say_more(tmp_path):
     (folder / "preprocessor_config.json").write_text(json.dumps(document))
     opened = open_trained(str(folder))
     assert opened.description.classes == named_classes(["a", "b", "c"])
-    assert (
-        open_network(NetworkSettings(model=str(folder), classes="3")).description.classes == opened.description.classes
-    )
+    numbered = open_network(NetworkSettings(model=str(folder), classes="3"))
+    assert numbered.description.classes == opened.description.classes
     refuses("--classes: 19, and .* predicts 3 classes", open_network, NetworkSettings(model=str(folder), classes="19"))
     image = np.random.default_rng(0).integers(0, 256, (5, 7, 3)).astype(np.uint8)
     expected = (image[..., ::-1].astype(np.float64) / 255 - 0.5) / 0.2

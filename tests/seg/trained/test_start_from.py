@@ -78,9 +78,7 @@ LOSS = {"criterion.weight": torch.ones(4), "std": torch.ones(3)}
 LIGHTNING = {"epoch": 9, "args": Namespace(lr=1), "best": np.float64(0.5), "images": np.int64(9)}
 #: What a training writes of a network, and the notes on it.
 FILES = {
-    "another head": (
-        lambda state: {**state, "classification_head.3.bias": LOSS["std"]}, ["classification_head.* left aside"]
-    ),
+    "another head": (lambda state: {**state, "other_head.3.bias": LOSS["std"]}, ["other_head.* left aside"]),
     "lightning": (
         lambda state: {**LIGHTNING, "state_dict": below("model.", state) | LOSS},
         ["the weights below 'model.' are taken, criterion.*, std left aside"],
@@ -92,8 +90,7 @@ FILES = {
     ),
     "encoder": (lambda state: below("encoder.", encoder_of(state)), [ALONE]),
     "classifier": (
-        lambda state: below("module.", encoder_of(state) | {"fc.bias": LOSS["std"]}), ["module.* left aside", ALONE]
-    ),
+        lambda state: below("module.", encoder_of(state) | {"fc.bias": LOSS["std"]}), ["module.* left aside", ALONE]),
 }  # fmt: skip
 
 
@@ -160,9 +157,8 @@ def test_a_run_of_their_network_stands_alone(theirs, tmp_path, settings, capsys)
     Path(str(config.classes)).unlink()  # the run has a copy of its classes
     seg.train.main(["--run-dir", str(run), "--resume", "--workers", "1", "--device", "cpu"])
     assert json.loads((run / "eval.json").read_text()) == scores
-    other = dataclasses.replace(
-        config, model=ModelConfig(name="pretrained", start_from=str(run)), run_dir=str(tmp_path / "2")
-    )
+    model = ModelConfig(name="pretrained", start_from=str(run))
+    other = dataclasses.replace(config, model=model, run_dir=str(tmp_path / "2"))
     write_classes(tmp_path, road=7, car=26)
     assert (seg.train.train(other) / NETWORK_FILE).is_file()
     write_classes(tmp_path, car=26, road=7)
