@@ -13,12 +13,12 @@ second. The same command continues with the missing rows.
 import argparse
 import copy
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any
 
-import albumentations as A
 import numpy as np
 import photograph_networks as ours
 import public_networks
@@ -49,7 +49,6 @@ OURS = {
     "cracks": ("cracks", "asphalt", "drone", 2, (256, 192)), "discs": ("discs", "refuge", "drishti", 3, (160, 160)),
     "field": ("field", "robot", None, 3, (256, 192)), "vessels": ("vessels", "drive", "chase", 2, (192, 192)),
 }  # fmt: skip
-PUBLIC_SIZE = (256, 192)
 #: Arguments of the adapter.
 STEPS_BY: dict[str, dict[str, Any]] = {
     "entropy mean": {"objective": "entropy", "reduction": "mean"},
@@ -81,37 +80,23 @@ def network_of(name: str, options: argparse.Namespace) -> nn.Module:
 
 
 def folders_of(name: str, options: argparse.Namespace) -> Iterator[tuple[str, Folder]]:
-    """The folders of a network."""
-    if name not in OURS:
-        for domain in SEQUENCES:
-            files = sorted((options.photographs / "camvid" / domain / "images").iterdir())
-            yield domain, read(files, None, public_networks.IMAGENET, PUBLIC_SIZE)
-        return
-    group, source, target, _, size = OURS[name]
-    unseen = ours.parts(options.photographs / group, source)[1]
-    if target is not None:
-        files = sorted((options.photographs / group / target / "images").iterdir())
-        yield target, read(files, None, ours.MOMENTS, size)
-    yield "unshifted", read(unseen, None, ours.MOMENTS, size)
-    for shift in ("fog", "dark", "noise"):
-        yield f"{shift} 3", read(unseen, ours.SHIFTS[shift](3), ours.MOMENTS, size)
-
-
-def read(files: Sequence[Path], change: A.BasicTransform | None, moments: Tensor, size: tuple[int, int]) -> Folder:
-    """(1, 3, H, W) each, as a network takes them, and their labels."""
-    images, labels = ours.pictures(files, IMAGES, change, size)
-    return list(ours.normalised(images, moments).split(1)), labels
+    """The folders of a network: images (1, 3, H, W) each, as it takes them, and their labels."""
+    group, source, target, _, size = OURS.get(name, ("camvid", None, None, 0, (256, 192)))
+    domains = SEQUENCES if source is None else [target] if target else []
+    found = {each: (sorted((options.photographs / group / each / "images").iterdir()), None) for each in domains}
+    if source is not None:
+        unseen = ours.parts(options.photographs / group, source)[1]
+        found["unshifted"] = (unseen, None)
+        found |= {f"{shift} 3": (unseen, ours.SHIFTS[shift](3)) for shift in ("fog", "dark", "noise")}
+    for folder, (files, change) in found.items():
+        images, labels = ours.pictures(files, IMAGES, change, size)
+        moments = public_networks.IMAGENET if source is None else ours.MOMENTS
+        yield folder, (list(ours.normalised(images, moments).split(1)), labels)
 
 
 def batched(images: Sequence[Tensor]) -> list[Tensor]:
     """In batches of four."""
     return list(torch.cat(list(images)).split(BATCH))
-
-
-@torch.no_grad()
-def predicted(network: nn.Module, images: Sequence[Tensor]) -> Tensor:
-    """Logits (N, C, h, w)."""
-    return torch.cat([network(batch) for batch in batched(images)])
 
 
 def averaged(own: Tensor, views: Sequence[Tensor]) -> Tensor:
@@ -126,12 +111,14 @@ class Pair:
 
     @torch.no_grad()
     def __init__(self, network: nn.Module, folder: Folder) -> None:
-        self.images, self.labels = folder
+        self.images, labels = folder
+        #: (N, C, C), of logits of the first half and then of the second.
+        self.scored = partial(ours.confusions_of, labels=[*labels[0::2], *labels[1::2]])
         self.first, self.second = self.images[0::2], self.images[1::2]
         self.held = Probe(batched(self.second), 32)
         images, half = [*self.first, *self.second], len(self.first)
         self.shared = copy.deepcopy(re_estimated(network, batched(self.images), SHARE).network)
-        self.own, seen = predicted(self.shared, images), list[Tensor]()
+        self.own, seen = ours.predicted(self.shared, torch.cat(images)), list[Tensor]()
 
         def forward(images: Tensor) -> Tensor:
             seen.append(self.shared(images))
@@ -140,12 +127,9 @@ class Pair:
         self.look = self.held.look(forward, list(self.own[half:].split(BATCH)))
         self.other = Probe(batched(self.first), 32).look(forward, list(self.own[:half].split(BATCH)))
         views = [*seen[len(seen) // 2 :], *seen[: len(seen) // 2]]  # of the first half, as images are
-        logits = {"source": predicted(network, images), "share": self.own, "share, 3 views": averaged(self.own, views)}
+        logits = {"source": ours.predicted(network, torch.cat(images)), "share": self.own}
+        logits["share, 3 views"] = averaged(self.own, views)
         self.tables = {arm: self.scored(each) for arm, each in logits.items()}
-
-    def scored(self, logits: Tensor) -> NDArray[np.int64]:
-        """(N, C, C), of logits of the first half and then of the second."""
-        return ours.confusions_of(logits, [*self.labels[0::2], *self.labels[1::2]])
 
     def learnt(self, arm: dict[str, Any]) -> nn.Module:
         """The network after the step of an arm."""
@@ -154,11 +138,9 @@ class Pair:
         if arm.get("marginals") == "start":
             for images in batched(self.first):
                 adapter.start(images)
-        try:
+        with suppress(NotFiniteError):
             for images in islice(cycle(batched(self.first)), STEPS):
                 adapter(images)
-        except NotFiniteError:
-            pass
         adapter.close()
         return result.eval()
 
@@ -168,7 +150,7 @@ class Pair:
         if arm in self.tables:
             return {"miou": ours.miou(self.tables[arm]), "held miou": ours.miou(self.tables[arm][half:])}
         network = self.learnt(STEPS_BY[arm])
-        logits = predicted(network, [*self.first, *self.second])
+        logits = ours.predicted(network, torch.cat([*self.first, *self.second]))
         tables, found = self.scored(logits), self.look
         row: dict[str, Any] = {"miou": ours.miou(tables), "held miou": ours.miou(tables[half:])}
         if "started" not in arm and arm not in BALANCED:
@@ -243,10 +225,8 @@ def change(pair: dict[str, Row], arm: str) -> float:
 def is_accepted(network: str, row: Row) -> bool:
     """By seg.adapt's rule without labels."""
     classes = OURS[network][3] if network in OURS else len(public_networks.CAMVID)
-    agreement, moved, halves, after, before = (
-        float(row[name]) for name in ("agreement", "moved", "halves", "stability", "stability before")
-    )
-    return Beside(classes, agreement, moved, halves, after / before).verdict.adapt
+    numbers = [float(row[name]) for name in ("agreement", "moved", "halves")]
+    return Beside(classes, *numbers, float(row["stability"]) / float(row["stability before"])).verdict.adapt
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ Written from the published protocol: float32, NCHW, full-size maps of both heads
 """
 
 import math
+from functools import reduce
 from typing import Any
 
 import torch
@@ -41,17 +42,14 @@ class PlainLoop:
         trained = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         encoder = [p for name, p in trained.items() if name.startswith("encoder.")]
         heads = [p for name, p in trained.items() if not name.startswith("encoder.")]
-        settings = config.optimizer
+        settings, groups = config.optimizer, [{"params": encoder}, {"params": heads}]
         self.rates = (settings.lr, settings.lr * settings.head_factor)
-        self.optimizer = torch.optim.SGD(
-            [{"params": encoder}, {"params": heads}], settings.lr, settings.momentum, weight_decay=settings.weight_decay
-        )
-        self.judges: dict[str, nn.Module] = {}
-        self.judge_optimizers: dict[str, torch.optim.Optimizer] = {}
-        for head in ("main", "aux") if config.method == "advent" else ():
-            judge = build_discriminator(classes, config.discriminator.channels).to(device)
-            self.judges[head] = judge
-            self.judge_optimizers[head] = torch.optim.Adam(judge.parameters(), config.discriminator.lr, (0.9, 0.99))
+        self.optimizer = torch.optim.SGD(groups, settings.lr, settings.momentum, 0.0, settings.weight_decay)
+        judged, own = ("main", "aux") if config.method == "advent" else (), config.discriminator
+        self.judges = {head: build_discriminator(classes, own.channels).to(device) for head in judged}
+        self.judge_optimizers = {
+            head: torch.optim.Adam(judge.parameters(), own.lr, (0.9, 0.99)) for head, judge in self.judges.items()
+        }
 
     def step(self, source: dict[str, Any], target: dict[str, Any]) -> dict[str, float]:
         """One step of the network and the discriminators; its losses, by the names of :mod:`seg.training.step`."""
@@ -119,10 +117,7 @@ class _FourConvolutions(nn.Module):
         self.branches = head.branches
 
     def forward(self, features: Tensor) -> Tensor:
-        logits: Tensor = self.branches[0](features)
-        for branch in self.branches[1:]:
-            logits = logits + branch(features)
-        return logits
+        return reduce(torch.add, (branch(features) for branch in self.branches))
 
 
 def self_information(logits: Tensor) -> Tensor:

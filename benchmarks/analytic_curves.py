@@ -28,20 +28,14 @@ def leading_reward(loss: Callable[[Tensor], Tensor], p: Tensor) -> Tensor:
     return -gradient[:, 0]
 
 
-def objective(name: str) -> Callable[[Tensor], Tensor]:
-    """An objective with the class marginals of before training, 1/C."""
-    return partial(build_objective(name, CLASSES).eval(), dim=1, reduction="none")
-
-
 def main() -> None:
     """The command."""
     parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     out = parser.parse_args().out
-    curves: dict[str, Callable[[Tensor], Tensor]] = {
-        "entropy": partial(shannon_entropy, dim=1), "CADF": partial(cadf, dim=1),
-        "AdaDEM-Norm": objective("adadem-norm"), "AdaDEM, class marginals at 1/C": objective("adadem"),
-    }  # fmt: skip
+    curves = {"entropy": partial(shannon_entropy, dim=1), "CADF": partial(cadf, dim=1)}
+    for title, name in (("AdaDEM-Norm", "adadem-norm"), ("AdaDEM, class marginals at 1/C", "adadem")):
+        curves[title] = partial(build_objective(name, CLASSES).eval(), dim=1, reduction="none")
     p = torch.linspace(1 / CLASSES + 1e-6, 1 - 1e-6, 400, dtype=torch.float64)
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.subplots()

@@ -88,10 +88,8 @@ def _functions(clones: Path) -> dict[str, Any]:
 
     folder = files_of(clones, "hendrycks/robustness", f"{CREATE}frost", f"{CREATE}make_cifar_c.py") / CREATE
     text = (folder / "make_cifar_c.py").read_text()
-    for before, after in {
-        "np.float_": "np.float64", "np.fromstring": "np.frombuffer", "multichannel=True": "channel_axis=-1",
-        "'./frost": f"'{folder}/frost",
-    }.items():  # fmt: skip
+    for before, after in (("np.float_", "np.float64"), ("np.fromstring", "np.frombuffer"),
+                          ("multichannel=True", "channel_axis=-1"), ("'./frost", f"'{folder}/frost")):  # fmt: skip
         text = text.replace(before, after)
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
     names: dict[str, Any] = {
@@ -169,9 +167,7 @@ def main() -> None:
     torch.save(model.state_dict(), clones / "resnet20_group_norm.pt")
     images, classes = (np.stack(each) for each in photographs(clones))
     with torch.inference_mode():
-        found = torch.cat([
-            model.eval()(network_input(part)).argmax(1) for part in np.array_split(images, 50)
-        ])  # fmt: skip
+        found = torch.cat([model.eval()(network_input(part)).argmax(1) for part in np.array_split(images, 50)])
     print(f"accuracy {100 * (found == torch.from_numpy(classes)).double().mean():.1f} %")
 
 

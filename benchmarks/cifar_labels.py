@@ -70,9 +70,8 @@ def features(clones: Path, part: str) -> tuple[Tensor, Tensor]:
     for batch in np.split(first, len(first) // 50):
         enlarged = [Image.fromarray(images[index]).resize((SIDE, SIDE), Image.Resampling.BICUBIC) for index in batch]
         inputs = network_input(np.stack([np.asarray(each) for each in enlarged]))
-        views = [network.forward_head(network.forward_features(each), pre_logits=True)  # type: ignore[operator]
-                 for each in (inputs, inputs.flip(3))]  # fmt: skip
-        found.append(torch.stack(views, 1))
+        views = (network.forward_features(each) for each in (inputs, inputs.flip(3)))  # type: ignore[operator]
+        found.append(torch.stack([network.forward_head(each, pre_logits=True) for each in views], 1))  # type: ignore[operator]
     return torch.cat(found), torch.from_numpy(classes[first])
 
 
@@ -102,10 +101,8 @@ def trained(data: Data, labelled: Tensor, everything: Tensor, row: Mapping[str, 
             group["lr"] = 1e-3 * (1 - step / STEPS) ** 0.9
         own, other = (part[torch.randint(len(part), (count,))] for part, count in
                       ((labelled, LABELLED), (everything, UNLABELLED)))  # fmt: skip
-        views = data.train[other]
-        images, classes = data.train[own, torch.randint(2, (LABELLED,))], data.classes[own]
-        logits = network(views[:, 0])
-        loss = F.cross_entropy(network(images), classes)
+        images, logits = data.train[own, torch.randint(2, (LABELLED,))], network(data.train[other, 0])
+        loss = F.cross_entropy(network(images), data.classes[own])
         if objective is not None:
             loss = loss + weight * objective(logits, dim=1)
         optimizer.zero_grad()

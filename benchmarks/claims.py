@@ -52,10 +52,8 @@ def labels(table: str, case: str, score: str = "accuracy") -> str:
 
 def street(ours: str, control: str) -> str:
     """Difference of mIoU as trained, at dusk."""
-    rows = CsvRows(RESULTS / "photograph_training.csv", photograph_training.KEYS)
-    return difference(
-        *(photograph_training.by_seed(rows, arm, photograph_training.CLAIM_PAIR) for arm in (ours, control))
-    )
+    rows, pair = CsvRows(RESULTS / "photograph_training.csv", photograph_training.KEYS), photograph_training.CLAIM_PAIR
+    return difference(*(photograph_training.by_seed(rows, arm, pair) for arm in (ours, control)))
 
 
 def table() -> str:

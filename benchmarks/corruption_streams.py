@@ -57,15 +57,13 @@ from torch import Tensor, nn
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
 
+_group_norm = {"classifier": cifar_corruptions.group_norm_classifier, "BN_ALPHA": ""}
 #: A bed's functions and constants.
-Bed = SimpleNamespace
 BEDS = {
-    "imagenet": Bed(**vars(imagenet_corruptions)),
-    "cifar": Bed(**vars(cifar_corruptions)),
-    "cifar_group_norm": Bed(**vars(cifar_corruptions)),
+    "imagenet": SimpleNamespace(**vars(imagenet_corruptions)),
+    "cifar": SimpleNamespace(**vars(cifar_corruptions)),
+    "cifar_group_norm": SimpleNamespace(**vars(cifar_corruptions) | _group_norm),
 }
-BEDS["cifar_group_norm"].classifier = cifar_corruptions.group_norm_classifier
-BEDS["cifar_group_norm"].BN_ALPHA = ""
 SURE = 0.9
 
 
@@ -87,9 +85,8 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["tent"])
     parser.add_argument("--bn-alphas", nargs="+", type=float, help="default: 0.1 of imagenet, 1 of cifar, else none")
     parser.add_argument("--optimizer", default="sgd")
-    parser.add_argument(
-        "--objectives", nargs="+", default=["entropy", "adadem", "come"], help="options as in dem:tau=1.2,alpha=0.5"
-    )
+    objectives = ["entropy", "adadem", "come"]
+    parser.add_argument("--objectives", nargs="+", default=objectives, help="options as in dem:tau=1.2,alpha=0.5")
     parser.add_argument("--times", nargs="+", type=float, default=[1, 3, 10, 30, 100, 300], help="the usual rate")
     options = parser.parse_args()
     rows = CsvRows(options.out or RESULTS / f"{options.bed}_streams.csv", KEYS, SCORES)
@@ -128,7 +125,7 @@ def arms(options: argparse.Namespace, images: Images) -> Iterator[dict[str, Any]
 class Images:
     """A bed's images, corrupted once and kept below a folder."""
 
-    def __init__(self, bed: Bed, options: argparse.Namespace) -> None:
+    def __init__(self, bed: SimpleNamespace, options: argparse.Namespace) -> None:
         self.bed, self.clones, self.size = bed, options.clones, options.size or bed.SIZE
         self.folder = options.work / f"{bed.IMAGES}-{self.size}"
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -211,9 +208,8 @@ class Watch:
 
     def begin(self) -> None:
         """Forget the stream."""
-        self.hits: list[Tensor] = []
-        self.counts, self.sure = torch.zeros(self.classes), 0.0
-        self.gradient, self.sure_gradient, self.failed = 0.0, 0.0, 0
+        self.hits, self.predicted = list[Tensor](), [torch.zeros(0, dtype=torch.long)]
+        self.sure, self.gradient, self.sure_gradient, self.failed = 0.0, 0.0, 0.0, 0
         self.last: tuple[Tensor, Tensor] | None = None
 
     def fail(self, images: int) -> None:
@@ -223,24 +219,25 @@ class Watch:
 
     def see(self, logits: Tensor, labels: Tensor) -> None:
         """Count a batch."""
-        self.hits.append(logits.argmax(1) == labels)
-        self.counts += torch.bincount(logits.argmax(1), minlength=self.classes)
+        self.predicted.append(logits.argmax(1))
+        self.hits.append(self.predicted[-1] == labels)
         self.sure += float(_sure(logits).sum())
         if self.last is not None:
-            size, sure = self.last[1].abs().sum(1), _sure(self.last[0])
+            size = self.last[1].abs().sum(1)
             self.gradient += float(size.sum())
-            self.sure_gradient += float(size[sure].sum())
+            self.sure_gradient += float(size[_sure(self.last[0])].sum())
         self.last = None
 
     def scores(self) -> dict[str, Any]:
         """Columns of a row."""
-        hits, p = torch.cat(self.hits).double(), self.counts / self.counts.sum().clamp_min(1)
+        counts, quarter = torch.cat(self.predicted).bincount(minlength=self.classes), len(self.hits) // 4 or 1
+        number = max(int(counts.sum()), 1)
         return {
-            "accuracy": round(100 * float(hits.mean()), 2),
-            "last_quarter": round(100 * float(torch.cat(self.hits[-(len(self.hits) // 4 or 1) :]).double().mean()), 2),
-            "sure": round(100 * self.sure / max(float(self.counts.sum()), 1), 1),
+            "accuracy": round(100 * float(torch.cat(self.hits).double().mean()), 2),
+            "last_quarter": round(100 * float(torch.cat(self.hits[-quarter:]).double().mean()), 2),
+            "sure": round(100 * self.sure / number, 1),
             "sure_gradient": round(100 * self.sure_gradient / self.gradient, 1) if self.gradient else "",
-            "class_entropy": round(float(torch.special.entr(p).sum()) / math.log(self.classes), 4),
+            "class_entropy": round(float(torch.special.entr(counts / number).sum()) / math.log(self.classes), 4),
             "failed": self.failed,
         }
 

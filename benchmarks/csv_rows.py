@@ -5,16 +5,15 @@ A row that stands in the file is not made again, so the same command continues.
 
 import argparse
 import csv
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeVar
+from typing import Any
 
 from dem_apps.report.intervals import Interval, difference_interval, mean_interval
 
 RESULTS = Path(__file__).resolve().parents[1] / "docs" / "results"
 Row = Mapping[str, Any]
-Seed = TypeVar("Seed", bound=Hashable)
 
 
 class CsvRows:
@@ -37,7 +36,7 @@ class CsvRows:
 
     def get(self, row: Row) -> Row | None:
         """The row with the same keys, or None."""
-        return self.rows.get(self._key(_written(row)))
+        return self.rows.get(self._key(row))
 
     def missing(self, rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Those with keys that no row of the file has."""
@@ -45,7 +44,7 @@ class CsvRows:
 
     def add(self, row: Row) -> Row:
         """Write a row at once; as it is written."""
-        new, row = not self.file.exists(), _written(row)
+        new, row = not self.file.exists(), {key: _written(value) for key, value in row.items()}
         with self.file.open("a", newline="", encoding="utf-8") as opened:
             writer = csv.DictWriter(opened, self.columns, extrasaction="ignore", lineterminator="\n")
             if new:
@@ -62,18 +61,14 @@ class CsvRows:
         return found
 
     def _key(self, row: Row) -> tuple[str, ...]:
-        return tuple(str(row.get(key, "")) for key in self.keys)
+        return tuple(str(_written(row.get(key, ""))) for key in self.keys)
 
 
-def _written(row: Row) -> dict[str, Any]:
-    """``{"a": [1, 2.5]}`` → ``{"a": "1 2.5"}``; numbers have five digits."""
-    result: dict[str, Any] = {}
-    for key, value in row.items():
-        if isinstance(value, (list, tuple)):
-            result[key] = " ".join(f"{each:g}" for each in value)
-        else:
-            result[key] = float(f"{value:.5g}") if isinstance(value, float) else value
-    return result
+def _written(value: Any) -> Any:
+    """``[1, 2.5]`` → ``"1 2.5"``; numbers have five digits."""
+    if isinstance(value, (list, tuple)):
+        return " ".join(f"{each:g}" for each in value)
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def interval(found: Interval, sign: str = "+") -> str:
@@ -82,7 +77,7 @@ def interval(found: Interval, sign: str = "+") -> str:
     return f"{found.estimate:+.1f}{ends}"
 
 
-def beside(ours: Mapping[Seed, float], control: Mapping[Seed, float]) -> str:
+def beside(ours: Mapping[Any, float], control: Mapping[Any, float]) -> str:
     """``54.6, +1.3 [+0.4, +2.3]``: the mean, and its difference to a control."""
     return f"{fmean(ours.values()):.1f}, {interval(difference_interval(ours, control))}"
 

@@ -8,7 +8,6 @@ The least is 0.5 copies for the sums (the logits are read) and 1 for the gradien
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +26,8 @@ LOGITS = {
     "1x19x512x1024 float32": ((1, 19, 512, 1024), torch.float32),
 }
 ADADEM = ObjectiveSpec("mec", norm="l1")
+#: Milliseconds of a call on the GPU.
+median_ms = partial(triton.testing.do_bench, warmup=5, rep=25, return_mode="median")
 
 
 def main() -> None:
@@ -54,11 +55,6 @@ def main() -> None:
                     row = [gpu, name, kernel, tile, warps, programs, f"{ms:.3f}", f"{copy:.4f}"]
                     table.writerow(row)
                     print(*row)
-
-
-def median_ms(call: Callable[[], object]) -> float:
-    """Milliseconds on the GPU."""
-    return triton.testing.do_bench(call, warmup=5, rep=25, return_mode="median")
 
 
 if __name__ == "__main__":

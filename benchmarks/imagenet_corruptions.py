@@ -30,10 +30,8 @@ from dem_apps.report.intervals import difference_interval
 from dem_apps.report.tables import markdown
 from seg.models.settings import package_file
 
-CORRUPTIONS = (
-    ("none", 0),
-    *((name, severity) for severity in (5, 3) for name in ("gaussian_noise", "motion_blur", "fog", "pixelate")),
-)
+KINDS = ("gaussian_noise", "motion_blur", "fog", "pixelate")
+CORRUPTIONS = (("none", 0), *((name, severity) for severity in (5, 3) for name in KINDS))
 OF_TPT = {"method": "tpt", "views": 16, "kept": 0.2, "episodic": True, "predict": "after", "batch_norm": "stored"}
 WAYS: dict[str, dict[str, Any]] = {
     "none": {"method": "none"},
@@ -44,6 +42,7 @@ WAYS: dict[str, dict[str, Any]] = {
         for loss in ("entropy", "adadem", "come")
     },
 }
+Pixels = NDArray[np.uint8]
 BATCH, EVERY = 50, 4
 KEYS = ("corruption", "severity", "way")
 #: By optimiser: that of Tent's, SAR's and EATA's authors for ResNet-50 in batches of 64; of Adam that of CIFAR-10-C.
@@ -78,9 +77,7 @@ def source(clones: Path) -> list[NDArray[np.uint8]]:
     return photographs(clones, EVERY)[0]
 
 
-def corrupted(
-    images: list[NDArray[np.uint8]], name: str, severity: int, clones: Path | None = None
-) -> NDArray[np.uint8]:
+def corrupted(images: list[NDArray[np.uint8]], name: str, severity: int, _clones: Path | None = None) -> Pixels:
     """(N, 224, 224, 3)."""
     from corrupt_tta import corrupt
 
@@ -106,20 +103,19 @@ def adapted(row: Row, inputs: Tensor, classes: Tensor) -> dict[str, Any]:
 
 def table(rows: CsvRows) -> str:
     """In Markdown, a row for each way; intervals are over photographs, each the mean over corruptions."""
-    accuracy = {
-        way: np.array([_right(rows.rows[name, str(severity), way]) for name, severity in CORRUPTIONS]) for way in WAYS
-    }
+
+    def right(row: Row) -> list[float]:
+        """Of each photograph 100 or 0."""
+        return [100.0 * (bit == "1") for bit in f"{int(row['right'], 16):0{int(row['images'])}b}"]
+
+    parts = [(name, str(severity)) for name, severity in CORRUPTIONS]
+    accuracy = {way: np.array([right(rows.rows[*part, way]) for part in parts]) for way in WAYS}
     none, lines = accuracy["none"], []
     for way, ours in accuracy.items():
         apart = difference_interval(*(dict(enumerate(side.mean(0).tolist())) for side in (ours, none)))
         cells = [interval(apart, sign=""), f"{(ours > none).sum()}, {(ours < none).sum()}"]
         lines.append([way, f"{ours.mean():.1f}", *(["", ""] if way == "none" else cells)])
     return markdown(["way", "accuracy", "difference", "gained, lost"], lines)
-
-
-def _right(row: Row) -> list[float]:
-    """Of each photograph 100 or 0."""
-    return [100.0 * (bit == "1") for bit in f"{int(row['right'], 16):0{int(row['images'])}b}"]
 
 
 def main() -> None:

@@ -10,10 +10,10 @@ import argparse
 import copy
 import itertools
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import photograph_networks as ours
-import torch
 from csv_rows import RESULTS, CsvRows, interval, parser_of
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -41,18 +41,10 @@ SOURCE_STEPS, SHORT_STEPS, SHORT_RATE = 120, 80, 2e-4
 POOL, SCORED, TIMES = 60, 24, 4
 
 
-def source_of(pair: str, options: argparse.Namespace) -> tuple[nn.Module, list[Path]]:
-    """The source network of a pair, trained where there is none yet, and the images that it was trained on."""
-    group, domains, _, classes, size = PAIRS[pair]
-    files = [file for domain in domains for file in ours.parts(options.photographs / group, domain)[0]]
-    return ours.kept(options.work / "label_first" / group, "FPN", classes, files, size, SOURCE_STEPS), files
-
-
-@torch.no_grad()
 def predicted(model: nn.Module, files: list[Path], size: tuple[int, int]) -> tuple[Tensor, list[NDArray[np.uint8]]]:
     """Logits (N, C, h, w) and labels."""
     images, labels = ours.pictures(files, len(files), None, size)
-    return torch.cat([model(batch) for batch in ours.normalised(images, ours.MOMENTS).split(4)]), labels
+    return ours.predicted(model, ours.normalised(images, ours.MOMENTS)), labels
 
 
 def ranked(model: nn.Module, files: list[Path], size: tuple[int, int], classes: int) -> list[Path]:
@@ -66,8 +58,9 @@ def ranked(model: nn.Module, files: list[Path], size: tuple[int, int], classes: 
 
 def score(pair: str, seed: int, arm: str, options: argparse.Namespace) -> dict[str, float | str]:
     """MIoU and the labelled images of an arm."""
-    group, _, target, classes, size = PAIRS[pair]
-    model, source = source_of(pair, options)
+    group, domains, target, classes, size = PAIRS[pair]
+    source = [file for domain in domains for file in ours.parts(options.photographs / group, domain)[0]]
+    model = ours.kept(options.work / "label_first" / group, "FPN", classes, source, size, SOURCE_STEPS)
     generator = np.random.default_rng(seed)
     files = generator.permutation(sorted((options.photographs / group / target / "images").iterdir())).tolist()
     first = min(POOL, round(2 * len(files) / 3))
@@ -86,7 +79,7 @@ def table(rows: CsvRows) -> str:
     lines, changes = [], []
     for pair in PAIRS:
         own = [seed for seed in SEEDS if all((pair, str(seed), arm) in rows.rows for arm in ARMS)]
-        means = [float(np.mean([float(rows.rows[pair, str(seed), arm]["miou"]) for seed in own])) for arm in ARMS]
+        means = [fmean(float(rows.rows[pair, str(seed), arm]["miou"]) for seed in own) for arm in ARMS]
         changes.append(means[2] - means[1])
         lines.append([f"{pair}, {len(own)} of {len(SEEDS)}", *(f"{mean:.1f}" for mean in means), f"{changes[-1]:+.1f}"])
     lines.append(["mean", "", "", "", interval(mean_interval(changes))])

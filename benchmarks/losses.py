@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Callable
 from functools import partial
 from importlib.metadata import version
@@ -21,6 +20,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from advent_loop import self_information
 from csv_rows import parser_of
 from measuring import in_fresh_processes, machine, medians_and_times, memory_growth, times_in_turn, write_json
 from torch import Tensor
@@ -30,21 +30,17 @@ from dem_apps.fused.kernel import supports_kernel
 from dem_apps.report.tables import markdown
 
 Loss = Callable[[Tensor], Tensor]
-
-#: name → (shape, dtype, calls per measurement); the classes are dimension 1.
-SHAPES = {"map": ((1, 19, 512, 1024), torch.float32, 1), "small": ((64, 7), torch.float32, 50)}
+#: Shape, whose dimension 1 are the classes, dtype, calls per measurement.
+Setting = tuple[tuple[int, ...], torch.dtype, int]
+SHAPES: dict[str, Setting] = {"map": ((1, 19, 512, 1024), torch.float32, 1), "small": ((64, 7), torch.float32, 50)}
 #: on a GPU, whose caches hold a single map
-GPU_SHAPES = {
+GPU_SHAPES: dict[str, Setting] = {
     "map": ((1, 19, 512, 1024), torch.float32, 10),
     "large": ((8, 19, 1024, 2048), torch.float32, 2),
     "large, bf16": ((8, 19, 1024, 2048), torch.bfloat16, 2),
     "small": ((64, 7), torch.float32, 50),
 }
-OBJECTIVES = {
-    "adadem mean": ("adadem", "mean"),
-    "adadem balanced": ("adadem", "balanced"),
-    "entropy": ("entropy", "mean"),
-}
+OBJECTIVES = {"adadem mean": "mean", "adadem balanced": "balanced", "entropy": "mean"}
 BACKENDS = ("reference", "eager", "compiled", "auto")
 PSEUDO_CODE, CROSS_ENTROPY, COPY = "paper's pseudo code", "F.cross_entropy", "copy of the logits"
 
@@ -70,13 +66,6 @@ class PaperAdaDEM:
         return -(p * logits).sum(dim=1).mean()
 
 
-def advent_entropy(logits: Tensor) -> Tensor:
-    """ADVENT's entropy loss: -Σ p log₂(p + 1e-30) / log₂ C, mean over elements."""
-    p = F.softmax(logits, dim=1)
-    elements, classes = p.numel() // p.shape[1], p.shape[1]
-    return -(p * torch.log2(p + 1e-30)).sum() / (elements * math.log2(classes))
-
-
 def make_logits(shape: tuple[int, ...], device: str = "cpu", dtype: torch.dtype = torch.float32) -> Tensor:
     """Logits with the smooth, partly sure predictions of a segmentation network."""
     generator = torch.Generator().manual_seed(0)
@@ -92,23 +81,19 @@ def contestants(shape: tuple[int, ...], device: str = "cpu") -> dict[str, Callab
     labels = torch.randint(shape[1], (shape[0], *shape[2:]), generator=generator).to(device)
     found: dict[str, Callable[[], Loss]] = {
         PSEUDO_CODE: lambda: PaperAdaDEM(shape[1], device),
-        "ADVENT's entropy": lambda: advent_entropy,
+        "ADVENT's entropy": lambda: lambda logits: self_information(logits).sum() / labels.numel(),
         CROSS_ENTROPY: lambda: lambda logits: F.cross_entropy(logits, labels),
     }
     kernel = supports_kernel(torch.zeros(1, shape[1], device=device), shape[1])
-    for title, (name, reduction) in OBJECTIVES.items():
+    for title, reduction in OBJECTIVES.items():
         for backend in BACKENDS:
             if backend != "compiled" or kernel:
-                found[f"{title}, {backend}"] = _ours(name, reduction, shape[1], backend, device)
+                found[f"{title}, {backend}"] = partial(_ours, title.split()[0], reduction, shape[1], backend, device)
     return found
 
 
-def _ours(name: str, reduction: str, classes: int, backend: str, device: str) -> Callable[[], Loss]:
-    def make() -> Loss:
-        objective = build_objective(name, classes, backend=backend).to(device)
-        return lambda logits: objective(logits, reduction=reduction)
-
-    return make
+def _ours(name: str, reduction: str, classes: int, backend: str, device: str) -> Loss:
+    return partial(build_objective(name, classes, backend=backend).to(device), reduction=reduction)
 
 
 def both_passes(loss: Loss, logits: Tensor) -> None:
@@ -117,10 +102,9 @@ def both_passes(loss: Loss, logits: Tensor) -> None:
     loss(logits).backward()
 
 
-def measure_times(
-    shape: tuple[int, ...], dtype: torch.dtype, calls: int, repeats: int, device: str
-) -> dict[str, list[float]]:
+def measure_times(setting: Setting, repeats: int, device: str) -> dict[str, list[float]]:
     """Milliseconds per forward and backward pass, ``repeats`` of each contestant in turn, after two warm-up rounds."""
+    shape, dtype, calls = setting
     logits, steps = make_logits(shape, device, dtype), dict[str, Callable[[], object]]()
     for name, make in contestants(shape, device).items():
         steps[name] = partial(both_passes, make(), logits)
@@ -128,35 +112,20 @@ def measure_times(
     return times_in_turn(steps, device, repeats, warm_up=2, calls=calls)
 
 
-def gpu_memory(shape: tuple[int, ...], dtype: torch.dtype) -> dict[str, float]:
-    """Every contestant's peak beyond logits and gradient, in units of the logits' bytes, by the allocator's record."""
-    logits, found = make_logits(shape, "cuda", dtype), {}
-    for name, make in contestants(shape, "cuda").items():
-        logits.grad = None
-        grown = memory_growth(partial(both_passes, make(), logits), "cuda") or 0
-        found[name] = grown / (logits.numel() * logits.element_size()) - 1
-    return found
-
-
-def extra_memory(name: str, shape: tuple[int, ...]) -> float | None:
-    """One contestant's peak in this process beyond logits and gradient, in units of the logits' bytes.
+def extra_memory(name: str, shape: tuple[int, ...], device: str = "cpu") -> float | None:
+    """One float32 contestant's peak in this process beyond logits and gradient, in units of the logits' bytes.
 
     A tiny call first loads libraries and starts threads.
     """
-    both_passes(contestants((*shape[:2], 16, 16))[name](), make_logits((*shape[:2], 16, 16)))
-    logits = make_logits(shape)
-    grown = memory_growth(partial(both_passes, contestants(shape)[name](), logits))
+    both_passes(contestants((*shape[:2], 16, 16), device)[name](), make_logits((*shape[:2], 16, 16), device))
+    logits = make_logits(shape, device)
+    grown = memory_growth(partial(both_passes, contestants(shape, device)[name](), logits), device)
     return None if grown is None else grown / (logits.numel() * logits.element_size()) - 1
-
-
-HEADER = [
-    "forward + backward", "median", "speed over pseudo code", "time over cross-entropy", "copies",
-    "extra memory / logits",
-]  # fmt: skip
 
 
 def show(result: dict[str, Any]) -> None:
     """Print a Markdown table per shape, and the machine."""
+    heads = ["median", "speed over pseudo code", "time over cross-entropy", "copies", "extra memory / logits"]
     for shape, times in result["medians_ms"].items():
         rows = []
         for name, value in times.items():
@@ -164,36 +133,34 @@ def show(result: dict[str, Any]) -> None:
             speed, share = times[PSEUDO_CODE] / value, value / times[CROSS_ENTROPY]
             copies, beyond = f"{value / times[COPY]:.2f}", "" if extra is None else f"{extra:.2f}"
             rows.append([name, f"{value:.3g} ms", f"{speed:.2f}x", f"{share:.2f}x", copies, beyond])
-        print(f"{shape}: {'x'.join(map(str, result['shapes'][shape]))}\n\n{markdown(HEADER, rows)}", end="")
+        size = "x".join(map(str, result["shapes"][shape]))
+        print(f"{shape}: {size}\n\n{markdown(['forward + backward', *heads], rows)}", end="")
     print(", ".join(f"{key}: {value}" for key, value in result["environment"].items()))
 
 
-def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+def main() -> None:
+    """Measure, print, save."""
     parser = parser_of(__doc__)
     parser.add_argument("--threads", type=int, default=2, help="threads of torch and of the kernel")
     parser.add_argument("--repeats", type=int, default=21, help="measurements of each contestant")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--out", type=Path, help="JSON file for the raw values")
     parser.add_argument("--memory-of", help=argparse.SUPPRESS)  # of the processes that measure it
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Measure, print, save."""
-    options = parse_arguments()
+    options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.memory_of:
         print(json.dumps(extra_memory(options.memory_of, SHAPES["map"][0])))
         return
     gpu = options.device == "cuda"
-    shapes = GPU_SHAPES if gpu else SHAPES
-    environment = machine(kernel=supports_kernel(torch.zeros(1, 7, device=options.device), 7))
-    if gpu:
-        environment |= {"gpu": torch.cuda.get_device_name(), "triton": version("triton")}
-    times = {name: measure_times(*setting, options.repeats, options.device) for name, setting in shapes.items()}
+    shapes, map_shape = GPU_SHAPES if gpu else SHAPES, SHAPES["map"][0]
+    environment = machine(options.device, kernel=supports_kernel(torch.zeros(1, 7, device=options.device), 7))
+    environment |= {"triton": version("triton")} if gpu else {}
+    times = {name: measure_times(setting, options.repeats, options.device) for name, setting in shapes.items()}
     command = [__file__, "--threads", str(options.threads), "--memory-of"]
-    memory = in_fresh_processes(contestants(SHAPES["map"][0]), command) if not gpu else gpu_memory(*shapes["map"][:2])
+    if gpu:  # by the allocator's record
+        memory = {name: extra_memory(name, map_shape, "cuda") for name in contestants(map_shape, "cuda")}
+    else:
+        memory = in_fresh_processes(contestants(map_shape), command)
     result = {
         "environment": environment,
         "shapes": {name: list(setting[0]) for name, setting in shapes.items()},

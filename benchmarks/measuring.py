@@ -20,7 +20,7 @@ from dem_apps.runtime import files
 from dem_apps.runtime.device import processor
 
 
-def machine(**more: Any) -> dict[str, Any]:
+def machine(kind: str = "cpu", **more: Any) -> dict[str, Any]:
     """The machine, its load before the measurements, and the versions and settings that numbers belong to."""
     return {
         "cpu": processor()[0],
@@ -30,6 +30,7 @@ def machine(**more: Any) -> dict[str, Any]:
         "torch": torch.__version__,
         "python": platform.python_version(),
         "platform": platform.platform(),
+        **({"gpu": torch.cuda.get_device_name()} if kind == "cuda" else {}),
         **more,
         "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": " ".join(["python", *sys.argv]),
@@ -74,15 +75,13 @@ def memory_growth(call: Callable[[], object], device: str = "cpu") -> int | None
         before = _status_bytes("VmRSS")
         call()
         return _status_bytes("VmHWM") - before
-    except OSError:
+    except (OSError, KeyError):
         return None
 
 
 def _status_bytes(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(f"{field}:"):
-            return 1024 * int(line.split()[1])
-    raise OSError(f"/proc/self/status has no {field}")
+    found = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return 1024 * int(found[field].split()[0])
 
 
 def in_fresh_processes(names: Iterable[str], command: Sequence[str]) -> dict[str, Any]:

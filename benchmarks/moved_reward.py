@@ -11,8 +11,9 @@ compared: docs/results/rl_moved_reward_registration.txt. A row that stands in th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -74,24 +75,18 @@ class MovingReward(VecEnv):
         infos: list[dict[str, Any]] = [{"terminal_observation": each} for each in last]
         return self.reset(), rewards, np.ones(ENVS, bool), infos
 
-    def close(self) -> None:
-        """Nothing to close."""
-
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
         """No."""
         return [False] * ENVS
-
-    def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
-        """Not called by PPO."""
-        raise NotImplementedError
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """The same for all."""
         return [getattr(self, attr_name, None)] * ENVS
 
-    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Not called by PPO."""
-        raise NotImplementedError
+    def _unused(self, *_args: Any, **_kwargs: Any) -> Any:
+        raise NotImplementedError("PPO does not call it")
+
+    close = env_method = set_attr = _unused
 
 
 def trained(task: str, term: str, weight: float, seed: int) -> dict[str, float]:
@@ -123,12 +118,6 @@ def trained(task: str, term: str, weight: float, seed: int) -> dict[str, float]:
     }  # fmt: skip
 
 
-def make(rows: CsvRows, arms: Sequence[tuple[str, str, float]], seeds: Iterable[int]) -> None:
-    """Train what no row is of."""
-    for row in rows.missing(dict(zip(KEYS, (*arm, seed), strict=True)) for seed in seeds for arm in arms):
-        print(rows.add({**row, **trained(**row)}), flush=True)
-
-
 def scores(rows: CsvRows, task: str, term: str, weight: float, column: str, seeds: range) -> dict[int, float]:
     """A column of an arm by seed."""
     found = (rows.get({"task": task, "term": term, "weight": weight, "seed": seed}) for seed in seeds)
@@ -139,7 +128,7 @@ def chosen(rows: CsvRows, task: str, term: str) -> float:
     """The weight that regains soonest among those that cost little before the move; the smallest where all cost."""
 
     def mean(weight: float, column: str, of: str = term) -> float:
-        return float(np.mean(list(scores(rows, task, of, weight, column, CHOOSING).values())))
+        return fmean(scores(rows, task, of, weight, column, CHOOSING).values())
 
     least = mean(0.0, "before", "none") - COST
     cheap = [weight for weight in WEIGHTS if mean(weight, "before") >= least]
@@ -155,18 +144,15 @@ def table(rows: CsvRows, out: Path) -> None:
             for column in ("before", "regained_after", "after", "before_rare", "after_rare"):
                 ours = scores(rows, task, term, weight, column, CONFIRMING)
                 apart = difference_interval(ours, scores(rows, task, *arms[1], column, CONFIRMING))
-                digits = "0" if column == "regained_after" else "3"
-                form = "{:.N} ({:+.N} [{:+.N}, {:+.N}])".replace("N", f"{digits}f")
-                mean = float(np.mean(list(ours.values())))
-                cells.append(form.format(mean, apart.estimate, apart.low, apart.high))
+                form = "{:.N} ({:+.N} [{:+.N}, {:+.N}])".replace("N", "0f" if column == "regained_after" else "3f")
+                cells.append(form.format(fmean(ours.values()), apart.estimate, apart.low, apart.high))
             print(f"| {task} | {term} {weight:g} | {' | '.join(cells)} |")
     figure = Figure(figsize=(8.4, 3.6), layout="constrained")
     for axes, task in zip(figure.subplots(1, 2, sharey=True), TASKS, strict=True):
         for term, marker in zip(TERMS, "osv^", strict=True):
-            before, regained = (
-                [np.mean(list(scores(rows, task, term, weight, column, CHOOSING).values())) for weight in WEIGHTS]
-                for column in ("before", "regained_after")
-            )
+            found = [[scores(rows, task, term, weight, column, CHOOSING).values() for weight in WEIGHTS]
+                     for column in ("before", "regained_after")]  # fmt: skip
+            before, regained = (list(map(fmean, each)) for each in found)
             axes.plot(1 - np.array(before), regained, marker=marker, label=term)
         axes.set(title=task, xlabel="return lost before the move", xscale="log")
     figure.axes[0].set(ylabel="steps until a return of 0.8")
@@ -183,13 +169,13 @@ def main() -> None:
     if given.part == "table":
         table(rows, given.out)
         return
-    arms = []
-    for task in TASKS:
-        arms.append((task, "none", 0.0))
-        for term in TERMS:
-            weights = WEIGHTS if given.part == "choose" else (chosen(rows, task, term),)
-            arms += [(task, term, weight) for weight in weights]
-    make(rows, arms, CHOOSING if given.part == "choose" else CONFIRMING)
+    arms: list[tuple[str, str, float]] = [(task, "none", 0.0) for task in TASKS]
+    for task, term in itertools.product(TASKS, TERMS):
+        weights = WEIGHTS if given.part == "choose" else (chosen(rows, task, term),)
+        arms += [(task, term, weight) for weight in weights]
+    asked = itertools.product(CHOOSING if given.part == "choose" else CONFIRMING, arms)
+    for row in rows.missing(dict(zip(KEYS, (*arm, seed), strict=True)) for seed, arm in asked):
+        print(rows.add({**row, **trained(**row)}), flush=True)
 
 
 if __name__ == "__main__":

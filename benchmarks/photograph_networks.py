@@ -20,6 +20,8 @@ from seg.models.settings import PRETRAINED, package_file
 from seg.models.weights_file import load_encoder
 from seg.scores.metrics import confusion
 
+#: Width and height; images or labels.
+Size, Pixels = tuple[int, int], list[NDArray[np.uint8]]
 #: Changes of a source's own unseen images, by a strength from 1 to 5.
 SHIFTS: dict[str, Callable[[float], A.BasicTransform]] = {
     "fog": lambda level: A.RandomFog(fog_coef_range=(level / 6, level / 6), alpha_coef=0.1, p=1),
@@ -38,9 +40,7 @@ def load(file: Path, size: tuple[int, int]) -> tuple[NDArray[np.uint8], NDArray[
     return image, cv2.imread(str(file.parent.parent / "labels" / file.name), cv2.IMREAD_GRAYSCALE)
 
 
-def pictures(
-    files: Sequence[Path], number: int, change: A.BasicTransform | None, size: tuple[int, int]
-) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.uint8]]]:
+def pictures(files: Sequence[Path], number: int, change: A.BasicTransform | None, size: Size) -> tuple[Pixels, Pixels]:
     """Images (h, w, 3) at a size, evenly from files, changed where a change is given, and their labels."""
     number = min(number, len(files))
     images, labels = zip(*(load(files[index * len(files) // number], size) for index in range(number)), strict=True)
@@ -55,6 +55,12 @@ def normalised(images: Sequence[NDArray[np.uint8]], moments: Tensor) -> Tensor:
     return (pixels - moments[0].view(3, 1, 1)) / moments[1].view(3, 1, 1)
 
 
+@torch.no_grad()
+def predicted(network: nn.Module, images: Tensor) -> Tensor:
+    """Logits (N, C, h, w) of images (N, 3, H, W), in batches of four."""
+    return torch.cat([network(batch) for batch in images.split(BATCH)])
+
+
 def confusions(found: Sequence[Tensor], labels: Sequence[NDArray[np.uint8]], classes: int) -> NDArray[np.int64]:
     """(N, C, C) of predicted classes (H, W) each, at the labels' sizes."""
     tables = []
@@ -66,10 +72,8 @@ def confusions(found: Sequence[Tensor], labels: Sequence[NDArray[np.uint8]], cla
 
 def confusions_of(logits: Tensor, labels: Sequence[NDArray[np.uint8]]) -> NDArray[np.int64]:
     """:func:`confusions` of logits (N, C, h, w)."""
-    found = [
-        F.interpolate(own[None], label.shape, mode="bilinear")[0].argmax(0)
-        for own, label in zip(logits, labels, strict=True)
-    ]
+    pairs = zip(logits.split(1), labels, strict=True)
+    found = [F.interpolate(own, label.shape, mode="bilinear")[0].argmax(0) for own, label in pairs]
     return confusions(found, labels, logits.shape[1])
 
 
@@ -89,7 +93,7 @@ def parts(root: Path, domain: str) -> tuple[list[Path], list[Path]]:
 
 
 def kept(
-    place: Path, head: str, classes: int, files: Sequence[Path], size: tuple[int, int], steps: int, seed: int = 0,
+    place: Path, head: str, classes: int, files: Sequence[Path], size: Size, steps: int, seed: int = 0,
     encoder: str = PRETRAINED,
 ) -> nn.Module:  # fmt: skip
     """The network of a folder of ``save_pretrained``, trained on images where there is none yet."""
@@ -106,7 +110,7 @@ def kept(
 
 
 def train(
-    model: nn.Module, files: Sequence[Path], size: tuple[int, int], steps: int, rate: float = 5e-4, seed: int = 0
+    model: nn.Module, files: Sequence[Path], size: Size, steps: int, rate: float = 5e-4, seed: int = 0
 ) -> nn.Module:
     """Cross-entropy on batches of four crops, mirrored by chance, by AdamW; the model itself in ``eval()`` mode."""
     generator, optimizer = np.random.default_rng(seed), torch.optim.AdamW(model.parameters(), lr=rate)

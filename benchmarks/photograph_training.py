@@ -194,15 +194,13 @@ def plain(row: Row) -> float:
 
 def by_rule(row: Row) -> float:
     """The score with the share that :func:`seg.inference.adaptive_batch_norm.re_estimated` takes."""
-    worths = [float(value) for value in row["worths"].split()] or [0.0]
-    share = best_share(worths)
+    share = best_share([*map(float, row["worths"].split())] or [0.0])
     return float(row["as trained" if share == 0 else f"share {share:g}"])
 
 
 def tail(row: Row) -> float:
     """The mean over rare classes as trained."""
-    ious = list(map(float, row["ious"].split()))
-    return fmean(ious[index] for index in TAIL)
+    return fmean(float(row["ious"].split()[index]) for index in TAIL)
 
 
 def usual(arm: str) -> Score:
@@ -210,11 +208,9 @@ def usual(arm: str) -> Score:
     return by_rule if ARMS[arm].get("model", {}).get("batch_norm", "source") == "source" else plain
 
 
-def by_seed(
-    rows: CsvRows, arm: str, pair: str, score: Score = plain, network: str = "fpn", steps: int = 300
-) -> dict[str, float]:
-    """A score of an arm on a pair."""
-    wanted = {"network": network, "pair": pair, "arm": arm, "steps": str(steps)}
+def by_seed(rows: CsvRows, arm: str, pair: str, score: Score = plain, network: str = "fpn") -> dict[str, float]:
+    """A score of an arm on a pair, in 300 steps."""
+    wanted = {"network": network, "pair": pair, "arm": arm, "steps": "300"}
     found = (row for row in rows.rows.values() if all(str(row[key]) == value for key, value in wanted.items()))
     return {str(row["seed"]): score(row) for row in found}
 
@@ -222,9 +218,9 @@ def by_seed(
 def cell(scores: dict[str, float], source: dict[str, float]) -> str:
     """The mean over the seeds that source only has as well, and the difference to it where there is one."""
     scores = {seed: score for seed, score in scores.items() if seed in source}
-    if not scores or scores == source:
-        return f"{fmean(scores.values()):.1f}" if scores else ""
-    return beside(scores, source)
+    if scores and scores != source:
+        return beside(scores, source)
+    return f"{fmean(scores.values()):.1f}" if scores else ""
 
 
 def after_source(rows: CsvRows, arm: str, pair: str) -> list[float]:
@@ -285,11 +281,9 @@ def claim_table(rows: CsvRows) -> str:
     """The paper's claim on :data:`CLAIM_PAIR` as trained: mIoU %, and of the tail; both as :func:`table` has them."""
     lines = []
     for arm in CLAIM:
-        cells = [
-            cell(by_seed(rows, arm, CLAIM_PAIR, score), by_seed(rows, "source", CLAIM_PAIR, score))
-            for score in (plain, tail)
-        ]
-        lines.append([arm, str(len(by_seed(rows, arm, CLAIM_PAIR))), *cells])
+        found = {score: by_seed(rows, arm, CLAIM_PAIR, score) for score in (plain, tail)}
+        cells = [cell(own, by_seed(rows, "source", CLAIM_PAIR, score)) for score, own in found.items()]
+        lines.append([arm, str(len(found[plain])), *cells])
     return markdown(["arm", "seeds", "mIoU", "tail"], lines)
 
 
@@ -317,13 +311,11 @@ def main() -> None:
     options = parser.parse_args()
     rows = CsvRows(options.out, KEYS, SCORES)
     arms = [arm for arm in options.only.split("|") if arm in ARMS]
+    same = {"network": options.network, "steps": options.steps}
     every = itertools.product(options.seeds.split(","), arms, options.pairs.split(","))
-    asked = (
-        {"network": options.network, "pair": pair, "arm": arm, "seed": int(seed), "steps": options.steps}
-        for seed, arm, pair in every
-    )
+    asked = ({**same, "pair": pair, "arm": arm, "seed": int(seed)} for seed, arm, pair in every)
     for row in rows.missing(asked):
-        run = options.work / "runs" / "-".join(map(str, row.values())).replace(" ", "_").replace(",", "")
+        run = options.work / "runs" / "-".join(str(row[key]) for key in KEYS).replace(" ", "_").replace(",", "")
         shutil.rmtree(run, ignore_errors=True)
         roots = folders(options.photographs, options.work, row["pair"])
         config = settings(options.network, row["arm"], roots, row["seed"], options.steps, run)

@@ -11,6 +11,7 @@ import io
 import os
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -71,20 +72,15 @@ def asphalt(root: Path) -> Iterator[Pair]:
         yield f"asphalt/{file.stem}.png", pixels(root / "image" / f"{file.stem}.jpg"), (truth > 1).astype(np.uint8)
 
 
-def drone(root: Path) -> Iterator[Pair]:
-    """Cracks in walls, from a drone."""
-    return masked("drone", root / "kaggle_release/images", root / "kaggle_release/masks")
+def masked(domain: str, images: str, masks: str, root: Path) -> Iterator[Pair]:
+    """Cracks: images and masks of one name, white being the second class."""
+    for file in (root / images).glob("*.png"):
+        yield f"{domain}/{file.name}", pixels(file), (pixels(root / masks / file.name, "L") > 127).astype(np.uint8)
 
 
-def concrete(root: Path) -> Iterator[Pair]:
-    """Cracks in concrete, from the web."""
-    return masked("concrete", root / "dataset/crackconcrete/train/image", root / "dataset/crackconcrete/train/label")
-
-
-def masked(domain: str, images: Path, masks: Path) -> Iterator[Pair]:
-    """Images and masks of one name, white being the second class."""
-    for file in images.glob("*.png"):
-        yield f"{domain}/{file.name}", pixels(file), (pixels(masks / file.name, "L") > 127).astype(np.uint8)
+#: Walls, from a drone; concrete, from the web.
+drone = partial(masked, "drone", "kaggle_release/images", "kaggle_release/masks")
+concrete = partial(masked, "concrete", "dataset/crackconcrete/train/image", "dataset/crackconcrete/train/label")
 
 
 def discs(root: Path) -> Iterator[Pair]:
@@ -97,14 +93,13 @@ def discs(root: Path) -> Iterator[Pair]:
 
 def vessels(root: Path) -> Iterator[Pair]:
     """Retinal vessels by two cameras."""
-    for file in (root / "DRIVE").glob("*/images/*.tif"):
-        number = file.name[:2]
-        label = file.parents[1] / "1st_manual" / f"{number}_manual1.gif"
+    drive = {file: file.parents[1] / "1st_manual" / f"{file.name[:2]}_manual1.gif"
+             for file in (root / "DRIVE").glob("*/images/*.tif")}  # fmt: skip
+    chase = {file: file.with_name(f"{file.stem}_1stHO.png") for file in (root / "CHASEDB1").glob("*.jpg")}
+    for file, label in (drive | chase).items():
         if label.exists():
-            yield f"drive/{number}.png", pixels(file), (pixels(label, "L") > 127).astype(np.uint8)
-    for file in (root / "CHASEDB1").glob("*.jpg"):
-        label = file.with_name(f"{file.stem}_1stHO.png")
-        yield f"chase/{file.stem}.png", pixels(file), (pixels(label, "L") > 127).astype(np.uint8)
+            name = f"drive/{file.name[:2]}" if file in drive else f"chase/{file.stem}"
+            yield f"{name}.png", pixels(file), (pixels(label, "L") > 127).astype(np.uint8)
 
 
 def field(root: Path) -> Iterator[Pair]:
@@ -135,12 +130,11 @@ def main() -> None:
     for key, (repository, licence, folders, pairs_of) in SOURCES.items():
         count = 0
         for name, *pair in pairs_of(files_of(options.clones, repository, *folders)):
+            domain, file, count = *name.split("/"), count + 1
             for kind, shown in zip(("images", "labels"), pair, strict=True):
-                domain, file = name.split("/")
                 place = options.out / key.split("/")[0] / domain / kind / Path(file).with_suffix(".png")
                 place.parent.mkdir(parents=True, exist_ok=True)
                 Image.fromarray(shown).save(place, compress_level=1)
-            count += 1
         print(f"{key}: {count} images of {repository} ({licence})", flush=True)
 
 

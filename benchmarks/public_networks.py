@@ -118,12 +118,12 @@ def _described(build: Callable[..., nn.Module], *arguments: Any) -> Callable[[],
     return lambda: (build(*arguments), {**facts, "classes": classes})
 
 
-espnetv2_05_small, espnetv2_10_small, espnetv2_20_small = (
-    _described(edgenet, "espnetv2", width, "512x256") for width in (0.5, 1.0, 2.0)
-)
-dicenet_05_small, dicenet_10_small, dicenet_15_small = (
-    _described(edgenet, "dicenet", width, "512x256") for width in (0.5, 1.0, 1.5)
-)
-dicenet_05, dicenet_10, dicenet_15 = (_described(edgenet, "dicenet", width, "1024x512") for width in (0.5, 1.0, 1.5))
+def _of_widths(name: str, seen: str, *widths: float) -> list[Callable[[], tuple[nn.Module, dict[str, Any]]]]:
+    return [_described(edgenet, name, width, seen) for width in widths]
+
+
+espnetv2_05_small, espnetv2_10_small, espnetv2_20_small = _of_widths("espnetv2", "512x256", 0.5, 1.0, 2.0)
+dicenet_05_small, dicenet_10_small, dicenet_15_small = _of_widths("dicenet", "512x256", 0.5, 1.0, 1.5)
+dicenet_05, dicenet_10, dicenet_15 = _of_widths("dicenet", "1024x512", 0.5, 1.0, 1.5)
 espnet_q3, espnet_q8 = (_described(espnet, depth) for depth in (3, 8))
 wnet_drive = _described(wnet)

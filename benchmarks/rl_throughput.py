@@ -26,51 +26,66 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import stable_baselines3
 import torch
 from csv_rows import parser_of
-from gymnasium.wrappers import DtypeObservation
 from measuring import machine, write_json
-from minigrid.wrappers import FlatObsWrapper
-from stable_baselines3 import PPO
-from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from dem_apps.report.tables import markdown
 from rl.config import TrainConfig, resolve
 from rl.training.run import untrained_model
 
+#: The Zoo's recipe as a script of SB3, with float32 observations.
+SB3_MODEL = """
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.wrappers import DtypeObservation
+from minigrid.wrappers import FlatObsWrapper
+from stable_baselines3 import PPO
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+torch.set_num_threads(1)
+
+def make():
+    return Monitor(DtypeObservation(FlatObsWrapper(gym.make(env_id)), np.float32))
+
+envs = VecNormalize(DummyVecEnv([make] * 8), gamma=0.99)
+model = PPO("MlpPolicy", envs, n_steps=n_steps, batch_size=64, n_epochs=10, gamma=0.99, gae_lambda=0.95,
+            learning_rate=2.5e-4, clip_range=0.2, ent_coef=0.001, seed=seed, device="cpu")
+"""
+SB3_SCRIPT = f"""
+import sys
+env_id, (steps, seed, n_steps), out = sys.argv[1], map(int, sys.argv[2:5]), sys.argv[5]
+{SB3_MODEL}
+model.learn(steps)
+model.save(out)
+"""
 #: Trains for a number of rollouts; returns the steps.
 Turn = Callable[[int], int]
 
 
 def arms(env_id: str, loss: str) -> dict[str, Turn]:
     """Name to arm; those whose packages are missing are left out."""
-    entry = resolve(TrainConfig(env=env_id, loss=loss, hyperparameters={})).hyperparameters
 
-    def make_env() -> gym.Env:
-        return Monitor(DtypeObservation(FlatObsWrapper(gym.make(env_id)), np.float32))
-
-    def published(algorithm: type) -> Turn:
-        envs = VecNormalize(DummyVecEnv([make_env] * int(entry["n_envs"])), gamma=entry["gamma"])
-        names = ("n_steps", "batch_size", "n_epochs", "gamma", "gae_lambda", "learning_rate", "clip_range")
-        options = {"seed": 0, "device": "cpu", "ent_coef": 0.001, **{name: entry[name] for name in names}}
-        return partial(turn, algorithm("MlpPolicy", envs, **options))
+    def published(library: str) -> Turn:
+        n_steps = resolve(TrainConfig(env=env_id, loss=loss)).hyperparameters["n_steps"]
+        names: dict[str, Any] = {"env_id": env_id, "seed": 0, "n_steps": n_steps}
+        exec(SB3_MODEL.replace("from stable_baselines3 import PPO", f"from {library} import PPO"), names)
+        return partial(turn, names["model"])
 
     def ours(**settings: Any) -> Turn:
         return partial(turn, untrained_model(resolve(TrainConfig(env=env_id, loss=loss, **settings))))
 
     found = {
-        "SB3 as published": published(PPO),
+        "SB3 as published": published("stable_baselines3"),
         f"ours, {loss}": ours(),
         f"ours, {loss}, in the return": ours(entropy="return"),
     }
     try:
-        import sbx
-
-        found["SBX"] = published(sbx.PPO)
+        found["SBX"] = published("sbx")
     except ImportError:
         print("SBX is not installed and left out")
     return found
@@ -84,23 +99,19 @@ def turn(model: Any, rollouts: int) -> int:
 
 
 def measure(turns: dict[str, Turn], rounds: int, rollouts: int) -> dict[str, dict[str, Any]]:
-    """Steps per second of the CPU and of the clock, and the former over SB3's."""
+    """Steps per second of the CPU, and over SB3's."""
     rates: dict[str, list[float]] = {name: [] for name in turns}
-    walls: dict[str, list[float]] = {name: [] for name in turns}
     for arm in turns.values():
         arm(1)
     for _ in range(rounds):
         for name, arm in turns.items():
-            cpu, wall = time.process_time(), time.perf_counter()
-            steps = arm(rollouts)
-            rates[name].append(steps / (time.process_time() - cpu))
-            walls[name].append(steps / (time.perf_counter() - wall))
+            began, steps = time.process_time(), arm(rollouts)
+            rates[name].append(steps / (time.process_time() - began))
     reference = rates["SB3 as published"]
     return {
         name: {
             "steps_per_cpu_second": statistics.median(own),
             "turns": [round(rate, 1) for rate in own],
-            "steps_per_second_of_the_clock": statistics.median(walls[name]),
             # of each round, since a round's turns lie closest together
             "times_sb3": statistics.median(a / b for a, b in zip(own, reference, strict=True)),
         }
@@ -108,38 +119,11 @@ def measure(turns: dict[str, Turn], rounds: int, rollouts: int) -> dict[str, dic
     }
 
 
-#: The Zoo's recipe as a script of SB3, with float32 observations.
-SB3_SCRIPT = """
-import sys
-import gymnasium as gym
-import numpy as np
-import torch
-from gymnasium.wrappers import DtypeObservation
-from minigrid.wrappers import FlatObsWrapper
-from stable_baselines3 import PPO
-from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
-
-torch.set_num_threads(1)
-env_id, steps, seed, out = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-
-def make():
-    return Monitor(DtypeObservation(FlatObsWrapper(gym.make(env_id)), np.float32))
-
-envs = VecNormalize(DummyVecEnv([make] * 8), gamma=0.99)
-model = PPO("MlpPolicy", envs, n_steps={n_steps}, batch_size=64, n_epochs=10, gamma=0.99, gae_lambda=0.95,
-            learning_rate=2.5e-4, clip_range=0.2, ent_coef=0.001, seed=seed, device="cpu")
-model.learn(steps)
-model.save(out)
-"""
-
-
 def timed(command: list[str]) -> tuple[float, float]:
     """Wall and CPU seconds of a process."""
-    one_thread = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    environment = {**os.environ, **one_thread, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    own = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(command, env=os.environ | own, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -147,13 +131,12 @@ def timed(command: list[str]) -> tuple[float, float]:
 def measure_command(env: str, timesteps: int | None, rounds: int) -> dict[str, Any]:
     """Seconds of both processes by round, and the median ratios."""
     config = resolve(TrainConfig(env=env, timesteps=timesteps))
-    script = SB3_SCRIPT.replace("{n_steps}", str(config.hyperparameters["n_steps"]))
-    steps, rows = str(config.timesteps), []
+    steps, n_steps, rows = str(config.timesteps), str(config.hyperparameters["n_steps"]), []
     for seed in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
             ours = ["-m", "rl.train", "--env", env, "--timesteps", steps, "--seed", str(seed)]
             our_wall, our_cpu = timed([sys.executable, *ours, "--run-dir", f"{folder}/run"])
-            wall, cpu = timed([sys.executable, "-c", script, env, steps, str(seed), f"{folder}/model.zip"])
+            wall, cpu = timed([sys.executable, "-c", SB3_SCRIPT, env, steps, str(seed), n_steps, f"{folder}/m.zip"])
         rows.append({
             "seed": seed, "sb3_wall": wall, "sb3_cpu": cpu, "ours_wall": our_wall, "ours_cpu": our_cpu,
             "ratio_wall": wall / our_wall, "ratio_cpu": cpu / our_cpu, "load": os.getloadavg()[0],
@@ -183,10 +166,8 @@ def main() -> None:
         found = measure_command(options.env, options.timesteps, options.rounds)
     else:
         found = {"results": measure(arms(options.env, options.loss), options.rounds, options.rollouts)}
-        rows = [
-            [name, f"{own['steps_per_cpu_second']:,.0f}", f"{own['times_sb3']:.2f}"]
-            for name, own in found["results"].items()
-        ]
+        keys = ("steps_per_cpu_second", "times_sb3")
+        rows = [[name, *(f"{own[key]:,.2f}" for key in keys)] for name, own in found["results"].items()]
         print(markdown(["", "steps per CPU second", "× SB3"], rows), end="")
     print(", ".join(f"{name}: {value}" for name, value in computer.items()))
     write_json(options.out, {"env": options.env, "machine": computer, **found})

@@ -83,11 +83,9 @@ def main() -> None:
         print(f"arm {arm}", flush=True)
         with tempfile.TemporaryDirectory() as folder:
             shutil.copytree(arguments.checkout / "tests", Path(folder) / "tests")
-            environment = {
-                **os.environ, _ARM: arm, "PYTHONPATH": python_path, "MPLBACKEND": "Agg", "PYTHONHASHSEED": "0",
-            }  # fmt: skip
+            own = {_ARM: arm, "PYTHONPATH": python_path, "MPLBACKEND": "Agg", "PYTHONHASHSEED": "0"}
             command = [sys.executable, "-m", "pytest", "-q", *plugin, "-k", _WITH_HOOK, "tests"]
-            subprocess.run(command, cwd=folder, env=environment, check=False)  # a failed test is a result, no error
+            subprocess.run(command, cwd=folder, env=os.environ | own, check=False)  # a failure is a result
 
 
 if __name__ == "__main__":

@@ -12,14 +12,13 @@ memory is measured in a fresh process for each.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import math
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -27,7 +26,6 @@ from accelerate.state import AcceleratorState
 from advent_loop import PlainLoop
 from csv_rows import parser_of
 from measuring import in_fresh_processes, machine, medians_and_times, memory_growth, times_in_turn, write_json
-from torch import Tensor
 
 from dem_apps.fused.kernel import supports_kernel
 from dem_apps.report.tables import markdown
@@ -46,8 +44,7 @@ CLASSES = 19
 Step = Callable[[], dict[str, float]]
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """Image sizes (width, height) of the two domains, images per domain, steps per measurement, the network."""
 
     source: tuple[int, int]
@@ -58,15 +55,15 @@ class Setting:
 
     def scaled(self, scale: float) -> Setting:
         """With both sides of the images ``scale`` times as long, in multiples of 8."""
-        source, target = (
-            (max(16, round(w * scale / 8) * 8), max(16, round(h * scale / 8) * 8))
-            for w, h in (self.source, self.target)
-        )
-        return dataclasses.replace(self, source=source, target=target)
+
+        def scaled(side: int) -> int:
+            return max(16, round(side * scale / 8) * 8)
+
+        source, target = ((scaled(width), scaled(height)) for width, height in (self.source, self.target))
+        return self._replace(source=source, target=target)
 
 
-@dataclass(frozen=True)
-class Contestant:
+class Contestant(NamedTuple):
     """A way to make the step; ``plain`` is the reference loop."""
 
     method: str
@@ -98,28 +95,20 @@ CONTESTANTS = {
     "self-training, float32": Contestant("self-training", "none"),
 }
 #: The reference of each method; self-training has no plain loop here.
-COMPARED_WITH = {
-    "minent": "plain loop, MinEnt", "advent": "plain loop, AdvEnt", "self-training": "MinEnt, float32",
-}  # fmt: skip
+COMPARED_WITH = {"minent": "plain loop, MinEnt", "advent": "plain loop, AdvEnt", "self-training": "MinEnt, float32"}
 
 
 def micro_batch(setting: Setting) -> MicroBatch:
     """A source and a target batch: noise of unit variance, labels in blocks of 16 pixels, one in ten unlabelled."""
     generator = torch.Generator().manual_seed(0)
-
-    def images(size: tuple[int, int]) -> Tensor:
-        return torch.randn(setting.batch, 3, size[1], size[0], generator=generator)
-
     width, height = setting.source
     coarse = torch.randint(CLASSES + 2, (setting.batch, 1, height // 16 + 1, width // 16 + 1), generator=generator)
     coarse[coarse >= CLASSES] = IGNORE_INDEX
     label = coarse.repeat_interleave(16, 2).repeat_interleave(16, 3)[:, 0, :height, :width].contiguous()
-    names = [f"{i}.png" for i in range(setting.batch)]
-    draws = torch.arange(setting.batch)
-    return MicroBatch(
-        {"image": images(setting.source), "label": label, "name": names, "draw": draws},
-        {"image": images(setting.target), "name": names, "draw": draws},
-    )
+    sizes = (setting.source, setting.target)
+    source, target = (torch.randn(setting.batch, 3, h, w, generator=generator) for w, h in sizes)
+    known = {"name": [f"{i}.png" for i in range(setting.batch)], "draw": torch.arange(setting.batch)}
+    return MicroBatch({"image": source, "label": label, **known}, {"image": target, **known})
 
 
 def make_step(setting: Setting, contestant: Contestant, device: torch.device) -> Step:
@@ -154,8 +143,7 @@ def chosen(methods: Sequence[str], setting: Setting, compiled: bool) -> dict[str
     """The contestants of these methods, with what they are compared with; the compiled ones if asked for."""
     can = [each for each in methods if each != "self-training" or setting.source == setting.target]
     needed = {COMPARED_WITH[each] for each in can}
-    while more := {COMPARED_WITH[CONTESTANTS[name].method] for name in needed} - needed:
-        needed |= more
+    needed |= {COMPARED_WITH[CONTESTANTS[name].method] for name in needed}
     found = {name: each for name, each in CONTESTANTS.items() if each.method in can or name in needed}
     return {name: each for name, each in found.items() if compiled or not each.compile}
 
@@ -188,30 +176,16 @@ def peak_of(setting: Setting, contestant: Contestant, device: torch.device) -> f
     The allocator's record on a GPU; on a CPU growth of the resident set, None where there is no record of it. A tiny
     step first loads libraries and starts threads.
     """
-    tiny = dataclasses.replace(SETTINGS["demo"], source=(32, 32), target=(32, 32))
+    tiny = SETTINGS["demo"]._replace(source=(32, 32), target=(32, 32))
     make_step(tiny, contestant, device)()
     step = make_step(setting, contestant, device)
     grown = memory_growth(lambda: (step(), step()), device.type)
     return None if grown is None else grown / 2**20
 
 
-def environment(device: torch.device, scale: float) -> dict[str, Any]:
-    """The machine and the settings that the numbers belong to."""
-    bf16 = [flag for flag in ("avx512_bf16", "amx_bf16") if flag in processor()[1]]
-    kernel = supports_kernel(torch.zeros(1, CLASSES), CLASSES)
-    found = machine(device=str(device), bf16_instructions=bf16, kernel=kernel, scale=scale)
-    if device.type == "cuda":
-        found["gpu"] = torch.cuda.get_device_name(device)
-        found["tf32_convolutions"] = torch.backends.cudnn.allow_tf32
-        found["tf32_matmul"] = torch.backends.cuda.matmul.allow_tf32
-    return found
-
-
-HEADER = ["training step", "median", "speed over its reference", "peak memory", "memory / reference"]
-
-
 def show(result: dict[str, Any]) -> None:
     """Print a Markdown table per setting, and the environment."""
+    heads = ["training step", "median", "speed over its reference", "peak memory", "memory / reference"]
     for name, setting in result["settings"].items():
         source, target = ("x".join(map(str, setting[domain])) for domain in ("source", "target"))
         print(f"#### {name}: {source} + {target}, batch {setting['batch']} + {setting['batch']}\n")
@@ -222,20 +196,16 @@ def show(result: dict[str, Any]) -> None:
             share = f"{peak / plain_peak:.2f}" if peak and plain_peak else ""
             used = "" if peak is None else f"{peak:.0f} MiB"
             rows.append([contestant, f"{value:.0f} ms", f"{medians[plain] / value:.2f}x", used, share])
-        print(markdown(HEADER, rows), end="")
+        print(markdown(heads, rows), end="")
     print(", ".join(f"{key}: {value}" for key, value in result["environment"].items()))
 
 
-def parse_arguments() -> argparse.Namespace:
-    """The command line."""
+def main() -> None:
+    """Measure, print, save."""
     parser = parser_of(__doc__)
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="sizes and networks")
-    parser.add_argument(
-        "--methods", nargs="+", choices=COMPARED_WITH, default=list(COMPARED_WITH), help="methods to measure"
-    )
-    parser.add_argument(
-        "--scale", type=float, default=1.0, help="images of the settings advent and one-size, sides times this"
-    )
+    parser.add_argument("--methods", nargs="+", choices=COMPARED_WITH, default=list(COMPARED_WITH))
+    parser.add_argument("--scale", type=float, default=1.0, help="of the sides of the images of advent and one-size")
     parser.add_argument("--compiled", action="store_true", help="with torch.compile as well; a minute each to begin")
     parser.add_argument("--device", default="auto", help="cpu, cuda, or auto")
     parser.add_argument("--threads", type=int, default=2, help="threads of torch and of the kernel")
@@ -243,12 +213,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--warm-up", type=int, default=2, help="rounds before them, at least 1")
     parser.add_argument("--out", type=Path, help="JSON file for the raw values")
     parser.add_argument("--memory-of", nargs=2, help=argparse.SUPPRESS)  # of the processes that measure it
-    return parser.parse_args()
-
-
-def main() -> None:
-    """Measure, print, save."""
-    options = parse_arguments()
+    options = parser.parse_args()
     torch.set_num_threads(options.threads)
     device = torch_device(options.device)
     settings = SETTINGS | {name: SETTINGS[name].scaled(options.scale) for name in ("advent", "one-size")}
@@ -256,18 +221,22 @@ def main() -> None:
         setting, name = options.memory_of
         print(json.dumps(peak_of(settings[setting], CONTESTANTS[name], device)))
         return
-    found = environment(device, options.scale)
+    bf16 = [flag for flag in ("avx512_bf16", "amx_bf16") if flag in processor()[1]]
+    kernel = supports_kernel(torch.zeros(1, CLASSES), CLASSES)
+    computer = machine(device.type, device=str(device), bf16_instructions=bf16, kernel=kernel, scale=options.scale)
+    if device.type == "cuda":
+        computer["tf32_convolutions"] = torch.backends.cudnn.allow_tf32
+        computer["tf32_matmul"] = torch.backends.cuda.matmul.allow_tf32
     command = [__file__, "--threads", str(options.threads), "--scale", str(options.scale)]
     command += ["--device", options.device, "--memory-of"]
+    settings = {name: settings[name] for name in options.settings}
     # memory first: its processes need room beside this one
-    memory = {}
-    for name in options.settings:
-        contestants = chosen(options.methods, settings[name], options.compiled)
-        memory[name] = in_fresh_processes(contestants, [*command, name])
-    times = {name: measure_times(settings[name], device, options) for name in options.settings}
+    contestants = {name: chosen(options.methods, each, options.compiled) for name, each in settings.items()}
+    memory = {name: in_fresh_processes(each, [*command, name]) for name, each in contestants.items()}
+    times = {name: measure_times(each, device, options) for name, each in settings.items()}
     result = {
-        "environment": found,
-        "settings": {name: dataclasses.asdict(settings[name]) for name in options.settings},
+        "environment": computer,
+        "settings": {name: each._asdict() | {"model": asdict(each.model)} for name, each in settings.items()},
         "peak_mib": memory,
         **medians_and_times(times),
     }

@@ -8,7 +8,7 @@ are needed. No accuracy is reported at a rate that it chose. Only rates with all
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from csv_rows import Row, interval
 
@@ -24,7 +24,6 @@ SETTING = ("bed", "size", "images", "severity", "stream", "passes")
 ARM = ("method", "bn_alpha", "optimizer")
 KEYS = [*SETTING, "corruption", *ARM, "objective", "rate", "order"]
 SCORES = ["accuracy", "last_quarter", "sure", "sure_gradient", "class_entropy", "failed", "seconds"]
-Candidate = TypeVar("Candidate", bound=Hashable)
 
 
 class Unit(NamedTuple):
@@ -34,7 +33,7 @@ class Unit(NamedTuple):
     order: str
 
 
-def choice(stream: str, scores: Mapping[Candidate, Mapping[Unit, float]]) -> dict[Unit, Candidate]:
+def choice(stream: str, scores: Mapping[Any, Mapping[Unit, float]]) -> dict[Unit, Any]:
     """For each unit the candidate that is best by the rule of the module's docstring, none where nothing is to be had.
 
     A candidate that lacks a unit of the order, or of ``continual``, takes no part. One alone is no choice.
@@ -83,15 +82,12 @@ def summary(rows: Sequence[Row], objectives: Sequence[str] = ("adadem", "adadem-
             found, first = at_rule(arm, setting["stream"]), arm[0]
             if "entropy" not in found:
                 continue
-            nothing = [
-                f"{_mean(own, 'accuracy'):.1f}" for own in controls if own[0]["bn_alpha"] in ("", first["bn_alpha"])
-            ]
+            beside = [own for own in controls if own[0]["bn_alpha"] in ("", first["bn_alpha"])]
+            nothing = [f"{_mean(own, 'accuracy'):.1f}" for own in beside]
             entropy = accuracies(found["entropy"])
             cells = [f"{fmean(entropy.values()):.1f} ({_rates(found['entropy'].values())})"]
-            for name in objectives:
-                own = found.get(name, {})
-                apart = f"{difference(accuracies(own), entropy)} ({_rates(own.values())})" if own else ""
-                cells.append(apart)
+            for own in (found.get(name, {}) for name in objectives):
+                cells.append(f"{difference(accuracies(own), entropy)} ({_rates(own.values())})" if own else "")
             method = f"{first['method']}{', Adam' * (first['optimizer'] == 'adam')}"
             known = len(lines) > above  # the line above says it
             lines.append(["" if known else stream, method, *(["", ""] if known else [*nothing, "", ""][:2]), *cells])
@@ -102,11 +98,8 @@ def _settings(rows: Sequence[Row]) -> Iterator[tuple[dict[str, str], list[Row], 
     """Each setting, its rows of methods that learn, and those of each control that has as many corruptions."""
     for here in _groups([row for row in rows if row["method"] not in CONTROLS], SETTING):
         setting, names = {key: here[0][key] for key in SETTING}, {row["corruption"] for row in here}
-        same = [
-            row for row in rows
-            if row["method"] in CONTROLS and row["corruption"] in names
-            and all(row[key] == setting[key] for key in SETTING[:4])
-        ]  # fmt: skip
+        beside = [row for row in rows if row["method"] in CONTROLS and row["corruption"] in names]
+        same = [row for row in beside if all(row[key] == setting[key] for key in SETTING[:4])]
         yield setting, here, [own for own in _groups(same, ARM) if len(own) == len(names)]
 
 
@@ -155,9 +148,9 @@ def difference(ours: Mapping[Any, float], control: Mapping[Any, float]) -> str:
 def _arm(rows: Sequence[Row], stream: str) -> list[list[str]]:
     """The lines of a method, an objective each, at the rates of the rule."""
     found, lines = at_rule(rows, stream), list[list[str]]()
+    control = found.get("entropy", {})
     for name, units in found.items():
-        own, control = list(units.values()), found.get("entropy", {})
-        known = set(units) & set(control) and name != "entropy"
+        own, known = list(units.values()), set(units) & set(control) and name != "entropy"
         apart = difference(accuracies(units), accuracies(control)) if known else ""
         tried = sorted({float(row["rate"]) for row in rows if _family(row) == name})
         edge = len(tried) > 1 and {tried[0], tried[-1]} & {float(row["rate"]) for row in own}

@@ -12,6 +12,7 @@ import statistics
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,12 @@ METHODS: dict[str, dict[str, Any]] = {
 def main() -> None:
     """Print and write one row per method, relative to the loop."""
     parser = parser_of(__doc__)
-    parser.add_argument("--size", type=int, default=128)
-    parser.add_argument("--batch", type=int, default=4)
-    parser.add_argument("--rounds", type=int, default=15)
+    for name, default in (("--size", 128), ("--batch", 4), ("--rounds", 15)):
+        parser.add_argument(name, type=int, default=default)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    computer = machine(device=torch.cuda.get_device_name() if device == "cuda" else "cpu")
+    computer = machine(device, device=device)
     torch.manual_seed(0)
     model = smp.DeepLabV3Plus("resnet18", encoder_weights=None, classes=19).to(device)
     images = torch.randn(arguments.batch, 3, arguments.size, arguments.size, device=device)
@@ -53,14 +53,12 @@ def main() -> None:
     times = times_in_turn(steps, device, arguments.rounds, warm_up=2, clock=clock)
     medians = {name: statistics.median(each) for name, each in times.items()}
     peaks = {name: peak(step, device) for name, step in steps.items()}
-    rows = [
-        {"step": name, "milliseconds": round(medians[name], 2), "time": round(medians[name] / medians["loop"], 3),
-         "megabytes": round(peaks[name] / 1e6, 2), "memory": round(peaks[name] / peaks["loop"], 3)}
-        for name in steps
-    ]  # fmt: skip
-    for row in rows:
-        print(row)
-    how = {"size": arguments.size, "batch": arguments.batch, "rounds": arguments.rounds}
+    rows = []
+    for name, own, most in zip(steps, medians.values(), peaks.values(), strict=True):
+        over = {"time": round(own / medians["loop"], 3), "memory": round(most / peaks["loop"], 3)}
+        rows.append({"step": name, "milliseconds": round(own, 2), "megabytes": round(most / 1e6, 2), **over})
+        print(rows[-1])
+    how = {name: getattr(arguments, name) for name in ("size", "batch", "rounds")}
     write_json(arguments.out, {"machine": computer, **how, "rows": rows})
 
 
@@ -91,12 +89,9 @@ def peak(step: Callable[[], object], device: str) -> int:
         return memory_growth(step, device) or 0
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         step()
-    now = highest = 0
     changes = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
-    for event in sorted(changes, key=lambda event: event.start_ns()):
-        now += event.nbytes()
-        highest = max(highest, now)
-    return highest
+    in_order = sorted(changes, key=lambda event: event.start_ns())
+    return max(accumulate((event.nbytes() for event in in_order), initial=0))
 
 
 if __name__ == "__main__":
