@@ -121,14 +121,16 @@ def from_dict(
     return _checked(config_class, read, name)
 
 
-def _refuse_code(config_class: type, of_file: Namespace, line: Mapping[str, Any] | Namespace, where: str) -> None:
-    """Refuse parsed values out of a file that would run code, or name a second file.
+def _refuse_code(
+    config_class: type, of_file: Mapping[str, Any] | Namespace, line: Mapping[str, Any] | Namespace, where: str
+) -> None:
+    """Refuse values out of a file that would run code, or name a second file, and are not on the command ``line``.
 
-    A ``MODULE:NAME`` may stand there if the command ``line`` holds the same, or names the module.
+    A ``MODULE:NAME`` may stand there if the line holds the same, or names the module.
     """
     only = line_only(config_class)
     for key, name in only.items():
-        if (value := of_file.get(key)) is not None:
+        if (value := of_file.get(key)) is not None and key not in line:
             raise InputError(f"{where}{key}: can only be given on the command line, as {flag(name)} {value}")
     named = {name: str(line.get(key) or "").split(",") for key, name in only.items()}
     for key, field, _ in fields_of(config_class):
@@ -206,11 +208,8 @@ def _resumed(config: Any, line: Namespace, given: Namespace) -> Any:
     run_dir, only = Path(config.run_dir), line_only(type(config))
     document, where = read_config(run_dir), str(run_dir / "config.yaml")
     saved = from_dict(type(config), document, where, line)
+    _refuse_code(type(config), document, line, f"{where}, ")
     mine = {name: getattr(config, name) for name in only if name != "config"}
-    for name in mine:
-        if document.get(name) is not None and name not in line:
-            wanted = f"{flag(only[name])} {document[name]}"
-            raise InputError(f"{where}, {name}: can only be given on the command line, as {wanted}")
     now, before = dotted(dataclasses.asdict(config)), dotted(dataclasses.asdict(saved))
     own = [field.name for field in dataclasses.fields(config) if field.metadata.get("of_machine")]
     mine |= {name: getattr(config, name) for name in own if name in given}

@@ -37,8 +37,9 @@ class Learner:
         optimizer: str | OptimizerBuilder, lr: float, reduction: str, num_classes: int | None, seed: int,
         marginals: str | None = None,
     ) -> None:  # fmt: skip
-        self.network, self.reduction, self.seed = network, one_of("reduction", reduction, AVERAGES), seed
+        self.network, self.reduction = network, one_of("reduction", reduction, AVERAGES)
         self._objective: EntropyObjective | None = None
+        self._first_objective: dict[str, Any] = {}
         self._observes = True  #: whether the objective's marginals move
         #: Whether the first batch that is learnt from starts them.
         self._starts = one_of("marginals", marginals or MARGINALS[0], MARGINALS) == "start"
@@ -62,6 +63,7 @@ class Learner:
         self._first_optimizer: Any = None if self.optimizer is None else self.optimizer.state_dict()
         # on the CPU: the same draws on every device
         self.generator = torch.Generator().manual_seed(seed)
+        self._first_draws = self.generator.get_state()
 
     @property
     def objective(self) -> EntropyObjective:
@@ -183,15 +185,15 @@ class Learner:
     def reset(self) -> None:
         """Weights, objective, draws and the optimiser as they began."""
         self.network.reset()
+        self._put(self._first_optimizer, self._first_objective, self._first_draws)
+
+    def _put(self, optimizer: Any, objective: dict[str, Any], draws: Tensor) -> None:
         if self.optimizer is not None:
             self.optimizer.zero_grad()
-            self.optimizer.load_state_dict(self._first_optimizer)
-        self._reset_objective()
-        self.generator.manual_seed(self.seed)
-
-    def _reset_objective(self) -> None:
+            self.optimizer.load_state_dict(optimizer)
         if self._objective is not None:
-            self._objective.load_state_dict(self._first_objective)
+            self._objective.load_state_dict(objective)
+        self.generator.set_state(draws)
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next step depends on, without the weights that never learn."""
@@ -213,15 +215,10 @@ class Learner:
             first, own = state["optimizer"]["param_groups"][0], self.optimizer.state_dict()["param_groups"][0]
             _check_same("optimizer", first, own)
         self.network.load_state_dict(state["network"])
-        if self.optimizer is not None:
-            self.optimizer.zero_grad()
-            self.optimizer.load_state_dict(state["optimizer"])
-        if state["num_classes"] is None:
-            self._reset_objective()
-        else:
-            self.objective.load_state_dict(state["objective"])
+        begun = state["num_classes"] is not None
+        if begun:
             self._first_objective = state.get("first_objective", self._first_objective)
-        self.generator.set_state(state["generator"])
+        self._put(state["optimizer"], state["objective"] if begun else self._first_objective, state["generator"])
 
 
 def _check_same(argument: str, given: Mapping[str, Any], own: Mapping[str, Any]) -> None:

@@ -222,12 +222,11 @@ class AdaptedNetwork:
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a :meth:`state_dict`; the weights that never learn must be the same."""
-        now = self._copies()
-        given, own = state["now"]["parameters"], now["parameters"]
+        given, own = state["now"]["parameters"], self.weights
         if given.keys() != own.keys() or any(given[name].shape != own[name].shape for name in own):
             raise InputError("state: its parameters are not those that learn here; use the same model and options")
         self._put(state["now"])
-        self._start = {part: {name: value.clone() for name, value in state["start"][part].items()} for part in now}
+        self._start = state["start"]
 
     def _copies(self) -> dict[str, dict[str, Tensor]]:
         """Everything that adapting may change."""

@@ -30,6 +30,7 @@ from dem_apps.fused.numpy_objective import by_equations, entropy_gradient, log_s
 from rl.fast.compact_normalize import CompactNormalize, widened
 from rl.fast.network import Network, chains, drawn, why_no_network
 from rl.hook.algorithm import NONE, STOCK, EntropyObjectivePolicy
+from rl.hook.in_return import cut_off
 
 #: (logits, log-probabilities, probabilities, entropy per row) to the mean of the entropy term and its gradient by the
 #: logits, (B, A).
@@ -111,8 +112,8 @@ class FastPPO(PPO):
                 stored = widened(stored, columns, compact.columns)
                 columns = compact.columns
                 network = Network(self.policy, columns)
-            if dones.any():
-                self._bootstrap(network, columns, rewards, dones, infos)
+            for index, last in cut_off(infos, dones):  # its value is added as SB3 does (its issue 633)
+                rewards[index] += self.gamma * network.critic(last[None].take(columns, axis=1))[0, 0]
             rollout_buffer.actions[step, :, 0] = actions
             rollout_buffer.rewards[step] = rewards
             rollout_buffer.values[step], rollout_buffer.log_probs[step] = values, log_probs
@@ -193,15 +194,6 @@ class FastPPO(PPO):
             clips.get("clip_range_vf", -1.0), self.vf_coef, *places, address(losses),
         )  # fmt: skip
         return losses.tolist(), made[: 3 * wide].reshape(3, rows, number), made[3 * wide :].reshape(2, rows)
-
-    def _bootstrap(
-        self, network: Network, columns: np.ndarray, rewards: np.ndarray, dones: np.ndarray, infos: list[dict[str, Any]]
-    ) -> None:
-        """Add the value of where an episode was cut off by a time limit, as SB3 does (its issue 633)."""
-        for index in np.flatnonzero(dones):
-            last = infos[index].get("terminal_observation")
-            if last is not None and infos[index].get("TimeLimit.truncated", False):
-                rewards[index] += self.gamma * network.critic(last[None].take(columns, axis=1))[0, 0]
 
     def _clips(self) -> dict[str, float]:
         """The clip ranges as they are now, under SB3's names."""

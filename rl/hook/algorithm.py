@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
 from dem_apps.errors import InputError, one_of
 from rl.hook import contrib
-from rl.hook.in_return import InReturn, ReturnValue, add_advantages
+from rl.hook.in_return import InReturn, ReturnValue, add_advantages, cut_off
 from rl.hook.logits import Made, acting_heads, action_sizes, distributions_made
 from rl.hook.terms import AdaptiveEntropy, Complexity
 
@@ -165,10 +165,8 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
 
     def _update_info_buffer(self, infos: list[dict[str, Any]], dones: np.ndarray | None = None) -> None:
         super()._update_info_buffer(infos, dones)
-        for index in [] if self.in_return is None or dones is None else np.flatnonzero(dones):
-            last = infos[index].get("terminal_observation")
-            if last is not None and infos[index].get("TimeLimit.truncated", False):
-                self.cut_off.append((self._steps, int(index), last))
+        if self.in_return is not None and dones is not None:
+            self.cut_off += [(self._steps, index, last) for index, last in cut_off(infos, dones)]
         self._steps += 1
 
     def _excluded_save_params(self) -> list[str]:

@@ -20,7 +20,7 @@ right order for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -105,6 +105,14 @@ def generalised_advantages(
         following = rewards[t] + own.gamma * then - values[t] + own.gamma * own.gae_lambda * goes_on * following
         advantages[t] = following
     return advantages
+
+
+def cut_off(infos: list[dict[str, Any]], dones: np.ndarray) -> Iterator[tuple[int, Any]]:
+    """The environments in which a time limit has just ended an episode, each with its last observation."""
+    for index in np.flatnonzero(dones):
+        last = infos[index].get("terminal_observation")
+        if last is not None and infos[index].get("TimeLimit.truncated", False):
+            yield int(index), last
 
 
 def add_advantages(model: Any, own: InReturn, weight: float) -> dict[str, float]:

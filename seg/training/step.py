@@ -36,7 +36,7 @@ class TrainState:
     step: int = 0
     #: Returns a copy of a network with statistics of other images (``--batch-norm-after``); every process calls it.
     re_estimate: Callable[[nn.Module], Estimated] | None = None
-    _adapted: tuple[int, Estimated] | None = field(default=None, init=False)
+    _adapted: Estimated | None = field(default=None, init=False)  #: of this step
 
     @property
     def model(self) -> nn.Module:
@@ -53,18 +53,17 @@ class TrainState:
         """The method's, with re-estimated statistics where they were asked for; every process calls it alike."""
         if self.re_estimate is None:
             return self.method.scored_model()
-        if self._adapted is None or self._adapted[0] != self.step:
-            self._adapted = (self.step, self.re_estimate(self.method.scored_model()))
-        return self._adapted[1].network
+        if self._adapted is None:
+            self._adapted = self.re_estimate(self.method.scored_model())
+        return self._adapted.network
 
     def result(self) -> dict[str, Any]:
         """The part of a checkpoint that is scored, exported and started from; one process may ask for it alone.
 
         It has the re-estimated statistics of :meth:`scored_model` if they were made at this step, and says so.
         """
-        adapted = None if self._adapted is None or self._adapted[0] != self.step else self._adapted[1]
-        scored = self.method.scored_model() if adapted is None else adapted.network
-        marked = {} if adapted is None else {RE_ESTIMATED_ON: adapted.on("target images")}
+        scored = self.method.scored_model() if self._adapted is None else self._adapted.network
+        marked = {} if self._adapted is None else {RE_ESTIMATED_ON: self._adapted.on("target images")}
         return {"model": scored.state_dict(), "step": self.step, **marked}
 
     def state(self) -> dict[str, Any]:
@@ -109,6 +108,7 @@ def training_step(state: TrainState, batches: Sequence[MicroBatch]) -> dict[str,
     values = update(state.model, state.optimizer, logged, batches, state.step + 1)
     values |= state.method.after_step(batches, state.step + 1)
     state.step += 1
+    state._adapted = None
     return values
 
 
