@@ -265,9 +265,8 @@ def _adapted(
     seeds = [None if config.mode == "online" else (config.seed, epoch) for epoch in passes]
     learnt_from = [batch for seed in seeds for batch in folder.batches(config.batch_size, seed)]
     adaptation = Adaptation(
-        trained, predictions, make, learnt_from, config.mode, config.epochs, prepare,
-        config.takes_statistics_first(), config.bn_alpha, config.accept, trial,
-        config.steps(),
+        trained, predictions, trial, make, learnt_from, config.mode, config.epochs, prepare,
+        config.takes_statistics_first(), config.bn_alpha, config.accept, config.steps(),
     )  # fmt: skip
     with in_precision(config.precision, device), quickest_convolutions(trained.network, folder.seen(0)[0][None]):
         outcome = adaptation.run()

@@ -57,6 +57,7 @@ class Adaptation:
 
     trained: TrainedNetwork  #: on its device; its weights become the adapted ones
     predictions: Predictions
+    trial: Trial  #: of normalisations
     make: Callable[[], TestTimeAdapter]  #: an adapter of the network
     batches: list[list[int]]  #: the images to learn from, in order, over all passes; none of a method without learning
     mode: str = "epochs"
@@ -65,7 +66,6 @@ class Adaptation:
     statistics: bool = False  #: whether a share of the images' statistics is taken once, which the rest stands on
     bn_alpha: float | None = None  #: the share; None for the best
     accept: bool = False  #: whether the user takes what the evidence speaks against
-    trial: Trial | None = None  #: of normalisations
     steps: Sequence[dict[str, Any]] = ()  #: arguments of the adapters that a step tries; none of other methods
 
     def run(self) -> AcceptanceMonitor:
@@ -130,12 +130,11 @@ class Adaptation:
 
     def _baseline(self) -> list[NDArray[np.int64]]:
         """Of the labelled images (C, C) each: by the unadapted network with the better of the normalisations."""
-        old = [row.confusion for row in self.predictions.rows["before"].values() if row.confusion is not None]
-        better, own = (None, None) if self.trial is None else (self.trial.better, self.trial.rows[0].description)
-        if better is not None and own is not None and not own.guessed:
-            seen = partial(translated, own=self.trained.description, other=better.description)
-            old = self.predictions.confusions_of(lambda images: self.trained.raw_logits(seen(images)))
-        return old
+        if (better := self.trial.kept_back) is not None:
+            seen = partial(translated, own=self.trained.description, other=better)
+            return self.predictions.confusions_of(lambda images: self.trained.raw_logits(seen(images)))
+        rows = self.predictions.rows["before"].values()
+        return [row.confusion for row in rows if row.confusion is not None]
 
     def _confusions(self, forward: Forward) -> list[NDArray[np.int64]]:
         return self.predictions.confusions_of(lambda images: forward(self._prepared(images)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby, product
@@ -26,12 +26,11 @@ from dem_apps.test_time_methods.network import takes
 from seg.data.files import evenly, find_images, output_names
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
-from seg.data.rasters import Georeference
 from seg.data.read import read_label
-from seg.data.read_images import ImagePixels, Scene, is_scene, opened_scene, read_image, seen, whole_header
+from seg.data.read_images import ImagePixels, Scene, opened_picture, read_image, seen, whole_header
 from seg.maps import panels
-from seg.maps.entropy_maps import Prediction, Sums
-from seg.maps.run_pictures import MOST_SHOWN, output_path, shown_prediction, write_geotiffs, write_scene
+from seg.maps.entropy_maps import Part
+from seg.maps.run_pictures import output_path, shown_prediction, write_maps
 from seg.models.network import finite, upsampled
 from seg.scores.evidence import Forward
 from seg.scores.metrics import confusion
@@ -75,7 +74,7 @@ class ImageFolder:
                     width, height = whole_header(file, description.pixels).size
                     windows = [(slice(0, height), slice(0, width))]
                 else:
-                    with self._read(file) as picture:
+                    with opened_picture(file, description.pixels) as picture:
                         (height, width, _), windows = picture.shape, _windows_with_data(picture, tile)
                 if min(height, width) < LEAST_SIDE:
                     raise InputError(f"{file}: {width} × {height} pixels; a side has at least {LEAST_SIDE}")
@@ -104,12 +103,7 @@ class ImageFolder:
 
     def opened(self, image: int) -> AbstractContextManager[ImagePixels | Scene]:
         """An image as it is, with ``tile`` a TIFF to be read by windows."""
-        return self._read(self.files[image])
-
-    def _read(self, file: Path) -> AbstractContextManager[ImagePixels | Scene]:
-        if self.tile is not None and is_scene(file):
-            return opened_scene(file, self.description.pixels)
-        return nullcontext(read_image(file, self.description.pixels))
+        return opened_picture(self.files[image], self.description.pixels, self.tile is not None)
 
     def picture(self, index: int) -> ImagePixels:
         """A part as it is; those of the latest batch are not read again."""
@@ -232,44 +226,28 @@ class Predictions:
         finite(logits, str(self.folder.relative[index]))
         picture = self.folder.picture(index) if picture is None else picture
         with torch.inference_mode():
-            prediction = Prediction.of(self._at_image_size(logits[None], picture), picture.valid)
-        self._write(stage, index, prediction, picture.place)
+            self._write(stage, index, picture, [(0, 0, self._at_image_size(logits[None], picture))])
 
     @torch.no_grad()
     def predict(self, stage: str, index: int, forward: Forward) -> None:
         """Predict an image by a network that is called with images as it sees them, and :meth:`write`."""
-        path = partial(self.file, stage, index)
         with self.folder.opened(index) as picture:
-            if isinstance(picture, Scene):
-                sums = write_scene(path, self._tiled.parts(picture, forward), picture, self.classes)
-                shown = shown_prediction(path, picture.within(MOST_SHOWN), self.classes)
-                self._write(stage, index, shown, of_scene=sums)
-            elif self.folder.tile is None:
+            if isinstance(picture, ImagePixels) and self.folder.tile is None:
                 self.write(stage, index, forward(self.folder.seen(index, picture)[0][None])[0], picture)
             else:
-                self._write(stage, index, self._tiled.maps(picture, forward), picture.place)
+                self._write(stage, index, picture, self._tiled.parts(picture, forward))
 
-    def _write(
-        self,
-        stage: str,
-        index: int,
-        prediction: Prediction,
-        place: Georeference | None = None,
-        of_scene: Sums | None = None,
-    ) -> None:
-        """Pictures and row of a prediction, with a ``place`` GeoTIFF; with the sums of a scene it may be smaller."""
+    def _write(self, stage: str, index: int, picture: ImagePixels | Scene, parts: Iterable[Part]) -> None:
+        """Pictures, GeoTIFF and row of the prediction of an image by its parts' logits."""
         relative, path = self.folder.relative[index], partial(self.file, stage, index)
-        pictures = {**prediction.tiles(self.classes.colors), "pred_labelIds": prediction.ids(self.classes)}
-        for kind, picture in pictures.items():
-            panels.save_panel(path(f"{kind}.png"), Image.fromarray(picture))
-        if place is not None:
-            write_geotiffs(path, prediction, self.classes, place)
-        pixels, entropy = of_scene or prediction.sums(len(self.classes))
+        prediction, (pixels, entropy) = write_maps(path, parts, picture, self.classes)
+        shown = {**prediction.tiles(self.classes.colors), "pred_labelIds": prediction.ids(self.classes)}
+        for kind, tile in shown.items():
+            panels.save_panel(path(f"{kind}.png"), Image.fromarray(tile))
         table = None
         if relative in self.labels:
-            if of_scene is not None:
-                prediction = shown_prediction(path, None, self.classes)
-            table = self._confusion(index, prediction.classes, prediction.valid)
+            whole = shown_prediction(path, None, self.classes) if isinstance(picture, Scene) else prediction
+            table = self._confusion(index, whole.classes, whole.valid)
         mean = float(entropy.sum() / max(pixels.sum(), 1))
         self.rows[stage][relative.as_posix()] = ImageNumbers(pixels, mean, table)
 
@@ -298,8 +276,8 @@ class Predictions:
         picture, tables = read_image(self.folder.files[index], self.folder.description.pixels), []
         for forward in forwards:
             if self.folder.tile is None:
-                logits = forward(self.folder.seen(index, picture)[0][None])
-                predicted = self._at_image_size(logits, picture).argmax(0).to(torch.uint8).cpu().numpy()
+                logits = self._at_image_size(forward(self.folder.seen(index, picture)[0][None]), picture)
+                predicted = logits[0].argmax(0).to(torch.uint8).cpu().numpy()
             else:
                 predicted = self._tiled.maps(picture, forward).classes
             tables.append(self._confusion(index, predicted, picture.valid))
@@ -318,6 +296,5 @@ class Predictions:
         return output_path(self.out / stage, self.folder.names[index], kind)
 
     def _at_image_size(self, logits: Tensor, picture: ImagePixels) -> Tensor:
-        """(1, C, h, w) → (C, H, W)."""
-        size = (picture.values.shape[0], picture.values.shape[1])
-        return upsampled(logits, size, self.folder.description.align_corners)[0]
+        """(1, C, h, w) → (1, C, H, W)."""
+        return upsampled(logits, picture.shape[:2], self.folder.description.align_corners)

@@ -9,10 +9,8 @@ Shapes: B images, C classes or channels, H × W pixels.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,11 +65,8 @@ class Tried:
     def document(self) -> dict[str, Any]:
         """For ``adapt.json``."""
         numbers = {"name": self.name, "distance": self.distance, "stability_score": self.score}
-        return {
-            **numbers,
-            **self.description.normalisation,
-            "labels": self.labelled and dataclasses.asdict(self.labelled),
-        }
+        scores = {"labels": self.labelled and dataclasses.asdict(self.labelled)}
+        return {**numbers, **self.description.normalisation, **scores}
 
 
 @dataclass(frozen=True)
@@ -88,6 +83,11 @@ class Trial:
         """The description to go on with: the better one's in place of a guess, else the own."""
         own = self.rows[0].description
         return self.better.description if self.better is not None and own.guessed else own
+
+    @property
+    def kept_back(self) -> Description | None:
+        """The better one's where the own is no guess and stays: for the baseline alone."""
+        return None if self.better is None or self.rows[0].description.guessed else self.better.description
 
     def document(self) -> dict[str, Any]:
         """For ``adapt.json``."""
@@ -132,63 +132,50 @@ def distance_of(stored: tuple[Tensor, Tensor], found: tuple[Tensor, Tensor], lea
     return float((ratio + apart - 1 - ratio.log()).mean() / 2)
 
 
-@contextmanager
-def watched_statistics(network: nn.Module) -> Iterator[Callable[[], float | None]]:
-    """Within, forwards are watched; the function gives the distance so far, None without batch norm."""
-    seen: dict[Any, InputSums] = {}
+@torch.no_grad()
+def look(network: nn.Module, probe: Probe, own: Description, seen: Description) -> tuple[Evidence | None, float | None]:
+    """Evidence on images normalised as ``own`` and seen as ``seen``, and distance, which is None without batch norm.
+
+    There is no evidence where the scale is wrong by the distance.
+    """
+    forward, sums = plain_forward(network), dict[Any, InputSums]()
+    there = dataclasses.replace(probe, batches=[translated(batch, own, seen) for batch in probe.batches])
 
     def add(layer: Any, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
-        if layer in seen or len(seen) < _LAYERS:
-            seen.setdefault(layer, InputSums(layer)).add(inputs, named)
-
-    def distance() -> float | None:
-        each = []
-        for layer, part in seen.items():
-            stored = layer.running_mean.double(), layer.running_var.double()
-            each.append(distance_of(stored, part.moments(part.sums), layer.eps))
-        return sum(each) / len(each) if each else None
+        if layer in sums or len(sums) < _LAYERS:
+            sums.setdefault(layer, InputSums(layer)).add(inputs, named)
 
     hooks = [layer.register_forward_pre_hook(add, with_kwargs=True) for layer in tracking(network)]
     try:
-        yield distance
+        logits = [forward(batch) for batch in there.batches]
     finally:
         for hook in hooks:
             hook.remove()
-
-
-@torch.no_grad()
-def look(network: nn.Module, probe: Probe, seen: Callable[[Tensor], Tensor]) -> tuple[Evidence | None, float | None]:
-    """Evidence on images that ``seen`` normalises, and distance; no evidence where the scale is wrong by that."""
-    forward = plain_forward(network)
-    there = dataclasses.replace(probe, batches=[seen(batch) for batch in probe.batches])
-    with watched_statistics(network) as distance:
-        logits = [forward(batch) for batch in there.batches]
-        found = distance()
+    each = [
+        distance_of((layer.running_mean.double(), layer.running_var.double()), part.moments(part.sums), layer.eps)
+        for layer, part in sums.items()
+    ]
+    found = sum(each) / len(each) if each else None
     return (None if found is not None and found >= WRONG_SCALE else there.look(forward, logits)), found
 
 
 def tried_normalisations(trained: TrainedNetwork, predictions: Predictions) -> Trial:
-    """The trial on the labelled images, or on images without labels."""
+    """The trial on the labelled images, or on images without labels.
+
+    Without labels what the network's files or the user say is not doubted, except for its scale.
+    """
     if predictions.labels:
         return tried_on_labels(trained.raw_logits, trained.description, predictions)
-    folder = predictions.folder
-    batches, multiple = folder.spread_batches(_MOST_IMAGES, 4), trained.description.multiple
-    return tried_without_labels(trained.network, trained.description, Probe.of(trained.network, batches, multiple))
-
-
-def tried_without_labels(network: nn.Module, own: Description, probe: Probe) -> Trial:
-    """The trial on unlabelled images, which are normalised as ``own`` says.
-
-    What the network's files or the user say is not doubted, except for its scale.
-    """
-    evidence, distance = look(network, probe, lambda images: images)
+    network, own = trained.network, trained.description
+    probe = Probe.of(network, predictions.folder.spread_batches(_MOST_IMAGES, 4), own.multiple)
+    evidence, distance = look(network, probe, own, own)
     first = Tried("own", own, distance, None if evidence is None else evidence.stability_score(evidence))
     alarm = distance is not None and distance >= WRONG_SCALE
     if not own.pixels.is_rgb or not (alarm or own.guessed):
         return Trial((first,))
     rows = [first]
     for other in usual_ones(own):
-        found, far = look(network, probe, partial(translated, own=own, other=other.description))
+        found, far = look(network, probe, own, other.description)
         score = None if found is None else found.stability_score(evidence or found)
         rows.append(dataclasses.replace(other, distance=far, score=score))
     return Trial(tuple(rows), None, *_without_labels(rows, alarm))

@@ -18,7 +18,6 @@ from seg.adaptation.adaptation import SHOWN
 from seg.adaptation.images import REFUSED, Predictions
 from seg.adaptation.result import Result, class_shares
 from seg.data.files import evenly
-from seg.data.read_images import Scene
 from seg.inference.adaptive_batch_norm import SHARES
 from seg.maps.run_pictures import MOST_SHOWN
 from seg.scores.described_metrics import VIEWS
@@ -123,7 +122,7 @@ def _gallery(predictions: Predictions, result: Result) -> Gallery:
             path, preview = folder.relative[index].as_posix(), Path(previews) / f"{index}.png"
             name = f"{path}: shares moved by {moved[path]:.3f}" if any(moved.values()) else path
             with folder.opened(index) as opened:
-                picture = opened.reduced(MOST_SHOWN) if isinstance(opened, Scene) else opened
+                picture = opened.reduced(MOST_SHOWN)
             Image.fromarray(folder.description.pixels.preview(picture.values, picture.valid)).save(preview)
             for view in VIEWS[:3]:  # image, prediction, entropy
                 for title, stage in stages.items():

@@ -51,10 +51,14 @@ class ImagePixels:
         valid = None if self.valid is None else self.valid[rows, columns]
         return ImagePixels(self.values[rows, columns], valid)
 
+    def reduced(self, _most: int) -> ImagePixels:
+        """Itself; of a :class:`Scene` fewer pixels."""
+        return self
+
 
 @dataclass(frozen=True)
 class Scene:
-    """A TIFF of any size, which is read by windows; :func:`opened_scene` opens it."""
+    """A TIFF of any size, which is read by windows; :func:`opened_picture` opens it."""
 
     file: Path
     source: Any  #: rasterio's data set, open
@@ -83,17 +87,15 @@ class Scene:
 
     def _read(self, **part: Any) -> ImagePixels:
         with rasters.reading(self.file):
-            return ImagePixels(*rasters.bands_of(self.source, self.header, self.wanted, **part), self.header.place)
-
-
-def is_scene(file: Path) -> bool:
-    """Whether a file can be read by windows: an upright TIFF."""
-    return rasters.is_tiff(file) and rasters.orientation_of(file) == 1
+            return ImagePixels(*rasters.bands_of(self.source, self.header, self.wanted, **part))
 
 
 @contextmanager
-def opened_scene(file: Path, wanted: PixelFormat) -> Iterator[Scene]:
-    """A TIFF with the bands that a network takes, to be read by windows; an InputError where it is none, or turned."""
+def opened_picture(file: Path, wanted: PixelFormat, by_windows: bool = True) -> Iterator[ImagePixels | Scene]:
+    """An image with the bands that a network takes, read whole, or an upright TIFF to be read ``by_windows``."""
+    if not by_windows or not rasters.is_tiff(file) or rasters.orientation_of(file) != 1:
+        yield read_image(file, wanted)
+        return
     header = read_header(file)
     refuse_other(file, header, wanted)
     with rasters.small_cache(), rasters.raster(file) as source:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,13 +24,12 @@ from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.annotation import TOOLS
 from seg.data.files import find_images, left_out, output_names
-from seg.data.labels import ClassSet
-from seg.data.read_images import first_header, is_scene, opened_scene, read_image
+from seg.data.read_images import first_header, opened_picture
 from seg.inference.protocol import batch_norm_statistics
 from seg.inference.settings import ExportConfig
 from seg.maps import panels
 from seg.maps.entropy_maps import Prediction, Sums
-from seg.maps.run_pictures import MOST_SHOWN, output_path, shown_prediction, write_geotiffs, write_scene
+from seg.maps.run_pictures import MOST_SHOWN, output_path, write_maps
 from seg.trained.open import open_network
 from seg.trained.trained_network import TrainedNetwork
 
@@ -43,33 +41,24 @@ class Export:
     """A network's pictures of every image, and the rows of two tables."""
 
     def __init__(self, config: ExportConfig, trained: TrainedNetwork, folder: Path) -> None:
-        self.trained, self._folder, self._config = trained, folder, config
+        self.trained, self._classes, self._folder, self._config = trained, trained.class_set, folder, config
         self.per_image, self._per_class = list[dict[str, Any]](), list[dict[str, Any]]()
-        self._tools = [TOOLS[tool](folder, trained.class_set) for tool in config.pre_labels]
+        self._tools = [TOOLS[tool](folder, self._classes) for tool in config.pre_labels]
         needs_whole = config.tile is None or config.raw or config.label_ids or config.pre_labels
         self._by_windows = trained.size is None and not needs_whole
 
     def add(self, file: Path, relative: Path, name: Path) -> None:
         """Predict an image and write everything of it, files that begin with ``name``; InputErrors say why not."""
         path, seen_as = partial(output_path, self._folder, name), self.trained.description.pixels
-        classes = self._classes
-        if self._by_windows and is_scene(file):
-            with opened_scene(file, seen_as) as scene:
-                sums = write_scene(path, self.trained.parts(scene), scene, classes)
-                image, size = replace(scene.reduced(MOST_SHOWN), place=None), scene.shape
-            prediction = shown_prediction(path, image.shape[:2], classes)
-        else:
-            image = read_image(file, seen_as)
-            prediction = self.trained.maps(image)
-            size, sums = image.shape, prediction.sums(len(classes))
-        shown, place = seen_as.preview(image.values, image.valid), image.place
-        del image  # of a large scene the largest
+        with opened_picture(file, seen_as, self._by_windows) as picture:
+            prediction, sums = write_maps(path, self.trained.parts(picture), picture, self._classes)
+            size, image = picture.shape, picture.reduced(MOST_SHOWN)
+        shown = seen_as.preview(image.values, image.valid)
+        del picture, image  # of a large scene the largest
         for tool in self._tools:
             tool.add(relative, prediction.classes, prediction.valid)
         self._add_rows(relative.as_posix(), size, sums)
         self._write(path, shown, prediction)
-        if place is not None:
-            write_geotiffs(path, prediction, classes, place)
 
     def close(self) -> None:
         """Write what is of all images."""
@@ -77,10 +66,6 @@ class Export:
             tool.close()
         write_csv(self._folder / "entropy.csv", self.per_image)
         write_csv(self._folder / "entropy_per_class.csv", self._per_class)
-
-    @property
-    def _classes(self) -> ClassSet:
-        return self.trained.class_set
 
     def _write(self, path: Callable[[str], Path], image: NDArray[np.uint8], prediction: Prediction) -> None:
         """Pictures and numbers of one image; ``path`` gives the file of a kind."""

@@ -22,6 +22,8 @@ from seg.data.labels import IGNORE_INDEX, ClassSet, Color
 
 #: :meth:`Prediction.sums`.
 Sums = tuple[NDArray[np.int64], NDArray[np.float64]]
+#: (1, C, ·, ·) logits of a part of an image, behind their first row and column.
+Part = tuple[int, int, Tensor]
 
 #: The two greys of the hatch over ignored pixels.
 _IGNORED = ((255, 255, 255), (170, 170, 170))
@@ -53,9 +55,9 @@ class Prediction:
 
     @classmethod
     def of_parts(
-        cls, parts: Iterable[tuple[int, int, Tensor]], size: tuple[int, int], valid: NDArray[np.bool_] | None = None
+        cls, parts: Iterable[Part], size: tuple[int, int], valid: NDArray[np.bool_] | None = None
     ) -> Prediction:
-        """From (1, C, ·, ·) logits with their first row and column, of (H, W) pixels; one is in memory at a time."""
+        """From the logits of the parts of (H, W) pixels; one is in memory at a time."""
         whole = cls(np.empty(size, np.uint8), np.empty(size, np.float32), valid)
         for top, left, logits in parts:
             part, place = cls.of(logits[0]), np.s_[top : top + logits.shape[2], left : left + logits.shape[3]]

@@ -8,12 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from torch import Tensor
 
 from seg.data.labels import ClassSet
 from seg.data.rasters import Georeference, averaging, new_geotiff, opened
-from seg.data.read_images import Scene
-from seg.maps.entropy_maps import Prediction, Sums
+from seg.data.read_images import ImagePixels, Scene
+from seg.maps.entropy_maps import Part, Prediction, Sums
 
 #: Pixels of the longer side of the pictures of a scene.
 MOST_SHOWN = 4096
@@ -25,19 +24,28 @@ def write_geotiffs(path: Callable[[str], Path], prediction: Prediction, classes:
         write(0, 0, prediction)
 
 
-def write_scene(
-    path: Callable[[str], Path], parts: Iterable[tuple[int, int, Tensor]], scene: Scene, classes: ClassSet
-) -> Sums:
-    """Write both GeoTIFF of a scene from (1, C, ·, ·) logits with their first row and column; returns the sums."""
+def write_maps(
+    path: Callable[[str], Path], parts: Iterable[Part], picture: ImagePixels | Scene, classes: ClassSet
+) -> tuple[Prediction, Sums]:
+    """The prediction of an image by the logits of its parts, and its sums.
+
+    With coordinates both GeoTIFF are written. A scene's are in any case; its prediction is read from them, reduced.
+    """
+    size = picture.shape[:2]
+    if isinstance(picture, ImagePixels):
+        prediction = Prediction.of_parts(parts, size, picture.valid)
+        if picture.place is not None:
+            write_geotiffs(path, prediction, classes, picture.place)
+        return prediction, prediction.sums(len(classes))
     pixels, sums = np.zeros(len(classes), np.int64), np.zeros(len(classes))
-    with _geotiffs(path, scene.shape[:2], classes, scene.header.place) as write:
+    with _geotiffs(path, size, classes, picture.header.place) as write:
         for top, left, logits in parts:
             bottom, right = top + logits.shape[2], left + logits.shape[3]
-            part = Prediction.of(logits[0], scene.window(slice(top, bottom), slice(left, right)).valid)
+            part = Prediction.of(logits[0], picture.window(slice(top, bottom), slice(left, right)).valid)
             write(top, left, part)
             counted, entropy = part.sums(len(classes))
             pixels, sums = pixels + counted, sums + entropy
-    return pixels, sums
+    return shown_prediction(path, picture.within(MOST_SHOWN), classes), (pixels, sums)
 
 
 def shown_prediction(path: Callable[[str], Path], size: tuple[int, int] | None, classes: ClassSet) -> Prediction:

@@ -27,7 +27,7 @@ from seg.data.files import checked_size, find_images
 from seg.data.labels import ClassSet, numbered_classes
 from seg.data.pixel_format import PixelFormat, kind_of
 from seg.data.read_images import ImagePixels, Scene, picture_pixels, read_image, seen
-from seg.maps.entropy_maps import Prediction
+from seg.maps.entropy_maps import Part, Prediction
 from seg.maps.panels import map_pictures
 from seg.models.network import finite, upsampled, upsampled_bands
 from seg.models.settings import LEAST_TILE
@@ -206,15 +206,13 @@ class TrainedNetwork:
 
     @torch.no_grad()
     def maps(self, image: ImagePixels, forward: Callable[[Tensor], Tensor] | None = None) -> Prediction:
-        """Classes and entropy of an image at its own resolution; a NotFiniteError for logits that are not finite."""
-        return Prediction.of_parts(self.parts(image, forward), (image.shape[0], image.shape[1]), image.valid)
+        """Classes and entropy of an image at its own resolution."""
+        return Prediction.of_parts(self.parts(image, forward), image.shape[:2], image.valid)
 
     @torch.no_grad()
-    def parts(
-        self, image: ImagePixels | Scene, forward: Callable[[Tensor], Tensor] | None = None
-    ) -> Iterator[tuple[int, int, Tensor]]:
-        """(1, C, ·, ·) logits of parts of an image, at its own resolution, with their first row and column."""
-        size, align_corners = (image.shape[0], image.shape[1]), self.description.align_corners
+    def parts(self, image: ImagePixels | Scene, forward: Callable[[Tensor], Tensor] | None = None) -> Iterator[Part]:
+        """The logits of an image at its own resolution, by parts; a NotFiniteError for some that are not finite."""
+        size, align_corners = image.shape[:2], self.description.align_corners
         logits = self._tiled(image, forward)
         if self.tile is None:
             yield 0, 0, upsampled(logits.whole(), size, align_corners)
