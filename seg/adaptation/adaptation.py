@@ -356,11 +356,6 @@ def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:
     description = trained.description
     if not description.pixels.is_rgb:
         raise InputError(f"--method: lab needs 8-bit RGB, and {trained.spec} sees {description.pixels.described}")
-
-    def rgb(images: Tensor) -> Tensor:
-        """From the network's order to RGB, and back; mean and deviation are the channels' own in either."""
-        return images.flip(1) if description.order == "bgr" else images
-
-    mean, std = description.pixels.mean, description.pixels.std
+    mean, std, rgb = description.pixels.mean, description.pixels.std, description.reordered
     transfer = LabTransfer(**lab_statistics(map(rgb, batches), mean, std), mean=mean, std=std)
     return lambda images: rgb(transfer.transferred(rgb(images)))

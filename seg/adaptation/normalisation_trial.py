@@ -116,9 +116,8 @@ def translated(images: Tensor, own: Description, other: Description) -> Tensor:
     def column(numbers: Sequence[float]) -> Tensor:
         return torch.tensor(numbers, dtype=images.dtype, device=images.device)[:, None, None]
 
-    rgb = (images.flip(1) if own.order == "bgr" else images) * column(own.pixels.std) + column(own.pixels.mean)
-    seen = (rgb - column(other.pixels.mean)) / column(other.pixels.std)
-    return seen.flip(1) if other.order == "bgr" else seen
+    rgb = own.reordered(images) * column(own.pixels.std) + column(own.pixels.mean)
+    return other.reordered((rgb - column(other.pixels.mean)) / column(other.pixels.std))
 
 
 def distance_of(stored: tuple[Tensor, Tensor], found: tuple[Tensor, Tensor], least: float) -> float:

@@ -50,7 +50,7 @@ def _score(config: EvaluateConfig, predictions: Path | None) -> None:
     writer = None if predictions is None else prediction_writer(predictions, dataset.classes, names)
     result = evaluate(
         trained.network, dataset, dataset.classes, device, align_corners=description.align_corners, tile=config.tile,
-        on_sample=writer, forward=lambda images: forward(images.flip(1) if description.order == "bgr" else images),
+        on_sample=writer, forward=lambda images: forward(description.reordered(images)),
     )  # fmt: skip
     how = {"network": trained.spec} if scored is None else protocol(scored, trained.network, config.tile)
     where = trained.spec if training is None or config.run is None else f"{config.run}, {training.described}"

@@ -38,15 +38,9 @@ class SegmentationScores:
     """
 
     def __init__(self, class_names: tuple[str, ...], ignore_index: int) -> None:
-        self.class_names = class_names
-        self.ignore_index = ignore_index
-        classes = len(class_names)
-        # rows: label, and one more for ignored; columns: prediction
-        bins = (_CONFIDENCE_BINS,)
-        self._shapes: dict[str, tuple[int, ...]] = {
-            "confusion": (classes + 1, classes), "entropy": (classes,), "confidence": bins, "right": bins,  # pixels
-        }  # fmt: skip
-        self.sums = torch.zeros(sum(math.prod(shape) for shape in self._shapes.values()), dtype=torch.float64)
+        self.class_names, self.ignore_index, classes = class_names, ignore_index, len(class_names)
+        self._sizes = [(classes + 1) * classes, classes, _CONFIDENCE_BINS, _CONFIDENCE_BINS]
+        self.sums = torch.zeros(sum(self._sizes), dtype=torch.float64)
 
     def update(self, logits: Tensor, label: Tensor, valid: Tensor | None = None) -> None:
         """Add (B, C, H, W) logits and a label of train ids, (B, H, W), where ``valid``, (B, H, W), is True.
@@ -69,7 +63,7 @@ class SegmentationScores:
     @property
     def confusion(self) -> Tensor:
         """(C, C) float64 pixels by label (row) and prediction."""
-        return self._unpacked()["confusion"][:-1]
+        return self._parts()[0][:-1]
 
     def result(self) -> dict[str, Any]:
         """``miou``, ``per_class_iu``, ``pixel_accuracy`` (0 to 1), ``mean_entropy`` and more; see docs/metrics.md.
@@ -79,19 +73,18 @@ class SegmentationScores:
         ``mean_entropy_normalised`` divided by log C, ``per_class_entropy`` that by predicted class.
         ``calibration_error`` is the expected calibration error over 15 equal bins of confidence.
         """
-        sums = self._unpacked()
-        confusion = sums["confusion"][:-1]
+        table, entropies, confidence, right = self._parts()
+        confusion, predicted = table[:-1], table.sum(0)
         hits, pixels = confusion.diag(), confusion.sum()
         union = confusion.sum(0) + confusion.sum(1) - hits
         iou = [float(h / u) if u > 0 else None for h, u in zip(hits, union, strict=True)]
         present = [value for value in iou if value is not None]
-        predicted = sums["confusion"].sum(0)
-        entropy = float(sums["entropy"].sum() / predicted.sum().clamp_min(1))
+        entropy = float(entropies.sum() / predicted.sum().clamp_min(1))
         scale = math.log(len(self.class_names))
-        per_class = [each if math.isfinite(each) else None for each in (sums["entropy"] / predicted / scale).tolist()]
+        per_class = [each if math.isfinite(each) else None for each in (entropies / predicted / scale).tolist()]
         beside_labels = {
             "pixel_accuracy": float(hits.sum() / pixels),
-            "calibration_error": float((sums["confidence"] - sums["right"]).abs().sum() / pixels),
+            "calibration_error": float((confidence - right).abs().sum() / pixels),
             "per_class_label_share": dict(zip(self.class_names, (confusion.sum(1) / pixels).tolist(), strict=True)),
         }
         return {
@@ -103,9 +96,10 @@ class SegmentationScores:
             **(beside_labels if pixels > 0 else dict.fromkeys(beside_labels)),
         }
 
-    def _unpacked(self) -> dict[str, Tensor]:
-        pieces = self.sums.split([math.prod(shape) for shape in self._shapes.values()])
-        return {name: piece.view(shape) for (name, shape), piece in zip(self._shapes.items(), pieces, strict=True)}
+    def _parts(self) -> list[Tensor]:
+        """(C + 1, C) pixels by label, last ignored, and prediction; (C,) entropy; confidence and right pixels by bin."""
+        table, *others = self.sums.split(self._sizes)
+        return [table.view(-1, len(self.class_names)), *others]
 
     def _image_sums(self, prediction: Tensor, confidence: Tensor, entropy: Tensor, label: Tensor) -> Tensor:
         """The sums of one image; all arguments (N,)."""

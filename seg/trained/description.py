@@ -109,8 +109,11 @@ class Description:
 
     def normalised(self, image_hwc: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Tensor:
         """(H, W, 3) uint8 RGB, or bands → (3, H, W) float32 as the network takes it; 0 where ``valid`` is False."""
-        result = self.pixels.normalised(image_hwc, valid)
-        return result.flip(0) if self.order == "bgr" else result
+        return self.reordered(self.pixels.normalised(image_hwc, valid))
+
+    def reordered(self, images: Tensor) -> Tensor:
+        """(…, 3, H, W) from RGB to the network's order of channels, or back."""
+        return images.flip(-3) if self.order == "bgr" else images
 
     def logits(self, output: Any) -> Tensor:
         """The logits (B, C, h, w) in what the network returned; a single output z means yes or no, and gives (0, z)."""

@@ -163,5 +163,4 @@ class _AtImageSize(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         if not self._probabilities:
             return self._trained.logits(images)
-        images = (images - self.mean) / self.std
-        return self._trained.logits(images.flip(1) if self._trained.description.order == "bgr" else images).softmax(1)
+        return self._trained.logits(self._trained.description.reordered((images - self.mean) / self.std)).softmax(1)

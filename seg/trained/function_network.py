@@ -76,7 +76,7 @@ def read_function(spec: str, file: Path | None, size: tuple[int, int] | None = N
     if not {"multiple", "size"} & facts.keys():
         description = dataclasses.replace(description, multiple=multiple)
     name = "weights.safetensors" if file is None else file.name
-    write = partial(_write_weights, network, names, name, found.prefix, found.key)
+    write = partial(_write_weights, network, names, name, found)
     whole = network if logits is output else PlainLogits(network, description)
     return TrainedNetwork(spec, whole, logits.shape[1], description, write)
 
@@ -148,7 +148,7 @@ def read_weights(file: Path, settings: NetworkSettings, classes: ClassSet | None
     whole = network if number > 1 else PlainLogits(network, description)
 
     def write(new: Path, description: Description) -> None:
-        _write_weights(network, list(network.state_dict()), file.name, found.prefix, found.key, new, description)
+        _write_weights(network, list(network.state_dict()), file.name, found, new, description)
         write_description(description, new)
 
     return TrainedNetwork(str(file), whole, max(number, 2), description, write)
@@ -163,18 +163,16 @@ def _rows_of_head(file: Path) -> int:
     raise InputError(f"--classes: is missing, and {file} has no segmentation_head to count them by")
 
 
-def _write_weights(
-    network: nn.Module, names: list[str], file: str, prefix: str, key: str | None, new: Path, _: Description
-) -> None:
+def _write_weights(network: nn.Module, names: list[str], file: str, found: FoundWeights, new: Path, _: Any) -> None:
     """A file of the same name, kind, key and prefix."""
     now = network.state_dict()
     # clones, because safetensors refuses tensors that share memory, and torch would write the whole of it
-    state = {f"{prefix}{name}": now[name].cpu().clone().contiguous() for name in names}
+    state = {f"{found.prefix}{name}": now[name].cpu().clone().contiguous() for name in names}
     if Path(file).suffix == SAFETENSORS:
         with written():
             save_file(state, new / file, metadata={"format": "pt"})
     else:
-        torch.save(state if key is None else {key: state}, new / file)
+        torch.save(state if found.key is None else {found.key: state}, new / file)
 
 
 def _multiple_of(network: nn.Module) -> tuple[int, tuple[int, Any] | None]:
