@@ -158,12 +158,9 @@ class Adaptation:
             chosen = self.statistics and self.bn_alpha is None and not (monitor.used.step or monitor.score)
             if chosen and not self.accept:
                 monitor.kept = self._less_stable(monitor, first, monitor.best)
-            self._predict("after", plain_forward(network), streamed.union(monitor.kept))
             if monitor.kept:
-                put_values(network, first)
-                others = set(range(len(self.predictions.folder))).difference(monitor.kept)
-                self._predict("after", plain_forward(network), others)
-                put_values(network, monitor.best)
+                self.predictions.keep_before()
+            self._predict("after", plain_forward(network), streamed.union(monitor.kept))
             return
         self.predictions.keep_before()
         if monitor.refused is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,12 +25,10 @@ from seg.data.label_faults import FileReport, check_classes, check_label, lines,
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import PixelFormat
 from seg.data.read_images import ImagePixels, left_out, read_header, read_image
-from seg.data.statistics import each_file, measured_format, other_units, undeclared_fill
+from seg.data.statistics import each_file, few, measured_format, undeclared_fill
 
 #: An image is nearly blank when 98 % of its pixels lie within so many of the 256 grey levels.
 BLANK_RANGE = 8
-#: Images of a split whose numbers are compared.
-_FEW = 16
 
 
 def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = None) -> int:
@@ -58,7 +57,10 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
             console.print(class_file(checked, pair.classes, fitting))
     except InputError as error:
         console.print(str(error))
-    units = _units(pair)
+    units = list[str]()
+    if not pair.pixels.is_rgb:
+        with suppress(InputError):  # of an image, which is said where it is read
+            units = pair.other_units(measured_format(few(pair.labelled[0].images), pair.pixels)[0])
     for line in units:
         console.print(line)
     wrong = len(units) + sum(1 for report in checked if report.errors or report.warnings)
@@ -68,21 +70,9 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     return wrong
 
 
-def _units(pair: DomainPair) -> list[str]:
-    """Warnings about splits whose numbers are of another scale than the labelled training images'."""
-    files = {title: [image for image, _ in dataset.files] for title, dataset in pair.splits().items()}
-    first, *others = files
-    if pair.pixels.is_rgb:
-        return []
-    with suppress(InputError):  # of an image, which is said where it is read
-        measured, _ = measured_format(files[first][:: -(-len(files[first]) // _FEW)], pair.pixels)
-        return [line for title in others for line in other_units(files[title], measured, title)]
-    return []
-
-
 def _work(pair: DomainPair) -> Iterator[tuple[str, SegmentationDataset, list[int]]]:
     """Titles, data sets and the samples to look at; labelled target images once, with their labels."""
-    labelled = set() if pair.target_labelled is None else {image for image, _ in pair.target_labelled.files}
+    labelled = set() if pair.target_labelled is None else set(pair.target_labelled.images)
     for title, dataset in pair.splits().items():
         indices = list(range(len(dataset)))
         if title == "target train" and labelled:
@@ -113,15 +103,15 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
         report.errors.append(str(error))
     if label_file is not None:
         if label_file.is_file():
-            _check_label(dataset, index, report, valid)
+            _check_label(report, dataset, image_file, label_file, valid)
         else:
             report.errors.append(missing_label(image_file, label_file))
     return report
 
 
-def _check_label(dataset: SegmentationDataset, index: int, report: FileReport, valid: NDArray[np.bool_] | None) -> None:
-    image, file = dataset.files[index]
-    assert file is not None  # of a labelled sample
+def _check_label(
+    report: FileReport, dataset: SegmentationDataset, image: Path, file: Path, valid: NDArray[np.bool_] | None
+) -> None:
     ids = check_label(report, image, file, dataset.classes, dataset.layout)
     if ids is None:
         return

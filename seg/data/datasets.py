@@ -128,6 +128,11 @@ class SegmentationDataset(Dataset[Sample]):
             raise InputError(f"{error}{self.found_as and f' ({self.found_as})'}") from error
 
     @property
+    def images(self) -> list[Path]:
+        """The image files, in order."""
+        return [image for image, _ in self.files]
+
+    @property
     def image_folder(self) -> Path:
         """The folder below which its images lie."""
         top = self.root / self.files[0][0].relative_to(self.root).parts[0]
@@ -155,10 +160,10 @@ class SegmentationDataset(Dataset[Sample]):
 
     def _without(self, missing: Pairs, pairs: Pairs) -> Pairs:
         """The pairs whose label is there."""
-        said = missing_label(*missing[0])
+        said, share = missing_label(*missing[0]), f"{len(missing)} of {len(pairs)}"
         if len(missing) == len(pairs):
-            raise InputError(f"{said} ({len(missing)} of {len(pairs)} have none)")
-        self.notes.append(f"{len(missing)} of {len(pairs)} images have no label and are left out, such as {said}")
+            raise InputError(f"{said} ({share} have none)")
+        self.notes.append(f"{share} images have no label and are left out, such as {said}")
         return [pair for pair in pairs if pair[1].is_file()]
 
     def _label(self, file: Path, image: Path, image_size: tuple[int, int]) -> NDArray[np.uint8]:

@@ -61,6 +61,11 @@ class DomainPair:
         of_each = (dataset.look_at_labels(title) for title, dataset in self.splits().items())
         return [*self.notes, *(line for lines in of_each for line in lines)]
 
+    def other_units(self, measured: PixelFormat) -> list[str]:
+        """Warnings about splits whose numbers are of another scale than the labelled training images'."""
+        others = list(self.splits().items())[1:]
+        return [line for title, dataset in others for line in other_units(dataset.images, measured, title)]
+
     def left_out(self) -> str:
         """The files beside the images that are none, counted by suffix; empty where there are none."""
         return left_out(dataset.image_folder for dataset in self.splits().values())
@@ -132,7 +137,7 @@ def _splits(
     except InputError as error:
         raise InputError(f"--target.labelled-part: {error}") from error
     # a target without a validation split is scored on its training images
-    if both := {image for image, _ in labelled.files} & {image for image, _ in target_val.files}:
+    if both := {*labelled.images} & {*target_val.images}:
         said = f"{len(both)} of the {len(labelled)} images with labels would be scored as well, such as {min(both)}"
         instead = f"--validation-part {target.labelled_part:g},1 scores the others"
         raise InputError(f"--target.labelled-part: {said}; {instead}")
@@ -181,7 +186,7 @@ def _pixels(
     pair: DomainPair, bands: BandConfig, measure: bool, workers: int, rgb: PixelFormat
 ) -> tuple[PixelFormat, list[str]]:
     """The format of the first labelled image, which the first images of the other splits must have, and warnings."""
-    files = [image for image, _ in pair.labelled[0].files]
+    files = pair.labelled[0].images
     first = first_header(files)
     if first is None:
         return rgb, []  # reading the images raises the error
@@ -194,14 +199,13 @@ def _pixels(
         named = header.colours if header.colours and max(header.colours) < number else None
         zeros, ones = (0.0,) * number, (1.0,) * number
         wanted = PixelFormat(number, header.dtype, zeros, ones, shown, colours=named)
-    splits = {title: [image for image, _ in dataset.files] for title, dataset in pair.splits().items()}
-    for found in (first, *map(first_header, splits.values())) if measure else ():
+    for found in (first, *(first_header(dataset.images) for dataset in pair.splits().values())) if measure else ():
         if found is not None:
             refuse_other(*found, wanted)
     if wanted.is_rgb or not measure:
         return wanted, []
     wanted, fills = measured_format(files, wanted, workers)
-    return wanted, fills + [line for title in list(splits)[1:] for line in other_units(splits[title], wanted, title)]
+    return wanted, fills + pair.other_units(wanted)
 
 
 def _demo_pair(world: DemoConfig) -> Path:

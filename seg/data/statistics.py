@@ -27,7 +27,7 @@ from seg.data.read_images import read_image
 
 #: Images of a batch for statistics, which must not depend on the training's batch size or processes.
 IMAGES = 8
-#: Images of a split whose numbers are compared with the measured ones, and how many times the deviation is too much.
+#: Most images of a split whose numbers are compared, and how many times the deviation is too much.
 _FEW, _OTHER_SCALE = 16, 10
 #: Numbers that stand for no data in files of many programs.
 _FILLS = (-99999, -32768, -32767, -9999, -999, 32767, 65535)
@@ -82,11 +82,15 @@ def measured_format(files: Sequence[Path], wanted: PixelFormat, workers: int = 0
     return replace(wanted, mean=tuple(mean.tolist()), std=tuple(std.tolist()), measured_on=measured_on), about
 
 
+def few(files: Sequence[Path]) -> Sequence[Path]:
+    """At most 16, evenly spaced."""
+    return files[:: -(-len(files) // _FEW)]
+
+
 def other_units(files: Sequence[Path], pixels: PixelFormat, title: str) -> list[str]:
     """A warning where a few images of a split have numbers of another scale than those that were measured."""
-    few = files[:: -(-len(files) // _FEW)]
     try:
-        mean, std = mean_and_std([_moments(few, pixels, index)[0] for index in range(len(few))])
+        mean, std = mean_and_std([_moments(few(files), pixels, index)[0] for index in range(len(few(files)))])
     except InputError:
         return []  # which reading them says
     for band, (own, spread) in enumerate(zip(pixels.mean, pixels.std, strict=True)):

@@ -104,33 +104,23 @@ def state_dicts(file: Path, flag: str) -> dict[str | None, Mapping[str, Any]]:
     if file.suffix == SAFETENSORS:
         with passed_on(f"{flag}: {file} is no safetensors file"):
             return {None: safetensors.torch.load(file.read_bytes())}
-    content = _read_torch(file, flag)
-    parts = {**dict.fromkeys(_KEYS), **content} if isinstance(content, Mapping) else {}
-    found = {key: part for key, part in {**parts, None: content}.items() if _tensors_by_name(part)}
-    if found:
-        return found
-    held = f"the keys {', '.join(map(str, content))}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
-    instead = f"save the network's state_dict(), or put it under one of {', '.join(_KEYS)}"
-    raise InputError(f"{flag}: {file} holds {held} and no tensors by name; {instead}")
-
-
-def _read_torch(file: Path, flag: str) -> Any:
-    """The content of a torch file, read without running code in it; ``flag`` named it."""
     try:
         with warnings.catch_warnings(), torch.serialization.safe_globals(_VALUES):
             warnings.simplefilter("ignore")  # of the unpickler, about how the file was written
-            return read_saved(file)
+            content = read_saved(file)
     except Exception as error:  # the unpickler meets arbitrary bytes with nearly any exception
         raise InputError(
             f"{flag}: {file} is no checkpoint of tensors alone: it is damaged, or asks for code to be run, which is "
             "refused; save the network's state_dict() where the file comes from"
         ) from error
-
-
-def _tensors_by_name(content: Any) -> bool:
-    """Whether it is a mapping of names that holds tensors, beside other values or not."""
-    named = isinstance(content, Mapping) and all(isinstance(name, str) for name in content)
-    return named and any(isinstance(value, Tensor) for value in content.values())
+    parts = {**dict.fromkeys(_KEYS), **content} if isinstance(content, Mapping) else {}
+    mappings = {key: part for key, part in {**parts, None: content}.items() if isinstance(part, Mapping)}
+    named = {key: part for key, part in mappings.items() if all(isinstance(name, str) for name in part)}
+    if found := {key: part for key, part in named.items() if any(isinstance(each, Tensor) for each in part.values())}:
+        return found
+    held = f"the keys {', '.join(map(str, content))}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
+    instead = f"save the network's state_dict(), or put it under one of {', '.join(_KEYS)}"
+    raise InputError(f"{flag}: {file} holds {held} and no tensors by name; {instead}")
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:

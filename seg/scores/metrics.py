@@ -97,7 +97,7 @@ class SegmentationScores:
         }
 
     def _parts(self) -> list[Tensor]:
-        """(C + 1, C) pixels by label, last ignored, and prediction; (C,) entropy; confidence and right pixels by bin."""
+        """(C + 1, C) pixels by label, last ignored, and prediction; (C,) entropy; confidence, right pixels by bin."""
         table, *others = self.sums.split(self._sizes)
         return [table.view(-1, len(self.class_names)), *others]
 

@@ -187,6 +187,6 @@ def _about_pixels(pair: DomainPair) -> list[str]:
     elif pixels != RGB:
         mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (pixels.mean, pixels.std))
         lines.append(f"pixels   normalised by mean {mean} and deviation {std}")
-    first = {dataset.root: first_header([image for image, _ in dataset.files]) for dataset in pair.splits().values()}
+    first = {dataset.root: first_header(dataset.images) for dataset in pair.splits().values()}
     notes = [left_out(*found, pixels) for found in first.values() if found is not None]
     return lines + [f"pixels   {note}" for note in notes if note is not None]
