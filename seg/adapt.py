@@ -231,9 +231,8 @@ def _adapted(
     from seg.adaptation.normalisation_trial import tried_normalisations
     from seg.adaptation.result import Result
     from seg.data.label_faults import labels_of
-    from seg.trained.open import ignoring
 
-    description, device, classes = trained.description, trained.device, ignoring(trained.class_set, config.ignore)
+    description, device, classes = trained.description, trained.device, trained.class_set.ignoring(config.ignore)
     size = None if config.size is None or config.tile is not None else description.size
     folder = ImageFolder(Path(str(config.images)), description, size, device, config.tile)
     folder.limit_batches(trained.network)

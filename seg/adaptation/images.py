@@ -241,8 +241,8 @@ class Predictions:
         """Pictures, GeoTIFF and row of the prediction of an image by its parts' logits."""
         relative, path = self.folder.relative[index], partial(self.file, stage, index)
         prediction, (pixels, entropy) = write_maps(path, parts, picture, self.classes)
-        shown = {**prediction.tiles(self.classes.colors), "pred_labelIds": prediction.ids(self.classes)}
-        for kind, tile in shown.items():
+        ids = self.classes.to_ids(prediction.classes, prediction.valid)
+        for kind, tile in {**prediction.tiles(self.classes.colors), "pred_labelIds": ids}.items():
             panels.save_panel(path(f"{kind}.png"), Image.fromarray(tile))
         table = None
         if relative in self.labels:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cv2
@@ -61,6 +61,14 @@ class ClassSet:
         table[: len(self)] = self.ids
         ids = np.asarray(cv2.LUT(predicted, table), np.uint8)  # as table[predicted], without its eight bytes a pixel
         return ids if valid is None else np.where(valid, ids, np.uint8(self.no_data))
+
+    def ignoring(self, ids: Sequence[int]) -> ClassSet:
+        """The same for label images in which further ids count nowhere."""
+        for each in ids:
+            if self.by_color or each in self.ids:
+                what = "labels are colours" if self.by_color else f"{each} is {self.names[self.ids.index(each)]}"
+                raise InputError(f"--ignore: {what}; a file for --classes says what is ignored")
+        return replace(self, ignored=tuple(sorted({*self.ignored, *ids})))
 
     def document(self) -> dict[str, Any]:
         """The class set as :func:`load_classes` reads it."""

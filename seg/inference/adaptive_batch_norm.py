@@ -37,10 +37,6 @@ class Estimated(NamedTuple):
     network: nn.Module
     share: float
 
-    def on(self, images: str) -> str:
-        """The images and their share, for :data:`seg.trained.trained_network.RE_ESTIMATED_ON`."""
-        return f"{images} (share {self.share:g})"
-
 
 @torch.no_grad()
 def re_estimated(

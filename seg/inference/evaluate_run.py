@@ -25,7 +25,7 @@ from seg.inference.protocol import protocol
 from seg.inference.settings import EvaluateConfig
 from seg.scores.described_metrics import print_scores
 from seg.scores.evaluation import OnSample, evaluate
-from seg.trained.open import ignoring, open_network
+from seg.trained.open import open_network
 from seg.trained.trained_network import TrainedNetwork, Training
 
 
@@ -73,7 +73,7 @@ def _data(config: EvaluateConfig, trained: TrainedNetwork) -> tuple[Segmentation
     """The images to score on, the training of a run with its target as scored, and notes."""
     pixels, training = trained.description.pixels, trained.training
     if config.images is not None:
-        classes = ignoring(trained.class_set, config.ignore)
+        classes = trained.class_set.ignoring(config.ignore)
         images = LabelledImages(Path(config.images), Path(str(config.labels)), classes, pixels, trained.size)
         return images, None, images.notes
     if training is None:

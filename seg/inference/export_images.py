@@ -74,7 +74,7 @@ class Export:
         if "png16" in self._config.raw:
             pictures["entropy16"] = (prediction.entropy * 65535).round().astype(np.uint16)
         if self._config.label_ids:
-            pictures["pred_labelIds"] = prediction.ids(self._classes)
+            pictures["pred_labelIds"] = self._classes.to_ids(prediction.classes, prediction.valid)
         for kind, picture in pictures.items():
             panels.save_panel(path(f"{kind}.png"), Image.fromarray(picture))
         panels.save_panel(path("panel.png"), panel)

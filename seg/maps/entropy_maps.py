@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor
 
 from dem_apps.entropy import shannon_entropy
-from seg.data.labels import IGNORE_INDEX, ClassSet, Color
+from seg.data.labels import IGNORE_INDEX, Color
 
 #: :meth:`Prediction.sums`.
 Sums = tuple[NDArray[np.int64], NDArray[np.float64]]
@@ -70,10 +70,6 @@ class Prediction:
         pixels, entropy = self.sums(256)
         return f"mean {entropy.sum() / pixels.sum():.2f}" if pixels.sum() else "no data"
 
-    def pixels(self, num_classes: int) -> NDArray[np.int64]:
-        """(C,) number of counted pixels of each class."""
-        return self.sums(num_classes)[0]
-
     def sums(self, num_classes: int) -> Sums:
         """(C,) number of counted pixels of each class, and the sum of their entropy."""
         pixels, entropy = np.zeros(num_classes, np.int64), np.zeros(num_classes)
@@ -91,10 +87,6 @@ class Prediction:
         for tile in tiles.values() if self.valid is not None else ():
             np.copyto(tile, _hatch(self.classes.shape), where=~self.valid[..., None])  # type: ignore[index]
         return tiles
-
-    def ids(self, classes: ClassSet) -> NDArray[np.uint8]:
-        """(H, W) label ids in the class set's numbering; that of :attr:`ClassSet.no_data` where there is none."""
-        return classes.to_ids(self.classes, self.valid)
 
 
 def coloured_prediction(prediction: NDArray[np.integer], palette: Sequence[Color]) -> NDArray[np.uint8]:

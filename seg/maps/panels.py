@@ -37,7 +37,7 @@ def map_pictures(
     if label is not None:
         tiles["label"] = coloured_label(label, classes.colors)
         tiles |= wrong_pixels(image, label, prediction, tiles["prediction"])
-    names = legend(prediction.pixels(len(classes)), classes)
+    names = legend(prediction.sums(len(classes))[0], classes)
     return tiles, panel((image, tiles["prediction"], tiles["entropy"]), prediction.caption, names)
 
 
@@ -49,14 +49,21 @@ def legend(pixels: NDArray[np.integer], classes: ClassSet) -> list[tuple[str, Co
 
 def panel(tiles: tuple[NDArray[np.uint8], ...], caption: str, legend: Sequence[tuple[str, Color]] = ()) -> Image.Image:
     """Image | prediction | entropy, (H, W, 3) each, shown at the image's size; below the names and colours."""
-    width, height = _tile_size(tiles[0].shape[1], tiles[0].shape[0])
+    width, height = size = _tile_size(tiles[0].shape[1], tiles[0].shape[0])
     cell = (max(width, _LEAST_WIDTH), max(height, _LEAST_HEIGHT))
     font = _font(16 if cell[0] > _SMALL + 100 else 13)
     top = round(1.6 * font.size)
     canvas_width = 2 * _MARGIN + 3 * cell[0] + 2 * _GAP + _BAR_CELL
     names = _legend_picture(legend, font, canvas_width - 2 * _MARGIN)
     canvas = Image.new("RGB", (canvas_width, _MARGIN + top + cell[1] + _GAP + names.height), "white")
-    _draw_row(canvas, tiles, ("image", "prediction", f"entropy, {caption}"), top, cell, font)
+    draw = ImageDraw.Draw(canvas)
+    for column, (tile, title) in enumerate(zip(tiles, ("image", "prediction", f"entropy, {caption}"), strict=True)):
+        left = _MARGIN + column * (cell[0] + _GAP)
+        # colours of classes cannot be averaged
+        reduced = tile.shape[1] > width and column != 1
+        picture = Image.fromarray(tile).resize(size, Image.Resampling.BOX if reduced else Image.Resampling.NEAREST)
+        canvas.paste(picture, (left + (cell[0] - width) // 2, top + (cell[1] - height) // 2))
+        draw.text((left + 1, top - 0.4 * font.size), title, fill="black", font=font, anchor="ls")
     _draw_bar(canvas, canvas_width - _MARGIN - _BAR_CELL + 8, top, cell[1], font)
     canvas.paste(names, (_MARGIN, top + cell[1] + _GAP + _MARGIN))
     return canvas
@@ -81,22 +88,6 @@ def _tile_size(width: int, height: int) -> tuple[int, int]:
         return max(1, round(width * _LARGE / longest)), max(1, round(height * _LARGE / longest))
     enlarge = max(1, min(round(_SMALL / width), _LARGE // longest))
     return width * enlarge, height * enlarge
-
-
-def _draw_row(
-    canvas: Image.Image, tiles: tuple[NDArray[np.uint8], ...], titles: tuple[str, ...], top: int,
-    cell: tuple[int, int], font: ImageFont.FreeTypeFont,
-) -> None:  # fmt: skip
-    """Three tiles, each in the middle of its cell, with their titles above."""
-    draw = ImageDraw.Draw(canvas)
-    size = _tile_size(tiles[0].shape[1], tiles[0].shape[0])
-    for column, (tile, title) in enumerate(zip(tiles, titles, strict=True)):
-        left = _MARGIN + column * (cell[0] + _GAP)
-        # colours of classes cannot be averaged
-        reduced = tile.shape[1] > size[0] and column != 1
-        picture = Image.fromarray(tile).resize(size, Image.Resampling.BOX if reduced else Image.Resampling.NEAREST)
-        canvas.paste(picture, (left + (cell[0] - size[0]) // 2, top + (cell[1] - size[1]) // 2))
-        draw.text((left + 1, top - 0.4 * font.size), title, fill="black", font=font, anchor="ls")
 
 
 def _draw_bar(canvas: Image.Image, left: int, top: int, height: int, font: ImageFont.FreeTypeFont) -> None:

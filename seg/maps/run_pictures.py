@@ -79,7 +79,7 @@ def _geotiffs(
             height, width = part.classes.shape
             window = ((top, top + height), (left, left + width))
             values = part.entropy if part.valid is None else np.where(part.valid, part.entropy, np.float32(np.nan))
-            ids.write(part.ids(classes), 1, window=window)
+            ids.write(classes.to_ids(part.classes, part.valid), 1, window=window)
             entropy.write(values, 1, window=window)
 
         yield write

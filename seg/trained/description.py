@@ -66,6 +66,36 @@ class Description:
         if self.order not in _ORDERS or self.multiple < 1:
             raise InputError(f"order '{self.order}', multiple {self.multiple}: expected rgb or bgr, and 1 or more")
 
+    @classmethod
+    def read(
+        cls, folder: Path, document: Mapping[str, Any] | None = None, outputs: int = 0, **known: Any
+    ) -> Description:
+        """The description in a folder's ``preprocessor_config.json``, ``classes.json`` and ``pixels.json``.
+
+        ``document`` is the library's in place of the first, or ``assumed`` without it; ``known`` are other fields.
+        """
+        pixels, file, document = read_format(folder), folder / PREPROCESSOR_FILE, document or ASSUMED
+        if file.is_file() and "assumed" in document:
+            own = required(read_json(file), str(file))
+            silent = own.get("do_normalize", True) and "image_mean" not in own
+            document = {**document, **own, **own.get("guess", {})} if silent else own
+        known["origin"] = f"the network's own {file.name if pixels.is_rgb else PIXELS_FILE}"
+        if pixels.is_rgb and "assumed" in document:
+            known["origin"] = f"{GUESS}{document['assumed']}"
+        known["order"] = _ORDERS[pixels.is_rgb and bool(document.get("do_flip_channel_order"))]
+        known["notes"] = tuple(_notes(document, folder, pixels))
+        known["size"] = _size(document.get("size")) if document.get("do_resize") else None
+        known["reduce_labels"] = bool(document.get("do_reduce_labels") or document.get("reduce_labels"))
+        if (folder / CLASSES_FILE).is_file():
+            known["classes"] = load_classes(str(folder / CLASSES_FILE))
+        elif known["reduce_labels"]:
+            classes = known.get("classes") or numbered_classes(outputs)
+            known["classes"] = dataclasses.replace(classes, ids=tuple(range(1, outputs + 1)), ignored=(0,))
+        with passed_on(f"{file}: expected image_mean and image_std of three numbers each, and a rescale_factor"):
+            if pixels.is_rgb:
+                pixels = rgb_format(*_normalisation(document))
+            return cls(pixels, **known)
+
     @property
     def guessed(self) -> bool:
         """Whether nothing says how images are normalised."""
@@ -92,6 +122,31 @@ class Description:
         mean, std = (" ".join(f"{value:.4g}" for value in own[name]) for name in ("mean", "std"))
         order = f"{self.order.upper()} from 0 to {own['scale']}" if self.pixels.is_rgb else self.pixels.described
         return f"{order}, mean {mean}, deviation {std}"
+
+    def write(self, folder: Path, guess: bool = True) -> None:
+        """Write what :meth:`read` reads; a guessed normalisation as a ``guess``, or without that not at all."""
+        pixels, size, file = self.pixels, self.size, folder / PREPROCESSOR_FILE
+        preprocessor: dict[str, Any] = {"do_reduce_labels": self.reduce_labels, "do_resize": size is not None}
+        if size is not None:
+            preprocessor["size"] = {"height": size[1], "width": size[0]}
+        numbers = {
+            "do_normalize": True, "do_rescale": pixels.is_rgb, "rescale_factor": 1 / 255,
+            "image_mean": list(pixels.mean), "image_std": list(pixels.std),
+            "do_flip_channel_order": self.order == "bgr", "do_center_crop": False,
+        }  # fmt: skip
+        if not self.guessed:
+            preprocessor |= numbers
+        elif guess:
+            preprocessor["guess"] = {**numbers, "assumed": self.origin.removeprefix(GUESS)}
+        documents: dict[str, Any] = {}
+        if any(preprocessor.values()):
+            documents[PREPROCESSOR_FILE] = (read_json(file) if file.is_file() else {}) | preprocessor
+        if self.classes is not None:
+            documents[CLASSES_FILE] = self.classes.document()
+        if not pixels.is_rgb:
+            documents[PIXELS_FILE] = pixels.document()
+        for name, document in documents.items():
+            write_json(folder / name, document)
 
     def told(
         self, mean: Sequence[float] | None, std: Sequence[float] | None, channels: str | None, scale: int | None
@@ -152,36 +207,6 @@ class PlainLogits(nn.Module):
         return self.description.logits(self.network(images))
 
 
-def read_description(
-    folder: Path, document: Mapping[str, Any] | None = None, outputs: int = 0, **known: Any
-) -> Description:
-    """The description in a folder's ``preprocessor_config.json``, ``classes.json`` and ``pixels.json``.
-
-    ``document`` is the library's in place of the first, or ``assumed`` without it; ``known`` are other fields.
-    """
-    pixels, file, document = read_format(folder), folder / PREPROCESSOR_FILE, document or ASSUMED
-    if file.is_file() and "assumed" in document:
-        own = required(read_json(file), str(file))
-        silent = own.get("do_normalize", True) and "image_mean" not in own
-        document = {**document, **own, **own.get("guess", {})} if silent else own
-    known["origin"] = f"the network's own {file.name if pixels.is_rgb else PIXELS_FILE}"
-    if pixels.is_rgb and "assumed" in document:
-        known["origin"] = f"{GUESS}{document['assumed']}"
-    known["order"] = _ORDERS[pixels.is_rgb and bool(document.get("do_flip_channel_order"))]
-    known["notes"] = tuple(_notes(document, folder, pixels))
-    known["size"] = _size(document.get("size")) if document.get("do_resize") else None
-    known["reduce_labels"] = bool(document.get("do_reduce_labels") or document.get("reduce_labels"))
-    if (folder / CLASSES_FILE).is_file():
-        known["classes"] = load_classes(str(folder / CLASSES_FILE))
-    elif known["reduce_labels"]:
-        classes = known.get("classes") or numbered_classes(outputs)
-        known["classes"] = dataclasses.replace(classes, ids=tuple(range(1, outputs + 1)), ignored=(0,))
-    with passed_on(f"{file}: expected image_mean and image_std of three numbers each, and a rescale_factor"):
-        if pixels.is_rgb:
-            pixels = rgb_format(*_normalisation(document))
-        return Description(pixels, **known)
-
-
 def _notes(document: Mapping[str, Any], folder: Path, pixels: PixelFormat) -> list[str]:
     unknown = [key for key, value in document.items() if key.startswith("do_") and value and key not in _KNOWN]
     notes = [f"{folder}: {PREPROCESSOR_FILE} has {', '.join(unknown)}, unknown here and left out"] if unknown else []
@@ -191,31 +216,6 @@ def _notes(document: Mapping[str, Any], folder: Path, pixels: PixelFormat) -> li
             "shows them to the network at such a size"
         )
     return notes
-
-
-def write_description(description: Description, folder: Path, guess: bool = True) -> None:
-    """Write what :func:`read_description` reads; a guessed normalisation as a ``guess``, or without that not at all."""
-    pixels, size, file = description.pixels, description.size, folder / PREPROCESSOR_FILE
-    preprocessor: dict[str, Any] = {"do_reduce_labels": description.reduce_labels, "do_resize": size is not None}
-    if size is not None:
-        preprocessor["size"] = {"height": size[1], "width": size[0]}
-    numbers = {
-        "do_normalize": True, "do_rescale": pixels.is_rgb, "rescale_factor": 1 / 255, "image_mean": list(pixels.mean),
-        "image_std": list(pixels.std), "do_flip_channel_order": description.order == "bgr", "do_center_crop": False,
-    }  # fmt: skip
-    if not description.guessed:
-        preprocessor |= numbers
-    elif guess:
-        preprocessor["guess"] = {**numbers, "assumed": description.origin.removeprefix(GUESS)}
-    documents: dict[str, Any] = {}
-    if any(preprocessor.values()):
-        documents[PREPROCESSOR_FILE] = (read_json(file) if file.is_file() else {}) | preprocessor
-    if description.classes is not None:
-        documents[CLASSES_FILE] = description.classes.document()
-    if not pixels.is_rgb:
-        documents[PIXELS_FILE] = pixels.document()
-    for name, document in documents.items():
-        write_json(folder / name, document)
 
 
 def _normalisation(document: Mapping[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:

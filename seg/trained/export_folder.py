@@ -23,7 +23,6 @@ from dem_apps.runtime.files import new_folder
 from seg.models.smp_network import SmpNetwork
 from seg.models.tiles import GRID
 from seg.models.transformers_network import TransformersNetwork
-from seg.trained.description import write_description
 from seg.trained.open import open_network
 from seg.trained.settings import NetworkSettings
 from seg.trained.trained_network import TrainedNetwork
@@ -66,7 +65,7 @@ def _write_folder(trained: TrainedNetwork, folder: Path) -> str:
         model.network.config.id2label = dict(enumerate(names))
         model.network.config.label2id = {name: index for index, name in enumerate(names)}
     model.save_pretrained(folder, config={"align_corners": trained.description.align_corners})
-    write_description(trained.description, folder)
+    trained.description.write(folder)
     libraries = {SmpNetwork: "segmentation-models-pytorch", TransformersNetwork: "transformers"}
     return libraries.get(type(model), "dem-apps (seg.load)")
 

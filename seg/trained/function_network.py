@@ -23,15 +23,7 @@ from seg.data.pixel_format import rgb_format
 from seg.models import smp_network
 from seg.models.networks import build_model
 from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, load_weights, state_dicts, written
-from seg.trained.description import (
-    ASSUMED,
-    GUESS,
-    Description,
-    PlainLogits,
-    found_logits,
-    read_description,
-    write_description,
-)
+from seg.trained.description import ASSUMED, GUESS, Description, PlainLogits, found_logits
 from seg.trained.settings import NetworkSettings
 from seg.trained.trained_network import TrainedNetwork
 
@@ -142,14 +134,14 @@ def read_weights(file: Path, settings: NetworkSettings, classes: ClassSet | None
     fits = f"--model: {file} does not fit {settings.architecture} on {encoder} with {number} classes"
     load_weights(network, found.tensors, fits)
     guess = smp_network.preprocessing({"encoder_name": encoder})
-    description = read_description(file.parent, guess, notes=found.notes)
+    description = Description.read(file.parent, guess, notes=found.notes)
     if classes is not None:
         description = dataclasses.replace(description, classes=classes)
     whole = network if number > 1 else PlainLogits(network, description)
 
     def write(new: Path, description: Description) -> None:
         _write_weights(network, list(network.state_dict()), file.name, found, new, description)
-        write_description(description, new)
+        description.write(new)
 
     return TrainedNetwork(str(file), whole, max(number, 2), description, write)
 

@@ -29,15 +29,7 @@ from seg.models import smp_network, transformers_network
 from seg.models.network import OUR_KEY, OUR_VERSION, SegmentationNetwork
 from seg.models.networks import build_model
 from seg.models.weights_file import find_weights, load_weights
-from seg.trained.description import (
-    DESCRIPTION_FILES,
-    PREPROCESSOR_FILE,
-    Description,
-    PlainLogits,
-    copy_files,
-    read_description,
-    write_description,
-)
+from seg.trained.description import DESCRIPTION_FILES, PREPROCESSOR_FILE, Description, PlainLogits, copy_files
 from seg.trained.function_network import read_function, read_weights
 from seg.trained.run_network import open_run
 from seg.trained.settings import ADAPT_FILE, ADAPTED, NetworkSettings, is_function
@@ -159,15 +151,6 @@ def named(classes: str | None) -> ClassSet | None:
     return None if classes is None or classes.isdecimal() else load_classes(classes)
 
 
-def ignoring(classes: ClassSet, ids: Sequence[int]) -> ClassSet:
-    """Classes for label images in which further ids count nowhere."""
-    for each in ids:
-        if classes.by_color or each in classes.ids:
-            what = "labels are colours" if classes.by_color else f"{each} is {classes.names[classes.ids.index(each)]}"
-            raise InputError(f"--ignore: {what}; a file for --classes says what is ignored")
-    return dataclasses.replace(classes, ignored=tuple(sorted({*classes.ignored, *ids})))
-
-
 def _read_adapted(out: Path) -> TrainedNetwork:
     """The network in the folder that seg.adapt wrote, as a whole."""
     inner, file = out / ADAPTED, out / ADAPT_FILE
@@ -201,15 +184,15 @@ def _read_saved(folder: Path) -> TrainedNetwork:
             network = build_model(**{key: value for key, value in config.items() if key not in unused})
         load_weights(network, find_weights(folder / WEIGHTS_FILE, network).tensors, str(folder / WEIGHTS_FILE))
         outputs: int = config["num_classes"]
-        description = read_description(folder, align_corners=config["align_corners"])
+        description = Description.read(folder, align_corners=config["align_corners"])
     elif "model_type" in config:
         network = of_library = transformers_network.network_of_folder(folder)
         outputs = of_library.network.config.num_labels
         document, classes = transformers_network.processor_of_folder(folder), _classes_of_labels(config, outputs)
-        description = read_description(folder, document, outputs, align_corners=False, classes=classes)
+        description = Description.read(folder, document, outputs, align_corners=False, classes=classes)
     else:
         outputs, bands = config.get("classes", 1), config.get("in_channels", 3)
-        description = read_description(folder, smp_network.preprocessing(config), outputs)
+        description = Description.read(folder, smp_network.preprocessing(config), outputs)
         if bands != description.pixels.bands:
             said = f"{folder}: in_channels is {bands}, and the normalisation of the bands is unknown"
             raise InputError(f"{said}; write {PIXELS_FILE}, with bands, dtype, mean, std and shown, as a run has it")
@@ -236,7 +219,7 @@ def _write_saved(
     network.save_pretrained(new, config={"align_corners": description.align_corners})
     copy_files(DESCRIPTION_FILES, folder, new)
     if description != own or not (new / PREPROCESSOR_FILE).is_file():
-        write_description(description, new, guess=not hasattr(network, "network"))
+        description.write(new, guess=not hasattr(network, "network"))
 
 
 def _classes_of_labels(config: Mapping[str, Any], outputs: int) -> ClassSet | None:

@@ -27,14 +27,7 @@ from seg.models.network import SegmentationNetwork
 from seg.models.networks import NETWORK_FILE, build_model
 from seg.models.settings import ModelConfig
 from seg.models.weights_file import load_weights
-from seg.trained.description import (
-    CLASSES_FILE,
-    PREPROCESSOR_FILE,
-    Description,
-    copy_files,
-    read_description,
-    write_description,
-)
+from seg.trained.description import CLASSES_FILE, PREPROCESSOR_FILE, Description, copy_files
 from seg.trained.trained_network import RE_ESTIMATED_ON, TrainedNetwork, Training
 
 #: How the names of an encoder's tensors begin, in every network here.
@@ -94,7 +87,7 @@ def open_run(run: Path, checkpoint: str = "auto") -> TrainedNetwork:
     size = checked_size(config.target.size, f"{run}, target.size")
     description = Description(pixels, origin=OWN, size=size, classes=classes, align_corners=config.model.align_corners)
     if (run / PREPROCESSOR_FILE).is_file():  # of a run that was adapted with another normalisation
-        said = read_description(run)
+        said = Description.read(run)
         description = dataclasses.replace(description, pixels=said.pixels, order=said.order, origin=said.origin)
     write = partial(_write_run, network, run, training, _running_means(network))
     return TrainedNetwork(f"{run}, {training.described}", network, len(classes), description, write, training)
@@ -117,7 +110,7 @@ def _write_run(
     if description.origin == OWN:
         write_json(new / CLASSES_FILE, description.classes.document() if description.classes else {})
     else:
-        write_description(description, new)
+        description.write(new)
     target = dataclasses.replace(training.config.target, size=description.size and list(description.size))
     settings = dataclasses.asdict(dataclasses.replace(training.config, target=target, run_dir=None, resume=False))
     (new / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))

@@ -88,7 +88,7 @@ class PredictedImage(Prediction):
     @property
     def shares(self) -> dict[str, float]:
         """The share of the pixels that each predicted class has, by name, the largest first."""
-        pixels = self.pixels(len(self.names))
+        pixels, _ = self.sums(len(self.names))
         order = pixels.argsort(kind="stable")[::-1]
         return {self.names[index]: float(pixels[index] / pixels.sum()) for index in order if pixels[index]}
 

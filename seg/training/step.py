@@ -63,7 +63,7 @@ class TrainState:
         It has the re-estimated statistics of :meth:`scored_model` if they were made at this step, and says so.
         """
         scored = self.method.scored_model() if self._adapted is None else self._adapted.network
-        marked = {} if self._adapted is None else {RE_ESTIMATED_ON: self._adapted.on("target images")}
+        marked = {} if self._adapted is None else {RE_ESTIMATED_ON: f"target images (share {self._adapted.share:g})"}
         return {"model": scored.state_dict(), "step": self.step, **marked}
 
     def state(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from seg.data.labels import LABEL_ID
+from seg.data.labels import CITYSCAPES_IDS, LABEL_ID
 from seg.data.street.figures import FIGURES, PAINTS, VEHICLES, WALLS, Color, Look, Part, box, discs, grid, shape
 
 #: Raised with every change that alters a single pixel: stored pairs are then drawn anew.
@@ -34,10 +34,10 @@ _FRONTS = {
 NEAR, FAR = 1.2, 110.0
 #: Canvas pixels per pixel of the picture, in each direction.
 OVERSAMPLING = 2
-#: Strength of the grain by the label of a surface; others have the first.
+#: Strength of the grain of a surface by its label; others have 0.04.
 _TEXTURES = {
-    "": 0.04, "road": 0.07, "sidewalk": 0.08, "building": 0.08, "wall": 0.1, "fence": 0.08, "vegetation": 0.18,
-    "terrain": 0.13, "sky": 0.0,
+    "road": 0.07, "sidewalk": 0.08, "building": 0.08, "wall": 0.1, "fence": 0.08, "vegetation": 0.18, "terrain": 0.13,
+    "sky": 0.0,
 }  # fmt: skip
 Item = tuple[float, Callable[[], None]]  # depth in metres, and the call that paints it
 
@@ -297,7 +297,11 @@ class Canvas:
         numbers, normal = self.numbers, self.rng.standard_normal
         labels = np.ascontiguousarray(self.labels[1::OVERSAMPLING, 1::OVERSAMPLING])
         kept = np.exp(-numbers["haze"] * self.depth)[..., None]
-        image = (self.image * kept + np.asarray(self.color("low sky", 0)) * (1 - kept)) * self._texture()
+        image = self.image * kept + np.asarray(self.color("low sky", 0)) * (1 - kept)
+        strengths = np.array([_TEXTURES.get(CITYSCAPES_IDS.get(each, ""), 0.04) for each in range(256)], np.float32)
+        noise = normal([side // 3 for side in self.labels.shape], np.float32)
+        grain = cv2.resize(noise, self.labels.shape[::-1], interpolation=cv2.INTER_CUBIC)
+        image = image * (1 + numbers["texture"] * strengths[self.labels] * grain)[..., None]
         image = np.asarray(cv2.resize(image, labels.shape[::-1], interpolation=cv2.INTER_AREA))
         if numbers["blur"]:
             image = cv2.GaussianBlur(image, (0, 0), numbers["blur"])
@@ -311,12 +315,3 @@ class Canvas:
             _, stream = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, round(numbers["jpeg quality"])])
             picture = np.asarray(cv2.imdecode(stream, cv2.IMREAD_COLOR))
         return picture, labels
-
-    def _texture(self) -> NDArray[np.float32]:
-        """(H, W, 1) factors around 1, by the label of the surface."""
-        strengths = np.full(256, _TEXTURES[""], np.float32)
-        for name, strength in _TEXTURES.items():
-            strengths[LABEL_ID.get(name, 255)] = strength
-        noise = self.rng.standard_normal((self.labels.shape[0] // 3, self.labels.shape[1] // 3), np.float32)
-        grain = cv2.resize(noise, self.labels.shape[::-1], interpolation=cv2.INTER_CUBIC)
-        return (1 + self.numbers["texture"] * strengths[self.labels] * grain)[..., None]
