@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dem_apps.errors import NotFiniteError
 from dem_apps.report.intervals import LEVEL
-from seg.scores.evidence import Evidence, Forward, Probe
+from seg.scores.evidence import Evidence, Forward, Probe, moved
 
 #: The score of a network on labelled images.
 Scorer = Callable[[Forward], "LabelScore"]
@@ -248,12 +248,9 @@ class AcceptanceMonitor:
         (own, others), stood = self.ground, self.checks[0].evidence
         assert stood is not None
         same = [float((new.argmax(1) == old).double().mean()) * len(old) for new, old in zip(logits, own, strict=True)]
-        moved, halves = (
-            sum(abs(a - b) for a, b in zip(shares, stood.shares, strict=True)) / 2
-            for shares in (evidence.shares, others)
-        )
         stability = evidence.stability_on(stood) / max(stood.stability_on(stood), 1e-12)
-        return Beside(len(stood.shares), sum(same) / sum(map(len, own)), moved, halves, stability)
+        away, halves = moved(evidence.shares, stood.shares), moved(others, stood.shares)
+        return Beside(len(stood.shares), sum(same) / sum(map(len, own)), away, halves, stability)
 
     def _score(self, check: Check) -> float:
         """The mIoU of an accepted look, or the stability score where there are no labels; a step's does not count."""

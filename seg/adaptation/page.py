@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 from PIL import Image
 
 from dem_apps.report.page import Frames, Section, render
@@ -21,7 +20,7 @@ from seg.data.files import evenly
 from seg.inference.adaptive_batch_norm import SHARES
 from seg.maps.run_pictures import MOST_SHOWN
 from seg.scores.described_metrics import VIEWS
-from seg.scores.evidence import Evidence
+from seg.scores.evidence import Evidence, moved
 
 #: Images in the page.
 _IMAGES = 8
@@ -103,8 +102,10 @@ def _looks_table(result: Result) -> Table:
 
 
 def _evidence_cells(evidence: Evidence, before: Evidence) -> list[Cell]:
-    moved = float(np.abs(np.subtract(before.shares, evidence.shares)).sum() / 2)  # total variation
-    values = (evidence.entropy, evidence.info_max, evidence.stability_on(before), evidence.effective_classes, moved)
+    values = (
+        evidence.entropy, evidence.info_max, evidence.stability_on(before), evidence.effective_classes,
+        moved(before.shares, evidence.shares),
+    )  # fmt: skip
     return [Cell(f"{value:.3f}") for value in values]
 
 
@@ -112,15 +113,15 @@ def _gallery(predictions: Predictions, result: Result) -> Gallery:
     folder, pictures = predictions.folder, list[Picture]()
     stages = {"before": "before", **({"refused": REFUSED} if result.refused else {"after": "after"})}
     old, new = (predictions.rows[stage] for stage in stages.values())
-    shares = {name: [class_shares(rows[name].pixels) for rows in (old, new)] for name in old}
-    moved = {name: 0.5 * np.abs(np.diff(both, axis=0)).sum() for name, both in shares.items()}
+    paths = [path.as_posix() for path in folder.relative]
+    away = [moved(class_shares(old[path].pixels), class_shares(new[path].pixels)) for path in paths]
     chosen = evenly(range(len(folder)), _IMAGES)
-    if any(moved.values()):
-        chosen = sorted(range(len(folder)), key=lambda index: -moved[folder.relative[index].as_posix()])[:_IMAGES]
+    if any(away):
+        chosen = sorted(range(len(folder)), key=lambda index: -away[index])[:_IMAGES]
     with TemporaryDirectory() as previews:
         for index in chosen:
-            path, preview = folder.relative[index].as_posix(), Path(previews) / f"{index}.png"
-            name = f"{path}: shares moved by {moved[path]:.3f}" if any(moved.values()) else path
+            path, preview = paths[index], Path(previews) / f"{index}.png"
+            name = f"{path}: shares moved by {away[index]:.3f}" if any(away) else path
             with folder.opened(index) as opened:
                 picture = opened.reduced(MOST_SHOWN)
             Image.fromarray(folder.description.pixels.preview(picture.values, picture.valid)).save(preview)

@@ -92,7 +92,11 @@ class SegmentationDataset(Dataset[Sample]):
         if labelled is None:
             labelled = len(missing) < len(pairs)
         if labelled and labels_must_exist and missing:
-            pairs = self._without(missing, pairs)
+            said, share = missing_label(*missing[0]), f"{len(missing)} of {len(pairs)}"
+            if len(missing) == len(pairs):
+                raise InputError(f"{said} ({share} have none)")
+            self.notes.append(f"{share} images have no label and are left out, such as {said}")
+            pairs = [pair for pair in pairs if pair[1].is_file()]
         self.labelled = labelled
         self.pixels = RGB
         self.found_as = ""  #: how the layout was found, where it was not named
@@ -158,14 +162,6 @@ class SegmentationDataset(Dataset[Sample]):
             self.notes.append(f"{len(cut)} of {len(pairs)} images left out, {said}{', …' * (len(cut) > _SHOWN)}")
         return sorted(set(pairs) - set(cut)) if cut else pairs
 
-    def _without(self, missing: Pairs, pairs: Pairs) -> Pairs:
-        """The pairs whose label is there."""
-        said, share = missing_label(*missing[0]), f"{len(missing)} of {len(pairs)}"
-        if len(missing) == len(pairs):
-            raise InputError(f"{said} ({share} have none)")
-        self.notes.append(f"{share} images have no label and are left out, such as {said}")
-        return [pair for pair in pairs if pair[1].is_file()]
-
     def _label(self, file: Path, image: Path, image_size: tuple[int, int]) -> NDArray[np.uint8]:
         size = image_size if self.resize_labels else None
         return read_label(file, self.classes, self.layout, size, image)
@@ -208,8 +204,6 @@ def _chosen(pairs: Pairs, exclude: Sequence[str], part: tuple[float, float], roo
     kept = [pair for pair in pairs if set(exclude).isdisjoint(_names(pair[0], root))]
     if not kept:
         raise InputError(f"{root}: every image is excluded; take some names out of 'exclude'")
-    if part == (0.0, 1.0):
-        return kept
     # by a hash and not by a random generator, whose stream may change with its library
     order = sorted(kept, key=lambda pair: hashlib.sha256(_names(pair[0], root)[0].encode()).digest())
     chosen = order[round(part[0] * len(order)) : round(part[1] * len(order))]

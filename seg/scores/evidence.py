@@ -27,6 +27,11 @@ def plain_forward(network: nn.Module) -> Forward:
     return lambda images: find_logits(network(images))
 
 
+def moved(shares: Sequence[float], others: Sequence[float]) -> float:
+    """Total variation between two networks' shares of the classes, 0 to 1."""
+    return sum(abs(a - b) for a, b in zip(shares, others, strict=True)) / 2
+
+
 #: The second size at which images are predicted, as a factor of each side.
 SCALE = 0.75
 #: The share of each side by which images are moved for a network that takes one size alone.

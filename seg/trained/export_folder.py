@@ -93,8 +93,10 @@ def _write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int], outp
             _add_metadata(onnx, file, {"sides": f"multiples of {step}"})
             return difference, step
     difference = _exported(module, file, output, [(1, *image)])
-    if output == "probabilities":
-        _add_metadata(onnx, file, _of_deepness(trained, size[0]))
+    if output == "probabilities":  # what Deepness's source reads; below seg_thresh, 0.5 there, a pixel gets class 0
+        names = {str(index): name for index, name in enumerate(trained.class_set.names)}
+        values = {"model_type": "Segmentor", "class_names": names, "tile_size": size[0], "seg_thresh": 0.0}
+        _add_metadata(onnx, file, {key: json.dumps(value) for key, value in values.items()})
     return difference, None
 
 
@@ -135,13 +137,6 @@ def _add_metadata(onnx: Any, file: Path, values: dict[str, str]) -> None:
     model = onnx.load(file)
     onnx.helper.set_model_props(model, values)
     onnx.save(model, file)
-
-
-def _of_deepness(trained: TrainedNetwork, tile: int) -> dict[str, str]:
-    """The metadata that the plugin's source reads, JSON each; below ``seg_thresh``, 0.5 there, a pixel gets class 0."""
-    names = {str(index): name for index, name in enumerate(trained.class_set.names)}
-    values = {"model_type": "Segmentor", "class_names": names, "tile_size": tile, "seg_thresh": 0.0}
-    return {key: json.dumps(value) for key, value in values.items()}
 
 
 class _AtImageSize(nn.Module):
