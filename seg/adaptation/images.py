@@ -23,9 +23,9 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.network import takes
-from seg.data.files import evenly, find_images, output_names
-from seg.data.labels import IGNORE_INDEX, ClassSet
-from seg.data.pixel_format import resized_mask
+from seg.data.files import Size, evenly, find_images, output_names
+from seg.data.labels import IGNORE_INDEX, ClassSet, Ids
+from seg.data.pixel_format import Mask, resized_mask
 from seg.data.read import read_label
 from seg.data.read_images import ImagePixels, Scene, opened_picture, read_image, seen, whole_header
 from seg.maps import panels
@@ -48,16 +48,11 @@ class ImageFolder:
     """A folder of images, or one image, in the order of names; unreadable files are named on stderr and left out.
 
     Batches are of whole images, or with ``tile`` of windows of that side that hold data. The network sees either at
-    ``size``, (width, height), None for their own, rounded to its multiple. Raises InputError: no image can be read.
+    ``size``, None for their own, rounded to its multiple. Raises InputError: no image can be read.
     """
 
     def __init__(
-        self,
-        source: Path,
-        description: Description,
-        size: tuple[int, int] | None,
-        device: torch.device,
-        tile: int | None = None,
+        self, source: Path, description: Description, size: Size | None, device: torch.device, tile: int | None = None
     ) -> None:
         self.description, self.device, self.tile = description, device, tile
         self.most: int | None = None  # images that the network takes at a time
@@ -65,7 +60,7 @@ class ImageFolder:
         self.skipped: dict[str, str] = {}  # why an image was left out, by its path below the folder
         self.files: list[Path] = []
         self.parts: list[tuple[int, slice, slice]] = []  # that batches are of: image, rows, columns
-        self.sizes: list[tuple[int, int]] = []  # of the parts
+        self.sizes: list[Size] = []  # of the parts
         self._held: dict[int, ImagePixels] = {}  # of the latest batch
         self.root = root = source if source.is_dir() else source.parent
         for file in find_images(source):
@@ -113,7 +108,7 @@ class ImageFolder:
         with self.opened(image) as picture:
             return picture if isinstance(picture, ImagePixels) and self.tile is None else picture.window(rows, columns)
 
-    def seen(self, index: int, picture: ImagePixels | None = None) -> tuple[Tensor, NDArray[np.bool_] | None]:
+    def seen(self, index: int, picture: ImagePixels | None = None) -> tuple[Tensor, Mask]:
         """(3, h, w) of a part as the network takes it, and where it holds data, None for everywhere."""
         picture = self.picture(index) if picture is None else picture
         values, valid = seen(picture, self.description.pixels, self.sizes[index])
@@ -183,9 +178,7 @@ def _windows_with_data(picture: ImagePixels | Scene, side: int) -> list[tuple[sl
     return [place for valid, place in windows if valid is None or valid.any()]  # type: ignore[misc]
 
 
-def confusion_with(
-    label_file: Path, image: Path, classes: ClassSet, predicted: NDArray[np.uint8], valid: NDArray[np.bool_] | None
-) -> NDArray[np.int64]:
+def confusion_with(label_file: Path, image: Path, classes: ClassSet, predicted: Ids, valid: Mask) -> NDArray[np.int64]:
     """(C, C) pixels by label and predicted train id, at the label's size; InputErrors are those of ``read_label``."""
     label = read_label(label_file, classes, image=image)
     size = (label.shape[1], label.shape[0])
@@ -251,9 +244,7 @@ class Predictions:
         mean = float(entropy.sum() / max(pixels.sum(), 1))
         self.rows[stage][relative.as_posix()] = ImageNumbers(pixels, mean, table)
 
-    def _confusion(
-        self, index: int, predicted: NDArray[np.uint8], valid: NDArray[np.bool_] | None
-    ) -> NDArray[np.int64]:
+    def _confusion(self, index: int, predicted: Ids, valid: Mask) -> NDArray[np.int64]:
         label = self.labels[self.folder.relative[index]]
         return confusion_with(label, self.folder.files[index], self.classes, predicted, valid)
 

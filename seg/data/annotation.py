@@ -25,7 +25,8 @@ from dem_apps.errors import InputError, first_words, nearest
 from dem_apps.runtime.documents import parsed_json
 from dem_apps.runtime.files import read_text, regular_file
 from dem_apps.runtime.images import MOST_PIXELS
-from seg.data.labels import ClassSet, chosen_color
+from seg.data.labels import ClassSet, Ids, chosen_color
+from seg.data.pixel_format import Mask
 from seg.data.read import label_ids
 
 #: The class that CVAT knows in every task and that no brush paints: pixels without a label are of it.
@@ -51,7 +52,7 @@ class CvatMasks:
         lines = ["# label:color_rgb:parts:actions", *(f"{n}:{r},{g},{b}::" for n, (r, g, b) in rows.items())]
         self._write(_MAP, "\n".join(lines).encode())
 
-    def add(self, image: Path, predicted: NDArray[np.uint8], valid: NDArray[np.bool_] | None) -> None:
+    def add(self, image: Path, predicted: Ids, valid: Mask) -> None:
         """The prediction, (H, W) train ids, of an image by its path below the folder."""
         mask = np.asarray(self._colors, np.uint8)[predicted]
         if valid is not None:
@@ -76,7 +77,7 @@ class LabelStudioBrush:
     def __init__(self, folder: Path, classes: ClassSet) -> None:
         self._folder, self._classes, self._tasks = folder, classes, list[dict[str, Any]]()
 
-    def add(self, image: Path, predicted: NDArray[np.uint8], valid: NDArray[np.bool_] | None) -> None:
+    def add(self, image: Path, predicted: Ids, valid: Mask) -> None:
         """The prediction, (H, W) train ids, of an image by its path below the folder."""
         (height, width), regions = predicted.shape, []
         for index, name in enumerate(self._classes.names):
@@ -144,7 +145,7 @@ def mask_of_runs(rle: list[int], height: int, width: int) -> NDArray[np.bool_]:
     return np.asarray(values.reshape(height, width, 4)[..., 3] > 127)
 
 
-def annotated(file: Path, classes: ClassSet) -> Iterator[tuple[Path, NDArray[np.uint8]]]:
+def annotated(file: Path, classes: ClassSet) -> Iterator[tuple[Path, Ids]]:
     """Relative path without suffix, and label ids (H, W), of each annotated image of either tool's export.
 
     Pixels without a label are ``background``, else :attr:`ClassSet.no_data`. Raises InputError: another file or label.
@@ -163,7 +164,7 @@ def annotated(file: Path, classes: ClassSet) -> Iterator[tuple[Path, NDArray[np.
         ) from error
 
 
-def _of_cvat(file: Path, classes: ClassSet) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+def _of_cvat(file: Path, classes: ClassSet) -> Iterator[tuple[str, Ids]]:
     archive = ZipFile(file)
     for info in archive.infolist():
         if info.file_size > MOST_PIXELS:
@@ -187,7 +188,7 @@ def _of_cvat(file: Path, classes: ClassSet) -> Iterator[tuple[str, NDArray[np.ui
                 yield name, label if valid is None else np.where(valid, label, np.uint8(_blank_id(classes)))
 
 
-def _of_label_studio(file: Path, classes: ClassSet) -> Iterator[tuple[str, NDArray[np.uint8]]]:
+def _of_label_studio(file: Path, classes: ClassSet) -> Iterator[tuple[str, Ids]]:
     for task in parsed_json(read_text(file, most=1 << 30), str(file)):
         made = [each for each in task.get("annotations", ()) if not each.get("was_cancelled")]
         regions = made[-1]["result"] if made else []

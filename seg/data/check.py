@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 from rich.console import Console
 
@@ -23,7 +22,7 @@ from seg.data.files import missing_label
 from seg.data.found_classes import class_file, fitting_classes, other_ids
 from seg.data.label_faults import FileReport, check_classes, check_label, lines, other_shape
 from seg.data.labels import IGNORE_INDEX
-from seg.data.pixel_format import PixelFormat
+from seg.data.pixel_format import Mask, PixelFormat
 from seg.data.read_images import ImagePixels, left_out, read_header, read_image
 from seg.data.statistics import each_file, few, measured_format, undeclared_fill
 
@@ -109,9 +108,7 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
     return report
 
 
-def _check_label(
-    report: FileReport, dataset: SegmentationDataset, image: Path, file: Path, valid: NDArray[np.bool_] | None
-) -> None:
+def _check_label(report: FileReport, dataset: SegmentationDataset, image: Path, file: Path, valid: Mask) -> None:
     ids = check_label(report, image, file, dataset.classes, dataset.layout)
     if ids is None:
         return

@@ -17,11 +17,11 @@ from torch.utils.data import Dataset
 from dem_apps.errors import InputError, nearest
 from seg.data.files import missing_label
 from seg.data.label_faults import look_at_labels
-from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, id_tables
+from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, Ids, id_tables
 from seg.data.layouts import fitting_layouts, named_layout
 from seg.data.layouts.folders import FOLDERS, about_splits
 from seg.data.layouts.layout import Pairs
-from seg.data.pixel_format import RGB, PixelFormat, resized_mask
+from seg.data.pixel_format import RGB, Mask, PixelFormat, resized_mask
 from seg.data.read import read_label
 from seg.data.read_images import read_header, read_image, refuse_damaged, seen
 
@@ -37,9 +37,9 @@ class Sample:
 
     name: str  #: the image's path below the data set's root
     image: NDArray[Any]  #: (H, W, 3) uint8, RGB, or (H, W, B) float32 in the files' own units
-    label: NDArray[np.uint8] | None  #: (H, W) uint8 train ids with 255 where nothing counts, or None
+    label: Ids | None  #: (H, W) uint8 train ids with 255 where nothing counts, or None
     #: (H, W), False where the image holds no data; None where it does everywhere.
-    valid: NDArray[np.bool_] | None = None
+    valid: Mask = None
     pixels: PixelFormat = RGB  #: how the image is normalised and displayed
 
     def normalised(self) -> Tensor:
@@ -116,7 +116,7 @@ class SegmentationDataset(Dataset[Sample]):
             label = np.where(here, label, np.uint8(IGNORE_INDEX))
         return Sample(self.name(index), image, label, valid, self.pixels)
 
-    def label(self, index: int) -> NDArray[np.uint8]:
+    def label(self, index: int) -> Ids:
         """The train ids of a labelled sample, (H, W), without reading the image's pixels."""
         image_file, label_file = self.files[index]
         assert label_file is not None, f"{image_file} is read without its label"
@@ -162,7 +162,7 @@ class SegmentationDataset(Dataset[Sample]):
             self.notes.append(f"{len(cut)} of {len(pairs)} images left out, {said}{', …' * (len(cut) > _SHOWN)}")
         return sorted(set(pairs) - set(cut)) if cut else pairs
 
-    def _label(self, file: Path, image: Path, image_size: tuple[int, int]) -> NDArray[np.uint8]:
+    def _label(self, file: Path, image: Path, image_size: tuple[int, int]) -> Ids:
         size = image_size if self.resize_labels else None
         return read_label(file, self.classes, self.layout, size, image)
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from dem_apps.errors import InputError
 
+#: (width, height) in pixels.
+Size = tuple[int, int]
 #: Most pixels of a side that an image may be resized to.
 LARGEST_SIDE = 1 << 15
 IMAGE_SUFFIXES = (
@@ -27,8 +29,8 @@ _LABEL_ENDINGS = ("", "_mask", "_label", "_labels", "_masks", "_segmentation", "
 _LABEL_FOLDERS = re.compile(r"(^|/)(?:labels?|masks?|annotations)(?=/)")
 
 
-def checked_size(size: Sequence[int] | str | None, flag: str) -> tuple[int, int] | None:
-    """(width, height) to resize images to, None for their own; else an InputError that names the flag."""
+def checked_size(size: Sequence[int] | str | None, flag: str) -> Size | None:
+    """The size to resize images to, None for their own; else an InputError that names the flag."""
     if size is None:
         return None
     whole = all(hasattr(side, "__index__") for side in size)  # a character is not

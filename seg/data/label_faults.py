@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dem_apps.errors import InputError
 from seg.data import rasters
 from seg.data.files import evenly, find_labels
-from seg.data.labels import IGNORE_INDEX, LABELS, ClassSet, Color, id_tables
+from seg.data.labels import IGNORE_INDEX, LABELS, ClassSet, Color, Ids, id_tables
 from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.pixel_format import SIDEWAYS
 from seg.data.read import label_colors, label_ids, palette_of, refuse_unknown
@@ -89,7 +89,7 @@ def labels_of(
 
 def check_label(
     report: FileReport, image: Path, label: Path, classes: ClassSet, layout: Layout = OWN_IDS
-) -> NDArray[np.uint8] | None:
+) -> Ids | None:
     """The train ids of an image's label, with what is to be said of them added to a report; None after an error."""
     try:
         ids, valid = label_ids(label, classes, layout, image)

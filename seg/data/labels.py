@@ -21,8 +21,11 @@ from dem_apps.errors import InputError, nearest, shown
 from dem_apps.runtime.arguments import found
 from dem_apps.runtime.documents import read_json, read_yaml
 from seg.data.files import distinct
+from seg.data.pixel_format import Mask
 
 Color = tuple[int, int, int]
+#: (H, W) train ids, or ids of a label image.
+Ids = NDArray[np.uint8]
 IGNORE_INDEX = 255
 _LONGEST_NAME = 100
 #: Names of a class that may be black on pictures.
@@ -55,7 +58,7 @@ class ClassSet:
         """The value for no data in ids that are written: 255, or the largest id of no class where one has it."""
         return max(set(range(256)) - set(self.ids))
 
-    def to_ids(self, predicted: NDArray[np.uint8], valid: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
+    def to_ids(self, predicted: Ids, valid: Mask = None) -> Ids:
         """(H, W) train ids → ids of label images in this numbering; :attr:`no_data` where ``valid`` is False."""
         table = np.zeros(256, np.uint8)
         table[: len(self)] = self.ids

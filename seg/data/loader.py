@@ -24,7 +24,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, default_collate
 from dem_apps.errors import InputError, nearest, passed_on
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.labels import IGNORE_INDEX
-from seg.data.pixel_format import RGB, PixelFormat
+from seg.data.pixel_format import RGB, Mask, PixelFormat
 from seg.data.samplers import Draws, Epochs, Sampler
 
 # Without this, importing it checks for a newer release over the network, and waits where there is none.
@@ -142,7 +142,7 @@ def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) ->
     if label is not None and not any(getattr(each, "fill_mask", None) == 0 for each in augmentation.transforms):
         label = np.where(inside == 0, np.uint8(IGNORE_INDEX), label)
     counts = not sample.pixels.is_rgb or sample.valid is not None
-    valid: NDArray[np.bool_] | None = inside == 1 if counts and (inside != 1).any() else None
+    valid: Mask = inside == 1 if counts and (inside != 1).any() else None
     return replace(sample, image=image, label=label, valid=valid)
 
 

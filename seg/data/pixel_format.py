@@ -27,6 +27,8 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 #: In the folder of a run that does not see 8-bit RGB in ImageNet's normalisation.
 PIXELS_FILE = "pixels.json"
 MOST_BANDS = 512
+#: (H, W), False where there is no data; None for data everywhere.
+Mask = NDArray[np.bool_] | None
 #: Orientations of EXIF and TIFF that change width for height.
 SIDEWAYS = (5, 6, 7, 8)
 #: Percentiles of a band that become black and white in previews, and most pixels that they are taken of.
@@ -63,7 +65,7 @@ class PixelFormat:
             return "8-bit RGB"
         return f"{self.bands} band{'s' * (self.bands > 1)} of {self.dtype}"
 
-    def normalised(self, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Tensor:
+    def normalised(self, values: NDArray[Any], valid: Mask = None) -> Tensor:
         """(H, W, B) as read → (B, H, W) float32 as the network takes it; 0, the mean, where ``valid`` is False."""
         if self.is_rgb:
             # the same numbers as by arithmetic, in a fifth of its time
@@ -76,7 +78,7 @@ class PixelFormat:
             result[:, torch.from_numpy(~valid)] = 0.0
         return result
 
-    def preview(self, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
+    def preview(self, values: NDArray[Any], valid: Mask = None) -> NDArray[np.uint8]:
         """(H, W, 3) uint8 for display: RGB as it is, or the ``shown`` bands, each stretched over its percentiles.
 
         The percentiles, 2 and 98, are the image's own, of the pixels that hold data; those that hold none are black.
@@ -157,7 +159,7 @@ def resized(values: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float32]:
     )
 
 
-def resized_mask(valid: NDArray[np.bool_] | None, size: tuple[int, int]) -> NDArray[np.bool_] | None:
+def resized_mask(valid: Mask, size: tuple[int, int]) -> Mask:
     """(H, W) to (width, height), nearest; the same array where it has that size, None for None."""
     if valid is None or size == valid.shape[::-1]:
         return valid

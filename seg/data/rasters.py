@@ -18,7 +18,8 @@ from PIL.TiffImagePlugin import ImageFileDirectory_v2
 from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import whole_file
 from dem_apps.runtime.images import MOST_PIXELS
-from seg.data.pixel_format import MOST_BANDS, SIDEWAYS, PixelFormat, upright
+from seg.data.labels import Ids
+from seg.data.pixel_format import MOST_BANDS, SIDEWAYS, Mask, PixelFormat, upright
 
 _MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _NEEDED = "TIFF and images of more than 8 bits need rasterio, which is not installed here; pip install 'dem-apps[geo]'"
@@ -104,7 +105,7 @@ def read_header(file: Path) -> Header:
         )  # fmt: skip
 
 
-def read_bands(file: Path, header: Header, wanted: PixelFormat) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+def read_bands(file: Path, header: Header, wanted: PixelFormat) -> tuple[NDArray[Any], Mask]:
     """(H, W, B) numbers, or colours of an 8-bit picture, and (H, W) where GDAL's mask says data; None for everywhere.
 
     Bands are ordered by their names, scale and offset applied. A band without data where others have some is NaN.
@@ -115,9 +116,7 @@ def read_bands(file: Path, header: Header, wanted: PixelFormat) -> tuple[NDArray
     return upright(values, header.orientation), None if valid is None else upright(valid, header.orientation)
 
 
-def bands_of(
-    source: Any, header: Header, wanted: PixelFormat, **part: Any
-) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+def bands_of(source: Any, header: Header, wanted: PixelFormat, **part: Any) -> tuple[NDArray[Any], Mask]:
     """:func:`read_bands` of an open file as it is stored; ``part`` is a ``window`` or an ``out_shape`` of rasterio."""
     names = [kind.name for kind in source.colorinterp]
     if wanted.is_rgb:
@@ -150,7 +149,7 @@ def bands_of(
     return np.ascontiguousarray(values), None if valid.all() else valid
 
 
-def read_ids(file: Path, header: Header, kept: Collection[int]) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
+def read_ids(file: Path, header: Header, kept: Collection[int]) -> tuple[NDArray[Any], Mask]:
     """(H, W) ids of a TIFF label, as stored, and where it holds data or an id of ``kept``, None for everywhere."""
     with opened(file) as source:
         _refuse_large(file, source)
@@ -166,9 +165,7 @@ def read_ids(file: Path, header: Header, kept: Collection[int]) -> tuple[NDArray
     return ids, None if valid.all() else valid
 
 
-def on_grid_of(
-    label: Path, image: Path, ids: NDArray[np.uint8], valid: NDArray[np.bool_] | None
-) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
+def on_grid_of(label: Path, image: Path, ids: Ids, valid: Mask) -> tuple[Ids, Mask]:
     """A label's ids on the pixels of its image, by the coordinates of both, nearest; unchanged where both agree.
 
     Raises InputError: no pixel in common, or coordinates in one of them that have no reference system.

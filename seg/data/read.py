@@ -17,9 +17,10 @@ from PIL import Image
 from dem_apps.errors import InputError
 from dem_apps.runtime.images import opened_image
 from seg.data import rasters
-from seg.data.labels import IGNORE_INDEX, ClassSet, Color, id_tables, spans
+from seg.data.files import Size
+from seg.data.labels import IGNORE_INDEX, ClassSet, Color, Ids, id_tables, spans
 from seg.data.layouts.layout import OWN_IDS, Layout
-from seg.data.pixel_format import upright
+from seg.data.pixel_format import Mask, upright
 from seg.data.read_images import GREY, LOSSLESS, decoder_arguments, read_header, read_image
 
 #: Pillow's modes of labels, and what decoders multiply ids of few bits by.
@@ -27,13 +28,9 @@ _IDS, _SPREAD = ("P", *GREY[:-1]), {"L;2": 85, "L;4": 17}
 
 
 def read_label(
-    file: Path,
-    classes: ClassSet,
-    layout: Layout = OWN_IDS,
-    size: tuple[int, int] | None = None,
-    image: Path | None = None,
-) -> NDArray[np.uint8]:
-    """(H, W) uint8 train ids of a label image, resized to (width, height) ``size``; 255 where nothing counts.
+    file: Path, classes: ClassSet, layout: Layout = OWN_IDS, size: Size | None = None, image: Path | None = None
+) -> Ids:
+    """(H, W) uint8 train ids of a label image, resized to ``size``; 255 where nothing counts.
 
     With coordinates in label and ``image``, it lies on the image's pixels.
     """
@@ -47,7 +44,7 @@ def read_label(
     return label if valid is None else np.where(valid, label, np.uint8(IGNORE_INDEX))
 
 
-def refuse_unknown(file: Path, ids: NDArray[np.uint8], classes: ClassSet, layout: Layout = OWN_IDS) -> None:
+def refuse_unknown(file: Path, ids: Ids, classes: ClassSet, layout: Layout = OWN_IDS) -> None:
     """Raises an InputError for a label image with an id that is no class's and not ignored."""
     known = id_tables(classes, layout.ids)[1]
     if ids.size and cv2.LUT(ids, known.view(np.uint8)).min() == 0:
@@ -56,14 +53,12 @@ def refuse_unknown(file: Path, ids: NDArray[np.uint8], classes: ClassSet, layout
         raise InputError(f"{file}: label id {spans(unknown)} is not in the table, which has {spans(known)}{hint}")
 
 
-def label_ids(
-    file: Path, classes: ClassSet, layout: Layout = OWN_IDS, image: Path | None = None
-) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
+def label_ids(file: Path, classes: ClassSet, layout: Layout = OWN_IDS, image: Path | None = None) -> tuple[Ids, Mask]:
     """(H, W) uint8 ids of a label image, by index or colour, on the pixels of ``image`` where both have coordinates.
 
     Also where it holds ids; None for everywhere.
     """
-    valid: NDArray[np.bool_] | None = None
+    valid: Mask = None
     if classes.by_color:
         ids, valid = _colored_ids(file, classes)
     elif layout.read_ids:
@@ -73,13 +68,13 @@ def label_ids(
     return (ids, valid) if image is None else rasters.on_grid_of(file, image, ids, valid)
 
 
-def read_index_image(file: Path, kept: Collection[int] = ()) -> NDArray[np.uint8]:
+def read_index_image(file: Path, kept: Collection[int] = ()) -> Ids:
     """(H, W) uint8 ids of an image with a palette or in grey; 255 where it holds none."""
     ids, valid = _index_image(file, kept)
     return ids if valid is None else np.where(valid, ids, np.uint8(IGNORE_INDEX))
 
 
-def _index_image(file: Path, kept: Collection[int]) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
+def _index_image(file: Path, kept: Collection[int]) -> tuple[Ids, Mask]:
     """Ids and where there are any, nowhere transparent; an id of ``kept`` is one even where the file calls it none."""
     header, valid = read_header(file), None
     if header.pages > 1:
@@ -128,7 +123,7 @@ def label_colors(file: Path, most: int) -> list[Color]:
     return [(code >> 16, code >> 8 & 255, code & 255) for code in found]
 
 
-def _colored_ids(file: Path, classes: ClassSet) -> tuple[NDArray[np.uint8], NDArray[np.bool_] | None]:
+def _colored_ids(file: Path, classes: ClassSet) -> tuple[Ids, Mask]:
     """(H, W) uint8 ids of the class set from a picture in its colours, and where there are any; None for everywhere."""
     codes, valid = _codes(file)
     if valid is None:
@@ -146,7 +141,7 @@ def _colored_ids(file: Path, classes: ClassSet) -> tuple[NDArray[np.uint8], NDAr
     return ids, None if valid.all() else valid
 
 
-def _codes(file: Path) -> tuple[NDArray[np.uint32], NDArray[np.bool_] | None]:
+def _codes(file: Path) -> tuple[NDArray[np.uint32], Mask]:
     """(H, W) red, green and blue as one number, upright as EXIF says, and where it is not transparent."""
     if not rasters.is_tiff(file):
         with opened_image(file, LOSSLESS):

@@ -20,7 +20,8 @@ from PIL import ExifTags, Image
 from dem_apps.errors import InputError
 from dem_apps.runtime.images import opened_image
 from seg.data import rasters
-from seg.data.pixel_format import RGB, SIDEWAYS, PixelFormat, kind_of, resized, resized_mask, upright
+from seg.data.files import Size
+from seg.data.pixel_format import RGB, SIDEWAYS, Mask, PixelFormat, kind_of, resized, resized_mask, upright
 from seg.data.rasters import Georeference, Header
 
 _EXIF_OF_PNG = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
@@ -38,7 +39,7 @@ class ImagePixels:
     """An image as it was read."""
 
     values: NDArray[Any]  #: (H, W, B) in the file's own numbers, (H, W, 3) uint8 of 8-bit pictures
-    valid: NDArray[np.bool_] | None = None  #: (H, W), False where the file holds no data; None where it does everywhere
+    valid: Mask = None  #: (H, W), False where the file holds no data; None where it does everywhere
     place: Georeference | None = None  #: coordinates, if the file has them
 
     @property
@@ -192,10 +193,8 @@ def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
     return f"{file}: {'; it '.join(said)}" if said else None
 
 
-def seen(
-    image: ImagePixels, pixels: PixelFormat, size: tuple[int, int] | None
-) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """An image at ``size``, (width, height), None for its own, bicubic, and where it holds data.
+def seen(image: ImagePixels, pixels: PixelFormat, size: Size | None) -> tuple[NDArray[Any], Mask]:
+    """An image at ``size``, None for its own, bicubic, and where it holds data.
 
     Bands are float32, with their mean where they hold no data, so that resizing spreads none of it.
     """

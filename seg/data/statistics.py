@@ -22,7 +22,7 @@ from dem_apps.runtime.files import cache_dir, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.datasets import SegmentationDataset
 from seg.data.labels import IGNORE_INDEX
-from seg.data.pixel_format import PixelFormat
+from seg.data.pixel_format import Mask, PixelFormat
 from seg.data.read_images import read_image
 
 #: Images of a batch for statistics, which must not depend on the training's batch size or processes.
@@ -114,7 +114,7 @@ def mean_and_std(moments: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.flo
     return mean, std
 
 
-def undeclared_fill(values: NDArray[Any], valid: NDArray[np.bool_] | None) -> str | None:
+def undeclared_fill(values: NDArray[Any], valid: Mask) -> str | None:
     """A sentence about a number that many pixels of a band hold, far from all others, as if it meant no data."""
     for band in range(values.shape[2]):
         held = (values[..., band] if valid is None else values[..., band][valid]).astype(np.float64)

@@ -31,6 +31,10 @@ SHARES, LEAST_GAIN = (0.0, 0.3, 0.5, 1.0), 1.01
 _COMPARED_ON, _MOST_IMAGES = 16, 64
 
 
+#: How well a network does; higher is better.
+Score = Callable[[nn.Module], float]
+
+
 class Estimated(NamedTuple):
     """A copy of a network, in ``eval()`` mode, with a share of the statistics of images."""
 
@@ -40,10 +44,7 @@ class Estimated(NamedTuple):
 
 @torch.no_grad()
 def re_estimated(
-    model: nn.Module,
-    batches: Iterable[Tensor],
-    bn_alpha: float | None = None,
-    score: Callable[[nn.Module], float] | None = None,
+    model: nn.Module, batches: Iterable[Tensor], bn_alpha: float | None = None, score: Score | None = None
 ) -> Estimated:
     """A network with a share of the running statistics of (B, 3, H, W) batches, and the share.
 
@@ -96,7 +97,7 @@ def best_share(scores: Sequence[float]) -> float:
     return SHARES[best] if scores[best] >= LEAST_GAIN * scores[0] else 0.0
 
 
-def _score(network: nn.Module, batches: list[Tensor]) -> Callable[[nn.Module], float]:
+def _score(network: nn.Module, batches: list[Tensor]) -> Score:
     """The stability score of another network on batches, beside the network; 0 without any."""
     if not batches:
         return lambda other: 0.0

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from seg.inference.protocol import batch_norm_statistics
 from seg.inference.settings import ExportConfig
 from seg.maps import panels
 from seg.maps.entropy_maps import Prediction, Sums
-from seg.maps.run_pictures import MOST_SHOWN, output_path, write_maps
+from seg.maps.run_pictures import MOST_SHOWN, FileOf, output_path, write_maps
 from seg.trained.open import open_network
 from seg.trained.trained_network import TrainedNetwork
 
@@ -67,7 +66,7 @@ class Export:
         write_csv(self._folder / "entropy.csv", self.per_image)
         write_csv(self._folder / "entropy_per_class.csv", self._per_class)
 
-    def _write(self, path: Callable[[str], Path], image: NDArray[np.uint8], prediction: Prediction) -> None:
+    def _write(self, path: FileOf, image: NDArray[np.uint8], prediction: Prediction) -> None:
         """Pictures and numbers of one image; ``path`` gives the file of a kind."""
         tiles, panel = panels.map_pictures(image, None, prediction, self._classes)
         pictures = {kind: tile for kind, tile in tiles.items() if kind != "image"}

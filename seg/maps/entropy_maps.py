@@ -19,6 +19,7 @@ from torch import Tensor
 
 from dem_apps.entropy import shannon_entropy
 from seg.data.labels import IGNORE_INDEX, Color
+from seg.data.pixel_format import Mask
 
 #: :meth:`Prediction.sums`.
 Sums = tuple[NDArray[np.int64], NDArray[np.float64]]
@@ -44,19 +45,17 @@ class Prediction:
     classes: NDArray[np.uint8]  #: (H, W) uint8 train ids
     entropy: NDArray[np.float32]  #: (H, W) float32, 0 to 1: Shannon entropy / log C
     #: (H, W), False where the image holds no data and nothing counts; None for data everywhere.
-    valid: NDArray[np.bool_] | None = None
+    valid: Mask = None
 
     @classmethod
-    def of(cls, logits: Tensor, valid: NDArray[np.bool_] | None = None) -> Prediction:
+    def of(cls, logits: Tensor, valid: Mask = None) -> Prediction:
         """From (C, H, W) logits."""
         nats = torch.cat([shannon_entropy(rows, 0) for rows in logits.split(_ROWS_AT_ONCE, dim=1)])
         entropy = (nats / math.log(logits.shape[0])).clamp(0, 1).cpu().numpy()
         return cls(logits.argmax(0).to(torch.uint8).cpu().numpy(), entropy, valid)
 
     @classmethod
-    def of_parts(
-        cls, parts: Iterable[Part], size: tuple[int, int], valid: NDArray[np.bool_] | None = None
-    ) -> Prediction:
+    def of_parts(cls, parts: Iterable[Part], size: tuple[int, int], valid: Mask = None) -> Prediction:
         """From the logits of the parts of (H, W) pixels; one is in memory at a time."""
         whole = cls(np.empty(size, np.uint8), np.empty(size, np.float32), valid)
         for top, left, logits in parts:

@@ -14,18 +14,20 @@ from seg.data.rasters import Georeference, averaging, new_geotiff, opened
 from seg.data.read_images import ImagePixels, Scene
 from seg.maps.entropy_maps import Part, Prediction, Sums
 
+#: The file of a kind of an image, such as ``prediction.tif``.
+FileOf = Callable[[str], Path]
 #: Pixels of the longer side of the pictures of a scene.
 MOST_SHOWN = 4096
 
 
-def write_geotiffs(path: Callable[[str], Path], prediction: Prediction, classes: ClassSet, place: Georeference) -> None:
+def write_geotiffs(path: FileOf, prediction: Prediction, classes: ClassSet, place: Georeference) -> None:
     """Write label ids and entropy as GeoTIFF, with ``no_data`` and NaN outside; ``path`` gives the file of a kind."""
     with _geotiffs(path, prediction.classes.shape, classes, place) as write:
         write(0, 0, prediction)
 
 
 def write_maps(
-    path: Callable[[str], Path], parts: Iterable[Part], picture: ImagePixels | Scene, classes: ClassSet
+    path: FileOf, parts: Iterable[Part], picture: ImagePixels | Scene, classes: ClassSet
 ) -> tuple[Prediction, Sums]:
     """The prediction of an image by the logits of its parts, and its sums.
 
@@ -48,7 +50,7 @@ def write_maps(
     return shown_prediction(path, picture.within(MOST_SHOWN), classes), (pixels, sums)
 
 
-def shown_prediction(path: Callable[[str], Path], size: tuple[int, int] | None, classes: ClassSet) -> Prediction:
+def shown_prediction(path: FileOf, size: tuple[int, int] | None, classes: ClassSet) -> Prediction:
     """Both GeoTIFF of a scene at (H, W) pixels, None for their own: the nearest class, the mean entropy."""
     with opened(path("prediction.tif")) as source:
         ids = source.read(1, out_shape=size)
@@ -62,7 +64,7 @@ def shown_prediction(path: Callable[[str], Path], size: tuple[int, int] | None, 
 
 @contextmanager
 def _geotiffs(
-    path: Callable[[str], Path], size: tuple[int, int], classes: ClassSet, place: Georeference | None
+    path: FileOf, size: tuple[int, int], classes: ClassSet, place: Georeference | None
 ) -> Iterator[Callable[[int, int, Prediction], None]]:
     """A function that writes a prediction from its first row and column on."""
     colours = [(0, 0, 0)] * 256

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -22,7 +21,16 @@ from dem_apps.runtime.documents import read_json, required
 from dem_apps.runtime.files import write_json
 from dem_apps.test_time_methods.network import find_logits
 from seg.data.labels import ClassSet, load_classes, numbered_classes
-from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD, PIXELS_FILE, RGB, PixelFormat, read_format, rgb_format
+from seg.data.pixel_format import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    PIXELS_FILE,
+    RGB,
+    Mask,
+    PixelFormat,
+    read_format,
+    rgb_format,
+)
 
 #: Files beside the weights: transformers' own, and two of ours.
 PREPROCESSOR_FILE, CLASSES_FILE = "preprocessor_config.json", "classes.json"
@@ -162,7 +170,7 @@ class Description:
         mean, std = ([value / (scale or 1) for value in each] for each in (mean or [0.0] * 3, std or [1.0] * 3))
         return dataclasses.replace(self, pixels=rgb_format(mean, std), order=order, origin="the user")
 
-    def normalised(self, image_hwc: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Tensor:
+    def normalised(self, image_hwc: NDArray[Any], valid: Mask = None) -> Tensor:
         """(H, W, 3) uint8 RGB, or bands → (3, H, W) float32 as the network takes it; 0 where ``valid`` is False."""
         return self.reordered(self.pixels.normalised(image_hwc, valid))
 

@@ -33,6 +33,7 @@ from seg.models.network import finite, upsampled, upsampled_bands
 from seg.models.settings import LEAST_TILE
 from seg.models.tiles import TiledLogits
 from seg.scores.checkpoints import chosen_by
+from seg.scores.evidence import Forward
 from seg.trained.description import Description
 
 #: The key of a checkpoint under which it names the images of its AdaBN statistics.
@@ -154,7 +155,7 @@ class TrainedNetwork:
         chosen = self.description.size if own else None if size == "auto" else checked_size(size, "--size")
         return dataclasses.replace(self, size=chosen, tile=tile)
 
-    def logits(self, images: Tensor, forward: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+    def logits(self, images: Tensor, forward: Forward | None = None) -> Tensor:
         """Normalised images (B, 3, H, W), padded to ``description.multiple`` → float32 logits (B, C, H, W)."""
         height, width = images.shape[2:]
         below, right = (-side % self.description.multiple for side in (height, width))
@@ -205,12 +206,12 @@ class TrainedNetwork:
             )  # fmt: skip
 
     @torch.no_grad()
-    def maps(self, image: ImagePixels, forward: Callable[[Tensor], Tensor] | None = None) -> Prediction:
+    def maps(self, image: ImagePixels, forward: Forward | None = None) -> Prediction:
         """Classes and entropy of an image at its own resolution."""
         return Prediction.of_parts(self.parts(image, forward), image.shape[:2], image.valid)
 
     @torch.no_grad()
-    def parts(self, image: ImagePixels | Scene, forward: Callable[[Tensor], Tensor] | None = None) -> Iterator[Part]:
+    def parts(self, image: ImagePixels | Scene, forward: Forward | None = None) -> Iterator[Part]:
         """The logits of an image at its own resolution, by parts; a NotFiniteError for some that are not finite."""
         size, align_corners = image.shape[:2], self.description.align_corners
         logits = self._tiled(image, forward)
@@ -224,7 +225,7 @@ class TrainedNetwork:
     def _as_read(self, image: ImagePixels | Scene) -> bool:
         return self.size in (None, image.shape[1::-1])
 
-    def _tiled(self, image: ImagePixels | Scene, forward: Callable[[Tensor], Tensor] | None = None) -> TiledLogits:
+    def _tiled(self, image: ImagePixels | Scene, forward: Forward | None = None) -> TiledLogits:
         """The logits of an image at :attr:`size`."""
         description = self.description
         # where sides are continued to multiples, pixels are what can be cut off again
