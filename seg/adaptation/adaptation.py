@@ -132,12 +132,12 @@ class Adaptation:
         """Of the labelled images (C, C) each: by the unadapted network with the better of the normalisations."""
         if (better := self.trial.kept_back) is not None:
             seen = partial(translated, own=self.trained.description, other=better)
-            return self.predictions.confusions_of(lambda images: self.trained.raw_logits(seen(images)))
+            return self.predictions.confusions(lambda images: self.trained.raw_logits(seen(images)))[0]
         rows = self.predictions.rows["before"].values()
         return [row.confusion for row in rows if row.confusion is not None]
 
     def _confusions(self, forward: Forward) -> list[NDArray[np.int64]]:
-        return self.predictions.confusions_of(lambda images: forward(self._prepared(images)))
+        return self.predictions.confusions(lambda images: forward(self._prepared(images)))[0]
 
     def _scorer(self, old: list[NDArray[np.int64]]) -> Scorer:
         return lambda forward: label_score(old, self._confusions(forward))

@@ -28,9 +28,8 @@ from seg.data.labels import IGNORE_INDEX, ClassSet, Ids
 from seg.data.pixel_format import Mask, resized_mask
 from seg.data.read import read_label
 from seg.data.read_images import ImagePixels, Scene, opened_picture, read_image, seen, whole_header
-from seg.maps import panels
 from seg.maps.entropy_maps import Part
-from seg.maps.run_pictures import output_path, shown_prediction, write_maps
+from seg.maps.run_pictures import output_path, save_panel, shown_prediction, write_maps
 from seg.models.network import finite, upsampled
 from seg.scores.evidence import Forward
 from seg.scores.metrics import confusion
@@ -236,17 +235,14 @@ class Predictions:
         prediction, (pixels, entropy) = write_maps(path, parts, picture, self.classes)
         ids = self.classes.to_ids(prediction.classes, prediction.valid)
         for kind, tile in {**prediction.tiles(self.classes.colors), "pred_labelIds": ids}.items():
-            panels.save_panel(path(f"{kind}.png"), Image.fromarray(tile))
+            save_panel(path(f"{kind}.png"), Image.fromarray(tile))
         table = None
         if relative in self.labels:
             whole = shown_prediction(path, None, self.classes) if isinstance(picture, Scene) else prediction
-            table = self._confusion(index, whole.classes, whole.valid)
+            label, file = self.labels[relative], self.folder.files[index]
+            table = confusion_with(label, file, self.classes, whole.classes, whole.valid)
         mean = float(entropy.sum() / max(pixels.sum(), 1))
         self.rows[stage][relative.as_posix()] = ImageNumbers(pixels, mean, table)
-
-    def _confusion(self, index: int, predicted: Ids, valid: Mask) -> NDArray[np.int64]:
-        label = self.labels[self.folder.relative[index]]
-        return confusion_with(label, self.folder.files[index], self.classes, predicted, valid)
 
     def keep_before(self) -> None:
         """Files and rows of before become those of after."""
@@ -256,27 +252,25 @@ class Predictions:
         self.rows["after"].clear()
         self.rows["after"].update(self.rows["before"])
 
-    def labelled(self, most: int | None = None) -> list[int]:
-        """The labelled images, in order; with ``most`` so many, evenly."""
-        found = [index for index, relative in enumerate(self.folder.relative) if relative in self.labels]
-        return evenly(found, most or len(found))
-
     @torch.no_grad()
-    def confusions(self, index: int, forwards: Sequence[Forward]) -> list[NDArray[np.int64]]:
-        """(C, C) of a labelled image, which is read whole, by networks that are called with images as they see them."""
-        picture, tables = read_image(self.folder.files[index], self.folder.description.pixels), []
-        for forward in forwards:
-            if self.folder.tile is None:
-                logits = self._at_image_size(forward(self.folder.seen(index, picture)[0][None]), picture)
-                predicted = logits[0].argmax(0).to(torch.uint8).cpu().numpy()
-            else:
-                predicted = self._tiled.maps(picture, forward).classes
-            tables.append(self._confusion(index, predicted, picture.valid))
-        return tables
+    def confusions(self, *forwards: Forward, most: int | None = None) -> list[list[NDArray[np.int64]]]:
+        """By each network, called with images as it sees them, (C, C) of the labelled images, ``most`` of them evenly.
 
-    def confusions_of(self, forward: Forward) -> list[NDArray[np.int64]]:
-        """Those of the labelled images, in order."""
-        return [table for index in self.labelled() for table in self.confusions(index, [forward])]
+        Images are read whole, once for all networks.
+        """
+        folder, tables = self.folder, [list[NDArray[np.int64]]() for _ in forwards]
+        labelled = [index for index, relative in enumerate(folder.relative) if relative in self.labels]
+        for index in evenly(labelled, most or len(labelled)):
+            file, label = folder.files[index], self.labels[folder.relative[index]]
+            picture = read_image(file, folder.description.pixels)
+            for forward, found in zip(forwards, tables, strict=True):
+                if folder.tile is None:
+                    logits = self._at_image_size(forward(folder.seen(index, picture)[0][None]), picture)
+                    predicted = logits[0].argmax(0).to(torch.uint8).cpu().numpy()
+                else:
+                    predicted = self._tiled.maps(picture, forward).classes
+                found.append(confusion_with(label, file, self.classes, predicted, picture.valid))
+        return tables
 
     @property
     def _tiled(self) -> TrainedNetwork:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,12 +145,10 @@ def look(network: nn.Module, probe: Probe, own: Description, seen: Description) 
         if layer in sums or len(sums) < _LAYERS:
             sums.setdefault(layer, InputSums(layer)).add(inputs, named)
 
-    hooks = [layer.register_forward_pre_hook(add, with_kwargs=True) for layer in tracking(network)]
-    try:
+    with ExitStack() as hooks:
+        for layer in tracking(network):
+            hooks.enter_context(layer.register_forward_pre_hook(add, with_kwargs=True))
         logits = [forward(batch) for batch in there.batches]
-    finally:
-        for hook in hooks:
-            hook.remove()
     each = [
         distance_of((layer.running_mean.double(), layer.running_var.double()), part.moments(part.sums), layer.eps)
         for layer, part in sums.items()
@@ -218,8 +217,7 @@ def tried_on_labels(forward: Forward, own: Description, predictions: Predictions
         return lambda images: forward(translated(images, own, other))
 
     forwards = [seeing(row.description) for row in rows]
-    by_image = [predictions.confusions(index, forwards) for index in predictions.labelled(_MOST_IMAGES)]
-    tables = [list(each) for each in zip(*by_image, strict=True)]
+    tables = predictions.confusions(*forwards, most=_MOST_IMAGES)
     scores = [label_score(tables[0], each) for each in tables]
     rows = [dataclasses.replace(row, labelled=score) for row, score in zip(rows, scores, strict=True)]
     best = max(rows[1:], key=lambda row: row.labelled.after if row.labelled else 0.0)

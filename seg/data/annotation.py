@@ -78,7 +78,7 @@ class LabelStudioBrush:
         self._folder, self._classes, self._tasks = folder, classes, list[dict[str, Any]]()
 
     def add(self, image: Path, predicted: Ids, valid: Mask) -> None:
-        """The prediction, (H, W) train ids, of an image by its path below the folder."""
+        """As :meth:`CvatMasks.add`."""
         (height, width), regions = predicted.shape, []
         for index, name in enumerate(self._classes.names):
             mask = predicted == index if valid is None else (predicted == index) & valid
@@ -166,9 +166,8 @@ def annotated(file: Path, classes: ClassSet) -> Iterator[tuple[Path, Ids]]:
 
 def _of_cvat(file: Path, classes: ClassSet) -> Iterator[tuple[str, Ids]]:
     archive = ZipFile(file)
-    for info in archive.infolist():
-        if info.file_size > MOST_PIXELS:
-            raise InputError(f"{info.filename}: {info.file_size:,} bytes; at most {MOST_PIXELS:,} are read")
+    if large := [info for info in archive.infolist() if info.file_size > MOST_PIXELS]:
+        raise InputError(f"{large[0].filename}: {large[0].file_size:,} bytes; at most {MOST_PIXELS:,} are read")
     rows = [line.split(":") for line in archive.read(_MAP).decode().splitlines() if line[:1] not in ("", "#")]
     colors = {name: tuple(map(int, color.split(","))) for name, color, *_ in rows}
     ids = {name: _id_of(name, classes) for name in colors if name != BACKGROUND or name in classes.names}

@@ -297,13 +297,6 @@ def reading(file: Path) -> Iterator[None]:
         ) from error
 
 
-def small_cache() -> Any:
-    """A context in which GDAL caches few pixels, not a twentieth of the machine's memory."""
-    import rasterio
-
-    return rasterio.Env(GDAL_CACHEMAX=_CACHE)
-
-
 def averaging(source: Any) -> Any:
     """How a dataset is read at fewer pixels: by their mean, of colours by number by the nearest."""
     from rasterio.enums import Resampling
@@ -311,10 +304,16 @@ def averaging(source: Any) -> Any:
     return Resampling.nearest if source.colorinterp[0].name == "palette" else Resampling.average
 
 
-def raster(file: Path) -> Any:
-    """A rasterio dataset by one of three of GDAL's drivers: others follow descriptions that point elsewhere."""
+@contextmanager
+def raster(file: Path) -> Iterator[Any]:
+    """A rasterio dataset by one of three of GDAL's drivers: others follow descriptions that point elsewhere.
+
+    GDAL caches few pixels, not a twentieth of the machine's memory.
+    """
     try:
         import rasterio
     except ImportError as error:
         raise InputError(f"{file}: {_NEEDED}") from error
-    return rasterio.open(file, driver="GTiff" if is_tiff(file) else "PNG" if _start(file) == b"\x89PNG" else "PNM")
+    driver = "GTiff" if is_tiff(file) else "PNG" if _start(file) == b"\x89PNG" else "PNM"
+    with rasterio.Env(GDAL_CACHEMAX=_CACHE), rasterio.open(file, driver=driver) as source:
+        yield source

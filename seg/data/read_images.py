@@ -99,7 +99,7 @@ def opened_picture(file: Path, wanted: PixelFormat, by_windows: bool = True) -> 
         return
     header = read_header(file)
     refuse_other(file, header, wanted)
-    with rasters.small_cache(), rasters.raster(file) as source:
+    with rasters.raster(file) as source:
         yield Scene(file, source, header, wanted)
 
 

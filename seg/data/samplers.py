@@ -36,8 +36,7 @@ class Epochs:
     """Shuffled epochs over ``count`` samples, in a new order each epoch."""
 
     def __init__(self, count: int, seed: Sequence[int]) -> None:
-        self._count = count
-        self._seed = seed
+        self._count, self._seed = count, seed
         self._order: tuple[int, NDArray[np.int64]] | None = None
 
     def __call__(self, position: int) -> int:

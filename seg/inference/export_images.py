@@ -26,9 +26,8 @@ from seg.data.files import find_images, left_out, output_names
 from seg.data.read_images import first_header, opened_picture
 from seg.inference.protocol import batch_norm_statistics
 from seg.inference.settings import ExportConfig
-from seg.maps import panels
 from seg.maps.entropy_maps import Prediction, Sums
-from seg.maps.run_pictures import MOST_SHOWN, FileOf, output_path, write_maps
+from seg.maps.run_pictures import MOST_SHOWN, FileOf, map_pictures, output_path, save_panel, write_maps
 from seg.trained.open import open_network
 from seg.trained.trained_network import TrainedNetwork
 
@@ -68,15 +67,15 @@ class Export:
 
     def _write(self, path: FileOf, image: NDArray[np.uint8], prediction: Prediction) -> None:
         """Pictures and numbers of one image; ``path`` gives the file of a kind."""
-        tiles, panel = panels.map_pictures(image, None, prediction, self._classes)
+        tiles, panel = map_pictures(image, None, prediction, self._classes)
         pictures = {kind: tile for kind, tile in tiles.items() if kind != "image"}
         if "png16" in self._config.raw:
             pictures["entropy16"] = (prediction.entropy * 65535).round().astype(np.uint16)
         if self._config.label_ids:
             pictures["pred_labelIds"] = self._classes.to_ids(prediction.classes, prediction.valid)
         for kind, picture in pictures.items():
-            panels.save_panel(path(f"{kind}.png"), Image.fromarray(picture))
-        panels.save_panel(path("panel.png"), panel)
+            save_panel(path(f"{kind}.png"), Image.fromarray(picture))
+        save_panel(path("panel.png"), panel)
         if "npz" in self._config.raw:
             nats = prediction.entropy * np.float32(math.log(len(self._classes)))
             numbers = {"entropy": nats, "entropy_normalised": prediction.entropy, "prediction": prediction.classes}

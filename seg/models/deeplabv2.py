@@ -6,6 +6,8 @@ C classes, h × w feature resolution.
 
 from __future__ import annotations
 
+from typing import Any
+
 import segmentation_models_pytorch as smp
 import torch
 from segmentation_models_pytorch.encoders._utils import replace_strides_with_dilation
@@ -13,10 +15,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError
+from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
 from seg.models.network import SegmentationNetwork
 from seg.models.smp_network import encoder_errors
 
 OUTPUT_STRIDES, DILATIONS = (4, 8, 16), (6, 12, 18, 24)
+#: What ADVENT's configuration subtracts from BGR images from 0 to 255 (``IMG_MEAN``).
+ADVENT_MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)
+#: What ADVENT's network is built with.
+ADVENT: dict[str, Any] = {"encoder": "resnet101", "depth": 5, "output_stride": 8}
 
 
 class AtrousHead(nn.Module):
@@ -89,3 +96,48 @@ class DeepLabV2(SegmentationNetwork):
         """(B, 3, H, W) normalised images → logits ``main`` and ``aux``, (B, C, h, w) each."""
         features = self.encoder(images)
         return {"main": self.main_head(features[-1]), "aux": self.auxiliary_head(features[-2])}
+
+
+class AdventDeepLabV2(DeepLabV2):
+    """The network of the adaptation literature, number for number, with parameters named as in :class:`DeepLabV2`.
+
+    AdaptSegNet (Tsai et al., CVPR 2018) and ADVENT (Vu et al., CVPR 2019) publish weights for it. Other than in
+    torchvision's ResNet-101, a stage's stride sits on its first 1×1 convolution, the max-pool rounds up, all blocks of
+    a dilated stage are dilated, and images are BGR from 0 to 255 minus a mean. h × w are an eighth of the image's.
+    """
+
+    name = "deeplabv2-advent"
+    scale: Tensor
+    shift: Tensor
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__(num_classes=num_classes, **ADVENT)
+        encoder: Any = self.encoder
+        encoder.maxpool.ceil_mode = True
+        first = encoder.layer2[0]  # the strides of the stages after it are dilations
+        first.conv1.stride, first.conv2.stride = first.conv2.stride, first.conv1.stride
+        for module in encoder.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.normal_(module.weight, std=0.01)
+        # RGB in this project's normalisation → BGR from 0 to 255 minus ADVENT's mean; in no checkpoint
+        mean, std = (255.0 * torch.tensor(each[::-1], dtype=torch.float64) for each in (IMAGENET_MEAN, IMAGENET_STD))
+        shift = mean - torch.tensor(ADVENT_MEAN_BGR, dtype=torch.float64)
+        self.register_buffer("scale", std.float().view(3, 1, 1), persistent=False)
+        self.register_buffer("shift", shift.float().view(3, 1, 1), persistent=False)
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        """(B, 3, H, W) normalised RGB images → logits ``main`` and ``aux``, (B, C, h, w) each."""
+        return super().forward(images.flip(1) * self.scale + self.shift)
+
+
+def build_advent_network(
+    encoder: str, num_classes: int, weights: str | None = None, depth: int = 5, output_stride: int = 8
+) -> AdventDeepLabV2:
+    """The network, which has one encoder, output stride and depth."""
+    if {"encoder": encoder, "depth": depth, "output_stride": output_stride} != ADVENT:
+        has = "encoder {encoder}, output_stride {output_stride} and depth {depth}".format(**ADVENT)
+        raise InputError(f"model: deeplabv2-advent has {has}, not {encoder}, {output_stride} and {depth}")
+    if weights is not None:  # torchvision's fit in shape and cost 7 points of mIoU (AdaptSegNet's issue 55)
+        instead = "start from a published checkpoint by python -m seg.convert and --model.start-from"
+        raise InputError(f"model: there are no '{weights}' weights for deeplabv2-advent; {instead}")
+    return AdventDeepLabV2(num_classes)

@@ -14,8 +14,7 @@ from typing import Any
 from dem_apps.errors import InputError, nearest
 from dem_apps.runtime.documents import read_json, required
 from seg.models import smp_network, transformers_network
-from seg.models.deeplabv2 import DeepLabV2
-from seg.models.deeplabv2_advent import build_advent_network
+from seg.models.deeplabv2 import DeepLabV2, build_advent_network
 from seg.models.network import SegmentationNetwork
 from seg.models.smp_network import SMP_NETWORKS, check_encoder
 from seg.models.weights_file import load_encoder, weights_file

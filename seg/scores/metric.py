@@ -70,7 +70,8 @@ class SegmentationMetric(Metric):
         """``miou``, ``pixel_accuracy``, ``mean_entropy`` / log C, ``calibration_error``, and ``iou/NAME``; 0 to 1."""
         scores = SegmentationScores(self.names, _IGNORED)
         scores.sums = self.sums.cpu()
-        found = scores.result() | {"mean_entropy": scores.result()["mean_entropy_normalised"]}
-        keys = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
-        values = {key: found[key] for key in keys} | {f"iou/{n}": iou for n, iou in found["per_class_iu"].items()}
+        found = scores.result()
+        found["mean_entropy"] = found["mean_entropy_normalised"]
+        values = {key: found[key] for key in ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")}
+        values |= {f"iou/{name}": iou for name, iou in found["per_class_iu"].items()}
         return {key: torch.tensor(math.nan if value is None else value) for key, value in values.items()}

@@ -22,8 +22,7 @@ from dem_apps.runtime.run_folder import RunFolder
 from seg.config import TrainConfig
 from seg.data.labels import load_classes
 from seg.data.settings import SourceConfig, TargetDataConfig
-from seg.models.deeplabv2_advent import DEPTH, OUTPUT_STRIDE, AdventDeepLabV2
-from seg.models.deeplabv2_advent import ENCODER as ENCODER_NAME
+from seg.models.deeplabv2 import ADVENT, AdventDeepLabV2
 from seg.models.settings import ModelConfig
 from seg.models.weights_file import state_dicts
 from seg.trained.description import CLASSES_FILE
@@ -50,8 +49,7 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
         source=SourceConfig(size=[1280, 720], augmentation=[]),
         target=TargetDataConfig(layout="cityscapes", size=[1024, 512], augmentation=[]),
         model=ModelConfig(
-            name="deeplabv2-advent", encoder=ENCODER_NAME, depth=DEPTH, output_stride=OUTPUT_STRIDE,
-            batch_norm="affine-frozen", align_corners=True,
+            name="deeplabv2-advent", **ADVENT, batch_norm="affine-frozen", align_corners=True,
             start_from=str(file),  # so that a score's protocol names the weights that it belongs to
         ),
     )  # fmt: skip

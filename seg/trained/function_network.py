@@ -6,7 +6,6 @@ import dataclasses
 import importlib
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,10 +58,7 @@ def read_function(spec: str, file: Path | None, size: tuple[int, int] | None = N
         found_map = found_logits(output, description.output)
         _refuse_other_outputs(found_map, (height, width))
         logits = description.logits(output)
-        multiple, smaller = _multiple_of(network)
-        if smaller is not None:
-            of_smaller = found_logits(smaller[1], description.output).shape[2]
-            _refuse_the_middle((height, found_map.shape[2]), (smaller[0], of_smaller))
+        multiple = _multiple_of(network, description, (height, found_map.shape[2]))
     if "probabilities" not in facts:
         refuse_probabilities(logits, spec, "or say 'probabilities' among its facts, True or, of logits, False")
     if not {"multiple", "size"} & facts.keys():
@@ -167,13 +163,18 @@ def _write_weights(network: nn.Module, names: list[str], file: str, found: Found
         torch.save(state if found.key is None else {found.key: state}, new / file)
 
 
-def _multiple_of(network: nn.Module) -> tuple[int, tuple[int, Any] | None]:
-    """The least multiple of which sides may be odd multiples, with such a side and its output; else 1 and None."""
+def _multiple_of(network: nn.Module, description: Description, first: tuple[int, int]) -> int:
+    """The least multiple of which sides may be odd multiples, else 1; ``first`` is a side, and that of its map."""
     for multiple in _MULTIPLES:
         side = 64 + multiple if multiple < 64 else 3 * multiple
-        with suppress(AssertionError, RuntimeError, ValueError), torch.no_grad():
-            return multiple, (side, deep_copy(network)(torch.zeros(1, 3, side, side)))
-    return 1, None
+        try:
+            with torch.no_grad():
+                output = deep_copy(network)(torch.zeros(1, 3, side, side))
+        except (AssertionError, RuntimeError, ValueError):
+            continue
+        _refuse_the_middle(first, (side, found_logits(output, description.output).shape[2]))
+        return multiple
+    return 1
 
 
 def _called_function(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:

@@ -28,7 +28,7 @@ from seg.data.labels import ClassSet, numbered_classes
 from seg.data.pixel_format import PixelFormat, kind_of
 from seg.data.read_images import ImagePixels, Scene, picture_pixels, read_image, seen
 from seg.maps.entropy_maps import Part, Prediction
-from seg.maps.panels import map_pictures
+from seg.maps.run_pictures import map_pictures
 from seg.models.network import finite, upsampled, upsampled_bands
 from seg.models.settings import LEAST_TILE
 from seg.models.tiles import TiledLogits

@@ -24,7 +24,7 @@ from seg.data.files import flat_names
 from seg.data.pixel_format import RGB, resized_mask
 from seg.data.read_images import first_header, left_out
 from seg.maps.entropy_maps import Prediction
-from seg.maps.panels import map_pictures, save_panel
+from seg.maps.run_pictures import map_pictures, save_panel
 from seg.scores.checkpoint_selection import CheckpointSelector
 from seg.scores.checkpoints import CRITERION
 from seg.scores.evaluation import OnSample, evaluate
