@@ -114,11 +114,6 @@ def coloured_entropy(entropy: NDArray[np.floating]) -> NDArray[np.uint8]:
     return np.asarray(_MAGMA[index], np.uint8)
 
 
-def overlay(image: NDArray[np.uint8], prediction: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Coloured classes blended over the image: (H, W, 3) both; 0.55 of a pixel is the class."""
-    return np.asarray(Image.blend(Image.fromarray(image), Image.fromarray(prediction), 0.55))
-
-
 def wrong_pixels(
     image: NDArray[np.uint8], label: NDArray[np.uint8], prediction: Prediction, coloured: NDArray[np.uint8],
 ) -> dict[str, NDArray[np.uint8]]:  # fmt: skip

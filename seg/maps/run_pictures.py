@@ -20,7 +20,7 @@ from dem_apps.runtime.files import whole_file
 from seg.data.labels import ClassSet, Color
 from seg.data.rasters import Georeference, averaging, new_geotiff, opened
 from seg.data.read_images import ImagePixels, Scene
-from seg.maps.entropy_maps import Part, Prediction, Sums, coloured_entropy, coloured_label, overlay, wrong_pixels
+from seg.maps.entropy_maps import Part, Prediction, Sums, coloured_entropy, coloured_label, wrong_pixels
 
 #: The file of a kind of an image, such as ``prediction.tif``.
 FileOf = Callable[[str], Path]
@@ -41,18 +41,15 @@ def map_pictures(
     coloured = tiles["prediction"]
     if coloured.shape != image.shape:
         coloured = np.asarray(Image.fromarray(coloured).resize(image.shape[1::-1], Image.Resampling.NEAREST))
-    tiles["overlay"] = overlay(image, coloured)
+    # 0.55 of a pixel is the class
+    tiles["overlay"] = np.asarray(Image.blend(Image.fromarray(image), Image.fromarray(coloured), 0.55))
     if label is not None:
         tiles["label"] = coloured_label(label, classes.colors)
         tiles |= wrong_pixels(image, label, prediction, tiles["prediction"])
-    names = legend(prediction.sums(len(classes))[0], classes)
+    pixels, _ = prediction.sums(len(classes))
+    order = pixels.argsort(kind="stable")[::-1].tolist()
+    names = [(classes.names[index], classes.colors[index]) for index in order if pixels[index]]
     return tiles, panel((image, tiles["prediction"], tiles["entropy"]), prediction.caption, names)
-
-
-def legend(pixels: NDArray[np.integer], classes: ClassSet) -> list[tuple[str, Color]]:
-    """Names and colours of the classes that have any of ``pixels``, (C,), the largest first."""
-    order = [int(index) for index in pixels.argsort(kind="stable")[::-1] if pixels[index]]
-    return [(classes.names[index], classes.colors[index]) for index in order]
 
 
 def panel(tiles: tuple[NDArray[np.uint8], ...], caption: str, legend: Sequence[tuple[str, Color]] = ()) -> Image.Image:
