@@ -1,6 +1,10 @@
-"""Names of a run's checkpoints, and the record of the label-free score that selects one."""
+"""A run's checkpoints: their names, which are kept besides the last, and when a run looks collapsed."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
 
 CHECKPOINTS = ("auto", "last", "selected", "best")
 #: The label-free score that selects a checkpoint: information maximisation. In the runs of
@@ -12,9 +16,77 @@ CHECKPOINT_HELP = (
     "auto: best, chosen by the target's validation labels, where it has any, else last; selected: chosen without "
     f"labels, {_RECORD}"
 )
+#: A collapse: predictions in one class beyond this share, or a mean entropy below this share of log C.
+_ONE_CLASS, _NO_ENTROPY = 0.95, 0.01
+#: In a collapse into one class, the others have so many times fewer pixels than in the source's labels.
+_TIMES_FEWER = 4.0
+#: A class swells when it has this share of the predicted pixels, and so many times its share of the source labels.
+_SWOLLEN, _TIMES = 0.01, 3.0
+#: Least share of all swelling classes; a single class swells for a while in every sixth run without any objective.
+_SWOLLEN_TOGETHER = 0.03
 
 
 def chosen_by(checkpoint: str) -> str:
     """Describe how a checkpoint was chosen."""
     score = f"label-free score {CRITERION}; {_RECORD}"
     return {"selected": score, "best": "target labels"}.get(checkpoint, "end of training")
+
+
+class CheckpointSelector:
+    """The checkpoint that the label-free score selects, and the best one by labels."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, dict[str, Any]] = {}
+        self._previous: float | None = None
+
+    def update(self, step: int, result: dict[str, Any], alarm: str | None) -> list[str]:
+        """The checkpoints to replace: ``selected``, without an ``alarm``, and with target labels ``best``."""
+        self._previous = result["label_free"][CRITERION]
+        scores = {"selected": None if alarm else self._previous, "best": result["miou"]}
+        kept = {name: row["score"] for name, row in self._kept.items()}
+        improved = [name for name, score in scores.items() if score is not None and score > kept.get(name, -math.inf)]
+        for name in improved:
+            self._kept[name] = {"step": step, "score": scores[name], "miou": result["miou"]}
+        return improved
+
+    def alarm(self, result: dict[str, Any], source_share: Mapping[str, float]) -> str | None:
+        """Before :meth:`update`, a sentence when predictions collapse: into one class, in certainty, or rare classes.
+
+        A target that holds that much more of a class raises the last one too; frequencies:
+        docs/appendix.md#weights-that-are-too-large. ``source_share`` is each class's share of the source's labels seen.
+        """
+        name, share = max(result["predicted_share"].items(), key=lambda each: each[1])
+        # cracks are few of the pixels in the labels as well
+        if share > _ONE_CLASS and 1 - share < (1 - source_share.get(name, 0.0)) / _TIMES_FEWER:
+            return f"{100 * share:.1f} % of the pixels are predicted as one class"
+        current = result["label_free"][CRITERION]
+        falls = self._previous is not None and current < self._previous
+        if falls and result["mean_entropy_normalised"] < _NO_ENTROPY:
+            said = f"entropy is {result['mean_entropy_normalised']:.4f} of log C while the label-free score"
+            return f"{said} '{CRITERION}' falls ({self._previous:.4f} to {current:.4f})"
+        swollen = {
+            name: share
+            for name, share in result["predicted_share"].items()
+            if share >= _SWOLLEN and share > _TIMES * source_share.get(name, 0.0)
+        }
+        if source_share and sum(swollen.values()) >= _SWOLLEN_TOGETHER:
+            examples = ", ".join(f"{name} {100 * share:.2g} %" for name, share in swollen.items())
+            return f"rare classes swell: {examples} of the pixels, over {_TIMES:g} times their share of source labels"
+        return None
+
+    def table(self, last_step: int, last_miou: float | None) -> dict[str, dict[str, Any]]:
+        """Last, selected and best side by side: step, mIoU and whether target labels chose it."""
+        rows = {"last": {"step": last_step, "miou": last_miou}, **self._kept}
+        about = {name: {"chosen_by": chosen_by(name), "used_target_labels": name == "best"} for name in rows}
+        return {name: {"step": row["step"], "miou": row["miou"], **about[name]} for name, row in rows.items()}
+
+    def state(self) -> dict[str, Any]:
+        """Return the state for a checkpoint."""
+        return {"chosen": dict(self._kept), "current": self._previous}
+
+    def restore(self, state: Any) -> None:
+        """Continue from a :meth:`state`; raises an InputError for anything else."""
+        from dem_apps.runtime.checkpoint import fitting  # torch, which the names of checkpoints do without
+
+        with fitting("--resume: the checkpoint's 'choice'"):
+            self._kept, self._previous = dict(state["chosen"]), state["current"]

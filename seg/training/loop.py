@@ -41,7 +41,7 @@ from seg.methods.settings import OptimizerConfig
 from seg.models.batch_norm import set_up_batch_norm
 from seg.models.network import Predictor, SegmentationNetwork, parameter_groups
 from seg.models.networks import NETWORK_FILE, check_network, network_document
-from seg.scores.checkpoint_selection import CheckpointSelector
+from seg.scores.checkpoints import CheckpointSelector
 from seg.scores.described_metrics import described_metrics, print_checkpoints, print_scores
 from seg.trained.description import CLASSES_FILE
 from seg.trained.run_network import build_network, classes_of_run

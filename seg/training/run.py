@@ -25,8 +25,7 @@ from seg.data.pixel_format import RGB, resized_mask
 from seg.data.read_images import first_header, left_out
 from seg.maps.entropy_maps import Prediction
 from seg.maps.run_pictures import map_pictures, save_panel
-from seg.scores.checkpoint_selection import CheckpointSelector
-from seg.scores.checkpoints import CRITERION
+from seg.scores.checkpoints import CRITERION, CheckpointSelector
 from seg.scores.evaluation import OnSample, evaluate
 from seg.training.step import TrainState
 

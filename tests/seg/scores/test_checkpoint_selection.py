@@ -4,8 +4,7 @@ from pathlib import Path
 
 from support.cases import cases
 
-from seg.scores.checkpoint_selection import CheckpointSelector
-from seg.scores.checkpoints import CRITERION, RECORD, RECORD_RUNS, chosen_by
+from seg.scores.checkpoints import CRITERION, RECORD, RECORD_RUNS, CheckpointSelector, chosen_by
 
 SOURCE = {"road": 0.5, "sky": 0.49, "rider": 0.01}
 
