@@ -73,8 +73,8 @@ class Adaptation:
         self._predict("before", self.trained.raw_logits)
         network, first = self.trained.network, copy.deepcopy(self.trained.network.state_dict())
         folder, multiple = self.predictions.folder, self.trained.description.multiple
-        halves = folder.halves(PROBE_IMAGES, STEP_IMAGES)
-        probes = [Probe.of(network, [folder.batch(each)[0] for each in half], multiple) for half in halves]
+        halves = [[folder.batch(each) for each in half] for half in folder.halves(PROBE_IMAGES, STEP_IMAGES)]
+        probes = [Probe.of(network, [images for images, _ in half], multiple) for half in halves]
         before = [probe.look(plain_forward(network)) for probe in probes]
         probes = [dataclasses.replace(probe, batches=list(map(self._prepared, probe.batches))) for probe in probes]
         baseline = self._baseline()
@@ -198,7 +198,9 @@ class Adaptation:
     def _prepared(self, images: Tensor) -> Tensor:
         return images if self.prepare is None else self.prepare(images)
 
-    def _take_step(self, monitor: AcceptanceMonitor, probe: Probe, half: list[list[int]]) -> None:
+    def _take_step(
+        self, monitor: AcceptanceMonitor, probe: Probe, batches: Sequence[tuple[Tensor, Tensor | None]]
+    ) -> None:
         """Try each of ``steps`` on a few batches of one half of the images; the monitor looks at the other half.
 
         There is no step without an accepted share, nor from a share of 0 without labels.
@@ -211,8 +213,6 @@ class Adaptation:
             monitor.score = self._scorer(self._confusions(plain_forward(network)))
         monitor.stand(plain_forward(network), probe)
         monitor.planned = STEP_BATCHES
-        masks = [self.predictions.folder.batch(indices)[1] for indices in half]
-        batches = list(zip(probe.batches, masks, strict=True))
         for options in self.steps:
             adapter = self.make(**options)
             try:

@@ -76,7 +76,7 @@ class SegmentationDataset(Dataset[Sample]):
     ) -> None:
         if not root.is_dir():
             raise InputError(f"{root}: no such folder; it should be the root of a data set in {layout} layout")
-        self.root, self.split, self.size, self.resize_labels, self.classes = root, split, size, resize_labels, classes
+        self.root, self.size, self.resize_labels, self.classes = root, size, resize_labels, classes
         self.layout = named_layout(layout)
         if classes.by_color and self.layout.ids is not None:
             raise InputError(f"--classes: labels in colours are read in layout folders, and {layout} has its own ids")
@@ -101,6 +101,8 @@ class SegmentationDataset(Dataset[Sample]):
         self.pixels = RGB
         self.found_as = ""  #: how the layout was found, where it was not named
         self.files = [(image, label if labelled else None) for image, label in pairs]
+        top = root / pairs[0][0].relative_to(root).parts[0]
+        self.image_folder = top / split if (top / split).is_dir() else top  #: below which its images lie
 
     def __len__(self) -> int:
         return len(self.files)
@@ -135,12 +137,6 @@ class SegmentationDataset(Dataset[Sample]):
     def images(self) -> list[Path]:
         """The image files, in order."""
         return [image for image, _ in self.files]
-
-    @property
-    def image_folder(self) -> Path:
-        """The folder below which its images lie."""
-        top = self.root / self.files[0][0].relative_to(self.root).parts[0]
-        return top / self.split if (top / self.split).is_dir() else top
 
     def name(self, index: int) -> str:
         """The image's path below the root."""

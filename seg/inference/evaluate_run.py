@@ -97,16 +97,11 @@ class LabelledImages(SegmentationDataset):
         self, images: Path, labels: Path, classes: ClassSet, pixels: PixelFormat, size: tuple[int, int] | None
     ) -> None:
         self.classes, self.pixels, self.size, self.layout, self.resize_labels = classes, pixels, size, OWN_IDS, False
-        self.root = images if images.is_dir() else images.parent
+        self.root = self.image_folder = images if images.is_dir() else images.parent
         found, self.notes = labels_of(
             labels, [file.relative_to(self.root) for file in find_images(images)], self.root, classes
         )
         self.files = [(self.root / image, label) for image, label in found.items()]
-
-    @property
-    def image_folder(self) -> Path:
-        """The folder itself."""
-        return self.root
 
 
 def prediction_writer(folder: Path, classes: ClassSet, names: Sequence[str]) -> OnSample:

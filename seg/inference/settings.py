@@ -32,7 +32,6 @@ class ExportConfig(NetworkSettings):
         value="{png16,npz}", group="more pictures and numbers",
     )  # fmt: skip
     label_ids: bool = option(False, "predictions as label ids as well, as the class set's label images hold them")
-
     pre_labels: list[str] = option(
         [], "predictions to be corrected: cvat.zip (Segmentation mask 1.1) and label-studio.json, of annotation tools",
         PRE_LABELS, value="{cvat,label-studio}",
