@@ -215,13 +215,17 @@ def seen(image: ImagePixels, pixels: PixelFormat, size: Size | None) -> tuple[ND
 
 def _header(picture: Image.Image) -> Header:
     """The header of a picture that Pillow opened."""
-    deep, mode, clear = _deep_type(picture), picture.mode, picture.info.get("transparency")
+    mode, clear = picture.mode, picture.info.get("transparency")
+    # Pillow cuts 16-bit colours to 8: PNG has 16 in the decoder's mode, PPM its largest number
+    kind, *more = decoder_arguments(picture)
+    deep = (isinstance(kind, str) and ";16" in kind) or (picture.format == "PPM" and more and more[0] > 255)
+    dtype = "float32" if mode == "F" else "uint16" if deep or mode[0] == "I" else "uint8"
     pages = getattr(picture, "n_frames", 1) if picture.format in LOSSLESS else 1  # a phone's JPEG has a small copy
     orientation, alpha = _orientation(picture), picture.has_transparency_data
     size = (picture.height, picture.width) if orientation in SIDEWAYS else picture.size
     nodata = float(clear) if isinstance(clear, int) else None
     bands = 1 if mode in GREY else 3
-    return Header(size, bands, deep or "uint8", alpha, nodata=nodata, pages=pages, orientation=orientation)
+    return Header(size, bands, dtype, alpha, nodata=nodata, pages=pages, orientation=orientation)
 
 
 def decoder_arguments(picture: Image.Image) -> tuple[Any, ...]:
@@ -229,16 +233,6 @@ def decoder_arguments(picture: Image.Image) -> tuple[Any, ...]:
     tiles = getattr(picture, "tile", [])
     arguments = tiles[0][3] if tiles else None
     return arguments if isinstance(arguments, tuple) and arguments else (arguments,)
-
-
-def _deep_type(picture: Image.Image) -> str | None:
-    """The dtype of an image with more than 8 bits per number, before it is decoded; None for 8."""
-    if picture.mode[0] in "FI":
-        return "float32" if picture.mode == "F" else "uint16"
-    # Pillow cuts 16-bit colours to 8: PNG has 16 in the decoder's mode, PPM its largest number
-    kind, *more = decoder_arguments(picture)
-    deep = isinstance(kind, str) and ";16" in kind
-    return "uint16" if deep or (picture.format == "PPM" and more and more[0] > 255) else None
 
 
 def _orientation(picture: Image.Image) -> int:
