@@ -32,11 +32,11 @@ def write_labels(config: LabelsConfig) -> int:
     from PIL import Image
 
     from seg.data.annotation import annotated
-    from seg.data.labels import load_classes, numbered_classes
+    from seg.data.labels import load_classes, named_classes
 
     classes, number = config.classes, 0
     numbered = classes is not None and classes.isdecimal() and 2 <= int(classes) < 256
-    known = numbered_classes(int(str(classes))) if numbered else load_classes(classes)
+    known = named_classes(int(str(classes))) if numbered else load_classes(classes)
     with new_folder(Path(config.out), "--out") as folder:
         for name, ids in annotated(Path(config.annotations), known):
             place = (folder / name).with_name(f"{name.name}.png")

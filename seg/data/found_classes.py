@@ -98,4 +98,4 @@ def _holding(reports: Sequence[FileReport], found: ClassSet) -> str:
 def _named(classes: ClassSet, number: int) -> ClassSet:
     """So many classes, with the given names where there are as many."""
     same = classes is not CITYSCAPES_CLASSES and len(classes) == number
-    return named_classes(classes.names if same else [f"class {place}" for place in range(number)])
+    return named_classes(classes.names if same else number)

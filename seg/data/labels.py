@@ -123,16 +123,13 @@ def spans(known: NDArray[np.bool_]) -> str:
     return " and ".join([*([", ".join(texts[:-1])] if texts[:-1] else []), texts[-1]])
 
 
-def numbered_classes(number: int) -> ClassSet:
-    """Classes of which only the number is known: class 0, class 1, …"""
-    return named_classes([f"class {index}" for index in range(number)])
+def named_classes(names: Sequence[str] | int) -> ClassSet:
+    """The class set of these names, or of so many, class 0, class 1, …, with their positions as ids.
 
-
-def named_classes(names: Sequence[str]) -> ClassSet:
-    """The class set of these names, with their positions as ids; repeated names get a number.
-
-    Cityscapes' names have its colours, others Pascal VOC's, of which black, like no data, is for a background alone.
+    Repeated names get a number. Cityscapes' names have its colours, others Pascal VOC's, of which black, like no data,
+    is for a background alone.
     """
+    names = [f"class {index}" for index in range(names)] if isinstance(names, int) else names
     known = dict(zip(CITYSCAPES_CLASSES.names, CITYSCAPES_CLASSES.colors, strict=True))
     colors = [known.get(name) for name in names]
     if None in colors:

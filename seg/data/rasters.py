@@ -202,7 +202,8 @@ def other_ground(label: Path, image: Path) -> str | None:
     systems = own.place["crs"], there.place["crs"]
     unsaid = [crs is None for crs in systems]
     if not any(unsaid) and systems[0] != systems[1]:
-        return f"is in {_named(systems[0])} and its image in {_named(systems[1])}"
+        names = [f"EPSG:{crs.to_epsg()}" if crs.to_epsg() else str(crs.to_string())[:60] for crs in systems]
+        return f"is in {names[0]} and its image in {names[1]}"
     pixels = ~own.place["transform"] * there.place["transform"]  # of the image, in those of the label
     (width, height), (wide, high) = own.size, there.size
     left, top = pixels @ (0, 0)
@@ -269,10 +270,6 @@ def _refuse_large(file: Path, source: Any) -> None:
             f"{file}: has {source.width} × {source.height} pixels; {MOST_PIXELS:,} are read at most, and any number "
             "by --tile N of seg.export, for GeoTIFF and pictures"
         )
-
-
-def _named(crs: Any) -> str:
-    return f"EPSG:{crs.to_epsg()}" if crs.to_epsg() else str(crs.to_string())[:60]
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.documents import read_json, required
 from dem_apps.runtime.files import write_json
 from dem_apps.test_time_methods.network import find_logits
-from seg.data.labels import ClassSet, load_classes, numbered_classes
+from seg.data.labels import ClassSet, load_classes, named_classes
 from seg.data.pixel_format import (
     IMAGENET_MEAN,
     IMAGENET_STD,
@@ -97,7 +97,7 @@ class Description:
         if (folder / CLASSES_FILE).is_file():
             known["classes"] = load_classes(str(folder / CLASSES_FILE))
         elif known["reduce_labels"]:
-            classes = known.get("classes") or numbered_classes(outputs)
+            classes = known.get("classes") or named_classes(outputs)
             known["classes"] = dataclasses.replace(classes, ids=tuple(range(1, outputs + 1)), ignored=(0,))
         with passed_on(f"{file}: expected image_mean and image_std of three numbers each, and a rescale_factor"):
             if pixels.is_rgb:

@@ -24,7 +24,7 @@ from dem_apps.runtime.files import new_folder
 from dem_apps.test_time_methods.network import find_logits
 from seg.config import TrainConfig
 from seg.data.files import checked_size, find_images
-from seg.data.labels import ClassSet, numbered_classes
+from seg.data.labels import ClassSet, named_classes
 from seg.data.pixel_format import PixelFormat, kind_of
 from seg.data.read_images import ImagePixels, Scene, picture_pixels, read_image, seen
 from seg.maps.entropy_maps import Part, Prediction
@@ -61,7 +61,7 @@ class Training:
 class PredictedImage(Prediction):
     """A prediction at the size of its image; ``classes`` are places in :attr:`names`. In a notebook it shows itself.
 
-    >>> from seg.data.labels import named_classes, numbered_classes
+    >>> from seg.data.labels import named_classes
     >>> logits = torch.zeros(1, 2, 4, 6)
     >>> logits[:, 1, :1] = 9.0
     >>> image, found = np.zeros((4, 6, 3), np.uint8), Prediction.of(logits[0])
@@ -139,7 +139,7 @@ class TrainedNetwork:
     @property
     def class_set(self) -> ClassSet:
         """Classes of the outputs; numbered where they are not known."""
-        return self.description.classes or numbered_classes(self.num_classes)
+        return self.description.classes or named_classes(self.num_classes)
 
     @property
     def device(self) -> torch.device:
