@@ -13,7 +13,7 @@ from dem_apps.jobs.grid import Cells, GridConfig, Training, end_of_grid, grid_ce
 from dem_apps.report.runs import Finished
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
-from seg.config import TrainConfig
+from seg.config import TrainConfig, resolve
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,6 @@ def _checked(config: TrainConfig) -> TrainConfig:
     if config.source.root is None and config.target.root is None:
         return config.resolved()
     from dem_apps.runtime.device import torch_device
-    from seg.training.resolve import resolve
 
     return resolve(config, torch_device(config.device).type)[0]
 

@@ -1,16 +1,21 @@
-"""Settings of ``python -m seg.train``: the defaults are the demo, a YAML file or flags make it anything else."""
+"""Settings of ``python -m seg.train``, and their defaults; without any it trains on the demo."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option, section
-from seg.data.settings import BandConfig, DemoConfig, SourceConfig, TargetDataConfig
+from seg.data.layouts import AUTO, fitting_layouts, named_layout
+from seg.data.settings import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.methods import METHODS, settings
 from seg.models.settings import ModelConfig
 
@@ -25,6 +30,13 @@ BN_ALPHA_HELP = (
     "stable predictions, or 0.1 where batches are adapted to one by one"
 )
 PRECISIONS = ("float32", "bf16", "fp16")
+#: Most pixels of images that are not resized unasked, on a CPU and on a GPU: those of 256 × 192 and of 1024 × 512.
+MOST_PIXELS = {"cpu": 256 * 192, "cuda": 1024 * 512}
+#: A side after resizing is a multiple of it, as encoders halve images five times.
+_MULTIPLE = 32
+#: In the names of albumentations' transforms after which images have another size: crops may stand for a size.
+_CHANGES_SIZE = ("Crop", "Resize", "RandomScale", "MaxSize", "Pad")
+Data = TypeVar("Data", SourceConfig, TargetDataConfig)
 
 
 @dataclass(frozen=True)
@@ -184,3 +196,47 @@ class TrainConfig(ObjectiveSettings):
     def objective_options(self) -> dict[str, Any]:
         """The exponent of the balanced mean, and the options that were given, for :func:`dem_apps.build_objective`."""
         return {"balance": self.balance, **given_options(self)}
+
+
+def resolve(config: TrainConfig, device: str) -> tuple[TrainConfig, list[str]]:
+    """The settings with every default filled in but those of the network's layers, and lines for the user."""
+    source, first = (config.source, "") if config.target.replaces_source() else _sized(config.source, "source", device)
+    target, second = _sized(config.target, "target", device)
+    config = replace(config.resolved(), source=source, target=target)
+    return config, [line for line in (first, second) if line]
+
+
+def _sized(data: Data, domain: str, device: str) -> tuple[Data, str]:
+    """The data with a size where images are large or of several sizes, and neither size nor augmentation sets one."""
+    from seg.data.read_images import read_header
+
+    sizes = Counter[tuple[int, int]]()
+    names = [name for step in data.augmentation if isinstance(step, dict) for name in step]
+    own_size = any(part in name for name in names for part in _CHANGES_SIZE)
+    if data.root is not None and data.size is None and not own_size:
+        for file in _images(data):
+            with suppress(InputError):
+                sizes[read_header(file).size] += 1
+    if not sizes:
+        return data, ""
+    width, height = sizes.most_common(1)[0][0]
+    scale = math.sqrt(MOST_PIXELS[device] / (width * height))
+    if scale >= 1 and len(sizes) == 1:
+        return data, ""
+    seen = [width, height]
+    if scale < 1:
+        seen = [max(_MULTIPLE, round(side * scale / _MULTIPLE) * _MULTIPLE) for side in seen]
+    others = f" or of {len(sizes) - 1} other size{'s' * (len(sizes) > 2)}" if len(sizes) > 1 else ""
+    return replace(data, size=seen), (
+        f"size     {domain} images are {width}x{height}{others}, seen here at {seen[0]}x{seen[1]} to be quick on this "
+        f"{'CPU' if device == 'cpu' else 'GPU'}; --{domain}.size {width},{height} keeps them"
+    )
+
+
+def _images(data: DataConfig) -> set[Path]:
+    root, found = Path(str(data.root)), set[Path]()
+    for split in ("train", "val"):
+        for name in fitting_layouts(root, split) if data.layout == AUTO else [data.layout]:
+            with suppress(InputError):
+                found |= {image for image, _ in named_layout(name).pairs(root, split)}
+    return found

@@ -26,7 +26,7 @@ from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict
 from dem_apps.runtime.signals import StopRequest, command_line, going_on_with, resume_command
-from seg.config import TrainConfig
+from seg.config import TrainConfig, resolve
 from seg.data.domains import DomainPair, open_pair
 from seg.data.labels import ClassSet
 from seg.data.loader import batches, target_style
@@ -47,7 +47,6 @@ from seg.trained.description import CLASSES_FILE
 from seg.trained.run_network import build_network, classes_of_run
 from seg.trained.start_from import normalisation, start_from
 from seg.trained.trained_network import RE_ESTIMATED_ON, Training
-from seg.training.resolve import resolve
 from seg.training.run import TrainingRun, print_summary
 from seg.training.step import TrainState, training_step
 

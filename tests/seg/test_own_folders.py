@@ -9,11 +9,10 @@ from support.cases import cases
 from support.pictures import noise, save
 
 from seg import evaluate, load, train
-from seg.config import TrainConfig
+from seg.config import TrainConfig, resolve
 from seg.data.labels import load_classes
 from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.models.settings import PRETRAINED, package_file
-from seg.training.resolve import resolve
 
 IDS = np.repeat(np.array([[0, 1, 2]], np.uint8), 400, 0).repeat(200, 1)
 ROOTS = (("source.root", "mine"), ("target.root", "theirs"))
