@@ -69,11 +69,9 @@ class TrainConfig(ObjectiveSettings):
         None, "YAML in the Zoo's format; default: configs/rl/ALGO.yaml", value="FILE", group="hyperparameters"
     )
     hyperparameters: dict[str, Any] = option(
-        {},
-        "win over the file's entry, such as --hyperparameters.n_steps 256",
-        value="{KEY: VALUE}",
+        {}, "win over the file's entry, such as --hyperparameters.n_steps 256", value="{KEY: VALUE}",
         keys=("n_envs", "n_steps", "batch_size", "n_epochs", "learning_rate", "gamma", "gae_lambda", "clip_range"),
-    )
+    )  # fmt: skip
     eval_freq: int | None = option(
         None, "steps between evaluations; default: a twentieth of --timesteps, more where these would take half of it",
         at_least=1, group="scores and videos",

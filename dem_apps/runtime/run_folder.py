@@ -62,8 +62,7 @@ class RunFolder:
                 kept = [line for line in read_metrics(path) if line["step"] <= (start_step or 0)]
                 write_atomically(log, "".join(json.dumps(line) + "\n" for line in kept).encode())
             self._metrics = undone.enter_context(open(log, "a", encoding="utf-8"))
-            first = None if start_step is None else start_step + 1
-            self._tensorboard = SummaryWriter(str(path), purge_step=first)
+            self._tensorboard = SummaryWriter(str(path), purge_step=None if start_step is None else start_step + 1)
             undone.pop_all()
 
     @classmethod

@@ -81,10 +81,8 @@ class DeYO(Method):
         n, (height, width) = self.patches, images.shape[2:]
         size = (max(height // n, 1) * n, max(width // n, 1) * n)
         fitting = images if size == (height, width) else resized(images, size)
-        order = torch.stack([torch.randperm(n * n, generator=generator, device="cpu") for _ in images]).to(
-            images.device
-        )
-        rows = torch.arange(len(images), device=images.device)[:, None]
+        order = torch.stack([torch.randperm(n * n, generator=generator, device="cpu") for _ in images])
+        rows, order = torch.arange(len(images), device=images.device)[:, None], order.to(images.device)
         patches = fitting.unflatten(3, (n, -1)).unflatten(2, (n, -1)).permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
         mixed = patches[rows, order].unflatten(1, (n, n)).permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
         return mixed if size == (height, width) else resized(mixed, (height, width))

@@ -10,6 +10,7 @@ import functools
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -102,14 +103,13 @@ class Network:
     """A copy of a policy over ``columns``, (D,) indices, and ``with_adam`` of its optimiser; see :meth:`write_back`."""
 
     def __init__(self, policy: ActorCriticPolicy, columns: np.ndarray, with_adam: bool = False) -> None:
-        self._policy, self._columns = policy, torch.from_numpy(columns)
+        self._policy = policy
         first = {id(chain[0].weight) for chain in chains(policy)}
         self._parameters = [p for chain in chains(policy) for layer in chain for p in (layer.weight, layer.bias)]
-        self._narrow = [id(parameter) in first for parameter in self._parameters]
-        self._shapes = [
-            (len(parameter), len(columns)) if narrow else parameter.shape
-            for parameter, narrow in zip(self._parameters, self._narrow, strict=True)
-        ]
+        in_use: Any = (slice(None), torch.from_numpy(columns))
+        #: The index of what is in use of each parameter, and its shape.
+        self._used = [in_use if id(parameter) in first else (...,) for parameter in self._parameters]
+        self._shapes = [parameter[used].shape for parameter, used in zip(self._parameters, self._used, strict=True)]
         self.weights = self._packed([parameter.detach() for parameter in self._parameters])
         self.gradient = torch.zeros_like(self.weights)
         kernel = load_mlp_kernel()
@@ -157,16 +157,12 @@ class Network:
         self._places = len(self.weights), *(tensor.data_ptr() for tensor in flat)
 
     def _packed(self, tensors: list[Tensor]) -> Tensor:
-        parts = [t[:, self._columns] if narrow else t for t, narrow in zip(tensors, self._narrow, strict=True)]
-        return torch.cat([part.flatten() for part in parts])
+        return torch.cat([tensor[used].flatten() for tensor, used in zip(tensors, self._used, strict=True)])
 
     def _unpack(self, flat: Tensor, tensors: list[Tensor]) -> None:
         parts = flat.split([math.prod(shape) for shape in self._shapes])
-        for tensor, part, shape, narrow in zip(tensors, parts, self._shapes, self._narrow, strict=True):
-            if narrow:
-                tensor[:, self._columns] = part.view(shape)
-            else:
-                tensor.copy_(part.view(shape))
+        for tensor, part, shape, used in zip(tensors, parts, self._shapes, self._used, strict=True):
+            tensor[used] = part.view(shape)
 
 
 def drawn(p: np.ndarray) -> np.ndarray:

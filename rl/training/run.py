@@ -80,12 +80,10 @@ def build_envs(env_id: str, entry: dict[str, Any]) -> VecEnv:
 
 def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFolder:
     if config.resume and config.run_dir is not None:
-        step = checkpoint["step"] if checkpoint is not None else None
-        return RunFolder.resume(Path(config.run_dir), step)
+        return RunFolder.resume(Path(config.run_dir), None if checkpoint is None else checkpoint["step"])
     env = config.env.replace("/", "-").replace(":", "-")
     path = Path(config.run_dir) if config.run_dir else new_run_dir("rl", env, config.loss, str(config.seed))
-    info = described_metrics(_in_words(config))
-    return RunFolder.create(path, asdict(config), config.seed, config.device, info)
+    return RunFolder.create(path, asdict(config), config.seed, config.device, described_metrics(_in_words(config)))
 
 
 def _in_words(config: TrainConfig) -> str:

@@ -248,8 +248,7 @@ def _finish(run: TrainingRun) -> None:
         domain: 0 if dataset is None else len(dataset)
         for domain, dataset in (("source", run.pair.source_train), ("target", run.pair.target_labelled))
     }
-    shares = dict(zip(run.pair.classes.names, run.state.source_shares(), strict=True))
-    result |= {"source_label_share": shares}
+    result["source_label_share"] = dict(zip(run.pair.classes.names, run.state.source_shares(), strict=True))
     run.folder.write_json("eval.json", {**result, "checkpoint": "last", "checkpoints": kept, "protocol": how})
     print_scores(result, f"target validation, {len(run.pair.target_val)} images, last checkpoint")
     print_checkpoints(kept)
