@@ -101,7 +101,9 @@ class AdaptedNetwork:
         self.freeze()
         #: The optimiser's: the parameters that learn, or their float32 copies, see :func:`in_float32`.
         self.weights = in_float32(self.learning)
-        apart = max((torch.finfo(each.dtype).eps for each in self.learning.values() if each.itemsize < 4), default=0.0)
+        pairs = zip(self.learning.values(), self.weights.values(), strict=True)
+        self._in_half = [(parameter, weight) for parameter, weight in pairs if weight is not parameter]
+        apart = max((torch.finfo(parameter.dtype).eps for parameter, _ in self._in_half), default=0.0)
         if apart:
             warn(
                 f"model: its numbers above 1 are {apart:.1g} apart; what learns is kept in float32, and less shows "
@@ -136,29 +138,27 @@ class AdaptedNetwork:
     @torch.no_grad()
     def _read(self) -> None:
         """Take over half precision weights that were written from outside since, such as a checkpoint's."""
-        for name, parameter in self.learning.items():
-            weight = self.weights[name]
-            if weight is not parameter and not torch.equal(weight.to(parameter.dtype), parameter):
+        for parameter, weight in self._in_half:
+            if not torch.equal(weight.to(parameter.dtype), parameter):
                 weight.copy_(parameter)
 
     @torch.no_grad()
     def write(self) -> None:
         """Called when the weights have moved: the network's own follow where they are in half precision."""
-        for name, parameter in self.learning.items():
-            if self.weights[name] is not parameter:
-                parameter.copy_(self.weights[name])
+        for parameter, weight in self._in_half:
+            parameter.copy_(weight)
         torch.clear_autocast_cache()  # else a forward in the same autocast goes by the weights before
 
     def take_gradients(self, factor: float) -> list[Tensor]:
         """The weights' gradients, of a loss that was multiplied by ``factor``."""
-        for name, parameter in self.learning.items():
-            weight = self.weights[name]
-            if weight is not parameter and parameter.grad is not None:
+        for parameter, weight in self._in_half:
+            if parameter.grad is not None:
                 own, parameter.grad = parameter.grad.float(), None
                 weight.grad = own if weight.grad is None else weight.grad + own  # a penalty's is there already
-            if factor != 1.0 and weight.grad is not None:
-                weight.grad /= factor
-        return [weight.grad for weight in self.weights.values() if weight.grad is not None]
+        gradients = [weight.grad for weight in self.weights.values() if weight.grad is not None]
+        for gradient in gradients if factor != 1.0 else ():
+            gradient /= factor
+        return gradients
 
     def first_logits(self, images: Tensor) -> Tensor:
         """The logits of the first weights."""
