@@ -136,10 +136,7 @@ def _table(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float3
 
 def kind_of(dtype: str) -> str:
     """``8 bits``, ``integers`` or ``floating point``: numbers of one kind may stand for each other."""
-    found = np.dtype(dtype)
-    if found == np.uint8:
-        return "8 bits"
-    return "integers" if np.issubdtype(found, np.integer) else "floating point"
+    return "8 bits" if dtype == "uint8" else "integers" if np.dtype(dtype).kind in "iu" else "floating point"
 
 
 def upright(values: NDArray[Any], orientation: int) -> NDArray[Any]:

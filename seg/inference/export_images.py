@@ -39,9 +39,9 @@ class Export:
     """A network's pictures of every image, and the rows of two tables."""
 
     def __init__(self, config: ExportConfig, trained: TrainedNetwork, folder: Path) -> None:
-        self.trained, self._classes, self._folder, self._config = trained, trained.class_set, folder, config
+        self.trained, self._folder, self._config = trained, folder, config
         self.per_image, self._per_class = list[dict[str, Any]](), list[dict[str, Any]]()
-        self._tools = [TOOLS[tool](folder, self._classes) for tool in config.pre_labels]
+        self._tools = [TOOLS[tool](folder, trained.class_set) for tool in config.pre_labels]
         needs_whole = config.tile is None or config.raw or config.label_ids or config.pre_labels
         self._by_windows = trained.size is None and not needs_whole
 
@@ -49,7 +49,7 @@ class Export:
         """Predict an image and write everything of it, files that begin with ``name``; InputErrors say why not."""
         path, seen_as = partial(output_path, self._folder, name), self.trained.description.pixels
         with opened_picture(file, seen_as, self._by_windows) as picture:
-            prediction, sums = write_maps(path, self.trained.parts(picture), picture, self._classes)
+            prediction, sums = write_maps(path, self.trained.parts(picture), picture, self.trained.class_set)
             size, image = picture.shape, picture.reduced(MOST_SHOWN)
         shown = seen_as.preview(image.values, image.valid)
         del picture, image  # of a large scene the largest
@@ -67,23 +67,24 @@ class Export:
 
     def _write(self, path: FileOf, image: NDArray[np.uint8], prediction: Prediction) -> None:
         """Pictures and numbers of one image; ``path`` gives the file of a kind."""
-        tiles, panel = map_pictures(image, None, prediction, self._classes)
+        classes = self.trained.class_set
+        tiles, panel = map_pictures(image, None, prediction, classes)
         pictures = {kind: tile for kind, tile in tiles.items() if kind != "image"}
         if "png16" in self._config.raw:
             pictures["entropy16"] = (prediction.entropy * 65535).round().astype(np.uint16)
         if self._config.label_ids:
-            pictures["pred_labelIds"] = self._classes.to_ids(prediction.classes, prediction.valid)
+            pictures["pred_labelIds"] = classes.to_ids(prediction.classes, prediction.valid)
         for kind, picture in pictures.items():
             save_panel(path(f"{kind}.png"), Image.fromarray(picture))
         save_panel(path("panel.png"), panel)
         if "npz" in self._config.raw:
-            nats = prediction.entropy * np.float32(math.log(len(self._classes)))
+            nats = prediction.entropy * np.float32(math.log(len(classes)))
             numbers = {"entropy": nats, "entropy_normalised": prediction.entropy, "prediction": prediction.classes}
             with whole_file(path("entropy.npz")) as temporary:
                 np.savez_compressed(temporary, **numbers)  # type: ignore[arg-type]
 
     def _add_rows(self, image: str, shape: tuple[int, ...], counted: Sums) -> None:
-        names, (height, width, *_), (pixels, sums) = self._classes.names, shape, counted
+        names, (height, width, *_), (pixels, sums) = self.trained.class_set.names, shape, counted
         top, size = int(pixels.argmax()), max(int(pixels.sum()), 1)
         self.per_image.append({
             "image": image, "width": width, "height": height, "mean_entropy": f"{sums.sum() / size:.6f}",
