@@ -145,15 +145,14 @@ class ImageFolder:
 
     def spread_batches(self, most: int, batch_size: int) -> list[Tensor]:
         """The parts of :meth:`spread` as batches of one size each."""
-        return [self.batch(members)[0] for members in self._sorted_batches(self.spread(most), batch_size)]
+        chosen = sorted(self.spread(most), key=lambda index: self.sizes[index])
+        return [self.batch(members)[0] for members in self._of_one_size(chosen, batch_size)]
 
     def halves(self, most: int, batch_size: int) -> list[list[list[int]]]:
         """The parts of :meth:`spread` in two interleaved halves, as batches of one size each; a single one is both."""
         chosen = self.spread(most)
-        return [self._sorted_batches(half or chosen, batch_size) for half in (chosen[0::2], chosen[1::2])]
-
-    def _sorted_batches(self, indices: list[int], batch_size: int) -> list[list[int]]:
-        return self._of_one_size(sorted(indices, key=lambda index: (self.sizes[index], index)), batch_size)
+        halves = [sorted(half or chosen, key=lambda index: self.sizes[index]) for half in (chosen[0::2], chosen[1::2])]
+        return [self._of_one_size(half, batch_size) for half in halves]
 
     def _of_one_size(self, order: Iterable[int], batch_size: int) -> list[list[int]]:
         batches: list[list[int]] = []

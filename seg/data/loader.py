@@ -222,11 +222,9 @@ class _Stream(Dataset[Batch | InputError]):
 
 def _collated(samples: list[Batch | InputError]) -> Batch | InputError:
     """A batch, or the first error among its samples: after an exception in a worker a loader takes 5 s to end."""
-    whole: list[Batch] = []
-    for sample in samples:
-        if isinstance(sample, InputError):
-            return sample
-        whole.append(sample)
+    if faults := [sample for sample in samples if isinstance(sample, InputError)]:
+        return faults[0]
+    whole = [sample for sample in samples if not isinstance(sample, InputError)]
     if any("valid" in sample for sample in whole):
         for sample in whole:  # all samples have it, so that they can be stacked
             sample.setdefault("valid", torch.ones(sample["image"].shape[1:], dtype=torch.bool))

@@ -241,10 +241,8 @@ def _orientation(picture: Image.Image) -> int:
         return 1  # else Pillow decodes the pixels to search behind them
     if picture.format == "TIFF":
         picture.load()  # Pillow may turn it, and then removes the orientation
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            orientation = int(picture.getexif().get(ExifTags.Base.Orientation, 1))
-    except Exception:  # broken EXIF raises nearly anything; the pixels may be good
-        return 1
-    return orientation if 1 <= orientation <= 8 else 1
+    with suppress(Exception), warnings.catch_warnings():  # broken EXIF raises nearly anything; the pixels may be good
+        warnings.simplefilter("ignore")
+        orientation = int(picture.getexif().get(ExifTags.Base.Orientation, 1))
+        return orientation if 1 <= orientation <= 8 else 1
+    return 1

@@ -10,6 +10,7 @@ Shapes: B batch, C channels of a layer, h × w its features.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple
 
 import torch
@@ -58,18 +59,15 @@ def re_estimated(
     check_there_are_statistics(adapted)
     layers = tracking(adapted)
     parts = [InputSums(layer) for layer in layers]
-    hooks = [
-        layer.register_forward_pre_hook(part.by_the_batch, with_kwargs=True)
-        for layer, part in zip(layers, parts, strict=True)
-    ]
     count, first = 0, list[Tensor]()
-    for images in batches:
-        adapted(images)
-        count += 1
-        if sum(map(len, first)) < _COMPARED_ON:
-            first.append(images)
-    for hook in hooks:
-        hook.remove()
+    with ExitStack() as hooks:
+        for layer, part in zip(layers, parts, strict=True):
+            hooks.enter_context(layer.register_forward_pre_hook(part.by_the_batch, with_kwargs=True))
+        for images in batches:
+            adapted(images)
+            count += 1
+            if sum(map(len, first)) < _COMPARED_ON:
+                first.append(images)
     joined = summed_over_processes(*(part.sums for part in parts), parts[0].sums.new_tensor([count]))
     if not float(joined[-1]):
         raise InputError("--batch-norm-after: there is no image to re-estimate running statistics on")
