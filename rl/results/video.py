@@ -26,7 +26,11 @@ _PICTURE, _TOP = 360, 76
 
 def record_episodes(env_id: str, episodes: Sequence[Episode], file: Path, about: str, wrapper: Wrappers = None) -> None:
     """Write the best, the worst and two episodes between to a new GIF titled ``about``; an InputError if impossible."""
-    env = _rendering_env(env_id, wrapper)
+    # pictures need no window and no sound, of whose absence SDL, under pygame, complains on the terminal
+    for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
+        os.environ.setdefault(driver, "dummy")
+    with passed_on(f"--video: {env_id} cannot be rendered as an image"):
+        env = make_env(env_id, wrapper, render_mode="rgb_array")
     ranked = sorted(episodes, key=lambda episode: (-episode.total, episode.length, episode.number))
     ranks = sorted({round(rank) for rank in np.linspace(0, len(ranked) - 1, min(EPISODES, len(ranked)))})
     frames = [
@@ -40,14 +44,6 @@ def record_episodes(env_id: str, episodes: Sequence[Episode], file: Path, about:
     durations = [_FRAME * times for _, times in frames]
     with whole_file(file, "--video") as temporary:
         images[0].save(temporary, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0)
-
-
-def _rendering_env(env_id: str, wrapper: Wrappers) -> gym.Env:
-    # pictures need no window and no sound, of whose absence SDL, under pygame, complains on the terminal
-    for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
-        os.environ.setdefault(driver, "dummy")
-    with passed_on(f"--video: {env_id} cannot be rendered as an image"):
-        return make_env(env_id, wrapper, render_mode="rgb_array")
 
 
 def _film(env: gym.Env, episode: Episode, title: str) -> Iterator[tuple[Image.Image, int]]:

@@ -37,7 +37,6 @@ from seg.inference.protocol import protocol
 from seg.methods import METHODS
 from seg.methods.minent import HeadObjectives
 from seg.methods.optimization import MicroBatch, PolySchedule, leave_group
-from seg.methods.settings import OptimizerConfig
 from seg.models.batch_norm import set_up_batch_norm
 from seg.models.network import Predictor, SegmentationNetwork, parameter_groups
 from seg.models.networks import NETWORK_FILE, check_network, network_document
@@ -140,7 +139,11 @@ def build_state(
         for note in start_from(model, Path(settings.start_from), classes):
             accelerator.print(note)
     groups = parameter_groups(model, lr, rates.head_factor)
-    optimizer = accelerator.prepare_optimizer(_optimizer(rates, lr, groups))
+    if rates.name == "sgd":
+        own: torch.optim.Optimizer = torch.optim.SGD(groups, lr, rates.momentum, weight_decay=rates.weight_decay)
+    else:
+        own = torch.optim.AdamW(groups, lr, weight_decay=rates.weight_decay)
+    optimizer = accelerator.prepare_optimizer(own)
     if config.compile:
         model.compile()
     predict = Predictor(model, accelerator, policy, settings.align_corners, pixels)
@@ -160,12 +163,6 @@ def build_state(
     return TrainState(
         predict, optimizer, method, source_weights, schedule, counts, bool(weights.relative),
     )  # fmt: skip
-
-
-def _optimizer(settings: OptimizerConfig, lr: float, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-    if settings.name == "sgd":
-        return torch.optim.SGD(groups, lr, settings.momentum, weight_decay=settings.weight_decay)
-    return torch.optim.AdamW(groups, lr, weight_decay=settings.weight_decay)
 
 
 def _open(
