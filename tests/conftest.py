@@ -12,7 +12,6 @@ from dem_apps.runtime.command import run_command as run_main
 
 #: A slow machine and fixtures that all examples share are no faults.
 _SUPPRESSED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
-
 # read at the first convolution; with the newest instructions of each processor the recorded numbers would differ
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support import ROOT
 
 import rl.benchmark
 import rl.config
@@ -23,7 +24,6 @@ import seg.inference.settings
 import seg.labels
 from dem_apps.runtime.arguments import fields_of, line_only
 
-ROOT = Path(__file__).parent.parent
 #: What each command reads its ``--config`` into; a search reads that of its trainings.
 READ = {
     "seg.train": seg.config.TrainConfig, "seg.evaluate": seg.inference.settings.EvaluateConfig,

@@ -3,11 +3,10 @@
 import re
 import runpy
 import shlex
-import subprocess
 import sys
 
 import pytest
-from support import pages
+from support import ROOT, pages, python
 
 COMMANDS = (
     "seg.train", "seg.evaluate", "seg.export", "seg.export_model", "seg.adapt", "seg.benchmark", "seg.tune",
@@ -77,6 +76,4 @@ def test_help_and_a_refused_flag_come_before_heavy_imports(module):
             f"atexit.register(lambda: print([name for name in {heavy} if name in sys.modules]))\n"
             f"sys.argv = ['x', {flag!r}]\nrunpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
         )
-        done = subprocess.run([sys.executable, "-c", program], cwd=pages.ROOT, capture_output=True, text=True)
-        assert done.returncode == status, done.stderr
-        assert done.stdout.splitlines()[-1] == "[]"
+        assert python("-c", program, folder=ROOT, status=status).splitlines()[-1] == "[]"

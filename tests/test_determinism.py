@@ -46,7 +46,7 @@ def train_all(pair, folder, seed):
 
 
 def test_the_same_seed_in_two_processes_writes_the_same_bytes(tmp_path):
-    from support.same_state import same  # the processes below do not find it
+    from support import same  # the processes below do not find it
 
     write_demo_pair(tmp_path / "pair", size=(96, 48), source_train=6, target_train=5, target_val=2)
     for names in (["one"], ["two", "other"]):

@@ -16,7 +16,7 @@ import pytest
 import stable_baselines3
 import torch
 from PIL import Image
-from support.same_state import same
+from support import ROOT, same
 from support.tiny_networks import Tiny, batches, tiny
 from torch import Tensor
 
@@ -35,8 +35,6 @@ from seg.data.street.demo_pair import write_demo_pair
 from seg.training.step import training_step
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-
-ROOT = Path(__file__).resolve().parents[1]
 GPU = "cuda"
 #: These draw views, patches or weights, and a GPU draws others.
 DRAWS = {"cotta", "deyo", "tpt"}

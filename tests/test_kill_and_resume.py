@@ -24,8 +24,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support import same
 from support.report_runs import rl_run, seg_run
-from support.same_state import same
 from support.untrained_run import write_run
 
 from dem_apps.jobs.executor import Job

@@ -4,12 +4,10 @@ import dataclasses
 import importlib
 import inspect
 import math
-from pathlib import Path
 from typing import get_args
 
 import pytest
-from support.cases import cases
-from support.refusals import refuses
+from support import ROOT, cases, refuses
 from torch import nn
 
 import rl.config
@@ -26,7 +24,6 @@ from seg.config import TrainConfig
 from seg.inference.protocol import protocol
 from seg.trained.trained_network import Training
 
-ROOT = Path(__file__).parent.parent
 COMMANDS = [file for package in ("seg", "rl") for file in (ROOT / package).glob("[a-z]*.py")]
 MODULES = [importlib.import_module(f"{file.parent.name}.{file.stem}") for file in COMMANDS]
 #: What the commands read their settings into.
@@ -84,10 +81,9 @@ def test_every_number_of_an_entry_has_a_range(algo):
 
 @cases(
     ("gamma", 2), ("gamma", -0.1), ("gae_lambda", 1.5), ("clip_range", -1), ("clip_range", 0),
-         ("clip_range", "lin_-1"), ("learning_rate", -1e-3), ("learning_rate", "lin_-1e-3"), ("vf_coef", -1),
-         ("max_grad_norm", 0), ("target_kl", -1),
-         ("stats_window_size", -1), ("sde_sample_freq", -2), ("gamma", "lin_0.9"),
-         ("clip_range_vf", -0.1),
+    ("clip_range", "lin_-1"), ("learning_rate", -1e-3), ("learning_rate", "lin_-1e-3"), ("vf_coef", -1),
+    ("max_grad_norm", 0), ("target_kl", -1), ("stats_window_size", -1), ("sde_sample_freq", -2), ("gamma", "lin_0.9"),
+    ("clip_range_vf", -0.1),
 )  # fmt: skip
 def test_an_entry_beyond_its_range_is_one_sentence(key, value):
     entry = {"policy": "MlpPolicy", "n_timesteps": 1e5, "gamma": 0.99, "learning_rate": "lin_2.5e-4", "clip_range": 0.2}

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from support.cases import cases
-from support.refusals import refuses
+from support import cases, refuses
 from support.tiny_networks import CLASSES, LEARNING, Ends, Tiny, adapter_of, assert_same, batches, moved, tiny
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -195,13 +194,9 @@ def test_the_graph_of_images_is_the_callers(method):
     assert torch.equal(leaf.grad, torch.full_like(leaf, 2.0))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [lambda x: x[:, :1], lambda x: (50 * x).to(torch.uint8), lambda x: x.float(), lambda x: x[0]],
-    ids=["one channel", "uint8", "float32", "no batch"],
-)
+@cases(lambda x: x[:, :1], lambda x: (50 * x).to(torch.uint8), lambda x: x.float(), lambda x: x[0])
 @pytest.mark.parametrize("method", ["none", "tent"])
-def test_images_that_the_network_does_not_take_are_one_sentence(method, change):
+def test_images_that_the_network_does_not_take_are_one_sentence(change, method):
     adapter, (images,) = adapter_of(method), batches(1)
     refuses(r"^images: the network does not take torch\.", adapter, change(images))
     assert torch.equal(adapter(images), adapter_of(method)(images))

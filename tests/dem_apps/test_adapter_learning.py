@@ -2,13 +2,11 @@
 
 import pytest
 import torch
-from support.cases import cases
-from support.refusals import refuses
+from support import cases, refuses
 from support.tiny_networks import CLASSES, LEARNING, Ends, adapter_of, batches, moved, tiny
 from torch import nn
 
 from dem_apps import AdaDEM, TestTimeAdapter
-from dem_apps.errors import InputError
 from dem_apps.test_time_methods import METHODS
 
 
@@ -86,8 +84,7 @@ def test_the_default_share_of_the_batch_and_stored_statistics():
     assert torch.equal(adapter_of("tent", batch_norm="stored")(images), tiny().eval()(images))
     assert torch.equal(adapter_of("bn")(images), adapter_of("bn", bn_alpha=0.1)(images))
     assert not torch.equal(adapter_of("bn")(images), adapter_of("bn", bn_alpha=0.3)(images))
-    with pytest.raises(InputError, match="bn_alpha: batch norm uses the stored statistics"):
-        TestTimeAdapter(tiny(), "tent", batch_norm="stored", bn_alpha=0.5)
+    refuses("batch norm uses the stored statistics", TestTimeAdapter, tiny(), "tent", batch_norm="stored", bn_alpha=0.5)
 
 
 @pytest.mark.parametrize("method", METHODS)

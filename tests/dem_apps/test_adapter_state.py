@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from support.refusals import refuses
+from support import refuses
 from support.tiny_networks import CLASSES, LEARNING, WithGrid, adapter_of, assert_same, batches, moved, tiny
 from torch import nn
 
@@ -101,8 +101,7 @@ def test_episodic_begins_anew_with_every_batch():
 
 @pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
 def test_it_learns_under_no_grad(guard):
-    expected = adapter_of("tent")
-    adapter = adapter_of("tent")
+    expected, adapter = adapter_of("tent"), adapter_of("tent")
     with guard():
         for images in batches(2):
             adapter(images * 1.0)

@@ -7,8 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.cases import cases
-from support.refusals import refuses
+from support import cases, refuses
 from torch import nn
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
@@ -48,9 +47,6 @@ def test_ties_go_to_the_first_class(backend):
     assert torch.equal(table[2:], torch.full((C - 2, C), 1 / C))
 
 
-# -- forbidden classes ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_a_class_mask_equals_a_smaller_class_set(name, reduction):
@@ -73,9 +69,6 @@ def test_a_class_mask_equals_a_smaller_class_set(name, reduction):
         assert_same((value, gradient[:, allowed]), expected)
 
 
-# -- autograd and state -----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("reduction", ["mean", "balanced"])
 def test_backward_twice_through_one_graph(reduction, backend):
     objective = build_objective("adadem", C, backend=backend)
@@ -91,9 +84,8 @@ def test_backward_twice_through_one_graph(reduction, backend):
 
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
 def test_forward_mode_is_reverse_mode(name, backend):
-    objective, logits, tangent = (
-        build_objective(name, C, backend=backend).eval(), logits_of(5, C), logits_of(5, C, seed=1),
-    )  # fmt: skip
+    objective = build_objective(name, C, backend=backend).eval()
+    logits, tangent = logits_of(5, C), logits_of(5, C, seed=1)
     expected = (value_and_gradient(objective, logits)[1] * tangent).sum()
     torch.testing.assert_close(torch.func.jvp(objective, (logits,), (tangent,))[1], expected)
     with forward_ad.dual_level():

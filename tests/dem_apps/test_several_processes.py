@@ -14,7 +14,6 @@ from dem_apps.fused.build_kernel import load_kernel
 from dem_apps.runtime.signals import StopRequest
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
-
 BACKENDS = ["reference", "eager"] + (["compiled"] if load_kernel() is not None else [])
 NAMES = ("entropy", "adadem", "adadem-mec", "adadem-norm", "max-squares", "info-max", "robust-entropy")
 C, STEPS = 5, 3

@@ -5,7 +5,7 @@ import io
 
 import pytest
 import torch
-from support.refusals import refuses
+from support import refuses
 from support.tiny_networks import CLASSES, LEARNING, adapter_of, batches, moved, tiny
 
 from dem_apps import OBJECTIVE_NAMES, AdaDEM, build_objective
@@ -91,9 +91,6 @@ def test_what_cannot_start_leaves_the_table_alone():
     for logits, said in ((torch.zeros(2, C + 1), "has 6 classes"), (nan, "a prediction is NaN")):
         refuses(said, objective.start, logits)
     assert torch.equal(objective.class_marginals, UNIFORM)
-
-
-# -- the adapter ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", LEARNING)

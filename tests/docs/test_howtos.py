@@ -12,8 +12,7 @@ import subprocess
 import sys
 
 import pytest
-from support import pages
-from support.clone import clone
+from support import clone, pages
 
 HOWTOS = sorted((pages.ROOT / "docs" / "howto").glob("add_*.md"))
 SOURCES = ("dem_apps/", "seg/", "rl/")
@@ -27,10 +26,8 @@ def in_copy(folder, *command, given=None):
 
 
 def test_there_is_a_page_for_everything_that_is_added():
-    added = {page.stem.removeprefix("add_") for page in HOWTOS}
-    assert added == {
-        "an_objective", "a_method", "a_network", "a_layout", "an_environment_family", "a_test_time_method",
-    }  # fmt: skip
+    added = ("an_objective", "a_method", "a_network", "a_layout", "an_environment_family", "a_test_time_method")
+    assert {page.stem.removeprefix("add_") for page in HOWTOS} == set(added)
 
 
 @pytest.mark.slow

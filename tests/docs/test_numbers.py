@@ -3,8 +3,7 @@
 import csv
 import json
 import re
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 from statistics import fmean
 
 import adapt_cost
@@ -19,11 +18,11 @@ import pytest
 import rl_goal_test
 import stream_tables
 from csv_rows import CsvRows
+from support import ROOT
 
 from dem_apps.report.intervals import difference_interval
 from seg.adaptation.decision import RECORD
 
-ROOT = Path(__file__).resolve().parents[2]
 README, ADAPTATION, APPENDIX = "README.md", "docs/adaptation.md", "docs/appendix.md"
 RL_ANSWER = "docs/rl_answer.md"
 METHOD, TEST_TIME = "docs/method.md", "docs/test_time.md"
@@ -45,8 +44,9 @@ def keyed(name, keys):
     return CsvRows(ROOT / "docs" / "results" / f"{name}.csv", keys)
 
 
-def training():
-    return keyed("photograph_training", photograph_training.KEYS)
+TRAINING = keyed("photograph_training", photograph_training.KEYS)
+HARM, LATER = (keyed(name, adapt_harm.KEYS) for name in ("adapt_harm", "adapt_harm_later"))
+ONE_PHOTOGRAPH = imagenet_corruptions.table(keyed("tpt_photographs", imagenet_corruptions.KEYS))
 
 
 def larger_weight():
@@ -141,46 +141,22 @@ def photographs():
     return f"({images} ImageNet photographs at {size}×{size}"
 
 
-def one_photograph():
-    return imagenet_corruptions.table(keyed("tpt_photographs", imagenet_corruptions.KEYS))
-
-
 def cost_of_one_photograph():
-    (share,) = re.findall(r"^\| bn 0.1 .*\| -(\S+) \[-(\S+), -(\S+)\]", one_photograph(), flags=re.MULTILINE)
+    (share,) = re.findall(r"^\| bn 0.1 .*\| -(\S+) \[-(\S+), -(\S+)\]", ONE_PHOTOGRAPH, flags=re.MULTILINE)
     return "costs EfficientNet-Lite0 {0} points of accuracy [{2}, {1}]".format(*share)
-
-
-def harm():
-    return keyed("adapt_harm", adapt_harm.KEYS)
-
-
-def later():
-    return keyed("adapt_harm_later", adapt_harm.KEYS)
 
 
 def record():
     """What the answer of seg.adapt says of other adaptations is of the rows that the page tells of."""
-    taken = [row for found in (harm(), later()) for row in adapt_harm.taken(adapt_harm.rows_of(found))]
+    taken = [row for found in (HARM, LATER) for row in adapt_harm.taken(adapt_harm.rows_of(found))]
     lost, exact, by_family = adapt_harm.bounds(taken)
     gained = sum(adapt_harm.change(each) > 0.5 for each in taken)
     assert (len(taken), gained, lost, round(100 * max(exact, by_family))) == RECORD
-    return f"With {len(adapt_harm.rows_of(later()))} later pairs {lost} of {len(taken)} adaptations lose more than 0.5"
-
-
-def record_of_the_answer():
-    return f"{RECORD[2]} of {RECORD[0]}, bound {RECORD[3]} %"
-
-
-def gamma():
-    return f"discs under gamma: {adapt_harm.change(adapt_harm.rows_of(harm())['net02', 'gamma 40']['seg.adapt']):+.1f}"
+    return f"With {len(adapt_harm.rows_of(LATER))} later pairs {lost} of {len(taken)} adaptations lose more than 0.5"
 
 
 def costs():
     return adapt_cost.table(json.loads((ROOT / "docs/results/adapt_cost.json").read_text(encoding="utf-8"))["rows"])
-
-
-def pairs_of_harm():
-    return f"{len(adapt_harm.rows_of(harm()))} pairs"
 
 
 def thresholds():
@@ -192,12 +168,12 @@ def thresholds():
     )
 
 
-def gain(file, arm, control="control", world=""):
+def gain(file, arm, control="control"):
     """Difference of mIoU % over pairs of world and seed."""
     found = {arm: {}, control: {}}
     for row in rows(file):
         place, name, seed = row["run"].split("/")
-        if name in found and place.startswith(world):
+        if name in found:
             found[name][f"{place} {seed}"] = 100 * float(row["miou"])
     return difference_interval(found[arm], found[control])
 
@@ -227,33 +203,31 @@ def few_labels():
     )
 
 
+GAMMA = adapt_harm.change(adapt_harm.rows_of(HARM)["net02", "gamma 40"]["seg.adapt"])
+PAIRS = f"{len(adapt_harm.rows_of(HARM))} pairs"
+STEP, BALANCED = (keyed(name, adapt_step.KEYS) for name in ("adapt_step", "adapt_step_balanced"))
+LABELS = keyed("cifar_labels", cifar_labels.KEYS)
 #: What stands on a page, word for word.
 TOLD = {
     README: [
-        lambda: adapt_harm.groups_table(harm()), record, pairs_of_harm,
-        lambda: photograph_training.gains(training()), cracks, larger_weight, at_the_goal, nine_tasks, speed,
+        partial(adapt_harm.groups_table, HARM), record, lambda: PAIRS, partial(photograph_training.gains, TRAINING),
+        cracks, larger_weight, at_the_goal, nine_tasks, speed,
     ],
     ADAPTATION: [
-        lambda: photograph_training.table(training()),
-        lambda: photograph_training.chosen_by(training()),
-        lambda: photograph_training.confirmed(training()),
-        lambda: adapt_harm.table(harm()), lambda: adapt_harm.by_image(harm()),
-        lambda: adapt_harm.accepted_table(harm(), later()), pairs_of_harm, gamma, record_of_the_answer,
-        lambda: adapt_step.table(keyed("adapt_step", adapt_step.KEYS)),
-        lambda: adapt_step.told(keyed("adapt_step", adapt_step.KEYS)),
-        lambda: adapt_step.confirmed(keyed("adapt_step_balanced", adapt_step.KEYS)),
+        *(partial(getattr(photograph_training, name), TRAINING) for name in ("table", "chosen_by", "confirmed")),
+        partial(adapt_harm.table, HARM), partial(adapt_harm.by_image, HARM),
+        partial(adapt_harm.accepted_table, HARM, LATER), lambda: PAIRS,
+        lambda: f"discs under gamma: {GAMMA:+.1f}", lambda: f"{RECORD[2]} of {RECORD[0]}, bound {RECORD[3]} %",
+        partial(adapt_step.table, STEP), partial(adapt_step.told, STEP), partial(adapt_step.confirmed, BALANCED),
         costs, streams, photographs, classifier, thresholds, random_weights, few_labels,
     ],
     APPENDIX: [
-        one_photograph,
-        lambda: label_first.table(keyed("label_first", label_first.KEYS)),
-        lambda: photograph_training.table(training(), most=False),
-        lambda: photograph_training.claim_table(training()),
-        lambda: photograph_training.networks_table(training()),
+        lambda: ONE_PHOTOGRAPH, partial(label_first.table, keyed("label_first", label_first.KEYS)),
+        partial(photograph_training.table, TRAINING, most=False),
+        *(partial(getattr(photograph_training, name), TRAINING) for name in ("claim_table", "networks_table")),
         lambda: stream_tables.summary([row for bed in BEDS for row in rows(f"{bed}_streams")]),
         lambda: stream_tables.table(claims.tent_on_cifar()),
-        lambda: cifar_labels.of_table(keyed("cifar_labels", cifar_labels.KEYS), "labels", "accuracy"),
-        lambda: cifar_labels.of_table(keyed("cifar_labels", cifar_labels.KEYS), "imbalance", "f1"),
+        *(partial(cifar_labels.of_table, LABELS, *of) for of in (("labels", "accuracy"), ("imbalance", "f1"))),
     ],
     METHOD: [claims.table],
     TEST_TIME: [cost_of_one_photograph],

@@ -1,6 +1,7 @@
-"""The pages: their Python runs, their commands parse, the files, names and links in them exist."""
+"""Pages: their Python runs, commands parse, files, names and links exist; examples in docstrings run."""
 
 import ast
+import doctest
 import os
 import re
 import runpy
@@ -8,6 +9,7 @@ import subprocess
 import sys
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from pkgutil import resolve_name
@@ -15,7 +17,7 @@ from pkgutil import resolve_name
 import pytest
 import yaml
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from support import pages
+from support import ROOT, pages
 
 import dem_apps.runtime.settings
 from dem_apps import OBJECTIVE_NAMES
@@ -24,7 +26,6 @@ from dem_apps.objectives import objective_options
 from dem_apps.runtime.files import cache_dir
 from seg.data.street.demo_pair import write_demo_pair
 
-ROOT = pages.ROOT
 TEXTS = {pages.named(page): pages.text_of(page) for page in (*pages.PAGES, *pages.NOTEBOOKS)}
 COMMANDS = [command for file in (*pages.PAGES, *pages.NOTEBOOKS, *pages.CONFIGS) for command in pages.commands(file)]
 FOLDERS = ("dem_apps", "seg", "rl", "tests", "benchmarks", "configs", "docs")
@@ -49,12 +50,10 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.setattr("seg.data.domains._demo_pair", lambda *_: demo())
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "__main__"}
-    ran = [
+    blocks = [block for block in pages.blocks(TEXTS[page]) if block.run and block.language == "python"]
+    assert blocks
+    for block in blocks:
         run_python(block, page, namespace)
-        for block in pages.blocks(TEXTS[page])
-        if block.run and block.language == "python"
-    ]
-    assert ran, f"{page}: nothing was run"
 
 
 def run_python(block, page, namespace):
@@ -181,6 +180,28 @@ def test_every_page_is_in_the_index_and_in_the_menu_of_the_site():
     docs = ROOT / "docs"
     there = {str(page.relative_to(docs)) for page in (*docs.rglob("*.md"), *docs.rglob("*.rst"))}
     assert sorted(listed) == sorted(there - {"index.md"})
+
+
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for package in ("dem_apps", "seg", "rl")
+    for path in sorted((ROOT / package).rglob("*.py"))
+    if ">>> " in path.read_text(encoding="utf-8")
+]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name, capsys):
+    failed, tried = doctest.testmod(import_module(name))
+    assert tried > 0, f"{name}: its examples are in no docstring"
+    assert failed == 0, capsys.readouterr().out
+
+
+def test_what_a_user_imports_is_in_the_reference_with_an_example():
+    listed = set(re.findall(r"^\.\. auto\w+:: (\S+)$", (ROOT / "docs" / "api.rst").read_text(), flags=re.M))
+    assert {f"{each}.{name}" for each in ("dem_apps", "seg", "rl") for name in import_module(each).__all__} <= listed
+    for name in listed - {"dem_apps.OBJECTIVE_NAMES"}:
+        assert ">>> " in (resolve_name(name).__doc__ or ""), name
 
 
 def test_the_pages_are_short():

@@ -3,14 +3,14 @@
 import json
 import re
 import runpy
-from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
+from support import ROOT
 
 transformers = pytest.importorskip("transformers")
-SCRIPT = runpy.run_path(str(Path(__file__).resolve().parents[2] / "examples" / "clip_prompts.py"))
+SCRIPT = runpy.run_path(str(ROOT / "examples" / "clip_prompts.py"))
 CLASSES = ["cat", "dog", "zebra"]
 IMAGE = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
@@ -28,10 +28,9 @@ def folder(tmp_path_factory):
     config = transformers.CLIPConfig(text_config=sizes | ids, vision_config=sizes | seen, projection_dim=16)
     torch.manual_seed(0)
     transformers.CLIPModel(config).save_pretrained(folder)
-    transformers.CLIPProcessor(
-        transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=32),
-        transformers.CLIPTokenizerFast.from_pretrained(folder, local_files_only=True),
-    ).save_pretrained(folder)
+    images = transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=32)
+    texts = transformers.CLIPTokenizerFast.from_pretrained(folder, local_files_only=True)
+    transformers.CLIPProcessor(images, texts).save_pretrained(folder)
     return folder
 
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 import record
-from support.cases import cases
-from trajectories import A2C, ADVENT, FAMILIES, RL, inputs
+from record import A2C, ADVENT, FAMILIES, RL, inputs
+from support import cases
 
 RUNS = [(family, run) for family, runs in FAMILIES.items() for run in runs]
 MOMENTUM = {"momentum": 0.11}  # a tenth more

@@ -1,25 +1,26 @@
-"""The grid's report and its mistakes, with a stand-in for rl.train; rl.plots: its table, CSV file and figures."""
+"""The grid, its report, its mistakes; rl.plots: table, CSV file, figures; the search and its choice's fresh scores."""
 
 import csv
+import json
+import math
 import re
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import pytest
 import yaml
-from support.cases import cases
-from support.refusals import refuses
+from support import ROOT, cases, refuses
 from support.report_runs import STAND_IN, rl_run
 
+import rl.tune
 from dem_apps.report.intervals import difference_interval
 from dem_apps.runtime.settings import parse_config
 from rl.benchmark import BenchmarkConfig, benchmark, grid_jobs
 from rl.config import TrainConfig, resolve
 from rl.plots import main as plots
 from rl.results.comparison import arm_names, find_runs
+from rl.tune import TuneConfig, search_space, settings_of, tune
 
-ROOT = Path(__file__).resolve().parents[2]
 ENV = "MiniGrid-Empty-Random-5x5-v0"
 
 
@@ -52,7 +53,6 @@ def test_what_fails_is_listed_and_the_rest_is_reported_and_not_repeated(tmp_path
 
 @cases(
     ({"envs": {}}, "--config: needs a file that names envs and arms, such as configs/rl/paper.yaml"),
-    ({"envs": {"MiniGrid-Unlok-v0": {}}}, "unknown environment 'MiniGrid-Unlok-v0'; did you mean"),
     ({"arms": {"none": {"los": "adadem"}}}, f"{ENV}, none: unknown key 'los'; did you mean 'loss'?"),
 )
 def test_mistakes_are_one_sentence_before_anything_runs(changes, message, tmp_path):
@@ -111,10 +111,7 @@ def test_arms_are_named_after_what_tells_them_apart(tmp_path):
 @cases(
     ([], "RUN: name one or more run folders"),
     (["{runs}/nothing", "--out", "x"], "no finished run in or below it"),
-    (
-        ["{runs}", "--out", "{runs}/r", "--baseline", "nne"],
-        "--baseline: 'nne' is not one of the arms none, adadem; did",
-    ),
+    (["{runs}", "--out", "{runs}/r", "--baseline", "nne"], "--baseline: 'nne' is not one of the arms none, adadem"),
 )
 def test_mistakes_of_a_comparison_are_one_sentence(arguments, message, runs):
     refuses(re.escape(message), plots, [argument.format(runs=runs) for argument in arguments])
@@ -124,3 +121,79 @@ def test_two_runs_of_one_seed_are_refused(tmp_path):
     rl_run(tmp_path / "a")
     rl_run(tmp_path / "b")
     refuses("both are entropy, seed 0; leave one out", plots, [str(tmp_path), "--out", str(tmp_path / "report")])
+
+
+# Best at ent_coef 0.01 and alpha 1; seeds add a little; alpha 0 ends with an error; fresh seeds are worse by 0.1.
+TRAINER = """
+import json, math, os, sys
+words = [word for argument in sys.argv[1:] for word in argument.split("=", 1)]
+value = dict(zip(words[::2], words[1::2]))
+seed, run, alpha = int(value["--seed"]), value["--run-dir"], float(value["--alpha"])
+if alpha == 0:
+    sys.exit("error: no alpha")
+os.makedirs(run, exist_ok=True)
+figure = 1 - 0.2 * abs(math.log10(float(value["--ent-coef"])) + 2) - 0.1 * abs(alpha - 1) + 0.01 * (seed % 10)
+with open(run + "/eval.json.tmp", "w") as file:
+    json.dump({"mean_return": figure - 0.1 * (seed > 999)}, file)
+os.replace(run + "/eval.json.tmp", run + "/eval.json")
+"""
+TRAIN_FLAGS = ["--env", ENV, "--timesteps", "64"]
+
+
+@pytest.fixture
+def _stand_in(tmp_path, monkeypatch):
+    (tmp_path / "stand_in.py").write_text(TRAINER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+def search(folder, **changes):
+    config = TuneConfig(**{"trials": 12, "seeds": 2, "final_seeds": 2, "study_dir": str(folder), **changes})
+    return tune(config, TrainConfig(env=ENV, timesteps=64), TRAIN_FLAGS, module="stand_in")
+
+
+@pytest.mark.usefixtures("_stand_in")
+def test_the_best_of_the_trials_is_judged_with_fresh_seeds(tmp_path):
+    finished = search(tmp_path / "study")
+    rows = list(csv.DictReader((finished / "trials.csv").open()))
+    assert len(rows) == 12
+    assert list(rows[0].values())[:3] == ["0", "-3.0", "1.0"]  # rl.train's own settings come first
+    assert {row["state"] for row in rows} == {"complete", "pruned", "fail"}
+
+    best = max((row for row in rows if row["state"] == "complete"), key=lambda row: float(row["return"]))
+    chosen = yaml.safe_load((finished / "best.yaml").read_text())
+    point = {name: float(best[name]) for name in ("log10_ent_coef", "alpha")}
+    assert chosen == {"loss": "adadem", **settings_of(point)}
+    assert resolve(TrainConfig(env=ENV, **chosen)).ent_coef == chosen["ent_coef"]
+    final = json.loads((finished / "final.json").read_text())
+    assert (final["trial"], final["search_return"]) == (int(best["trial"]), float(best["return"]))
+    assert final["fresh_seeds"] == [1000, 1001]
+    first = 0.9 - 0.2 * abs(math.log10(chosen["ent_coef"]) + 2) - 0.1 * abs(chosen["alpha"] - 1)
+    assert final["fresh_returns"] == pytest.approx([first, first + 0.01])
+    assert final["fresh_mean_return"] == pytest.approx(first + 0.005)
+    assert final["search_return"] == pytest.approx(first + 0.105)
+    refuses("its study belongs to another configuration", search, finished, seeds=3)
+
+
+@cases(
+    ({"loss": "entropy"}, ["log10_ent_coef"], 13),
+    ({"loss": "adadem-mec"}, ["log10_ent_coef", "alpha"], 13 * 9),
+    ({"loss": "adadem-mec", "alpha": 0.5}, ["log10_ent_coef"], 13),
+    # of 8 values of tau and 9 of alpha, 59 pairs with tau * alpha at most 2
+    ({"loss": "dem"}, ["log10_ent_coef", "tau", "alpha"], 13 * 59),
+    ({"loss": "dem", "alpha": 2.0}, ["log10_ent_coef", "tau"], 13 * 4),
+)  # fmt: skip
+def test_what_is_searched(settings, names, points):
+    space = search_space(TrainConfig(**settings))
+    assert list(space.distributions) == names
+    assert len(space.points()) == points
+
+
+@cases(
+    (["--train.loss", "none"], "--train.loss: 'none' has nothing to search"),
+    (["--train.ent-coef", "0.1"], "--train.ent-coef: leave it out, the search finds it"),
+    (["--train.run-dir", "x"], "--train.run-dir: leave it out"),
+    (["--loss", "dem"], "--loss: a flag of rl.train; write --train.loss"),
+)
+def test_mistakes_of_a_search_are_one_sentence(arguments, message, tmp_path):
+    refuses(re.escape(message), rl.tune.main, [*arguments, "--study-dir", str(tmp_path / "study")])
+    assert not (tmp_path / "study").exists()

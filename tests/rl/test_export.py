@@ -3,8 +3,6 @@
 import copy
 import io
 import pickle
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,14 +12,12 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
-from support.cases import cases
-from support.same_state import same
+from support import cases, python, refuses, same
 from support.short_training import entry_flags
 from support.toy_env import TABLE, ToyEnv, make
 
 import rl.export
 import rl.train
-from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint
 from rl import save_plain, with_entropy_objective
 from rl.config import settings_of_run
@@ -67,8 +63,8 @@ def test_sb3_alone_opens_the_zip_and_acts_as_the_run(run, checkpoint, tmp_path, 
 @pytest.mark.parametrize("existing", ["model.zip", "model.vecnormalize.pkl"])
 def test_no_file_is_ever_overwritten(existing, run, tmp_path):
     (tmp_path / existing).write_text("mine")
-    with pytest.raises(InputError, match=f"{existing} exists already and is never overwritten"):
-        rl.export.main(["--run", str(run), "--out", str(tmp_path / "model.zip")])
+    flags = ["--run", str(run), "--out", str(tmp_path / "model.zip")]
+    refuses(f"{existing} exists already and is never overwritten", rl.export.main, flags)
     assert [file.name for file in tmp_path.iterdir()] == [existing]
 
 
@@ -104,9 +100,8 @@ def test_zips_open_without_this_package(tmp_path):
         "    print(model.policy_class.__module__, *model.predict(seen, deterministic=True)[0])\n"
         "assert not [name for name in sys.modules if name.split('.')[0] in ('rl', 'dem_apps', 'seg')]"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    for model, line in zip(models.values(), done.stdout.splitlines(), strict=True):
+    printed = python("-c", program, folder=tmp_path)
+    for model, line in zip(models.values(), printed.splitlines(), strict=True):
         module, *actions = line.split()
         assert module.split(".")[0] in ("stable_baselines3", "sb3_contrib")
         seen = observations(model.observation_space.shape)
@@ -136,31 +131,20 @@ def learned():
     return make(with_entropy_objective(PPO, "adadem")).learn(64)
 
 
-def loaded_alone(policy, kind):
-    content = io.BytesIO()
-    policy.save(content)
-    content.seek(0)
-    return kind.load(content, device="cpu")
-
-
-COPIES = {
-    "pickle": lambda policy: pickle.loads(pickle.dumps(policy)),
-    "deepcopy": copy.deepcopy,
-    "save and load": lambda policy: loaded_alone(policy, type(policy)),
-    "save and the plain class's load": lambda policy: loaded_alone(policy, ActorCriticPolicy),
-}
-
-
-@pytest.mark.parametrize("name", COPIES)
-def test_a_policy_can_be_copied_in_every_way_that_a_plain_one_can(name, learned):
-    made = COPIES[name](learned.policy)
-    plain = "plain" in name
-    assert type(made) is (ActorCriticPolicy if plain else type(learned.policy))
-    ours, theirs = learned.policy.state_dict(), made.state_dict()
-    assert not (set(ours) - set(theirs) - ({TABLE} if plain else set()))
-    assert all(torch.equal(ours[key], value) for key, value in theirs.items())
-    one, two = (policy.predict(observations((4,)), deterministic=True)[0] for policy in (learned.policy, made))
-    assert np.array_equal(one, two)
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_policy_can_be_copied_in_every_way_that_a_plain_one_can(plain, learned):
+    """By pickle and deepcopy, and by its own class's load or the plain one's."""
+    kind, saved = ActorCriticPolicy if plain else type(learned.policy), io.BytesIO()
+    learned.policy.save(saved)
+    saved.seek(0)
+    copies = [] if plain else [pickle.loads(pickle.dumps(learned.policy)), copy.deepcopy(learned.policy)]
+    for made in (kind.load(saved, device="cpu"), *copies):
+        assert type(made) is kind
+        ours, theirs = learned.policy.state_dict(), made.state_dict()
+        assert not (set(ours) - set(theirs) - ({TABLE} if plain else set()))
+        assert all(torch.equal(ours[key], value) for key, value in theirs.items())
+        one, two = (policy.predict(observations((4,)), deterministic=True)[0] for policy in (learned.policy, made))
+        assert np.array_equal(one, two)
 
 
 def test_a_plain_model_is_saved_as_it_is(tmp_path):

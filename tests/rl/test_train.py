@@ -12,7 +12,7 @@ import pytest
 import torch
 import yaml
 from stable_baselines3 import PPO
-from support.cases import cases
+from support import ROOT, cases
 from support.pages import explained, keys_of
 
 import rl.evaluate
@@ -26,7 +26,6 @@ from rl.config import TrainConfig, resolve
 from rl.envs.make import StackedEnvs
 from rl.training.run import build_envs
 
-ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
     "--env", "MiniGrid-Empty-Random-5x5-v0", "--hyperparameters.n_envs", "4", "--hyperparameters.n_steps", "64",
     "--hyperparameters.n_epochs", "2", "--timesteps", "8192", "--eval-freq", "2000", "--eval-episodes", "3",

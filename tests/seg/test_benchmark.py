@@ -5,8 +5,7 @@ import re
 
 import pytest
 import yaml
-from support.cases import cases
-from support.refusals import refuses
+from support import cases, refuses
 from support.report_runs import STAND_IN, seg_run
 
 from dem_apps.report.intervals import difference_interval

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from support.cases import cases
-from support.refusals import refuses
+from support import cases, refuses
 from torch import nn
 from torchvision.models.resnet import Bottleneck, ResNet
 

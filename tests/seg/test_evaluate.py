@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.refusals import refuses
+from support import refuses
 from support.untrained_run import write_run
 from torch import nn
 from torch.nn import functional as F

@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support.cases import cases
-from support.pictures import noise, save
-from support.refusals import refuses
+from support import cases, noise, refuses, save
 from support.untrained_run import write_run
 from torch.nn import functional as F
 

@@ -9,9 +9,7 @@ import pytest
 import segmentation_models_pytorch as smp
 import torch
 from PIL import Image
-from support.cases import cases
-from support.pictures import noise, save
-from support.refusals import refuses
+from support import cases, noise, refuses, save
 
 from seg.data.annotation import mask_of_runs, run_lengths
 from seg.export import ExportConfig, export
@@ -70,10 +68,8 @@ def test_classes_may_be_a_number(tmp_path):
 
 def test_the_files_are_what_the_tools_document(exported):
     with zipfile.ZipFile(exported / "cvat.zip") as archive:
-        rows = archive.read("labelmap.txt").decode().splitlines()
-        assert rows == [
-            "# label:color_rgb:parts:actions", "background:0,0,0::", "crop:0,128,0::", "weed:128,128,0::"
-        ]  # fmt: skip
+        rows = ["# label:color_rgb:parts:actions", "background:0,0,0::", "crop:0,128,0::", "weed:128,128,0::"]
+        assert archive.read("labelmap.txt").decode().splitlines() == rows
         assert archive.read("ImageSets/Segmentation/default.txt") == b"a\ndeep/b"
         mask = np.asarray(Image.open(io.BytesIO(archive.read("SegmentationClass/deep/b.png"))))
     assert mask.shape == (96, 64, 3)

@@ -10,9 +10,7 @@ import pytest
 import segmentation_models_pytorch as smp
 import torch
 from PIL import Image
-from support.cases import cases
-from support.pictures import noise, save
-from support.refusals import refuses
+from support import cases, noise, refuses, save
 
 import seg.adapt
 import seg.evaluate

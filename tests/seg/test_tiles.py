@@ -3,15 +3,13 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 import yaml
 from PIL import Image
-from support.cases import cases
+from support import cases, python
 from support.untrained_run import write_run
 from torch import nn
 
@@ -144,7 +142,6 @@ for number, height in enumerate((256, 1536)):
 """
     own = "import torch\ndef network(): return torch.nn.Conv2d(3, 32, 1), {'mean': [0.5] * 3, 'std': [0.5] * 3}\n"
     (tmp_path / "own.py").write_text(own)
-    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    small, large = (1024 * int(peak) for peak in re.findall(r"peak (\d+)", done.stdout))
+    peaks = re.findall(r"peak (\d+)", python("-c", program, folder=tmp_path))
+    small, large = (1024 * int(peak) for peak in peaks)
     assert (large - small) / (512 * 1280) < 50

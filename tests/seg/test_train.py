@@ -3,14 +3,14 @@ import dataclasses
 import io
 import json
 import shutil
-from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
 from accelerate.state import AcceleratorState
 from PIL import Image
-from support.cases import cases
+from support import ROOT, cases, noise, save
 from support.pages import explained, keys_of
 from support.report_runs import page, text_of
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -23,12 +23,14 @@ import seg.tune
 from dem_apps.report.runs import read_run
 from dem_apps.runtime.run_reader import read_metrics
 from dem_apps.runtime.settings import parse_config
+from seg import load
 from seg.benchmark import BenchmarkConfig, grid_jobs
-from seg.config import LOSSES, TrainConfig
-from seg.data.labels import CITYSCAPES_CLASSES
+from seg.config import LOSSES, TrainConfig, resolve
+from seg.data.labels import CITYSCAPES_CLASSES, load_classes
+from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.methods import METHODS
+from seg.models.settings import PRETRAINED, package_file
 
-REPOSITORY = Path(__file__).parents[2]
 #: What a method logs beside what every run does, for each head or once.
 PER_HEAD = {"advent": ("target/fooling", "discriminator/loss")}
 OWN = {method: {f"{name}_{head}" for name in names for head in ("main", "aux")} for method, names in PER_HEAD.items()}
@@ -73,9 +75,8 @@ def test_the_run_folder_holds_what_is_promised(finished):
     classes = json.loads((run / "classes.json").read_text())["classes"]
     assert [row["name"] for row in classes] == list(CITYSCAPES_CLASSES.names)
     kept = scores["checkpoints"]
-    assert {name: row["used_target_labels"] for name, row in kept.items()} == {
-        "last": False, "selected": False, "best": True,
-    }  # fmt: skip
+    assert kept.keys() == {"last", "selected", "best"}
+    assert [name for name, row in kept.items() if row["used_target_labels"]] == ["best"]
     assert kept["best"]["miou"] >= kept["last"]["miou"] == scores["miou"]
     assert {path.name for path in (run / "checkpoints").iterdir()} == {"last.pt", "selected.pt", "best.pt"}
     assert "mean IoU" in printed
@@ -114,13 +115,10 @@ def test_a_finished_run_resumes_to_its_own_scores(finished, run_here):
     assert f"; a new run goes on from its weights by --model.start-from {run}" in longer
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ("--method", "source"), ("--method", "minent", "--loss", "none"),
-        ("--method", "advent", "--loss", "none", "--discriminator.channels", "4"),
-        ("--method", "self-training", "--self-training.views", "2", "--self-training.mask-ratio", "0.5"),
-    ],
+@cases(
+    ["--method", "source"], ["--method", "minent", "--loss", "none"],
+    ["--method", "advent", "--loss", "none", "--discriminator.channels", "4"],
+    ["--method", "self-training", "--self-training.views", "2", "--self-training.mask-ratio", "0.5"],
 )  # fmt: skip
 def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, run_here):
     run, short = tmp_path / "run", ("--max-steps=2", "--eval-every=2", "--maps=0")
@@ -179,17 +177,17 @@ def test_the_second_gpu_is_the_one_that_trains(monkeypatch):
 
 
 def test_the_demo_config_file_is_the_default():
-    config = parse_config(TrainConfig, "x", "x", ["--config", str(REPOSITORY / "configs/seg/demo.yaml")])
+    config = parse_config(TrainConfig, "x", "x", ["--config", str(ROOT / "configs/seg/demo.yaml")])
     assert config == TrainConfig()
 
 
 def test_the_demos_best_arm_is_the_recipe():
-    files = (REPOSITORY / f"configs/seg/{name}.yaml" for name in ("best", "demo_comparison"))
+    files = (ROOT / f"configs/seg/{name}.yaml" for name in ("best", "demo_comparison"))
     recipe, grid = (yaml.safe_load(file.read_text()) for file in files)
     assert grid["arms"]["best"] == recipe
 
 
-@pytest.mark.parametrize("file", sorted((REPOSITORY / "configs/seg").glob("*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted((ROOT / "configs/seg").glob("*.yaml")), ids=lambda file: file.stem)
 def test_every_config_file_is_valid_and_names_its_command(file):
     if "arms:" in file.read_text():  # of a grid, whose trainings are checked one by one
         config = parse_config(BenchmarkConfig, "x", "x", ["--config", str(file)])
@@ -202,3 +200,55 @@ def test_every_config_file_is_valid_and_names_its_command(file):
     assert config.loss in LOSSES
     assert config.method in METHODS
     assert "python -m seg.train" in file.read_text().splitlines()[0]
+
+
+# -- two folders of photographs and nothing else said ---------------------------------------------------------------
+IDS = np.repeat(np.array([[0, 1, 2]], np.uint8), 400, 0).repeat(200, 1)
+ROOTS = (("source.root", "mine"), ("target.root", "theirs"))
+COLOURS = np.array([[0, 0, 0], [0, 128, 255], [255, 0, 0]], np.uint8)
+MASKS = {
+    "colours": (COLOURS[IDS], "are pictures in 3 colours", ("colors", tuple(map(tuple, COLOURS.tolist())))),
+    "yes and no": (IDS // 2 * 255, "hold the ids 0, 255", ("ids", (0, 255))),
+}
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_two_folders_are_all_that_is_needed(kind, run_here, tmp_path):
+    mask, said, (key, expected) = MASKS[kind]
+    for domain in ("mine", "theirs"):
+        for number in range(4):
+            image = save(tmp_path / domain / "images" / f"{number:05d}.jpg", noise(number, 600, 400))
+            if number != 1:
+                save(tmp_path / domain / "labels" / f"{number:05d}.png", mask)
+        image.write_bytes(image.read_bytes()[:-500])
+    run, roots = tmp_path / "run", [f"--{name}={tmp_path / where}" for name, where in ROOTS]
+    printed = run_here(seg.train.main, "--config", "best", *roots, "--max-steps", 2, "--maps", 0, "--run-dir", run).out
+    for line in (
+        "target images are 600x400, seen here at 256x192 to be quick on this CPU; --target.size 600,400 keeps them",
+        f"the labels {said}: taken as {len(expected)} classes, since no --classes names them",
+        f"source train: 1 of 4 images left out, damaged or cut short, or with such a label: {tmp_path}/mine/",
+        "source train: 1 of 3 images have no label and are left out, such as",
+        "imagenet weights" if package_file(PRETRAINED) else "random weights",
+    ):
+        assert line in printed
+    assert getattr(load_classes(str(run / "classes.json")), key) == expected
+    assert load(run, device="cpu").description.pixels.mean[0] == (0.5 if package_file(PRETRAINED) else 0.485)
+    run_here(seg.evaluate.main, "--run", run, "--checkpoint", "last", "--out", tmp_path / "scores.json")
+    before, after = (json.loads(file.read_text()) for file in (run / "eval.json", tmp_path / "scores.json"))
+    assert after["mean_entropy"] == pytest.approx(before["mean_entropy"], abs=1e-5)
+
+
+@cases(
+    ([{"HorizontalFlip": {"p": 0.5}}], [256, 192]),
+    ([{"ColorJitter": {}}, {"GaussianBlur": {"p": 0.3}}], [256, 192]),  # both domains at one scale
+    ([{"RandomCrop": {"height": 200, "width": 200}}], None),
+)
+def test_an_augmentation_sets_the_size_where_it_crops_or_resizes(augmentation, size, tmp_path):
+    for folder in ("images", "labels"):
+        save(tmp_path / folder / "a.png", noise(0, 600, 400))
+    source = SourceConfig(str(tmp_path), augmentation=augmentation)
+    config = TrainConfig(source=source, target=TargetDataConfig(str(tmp_path)))
+    found, lines = resolve(config, "cpu")
+    assert found.source == dataclasses.replace(source, size=size)
+    assert found.target.size == [256, 192]
+    assert len(lines) == 1 + (size is not None)

@@ -38,8 +38,6 @@ class Fixed(Own):
 class Single(Own):
     def seen(self, images): return images.view(1, 3, *images.shape[2:])
 """
-
-
 IMAGENET = {"mean": "0.485,0.456,0.406", "std": "0.229,0.224,0.225"}
 
 

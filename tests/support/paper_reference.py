@@ -101,9 +101,8 @@ class Paper:
     def update(self, p: Tensor, pseudo_label: Tensor) -> None:
         """The moving average, label by label."""
         for label in torch.unique(pseudo_label):
-            self.avg_pred[label] = (1 - self.momentum) * self.avg_pred[label] + self.momentum * p[
-                pseudo_label == label
-            ].mean(dim=0)
+            mean = p[pseudo_label == label].mean(dim=0)
+            self.avg_pred[label] = (1 - self.momentum) * self.avg_pred[label] + self.momentum * mean
 
     def delta(self, logits: Tensor, p: Tensor) -> Tensor:
         """δ as a column, of CADF's reward or (AdaDEM-V) of the whole entropy's."""

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 rasterio = pytest.importorskip("rasterio")
-
 #: Coordinate reference system and transform of every scene.
 SCENE = ("EPSG:32632", (10.0, 0.0, 500_000.0, 0.0, -10.0, 5_400_000.0))
 _SPECTRA = np.array([[300, 800, 1500], [900, 400, 2500], [1200, 1100, 600], [3000, 700, 900], [500, 2500, 1500],

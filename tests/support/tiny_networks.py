@@ -12,7 +12,6 @@ from dem_apps.test_time_methods import METHODS
 
 #: Batch norm by the batch alone, and class marginals from 1/C, as the methods are published.
 published = partial(TestTimeAdapter, bn_alpha=1.0, marginals="uniform")
-
 CLASSES = 5
 NORMS = {
     "batch": lambda: nn.BatchNorm2d(6),

@@ -10,8 +10,6 @@ from seg.trained.open import open_trained
 from seg.trained.trained_network import TrainedNetwork
 
 IMAGES = torch.randn(2, 3, 64, 96, generator=torch.Generator().manual_seed(0))
-
-
 ODD = IMAGES[:, :, :45, :70]
 
 

@@ -9,22 +9,11 @@ from pathlib import Path
 
 import pytest
 from filelock import FileLock
-from support.cases import cases
-from support.refusals import refuses
+from support import ROOT, cases, refuses
 from support.shell_job import Shell
 
 from dem_apps.jobs import executor as executors
-from dem_apps.jobs.executor import (
-    Executor,
-    ExecutorConfig,
-    Job,
-    JobFailed,
-    JobKilled,
-    JobTaken,
-    build_executor,
-    run_job,
-    threads_of_jobs,
-)
+from dem_apps.jobs.executor import Executor, ExecutorConfig, Job, JobFailed, JobKilled, build_executor, run_job
 from dem_apps.jobs.grid import run_jobs
 from dem_apps.runtime import progress
 from dem_apps.runtime.arguments import flags
@@ -83,7 +72,7 @@ def test_a_signal_is_told_from_a_failure(script, error, message, tmp_path):
 
 def test_a_training_that_outlived_its_command_is_not_a_failure(tmp_path):
     (tmp_path / "run").mkdir()
-    with FileLock(tmp_path / "run" / "run.lock"), pytest.raises(JobTaken, match="its training goes on"):
+    with FileLock(tmp_path / "run" / "run.lock"), pytest.raises(executors.JobTaken, match="its training goes on"):
         run_job(job(tmp_path, DONE), {})
     run_job(job(tmp_path, DONE), {})
     assert job(tmp_path, DONE).scores() is not None
@@ -159,16 +148,16 @@ def test_meanwhile_the_last_lines_of_trainings_are_shown(tmp_path, monkeypatch, 
 def test_threads_of_jobs_share_the_cores(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert threads_of_jobs(ExecutorConfig(workers=4)) == {"OMP_NUM_THREADS": "2"}
-    assert threads_of_jobs(ExecutorConfig(executor="ray", workers=4, cores_per_job=3)) == {"OMP_NUM_THREADS": "3"}
+    local, on_ray = ExecutorConfig(workers=4), ExecutorConfig(executor="ray", workers=4, cores_per_job=3)
+    assert executors.threads_of_jobs(local) == {"OMP_NUM_THREADS": "2"}
+    assert executors.threads_of_jobs(on_ray) == {"OMP_NUM_THREADS": "3"}
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
-    assert threads_of_jobs(ExecutorConfig(workers=4)) == {"OMP_NUM_THREADS": "5"}
+    assert executors.threads_of_jobs(local) == {"OMP_NUM_THREADS": "5"}
 
 
 def test_ray_runs_the_same_jobs(tmp_path, monkeypatch):
     ray = pytest.importorskip("ray")
-    root = Path(__file__).parents[3]
-    monkeypatch.setenv("PYTHONPATH", f"{root}/tests:{root}")  # of the scripts' class
+    monkeypatch.setenv("PYTHONPATH", f"{ROOT}/tests:{ROOT}")  # of the scripts' class
     monkeypatch.chdir(tmp_path)
     config = ExecutorConfig(executor="ray", ray_address="local", workers=2)
     executor = build_executor(config, {"GREETING": "hello", "OMP_NUM_THREADS": "3"})

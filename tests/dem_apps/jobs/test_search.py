@@ -10,9 +10,9 @@ import optuna
 import pytest
 from filelock import FileLock
 from optuna.trial import TrialState, create_trial
+from support import refuses
 from support.shell_job import Shell
 
-from dem_apps.errors import InputError
 from dem_apps.jobs.executor import SearchConfig
 from dem_apps.jobs.search import DEM_SPACE, Plan, Values, dem_allows, opened_study, run_search
 
@@ -140,11 +140,8 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path):
     search(tmp_path / "s", tpe(1))
 
     def refused(message, settings=SETTINGS, **config):
-        with (
-            pytest.raises(InputError, match=message),
-            opened_study("x.tune", [], SearchConfig(**{"study_dir": str(tmp_path / "s"), **config}), settings),
-        ):
-            pass
+        config = SearchConfig(**{"study_dir": str(tmp_path / "s"), **config})
+        refuses(message, opened_study("x.tune", [], config, settings).__enter__)
 
     refused(r"another configuration \(share is 0.2 there, 0.3 here\)", {**SETTINGS, "share": 0.3})
     refused(r"another configuration \(train.seed is 0 there, 1 here\)", {**SETTINGS, "train": {"seed": 1}})
@@ -168,6 +165,5 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path):
 
 @pytest.mark.parametrize("storage", ["nonsense", "sqlite://user:secret@host/x", "sqlite:////nowhere/at/all.db"])
 def test_a_storage_that_cannot_be_opened_is_one_sentence_without_its_password(storage, tmp_path):
-    with pytest.raises(InputError, match=r"^--storage: .*such as sqlite:///study.db$") as caught:
-        search(tmp_path / "s", tpe(1), storage=storage)
-    assert "secret" not in str(caught.value)
+    sentence = r"^--storage: .*such as sqlite:///study.db$"
+    assert "secret" not in refuses(sentence, search, tmp_path / "s", tpe(1), storage=storage)

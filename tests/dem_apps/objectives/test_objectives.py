@@ -4,9 +4,8 @@ import inspect
 
 import pytest
 import torch
-from support.cases import cases
+from support import cases, refuses
 from support.collision import Collision, CollisionBelowAdaDEM
-from support.refusals import refuses
 
 import dem_apps
 from dem_apps import DEM, OBJECTIVE_NAMES, build_objective
@@ -24,16 +23,6 @@ def test_names_are_the_promised_ones():
     )  # fmt: skip
     assert promised == OBJECTIVE_NAMES
     assert {objective_class(name).__name__ for name in promised} <= set(dem_apps.__all__)
-
-
-def test_options_are_the_promised_ones():
-    assert objective_options("entropy") == objective_options("cadf") == []
-    assert objective_options("max-squares") == objective_options("info-max") == objective_options("come") == []
-    assert objective_options("robust-entropy") == ["eta"]
-    assert objective_options("dem") == ["tau", "alpha"]
-    assert objective_options("adadem") == ["momentum", "alpha", "norm", "delta"]
-    assert objective_options("adadem-norm") == ["alpha", "norm", "delta"]
-    assert objective_options("adadem-mec") == ["momentum", "alpha"]
 
 
 def test_defaults_are_the_papers():

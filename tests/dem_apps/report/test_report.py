@@ -16,8 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.cases import cases
-from support.refusals import refuses
+from support import cases, refuses
 from support.report_runs import page, rl_run, seg_run, text_of, write_picture
 
 from dem_apps.report.__main__ import main

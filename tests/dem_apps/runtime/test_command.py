@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.cases import cases
+from support import ROOT, cases
 
 from dem_apps.errors import InputError, Interrupted, NotWritten
 from dem_apps.runtime.arguments import CONFIGS, found, shipped_with
@@ -169,9 +169,6 @@ def test_the_command_that_continues(monkeypatch):
     assert resume_command("seg.train", run) == line
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     assert resume_command("rl.train", run).startswith("the launcher of this run and -m rl.train")
-
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_configs_are_found_from_anywhere(tmp_path, monkeypatch):

@@ -9,8 +9,7 @@ import signal
 
 import pytest
 import torch
-from support.cases import cases
-from support.refusals import refuses
+from support import cases, refuses
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.metrics_info import FILE, MetricsInfo

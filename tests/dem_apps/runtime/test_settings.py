@@ -6,8 +6,7 @@ from typing import Literal
 
 import pytest
 import yaml
-from support.cases import cases
-from support.refusals import refuses
+from support import cases, refuses
 
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import from_dict, option, parse_config
@@ -133,9 +132,6 @@ def test_settings_made_in_python_or_from_a_dict_are_checked_too():
     said = r"^config\.yaml: unknown key 'source.rot'; did you mean 'source.root'\?$"
     refuses(said, from_dict, Settings, {"source": {"rot": 1}}, "config.yaml")
     refuses(r"^c\.yaml, max_steps: expected 1 or more, got 0$", from_dict, Settings, {"max_steps": 0}, "c.yaml")
-
-
-# -- resume -----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import itertools
 import subprocess
 import sys
 
-from support.cases import cases
+from support import cases
 
 from dem_apps.errors import InputError, printable
 from dem_apps.runtime.progress import Progress

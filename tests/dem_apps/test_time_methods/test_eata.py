@@ -5,8 +5,7 @@ import math
 
 import pytest
 import torch
-from support.cases import cases
-from support.refusals import refuses
+from support import cases, refuses
 from support.tiny_networks import CLASSES, adapter_of, assert_same, batches, entropy_of, moved, published, tented, tiny
 from torch import Tensor
 from torch.nn.functional import cross_entropy

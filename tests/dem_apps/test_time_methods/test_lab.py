@@ -4,7 +4,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from support.refusals import refuses
+from support import refuses
 from support.tiny_networks import adapter_of, batches, tiny
 
 from dem_apps import TestTimeAdapter

@@ -4,13 +4,13 @@ from functools import partial
 
 import pytest
 import torch
-from support import tiny_networks
-from support.cases import cases
-from support.refusals import refuses
+from support import cases, refuses, tiny_networks
 from support.tiny_networks import CLASSES, LEARNING, assert_same, batches, moved, tiny
+from support.without_float64 import without_float64
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from dem_apps import OBJECTIVE_NAMES, build_objective
 from dem_apps.errors import NotFiniteError
 from dem_apps.test_time_methods import METHODS
 
@@ -52,9 +52,6 @@ def test_a_mistake_after_the_forward_undoes_it():
     adapter, without = (adapter_of("tent") for _ in range(2))
     refuses("mask: expected bool of shape", adapter, batches(1)[0], torch.ones(3, dtype=torch.bool))
     assert_untouched(adapter, without)
-
-
-# -- half precision -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.filterwarnings("ignore:model. its numbers")
@@ -124,9 +121,6 @@ def test_one_autocast_around_all_batches_is_as_one_around_each(dtype):
         assert all(torch.equal(once(images), logits) for images, logits in zip(given, expected, strict=True))
 
 
-# -- forbidden classes, and input that is no batch ------------------------------------------------------------------
-
-
 class Masked(nn.Module):
     def __init__(self, fill):
         super().__init__()
@@ -185,3 +179,37 @@ def test_source_images_must_be_batches(given, said):
     model = tiny()
     refuses(f"source_images: {said}", adapter_of, "eata", model, source_images=given)
     assert all(value.requires_grad for value in model.parameters())
+
+
+@pytest.mark.parametrize("backend", ["eager", "reference"])
+@pytest.mark.parametrize("how", ["mean", "balanced"])
+@pytest.mark.parametrize("name", OBJECTIVE_NAMES)
+def test_every_objective(name, how, backend):
+    logits, counted = 3 * torch.randn(2, 5, 6, 7, generator=torch.Generator().manual_seed(0)), torch.ones(2, 6, 7) > 0
+    counted[:, :2] = False
+
+    def result():
+        objective, z = build_objective(name, 5, backend=backend), logits.clone().requires_grad_()
+        values = objective(z, dim=1, mask=counted, reduction=how)
+        values.sum().backward()
+        return [values.detach(), z.grad, *objective.buffers()]
+
+    expected = result()
+    with without_float64():
+        found = result()
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_test_time_method(method):
+    stream = [images.float() for images in batches()]
+    source = {"source_images": [images.float() for images in batches(2, seed=9)]} if method == "eata" else {}
+
+    def result(model):
+        adapter = adapter_of(method, model, lr=0.05, reduction="balanced", **source)
+        return [adapter(images) for images in stream][-1]
+
+    expected, model = result(tiny().float()), tiny().float()
+    with without_float64():
+        found = result(model)
+    torch.testing.assert_close(found, expected)

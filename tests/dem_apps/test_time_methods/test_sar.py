@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from support.refusals import refuses
+from support import refuses
 from support.tiny_networks import CLASSES, assert_same, batches, entropy_of, moved, published, tented, tiny
 
 LR, RHO = 0.05, 0.05

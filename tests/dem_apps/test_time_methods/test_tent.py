@@ -4,8 +4,8 @@ import copy
 
 import pytest
 import torch
+from support import refuses
 from support.paper_reference import Paper
-from support.refusals import refuses
 from support.tiny_networks import CLASSES, assert_same, batches, entropy_of, moved, published, tented, tiny
 from torch import nn
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from support.cases import cases
-from support.refusals import refuses
+from support import cases, refuses
 
 import rl.benchmark
 import rl.evaluate
@@ -27,7 +26,6 @@ from rl.envs.make import check_env_id, make_env
 from rl.training.run import untrained_model
 
 torch.set_num_threads(1)
-
 MODULE = """
 import gymnasium as gym
 import numpy as np
@@ -83,8 +81,8 @@ def test_a_family_may_bring_hyperparameters(monkeypatch, tmp_path):
     assert resolve(TrainConfig(env="MountainCar-v0")).hyperparameters == ENTRY
     assert resolve(TrainConfig(env="MountainCar-v0", algo="a2c")).hyperparameters["policy"] == "MlpPolicy"
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"Acrobot-v1": ENTRY}))
-    with pytest.raises(InputError, match=r"mine\.yaml: has no entry for 'MountainCar-v0', only for Acrobot-v1"):
-        resolve(TrainConfig(env="MountainCar-v0", hyperparameters_file=str(tmp_path / "mine.yaml")))
+    config = TrainConfig(env="MountainCar-v0", hyperparameters_file=str(tmp_path / "mine.yaml"))
+    refuses(r"mine\.yaml: has no entry for 'MountainCar-v0', only for Acrobot-v1", resolve, config)
 
 
 @cases(
@@ -112,9 +110,8 @@ def test_a_time_limit_among_the_wrappers_plans_the_evaluations():
 
 
 def test_the_advice_of_a_refusal_is_followed():
-    with pytest.raises(InputError, match=r"Tuple that SB3 has no network for; .*: (--\S+ \S+)$") as refused:
-        resolve(TrainConfig(env="Blackjack-v1"))
-    advice = str(refused.value).split(": ")[-1].split()
+    said = refuses(r"Tuple that SB3 has no network for; .*: (--\S+ \S+)$", resolve, TrainConfig(env="Blackjack-v1"))
+    advice = said.split(": ")[-1].split()
     config = resolve(parse_config(TrainConfig, "x", "x", ["--env", "Blackjack-v1", *advice]))
     assert untrained_model(config).observation_space.shape == (45,)
 
@@ -217,5 +214,4 @@ def test_the_scores_at_the_end_have_a_hundred_episodes_or_take_a_quarter_of_the_
 
 @pytest.mark.parametrize("spelled", ["--learning-rate", "--learning_rate", "--hyperparameter.learning_rate"])
 def test_a_hyperparameter_is_suggested_where_a_flag_was_meant_as_one(spelled):
-    with pytest.raises(InputError, match=r"did you mean '--hyperparameters\.learning_rate'\?$"):
-        parse_config(TrainConfig, "rl.train", "", [spelled, "1"])
+    refuses(r"mean '--hyperparameters\.learning_rate'\?$", parse_config, TrainConfig, "rl.train", "", [spelled, "1"])

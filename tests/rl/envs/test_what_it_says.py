@@ -11,8 +11,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 from stable_baselines3.common.preprocessing import preprocess_obs
-from support.cases import cases
-from support.refusals import refuses
+from support import cases, refuses
 from support.short_training import interrupted_at
 
 import rl.evaluate
@@ -58,11 +57,8 @@ class Task(gym.Env):
         if self.kind == "generator":
             self.t += 0 * self.old.randint(5)
         worth = (action == self.goal) * (1 + self.episodes / 100 * (self.kind == "curriculum"))
-        solved, over, info = (
-            bool(action == 2),
-            self.t >= 10 and self.kind != "endless",
-            dict.fromkeys(["episode", "terminal_observation"], 3),
-        )
+        solved, over = bool(action == 2), self.t >= 10 and self.kind != "endless"
+        info = dict.fromkeys(["episode", "terminal_observation"], 3)
         said = {"solved": over and solved, "earlier": self.t == 4 and solved, "text": True}.get(self.kind, False)
         if said:
             info["is_success"] = "no" if self.kind == "text" else True

@@ -1,4 +1,6 @@
-"""The objective in the return: its advantages, both paths, masks, time limits; saved, resumed and exported."""
+"""The objective in the return: advantages, both paths, masks, time limits, zips; the two rivals against definitions."""
+
+import math
 
 import gymnasium as gym
 import numpy as np
@@ -8,12 +10,13 @@ from gymnasium import spaces
 from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.logger import Logger
-from support.cases import cases
-from support.refusals import refuses
+from support import cases, refuses
 
 from rl import save_plain, with_entropy_objective
 from rl.fast.ppo import FastPPO
+from rl.hook import terms
 from rl.hook.in_return import ReturnValue, add_advantages
+from rl.hook.terms import STEP, AdaptiveEntropy, complexity
 
 SMALL = {"n_steps": 32, "seed": 0, "device": "cpu", "ent_coef": 0.05}
 
@@ -60,8 +63,8 @@ def test_the_buffer_gets_what_a_plain_loop_gives(objective, limit):
     head, policy = model.policy.entropy_value, model.policy
     torch.nn.init.normal_(policy.action_net.weight)
     head.fit(np.random.default_rng(0).normal(size=(64, 128)), np.arange(64.0) / 20)
-    model._setup_learn(64)
-    model.collect_rollouts(model.env, _Silent(model), model.rollout_buffer, 32)
+    _, callback = model._setup_learn(64)
+    model.collect_rollouts(model.env, callback, model.rollout_buffer, 32)
     states = torch.eye(3)
     with torch.no_grad():
         policy.set_training_mode(False)
@@ -82,15 +85,6 @@ def test_the_buffer_gets_what_a_plain_loop_gives(objective, limit):
     add_advantages(model, model.in_return, 0.05)
     assert np.allclose(model.rollout_buffer.advantages - before, 0.05 * expected[:, None], atol=1e-5)
     assert np.array_equal(model.rollout_buffer.returns, returns)
-
-
-class _Silent:
-    """A callback that does nothing."""
-
-    def __init__(self, model):
-        self.on_rollout_start = self.on_rollout_end = lambda: None
-        self.on_step = lambda: True
-        self.update_locals = lambda _locals: None
 
 
 def test_the_value_head_learns_the_returns():
@@ -147,3 +141,60 @@ def test_masked_actions_have_no_part_in_the_reward():
 )
 def test_refused(algorithm, objective, options, said):
     refuses(said, with_entropy_objective, algorithm, objective, **options)
+
+
+C = 5
+
+
+def test_complexity_is_entropy_times_the_distance_from_uniform():
+    logits = (2 * torch.randn(64, C, generator=torch.Generator().manual_seed(3))).double().requires_grad_()
+    p = logits.softmax(1)
+    expected = torch.distributions.Categorical(logits=logits).entropy() * ((p - 1 / C) ** 2).sum(1)
+    assert torch.allclose(complexity(logits, 1), expected, atol=1e-12)
+    assert torch.autograd.gradcheck(lambda z: complexity(z, 1), (logits[:4].detach().requires_grad_(),))
+    assert complexity(torch.zeros(3, C)).tolist() == pytest.approx([0.0] * 3, abs=1e-6)
+    assert complexity(torch.tensor([[200.0, 0, 0, 0, 0]])).item() == 0.0
+
+
+def test_the_coefficient_rises_below_the_target_and_rests_above(monkeypatch):
+    monkeypatch.setattr(terms, "STEP", 0.25)
+    monkeypatch.setattr(terms, "MOST", 1.5)
+    term = AdaptiveEntropy(C, target=0.5)
+    uniform, sure = torch.zeros(4, C), torch.tensor([[30.0, 0, 0, 0, 0]] * 4)
+    almost = torch.tensor([[3.0, 0, 0, 0, 0]] * 4)
+    entropy = torch.distributions.Categorical(logits=almost).entropy().mean()
+    assert entropy < 0.5 * math.log(C)
+    assert term(almost).item() == pytest.approx(entropy.item(), rel=1e-6)  # at first 1
+    assert term.multiplier.item() == 1.25
+    for _ in range(3):
+        term(sure)
+    assert term.multiplier.item() == 1.5
+    assert term(uniform).item() == 0.0
+    assert term.multiplier.item() == 1.25
+    for _ in range(9):
+        term(uniform)
+    assert term.multiplier.item() == 0.0
+    term(torch.zeros(0, C))
+    term(sure, mask=torch.zeros(4, dtype=torch.bool))
+    assert term.multiplier.item() == 0.0
+    term.eval()
+    term(sure)
+    assert term.multiplier.item() == 0.0
+    term.reset()
+    assert term.multiplier.item() == 1.0
+
+
+@pytest.mark.parametrize("fill", [None, -torch.inf, -1e8])
+def test_the_target_is_a_share_of_the_allowed_actions(fill):
+    term, forbidden = AdaptiveEntropy(20, target=0.5), torch.arange(20) >= 2
+    logits = torch.tensor([0.0, 1.0]).repeat(10).expand(4, 20)  # H = 0.582 of the two that are allowed
+    logits = logits if fill is None else logits.masked_fill(forbidden, fill)
+    term(logits, class_mask=forbidden if fill is None or fill == -1e8 else None)
+    assert term.multiplier.item() == pytest.approx(1 - STEP)  # above 0.5 log 2, and below 0.5 log 20
+
+
+def test_options_are_the_hooks():
+    model = with_entropy_objective(PPO, "adaptive-entropy", target=0.9)("MlpPolicy", "CartPole-v1", ent_coef=0.1)
+    assert model.policy.entropy_objective[0].share == 0.9
+    assert "entropy_objective.0.multiplier" in model.policy.state_dict()
+    refuses("target: expected a share", with_entropy_objective, PPO, "adaptive-entropy", target=3.0)

@@ -4,8 +4,8 @@ import sys
 import numpy as np
 import pytest
 from PIL import Image
+from support import noise, save
 from support.adapting import IMAGENET, NETWORKS, parsed, spec
-from support.pictures import noise, save
 
 from seg.adaptation.decision import Verdict
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support import cases, contents
 from support.adapting import as_seen, moved, predicted, spec
-from support.cases import cases
-from support.same_state import contents
 
 from dem_apps import TestTimeAdapter
 from seg.adapt import LEARNING, STEP_LEARNING, adapt

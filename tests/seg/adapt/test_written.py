@@ -3,6 +3,7 @@
 import base64
 import csv
 import hashlib
+import html
 import json
 import re
 from dataclasses import replace
@@ -12,10 +13,8 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from support import contents, noise, refuses, save
 from support.adapting import as_seen, moved, predicted, spec
-from support.pictures import noise, save
-from support.refusals import refuses
-from support.same_state import contents
 
 from dem_apps.errors import InputError
 from seg.adapt import adapt, main
@@ -85,14 +84,9 @@ def test_what_cannot_be_read_is_left_out_and_named(config, run_here):
 def test_the_answer_names_doubts(config, accepted):
     result = adapt(replace(config, method="bn"))
     assert result.answer.startswith("Adapted by all of these images' batch norm statistics alone: the test says so.")
-    few = replace(
-        result,
-        outcome=replace(result.outcome, share=0.3, chosen=[0.3, 0.5]),
-        rows={
-            "before": {"0.png": ImageNumbers(np.array([50, 30, 20, 0]), 0.5, None)},
-            "after": {"0.png": ImageNumbers(np.array([39, 31, 21, 9]), 0.5, None)},
-        },
-    )
+    pixels = {"before": [50, 30, 20, 0], "after": [39, 31, 21, 9]}
+    rows = {stage: {"0.png": ImageNumbers(np.array(each), 0.5, None)} for stage, each in pixels.items()}
+    few = replace(result, outcome=replace(result.outcome, share=0.3, chosen=[0.3, 0.5]), rows=rows)
     assert few.answer == (
         "Adapted by a share of 0.3 of these images' batch norm statistics alone: the test says so, on 1 image only, "
         "which is weak evidence. Largest changes: class 0 from 50.0 % of the pixels to 39.0 %. The share is uncertain: "
@@ -203,8 +197,7 @@ def test_networks_of_one_size_or_of_single_images(config, networks, tmp_path, ne
 
 
 def test_a_network_that_is_no_use(config, networks, tmp_path):
-    with pytest.raises(InputError, match="the network's output is not finite; its weights are no use"):
-        adapt(replace(config, **spec(networks, "nan", tmp_path)))
+    refuses("the network's output is not finite", adapt, replace(config, **spec(networks, "nan", tmp_path)))
     said = r"--method tent: learns scale and shift .* has none; cotta learns all weights"
     refuses(said, adapt, replace(config, method="auto", **spec(networks, "bare", tmp_path)))
     assert not (tmp_path / "out").exists()
@@ -239,3 +232,44 @@ def test_what_was_there_is_never_overwritten_and_after_an_error_nothing_is_there
     kept = contents(out)
     refuses(r"--out: .* holds files already, which are never overwritten", adapt, config)
     assert contents(out) == kept
+
+
+# -- a normalisation that nobody gave -------------------------------------------------------------------------------
+GUESSED = {"mean": None, "std": None}
+
+
+def adapted(config, name, **changes):
+    out = Path(str(config.out)).with_name(name)
+    adapt(replace(config, method="none", out=str(out), **changes))
+    return json.loads((out / "adapt.json").read_text()), out
+
+
+def test_labels_find_it_before_anything_is_adapted(config):
+    """They are what the network predicts of images that are seen otherwise than is guessed."""
+    _, out = adapted(config, "said", mean=[0.5] * 3, std=[0.5] * 3)
+    for file in (out / "before").rglob("*_pred_labelIds.png"):
+        label = str(file.relative_to(out / "before")).replace("_pred_labelIds", "")
+        save(out.with_name("own") / label, np.asarray(Image.open(file)))
+    found, out = adapted(config, "guess", labels=str(out.with_name("own")), **GUESSED)
+    assert found["normalisation"]["mean"] == [0.5] * 3
+    assert found["normalisation"]["origin"] == "chosen of the usual ones by 9 labelled images"
+    tried = {row["name"]: row["labels"] for row in found["normalisation"]["tried"]}
+    assert max(tried, key=lambda name: tried[name]["after"]) == "0.5"
+    assert found["labels"]["before"] == 1.0  # the baseline is the best
+    assert "scores higher: on 9 labelled images" in found["answer"]
+    page = (out / "report.html").read_text()
+    assert "RGB from 0 to 1, mean 0.5 0.5 0.5, deviation 0.5 0.5 0.5 (chosen of the usual ones" in page
+
+
+def test_without_labels_both_leads_are_said(config, capsys):
+    found, out = adapted(config, "guess", **GUESSED)
+    assert found["normalisation"]["origin"].startswith("a guess: ")
+    trial = found["normalisation"]["trial"]
+    assert "stability score" in trial
+    assert "distance" in trial
+    for where in (capsys.readouterr().out, (out / "report.html").read_text()):
+        assert trial in html.unescape(where)
+    said = adapted(config, "said")[0]["normalisation"]
+    assert (said["trial"], said["origin"]) == ("", "the user")
+    wrong, _ = adapted(config, "wrong", scale=255, **GUESSED)
+    assert "ALARM, wrong scale: as RGB from 0 to 255, mean 0 0 0, deviation 1 1 1 (the user)" in wrong["answer"]

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from support.cases import cases
+from support import cases
 from torchmetrics.classification import MulticlassJaccardIndex
 
 from seg.adaptation import decision
@@ -27,11 +27,9 @@ def with_(**changes):
     ({"stability": (0.6 * decision.LEAST_SCORE**0.5 + 0.01,) * 3}, ""),
     ({"stability": (0.6 * decision.LEAST_SCORE**0.5 - 0.01,) * 3}, "less stable"),
     ({"shares": (0.34, 0.33, 0.33), "stability": (0.7, 0.7, 0.7)}, ""),
-    (
-        {"shares": (1.0, 0.0, 0.0), "stability": (1.0, None, None), "entropy": 0.0},
-        "fewer classes (an effective number of 3.0 classes before and 1.0 after)",
-    ),
-)
+    ({"shares": (1.0, 0.0, 0.0), "stability": (1.0, None, None), "entropy": 0.0},
+     "fewer classes (an effective number of 3.0 classes before and 1.0 after)"),
+)  # fmt: skip
 def test_what_is_accepted(changes, said):
     verdict = decide(BEFORE, with_(**changes))
     assert verdict.adapt == (not said)

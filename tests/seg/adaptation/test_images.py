@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from support.pictures import noise, save
+from support import noise, save
 
 from seg.adaptation.images import ImageFolder, ImageNumbers, confusion_with
 from seg.adaptation.normalisation_trial import WRONG_SCALE, Tried, _without_labels, distance_of, translated, usual_ones
@@ -72,8 +72,6 @@ def test_uncertain_images_unlike_those_above_are_to_be_labelled_first():
 
 
 HALF = rgb_format([0.5] * 3, [0.5] * 3)
-
-
 OWN, OTHERS = Description(origin="a guess: by its name"), usual_ones(Description())
 #: Score and distance of the own normalisation and of one other, and what is said: dusk, Seq05VD and 0006R0 by
 #: ESPNetv2, each as it should be and with another.

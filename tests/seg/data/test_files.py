@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
-from support.refusals import refuses
+from support import cases, refuses
 
-from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
 from seg.data.files import find_images, find_labels, flat_names, left_out, output_names
 from seg.data.label_faults import labels_of
@@ -56,8 +55,7 @@ def test_the_label_of_an_image(tmp_path):
         np.testing.assert_array_equal(read_label(tmp_path / found[str(image)], CLASSES)[0], np.arange(8) % 2)
     save(tmp_path / "f.jpg.png", (6, 8), np.zeros(8))
     assert find_labels(tmp_path, [Path("f.jpg")]) == {Path("f.jpg"): tmp_path / "f.jpg.png"}
-    with pytest.raises(InputError, match=r"a\.png: shares the label .*a\.png with a\.jpg; give each its own name"):
-        find_labels(tmp_path, [Path("a.jpg"), Path("a.png")])
+    refuses(r"a\.png: shares the label .*a\.png with a\.jpg", find_labels, tmp_path, [Path("a.jpg"), Path("a.png")])
 
 
 def test_the_label_beside_an_image_is_no_image(tmp_path, monkeypatch):
@@ -86,12 +84,8 @@ def test_the_label_beside_an_image_is_no_image(tmp_path, monkeypatch):
     assert len(find_images(Path("."))) == len(find_images(tmp_path))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"photometric": "RGB"}, {"interleave": "band", "compress": "lzw"}, {"photometric": "PALETTE", "count": 1}],
-    ids=str,
-)
-def test_eight_bit_tiffs_of_any_kind_are_pictures_and_labels_in_colours(tmp_path, options):
+@cases({"photometric": "RGB"}, {"interleave": "band", "compress": "lzw"}, {"photometric": "PALETTE", "count": 1})
+def test_eight_bit_tiffs_of_any_kind_are_pictures_and_labels_in_colours(options, tmp_path):
     rasterio = pytest.importorskip("rasterio")
     colours = np.array([[0, 99, 255], [200, 10, 30]], np.uint8)
     ids = np.random.default_rng(0).integers(0, 2, (6, 8), dtype=np.uint8)

@@ -6,8 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from rich.console import Console
-from support.pictures import noise, save
-from support.refusals import refuses
+from support import noise, refuses, save
 from torch.utils.data import ConcatDataset
 
 from dem_apps.errors import InputError
@@ -88,8 +87,7 @@ def test_no_image_is_trained_with_labels_and_scored(tmp_path):
         save(tmp_path / "labels" / f"{index}.png", np.full((6, 8), index % 2, np.uint8))
     source = SourceConfig(root=str(tmp_path), layout="folders")
     target = TargetDataConfig(root=str(tmp_path), layout="folders", labelled_part=0.3)
-    with pytest.raises(InputError, match=r"3 of the 3 images with labels would be scored .* --validation-part 0.3,1 "):
-        open_pair(source, target, "a,b")
+    refuses(r"3 of the 3 images with labels would be .* --validation-part 0.3,1 ", open_pair, source, target, "a,b")
     pair = open_pair(source, target, "a,b", (0.3, 1))
     assert len(pair.target_val) == 7
     assert set(names(pair.target_labelled)) | set(names(pair.target_val)) == set(names(pair.target_train))

@@ -5,9 +5,7 @@ import math
 
 import pytest
 import torch
-from support.cases import cases
-from support.refusals import refuses
-from support.same_state import same
+from support import cases, refuses, same
 from support.training_steps import MODEL, C, H, W, fresh, micro_batch
 from torch import nn
 

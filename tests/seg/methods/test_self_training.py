@@ -5,8 +5,7 @@ import dataclasses
 
 import pytest
 import torch
-from support.refusals import refuses
-from support.same_state import same
+from support import refuses, same
 from support.training_steps import MODEL, assert_close, fresh, full_size, micro_batch
 from torch.nn import functional as F
 
@@ -14,15 +13,7 @@ from seg.config import TrainConfig
 from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
 from seg.methods import self_training
 from seg.methods.optimization import MicroBatch
-from seg.methods.self_training import (
-    SelfTraining,
-    SelfTrainingConfig,
-    generators,
-    hidden,
-    pasted_pixels,
-    pseudo_labels,
-    recoloured,
-)
+from seg.methods.self_training import SelfTrainingConfig, generators, hidden, pasted_pixels, pseudo_labels, recoloured
 from seg.methods.settings import OptimizerConfig, WeightConfig
 from seg.training.step import training_step
 
@@ -92,7 +83,7 @@ def test_three_steps_equal_a_plain_loop():
 
 def test_the_teacher_is_an_average_of_its_own_and_is_scored():
     state = fresh_with()
-    assert isinstance(state.method, SelfTraining)
+    assert isinstance(state.method, self_training.SelfTraining)
     first = training_step(state, [micro_batch(0)])
     # after the first step it is the student, afterwards it lags behind
     teacher, student = (dict(model.named_parameters()) for model in (state.method.scored_model(), state.model))

@@ -7,7 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from support.cases import cases
+from support import cases
 
 from dem_apps.runtime.run_reader import read_metrics
 from seg import build_model

@@ -11,8 +11,7 @@ import segmentation_models_pytorch as smp
 import torch
 import yaml
 from safetensors.torch import save_file
-from support.cases import cases
-from support.refusals import refuses
+from support import cases, refuses
 
 import seg.train
 import seg.training.loop
@@ -79,15 +78,11 @@ LIGHTNING = {"epoch": 9, "args": Namespace(lr=1), "best": np.float64(0.5), "imag
 #: What a training writes of a network, and the notes on it.
 FILES = {
     "another head": (lambda state: {**state, "other_head.3.bias": LOSS["std"]}, ["other_head.* left aside"]),
-    "lightning": (
-        lambda state: {**LIGHTNING, "state_dict": below("model.", state) | LOSS},
-        ["the weights below 'model.' are taken, criterion.*, std left aside"],
-    ),
+    "lightning": (lambda state: {**LIGHTNING, "state_dict": below("model.", state) | LOSS},
+                  ["the weights below 'model.' are taken, criterion.*, std left aside"]),
     "epoch inside": (lambda state: {**state, "epoch": 9}, ["epoch left aside"]),
-    "two": (
-        lambda state: {"model_ema": {name: 2 * value for name, value in state.items()}, "model": state},
-        ["the weights under 'model' are taken, not those under model_ema"],
-    ),
+    "two": (lambda state: {"model_ema": {name: 2 * value for name, value in state.items()}, "model": state},
+            ["the weights under 'model' are taken, not those under model_ema"]),
     "encoder": (lambda state: below("encoder.", encoder_of(state)), [ALONE]),
     "classifier": (
         lambda state: below("module.", encoder_of(state) | {"fc.bias": LOSS["std"]}), ["module.* left aside", ALONE]),

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from support.cases import cases
-from support.refusals import refuses
+from support import cases, refuses
 from support.trained_networks import assert_comes_back
 
 from seg.trained.open import open_trained

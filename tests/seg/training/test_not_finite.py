@@ -5,9 +5,8 @@ import math
 
 import pytest
 import torch
-from support.cases import cases
+from support import cases, contents
 from support.processes import together
-from support.same_state import contents
 from support.training_steps import MODEL, fresh, micro_batch
 
 import seg.train

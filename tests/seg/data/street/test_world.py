@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from PIL import Image
-from support.refusals import refuses
-from support.same_state import contents
+from support import contents
 
 from seg.data.labels import CITYSCAPES_CLASSES, CITYSCAPES_IDS, IGNORE_INDEX, LABELS, id_tables
 from seg.data.street import demo_pair as demo
@@ -67,12 +66,6 @@ def test_a_pair_is_drawn_once(tmp_path, capsys):
     assert contents(root) == before
     assert not capsys.readouterr().out
     assert [file for file in tmp_path.iterdir() if file.suffix != ".lock"] == [root]
-
-
-def test_foreign_folders_are_left_alone(tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    refuses("never overwritten", demo.write_demo_pair, tmp_path, **SMALL)
-    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 def test_worlds_of_other_seeds_and_gaps_look_different():
