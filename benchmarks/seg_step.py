@@ -114,17 +114,11 @@ def micro_batch(setting: Setting) -> MicroBatch:
 def make_step(setting: Setting, contestant: Contestant, device: torch.device) -> Step:
     """A function that makes one step; every contestant begins with the same weights."""
     config = TrainConfig(
-        method=contestant.method,
-        loss=contestant.loss,
-        reduction="mean",
-        precision=contestant.precision,
-        compile=contestant.compile,
-        batch_size=setting.batch,
-        max_steps=120_000,
-        model=setting.model,
+        **{name: getattr(contestant, name) for name in ("method", "loss", "precision", "compile")},
+        reduction="mean", batch_size=setting.batch, max_steps=120_000, model=setting.model,
         optimizer=OptimizerConfig(name="sgd", lr=2.5e-4, head_factor=10.0, horizon=250_000),
         weights=WeightConfig(target_main=0.001, aux=0.2, relative=False),
-    )
+    )  # fmt: skip
     batch = micro_batch(setting)
     seed_everything(0)
     if contestant.plain:
