@@ -86,7 +86,9 @@ def main() -> None:
     parser.add_argument("--bn-alphas", nargs="+", type=float, help="default: 0.1 of imagenet, 1 of cifar, else none")
     parser.add_argument("--optimizer", default="sgd")
     objectives = ["entropy", "adadem", "come"]
-    parser.add_argument("--objectives", nargs="+", default=objectives, help="options as in dem:tau=1.2,alpha=0.5")
+    parser.add_argument(
+        "--objectives", nargs="+", default=objectives, help="dem:tau=1.2,alpha=0.5, adadem:marginals=start"
+    )
     parser.add_argument("--times", nargs="+", type=float, default=[1, 3, 10, 30, 100, 300], help="the usual rate")
     options = parser.parse_args()
     rows = CsvRows(options.out or RESULTS / f"{options.bed}_streams.csv", KEYS, SCORES)
@@ -189,8 +191,9 @@ def arguments(images: Images, part: Row) -> dict[str, Any]:
     if part["method"] not in CONTROLS:
         name, _, given = part["objective"].partition(":")
         pairs = [pair.split("=") for pair in given.split(",") if pair]
-        kwargs |= {"objective": name, "objective_options": {key: yaml.safe_load(value) for key, value in pairs}}
-        kwargs |= {"lr": part["rate"], "optimizer": part["optimizer"], "marginals": "uniform"}  # as published
+        own = {"marginals": "uniform"} | {key: yaml.safe_load(value) for key, value in pairs}  # uniform: as published
+        kwargs |= {"objective": name, "marginals": own.pop("marginals"), "objective_options": own}
+        kwargs |= {"lr": part["rate"], "optimizer": part["optimizer"]}
     if part["method"] == "eata":
         kwargs["source_images"] = images.source()
     if part["method"] == "sar":  # its authors' 0.2 is for 1000 classes
