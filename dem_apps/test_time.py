@@ -82,13 +82,27 @@ class TestTimeAdapter:
     __test__ = False
 
     def __init__(
-        self, model: nn.Module, method: str = "tent", objective: str | EntropyObjective = "entropy", lr: float = 1e-3,
-        optimizer: str | OptimizerBuilder = "sgd", reduction: str = "mean", *,
-        parameters: str | None = None, skip: str | None = None, batch_norm: str | None = None,
-        bn_alpha: float | None = None, predict: str = "before", episodic: bool = False, num_classes: int | None = None,
-        logits_of: Callable[[Any], Any] | None = None, marginals: str | None = None,
-        objective_options: dict[str, Any] | None = None, seed: int = 0, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        model: nn.Module,
+        method: str = "tent",
+        objective: str | EntropyObjective = "entropy",
+        lr: float = 1e-3,
+        optimizer: str | OptimizerBuilder = "sgd",
+        reduction: str = "mean",
+        *,
+        parameters: str | None = None,
+        skip: str | None = None,
+        batch_norm: str | None = None,
+        bn_alpha: float | None = None,
+        predict: str = "before",
+        episodic: bool = False,
+        num_classes: int | None = None,
+        logits_of: Callable[[Any], Any] | None = None,
+        marginals: str | None = None,
+        objective_options: dict[str, Any] | None = None,
+        seed: int = 0,
+        **options: Any,
+    ) -> None:
         self.method, self.predict, self.episodic = method, one_of("predict", predict, PREDICT), episodic
         self._turns = threading.RLock()
         _ADAPTERS.add(self)
