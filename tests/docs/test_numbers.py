@@ -235,6 +235,16 @@ STEP, BALANCED = (keyed(name, adapt_step.KEYS) for name in ("adapt_step", "adapt
 LABELS = keyed("cifar_labels", cifar_labels.KEYS)
 
 
+def without_batch_norm():
+    before, gains = {}, {"input": [], "encoder": []}
+    for row in rows("adapt_without_batch_norm"):
+        base = before.setdefault((row["network"], row["folder"]), float(row["miou"]))
+        if row["chosen"] == row["shifted"] == "True":
+            gains[row["way"]].append(float(row["miou"]) - base)
+    own, inner = (f"{fmean(each):+.1f} (worst {min(each):+.1f})" for each in gains.values())
+    return f"by the same rule gains {own}, of moments behind each of the encoder's convolutions {inner}"
+
+
 def first_labelled():
     found = {(row["pair"], row["seed"], row["arm"]): float(row["miou"]) for row in rows("label_first")}
     seeds = [(pair, seed) for pair, seed, arm in found if arm == "ranked" and (pair, seed, "random") in found]
@@ -257,7 +267,7 @@ TOLD = {
         partial(adapt_harm.accepted_table, HARM, LATER), lambda: PAIRS,
         lambda: f"discs under gamma: {GAMMA:+.1f}", lambda: f"{RECORD[2]} of {RECORD[0]}, bound {RECORD[3]} %",
         partial(adapt_step.table, STEP), partial(adapt_step.told, STEP), partial(adapt_step.confirmed, BALANCED),
-        costs, streams, photographs, classifier, thresholds, random_weights, few_labels,
+        costs, without_batch_norm, streams, photographs, classifier, thresholds, random_weights, few_labels,
     ],
     APPENDIX: [
         lambda: ONE_PHOTOGRAPH, first_labelled,
