@@ -55,7 +55,11 @@ def run_command(main: Callable[[], None]) -> None:
     thread_failed, threading.excepthook = threading.excepthook, _thread_failed
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        main()
+        try:
+            main()
+        finally:  # a launcher may send more of them, also while an error is told, and nothing is left to stop
+            for number in before:
+                signal.signal(number, signal.SIG_IGN)
     except InputError as error:
         _end(f"error: {error}", error.status)
     except OSError as error:
@@ -74,8 +78,6 @@ def run_command(main: Callable[[], None]) -> None:
             raise
         _end(f"error: not enough memory ({first_words(error)}); smaller images, batches or settings need less", 2)
     except KeyboardInterrupt as interruption:
-        for number in before:  # a launcher may send more of them, and nothing is left to stop
-            signal.signal(number, signal.SIG_IGN)
         if not isinstance(interruption, Interrupted):
             interruption = Interrupted(signal.SIGINT, "interrupted")
         _end(str(interruption), 128 + interruption.number)

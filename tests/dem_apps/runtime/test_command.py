@@ -76,7 +76,8 @@ def test_ctrl_c_and_sigterm_end_as_shells_expect(capsys):
     assert capsys.readouterr().err == "interrupted\nterminated\n"
 
 
-def test_signals_during_the_last_words_are_ignored(monkeypatch):
+@cases((Interrupted(15, "saved"), 143), (RuntimeError("gloo/transport/tcp/pair.cc: closed by peer"), 1))
+def test_signals_during_the_last_words_are_ignored(error, status, monkeypatch):
     """torchrun terminates what is left of a group as soon as its first process has ended."""
     heard = []
 
@@ -87,7 +88,7 @@ def test_signals_during_the_last_words_are_ignored(monkeypatch):
             heard.append(True)
 
     monkeypatch.setattr("builtins.print", speak)
-    assert ending(raising(Interrupted(15, "saved"))) == 143
+    assert ending(raising(error)) == status
     assert heard == [True]
 
 
