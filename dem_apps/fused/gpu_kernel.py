@@ -3,11 +3,12 @@
 Two kernels: :func:`gpu_pass` reads the logits for the sums alone; in backward, when the class marginals are known,
 :func:`gpu_gradient` reads them again and writes the finished gradient. Together that is three times the logits' bytes,
 the least that marginals of the whole batch allow, and no memory but the gradient's.
-Shapes: O outer, C classes, I inner, N = O·I elements. A program takes tiles of ``BLOCK`` elements with all their
-classes, padded to a power of two.
+Shapes: O outer, C classes, I inner, N = O·I elements. A program takes tiles of ``BLOCK`` elements; a thread has all
+classes of its elements in registers, as tuples of C columns (BLOCK,).
 """
 
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
+# mypy: disable-error-code="assignment"
 
 from __future__ import annotations
 
@@ -21,8 +22,10 @@ from torch import Tensor
 from dem_apps.entropy import ENTROPY_DELTA_FLOOR, ObjectiveSpec
 from dem_apps.reduction import sums_in
 
-#: elements of a tile and warps of a program, the fastest of benchmarks/gpu_kernel.py on an H200
-_SUMS, _GRADIENT = (64, 2), (64, 1)
+#: elements of a tile, warps of a program and stages of its loop, the fastest of benchmarks/gpu_kernel.py on an H200
+_SUMS, _GRADIENT = (64, 1, 2), (128, 2, 1)
+#: of more classes than these a thread takes one element instead of two: its registers hold no more
+_TWO_ELEMENTS = 32
 #: programs of the sums; each leaves one row of partial sums
 _PER_PROCESSOR = 8
 
@@ -31,13 +34,14 @@ def gpu_pass(rows: Tensor, counted: Tensor | None, spec: ObjectiveSpec, grouped:
     """The flat sums of :func:`dem_apps.fused.one_pass.chunked_pass`; nothing else is written."""
     outer, classes, inner = rows.shape
     size, side = (classes if grouped else 1), (classes if spec.calibrator == "mec" else 0)
-    tiles = outer * triton.cdiv(inner, _SUMS[0])
+    block, warps, stages = _SUMS if classes <= _TWO_ELEMENTS else (128, 4, 1)
+    tiles = outer * triton.cdiv(inner, block)
     programs = min(tiles, _PER_PROCESSOR * _processors(rows))
     partial = torch.empty(programs, 2 * size + 2 * side**2, dtype=torch.float32, device=rows.device)
     with torch.cuda.device_of(rows):
         _sums_kernel[(programs,)](
             rows, counted, partial, tiles, **_arguments(rows, spec), MASKED=counted is not None, GROUPED=grouped,
-            PRECISION="ieee" if torch.version.hip else "tf32x3", BLOCK=_SUMS[0], num_warps=_SUMS[1],
+            BLOCK=block, num_warps=warps, num_stages=stages,
         )  # fmt: skip
     return partial.sum(0, dtype=sums_in(rows))
 
@@ -51,15 +55,15 @@ def gpu_gradient(
     weighted_rows: Tensor | None,
 ) -> None:
     """Write the weighted gradient (O, C, I); ``weights`` (G,) and ``weighted_rows`` (C, C) as of FusedPass.finish."""
-    outer, _, inner = rows.shape
-    tiles = outer * triton.cdiv(inner, _GRADIENT[0])
+    outer, classes, inner = rows.shape
+    block, warps, stages = _GRADIENT if classes <= _TWO_ELEMENTS else (128, 4, 1)
     wide = weights.float().contiguous()
     columns = wide if weighted_rows is None else weighted_rows.float().contiguous()
     with torch.cuda.device_of(rows):
-        _gradient_kernel[(tiles,)](
+        _gradient_kernel[(outer * triton.cdiv(inner, block),)](
             rows, counted, gradient, wide, columns, *gradient.stride(), **_arguments(rows, spec),
-            MASKED=counted is not None, GROUPED=len(weights) > 1,
-            BLOCK=_GRADIENT[0], num_warps=_GRADIENT[1],
+            MASKED=counted is not None, GROUPED=len(weights) > 1, CLASSES_LAST=gradient.stride(1) == 1,
+            BLOCK=block, num_warps=warps, num_stages=stages,
         )  # fmt: skip
 
 
@@ -76,77 +80,128 @@ def _arguments(rows: Tensor, spec: ObjectiveSpec) -> dict[str, Any]:
         "C": rows.shape[1], "BLOCK_C": max(16, triton.next_power_of_2(rows.shape[1])),
         "CALIBRATOR": spec.calibrator, "NORM": spec.norm or "", "OF_ENTROPY": spec.delta == "entropy",
         "TEMPERED": spec.tau != 1.0,
+        # Triton's interpreter and AMD's GPUs know no PTX
+        "PTX": isinstance(_sums_kernel, triton.JITFunction) and not torch.version.hip,
     }  # fmt: skip
 
 
 @triton.jit
-def _tile(
+def _side_by_side(columns, first: tl.constexpr, step: tl.constexpr, BLOCK: tl.constexpr, N: tl.constexpr):
+    """N of the columns, ``first``, ``first + step``, …, as (BLOCK, N): one row a thread, so nothing is moved."""
+    if N == 2:
+        table = tl.join(columns[first], columns[first + step])
+    else:
+        even = _side_by_side(columns, first, 2 * step, BLOCK, N // 2)
+        odd = _side_by_side(columns, first + step, 2 * step, BLOCK, N // 2)
+        table = tl.join(even, odd).reshape(BLOCK, N)
+    return table
+
+
+@triton.jit
+def _exp(z, PTX: tl.constexpr):
+    """e^z; in PTX without the handling of results below 1e-38."""
+    if PTX:
+        e = tl.inline_asm_elementwise(
+            "ex2.approx.ftz.f32 $0, $1;", "=f,f", [z * 1.4426950408889634], tl.float32, True, 1
+        )
+    else:
+        e = tl.exp(z)
+    return e
+
+
+@triton.jit
+def _add(sums, one_hot, x, PTX: tl.constexpr):
+    """``sums`` (classes, columns) and those of x (BLOCK, columns) over the elements of each class; in PTX x is split in
+    two bfloat16 for the tensor cores, together 16 bits."""
+    if PTX:
+        high, low = tl.inline_asm_elementwise(
+            """
+            {
+            .reg .b32 first, second;
+            cvt.rn.bf16x2.f32 $0, $3, $2;
+            shl.b32 first, $0, 16;
+            and.b32 second, $0, 0xffff0000;
+            sub.f32 first, $2, first;
+            sub.f32 second, $3, second;
+            cvt.rn.bf16x2.f32 $1, second, first;
+            }
+            """,
+            "=r,=r,r,r", [x], (tl.bfloat16, tl.bfloat16), False, 2,
+        )  # fmt: skip
+        sums = tl.dot(one_hot, low, tl.dot(one_hot, high, sums))
+    else:
+        sums = tl.dot(one_hot, x, sums, input_precision="ieee")
+    return sums
+
+
+@triton.jit
+def _read(
     logits, counted, tile, inner, outer_stride, class_stride, inner_stride,
-    C: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr,
+    C: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr,
 ):  # fmt: skip
-    """Tile's logits (BLOCK_C, BLOCK), 0 where none is read; which elements count; where the tile is."""
+    """Tile's logits, 0 where none is read; which elements count; where the tile is."""
     per_row = tl.cdiv(inner, BLOCK)
     outer = (tile // per_row).to(tl.int64)
-    element = (tile % per_row).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    element = (tile % per_row) * BLOCK + tl.arange(0, BLOCK)
     counts = element < inner
     if MASKED:
         # NaN in a masked element must not reach a sum
         counts = counts & (tl.load(counted + outer * inner + element, mask=counts, other=0) != 0)
-    c = tl.arange(0, BLOCK_C)
-    place = outer * outer_stride + c[:, None] * class_stride + element[None, :] * inner_stride
-    z = tl.load(logits + place, mask=(c < C)[:, None] & counts[None, :], other=0.0).to(tl.float32)
+    z = ()
+    plane = logits + outer * outer_stride + element.to(tl.int64) * inner_stride
+    for _c in tl.static_range(C):
+        z += (tl.load(plane, mask=counts, other=0.0).to(tl.float32),)
+        plane += class_stride  # a product could overflow 32 bits
     return z, counts, outer, element
 
 
 @triton.jit
 def _equations(
-    z, counts, tau, alpha, floor,
-    C: tl.constexpr, BLOCK_C: tl.constexpr, CALIBRATOR: tl.constexpr, NORM: tl.constexpr,
-    OF_ENTROPY: tl.constexpr, TEMPERED: tl.constexpr,
+    logits, tau, alpha, floor, C: tl.constexpr, CALIBRATOR: tl.constexpr, NORM: tl.constexpr,
+    OF_ENTROPY: tl.constexpr, TEMPERED: tl.constexpr, PTX: tl.constexpr,
 ):  # fmt: skip
-    """The chunk pass of :mod:`dem_apps.fused.one_pass`, line by line; elements that do not count have scale 0."""
-    c = tl.arange(0, BLOCK_C)[:, None]
-    is_class = c < C
-    top = tl.max(tl.where(is_class, z, float("-inf")), 0)
-    z = tl.where(is_class, z - top[None, :], 0.0)
-    p = tl.where(is_class, tl.exp(z), 0.0)
-    total = tl.sum(p, 0)
-    p = p / total[None, :]
-    softened = p
-    if TEMPERED:
-        softened = tl.where(is_class, tl.exp(z / tau), 0.0)
-        softened = softened / tl.sum(softened, 0)[None, :]
-    mean = tl.sum(softened * z, 0)
-    reward = softened * (z - mean[None, :] + tau) / tau
-    scale = tl.where(counts, 1.0, 0.0)
-    if NORM != "":
-        measured = reward
-        if OF_ENTROPY:
-            measured = p * (z - mean[None, :])
+    """The chunk pass of :mod:`dem_apps.fused.one_pass`; p and R without their divisors, whose inverses are returned."""
+    top = logits[0]
+    predicted = tl.zeros(top.shape, tl.int32)
+    for c in tl.static_range(1, C):
+        predicted = tl.where(logits[c] > top, c, predicted)  # the first of the largest, as argmax
+        top = tl.maximum(top, logits[c])
+    z, p, softened = (), (), ()
+    total = tl.zeros(top.shape, tl.float32)
+    softened_total = tl.zeros(top.shape, tl.float32)
+    mean = tl.zeros(top.shape, tl.float32)
+    for c in tl.static_range(C):
+        z += (logits[c] - top,)
+        p += (_exp(z[c], PTX),)
+        softened += (_exp(z[c] / tau, PTX) if TEMPERED else p[c],)
+        total += p[c]
+        softened_total += softened[c]
+        mean += softened[c] * z[c]
+    inverse = 1.0 / softened_total
+    mean = mean * inverse
+    reward = ()
+    delta = tl.zeros(top.shape, tl.float32)
+    for c in tl.static_range(C):
+        reward += (softened[c] * (z[c] - (mean - tau)),)
+        measured = p[c] * (z[c] - mean) if OF_ENTROPY else reward[c]
         if NORM == "l1":
-            delta = tl.sum(tl.abs(measured), 0)
+            delta += tl.abs(measured)
         elif NORM == "l2":
-            delta = tl.sqrt(tl.sum(measured * measured, 0))
-        else:
-            delta = tl.max(tl.abs(measured), 0)
-        if OF_ENTROPY:
-            delta = tl.maximum(delta, floor)
-        scale = scale / delta
+            delta += measured * measured
+        elif NORM == "linf":
+            delta = tl.maximum(delta, tl.abs(measured))
+    if NORM == "l2":
+        delta = tl.sqrt(delta)
+    scale = tl.full(top.shape, 1.0, tl.float32)
+    if NORM != "":
+        scale = 1.0 / tl.maximum(delta / total, floor) if OF_ENTROPY else softened_total * tau / delta
     if CALIBRATOR == "gmc":
         value = alpha * tl.log(total) + (alpha - 1.0) * top - mean
     elif CALIBRATOR == "mec":
         value = (alpha - 1.0) * top - mean
     else:
         value = (alpha - 1.0) * (mean + top)
-    if CALIBRATOR == "mec":
-        marginal_free = -reward
-    elif CALIBRATOR == "self" and OF_ENTROPY:
-        marginal_free = p * (alpha - 1.0 - (z - mean[None, :]))
-    else:
-        marginal_free = alpha * p - reward
-    # the first of the largest, as argmax
-    predicted = tl.min(tl.where((z == 0.0) & is_class, c, C - 1), 0)
-    return z, p, scale, tl.where(counts, value * scale, 0.0), marginal_free, predicted
+    return z, p, 1.0 / total, reward, inverse / tau, mean, scale, value * scale, predicted
 
 
 @triton.jit
@@ -154,44 +209,61 @@ def _sums_kernel(
     logits, counted, partial, tiles, outer_stride, class_stride, inner_stride, inner, tau, alpha, floor,
     C: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr, CALIBRATOR: tl.constexpr, NORM: tl.constexpr,
     OF_ENTROPY: tl.constexpr, TEMPERED: tl.constexpr, MASKED: tl.constexpr, GROUPED: tl.constexpr,
-    PRECISION: tl.constexpr,
+    PTX: tl.constexpr,
 ):  # fmt: skip
-    """One row of partial sums a program; sums over elements are products with the one-hot predicted class."""
-    c = tl.arange(0, BLOCK_C)
-    column = tl.arange(0, 16)
-    of_class = tl.zeros((BLOCK_C, 16), tl.float32)  # columns: count, value
-    of_p = tl.zeros((BLOCK_C, BLOCK_C), tl.float32)
-    of_z = tl.zeros((BLOCK_C, BLOCK_C), tl.float32)
+    """One row of partial sums a program: products with the one-hot predicted class, of ``WIDE`` columns each."""
+    USED: tl.constexpr = 2 * C + 2 if CALIBRATOR == "mec" else 2  # 1, the value, p, z/δ
+    WIDE: tl.constexpr = 8 if PTX else 16
+    GROUPS: tl.constexpr = (USED + WIDE - 1) // WIDE if GROUPED else 0
+    sums = ()
+    for _g in tl.static_range(GROUPS):
+        sums += (tl.zeros((BLOCK_C, WIDE), tl.float32),)
     count = tl.zeros((BLOCK,), tl.float32)
     values = tl.zeros((BLOCK,), tl.float32)
+    zero = tl.zeros((BLOCK,), tl.float32)
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        z, counts, _, _ = _tile(
-            logits, counted, tile, inner, outer_stride, class_stride, inner_stride, C, BLOCK_C, BLOCK, MASKED
+        read, counts, _outer, _element = _read(
+            logits, counted, tile, inner, outer_stride, class_stride, inner_stride, C, BLOCK, MASKED
         )
-        z, p, scale, value, _, predicted = _equations(
-            z, counts, tau, alpha, floor, C, BLOCK_C, CALIBRATOR, NORM, OF_ENTROPY, TEMPERED
+        z, p, of_p, _reward, _of_reward, _mean, scale, value, predicted = _equations(
+            read, tau, alpha, floor, C, CALIBRATOR, NORM, OF_ENTROPY, TEMPERED, PTX
         )
+        value = tl.where(counts, value, 0.0)
         if GROUPED:
-            one_hot = tl.where((c[:, None] == predicted[None, :]) & counts[None, :], 1.0, 0.0)
-            both = tl.where(column[None, :] == 0, 1.0, tl.where(column[None, :] == 1, value[:, None], 0.0))
-            of_class = tl.dot(one_hot, both, of_class, input_precision=PRECISION)
+            predicted = tl.where(counts, predicted, -1)
+            hot = ()
+            for c in tl.static_range(BLOCK_C):
+                hot += (tl.where(predicted == c, 1.0, 0.0) if c < C else zero,)
+            one_hot = _side_by_side(hot, 0, 1, BLOCK, BLOCK_C)
+            if PTX:
+                # volatile, which hides the joins: for their sake Triton would choose an operand layout that moves
+                # registers before each product
+                narrow: tl.constexpr = "cvt.rn.bf16x2.f32 $0, $2, $1;"
+                one_hot = tl.inline_asm_elementwise(narrow, "=r,r,r", [one_hot], tl.bfloat16, False, 2)
+            one_hot = tl.trans(one_hot)
+            columns = (zero + 1.0, value)
             if CALIBRATOR == "mec":
-                of_p = tl.dot(one_hot, tl.trans(p), of_p, input_precision=PRECISION)
-                of_z = tl.dot(one_hot, tl.trans(z * scale[None, :]), of_z, input_precision=PRECISION)
+                for c in tl.static_range(C):
+                    columns += (p[c] * of_p,)
+                for c in tl.static_range(C):
+                    columns += (z[c] * scale,)
+            for _c in tl.static_range(GROUPS * WIDE - USED):
+                columns += (zero,)
+            added = ()
+            for g in tl.static_range(GROUPS):
+                added += (_add(sums[g], one_hot, _side_by_side(columns, g * WIDE, 1, BLOCK, WIDE), PTX),)
+            sums = added
         else:
             count += tl.where(counts, 1.0, 0.0)
             values += value
     if GROUPED:
-        length = 2 * C
-        if CALIBRATOR == "mec":
-            length = 2 * C + 2 * C * C
-        out = partial + tl.program_id(0) * length
-        tl.store(out + column[None, :] * C + c[:, None], of_class, mask=(c < C)[:, None] & (column < 2)[None, :])
-        if CALIBRATOR == "mec":
-            square = c[:, None] * C + c[None, :]
-            inside = (c < C)[:, None] & (c < C)[None, :]
-            tl.store(out + 2 * C + square, of_p, mask=inside)
-            tl.store(out + 2 * C + C * C + square, of_z, mask=inside)
+        LENGTH: tl.constexpr = USED * C
+        c = tl.arange(0, BLOCK_C)[:, None]
+        for g in tl.static_range(GROUPS):
+            column = g * WIDE + tl.arange(0, WIDE)[None, :]
+            square = column - 2
+            place = tl.where(column < 2, column * C + c, 2 * C + square // C * (C * C) + c * C + square % C)
+            tl.store(partial + tl.program_id(0) * LENGTH + place, sums[g], mask=(c < C) & (column < USED))
     else:
         tl.store(partial + 2 * tl.program_id(0), tl.sum(count, 0))
         tl.store(partial + 2 * tl.program_id(0) + 1, tl.sum(values, 0))
@@ -203,19 +275,39 @@ def _gradient_kernel(
     outer_stride, class_stride, inner_stride, inner, tau, alpha, floor,
     C: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr, CALIBRATOR: tl.constexpr, NORM: tl.constexpr,
     OF_ENTROPY: tl.constexpr, TEMPERED: tl.constexpr, MASKED: tl.constexpr, GROUPED: tl.constexpr,
+    CLASSES_LAST: tl.constexpr, PTX: tl.constexpr,
 ):  # fmt: skip
     """``weights[k] · marginal-free gradient + weighted_rows[k]/δ`` of one tile."""
-    c = tl.arange(0, BLOCK_C)
-    z, counts, outer, element = _tile(
-        logits, counted, tl.program_id(0), inner, outer_stride, class_stride, inner_stride, C, BLOCK_C, BLOCK, MASKED
+    read, counts, outer, element = _read(
+        logits, counted, tl.program_id(0), inner, outer_stride, class_stride, inner_stride, C, BLOCK, MASKED
     )
-    _, _, scale, _, marginal_free, predicted = _equations(
-        z, counts, tau, alpha, floor, C, BLOCK_C, CALIBRATOR, NORM, OF_ENTROPY, TEMPERED
+    z, p, of_p, reward, of_reward, mean, scale, _value, predicted = _equations(
+        read, tau, alpha, floor, C, CALIBRATOR, NORM, OF_ENTROPY, TEMPERED, PTX
     )
-    finished = marginal_free * tl.load(weights + (predicted if GROUPED else predicted * 0))[None, :]
-    if CALIBRATOR == "mec":
-        place = predicted[None, :] * C + c[:, None]
-        finished += tl.load(weighted_rows + place, mask=(c < C)[:, None] & counts[None, :], other=0.0)
-    place = outer * to_outer + c[:, None] * to_class + element[None, :] * to_inner
-    inside = (c < C)[:, None] & (element < inner)[None, :]
-    tl.store(gradient + place, (finished * scale[None, :]).to(gradient.dtype.element_ty), mask=inside)
+    scale = tl.where(counts, scale, 0.0)
+    weight = tl.load(weights + (predicted if GROUPED else predicted * 0)) * scale
+    of_p *= weight
+    of_reward *= weight
+    row = weighted_rows + predicted * C
+    finished = ()
+    for c in tl.static_range(C):
+        if CALIBRATOR == "mec":
+            finished += (tl.load(row + c) * scale - of_reward * reward[c],)
+        elif CALIBRATOR == "self" and OF_ENTROPY:
+            # α p − R without near equals, whose difference 1/δ magnifies
+            finished += (of_p * p[c] * (alpha - 1.0 - (z[c] - mean)),)
+        else:
+            finished += (of_p * alpha * p[c] - of_reward * reward[c],)
+    out = gradient + outer * to_outer
+    element = element.to(tl.int64)
+    if CLASSES_LAST:
+        for _c in tl.static_range(BLOCK_C - C):
+            finished += (scale,)
+        c = tl.arange(0, BLOCK_C)[None, :]
+        table = _side_by_side(finished, 0, 1, BLOCK, BLOCK_C).to(gradient.dtype.element_ty)
+        tl.store(out + element[:, None] * to_inner + c, table, mask=(c < C) & (element < inner)[:, None])
+    else:
+        out += element * to_inner
+        for c in tl.static_range(C):
+            tl.store(out, finished[c].to(gradient.dtype.element_ty), mask=element < inner)
+            out += to_class

@@ -27,7 +27,9 @@ def supports_kernel(logits: Tensor, num_classes: int) -> bool:
     """Whether a kernel can serve these logits on this machine: C++ on a CPU (the first call builds it), or Triton."""
     name = _DTYPES.get(logits.dtype)
     if logits.is_cuda and name is not None:
-        return num_classes <= GPU_KERNEL_MAX_CLASSES and importlib.util.find_spec("triton") is not None
+        # the Triton of torch 2.8 and earlier does not compile it
+        found = torch.__version__ >= "2.9" and importlib.util.find_spec("triton") is not None
+        return found and num_classes <= GPU_KERNEL_MAX_CLASSES
     if name is None or logits.device.type != "cpu" or logits.is_neg() or num_classes > KERNEL_MAX_CLASSES:
         return False
     kernel = load_kernel()
