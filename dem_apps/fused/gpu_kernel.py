@@ -71,6 +71,12 @@ def _processors(rows: Tensor) -> int:
     return torch.cuda.get_device_properties(rows.device).multi_processor_count if rows.is_cuda else 1
 
 
+def _takes_ptx(device: torch.device) -> bool:
+    """Not Triton's interpreter, nor AMD's GPUs, nor NVIDIA's without bfloat16 (before 8.0)."""
+    compiled = isinstance(_sums_kernel, triton.JITFunction) and not torch.version.hip
+    return compiled and torch.cuda.get_device_capability(device) >= (8, 0)
+
+
 def _arguments(rows: Tensor, spec: ObjectiveSpec) -> dict[str, Any]:
     """What both kernels take: shape, strides in elements, and the member of the family."""
     strides = dict(zip(("outer_stride", "class_stride", "inner_stride"), rows.stride(), strict=True))
@@ -80,8 +86,7 @@ def _arguments(rows: Tensor, spec: ObjectiveSpec) -> dict[str, Any]:
         "C": rows.shape[1], "BLOCK_C": max(16, triton.next_power_of_2(rows.shape[1])),
         "CALIBRATOR": spec.calibrator, "NORM": spec.norm or "", "OF_ENTROPY": spec.delta == "entropy",
         "TEMPERED": spec.tau != 1.0,
-        # Triton's interpreter and AMD's GPUs know no PTX
-        "PTX": isinstance(_sums_kernel, triton.JITFunction) and not torch.version.hip,
+        "PTX": _takes_ptx(rows.device),
     }  # fmt: skip
 
 

@@ -33,6 +33,28 @@ def test_the_kernels_equal_the_pytorch_form() -> None:
     assert ran.stdout.split() == ["compared", str(len(SPECS) * len(SHAPES) * 3 - 8 * len(SHAPES))]
 
 
+@pytest.mark.parametrize("capability", [75, 80, 90, 120])
+def test_the_kernels_compile_for_gpus_that_are_not_here(capability: int) -> None:
+    compiler, backends = (pytest.importorskip(f"triton.{name}.compiler") for name in ("compiler", "backends"))
+    from dem_apps.fused import gpu_kernel
+
+    for kernel, block, warps, stages in (
+        (gpu_kernel._sums_kernel, *gpu_kernel._SUMS), (gpu_kernel._gradient_kernel, *gpu_kernel._GRADIENT)
+    ):  # fmt: skip
+        constants = {
+            "counted": None, "C": 19, "BLOCK_C": 32, "BLOCK": block, "CALIBRATOR": "mec", "NORM": "l1",
+            "OF_ENTROPY": False, "TEMPERED": False, "MASKED": False, "GROUPED": True, "CLASSES_LAST": True,
+            "PTX": capability >= 80,
+        }  # fmt: skip
+        types = dict.fromkeys(["logits", "partial", "gradient", "weights", "weighted_rows"], "*fp32")
+        types |= dict.fromkeys(["tau", "alpha", "floor"], "fp32") | dict.fromkeys(constants, "constexpr")
+        signature = {name: types.get(name, "i32") for name in kernel.arg_names}
+        source = compiler.ASTSource(kernel, signature, {k: v for k, v in constants.items() if k in signature})
+        target = backends.GPUTarget("cuda", capability, 32)
+        made = compiler.compile(source, target, {"num_warps": warps, "num_stages": stages})
+        assert made.asm["cubin"]
+
+
 def main() -> None:
     """Every member, shape, mask and grouping; sums and gradients."""
     compared = 0
