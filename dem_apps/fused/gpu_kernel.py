@@ -23,7 +23,7 @@ from dem_apps.entropy import ENTROPY_DELTA_FLOOR, ObjectiveSpec
 from dem_apps.reduction import sums_in
 
 #: elements of a tile, warps of a program and stages of its loop, the fastest of benchmarks/gpu_kernel.py on an H200
-_SUMS, _GRADIENT = (64, 1, 2), (128, 2, 1)
+_SUMS, _GRADIENT = (64, 1, 3), (128, 2, 1)
 #: of more classes than these a thread takes one element instead of two: its registers hold no more
 _TWO_ELEMENTS = 32
 #: programs of the sums; each leaves one row of partial sums
