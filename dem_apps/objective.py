@@ -285,8 +285,8 @@ class EntropyObjective(nn.Module):
         if self.backend == "compiled":
             raise InputError(
                 f"backend: 'compiled' cannot serve {logits.dtype} logits of {self.num_classes} classes on this machine "
-                "(it needs a C++ compiler and at most 256 classes on a CPU, Triton and at most 64 on a GPU, and "
-                "a dtype of at most 32 bits); use 'auto'"
+                "(it needs a C++ compiler and at most 256 classes on a CPU, torch 2.9 with Triton and at most 64 on a "
+                "GPU, and a dtype of at most 32 bits); use 'auto'"
             )
         at_once = logits.numel() if logits.movedim(dim, -1).is_contiguous() else math.prod(logits.shape[dim:])
         return "eager" if at_once >= _EAGER_FROM else "reference"
