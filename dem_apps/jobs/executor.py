@@ -171,7 +171,7 @@ def _process(job: Job, environment: Mapping[str, str], folder: str | None, stop:
         return -signal.SIGTERM
     command = job.command()
     with open(job.log, "ab") as log:
-        log.write(f"$ {shlex.join(command)}\n".encode())
+        log.write(os.fsencode(f"$ {shlex.join(command)}\n"))
         log.flush()
         process = subprocess.Popen(
             command, env={**os.environ, **environment}, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log

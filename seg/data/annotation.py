@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -53,7 +54,9 @@ class CvatMasks:
         self._write(_MAP, "\n".join(lines).encode())
 
     def add(self, image: Path, predicted: Ids, valid: Mask) -> None:
-        """The prediction, (H, W) train ids, of an image by its path below the folder."""
+        """The prediction, (H, W) train ids, of an image by its path below the folder; an InputError if not in UTF-8."""
+        if image.as_posix().encode(errors="ignore").decode() != image.as_posix():
+            raise InputError("--pre-labels cvat: CVAT lists images in UTF-8, which this name is not; rename the image")
         mask = np.asarray(self._colors, np.uint8)[predicted]
         if valid is not None:
             mask[~valid] = 0
@@ -87,7 +90,7 @@ class LabelStudioBrush:
                 size = {"original_width": width, "original_height": height, "image_rotation": 0}
                 link = {"id": name, "type": "brushlabels", "from_name": "tag", "to_name": "image"}
                 regions.append({**link, **size, "value": value})
-        data = {"image": f"/data/local-files/?d={quote(image.as_posix())}", "name": image.as_posix()}
+        data = {"image": f"/data/local-files/?d={quote(os.fsencode(image.as_posix()))}", "name": image.as_posix()}
         self._tasks.append({"data": data, "predictions": [{"model_version": "dem-apps", "result": regions}]})
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -201,7 +202,7 @@ def _chosen(pairs: Pairs, exclude: Sequence[str], part: tuple[float, float], roo
     if not kept:
         raise InputError(f"{root}: every image is excluded; take some names out of 'exclude'")
     # by a hash and not by a random generator, whose stream may change with its library
-    order = sorted(kept, key=lambda pair: hashlib.sha256(_names(pair[0], root)[0].encode()).digest())
+    order = sorted(kept, key=lambda pair: hashlib.sha256(os.fsencode(_names(pair[0], root)[0])).digest())
     chosen = order[round(part[0] * len(order)) : round(part[1] * len(order))]
     if not chosen:
         raise InputError(f"{root}: the part {part[0]:g} to {part[1]:g} of {len(order)} images is none at all")

@@ -3,6 +3,7 @@
 import io
 import json
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import torch
 from PIL import Image
 from support import cases, noise, refuses, save
 
-from seg.data.annotation import mask_of_runs, run_lengths
+from seg.data.annotation import CvatMasks, LabelStudioBrush, mask_of_runs, run_lengths
+from seg.data.labels import named_classes
 from seg.export import ExportConfig, export
 from seg.labels import LabelsConfig, write_labels
 
@@ -54,6 +56,12 @@ def test_what_goes_out_comes_back(tool, classes, unlabelled, exported, tmp_path,
         expected = np.where(painted, ids - (classes == "crop,weed"), unlabelled)
         np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "labels" / f"{name}.png")), expected)
     assert "2 label images in" in capsys.readouterr().out
+
+
+def test_a_name_that_is_no_utf8_is_refused_by_cvat_alone(tmp_path):
+    given = Path("stra\udcdfe.png"), np.zeros((4, 4), np.uint8), None
+    refuses("CVAT lists images in UTF-8", CvatMasks(tmp_path, named_classes(["crop", "weed"])).add, *given)
+    LabelStudioBrush(tmp_path, named_classes(["crop", "weed"])).add(*given)
 
 
 def test_classes_may_be_a_number(tmp_path):
