@@ -163,6 +163,8 @@ def load_classes(file: str | None) -> ClassSet:
             raise InputError(f"--classes: expected a file, or different names such as a,b,c, got '{file}'")
         return named_classes(given)
     path = found(file)
+    if not os.path.exists(path):
+        raise InputError(f"--classes: expected a file, or names such as a,b,c; there is no file '{file}'")
     # a run's own file is JSON, whose escapes beyond U+FFFF are not YAML's
     return _from_document(file, read_json(path) if path.suffix == ".json" else read_yaml(path))
 

@@ -69,6 +69,7 @@ def test_names_alone_are_enough(write):
     assert load_classes(write({"classes": [{"name": "background"}, {"name": "crop"}, {"name": "weed"}]})) == expected
     assert load_classes("background, crop,weed") == expected
     refuses("--classes: expected a file, or different names such as a,b,c, got 'a,,b'", load_classes, "a,,b")
+    refuses("--classes: expected a file, or names such as a,b,c; there is no file '7'", load_classes, "7")
 
 
 def test_labels_in_colours(write, tmp_path):
