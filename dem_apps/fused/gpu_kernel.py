@@ -12,6 +12,7 @@ classes of its elements in registers, as tuples of C columns (BLOCK,).
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -24,8 +25,8 @@ from dem_apps.reduction import sums_in
 
 #: elements of a tile, warps of a program and stages of its loop, the fastest of benchmarks/gpu_kernel.py on an H200
 _SUMS, _GRADIENT = (64, 1, 3), (128, 2, 1)
-#: of more classes than these a thread takes one element instead of two: its registers hold no more
-_TWO_ELEMENTS = 32
+#: the same of both for more classes than these, of which a thread's registers hold one element instead of two
+_MANY, _FEW_CLASSES = (128, 4, 1), 32
 #: programs of the sums; each leaves one row of partial sums
 _PER_PROCESSOR = 8
 
@@ -34,9 +35,9 @@ def gpu_pass(rows: Tensor, counted: Tensor | None, spec: ObjectiveSpec, grouped:
     """The flat sums of :func:`dem_apps.fused.one_pass.chunked_pass`; nothing else is written."""
     outer, classes, inner = rows.shape
     size, side = (classes if grouped else 1), (classes if spec.calibrator == "mec" else 0)
-    block, warps, stages = _SUMS if classes <= _TWO_ELEMENTS else (128, 4, 1)
+    block, warps, stages = _SUMS if classes <= _FEW_CLASSES else _MANY
     tiles = outer * triton.cdiv(inner, block)
-    programs = min(tiles, _PER_PROCESSOR * _processors(rows))
+    programs = min(tiles, _PER_PROCESSOR * _processors(rows.device))
     partial = torch.empty(programs, 2 * size + 2 * side**2, dtype=torch.float32, device=rows.device)
     with torch.cuda.device_of(rows):
         _sums_kernel[(programs,)](
@@ -56,7 +57,7 @@ def gpu_gradient(
 ) -> None:
     """Write the weighted gradient (O, C, I); ``weights`` (G,) and ``weighted_rows`` (C, C) as of FusedPass.finish."""
     outer, classes, inner = rows.shape
-    block, warps, stages = _GRADIENT if classes <= _TWO_ELEMENTS else (128, 4, 1)
+    block, warps, stages = _GRADIENT if classes <= _FEW_CLASSES else _MANY
     wide = weights.float().contiguous()
     columns = wide if weighted_rows is None else weighted_rows.float().contiguous()
     with torch.cuda.device_of(rows):
@@ -67,10 +68,12 @@ def gpu_gradient(
         )  # fmt: skip
 
 
-def _processors(rows: Tensor) -> int:
-    return torch.cuda.get_device_properties(rows.device).multi_processor_count if rows.is_cuda else 1
+@cache
+def _processors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
 
 
+@cache
 def _takes_ptx(device: torch.device) -> bool:
     """Not Triton's interpreter, nor AMD's GPUs, nor NVIDIA's without bfloat16 (before 8.0)."""
     compiled = isinstance(_sums_kernel, triton.JITFunction) and not torch.version.hip
@@ -262,13 +265,13 @@ def _sums_kernel(
             count += tl.where(counts, 1.0, 0.0)
             values += value
     if GROUPED:
-        LENGTH: tl.constexpr = USED * C
+        out = partial + tl.program_id(0) * (USED * C)
         c = tl.arange(0, BLOCK_C)[:, None]
         for g in tl.static_range(GROUPS):
             column = g * WIDE + tl.arange(0, WIDE)[None, :]
             square = column - 2
             place = tl.where(column < 2, column * C + c, 2 * C + square // C * (C * C) + c * C + square % C)
-            tl.store(partial + tl.program_id(0) * LENGTH + place, sums[g], mask=(c < C) & (column < USED))
+            tl.store(out + place, sums[g], mask=(c < C) & (column < USED))
     else:
         tl.store(partial + 2 * tl.program_id(0), tl.sum(count, 0))
         tl.store(partial + 2 * tl.program_id(0) + 1, tl.sum(values, 0))

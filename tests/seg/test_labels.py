@@ -61,7 +61,11 @@ def test_what_goes_out_comes_back(tool, classes, unlabelled, exported, tmp_path,
 def test_a_name_that_is_no_utf8_is_refused_by_cvat_alone(tmp_path):
     given = Path("stra\udcdfe.png"), np.zeros((4, 4), np.uint8), None
     refuses("CVAT lists images in UTF-8", CvatMasks(tmp_path, named_classes(["crop", "weed"])).add, *given)
-    LabelStudioBrush(tmp_path, named_classes(["crop", "weed"])).add(*given)
+    brush = LabelStudioBrush(tmp_path, named_classes(["crop", "weed"]))
+    brush.add(*given)
+    brush.close()
+    (task,) = json.loads((tmp_path / "label-studio.json").read_text())
+    assert task["data"]["image"].endswith("?d=stra%DFe.png")
 
 
 def test_classes_may_be_a_number(tmp_path):
