@@ -102,11 +102,14 @@ def tune(
         run_search(path, study, config, plan, jobs, ONE_THREAD)
         best, first = best_trial(path, study), train.seed + _FRESH
         judged = jobs(path / "final" / f"{best.number:04d}", best.params, first, config.final_seeds)
-        for name, failure in run_jobs(judged, config, ONE_THREAD).items():
-            raise InputError(f"{path}: the choice could not be trained with fresh seeds ({name}: {failure})")
+        failures, returns = run_jobs(judged, config, ONE_THREAD), list[float]()
+        for job in judged:
+            if (score := job.score()) is None:
+                why = failures.get(job.name, "another process trains it; give this command again when that has ended")
+                raise InputError(f"{path}: a fresh seed of the choice has no return ({job.name}: {why})")
+            returns.append(score)
         print_trials(study, "return")
-        returns = [score for job in judged if (score := job.score()) is not None]
-        fresh = list(range(first, first + len(returns)))
+        fresh = list(range(first, first + config.final_seeds))
         _write_results(path, len(study.trials), best, config.seeds, fresh, returns, train)
         print(f"next     {command_line('rl.train', [*train_flags, '--config', str(path / 'best.yaml')])}")
     return path

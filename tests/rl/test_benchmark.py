@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 import yaml
+from filelock import FileLock
 from support import ROOT, cases, refuses
 from support.report_runs import STAND_IN, rl_run
 
@@ -172,6 +173,11 @@ def test_the_best_of_the_trials_is_judged_with_fresh_seeds(tmp_path):
     assert final["fresh_mean_return"] == pytest.approx(first + 0.005)
     assert final["search_return"] == pytest.approx(first + 0.105)
     refuses("its study belongs to another configuration", search, finished, seeds=3)
+
+    taken = finished / "final" / f"{final['trial']:04d}" / "seed1000"
+    (taken / "eval.json").unlink()
+    with FileLock(taken / "run.lock"):  # of a training that outlived a killed command
+        refuses("fresh seed of the choice has no return .* seed1000: another process trains it", search, finished)
 
 
 @cases(
