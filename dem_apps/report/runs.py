@@ -11,7 +11,7 @@ from typing import Any
 
 from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.documents import is_a, read_json, required, shaped
-from dem_apps.runtime.metrics_info import FILE, LARGEST, MetricsInfo
+from dem_apps.runtime.metrics_info import FILE, LARGEST, MetricsInfo, Score
 from dem_apps.runtime.run_reader import read_config, read_metrics
 from dem_apps.runtime.settings import dotted
 
@@ -90,6 +90,11 @@ class Group:
         """A number of ``eval.json`` of each run that has it, by seed."""
         values = {seed: run.score(key) for seed, run in zip(self.seeds, self.runs, strict=True)}
         return {seed: value for seed, value in values.items() if value is not None}
+
+    def censored(self, score: Score) -> bool:
+        """Whether a run has a bound of the score alone; see :attr:`Score.reached`."""
+        bounds = [run for run in self.runs if run.score(score.key) is not None and run.score(score.reached) is None]
+        return bool(score.reached and bounds)
 
 
 #: A finished run of a grid behind its row, empty without rows, and its arm.

@@ -67,10 +67,15 @@ def comparison_table(scores: Sequence[Score], groups: Sequence[Group], baseline:
 
 
 def compared(score: Score, group: Group, baseline: Group | None) -> Cell:
-    """Mean ± standard deviation, and the difference to the baseline with its CI; in words where the CI excludes 0."""
+    """Mean ± standard deviation, and the difference to the baseline with its CI; in words where the CI excludes 0.
+
+    There is no difference where a score of either side is censored: of bounds, Student's t says nothing.
+    """
     ours = group.scores(score.key)
     main = spread(score, list(ours.values()))
-    theirs = {} if baseline is None or group is baseline else baseline.scores(score.key)
+    if baseline is None or group is baseline or group.censored(score) or baseline.censored(score):
+        return Cell(main)
+    theirs = baseline.scores(score.key)
     if not ours or not theirs:
         return Cell(main)
     interval = difference_interval(ours, theirs)

@@ -42,6 +42,7 @@ class Score:
     warning: bool = False  #: whether the note is a warning, such as that target labels were used
     scale: float = 1.0  #: for display, such as 100 for per cent
     digits: int = 3
+    reached: str = ""  #: the key that is null where a run is censored: its number is a bound
 
     def __post_init__(self) -> None:
         number(f"scale of {self.key}", self.scale, -LARGEST, LARGEST)

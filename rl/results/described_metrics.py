@@ -32,7 +32,8 @@ def _scores(policy: str, prefix: str) -> list[Score]:
 
 def described_metrics(summary: str = "") -> MetricsInfo:
     """The description of a run, which ``summary`` names in a few words."""
-    to_goal = Score("steps_without_goal", "steps to the goal", "lower", "all steps where it was not reached", digits=0)
+    note = "all steps where it was not reached, then no difference"
+    to_goal = Score("steps_without_goal", "steps to the goal", "lower", note, digits=0, reached="steps_to_goal")
     last, best = _scores("", ""), _scores("best policy, ", "best.")
     return MetricsInfo(
         "Reinforcement learning",

@@ -102,6 +102,14 @@ def test_the_command_compares_arms_seed_by_seed(runs, tmp_path, capsys):
             for kind in ("png", "svg")} <= files  # fmt: skip
 
 
+@cases((0.9, "20 ± 0 (+0 [+0, +0]) |"), (0.1, "20 ± 0 |"))
+def test_steps_to_the_goal_differ_only_where_every_run_reached_it(mean, shown, tmp_path, capsys):
+    for loss, seed in product(("none", "adadem"), range(2)):
+        rl_run(tmp_path / loss / str(seed), mean if (loss, seed) == ("none", 1) else 0.9, loss, seed)
+    plots([str(tmp_path), "--out", str(tmp_path / "report")])
+    assert re.sub(" +", " ", capsys.readouterr().out).partition("| adadem |")[2].partition("\n")[0].endswith(shown)
+
+
 def test_arms_are_named_after_what_tells_them_apart(tmp_path):
     rl_run(tmp_path / "a")
     run = rl_run(tmp_path / "b")
