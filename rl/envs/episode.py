@@ -36,8 +36,9 @@ _FIXED = (
     type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
     np.dtype, EnvSpec,
 )  # fmt: skip
-#: Containers that are kept; a named tuple is an object.
-_CONTAINERS = (list, tuple, set, deque)
+#: Containers that change in place, and types of which one is made again where it lies inside of another.
+_CHANGING = (list, set, dict, deque)
+_MADE = {kind.__name__: kind for kind in (list, tuple, set, dict)}
 #: What holds a value, by which key, and the value.
 _Place = tuple[Any, Any, Any]
 
@@ -93,7 +94,7 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
         known = {path for path, (_, _, value) in present.items() if value is not held}
         for path, value in kept.items():
             # an attribute that an earlier episode has made is made beside its object's others
-            made = (holder for other, (holder, _, _) in present.items() if _object(other) == _object(path))
+            made = (holder for other, (holder, _, _) in present.items() if _object(other) == _object(path) is not None)
             holder, key, own = present[path] if path in known else (next(made, None), path.rpartition(".")[2], None)
             with fitting(f"--resume: the environment's {path}, which outlives an episode, cannot be put back"):
                 _put_back(holder, key, own, value)
@@ -140,11 +141,11 @@ def _places(path: str, holder: Any, key: Any, value: Any, seen: set[int]) -> Ite
     seen.add(id(value))
     if isinstance(value, np.ndarray) and value.nbytes > _LARGE:
         return
-    if isinstance(value, tuple(_GENERATORS)) or _is_plain(value):
+    if isinstance(value, tuple(_GENERATORS)) or _is_plain(value, outermost=True):
         yield path, (holder, key, value)
     elif isinstance(value, dict):
         for name, item in value.items():
-            yield from _places(f"{path}[{name!r:.60}]", value, name, item, seen)
+            yield from _places(f"{path}[{name!r}]", value, name, item, seen)
     elif isinstance(value, (list, tuple, deque)):
         for index, item in enumerate(value):
             yield from _places(f"{path}[{index}]", value, index, item, seen)
@@ -162,12 +163,15 @@ def _object(path: str) -> str | None:
     return None if path.endswith("]") else path.rpartition(".")[0]
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether a value, or all that a container holds at any depth, is a number, a text or an array."""
-    if isinstance(value, dict):
-        return all(isinstance(key, _PLAIN) and _is_plain(item) for key, item in value.items())
-    if isinstance(value, (list, tuple, set, deque)):
-        return type(value) in _CONTAINERS and all(map(_is_plain, value))
+def _is_plain(value: Any, outermost: bool = False) -> bool:
+    """Whether a value, or all that a container holds at any depth, is a number, a text or an array.
+
+    The outermost container may be of any type that changes in place, such as a Counter; a named tuple is an object.
+    """
+    if isinstance(value, (tuple, *_CHANGING)):
+        parts = [*value, *value.values()] if isinstance(value, dict) else value
+        made = type(value) in _MADE.values() or (outermost and isinstance(value, _CHANGING))
+        return made and all(map(_is_plain, parts))
     return value.dtype != object if isinstance(value, np.ndarray) else isinstance(value, _PLAIN)
 
 
@@ -180,21 +184,21 @@ def _kept(value: Any) -> Any:
         array = np.asarray(value)
         return "array", array.dtype.str, array.shape, np.frombuffer(array.tobytes(), np.uint8)
     if isinstance(value, dict):
-        return "dict", [(key, _kept(item)) for key, item in value.items()]
-    return (type(value).__name__, [_kept(item) for item in value]) if type(value) in _CONTAINERS else value
+        return type(value).__name__, [(_kept(key), _kept(item)) for key, item in value.items()]
+    return (type(value).__name__, [_kept(item) for item in value]) if isinstance(value, (tuple, *_CHANGING)) else value
 
 
-def _value(kept: Any) -> Any:
-    """The inverse of :func:`_kept`."""
+def _value(kept: Any, kind: str | None = None) -> Any:
+    """The inverse of :func:`_kept`; a container becomes one of ``kind``, by default its own."""
     if not isinstance(kept, tuple):
         return kept
-    kind, *content = kept
-    if kind == "array":
-        dtype, shape, content = content
+    if kept[0] == "array":
+        _, dtype, shape, content = kept
         return np.frombuffer(content.tobytes(), dtype).reshape(shape).copy()[()]
+    kind, content = kind or kept[0], kept[1]
     if kind == "dict":
-        return {key: _value(item) for key, item in content[0]}
-    return {container.__name__: container for container in _CONTAINERS}[kind](map(_value, content[0]))
+        return {_value(key): _value(item) for key, item in content}
+    return _MADE[kind](map(_value, content))
 
 
 def _put_back(holder: Any, key: Any, present: Any, kept: Any) -> None:
@@ -203,11 +207,13 @@ def _put_back(holder: Any, key: Any, present: Any, kept: Any) -> None:
         if isinstance(present, kind):
             put(present, kept[1])
             return
+    if isinstance(present, _CHANGING) and isinstance(kept, tuple) and kept[0] == type(present).__name__:
+        content = _value(kept, "dict" if isinstance(present, dict) else "list")
+        present.clear()
+        (present.extend if isinstance(present, (list, deque)) else present.update)(content)
+        return
     value = _value(kept)
     if isinstance(present, np.ndarray) and isinstance(value, np.ndarray) and present.shape == value.shape:
         np.copyto(present, value)
-    elif isinstance(present, (list, set, dict, deque)) and type(value) is type(present):
-        present.clear()
-        (present.extend if isinstance(present, (list, deque)) else present.update)(value)
     else:
         holder[key] = value

@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections import Counter, OrderedDict, defaultdict, deque
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from support.short_training import interrupted_at
 
 import rl.evaluate
 import rl.train
+from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
 from rl.config import TrainConfig, resolve
 from rl.envs.make import make_env
 from rl.training.run import untrained_model
@@ -140,6 +142,24 @@ def test_state_that_outlives_an_episode_is_resumed(env, monkeypatch):
     whole = trained(env, "again", "--eval-freq", "64")
     rl.train.main(["--resume", "broken"])
     assert Path("broken/metrics.jsonl").read_text() == whole[0]
+
+
+@cases(
+    (Counter, lambda own: own.update("aab")), (lambda: defaultdict(list), lambda own: own[1, 2].append(3)),
+    (lambda: OrderedDict(a=1, b=2), lambda own: own.move_to_end("a")),
+    (lambda: [deque(maxlen=2)], lambda own: own[0].extend("abc")),
+)  # fmt: skip
+def test_what_outlives_an_episode_is_put_back_into_its_object(fresh, change):
+    one, two = make_env("T-v0", None), make_env("T-v0", None)
+    for env in (one, two):
+        env.unwrapped.made = fresh()
+        env.reset(seed=0)
+    change(one.unwrapped.made)
+    save_checkpoint(Path(), "last", {"step": 0, "record": one.episode_record()})
+    made = two.unwrapped.made
+    two.restore(load_checkpoint(Path(), "last")["record"])
+    assert made is two.unwrapped.made
+    assert repr(made) == repr(one.unwrapped.made)
 
 
 def test_an_object_that_an_earlier_episode_made_is_refused():
