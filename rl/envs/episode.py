@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import hashlib
 import random
 import types
 import weakref
@@ -17,25 +18,29 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
+from torch import Tensor
 
 from dem_apps.runtime.checkpoint import fitting
 
-#: Larger arrays, in bytes, are taken for data of the environment: neither kept nor compared.
-_LARGE = 1 << 20
+#: Of an array above the first size, in bytes, that a new environment has too, or above the second, a digest is kept.
+_LARGE, _LARGEST = 1 << 20, 1 << 28
 _PLAIN = (bool, int, float, str, np.generic, type(None))
 #: Random generators, with how their state is asked for and put back.
 _GENERATORS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] = {
     np.random.Generator: (lambda own: own.bit_generator.state, lambda own, to: setattr(own.bit_generator, "state", to)),
     np.random.RandomState: (lambda own: own.get_state(legacy=False), lambda own, to: own.set_state(to)),
     random.Random: (lambda own: own.getstate(), lambda own, to: own.setstate(to)),
+    torch.Generator: (lambda own: own.get_state(), lambda own, to: own.set_state(to)),
 }
 #: Code and descriptions, which no step changes.
 _FIXED = (
     type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
     np.dtype, EnvSpec,
 )  # fmt: skip
+_ANY = np.dtype(object)
 #: Containers that change in place, and types of which one is made again where it lies inside of another.
 _CHANGING = (list, set, dict, deque)
 _MADE = {kind.__name__: kind for kind in (list, tuple, set, dict)}
@@ -51,6 +56,8 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
         self._monitor: Any = env  # whose clock is no state; the environment inside of it is
         self._start: dict[str, Any] = {}
         self._actions: list[Any] = []
+        #: Of the large arrays as they are in a new environment; None as long as it is one.
+        self._new: dict[str, str] | None = None
         #: Called once, at the latest when this object goes: a simulator ends, and files are written.
         self._close = weakref.finalize(self, env.close)
 
@@ -71,9 +78,20 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
         """Close the environment, once."""
         self._close()
 
-    def episode_record(self) -> dict[str, Any]:
-        """State for :meth:`restore`, as values that a checkpoint takes."""
-        kept = {path: _kept(value) for path, (_, _, value) in held(self._monitor.env).items() if value is not held}
+    def episode_record(self, digests: dict[int, str] | None = None) -> dict[str, Any]:
+        """State for :meth:`restore`, as values that a checkpoint takes.
+
+        ``digests`` are of large arrays by ``id``: one dictionary for environments that may share them.
+        """
+        places = held(self._monitor.env)
+        found = _digests(places, {} if digests is None else digests)
+        self._new = found if self._new is None else self._new
+        compared = {
+            path: ("digest", digest)
+            for path, digest in found.items()
+            if digest == self._new.get(path) or places[path][2].nbytes > _LARGEST
+        }
+        kept = {path: compared.get(path) or _kept(value) for path, (_, _, value) in places.items() if value is not held}
         return {**self._start, "actions": list(self._actions), "rewards": list(self._monitor.rewards), "held": kept}
 
     def restore(self, record: dict[str, Any]) -> tuple[Any, bool]:
@@ -89,6 +107,7 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
             # [()] turns an array without dimensions into the scalar that a Discrete space expects
             observation = self.step(np.asarray(action, dtype=self.action_space.dtype)[()])[0]
         kept, present = record["held"], held(self._monitor.env)
+        self._new = _digests(present, {})
         observation = copy.deepcopy(observation)  # which may be the environment's own array
         self._monitor.rewards = list(record["rewards"])
         known = {path for path, (_, _, value) in present.items() if value is not held}
@@ -97,7 +116,10 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
             made = (holder for other, (holder, _, _) in present.items() if _object(other) == _object(path) is not None)
             holder, key, own = present[path] if path in known else (next(made, None), path.rpartition(".")[2], None)
             with fitting(f"--resume: the environment's {path}, which outlives an episode, cannot be put back"):
-                _put_back(holder, key, own, value)
+                if not isinstance(value, tuple) or value[0] != "digest":
+                    _put_back(holder, key, own, value)
+                elif self._new.get(path) != value[1]:
+                    raise ValueError("it is another large array than the run had")
         return observation, len(known) == len(present)
 
     def statistics(self) -> list[dict[str, Any]]:
@@ -124,8 +146,8 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
 def held(env: gym.Env) -> dict[str, _Place]:
     """The places of all values that an environment's objects hold, by path such as ``env.own.level``.
 
-    Values are numbers, texts, lists and dictionaries of these, arrays and random generators; for an object of which
-    nothing is known (of a compiled simulator) the value is this function.
+    Values are numbers, texts, lists and dictionaries of these, arrays, tensors and random generators; for an object of
+    which nothing is known (of a compiled simulator) the value is this function.
     """
     return dict(_places("env", {"env": env}, "env", env, set()))
 
@@ -139,23 +161,31 @@ def _places(path: str, holder: Any, key: Any, value: Any, seen: set[int]) -> Ite
     if id(value) in seen:
         return
     seen.add(id(value))
-    if isinstance(value, np.ndarray) and value.nbytes > _LARGE:
-        return
     if isinstance(value, tuple(_GENERATORS)) or _is_plain(value, outermost=True):
         yield path, (holder, key, value)
-    elif isinstance(value, dict):
-        for name, item in value.items():
+    elif isinstance(value, (dict, list, tuple, deque, np.ndarray)) and getattr(value, "dtype", _ANY) == _ANY:
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        for name, item in np.ndenumerate(value) if isinstance(value, np.ndarray) else items:
             yield from _places(f"{path}[{name!r}]", value, name, item, seen)
-    elif isinstance(value, (list, tuple, deque)):
-        for index, item in enumerate(value):
-            yield from _places(f"{path}[{index}]", value, index, item, seen)
-    elif hasattr(value, "__dict__"):
-        names = ("_np_random", "spaces") if isinstance(value, spaces.Space) else list(vars(value))
-        for name in names:
-            if name in vars(value):
-                yield from _places(f"{path}.{name}", vars(value), name, vars(value)[name], seen)
-    else:
+    elif not hasattr(value, "__dict__") or isinstance(value, Tensor):
         yield path, (holder, key, held)
+    attributes = getattr(value, "__dict__", {})
+    for name in ("_np_random", "spaces") if isinstance(value, spaces.Space) else list(attributes):
+        if name in attributes:
+            yield from _places(f"{path}.{name}", attributes, name, attributes[name], seen)
+
+
+def _is_large(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, Tensor)) and value.nbytes > _LARGE
+
+
+def _digests(places: dict[str, _Place], known: dict[int, str]) -> dict[str, str]:
+    """Of the large arrays, by path; ``known`` ones by ``id``, to which it adds."""
+    large = {path: value for path, (_, _, value) in places.items() if _is_large(value)}
+    for value in large.values():
+        if id(value) not in known:
+            known[id(value)] = hashlib.sha256(_bytes(value).data).hexdigest()
+    return {path: known[id(value)] for path, value in large.items()}
 
 
 def _object(path: str) -> str | None:
@@ -172,7 +202,10 @@ def _is_plain(value: Any, outermost: bool = False) -> bool:
         parts = [*value, *value.values()] if isinstance(value, dict) else value
         made = type(value) in _MADE.values() or (outermost and isinstance(value, _CHANGING))
         return made and all(map(_is_plain, parts))
-    return value.dtype != object if isinstance(value, np.ndarray) else isinstance(value, _PLAIN)
+    if isinstance(value, (np.ndarray, Tensor)):
+        whole = not value.dtype.hasobject if isinstance(value, np.ndarray) else value.layout == torch.strided
+        return whole and (outermost or not _is_large(value))
+    return isinstance(value, _PLAIN)
 
 
 def _kept(value: Any) -> Any:
@@ -180,21 +213,35 @@ def _kept(value: Any) -> Any:
     for kind, (state, _) in _GENERATORS.items():
         if isinstance(value, kind):
             return "generator", state(value)
-    if isinstance(value, (np.ndarray, np.generic)):  # as bytes, for it may be infinite
-        array = np.asarray(value)
-        return "array", array.dtype.str, array.shape, np.frombuffer(array.tobytes(), np.uint8)
+    if isinstance(value, (np.ndarray, np.generic)):
+        return "array", np.lib.format.dtype_to_descr(np.asarray(value).dtype), value.shape, _bytes(value).copy()
+    if isinstance(value, Tensor):
+        return "tensor", str(value.dtype).partition(".")[2], tuple(value.shape), _bytes(value).copy()
     if isinstance(value, dict):
         return type(value).__name__, [(_kept(key), _kept(item)) for key, item in value.items()]
     return (type(value).__name__, [_kept(item) for item in value]) if isinstance(value, (tuple, *_CHANGING)) else value
+
+
+def _bytes(value: Any) -> np.ndarray:
+    """The content of an array or tensor, which may be infinite and so is no number in a checkpoint."""
+    if isinstance(value, Tensor):
+        return value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return np.ascontiguousarray(value).reshape(-1).view(np.uint8)
 
 
 def _value(kept: Any, kind: str | None = None) -> Any:
     """The inverse of :func:`_kept`; a container becomes one of ``kind``, by default its own."""
     if not isinstance(kept, tuple):
         return kept
-    if kept[0] == "array":
-        _, dtype, shape, content = kept
-        return np.frombuffer(content.tobytes(), dtype).reshape(shape).copy()[()]
+    if kept[0] in ("array", "tensor"):
+        name, dtype, shape, content = kept
+        made: Any
+        if name == "array":
+            made = np.empty(shape, np.lib.format.descr_to_dtype(dtype))
+        else:
+            made = torch.empty(shape, dtype=getattr(torch, dtype))
+        _bytes(made)[:] = content
+        return made[()]
     kind, content = kind or kept[0], kept[1]
     if kind == "dict":
         return {_value(key): _value(item) for key, item in content}
@@ -213,7 +260,9 @@ def _put_back(holder: Any, key: Any, present: Any, kept: Any) -> None:
         (present.extend if isinstance(present, (list, deque)) else present.update)(content)
         return
     value = _value(kept)
-    if isinstance(present, np.ndarray) and isinstance(value, np.ndarray) and present.shape == value.shape:
+    if isinstance(present, np.ndarray) and np.shape(value) == present.shape:
         np.copyto(present, value)
-    else:
+    elif all(isinstance(each, Tensor) for each in (present, value)) and present.shape == value.shape:
+        present.detach().copy_(value)
+    elif not isinstance(holder, tuple) or value != present:  # what has not changed may be in a named tuple
         holder[key] = value

@@ -68,7 +68,7 @@ def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
         "discounted_returns": None if normalised is None else normalised.returns,
         "raw_obs": None if normalised is None else normalised.old_obs,
         "columns": normalised.columns if isinstance(normalised, CompactNormalize) else None,
-        "envs": model.env.env_method("episode_record"), "random": random_states(),
+        "envs": model.env.env_method("episode_record", {}), "random": random_states(),
     }  # fmt: skip
 
 

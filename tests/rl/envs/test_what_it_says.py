@@ -1,14 +1,17 @@
 """Environments are taken as they describe themselves: types, pictures, success, info, state, scale and draws."""
 
 import json
+import math
+import pickle
 import random
-from collections import Counter, OrderedDict, defaultdict, deque
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward
 from stable_baselines3.common.preprocessing import preprocess_obs
@@ -132,6 +135,7 @@ def test_success_is_what_was_said_also_where_only_solved_episodes_say_it():
         assert "rollout/ep_len_mean" in lines
 
 
+Pair = namedtuple("Pair", "a b")
 KEEPING = ["Tgenerator-v0", "Tcurriculum-v0", "Tglobal-v0", "Tsamples-v0", "Reward-v0", "Scaled-v0"]
 
 
@@ -147,13 +151,17 @@ def test_state_that_outlives_an_episode_is_resumed(env, monkeypatch):
 @cases(
     (Counter, lambda own: own.update("aab")), (lambda: defaultdict(list), lambda own: own[1, 2].append(3)),
     (lambda: OrderedDict(a=1, b=2), lambda own: own.move_to_end("a")),
-    (lambda: [deque(maxlen=2)], lambda own: own[0].extend("abc")),
+    (lambda: [deque(maxlen=2)], lambda own: own[0].extend("abc")), (lambda: Pair(1, []), lambda own: own.b.append(2)),
+    (lambda: torch.zeros(2), lambda own: own.fill_(math.inf)), (lambda: np.array([0, None]), lambda own: own.put(0, 5)),
+    (lambda: np.zeros(1 << 18), lambda own: own.put(0, 5)), (lambda: [np.ones(1 << 18)], lambda own: own[0].put(0, 5)),
+    (lambda: np.zeros(2, "i4, f8"), lambda own: own.put(0, (5, 0.5))),
 )  # fmt: skip
 def test_what_outlives_an_episode_is_put_back_into_its_object(fresh, change):
     one, two = make_env("T-v0", None), make_env("T-v0", None)
     for env in (one, two):
         env.unwrapped.made = fresh()
         env.reset(seed=0)
+    one.episode_record()  # what is large is kept where it has changed since
     change(one.unwrapped.made)
     save_checkpoint(Path(), "last", {"step": 0, "record": one.episode_record()})
     made = two.unwrapped.made
@@ -167,6 +175,17 @@ def test_an_object_that_an_earlier_episode_made_is_refused():
     one.reset(seed=0)
     one.unwrapped.pieces = [Task()]
     refuses(r"--resume: the environment's env.*pieces\[0\].*cannot be put back", two.restore, one.episode_record())
+
+
+def test_a_large_array_that_does_not_change_is_compared():
+    one, two = make_env("T-v0", None), make_env("T-v0", None)
+    for env, number in ((one, 0), (two, 1)):
+        env.unwrapped.maps = [np.full(1 << 18, number)]
+        env.reset(seed=0)
+    record = one.episode_record()
+    assert "maps" in str(record)
+    assert len(pickle.dumps(record)) < 1 << 15
+    refuses(r"--resume: the environment's env.*maps\[0\].*it is another large array", two.restore, record)
 
 
 def test_evaluations_have_the_scale_of_the_training():
