@@ -10,7 +10,7 @@ import io
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -43,8 +43,6 @@ class CvatMasks:
     """``cvat.zip``: to be uploaded as annotations of a task whose images have the same paths and labels by name."""
 
     def __init__(self, folder: Path, classes: ClassSet) -> None:
-        if wrong := [name for name in classes.names if set(name) & set(":#\n")]:
-            raise InputError(f"--pre-labels cvat: the class '{wrong[0]}' has a character that a label map cannot hold")
         self._file, self._names = ZipFile(folder / "cvat.zip", "w"), list[str]()
         self._colors = [
             (0, 0, 0) if name == BACKGROUND else chosen_color(index + 1) for index, name in enumerate(classes.names)
@@ -54,9 +52,7 @@ class CvatMasks:
         self._write(_MAP, "\n".join(lines).encode())
 
     def add(self, image: Path, predicted: Ids, valid: Mask) -> None:
-        """The prediction, (H, W) train ids, of an image by its path below the folder; an InputError if not in UTF-8."""
-        if image.as_posix().encode(errors="ignore").decode() != image.as_posix():
-            raise InputError("--pre-labels cvat: CVAT lists images in UTF-8, which this name is not; rename the image")
+        """The prediction, (H, W) train ids, of an image by its path below the folder."""
         mask = np.asarray(self._colors, np.uint8)[predicted]
         if valid is not None:
             mask[~valid] = 0
@@ -106,6 +102,15 @@ class LabelStudioBrush:
 
 #: By the name of a tool, what collects predictions in a folder.
 TOOLS: dict[str, type[CvatMasks] | type[LabelStudioBrush]] = {"cvat": CvatMasks, "label-studio": LabelStudioBrush}
+
+
+def refuse_for_cvat(classes: ClassSet, images: Sequence[Path]) -> None:
+    """Raise an InputError for what neither its label map nor its list of images can hold."""
+    if wrong := [name for name in classes.names if set(name) & set(":#\n")]:
+        raise InputError(f"--pre-labels cvat: the class '{wrong[0]}' has a character that a label map cannot hold")
+    for name in map(str, images):
+        if "\n" in name or name.encode(errors="replace").decode() != name:
+            raise InputError(f"--pre-labels cvat: {name} is no name that CVAT can list, one line of UTF-8; rename it")
 
 
 def run_lengths(mask: NDArray[np.bool_]) -> list[int]:

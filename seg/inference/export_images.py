@@ -21,7 +21,7 @@ from dem_apps.runtime.command import is_out_of_memory
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
-from seg.data.annotation import TOOLS
+from seg.data.annotation import TOOLS, refuse_for_cvat
 from seg.data.files import find_images, left_out, output_names
 from seg.data.read_images import first_header, opened_picture
 from seg.inference.protocol import batch_norm_statistics
@@ -118,6 +118,8 @@ def export_images(config: ExportConfig) -> int:
         notes.append(f"--tile: images at their own size; {own_size}")
     print(*notes, sep="\n", flush=True)
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
+    if "cvat" in config.pre_labels:
+        refuse_for_cvat(trained.class_set, images)
     pieces, failed = list(zip(files, images, output_names(images), strict=True)), 0
     with new_folder(out, "--out") as part:
         export = Export(config, trained, part)

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from support import cases, noise, refuses, save
 
-from seg.data.annotation import CvatMasks, LabelStudioBrush, mask_of_runs, run_lengths
+from seg.data.annotation import LabelStudioBrush, mask_of_runs, refuse_for_cvat, run_lengths
 from seg.data.labels import named_classes
 from seg.export import ExportConfig, export
 from seg.labels import LabelsConfig, write_labels
@@ -60,7 +60,8 @@ def test_what_goes_out_comes_back(tool, classes, unlabelled, exported, tmp_path,
 
 def test_a_name_that_is_no_utf8_is_refused_by_cvat_alone(tmp_path):
     given = Path("stra\udcdfe.png"), np.zeros((4, 4), np.uint8), None
-    refuses("CVAT lists images in UTF-8", CvatMasks(tmp_path, named_classes(["crop", "weed"])).add, *given)
+    for name in given[0], Path("a\nb.png"):
+        refuses("no name that CVAT can list", refuse_for_cvat, named_classes(["crop", "weed"]), [Path("a.png"), name])
     brush = LabelStudioBrush(tmp_path, named_classes(["crop", "weed"]))
     brush.add(*given)
     brush.close()
