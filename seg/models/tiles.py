@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from dem_apps.errors import InputError
+
 #: Tiles begin at multiples of it and of the logits' stride: encoders halve their features five times.
 GRID = 32
 
@@ -36,15 +38,23 @@ class TiledLogits:
     ) -> None:
         self._forward, self._size, self._read = forward, size, read
         height, width = size
-        self._side = max(size) if side is None else side
+        # of a side in the grid the stride is known exactly, whichever way the network rounds
+        self._side = max(size) if side is None or side >= max(size) else side // GRID * GRID
         shape = min(self._side, height), min(self._side, width)
         self._first = forward(self._tile(0, 0))
         #: Whether they have the resolution of the images.
         self.full_size = self._first.shape[2:] == shape
         # along the side that a tile does not have whole: of a short one the logits may be rounded up by much
         axis = 0 if height > width else 1
-        self._stride = max(1, round(shape[axis] / self._first.shape[2 + axis]))
+        strides = _strides(shape[axis], self._first.shape[2 + axis])
+        self._stride = strides[0]
         self._tops, self._lefts = (_starts(length, self._side, self._stride) for length in (height, width))
+        self._dropped = self._side // 4 // self._stride // 4  # first rows of weight 0, which are the tiles' above
+        reached = self._side - 2 * self._dropped * self._stride
+        starts = [*pairwise(self._tops), *pairwise(self._lefts)]
+        if any(after - before > reached for before, after in starts) or (starts and len(strides) > 1):
+            strided = " or ".join(map(str, strides))
+            raise InputError(f"--tile: {side} is too small for this network, of stride {strided}; give a larger one")
 
     @property
     def height(self) -> int:
@@ -74,8 +84,8 @@ class TiledLogits:
         if len(self._tops) == len(self._lefts) == 1:
             yield 0, 0, self._first
             return
-        side, stride, first, width = self._side, self._stride, self._first, self._size[1]
-        dropped = side // 4 // stride // 4  # first rows of weight 0, which are the tiles' above
+        stride, first, width = self._stride, self._first, self._size[1]
+        dropped = self._dropped
         # the last two rows of tiles may share nearly all of their rows, and are one
         rows_of_tiles = [[top] for top in self._tops[:-2]] + [self._tops[-2:]]
         ends = [rows[0] // stride + dropped for rows in rows_of_tiles[1:]]
@@ -121,6 +131,15 @@ class TiledLogits:
     def _tile(self, top: int, left: int) -> Tensor:
         height, width = self._size
         return self._read(slice(top, min(top + self._side, height)), slice(left, min(left + self._side, width)))
+
+
+def _strides(length: int, features: int) -> list[int]:
+    """Pixels a feature, more than one number where that can't be told; some networks have one on either edge."""
+    exact = [length // number for number in (features, features - 1) if number and length % number == 0]
+    if fine := [each for each in exact if GRID % each == 0] or exact[:1]:
+        return fine[:1]
+    rounded = [each for each in range(1, length) if features in (length // each, -(-length // each))]
+    return rounded or [max(1, round(length / features))]
 
 
 def _starts(length: int, side: int, stride: int) -> list[int]:

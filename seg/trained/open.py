@@ -29,7 +29,7 @@ from seg.models import smp_network, transformers_network
 from seg.models.network import OUR_KEY, OUR_VERSION, SegmentationNetwork
 from seg.models.networks import build_model
 from seg.models.weights_file import find_weights, load_weights
-from seg.trained.description import DESCRIPTION_FILES, PREPROCESSOR_FILE, Description, PlainLogits, copy_files
+from seg.trained.description import CLASSES_FILE, DESCRIPTION_FILES, PREPROCESSOR_FILE, Description, PlainLogits, copy_files
 from seg.trained.function_network import read_function, read_weights
 from seg.trained.run_network import open_run
 from seg.trained.settings import ADAPT_FILE, ADAPTED, NetworkSettings, is_function
@@ -164,6 +164,8 @@ def _read_adapted(out: Path) -> TrainedNetwork:
         model = str(found.get("model"))
         raise InputError(f"{out}: has the weights of a function alone; give --model {model} --weights {files[0]}")
     known: dict[str, Any] = {name: found.get(name) for name in ("architecture", "encoder", "classes")}
+    if (inner / CLASSES_FILE).is_file() and not str(known["classes"]).isdecimal():
+        known["classes"] = str(inner / CLASSES_FILE)  # the file that was given may be gone, or another
     settings = NetworkSettings(model=str(files[0]), **known)
     return dataclasses.replace(open_trained(str(files[0]), settings=settings), spec=str(out))
 

@@ -72,6 +72,14 @@ def classes_of_run(run: Path, file: str | None) -> str | None:
     return str(own) if own.is_file() else file
 
 
+def as_seen(run: Path) -> Description:
+    """Normalisation of a run's images, and nothing else; that of an adapted one may be another than it trained with."""
+    if not (run / PREPROCESSOR_FILE).is_file():
+        return Description(read_format(run), origin=OWN)
+    said = Description.read(run)
+    return Description(said.pixels, said.order, said.origin)
+
+
 def open_run(run: Path, checkpoint: str = "auto") -> TrainedNetwork:
     """The network of a run folder."""
     config, classes, checkpoint, state = saved_run(run, checkpoint)
@@ -85,10 +93,8 @@ def open_run(run: Path, checkpoint: str = "auto") -> TrainedNetwork:
     load_weights(network, state["model"], where)
     training = Training(config, checkpoint, state["step"], state.get(RE_ESTIMATED_ON))
     size = checked_size(config.target.size, f"{run}, target.size")
-    description = Description(pixels, origin=OWN, size=size, classes=classes, align_corners=config.model.align_corners)
-    if (run / PREPROCESSOR_FILE).is_file():  # of a run that was adapted with another normalisation
-        said = Description.read(run)
-        description = dataclasses.replace(description, pixels=said.pixels, order=said.order, origin=said.origin)
+    known = {"size": size, "classes": classes, "align_corners": config.model.align_corners}
+    description = dataclasses.replace(as_seen(run), **known)
     write = partial(_write_run, network, run, training, _running_means(network))
     return TrainedNetwork(f"{run}, {training.described}", network, len(classes), description, write, training)
 

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 from seg.data.labels import ClassSet
-from seg.data.pixel_format import RGB, PixelFormat, read_format, rgb_format
+from seg.data.pixel_format import RGB, PixelFormat, rgb_format
 from seg.models.settings import ModelConfig
 from seg.models.smp_network import preprocessing
 from seg.models.weights_file import FoundWeights, find_weights, fitted, load_weights, over_bands
 from seg.scores.checkpoints import chosen_by
-from seg.trained.description import PlainLogits
+from seg.trained.description import Description, PlainLogits
 from seg.trained.open import open_trained
-from seg.trained.run_network import ENCODER, only_encoder, saved_run
+from seg.trained.run_network import ENCODER, as_seen, only_encoder, saved_run
 
 FLAG = "--model.start-from"
 _SHOWN = 4
@@ -70,17 +70,18 @@ def _found(source: Path, model: nn.Module) -> tuple[FoundWeights, ClassSet | Non
         _, classes, checkpoint, state = saved_run(source)
         found = fitted(state["model"], model)
         note = f"{FLAG}: {source}, checkpoint {checkpoint} ({chosen_by(checkpoint)})"
-        return dataclasses.replace(found, notes=(*found.notes, note)), classes
+        return dataclasses.replace(found, notes=(*found.notes, note, *_of_bgr(source, as_seen(source)))), classes
     with torch.random.fork_rng(devices=[]):  # building a network must not move the training's random numbers
         trained = open_trained(str(source))
     network = trained.network.network if isinstance(trained.network, PlainLogits) else trained.network
     found = fitted(network.state_dict(), model)
-    notes, pixels = [f"{FLAG}: of {source} {note}" for note in found.notes], trained.description.pixels
-    if trained.description.order == "bgr":
-        mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (pixels.mean, pixels.std))
-        seen = f"images as BGR with mean {mean} and deviation {std}; training here has ImageNet's in RGB"
-        notes.append(f"{FLAG}: {source} saw {seen}")
+    notes = [f"{FLAG}: of {source} {note}" for note in found.notes] + _of_bgr(source, trained.description)
     return dataclasses.replace(found, notes=tuple(notes)), trained.description.classes
+
+
+def _of_bgr(source: Path, description: Description) -> list[str]:
+    seen = f"{FLAG}: {source} saw images as {description.numbers}; training here has ImageNet's in RGB"
+    return [seen] if description.order == "bgr" else []
 
 
 def _in_file(file: Path, model: nn.Module) -> FoundWeights:
@@ -107,9 +108,8 @@ def normalisation(model: ModelConfig) -> PixelFormat:
     if start is None and model.encoder_weights is not None:
         found = preprocessing({"encoder_name": model.encoder, "encoder_weights": model.encoder_weights})
         pixels = RGB if found is None else rgb_format(found["image_mean"], found["image_std"])
-    elif start is not None and (start / "config.yaml").is_file():
-        pixels = read_format(start)
-    elif start is not None and (start / "config.json").is_file():
-        description = open_trained(str(start)).description
+    elif start is not None and start.is_dir():
+        saved = (start / "config.json").is_file()
+        description = open_trained(str(start)).description if saved else as_seen(start)
         pixels = description.pixels if description.order == "rgb" else RGB
     return pixels if pixels.is_rgb else RGB

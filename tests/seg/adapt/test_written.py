@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import segmentation_models_pytorch as smp
 import torch
 from PIL import Image
 from support import contents, noise, refuses, save
-from support.adapting import as_seen, moved, predicted, spec
+from support.adapting import IMAGENET, as_seen, moved, parsed, predicted, spec
 
 from dem_apps.errors import InputError
 from seg.adapt import adapt, main
@@ -117,6 +118,18 @@ def test_an_image_that_becomes_less_stable_keeps_its_prediction(config, accepted
     assert f"Of 9 images {len(kept)} keep" in result.answer
     given = adapt(replace(config, method="bn", bn_alpha=1.0, out=str(out.with_name("given"))))
     assert given.outcome.kept == ()
+
+
+def test_weights_of_a_file_keep_the_classes_that_they_had(images, accepted, tmp_path, monkeypatch):
+    torch.save(smp.Unet("resnet18", encoder_weights=None, classes=3).state_dict(), tmp_path / "unet.pth")
+    known = {"architecture": "Unet", "encoder": "resnet18", "classes": "own.yaml", **IMAGENET}
+    monkeypatch.chdir(tmp_path)
+    Path("own.yaml").write_text("classes: [a, b, c]")
+    adapt(parsed(model="unet.pth", images=str(images), out="out", device="cpu", method="bn", **known))
+    Path("own.yaml").write_text("classes: [x, y, z]")
+    for elsewhere in (tmp_path, images):
+        monkeypatch.chdir(elsewhere)
+        assert open_trained(str(tmp_path / "out")).class_set.names == ("a", "b", "c")
 
 
 def test_the_saved_weights_predict_what_was_written(config, accepted):

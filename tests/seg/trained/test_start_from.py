@@ -12,11 +12,13 @@ import torch
 import yaml
 from safetensors.torch import save_file
 from support import cases, refuses
+from support.untrained_run import write_run
 
 import seg.train
 import seg.training.loop
 from dem_apps.errors import InputError
 from seg.data.labels import named_classes
+from seg.data.pixel_format import RGB
 from seg.models.networks import NETWORK_FILE, build_model
 from seg.models.settings import ModelConfig
 from seg.trained.run_network import build_network, open_run
@@ -127,7 +129,20 @@ def test_images_are_normalised_as_the_weights_saw_them(model, mean, theirs):
     assert normalisation(ModelConfig(**model, start_from=str(theirs) if "name" in model else None)).mean[0] == mean
     (theirs / "preprocessor_config.json").write_text(json.dumps(document | {"do_flip_channel_order": True}))
     (note,) = start_from(ours(theirs, 4), theirs)
-    assert "saw images as BGR with mean 0.25 0.25 0.25 and deviation 0.5 0.5 0.5" in note
+    assert "saw images as BGR from 0 to 1, mean 0.25 0.25 0.25, deviation 0.5 0.5 0.5; training here has" in note
+
+
+def test_an_adapted_run_says_how_it_saw_images(tmp_path):
+    settings = ModelConfig("unet", "resnet18", depth=3)
+    run = write_run(tmp_path / "run", 0, model=settings)
+    for order, mean in (("rgb", 0.25), ("bgr", RGB.mean[0])):
+        trained = open_run(run)
+        adapted = tmp_path / order
+        adapted.mkdir()
+        trained.write(adapted, trained.description.told([0.25] * 3, [0.5] * 3, order, 1))
+        assert normalisation(dataclasses.replace(settings, start_from=str(adapted))).mean[0] == mean
+        notes = start_from(trained.network, adapted)
+        assert len([each for each in notes if "saw images as BGR" in each]) == (order == "bgr")
 
 
 def test_encoder_weights_are_not_fetched_beside_weights_to_start_from(tmp_path):
