@@ -31,7 +31,7 @@ def write_labels(config: LabelsConfig) -> int:
     """Do what the command does; returns the number of label images. Raises InputError: a file that does not fit."""
     from PIL import Image
 
-    from seg.data.annotation import annotated
+    from seg.data.annotation import BACKGROUND, annotated
     from seg.data.labels import load_classes, named_classes
 
     classes, number = config.classes, 0
@@ -40,12 +40,15 @@ def write_labels(config: LabelsConfig) -> int:
     with new_folder(Path(config.out), "--out") as folder:
         for name, ids in annotated(Path(config.annotations), known):
             place = (folder / name).with_name(f"{name.name}.png")
+            if place.exists():
+                raise InputError(f"--annotations: {config.annotations} has two images {name}; rename one in its task")
             place.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(ids).save(place)
             number += 1
         if not number:
             raise InputError(f"--annotations: {config.annotations} has no annotated image")
-    print(f"{number} label images in {config.out}, by the paths of their images; pixels without a label count nowhere")
+    unlabelled = f"are {BACKGROUND}" if BACKGROUND in known.names else "count nowhere"
+    print(f"{number} label images in {config.out}, by the paths of their images; pixels without a label {unlabelled}")
     return number
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.network import takes
-from seg.data.files import Size, evenly, find_images, output_names
+from seg.data.files import Size, evenly, find_images, output_names, refuse_long_name
 from seg.data.labels import IGNORE_INDEX, ClassSet, Ids
 from seg.data.pixel_format import Mask, resized_mask
 from seg.data.read import read_label
@@ -64,6 +64,7 @@ class ImageFolder:
         self.root = root = source if source.is_dir() else source.parent
         for file in find_images(source):
             try:
+                refuse_long_name(file)
                 if tile is None:
                     width, height = whole_header(file, description.pixels).size
                     windows = [(slice(0, height), slice(0, width))]

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -108,6 +109,8 @@ def refuse_for_cvat(classes: ClassSet, images: Sequence[Path]) -> None:
     """Raise an InputError for what neither its label map nor its list of images can hold."""
     if wrong := [name for name in classes.names if set(name) & set(":#\n")]:
         raise InputError(f"--pre-labels cvat: the class '{wrong[0]}' has a character that a label map cannot hold")
+    if twice := [name for name, count in Counter(image.with_suffix("") for image in images).items() if count > 1]:
+        raise InputError(f"--pre-labels cvat: the suffix alone tells two images {twice[0]} apart; rename one")
     for name in map(str, images):
         if "\n" in name or name.encode(errors="replace").decode() != name:
             raise InputError(f"--pre-labels cvat: {name} is no name that CVAT can list, one line of UTF-8; rename it")
@@ -160,7 +163,7 @@ def annotated(file: Path, classes: ClassSet) -> Iterator[tuple[Path, Ids]]:
     """
     regular_file(file)
     try:
-        for name, ids in (_of_cvat if file.suffix == ".zip" else _of_label_studio)(file, classes):
+        for name, ids in (_of_cvat if file.suffix.lower() == ".zip" else _of_label_studio)(file, classes):
             if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
                 raise InputError(f"the image {name} lies outside of its folder")
             yield Path(name), ids

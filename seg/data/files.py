@@ -20,6 +20,8 @@ LARGEST_SIDE = 1 << 15
 IMAGE_SUFFIXES = (
     ".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".ppm", ".pgm", ".pnm", ".gif",
 )  # fmt: skip
+#: Bytes of a file's name, on most disks.
+_LONGEST_NAME = 255
 #: Formats that keep every number, in order of preference.
 LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".gif")
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
@@ -179,6 +181,15 @@ def output_names(images: Sequence[Path]) -> list[Path]:
         alone = shared[str(image.with_suffix("")).lower()] == 1
         names.append(str(image.with_name(image.stem if alone else f"{image.stem}_{image.suffix[1:]}")))
     return [Path(name) for name in distinct(names)]
+
+
+def refuse_long_name(image: Path) -> None:
+    """Raise an InputError for an image whose name has no room for what is written of it."""
+    most = _LONGEST_NAME - len("_pred_labelIds.png")
+    if len(os.fsencode(image.name)) > most:
+        raise InputError(
+            f"{image}: the name is too long for the files that are written of it; at most {most} bytes fit"
+        )
 
 
 def flat_names(images: Sequence[str]) -> list[str]:

@@ -100,7 +100,7 @@ def id_tables(
     table, known = np.full(256, IGNORE_INDEX, np.uint8), np.zeros(256, np.bool_)
     known[IGNORE_INDEX] = True
     if numbering is None:
-        known[[*classes.ids, *classes.ignored]] = True
+        known[[*classes.ids, *classes.ignored, classes.no_data]] = True
         table[list(classes.ids)] = np.arange(len(classes), dtype=np.uint8)
         return table, known
     known[list(numbering)] = True

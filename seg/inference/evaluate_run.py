@@ -91,7 +91,7 @@ def _data(config: EvaluateConfig, trained: TrainedNetwork) -> tuple[Segmentation
 
 
 class LabelledImages(SegmentationDataset):
-    """The images of a folder that have a label in another, at its own size; ``notes`` are about labels."""
+    """The images of a folder that have a label in another, at its own size; ``notes`` are about them."""
 
     def __init__(
         self, images: Path, labels: Path, classes: ClassSet, pixels: PixelFormat, size: tuple[int, int] | None
@@ -101,7 +101,7 @@ class LabelledImages(SegmentationDataset):
         found, self.notes = labels_of(
             labels, [file.relative_to(self.root) for file in find_images(images)], self.root, classes
         )
-        self.files = [(self.root / image, label) for image, label in found.items()]
+        self.files = list(self._whole([(self.root / image, label) for image, label in found.items()], labelled=True))
 
 
 def prediction_writer(folder: Path, classes: ClassSet, names: Sequence[str]) -> OnSample:

@@ -22,7 +22,7 @@ from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.annotation import TOOLS, refuse_for_cvat
-from seg.data.files import find_images, left_out, output_names
+from seg.data.files import find_images, left_out, output_names, refuse_long_name
 from seg.data.read_images import first_header, opened_picture
 from seg.inference.protocol import batch_norm_statistics
 from seg.inference.settings import ExportConfig
@@ -47,6 +47,7 @@ class Export:
 
     def add(self, file: Path, relative: Path, name: Path) -> None:
         """Predict an image and write everything of it, files that begin with ``name``; InputErrors say why not."""
+        refuse_long_name(file)
         path, seen_as = partial(output_path, self._folder, name), self.trained.description.pixels
         with opened_picture(file, seen_as, self._by_windows) as picture:
             prediction, sums = write_maps(path, self.trained.parts(picture), picture, self.trained.class_set)

@@ -29,7 +29,14 @@ from seg.models import smp_network, transformers_network
 from seg.models.network import OUR_KEY, OUR_VERSION, SegmentationNetwork
 from seg.models.networks import build_model
 from seg.models.weights_file import find_weights, load_weights
-from seg.trained.description import CLASSES_FILE, DESCRIPTION_FILES, PREPROCESSOR_FILE, Description, PlainLogits, copy_files
+from seg.trained.description import (
+    CLASSES_FILE,
+    DESCRIPTION_FILES,
+    PREPROCESSOR_FILE,
+    Description,
+    PlainLogits,
+    copy_files,
+)
 from seg.trained.function_network import read_function, read_weights
 from seg.trained.run_network import open_run
 from seg.trained.settings import ADAPT_FILE, ADAPTED, NetworkSettings, is_function

@@ -93,8 +93,8 @@ def open_run(run: Path, checkpoint: str = "auto") -> TrainedNetwork:
     load_weights(network, state["model"], where)
     training = Training(config, checkpoint, state["step"], state.get(RE_ESTIMATED_ON))
     size = checked_size(config.target.size, f"{run}, target.size")
-    known = {"size": size, "classes": classes, "align_corners": config.model.align_corners}
-    description = dataclasses.replace(as_seen(run), **known)
+    align_corners = config.model.align_corners
+    description = dataclasses.replace(as_seen(run), size=size, classes=classes, align_corners=align_corners)
     write = partial(_write_run, network, run, training, _running_means(network))
     return TrainedNetwork(f"{run}, {training.described}", network, len(classes), description, write, training)
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support import refuses
+from support import noise, refuses, save
 from support.untrained_run import write_run
 from torch import nn
 from torch.nn import functional as F
@@ -109,3 +109,14 @@ def test_the_command_scores_other_data(run, run_here, tmp_path, tiny_pair):
     assert not run_here(main, "--run", run, "--out", out, *flags).err
     how = json.loads(out.read_text())["protocol"]
     assert how["train_size"]["target"] == [48, 24]
+
+
+def test_a_damaged_image_costs_no_score(run, run_here, tmp_path):
+    for index in range(3):
+        save(tmp_path / "images" / f"{index}.jpg", noise(index, 64, 48))
+        save(tmp_path / "labels" / f"{index}.png", noise(index, 64, 48)[..., 0] % 2 + 7)
+    (tmp_path / "images/1.jpg").write_bytes((tmp_path / "images/1.jpg").read_bytes()[:900])
+    flags = ("--images", tmp_path / "images", "--labels", tmp_path / "labels", "--save-predictions", tmp_path / "out")
+    said = run_here(main, "--model", run, *flags).out
+    assert "1 of 3 images left out, damaged or cut short" in said
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [f"{n}_pred_labelIds.png" for n in (0, 2)]

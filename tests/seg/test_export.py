@@ -112,13 +112,15 @@ def test_a_damaged_image_is_one_line_and_the_others_go_on(run, draw, tmp_path, r
     (tmp_path / "images" / "b.png").write_bytes(whole.read_bytes()[:3000])
     (tmp_path / "images" / "c.jpg").write_text("no image")
     draw("d.png")
+    draw("e" * 240 + ".png")
     folders = ["--images", tmp_path / "images", "--out", tmp_path / "out"]
     finished = run_here(main, "--run", run, *folders, status=1)
     complaints = finished.err.strip().splitlines()
-    assert len(complaints) == 2
+    assert len(complaints) == 3
     assert "b.png: the image cannot be read" in complaints[0]
     assert "c.jpg: the image cannot be read" in complaints[1]
-    assert "exported 2 of 4 images, skipped 2" in finished.out
+    assert "e.png: the name is too long for the files that are written of it; at most 237 bytes fit" in complaints[2]
+    assert "exported 2 of 5 images, skipped 3" in finished.out
     assert [row["image"] for row in rows(tmp_path / "out" / "entropy.csv")] == ["a.png", "d.png"]
 
 

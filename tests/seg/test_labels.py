@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 import segmentation_models_pytorch as smp
 import torch
+import yaml
 from PIL import Image
 from support import cases, noise, refuses, save
 
 from seg.data.annotation import LabelStudioBrush, mask_of_runs, refuse_for_cvat, run_lengths
-from seg.data.labels import named_classes
+from seg.data.labels import load_classes, named_classes
+from seg.data.layouts.layout import OWN_IDS
+from seg.data.read import read_label
 from seg.export import ExportConfig, export
 from seg.labels import LabelsConfig, write_labels
 
@@ -56,6 +59,35 @@ def test_what_goes_out_comes_back(tool, classes, unlabelled, exported, tmp_path,
         expected = np.where(painted, ids - (classes == "crop,weed"), unlabelled)
         np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "labels" / f"{name}.png")), expected)
     assert "2 label images in" in capsys.readouterr().out
+
+
+def test_pixels_without_a_label_are_what_is_said(exported, tmp_path, capsys):
+    shouted = tmp_path / "CV.ZIP"
+    shouted.write_bytes((exported / "cvat.zip").read_bytes())
+    for classes, said in (("background,crop,weed", "are background"), ("crop,weed", "count nowhere")):
+        write_labels(LabelsConfig(str(shouted), classes, str(tmp_path / classes)))
+        assert f"pixels without a label {said}" in capsys.readouterr().out
+
+
+def test_labels_are_read_where_255_is_a_class(exported, tmp_path):
+    rows = [{"name": "crop", "id": 0}, {"name": "weed", "id": 255}]
+    (tmp_path / "classes.yaml").write_text(yaml.safe_dump({"classes": rows}))
+    classes = load_classes(str(tmp_path / "classes.yaml"))
+    write_labels(LabelsConfig(str(exported / "cvat.zip"), str(tmp_path / "classes.yaml"), str(tmp_path / "labels")))
+    label = read_label(tmp_path / "labels/a.png", classes, OWN_IDS)
+    assert set(np.unique(label)) == {0, 1, 255}
+
+
+def test_two_images_of_one_name_are_refused(tmp_path):
+    region = {"type": "brushlabels", "original_width": 3, "original_height": 2}
+    region["value"] = {"rle": run_lengths(np.eye(2, 3, dtype=bool)), "brushlabels": ["crop"]}
+    images = ("/data/upload/1/0123abcd-1.png", "/data/upload/1/1123abcd-1.png")
+    tasks = [{"data": {"image": image}, "annotations": [{"result": [region]}]} for image in images]
+    (tmp_path / "a.json").write_text(json.dumps(tasks))
+    given = LabelsConfig(str(tmp_path / "a.json"), "crop,weed", str(tmp_path / "labels"))
+    refuses("a.json has two images 1; rename one in its task", write_labels, given)
+    said = "the suffix alone tells two images b/a apart; rename one"
+    refuses(said, refuse_for_cvat, named_classes(2), [Path("b/a.png"), Path("b/a.jpg")])
 
 
 def test_a_name_that_is_no_utf8_is_refused_by_cvat_alone(tmp_path):
