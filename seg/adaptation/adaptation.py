@@ -74,7 +74,10 @@ class Adaptation:
         network, first = self.trained.network, copy.deepcopy(self.trained.network.state_dict())
         folder, multiple = self.predictions.folder, self.trained.description.multiple
         halves = [[folder.batch(each) for each in half] for half in folder.halves(PROBE_IMAGES, STEP_IMAGES)]
-        probes = [Probe.of(network, [images for images, _ in half], multiple) for half in halves]
+        probes = []
+        for half in halves:
+            images, masks = zip(*half, strict=True)
+            probes.append(Probe.of(network, images, multiple, masks))
         before = [probe.look(plain_forward(network)) for probe in probes]
         probes = [dataclasses.replace(probe, batches=list(map(self._prepared, probe.batches))) for probe in probes]
         baseline = self._baseline()
@@ -89,7 +92,7 @@ class Adaptation:
         if self.steps:
             self._take_step(monitor, probes[0], halves[0])
         else:
-            self._learn(monitor, [*probes[0].batches, *probes[1].batches])
+            self._learn(monitor, [*probes[0].pairs, *probes[1].pairs])
         self._use_best(monitor, first)
         return monitor
 
@@ -109,7 +112,7 @@ class Adaptation:
             monitor.tried.append((score, self._small_maps(plain_forward(other))))
             return score
 
-        batches = [*probes[0].batches, *probes[1].batches]
+        batches = [*probes[0].pairs, *probes[1].pairs]
         adapted, monitor.share = re_estimated(network, batches, self.bn_alpha, score_of)
         put_values(network, adapted.state_dict())
         for half in range(2 if looks else 0):
@@ -182,8 +185,9 @@ class Adaptation:
         scores = list[list[float]]()
         for weights in (first, best):
             put_values(network, weights)
-            images = (folder.batch([index])[0] for index in range(len(folder)))
-            looks = (dataclasses.replace(monitor.probe, batches=[each]).look(plain_forward(network)) for each in images)
+            images = (folder.batch([index]) for index in range(len(folder)))
+            probes = (dataclasses.replace(monitor.probe, batches=[each], masks=[valid]) for each, valid in images)
+            looks = (probe.look(plain_forward(network)) for probe in probes)
             scores.append([look.stability_score(monitor.before) for look in looks])
         return tuple(index for index, (old, new) in enumerate(zip(*scores, strict=True)) if new < old)
 
@@ -229,7 +233,7 @@ class Adaptation:
         if monitor.used is not None and monitor.used.step:  # another of the steps was refused
             monitor.stopped = ""
 
-    def _learn(self, monitor: AcceptanceMonitor, images_of_statistics: Sequence[Tensor]) -> None:
+    def _learn(self, monitor: AcceptanceMonitor, images_of_statistics: Sequence[tuple[Tensor, Tensor | None]]) -> None:
         """Learn from the batches while the monitor looks."""
         adapter, folder, batches = self.make(), self.predictions.folder, self.batches
         monitor.planned = len(batches)
@@ -280,7 +284,7 @@ class Adaptation:
                 self.predictions.predict(stage, index, seen)
 
 
-def _deployed_copy(adapter: TestTimeAdapter, images: Sequence[Tensor]) -> nn.Module:
+def _deployed_copy(adapter: TestTimeAdapter, images: Sequence[tuple[Tensor, Tensor | None]]) -> nn.Module:
     """A copy of the adapted network in ``eval()`` mode.
 
     Where adapting normalises by the batch, its stored statistics are re-estimated on batches of ``images``, so that one

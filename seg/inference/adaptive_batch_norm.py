@@ -25,6 +25,7 @@ from seg.data.datasets import SegmentationDataset
 from seg.data.files import evenly
 from seg.data.statistics import spread_batches
 from seg.scores.evidence import Probe, plain_forward
+from seg.scores.metrics import at_size
 
 #: The shares that are compared, and the least stability score of the best over that of none.
 SHARES, LEAST_GAIN = (0.0, 0.3, 0.5, 1.0), 1.01
@@ -45,9 +46,14 @@ class Estimated(NamedTuple):
 
 @torch.no_grad()
 def re_estimated(
-    model: nn.Module, batches: Iterable[Tensor], bn_alpha: float | None = None, score: Score | None = None
+    model: nn.Module,
+    batches: Iterable[Tensor | tuple[Tensor, Tensor | None]],
+    bn_alpha: float | None = None,
+    score: Score | None = None,
 ) -> Estimated:
-    """A network with a share of the running statistics of (B, 3, H, W) batches, and the share.
+    """A network with a share of the running statistics of batches, and the share.
+
+    A batch is (B, 3, H, W), alone or with (B, H, W) bool where it holds data.
 
     The share is ``bn_alpha``, 1 being AdaBN as published; None is :func:`best_share` by the ``score`` of a network, the
     stability score on the first images by default. In the pass every layer normalises by its batch; its mean and
@@ -59,15 +65,18 @@ def re_estimated(
     check_there_are_statistics(adapted)
     layers = tracking(adapted)
     parts = [InputSums(layer) for layer in layers]
-    count, first = 0, list[Tensor]()
+    count, first = 0, list[tuple[Tensor, Tensor | None]]()
     with ExitStack() as hooks:
         for layer, part in zip(layers, parts, strict=True):
             hooks.enter_context(layer.register_forward_pre_hook(part.by_the_batch, with_kwargs=True))
-        for images in batches:
+        for batch in batches:
+            images, valid = batch if isinstance(batch, tuple) else (batch, None)
+            for part in parts:
+                part.valid = valid
             adapted(images)
             count += 1
-            if sum(map(len, first)) < _COMPARED_ON:
-                first.append(images)
+            if sum(len(each) for each, _ in first) < _COMPARED_ON:
+                first.append((images, valid))
     joined = summed_over_processes(*(part.sums for part in parts), parts[0].sums.new_tensor([count]))
     if not float(joined[-1]):
         raise InputError("--batch-norm-after: there is no image to re-estimate running statistics on")
@@ -95,11 +104,12 @@ def best_share(scores: Sequence[float]) -> float:
     return SHARES[best] if scores[best] >= LEAST_GAIN * scores[0] else 0.0
 
 
-def _score(network: nn.Module, batches: list[Tensor]) -> Score:
+def _score(network: nn.Module, batches: list[tuple[Tensor, Tensor | None]]) -> Score:
     """The stability score of another network on batches, beside the network; 0 without any."""
     if not batches:
         return lambda other: 0.0
-    probe = Probe.of(network, batches)
+    images, masks = zip(*batches, strict=True)
+    probe = Probe.of(network, images, masks=masks)
     before = probe.look(plain_forward(network))
     return lambda other: probe.look(plain_forward(other)).stability_score(before)
 
@@ -116,7 +126,15 @@ def re_estimated_on(
     """:func:`re_estimated` on up to 64 images spread over a data set, as it is read, shared out over the processes."""
     process = (dist.get_rank(), world_size()) if world_size() > 1 else (0, 1)
     chosen = evenly(range(len(dataset)), _MOST_IMAGES)
-    batches = spread_batches(lambda place: dataset[chosen[place]].normalised(), len(chosen), device, process)
+
+    def read(place: int) -> Tensor:
+        sample = dataset[chosen[place]]
+        image = sample.normalised()
+        valid = torch.ones(image.shape[1:]) if sample.valid is None else torch.from_numpy(sample.valid)
+        return torch.cat([image, valid[None].to(image)])  # the mask is a further band on the way
+
+    bands = spread_batches(read, len(chosen), device, process)
+    batches = ((each[:, :-1], None if each[:, -1].all() else each[:, -1].bool()) for each in bands)
     return re_estimated(model, batches, bn_alpha)
 
 
@@ -127,20 +145,26 @@ class InputSums:
         self.before: tuple[Tensor, Tensor] = layer.running_mean, layer.running_var
         channels = layer.running_mean.numel()
         self.sums = layer.running_mean.new_zeros(2 * channels + 1, dtype=sums_in(layer.running_mean))
+        self.valid: Tensor | None = None  #: (B, H, W) bool, where the images of the next inputs hold data
 
-    def add(self, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> int:
-        """Add what a layer's forward is called with, (B, C, …); returns its number of pixels."""
+    def add(self, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+        """Add what a layer's forward is called with, (B, C, …); returns its moments, None where there are none."""
         features = [*inputs, *named.values()][0]
+        if self.valid is not None and features.ndim == 4 and features[0, 0].numel() > 1:
+            features = features.movedim(1, 0)[:, at_size(self.valid, features.shape[2:])][None]
         number = features.numel() // features.shape[1]
-        if number > 1:  # one has no variance: such as an image that a network pools to one value
-            mean, variance = (part.to(sums_in(part)) for part in moments(features))
-            self.sums += number * torch.cat([mean, variance + mean.square(), mean.new_ones(1)])
-        return number
+        if number < 2:  # one has no variance: such as an image that a network pools to one value
+            return None
+        found = moments(features)
+        mean, variance = (part.to(sums_in(part)) for part in found)
+        self.sums += number * torch.cat([mean, variance + mean.square(), mean.new_ones(1)])
+        return found
 
     def by_the_batch(self, layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         """A hook before the forward of a layer in ``eval()``, which without statistics normalises by its batch."""
-        alone = self.add(inputs, named) <= 1
-        layer.running_mean, layer.running_var = self.before if alone else (None, None)  # type: ignore[assignment]
+        found, torchs_own = self.add(inputs, named), (None, None)
+        moments = torchs_own if found is not None and self.valid is None else found or self.before
+        layer.running_mean, layer.running_var = moments  # type: ignore[assignment]
 
     @staticmethod
     def moments(sums: Tensor) -> tuple[Tensor, Tensor]:

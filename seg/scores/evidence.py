@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from dem_apps.test_time_methods.network import find_logits, takes
 from seg.models.network import finite
 from seg.models.tiles import GRID
-from seg.scores.metrics import LabelFreeScores, confusion
+from seg.scores.metrics import LabelFreeScores, at_size, confusion
 
 #: Images (B, 3, H, W), as the network takes them, to logits (B, C, h, w).
 Forward = Callable[[Tensor], Tensor]
@@ -76,18 +76,26 @@ class Probe:
     batches: Sequence[Tensor]  #: (B, 3, H, W) each, as the network takes them; at least one
     multiple: int = 1  #: the network takes sides that are multiples of this
     resizes: bool = True  #: whether it takes smaller images; else these are shifted
+    masks: Sequence[Tensor | None] = ()  #: (B, H, W) bool each, where images hold data; () and None are everywhere
 
     @classmethod
-    def of(cls, network: nn.Module, batches: Sequence[Tensor], multiple: int = 1) -> Probe:
+    def of(
+        cls, network: nn.Module, batches: Sequence[Tensor], multiple: int = 1, masks: Sequence[Tensor | None] = ()
+    ) -> Probe:
         """The probe whose views a network takes.
 
         Sides of the smaller view are multiples of the grid on which encoders halve their features, as the looks are
         that chose the thresholds; views between add noise of their own. Small images keep the network's multiple.
         """
         grid = math.lcm(GRID, multiple)
-        whole = cls(batches, grid if min(batches[0].shape[2:]) > 2 * grid else multiple)
+        whole = cls(batches, grid if min(batches[0].shape[2:]) > 2 * grid else multiple, masks=masks)
         smaller = whole._smaller(batches[0][:1])
         return replace(whole, resizes=smaller.shape == batches[0][:1].shape or takes(network, smaller))
+
+    @property
+    def pairs(self) -> list[tuple[Tensor, Tensor | None]]:
+        """The batches with their masks."""
+        return list(zip(self.batches, self.masks or [None] * len(self.batches), strict=True))
 
     @torch.no_grad()
     def look(self, forward: Forward, logits: Sequence[Tensor] | None = None) -> Evidence:
@@ -99,14 +107,14 @@ class Probe:
         classes = logits[0].shape[1]
         scores = LabelFreeScores(classes)
         tables = torch.zeros(2, classes, classes, dtype=torch.float64)
-        for batch, own in zip(self.batches, logits, strict=True):
-            scores.update(own)
-            tables[0] += _agreement(own, forward(batch.flip(3)).flip(3))
+        for (batch, valid), own in zip(self.pairs, logits, strict=True):
+            scores.update(own, valid)
+            tables[0] += _agreement(own, forward(batch.flip(3)).flip(3), valid)
             smaller = self._smaller(batch)
             if self.resizes and smaller.shape != batch.shape:
-                tables[1] += _agreement(own, forward(smaller))
+                tables[1] += _agreement(own, forward(smaller), valid)
             else:
-                tables[1] += _shifted_agreement(own, batch, forward)
+                tables[1] += _shifted_agreement(own, batch, forward, valid)
         named = scores.result()
         number, shares = sum(map(len, self.batches)), tuple(scores.predicted_shares())
         return Evidence(number, shares, -named["entropy"], named["im"], _stability(tables))
@@ -117,14 +125,18 @@ class Probe:
         return F.interpolate(batch, size=size, mode="bilinear", align_corners=False, antialias=True)
 
 
-def _agreement(logits: Tensor, other: Tensor) -> Tensor:
-    """(C, C) pixels by their class and by that of another view, whose logits are brought to the first's size."""
+def _agreement(logits: Tensor, other: Tensor, valid: Tensor | None) -> Tensor:
+    """(C, C) valid pixels by their class and by that of another view, whose logits are brought to the first's size."""
     if other.shape[2:] != logits.shape[2:]:
         other = F.interpolate(other.float(), size=logits.shape[2:], mode="bilinear", align_corners=False)
-    return confusion(logits.argmax(1), other.argmax(1), logits.shape[1]).cpu().double()
+    first, second = logits.argmax(1), other.argmax(1)
+    if valid is not None:
+        here = at_size(valid, first.shape[1:])
+        first, second = first[here], second[here]
+    return confusion(first, second, logits.shape[1]).cpu().double()
 
 
-def _shifted_agreement(logits: Tensor, batch: Tensor, forward: Forward) -> Tensor:
+def _shifted_agreement(logits: Tensor, batch: Tensor, forward: Forward, valid: Tensor | None) -> Tensor:
     """(C, C) pixels by their class and by that of the images moved right and down, whose edge is repeated."""
     height, width = batch.shape[2:]
     down, right = (max(1, round(SHIFT * side)) for side in (height, width))
@@ -133,7 +145,8 @@ def _shifted_agreement(logits: Tensor, batch: Tensor, forward: Forward) -> Tenso
         F.interpolate(each.float(), size=(height, width), mode="bilinear", align_corners=False)
         for each in (logits, moved)
     )
-    return _agreement(own[:, :, : height - down, : width - right], other[:, :, down:, right:])
+    here = None if valid is None else valid[:, : height - down, : width - right]
+    return _agreement(own[:, :, : height - down, : width - right], other[:, :, down:, right:], here)
 
 
 def _stability(tables: Tensor) -> tuple[float | None, ...]:

@@ -146,6 +146,11 @@ def _sums(place: Tensor, values: Tensor, bins: int) -> Tensor:
     return values.new_zeros(bins).index_add_(0, place, values)
 
 
+def at_size(valid: Tensor, size: Sequence[int]) -> Tensor:
+    """(B, H, W) bool → (B, h, w), nearest."""
+    return F.interpolate(valid[:, None].float(), size=tuple(size), mode="nearest-exact")[:, 0].bool()
+
+
 class LabelFreeScores:
     """Accumulates label-free scores of predictions, to select a checkpoint by; higher is better for each.
 
@@ -160,8 +165,7 @@ class LabelFreeScores:
     def update(self, logits: Tensor, valid: Tensor | None = None) -> None:
         """Add the main head's logits (B, C, h, w), where ``valid``, (B, H, W) bool at any size, is True."""
         if valid is not None:
-            nearest = F.interpolate(valid[:, None].float(), size=logits.shape[2:], mode="nearest-exact")[:, 0].bool()
-            for image, here in zip(logits, nearest.to(logits.device), strict=True):
+            for image, here in zip(logits, at_size(valid, logits.shape[2:]).to(logits.device), strict=True):
                 self.update(image[:, here][None, :, None])
             return
         logits = logits.detach().float()

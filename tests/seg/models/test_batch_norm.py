@@ -141,6 +141,18 @@ def test_statistics_are_those_of_all_pixels_of_all_images():
     assert (adapted[1].running_var.numpy() / average).max() > 10
 
 
+@torch.no_grad()
+def test_statistics_are_of_pixels_that_hold_data():
+    """The fill of the others is seen by no layer of a network of single pixels."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 1), nn.BatchNorm2d(5))
+    images, valid = batches()[0], torch.rand(3, 7, 6) > 0.4
+    filled = torch.where(valid[:, None], images, 50.0)
+    alone = re_estimated(model.eval(), [images.movedim(1, 0)[:, valid][None, :, None]], 1.0).network.state_dict()
+    torch.testing.assert_close(re_estimated(model, [(filled, valid)], 1.0).network.state_dict(), alone)
+    assert not same(re_estimated(model, [filled], 1.0).network.state_dict(), alone)
+
+
 @cases(
     (nn.Conv2d(3, 4, 1), batches(), "--batch-norm-after: the network has no batch normalisation"),
     (nn.BatchNorm2d(3, track_running_stats=False), batches(), "the network has no batch normalisation"),

@@ -57,6 +57,18 @@ def test_the_numbers_are_their_definitions():
     assert evidence.stability == pytest.approx(expected)
 
 
+def test_pixels_without_data_are_no_evidence():
+    model, batch, valid = network(1), images(), torch.ones(3, 16, 24, dtype=torch.bool)
+    valid[:, :, 12:] = False
+    filled = torch.where(valid[:, None], batch, 3.0)
+    for resizes in (True, False):
+        looks = [Probe([each], resizes=resizes, masks=[valid]).look(model) for each in (batch, filled)]
+        expected = Probe([batch[..., :12]], resizes=resizes).look(model)
+        assert looks[0].shares == looks[1].shares == expected.shares
+        assert looks[1].entropy == pytest.approx(expected.entropy)
+        assert looks[1].shares != Probe([filled], resizes=resizes).look(model).shares
+
+
 def test_a_collapse_is_certain_and_steady_and_seen_all_the_same():
     model = network()
     before = Probe([images()]).look(model)
