@@ -15,7 +15,7 @@ from dem_apps.report.runs import Finished, read_run
 from dem_apps.runtime.arguments import flags, line_only
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_reader import read_config
-from dem_apps.runtime.settings import LARGEST_SEED, dotted, option, parse_config
+from dem_apps.runtime.settings import LARGEST_SEED, dotted, merged, option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
 
 #: The jobs of each (row, arm): one per seed.
@@ -63,7 +63,7 @@ def grid_cells(
         for arm, of_arm in config.arms.items():
             settings: dict[str, Any] = {}
             for part in (config.train, of_row or {}, of_arm or {}):
-                settings |= dotted(part, training.config_class)
+                settings = merged(settings, dotted(part, training.config_class))
             with passed_on(", ".join(filter(None, (row, arm))), InputError):
                 if given := [key for key in settings if str(key).replace("-", "_") in _OF_THE_GRID]:
                     raise InputError(f"leave '{given[0]}' out, the grid sets it")

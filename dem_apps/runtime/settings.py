@@ -92,11 +92,11 @@ def parse_config(
     parser = build_parser(config_class, prog, example, config_help, description, common)
     line = _read(parser.parse_args, arguments)
     documents = [("", in_file or {}), *(("--config: ", _document(file, config_class)) for file in files)]
-    before: Namespace | None = None
+    before, settings = Namespace(), dict[str, Any]()
     for where, document in documents:
-        settings = _known(document, config_class, where, flag)
-        _refuse_code(config_class, _read(parser.parse_object, settings), line, where)
-        before = _read(parser.parse_object, settings, before)
+        settings = merged(settings, _known(document, config_class, where, flag))
+        before = _read(parser.parse_object, settings)
+        _refuse_code(config_class, before, line, where)
     given = _read(parser.parse_args, arguments, before)
     config = _checked(config_class, _read(parser.parse_args, arguments, before, defaults=True), flag)
     return _resumed(config, line, given) if getattr(config, "resume", False) else config
@@ -167,6 +167,13 @@ def dotted(values: Mapping[str, Any], config_class: type | None = None, prefix: 
         nested = isinstance(value, Mapping) and (dataclasses.is_dataclass(hints.get(key)) if config_class else value)
         flat |= dotted(value, hints.get(key), f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
     return flat
+
+
+def merged(settings: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by dotted keys, of which the ``later`` win; those that are mappings are merged by key."""
+    earlier = {key: value for key, value in settings.items() if isinstance(value, Mapping)}
+    both = {key: {**earlier[key], **later[key]} for key in earlier if isinstance(later.get(key), Mapping)}
+    return {**settings, **later, **both}
 
 
 def _read(parse: Callable[..., Namespace], given: Any, before: Any = None, defaults: bool = False) -> Namespace:

@@ -61,6 +61,17 @@ def test_mistakes_are_one_sentence_before_anything_runs(changes, message, tmp_pa
     assert not (tmp_path / "grid").exists()
 
 
+def test_hyperparameters_of_an_arm_are_merged_into_those_of_its_environment_and_of_all_runs(tmp_path):
+    def given(**hyperparameters):
+        return {"hyperparameters": hyperparameters}
+
+    arms = {"slow": {"loss": "none", **given(learning_rate=0.1, n_epochs=1)}}
+    settings = config(tmp_path, envs={ENV: given(n_envs=2, n_epochs=2)}, train=given(n_steps=32, n_envs=1), arms=arms)
+    ((job, *_),) = grid_jobs(replace(settings, baseline=None)).values()
+    merged = parse_config(TrainConfig, "x", "x", job.flags).hyperparameters
+    assert merged == {"n_steps": 32, "n_envs": 2, "n_epochs": 1, "learning_rate": 0.1}
+
+
 @pytest.mark.parametrize(("file", "runs", "steps"), [("paper", 162, 59_400_000), ("coefficients", 72, 21_600_000)])
 def test_the_grids_in_configs(file, runs, steps):
     settings = BenchmarkConfig(**yaml.safe_load((ROOT / "configs" / "rl" / f"{file}.yaml").read_text()))

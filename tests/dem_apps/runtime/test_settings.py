@@ -71,6 +71,9 @@ def test_defaults_then_yaml_then_flags(yaml_file, tmp_path):
     (tmp_path / "first.yaml").write_text("learning_rate: 3\n")
     given = ("--config", str(tmp_path / "first.yaml"), "--max-steps", "8", "--source.root", "there", "--config", file)
     assert parse(*given) == settings  # of two files the later wins
+    (tmp_path / "first.yaml").write_text("hyperparameters: {n_steps: 3, gamma: 1}\n")
+    given = ("--config", str(tmp_path / "first.yaml"), "--config", yaml_file("hyperparameters: {gamma: 2}"))
+    assert parse(*given).hyperparameters == {"n_steps": 3.0, "gamma": 2.0}  # and of mappings the later key
 
 
 @cases(
