@@ -18,7 +18,7 @@ import yaml
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import ONE_THREAD, Job, SearchConfig, parse_search
 from dem_apps.jobs.grid import run_jobs
-from dem_apps.objectives import objective_options
+from dem_apps.objectives import OBJECTIVE_NAMES, objective_options
 from dem_apps.runtime.arguments import flags
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.files import write_atomically, write_json
@@ -61,7 +61,8 @@ def search_space(config: TrainConfig) -> Space:
 
     if config.loss == "none":
         raise InputError("--train.loss: 'none' has nothing to search; expected an entropy term such as adadem")
-    options = [name for name in objective_options(config.loss) if name in _RANGES and getattr(config, name) is None]
+    known = objective_options(config.loss) if config.loss in OBJECTIVE_NAMES else []  # rl's own terms have none to set
+    options = [name for name in known if name in _RANGES and getattr(config, name) is None]
     given = {name: 1.0 if getattr(config, name) is None else getattr(config, name) for name in ("tau", "alpha")}
     ranges = {name: _RANGES[name] for name in (LOG_COEFFICIENT, *options)}
     return Space(ranges, lambda values: config.loss != "dem" or dem_allows({**given, **values}))

@@ -200,7 +200,7 @@ def test_the_best_of_the_trials_is_judged_with_fresh_seeds(tmp_path):
 
 
 @cases(
-    ({"loss": "entropy"}, ["log10_ent_coef"], 13),
+    ({"loss": "entropy"}, ["log10_ent_coef"], 13), ({"loss": "adaptive-entropy"}, ["log10_ent_coef"], 13),
     ({"loss": "adadem-mec"}, ["log10_ent_coef", "alpha"], 13 * 9),
     ({"loss": "adadem-mec", "alpha": 0.5}, ["log10_ent_coef"], 13),
     # of 8 values of tau and 9 of alpha, 59 pairs with tau * alpha at most 2
