@@ -11,7 +11,7 @@ import pytest
 import yaml
 from filelock import FileLock
 from support import ROOT, cases, refuses
-from support.report_runs import STAND_IN, rl_run
+from support.report_runs import STAND_IN, rl_run, seg_run
 
 import rl.tune
 from dem_apps.report.intervals import difference_interval
@@ -121,6 +121,13 @@ def test_steps_to_the_goal_differ_only_where_every_run_reached_it(mean, shown, t
     assert re.sub(" +", " ", capsys.readouterr().out).partition("| adadem |")[2].partition("\n")[0].endswith(shown)
 
 
+def test_a_run_of_another_command_is_left_out_and_named(tmp_path, capsys):
+    other, mine = seg_run(tmp_path / "segmenter"), rl_run(tmp_path / "policy")
+    assert [run.path for run in find_runs([tmp_path])] == [mine]
+    assert capsys.readouterr().err == f"left out, for it is no run of rl.train: {other}\n"
+    refuses("segmenter: no finished run of rl.train in or below it", find_runs, [other])
+
+
 def test_arms_are_named_after_what_tells_them_apart(tmp_path):
     rl_run(tmp_path / "a")
     run = rl_run(tmp_path / "b")
@@ -130,7 +137,7 @@ def test_arms_are_named_after_what_tells_them_apart(tmp_path):
 
 @cases(
     ([], "RUN: name one or more run folders"),
-    (["{runs}/nothing", "--out", "x"], "no finished run in or below it"),
+    (["{runs}/nothing", "--out", "x"], "no finished run of rl.train in or below it"),
     (["{runs}", "--out", "{runs}/r", "--baseline", "nne"], "--baseline: 'nne' is not one of the arms none, adadem"),
 )
 def test_mistakes_of_a_comparison_are_one_sentence(arguments, message, runs):
