@@ -102,6 +102,10 @@ def resolve(config: TrainConfig) -> TrainConfig:
     file = Path(config.hyperparameters_file) if config.hyperparameters_file else None
     entry, where = find_entry(config.env, config.algo, file, config.hyperparameters)
     weight = entry.pop("ent_coef", DEFAULT_WEIGHT)
+    if config.entropy == "return" and config.entropy_weight is not None:
+        weight = 0.0
+        if config.ent_coef:
+            raise InputError("--ent-coef: has no effect with --entropy return, where --entropy-weight is the weight")
     check_entry(entry, config.algo, where)
     timesteps = config.timesteps if config.timesteps is not None else int(entry["n_timesteps"])
     filled_in = config.eval_freq is not None and config.final_episodes is not None

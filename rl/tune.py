@@ -79,7 +79,8 @@ def tune(
     """
     from dem_apps.jobs.search import Plan, best_trial, opened_study, print_trials, refuse_given, run_search
 
-    refuse_given(train, ent_coef="the search finds it")
+    in_return = {"entropy_weight": "the search finds it, as ent_coef"} if train.entropy == "return" else {}
+    refuse_given(train, ent_coef="the search finds it", **in_return)
     resolved, space = resolve(train), search_space(train)
     first_point = {name: _FIRST[name] for name in space.ranges}
     plan = Plan(space, first_point, min(config.trials, len(space.points())), train.seed, "return")

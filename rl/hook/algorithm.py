@@ -147,7 +147,8 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
             )
         if self.objective not in (NONE, STOCK):
             action_sizes(self.action_space)
-            if not callable(self.ent_coef) and self.ent_coef == 0:
+            of_return = None if self.in_return is None else self.in_return.weight
+            if not callable(self.ent_coef) and self.ent_coef == 0 and not of_return:
                 # a line of the log and no warning: 0 is SB3's default
                 _log.warning(
                     "ent_coef is 0, so the entropy objective '%s' has no effect; give it a weight: "

@@ -176,6 +176,7 @@ def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path):
     (["--hyperparameters.learning_rate", "lin_fast"], "expected a number, or lin_ and a number"),
     (["--hyperparameters.env_wrapper", "FlatObsWrapper"], "unknown wrapper 'FlatObsWrapper'; did you mean"),
     (["--ent-coef", "much"], "--ent-coef: expected a number, or lin_ and a number, not 'much'"),
+    (["--entropy", "return", "--entropy-weight", "1", "--ent-coef", "1"], "--ent-coef: has no effect with --entropy r"),
     (["--hyperparameters-file", "missing.yaml"], "missing.yaml"),
     (["--hyperparameters.policy", "MultiInputPolicy"], "hyperparameters: a value does not fit this run"),
 )
