@@ -92,7 +92,8 @@ def parse_config(
     parser = build_parser(config_class, prog, example, config_help, description, common)
     line = _read(parser.parse_args, arguments)
     documents = [("", in_file or {}), *(("--config: ", _document(file, config_class)) for file in files)]
-    before, settings = Namespace(), dict[str, Any]()
+    before: Namespace | None = None
+    settings = dict[str, Any]()
     for where, document in documents:
         settings = merged(settings, _known(document, config_class, where, flag))
         before = _read(parser.parse_object, settings)
