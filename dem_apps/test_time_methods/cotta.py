@@ -107,7 +107,9 @@ class CoTTA(Method):
         """Before anything is learnt the teacher has to predict what the network does."""
         own = network.first_logits(images)
         with passed_on("model: cotta's teacher is a copy of it, which fails"):
+            buffers = {name: buffer.clone() for name, buffer in self.teacher.named_buffers()}
             copied = network.logits(images, self.teacher)
+            put_values(self.teacher, buffers)  # which a forward may move
         if not torch.allclose(copied, own, 1e-2, 1e-2 * float(own.detach().abs().max())):
             raise InputError(
                 "model: cotta's teacher is a copy of it, which predicts something else; a hook may hold the network "
@@ -160,12 +162,14 @@ class CoTTA(Method):
     @torch.no_grad()
     def reset(self, learner: Learner) -> None:
         """The teacher is the network again, which is reset already."""
-        put_values(self.teacher, learner.network.model.state_dict())
+        model = learner.network.model
+        put_values(self.teacher, dict([*model.named_parameters(), *model.named_buffers()]))
         self._begin_average(learner)
 
     def state_dict(self) -> dict[str, Any]:
         """The teacher, with what it keeps in float32."""
-        return {"teacher": {**self.teacher.state_dict(), **self._average}}
+        buffers = dict(self.teacher.named_buffers())  # those that are not persistent too
+        return {"teacher": {**self.teacher.state_dict(), **buffers, **self._average}}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -163,7 +163,7 @@ class AdaptedNetwork:
     def first_logits(self, images: Tensor) -> Tensor:
         """The logits of the first weights."""
         start = {name: value.to(self.learning[name].dtype) for name, value in self.start.items()}
-        start |= self._start["buffers"]
+        start |= {name: value.clone() for name, value in self._start["buffers"].items()}  # a forward may move them
         return self.logits(images, forward=lambda given: functional_call(self.model, start, (given,)))
 
     def logits(

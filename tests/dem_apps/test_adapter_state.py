@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from support import refuses
-from support.tiny_networks import CLASSES, LEARNING, WithGrid, adapter_of, assert_same, batches, moved, tiny
+from support.tiny_networks import CLASSES, LEARNING, Tiny, WithGrid, adapter_of, assert_same, batches, moved, tiny
 from torch import nn
 
 from dem_apps import AdaDEM
@@ -48,6 +48,32 @@ def test_a_resumed_adapter_goes_on_to_the_same_bits(method):
     assert not moved(unbroken.model, resumed.model)
     resumed.reset()
     assert not moved(resumed.model, tiny())
+
+
+class Centred(Tiny):
+    """Subtracts a moving mean that it keeps in a buffer outside of its state dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(CLASSES), persistent=False)
+
+    def forward(self, images):
+        logits = super().forward(images)
+        with torch.no_grad():
+            self.mean.lerp_(logits.mean((0, 2, 3)), 0.5)
+        return logits - self.mean[:, None, None]
+
+
+@pytest.mark.parametrize("method", ["tent", "cotta"])
+def test_buffers_that_are_not_persistent_are_part_of_the_state(method):
+    model = Centred().double()
+    adapter, other = (adapter_of(method, copy.deepcopy(model)) for _ in range(2))
+    first = [adapter(images) for images in batches(2)]
+    state = copy.deepcopy(adapter.state_dict())
+    adapter.reset()
+    assert all(torch.equal(adapter(images), before) for images, before in zip(batches(2), first, strict=True))
+    other.load_state_dict(state)
+    assert torch.equal(other(batches(3)[2]), adapter(batches(3)[2]))
 
 
 def test_states_of_other_adapters_are_refused():
