@@ -49,7 +49,8 @@ class EntropyObjective(nn.Module):
             Triton on a GPU); ``eager`` the one-pass form in PyTorch; ``reference`` the plain equations. The
             numbers are the same up to rounding. With ``class_mask``, ``reduction="none"`` or ``torch.func``, or without
             a one-pass form, every backend uses the plain equations. Only these have a second derivative
-            (``create_graph=True``).
+            (``create_graph=True``). ``torch.func`` serves ``grad``, ``vjp``, ``jvp``, ``linearize``, ``jacrev``,
+            ``jacfwd`` and ``hessian``, of objectives with class marginals in ``eval()`` alone, and ``vmap`` of none.
         balance: γ of ``reduction="balanced"``: an element of a predicted class of n elements weighs n^-γ; 1 averages
             within each predicted class first, 0 is the plain mean (see :func:`dem_apps.reduction.class_weights`).
 
