@@ -37,6 +37,7 @@ def mean_curve(
     values = scale * np.array([[curve[step] for step in steps] for curve in curves])
     colour, dashes = COLOURS[position % len(COLOURS)], DASHES[position % len(DASHES)]
     marker = few if len(steps) < 30 else ""
+    label = f" {label}" if label.startswith("_") else label  # else it has no place in matplotlib's legends
     axes.plot(steps, values.mean(0), label=label, marker=marker, color=colour, linestyle=dashes)
     if len(curves) > 1 and steps:
         _, low, high = mean_band(values)

@@ -19,7 +19,7 @@ from dem_apps.runtime.settings import parse_config
 from rl.benchmark import BenchmarkConfig, benchmark, grid_jobs
 from rl.config import TrainConfig, resolve
 from rl.plots import main as plots
-from rl.results.comparison import arm_names, find_runs
+from rl.results.comparison import arm_names, curves_figure, find_runs
 from rl.tune import TuneConfig, search_space, settings_of, tune
 
 ENV = "MiniGrid-Empty-Random-5x5-v0"
@@ -133,6 +133,12 @@ def test_arms_are_named_after_what_tells_them_apart(tmp_path):
     run = rl_run(tmp_path / "b")
     (run / "config.yaml").write_text((run / "config.yaml").read_text().replace("ent_coef: 0.1", "ent_coef: 0.5"))
     assert arm_names(find_runs([tmp_path])) == ["entropy, ent-coef 0.1", "entropy, ent-coef 0.5"]
+
+
+def test_an_arm_that_begins_with_an_underscore_is_in_the_legend(tmp_path):
+    runs = find_runs([rl_run(tmp_path / "a")])
+    figure = curves_figure({"a": {"_mine": runs, "b": runs}}, "train/policy_entropy", "nats")
+    assert [text.get_text().strip() for text in figure.legends[0].get_texts()] == ["_mine", "b"]
 
 
 @cases(
