@@ -71,7 +71,10 @@ class TrainingCallback(BaseCallback):
         return True
 
     def _on_rollout_start(self) -> None:
+        trained = self.model.num_timesteps > self._done_step
         self._update_done(last=False)
+        if trained and self.model.use_sde:  # again: SB3 draws it before the checkpoint, after which a resumed run does
+            self.model.policy.reset_noise(self.model.n_envs)
 
     def _on_training_end(self) -> None:
         self._update_done(last=True)

@@ -139,7 +139,10 @@ Pair = namedtuple("Pair", "a b")
 KEEPING = ["Tgenerator-v0", "Tcurriculum-v0", "Tglobal-v0", "Tsamples-v0", "Reward-v0", "Scaled-v0"]
 
 
-@pytest.mark.parametrize("env", [*KEEPING, "T-v0 --entropy both --ent-coef 0.1"])
+NOISE = "Pendulum-v1 --loss entropy --hyperparameters.use_sde true"
+
+
+@pytest.mark.parametrize("env", [*KEEPING, "T-v0 --entropy both --ent-coef 0.1", NOISE])
 def test_state_that_outlives_an_episode_is_resumed(env, monkeypatch):
     interrupted_at(128, monkeypatch, lambda: trained(env, "broken", "--eval-freq", "64"))
     np.random.seed(99)
