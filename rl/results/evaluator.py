@@ -65,12 +65,15 @@ class Acting:
     """A model's actions in raw observations, with its weights as they are when this is made: faster than SB3's.
 
     Actions drawn are those that SB3 draws, from torch's global generator, but for one in very many by rounding. Other
-    models go through SB3's ``predict``. The model's normalisation is used and not moved.
+    models go through SB3's ``predict``; noise of gSDE is drawn as often as in training. The model's normalisation is
+    used and not moved.
     """
 
     def __init__(self, model: OnPolicyAlgorithm) -> None:
         self._policy, self._envs = model.policy, model.get_vec_normalize_env()
         self._network: Network | None = None
+        self._noise: Any = model.policy.action_dist if model.use_sde else None  # of gSDE, which serves some steps
+        self._steps, self._noise_steps = 0, model.sde_sample_freq if model.sde_sample_freq > 0 else model.n_steps
         model.policy.set_training_mode(False)
         if isinstance(self._envs, CompactNormalize) and why_no_network(model) is None:
             self._network = Network(model.policy, self._envs.columns)
@@ -78,6 +81,11 @@ class Acting:
 
     def __call__(self, observations: Any, greedy: bool) -> np.ndarray:
         """Actions (N, …) for raw observations, (N, …) or a dictionary of such: the most probable ones, or drawn."""
+        if self._noise is not None and not greedy:
+            count = len(next(iter(observations.values())) if isinstance(observations, dict) else observations)
+            if self._steps % self._noise_steps == 0 or len(self._noise.exploration_matrices) != count:
+                self._policy.reset_noise(count)
+            self._steps += 1
         # a column that training has never seen set is normalised by SB3 like any other
         if self._network is None or observations[:, self._others].any():
             if self._envs is not None:
@@ -159,8 +167,10 @@ class Evaluator:
             envs = [make_env(self._env_id, self._wrapper) for _ in range(min(len(self._seeds), SIDE_BY_SIDE))]
         for env in envs:
             env.use_statistics(statistics, frozen=True)  # in the scale that training has
+        noise = vars(model.policy.action_dist).copy()
         with drawn_from(self._sampling_seed):
             episodes = play(model, envs, self._seeds, greedy, length)
+        vars(model.policy.action_dist).update(noise)  # the training's own, of gSDE
         cut = [episode.length for episode in episodes if episode.cut]
         if cut:
             print(

@@ -149,6 +149,8 @@ def test_state_that_outlives_an_episode_is_resumed(env, monkeypatch):
     whole = trained(env, "again", "--eval-freq", "64")
     rl.train.main(["--resume", "broken"])
     assert Path("broken/metrics.jsonl").read_text() == whole[0]
+    rl.evaluate.main(["--run", "broken", "--out", "again.json"])
+    assert json.loads(Path("again.json").read_text())["sampled"] == whole[1]["sampled"]
 
 
 @cases(

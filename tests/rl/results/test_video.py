@@ -43,6 +43,19 @@ def test_an_episode_is_what_its_actions_do(model, episodes):
     assert [e.rewards for e in again] == [e.rewards for e in episodes]
 
 
+def test_noise_of_gsde_is_drawn_for_an_evaluation_and_that_of_training_stays():
+    envs = make_training_envs("Pendulum-v1", None, 1)
+    model = PPO("MlpPolicy", envs, use_sde=True, n_steps=8, batch_size=8, n_epochs=1, seed=0)
+    evaluator, noise = (
+        Evaluator("Pendulum-v1", None, 2, seed=0, purpose=FINAL),
+        model.policy.action_dist.exploration_mat,
+    )
+    first = evaluator.episodes(model, greedy=False)
+    assert model.policy.action_dist.exploration_mat is noise
+    model.policy.reset_noise()
+    assert [e.rewards for e in evaluator.episodes(model, greedy=False)] == [e.rewards for e in first]
+
+
 def test_summary_of_episodes():
     one, two = Episode(0, 1, [0, 0], [0.0, 1.0]), Episode(1, 2, [0] * 4, [0.0] * 4)
     expected = {"mean_return": 0.5, "std_return": 0.5, "success_rate": 0.5, "mean_length": 3.0}
