@@ -161,7 +161,7 @@ def rated_states(
     given = policy.obs_to_tensor(observations)[0]
     rows = len(next(iter(given.values())) if isinstance(given, dict) else given)
     chosen = np.zeros((rows, int(np.prod(model.action_space.shape))), np.float32) if actions is None else actions
-    drawn = torch.as_tensor(chosen, device=model.device)
+    drawn = torch.as_tensor(chosen, dtype=torch.float32, device=model.device)  # as SB3's buffer gives them
     drawn = drawn.long().flatten() if isinstance(model.action_space, spaces.Discrete) else drawn
     layers = {"actor": policy.action_net, "critic": policy.value_net}
     hooks = [

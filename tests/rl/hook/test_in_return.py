@@ -11,6 +11,7 @@ from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.logger import Logger
 from support import cases, refuses
+from support.toy_env import make
 
 from rl import save_plain, with_entropy_objective
 from rl.fast.ppo import FastPPO
@@ -130,6 +131,11 @@ def test_masked_actions_have_no_part_in_the_reward():
     model = made(MaskablePPO, "entropy", where="return").learn(32)
     most = (np.log(3) + 2 * np.log(2)) / 3
     assert model.logger.name_to_value["train/entropy_reward"] == pytest.approx(most, abs=0.05)
+
+
+def test_switches_are_rewarded_too():
+    model = make(with_entropy_objective(PPO, "entropy", where="return"), spaces.MultiBinary(3)).learn(32)
+    assert model.logger.name_to_value["train/entropy_reward"] == pytest.approx(3 * np.log(2), abs=0.05)
 
 
 @cases(
