@@ -215,7 +215,8 @@ def episode_limit(env_id: str, wrapper: Wrappers = None) -> int | None:
     limits = [limit for limit in (*given, gym.spec(own_id(env_id)).max_episode_steps) if limit]
     if limits:
         return min(limits)
-    env = _made(env_id)
+    with drawn_from(0):  # what its constructor draws is not taken from the training's
+        env = _made(env_id)
     limit = getattr(env.unwrapped, "max_steps", None)
     env.close()
     return limit if isinstance(limit, int) and limit > 0 else None

@@ -136,7 +136,7 @@ def test_success_is_what_was_said_also_where_only_solved_episodes_say_it():
 
 
 Pair = namedtuple("Pair", "a b")
-KEEPING = ["Tgenerator-v0", "Tcurriculum-v0", "Tglobal-v0", "Tsamples-v0", "Reward-v0", "Scaled-v0"]
+KEEPING = ["Tgenerator-v0", "Tcurriculum-v0", "Tglobal-v0", "Tsamples-v0", "Reward-v0", "Scaled-v0", "Tdrawnnumpy-v0"]
 
 
 NOISE = "Pendulum-v1 --loss entropy --hyperparameters.use_sde true"
