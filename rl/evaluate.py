@@ -39,9 +39,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         EvaluateConfig, "python -m rl.evaluate", "python -m rl.evaluate --run runs/doorkey --video doorkey.gif", argv
     )
     if config.out is not None:
-        refuse_used_file(Path(config.out), "--out")
+        refuse_used_file(Path(config.out), "--out", last=config.video is None)
     if config.video is not None:
-        refuse_used_file(Path(config.video), "--video", ".gif", last=config.out is None)
+        refuse_used_file(Path(config.video), "--video", ".gif")
     training = settings_of_run(Path(config.run), config.import_modules)
 
     import torch
@@ -60,15 +60,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     evaluator = build_evaluator(replace(training, seed=seed), FINAL, episodes)
     result = evaluate_checkpoint(model, Path(config.run) / "checkpoints", config.checkpoint, evaluator)
     print_results(f"{training.env}, {training.loss}, {episodes} episodes", [result])
-    if config.video is not None:
-        about = f"{training.env}, {training.loss}, {config.checkpoint} policy"
-        played = evaluator.episodes(model, False)
-        record_episodes(training.env, played, Path(config.video), about, training.hyperparameters.get("env_wrapper"))
-        print(f"video {config.video}")
-    if config.out is not None:  # last: what a killed start has left of the video is written again
+    if config.out is not None:
         document = {**result, "episodes": episodes, "env": training.env, "loss": training.loss, "seed": seed}
         write_json(Path(config.out), document, "--out")
         print(f"written to {config.out}")
+    if config.video is not None:  # last, for an environment may not be rendered; a second start may write both
+        about = f"{training.env}, {training.loss}, {config.checkpoint} policy"
+        record_episodes(evaluator, model, evaluator.episodes(model, False), Path(config.video), about)
+        print(f"video {config.video}")
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.fused.numpy_objective import log_softmax
 from dem_apps.runtime.progress import print_table
+from rl.envs.episode import RestorableEpisode
 from rl.envs.families import counts_as_success
 from rl.envs.make import Wrappers, drawn_from, make_env
 from rl.fast.compact_normalize import CompactNormalize
@@ -49,6 +50,7 @@ class Episode:
     rewards: list[float] = field(default_factory=list)
     said_success: bool | None = None  #: the environment's ``is_success`` at the end; None without one
     cut: bool = False  #: whether it was ended by :func:`play` and not by the environment
+    place: int = 0  #: of its environment among those that played
 
     @property
     def total(self) -> float:
@@ -109,6 +111,8 @@ def play(
     episodes = [Episode(number, seed) for number, seed in enumerate(seeds)]
     waiting = iter(episodes)
     playing: list[tuple[gym.Env, Episode]] = list(zip(envs, waiting, strict=False))
+    for place, (_, episode) in enumerate(playing):
+        episode.place = place
     # copies, for an environment may write into the array that it has returned
     observations = [copy.deepcopy(env.reset(seed=episode.seed)[0]) for env, episode in playing]
     act, budget, unended = Acting(model), length * len(seeds), len(seeds)
@@ -129,6 +133,7 @@ def play(
                 following = next(waiting, None)
                 if following is None:
                     continue
+                following.place = episode.place
                 observation, episode = env.reset(seed=following.seed)[0], following
             still.append((env, episode))
             observations.append(copy.deepcopy(observation))
@@ -148,25 +153,31 @@ class Evaluator:
     ) -> None:  # fmt: skip
         seeds = np.random.SeedSequence([seed, purpose]).generate_state(episodes + 1).tolist()
         self._sampling_seed, self._seeds = seeds[0], seeds[1:]
-        self._env_id, self._wrapper, self._goal, self._length = env_id, wrapper, goal, length
+        self.env_id, self._wrapper, self._goal, self._length = env_id, wrapper, goal, length
 
     def __call__(self, model: OnPolicyAlgorithm, kinds: Sequence[str] = ACTIONS) -> dict[str, dict[str, float | None]]:
         """Figures by kind of actions, ``"sampled"`` and ``"greedy"``: see :func:`summary`."""
         return {
-            actions: summary(self.episodes(model, actions == "greedy"), self._env_id, self._goal) for actions in kinds
+            actions: summary(self.episodes(model, actions == "greedy"), self.env_id, self._goal) for actions in kinds
         }
+
+    def environments(self, model: OnPolicyAlgorithm, render_mode: str | None = None) -> list[RestorableEpisode]:
+        """Those that :meth:`episodes` plays in: new ones, the same at every call, in the scale that training has."""
+        assert model.env is not None
+        (statistics,) = model.env.env_method("statistics", indices=0)
+        count = min(len(self._seeds), SIDE_BY_SIDE)
+        with drawn_from(self._sampling_seed):
+            envs = [make_env(self.env_id, self._wrapper, render_mode) for _ in range(count)]
+        for env in envs:
+            env.use_statistics(statistics, frozen=True)
+        return envs
 
     def episodes(self, model: OnPolicyAlgorithm, greedy: bool) -> list[Episode]:
         """The episodes themselves; a second call with the same policy gives the same ones."""
         # episodes that end by themselves are not cut for a training of a few steps
         seen = max((info["l"] for info in model.ep_info_buffer or ()), default=0)
         length = max(self._length, min(2 * seen, SHORT_EPISODE))
-        assert model.env is not None
-        (statistics,) = model.env.env_method("statistics", indices=0)
-        with drawn_from(self._sampling_seed):  # new ones, in which nothing of earlier episodes is left
-            envs = [make_env(self._env_id, self._wrapper) for _ in range(min(len(self._seeds), SIDE_BY_SIDE))]
-        for env in envs:
-            env.use_statistics(statistics, frozen=True)  # in the scale that training has
+        envs = self.environments(model)
         noise = vars(model.policy.action_dist).copy()
         with drawn_from(self._sampling_seed):
             episodes = play(model, envs, self._seeds, greedy, length)

@@ -11,11 +11,11 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.files import whole_file
-from rl.envs.make import Wrappers, make_env
-from rl.results.evaluator import Episode
+from rl.results.evaluator import Episode, Evaluator
 
 #: Episodes of a video, and frames of one episode at most; of a longer one every second, third, … step is shown.
 EPISODES, MOST_FRAMES = 4, 120
@@ -24,19 +24,26 @@ _FRAME, _LAST = 200, 8
 _PICTURE, _TOP = 360, 76
 
 
-def record_episodes(env_id: str, episodes: Sequence[Episode], file: Path, about: str, wrapper: Wrappers = None) -> None:
-    """Write the best, the worst and two episodes between to a new GIF titled ``about``; an InputError if impossible."""
+def record_episodes(
+    evaluator: Evaluator, model: OnPolicyAlgorithm, episodes: Sequence[Episode], file: Path, about: str
+) -> None:
+    """Write the best, the worst and two episodes between to a new GIF titled ``about``; an InputError if impossible.
+
+    ``episodes`` are what ``evaluator`` has played with ``model``.
+    """
     # pictures need no window and no sound, of whose absence SDL, under pygame, complains on the terminal
     for driver in ("SDL_VIDEODRIVER", "SDL_AUDIODRIVER"):
         os.environ.setdefault(driver, "dummy")
-    with passed_on(f"--video: {env_id} cannot be rendered as an image"):
-        env = make_env(env_id, wrapper, render_mode="rgb_array")
+    with passed_on(f"--video: {evaluator.env_id} cannot be rendered as an image"):
+        envs = evaluator.environments(model, render_mode="rgb_array")
     ranked = sorted(episodes, key=lambda episode: (-episode.total, episode.length, episode.number))
     ranks = sorted({round(rank) for rank in np.linspace(0, len(ranked) - 1, min(EPISODES, len(ranked)))})
     frames = [
         frame
         for rank in ranks
-        for frame in _film(env, ranked[rank], f"{about}\nnumber {rank + 1} of {len(ranked)} by return")
+        for frame in _film(
+            envs[ranked[rank].place], ranked[rank], f"{about}\nnumber {rank + 1} of {len(ranked)} by return"
+        )
     ]
     # one palette for all frames: smaller, and colours do not flicker
     palette = frames[0][0].quantize(128, method=Image.Quantize.MEDIANCUT)

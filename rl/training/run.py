@@ -156,8 +156,8 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
     if config.video and not video.exists():  # a finished run that is resumed has it already
         video.parent.mkdir(exist_ok=True)
         restore_policy(model, load_checkpoint(run.checkpoints, "last"))  # the best one was loaded after it
-        title, wrapper = f"{config.env}, {config.loss}, last policy", config.hyperparameters.get("env_wrapper")
-        record_episodes(config.env, evaluator.episodes(model, False), video, title, wrapper)
+        title = f"{config.env}, {config.loss}, last policy"
+        record_episodes(evaluator, model, evaluator.episodes(model, False), video, title)
         print(f"video       {video}")
     print("\n".join(verdict(config, returns, last["mean_return"], figures)))
     print(f"figures     {file}\ncurves      {run.path / 'metrics.jsonl'}\ncheckpoints {run.checkpoints}")

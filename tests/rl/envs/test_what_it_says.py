@@ -6,7 +6,7 @@ import pickle
 import random
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -31,6 +31,7 @@ class Task(gym.Env):
 
     action_space = spaces.Discrete(3)
     observation_space: Any = spaces.Box(-10, 1000, (2,), np.float32)
+    metadata: ClassVar[Any] = {"render_modes": ["rgb_array"]}
     steps = 0  # of all environments
 
     def __init__(self, kind="", render_mode=None):
@@ -49,6 +50,9 @@ class Task(gym.Env):
         if self.episodes == 2:
             self.made_later = {"at": (1, [float("inf")])}
         return self._seen(), {}
+
+    def render(self):
+        return np.zeros((8, 8, 3), np.uint8)
 
     def _seen(self):
         seen = np.array([self.t / 7, 500 + 50 * self.goal * (self.kind == "told")])
@@ -212,6 +216,18 @@ def test_the_same_command_draws_the_same_environment(kind):
     assert runs[0] == runs[1]
     rl.evaluate.main(["--run", "one", "--out", "again.json"])
     assert json.loads(Path("again.json").read_text())["sampled"] == runs[0][1]["sampled"]
+
+
+@cases(("drawnnumpy", True), ("curriculum", False), ("Reward-v0", True))
+def test_a_video_plays_in_what_the_evaluation_played_in_and_comes_after_its_figures(kind, repeats):
+    trained(kind if kind in gym.registry else f"T{kind}-v0", "run", timesteps=64)
+    evaluated = ["--run", "run", "--episodes", "12", "--out", "run.json", "--video", "a.gif"]
+    if repeats:
+        rl.evaluate.main(evaluated)
+    else:  # it counts its episodes
+        refuses("--video: .*its seed does not decide it", rl.evaluate.main, evaluated)
+    assert Path("a.gif").exists() is repeats
+    assert json.loads(Path("run.json").read_text())["episodes"] == 12
 
 
 @pytest.mark.parametrize("flags", [[], ["--eval-freq", "64"]])

@@ -25,9 +25,12 @@ def model():
     return PPO("MlpPolicy", envs, n_steps=16, batch_size=16, n_epochs=1, seed=0).learn(64)
 
 
+EVALUATOR = Evaluator(EMPTY, FLAT, 5, seed=0, purpose=FINAL)
+
+
 @pytest.fixture(scope="module")
 def episodes(model):
-    return Evaluator(EMPTY, FLAT, 5, seed=0, purpose=FINAL).episodes(model, greedy=False)
+    return EVALUATOR.episodes(model, greedy=False)
 
 
 def test_an_episode_is_what_its_actions_do(model, episodes):
@@ -39,7 +42,7 @@ def test_an_episode_is_what_its_actions_do(model, episodes):
         assert [end[1] for end in ends] == episode.rewards
         assert [end[2] or end[3] for end in ends] == [False] * (episode.length - 1) + [True]
         assert episode.said_success is None  # MiniGrid does not say
-    again = Evaluator(EMPTY, FLAT, 5, seed=0, purpose=FINAL).episodes(model, greedy=False)
+    again = EVALUATOR.episodes(model, greedy=False)
     assert [e.rewards for e in again] == [e.rewards for e in episodes]
 
 
@@ -74,10 +77,10 @@ def test_what_counts_as_a_success(env_id, goal, said, rate):
     assert summary([long, short], env_id, goal)["success_rate"] == rate
 
 
-def test_a_gif_shows_every_step_of_the_episodes(tmp_path, episodes):
+def test_a_gif_shows_every_step_of_the_episodes(tmp_path, model, episodes):
     short = [episode for episode in episodes if episode.length < MOST_FRAMES]
     file = tmp_path / "video.gif"
-    record_episodes(EMPTY, short[:2], file, "about", wrapper=FLAT)
+    record_episodes(EVALUATOR, model, short[:2], file, "about")
     with Image.open(file) as video:
         durations = []
         for index in range(video.n_frames):
@@ -88,22 +91,22 @@ def test_a_gif_shows_every_step_of_the_episodes(tmp_path, episodes):
     steps = sum(episode.length for episode in short[:2])
     assert sum(durations) == 200 * steps + 1600 * min(2, len(short))
     before = file.read_bytes()
-    refuses(r"gif exists already and is never over", record_episodes, EMPTY, short[:1], file, "about", wrapper=FLAT)
+    refuses(r"gif exists already and is never over", record_episodes, EVALUATOR, model, short[:1], file, "about")
     assert file.read_bytes() == before
 
 
-def test_an_episode_that_cannot_be_repeated_is_refused(tmp_path):
+def test_an_episode_that_cannot_be_repeated_is_refused(tmp_path, model):
     wrong = Episode(0, 0, [np.int64(0), np.int64(1)], [0.0, 0.5])
     with pytest.raises(InputError, match="differs when its actions are repeated"):
-        record_episodes(EMPTY, [wrong], tmp_path / "video.gif", "about", wrapper=FLAT)
+        record_episodes(EVALUATOR, model, [wrong], tmp_path / "video.gif", "about")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("picture", [None, np.zeros((4, 4, 3)), np.zeros((4, 4, 1), np.uint8), [np.zeros((4, 4, 3))]])
-def test_what_is_no_picture_is_one_sentence(picture, tmp_path, monkeypatch):
+def test_what_is_no_picture_is_one_sentence(picture, tmp_path, model, monkeypatch):
     monkeypatch.setattr(RestorableEpisode, "render", lambda _: picture)
     with pytest.raises(InputError, match=r"--video: the environment's render\(\) has to give \(H, W, 3\) uint8: "):
-        record_episodes(EMPTY, [Episode(0, 0, [np.int64(0)], [0.0])], tmp_path / "a.gif", "about", wrapper=FLAT)
+        record_episodes(EVALUATOR, model, [Episode(0, 0, [np.int64(0)], [0.0])], tmp_path / "a.gif", "about")
     assert list(tmp_path.iterdir()) == []
 
 
