@@ -16,7 +16,7 @@ from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_folder, write_json
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.domains import open_validation
-from seg.data.files import find_images, flat_names, left_out
+from seg.data.files import find_images, flat_names, left_out, refuse_long_name
 from seg.data.label_faults import labels_of
 from seg.data.labels import ClassSet
 from seg.data.layouts.layout import OWN_IDS
@@ -106,6 +106,8 @@ class LabelledImages(SegmentationDataset):
 
 def prediction_writer(folder: Path, classes: ClassSet, names: Sequence[str]) -> OnSample:
     """Writes predictions as ``<name>_pred_labelIds.png`` into a folder, by the classes' ids."""
+    for name in names:
+        refuse_long_name(Path(name))
 
     def write(index: int, sample: Sample, logits: Tensor) -> None:
         predicted = logits.argmax(0).to(torch.uint8).cpu().numpy()
