@@ -19,7 +19,7 @@ from dem_apps.errors import InputError
 from dem_apps.jobs.executor import ONE_THREAD, Job, SearchConfig, parse_search
 from dem_apps.jobs.grid import run_jobs
 from dem_apps.objectives import OBJECTIVE_NAMES, objective_options
-from dem_apps.runtime.arguments import flags
+from dem_apps.runtime.arguments import flags, of_machine
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.files import write_atomically, write_json
 from dem_apps.runtime.settings import option
@@ -95,7 +95,7 @@ def tune(
         ]  # fmt: skip
 
     compared = {"score": "mean_return", "seeds": config.seeds, "train": asdict(resolved)}
-    with opened_study("rl.tune", arguments, config, compared) as (path, study):
+    with opened_study("rl.tune", arguments, config, compared, of_machine(TrainConfig)) as (path, study):
         print(
             f"search   {', '.join(space.ranges)} of {train.loss} on {train.env}, {plan.trials} trials of "
             f"{config.seeds} seeds, {resolved.timesteps:,} steps each\nstudy    {path}",

@@ -13,7 +13,7 @@ from dem_apps.jobs.grid import Cells, GridConfig, Training, end_of_grid, grid_ce
 from dem_apps.report.runs import Finished
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
-from seg.config import TrainConfig, resolve
+from seg.config import TrainConfig
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ def grid_jobs(config: BenchmarkConfig, module: str = "seg.train") -> Cells:
     """The jobs of each task and arm, trained by ``module``; an InputError as of ``grid_cells``."""
     if not config.arms:
         raise InputError("--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml")
-    training = Training(module, TrainConfig, _checked, "miou")
+    open_ones = ("batch_norm_after", "model.batch_norm", "source.size", "target.size")
+    training = Training(module, TrainConfig, _checked, "miou", open=open_ones)
     return grid_cells(config, training, "tasks", config.tasks or {"": {}}, ("control", config.control))
 
 
@@ -66,13 +67,9 @@ def _open_data(cells: Cells) -> None:
 
 
 def _checked(config: TrainConfig) -> TrainConfig:
-    """As a run records it."""
+    """As a run records it, but for what it fills in itself."""
     config.check()
-    if config.source.root is None and config.target.root is None:
-        return config.resolved()
-    from dem_apps.runtime.device import torch_device
-
-    return resolve(config, torch_device(config.device).type)[0]
+    return config.resolved()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -16,7 +16,7 @@ import yaml
 
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import Job, SearchConfig, parse_search, threads_of_jobs
-from dem_apps.runtime.arguments import flags
+from dem_apps.runtime.arguments import flags, of_machine
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option
 from dem_apps.runtime.signals import command_line
@@ -83,7 +83,7 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], arg
         return [Job(f"trial {run.name}", "seg.train", (*train_flags, *flags({**of_trial, **values})), run, "miou")]
 
     compared = {"score": "miou", "share": config.share, "train": asdict(settings)}
-    with opened_study("seg.tune", arguments, config, compared) as (path, study):
+    with opened_study("seg.tune", arguments, config, compared, of_machine(TrainConfig)) as (path, study):
         print(f"study    {path}", flush=True)
         run_search(path, study, config, plan, jobs, threads_of_jobs(config))
         _report(path, study, config.share, train_flags)

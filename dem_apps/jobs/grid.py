@@ -12,7 +12,7 @@ from typing import Any
 from dem_apps.errors import InputError, passed_on, printable
 from dem_apps.jobs.executor import ExecutorConfig, Job, JobFailed, JobTaken, build_executor
 from dem_apps.report.runs import Finished, read_run
-from dem_apps.runtime.arguments import flags, line_only
+from dem_apps.runtime.arguments import flags, line_only, of_machine
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import LARGEST_SEED, dotted, merged, option, parse_config
@@ -47,6 +47,7 @@ class Training:
     resolve: Callable[[Any], Any]  #: checks the settings and returns them as ``config.yaml`` will hold them
     metric: str  #: see :class:`dem_apps.jobs.executor.Job`
     more_flags: tuple[str, ...] = ()  #: of every training, from the grid's own command line
+    open: tuple[str, ...] = ()  #: settings that a run fills in by its data, network and device where they are None
 
 
 def grid_cells(
@@ -100,7 +101,8 @@ def _job(
     file = run / "config.yaml"
     if file.is_file():
         asked = dotted(asdict(replace(resolved, seed=seed, run_dir=str(run))), training.config_class)
-        free = ("run_dir", "resume", *line_only(training.config_class))
+        free = {"run_dir", "resume", *line_only(training.config_class), *of_machine(training.config_class)}
+        free |= {key for key in training.open if asked[key] is None}
         for key, value in dotted(read_config(run), training.config_class).items():
             if key in asked and key not in free and asked[key] != value:
                 raise InputError(

@@ -101,11 +101,12 @@ class Plan:
 
 @contextmanager
 def opened_study(
-    module: str, arguments: Sequence[str], config: SearchConfig, settings: Mapping[str, Any]
+    module: str, arguments: Sequence[str], config: SearchConfig, settings: Mapping[str, Any], free: Sequence[str] = ()
 ) -> Iterator[tuple[Path, optuna.Study]]:
     """The folder of a study and the study, begun or continued; an interruption says how to go on.
 
-    ``module`` and ``arguments`` are the command's, ``settings`` what scores depend on. Raises InputError: a folder that
+    ``module`` and ``arguments`` are the command's, ``settings`` what scores depend on, of its ``train`` all but the
+    ``free`` ones. Raises InputError: a folder that
     is used, of other settings or by another command, or no such storage.
     """
     path = Path(config.study_dir) if config.study_dir else new_run_dir(*module.split("."))
@@ -119,10 +120,10 @@ def opened_study(
     then = f"the same command continues: {command_line(module, again)}"
     taken = f"{path}: another command runs this search; wait for it, or name another folder"
     with refused(lambda _: taken, Timeout), FileLock(path / "study.lock", timeout=0), going_on_with(then):
-        yield path, _study(path, config.storage, settings)
+        yield path, _study(path, config.storage, settings, free)
 
 
-def _study(path: Path, storage: str | None, settings: Mapping[str, Any]) -> optuna.Study:
+def _study(path: Path, storage: str | None, settings: Mapping[str, Any], free: Sequence[str]) -> optuna.Study:
     journal = path / "journal.log"
     for left in path.glob(f"{journal.name}.lock*"):  # Optuna's own lock, of a killed command: the study's is held here
         left.unlink()
@@ -151,7 +152,7 @@ def _study(path: Path, storage: str | None, settings: Mapping[str, Any]) -> optu
         return study
     there, here = dotted(saved), dotted(settings)
     for key in (*here, *there):
-        if there.get(key) != here.get(key):
+        if key.removeprefix("train.") not in free and there.get(key) != here.get(key):
             different = f"{key} is {there.get(key)!r} there, {here.get(key)!r} here"
             raise InputError(f"{path}: its study belongs to another configuration ({different}); name another folder")
     return study

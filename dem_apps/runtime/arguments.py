@@ -63,6 +63,11 @@ def line_only(config_class: type) -> dict[str, str]:
     return {"config": "config", **{key: name for key, name in only.items() if name is not None}}
 
 
+def of_machine(config_class: type) -> list[str]:
+    """Settings that another machine may have otherwise for the same training."""
+    return [key for key, field, _ in fields_of(config_class) if field.metadata.get("of_machine")]
+
+
 def normalise(arguments: Sequence[str], config_class: type) -> tuple[list[str], list[Path]]:
     """Arguments as ``--name=value``, and the files of ``--config``; an InputError for an unknown flag.
 

@@ -22,7 +22,16 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 from jsonargparse import ArgumentParser, Namespace, _loaders_dumpers
 
 from dem_apps.errors import InputError, nearest, refused, shown
-from dem_apps.runtime.arguments import fields_of, flag, line_only, mapping_keys, needed_flags, normalise, shipped_with
+from dem_apps.runtime.arguments import (
+    fields_of,
+    flag,
+    line_only,
+    mapping_keys,
+    needed_flags,
+    normalise,
+    of_machine,
+    shipped_with,
+)  # fmt: skip
 from dem_apps.runtime.documents import LARGEST_YAML, UNREADABLE, PlainValues, parsed_yaml
 from dem_apps.runtime.files import read_text
 from dem_apps.runtime.run_reader import read_config
@@ -219,8 +228,7 @@ def _resumed(config: Any, line: Namespace, given: Namespace) -> Any:
     _refuse_code(type(config), document, line, f"{where}, ")
     mine = {name: getattr(config, name) for name in only if name != "config"}
     now, before = dotted(dataclasses.asdict(config)), dotted(dataclasses.asdict(saved))
-    own = [field.name for field in dataclasses.fields(config) if field.metadata.get("of_machine")]
-    mine |= {name: getattr(config, name) for name in own if name in given}
+    mine |= {name: getattr(config, name) for name in of_machine(type(config)) if name in given}
     for key in dotted(given.as_dict()):
         if key not in ("config", "resume", "run_dir", *mine) and before.get(key) != now.get(key):
             raise InputError(

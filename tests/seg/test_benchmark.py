@@ -73,6 +73,12 @@ def test_a_grid_of_a_real_training(tmp_path, data, capsys):
     grid.write_text(yaml.safe_dump({"train": train, "arms": arms, "folder": str(tmp_path / "grid")}))
     main(["--config", str(grid), "--seeds", "0"])
     assert "1 of 1 runs; the report is in" in capsys.readouterr().out
+    for more in ([], ["--report-only"]):  # what a run filled in is no other setting, nor is where it ran
+        grid.write_text(
+            yaml.safe_dump({"train": {**train, "workers": 1}, "arms": arms, "folder": str(tmp_path / "grid")})
+        )
+        main(["--config", str(grid), "--seeds", "0", *more])
+        assert "1 of 1 runs; the report is in" in capsys.readouterr().out
     (row,) = csv.DictReader((tmp_path / "grid/report/runs.csv").open())
     assert 0 < float(row["miou"]) < 1
     trained = yaml.safe_load((tmp_path / "grid/balanced/seed0/config.yaml").read_text())

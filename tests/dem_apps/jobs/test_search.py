@@ -145,6 +145,9 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path):
 
     refused(r"another configuration \(share is 0.2 there, 0.3 here\)", {**SETTINGS, "share": 0.3})
     refused(r"another configuration \(train.seed is 0 there, 1 here\)", {**SETTINGS, "train": {"seed": 1}})
+    here, other_seed = SearchConfig(study_dir=str(tmp_path / "s")), {**SETTINGS, "train": {"seed": 1}}
+    with opened_study("x.tune", [], here, other_seed, free=["seed"]) as (path, _):
+        assert path == tmp_path / "s"
     other = f"sqlite:///{tmp_path}/study.db"
     refused("does not know its trials; give their --storage, or name another folder", storage=other)
     with FileLock(tmp_path / "s/study.lock"):
