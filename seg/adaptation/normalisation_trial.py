@@ -228,7 +228,7 @@ def tried_on_labels(forward: Forward, own: Description, predictions: Predictions
         return Trial(tuple(rows), None, said)
     origin = f"chosen of the usual ones by {score.images} labelled images"
     best = dataclasses.replace(best, description=dataclasses.replace(best.description, origin=origin))
-    kept = "that score is the baseline, but all that is written is seen as before; --mean, --std, --channels take it"
+    kept = "that score is the baseline; predictions keep the own one (--mean, --std, --channels set the other)"
     rest = "the network is adapted from it" if own.guessed else kept
     said = f"not {own.numbers} ({own.origin}) but {best.description.numbers} scores higher: {score.sentence}"
     return Trial(tuple(rows), best, f"{said}; {rest}", True)

@@ -272,7 +272,7 @@ def test_labels_find_it_before_anything_is_adapted(config):
     assert "scores higher: on 9 labelled images" in found["answer"]
     kept, _ = adapted(config, "kept", labels=str(out.with_name("own")), mean=[0.1] * 3, std=[0.5] * 3)
     assert kept["normalisation"]["mean"] == [0.1] * 3
-    assert "but all that is written is seen as before; --mean, --std, --channels take it" in kept["answer"]
+    assert "predictions keep the own one (--mean, --std, --channels set the other)" in kept["answer"]
     page = (out / "report.html").read_text()
     assert "RGB from 0 to 1, mean 0.5 0.5 0.5, deviation 0.5 0.5 0.5 (chosen of the usual ones" in page
 
