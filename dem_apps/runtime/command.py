@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
@@ -62,6 +63,11 @@ def run_command(main: Callable[[], None]) -> None:
                 signal.signal(number, signal.SIG_IGN)
     except InputError as error:
         _end(f"error: {error}", error.status)
+    except BrokenPipeError:
+        with suppress(OSError, ValueError):  # else Python tells at its end that it cannot write the rest
+            os.dup2(os.open(os.devnull, os.O_WRONLY), standard_output.fileno())
+        said = "what reads this command's output has ended, and so has the command; a run goes on with --resume"
+        _end(f"error: {said}", 128 + signal.SIGPIPE)
     except OSError as error:
         _end(f"error: {_of_a_path(error)}", 2)
     except (MemoryError, RuntimeError) as error:

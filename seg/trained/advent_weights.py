@@ -46,7 +46,7 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
     part = "encoder" if only_encoder(weights) else "network"
     config = TrainConfig(
         method="source", loss="none", batch_size=1, classes=classes_file, run_dir=str(run_dir),
-        source=SourceConfig(size=[1280, 720], augmentation=[]),
+        source=SourceConfig(size=[1280, 720], augmentation=[], rare_class_temperature=None),
         target=TargetDataConfig(layout="cityscapes", size=[1024, 512], augmentation=[]),
         model=ModelConfig(
             name="deeplabv2-advent", **ADVENT, batch_norm="affine-frozen", align_corners=True,

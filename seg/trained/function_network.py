@@ -165,8 +165,9 @@ def _write_weights(network: nn.Module, names: list[str], file: str, found: Found
 
 def _multiple_of(network: nn.Module, description: Description, first: tuple[int, int]) -> int:
     """The least multiple of which sides may be odd multiples, else 1; ``first`` is a side, and that of its map."""
+    base = 64 if first[0] > 96 else 256  # of sides far apart rounding hides no stride
     for multiple in _MULTIPLES:
-        side = 64 + multiple if multiple < 64 else 3 * multiple
+        side = base + multiple if multiple < 64 else 3 * multiple
         try:
             with torch.no_grad():
                 output = deep_copy(network)(torch.zeros(1, 3, side, side))

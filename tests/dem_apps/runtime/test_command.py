@@ -103,6 +103,21 @@ def test_only_a_full_disk_in_a_thread_is_left_to_the_main_one(number, shown, cap
     assert ("Traceback" in capsys.readouterr().err) == shown
 
 
+def test_a_closed_output_is_one_sentence():
+    program = "from dem_apps.runtime.command import run_command; run_command(lambda: [print(n) for n in range(10**6)])"
+    own = os.environ | {"PYTHONPATH": str(ROOT)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", program], env=own, **pipes) as command:
+        assert command.stdout.readline() == "0\n"
+        command.stdout.close()
+        said = command.stderr.read()
+    assert (
+        said
+        == "error: what reads this command's output has ended, and so has the command; a run goes on with --resume\n"
+    )
+    assert command.returncode == 141
+
+
 @cases(
     lambda: torch.empty(1 << 52),
     lambda: np.empty(1 << 55),

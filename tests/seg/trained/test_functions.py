@@ -12,12 +12,15 @@ from safetensors.torch import load_file, save_file
 from support import cases, refuses
 from support.trained_networks import IMAGES, ODD, shake
 from support.untrained_run import write_run
+from torch import nn
 from torch.nn import functional as F
 
 from seg import load
 from seg.data.labels import named_classes
 from seg.data.read_images import ImagePixels
 from seg.data.settings import TargetDataConfig
+from seg.trained.description import Description
+from seg.trained.function_network import _multiple_of
 from seg.trained.open import open_trained
 
 OWN_NETWORK = """
@@ -184,6 +187,14 @@ def test_what_a_function_may_say_and_return(own):
 )
 def test_specs_that_lead_nowhere(spec, message, own):
     refuses(message, open_trained, spec)
+
+
+@pytest.mark.parametrize("side", [48, 64, 80, 96, 100, 128, 224])
+def test_a_map_that_is_rounded_up_shows_the_whole(side, own):
+    for stride in (1, 2, 4, 8, 16, 32):
+        network = nn.Sequential(nn.Conv2d(3, 2, 3, padding=1), nn.AvgPool2d(stride, ceil_mode=True))
+        assert _multiple_of(network, Description(), (side, -(-side // stride))) == 1
+    refuses("shows the middle", _multiple_of, nn.AvgPool2d(33, 1), Description(), (side, side - 32))
 
 
 class Trap:
