@@ -212,7 +212,8 @@ def _document(file: Path, config_class: type) -> dict[str, Any]:
         document = parsed_yaml(read_text(file, most=LARGEST_YAML), "")
     except InputError as error:
         known = shipped_with(config_class)
-        has = f"; those that come with it: {', '.join(known)}{nearest(file.name, known)}" if not file.suffix else ""
+        named = bool(known) and not file.suffix
+        has = f"; those that come with it: {', '.join(known)}{nearest(file.name, known)}" if named else ""
         raise InputError(f"--config: {str(error).removeprefix(': ')}{has}") from error
     if not isinstance(document, dict) or not document:
         raise InputError("--config: expected a mapping of keys, such as 'max_steps: 100', and at least one")
