@@ -106,8 +106,7 @@ def opened_study(
     """The folder of a study and the study, begun or continued; an interruption says how to go on.
 
     ``module`` and ``arguments`` are the command's, ``settings`` what scores depend on, of its ``train`` all but the
-    ``free`` ones. Raises InputError: a folder that
-    is used, of other settings or by another command, or no such storage.
+    ``free`` ones. Raises InputError: a folder that is used, of other settings or by another command, or no storage.
     """
     path = Path(config.study_dir) if config.study_dir else new_run_dir(*module.split("."))
     again = arguments if config.study_dir else [*arguments, "--study-dir", str(path)]

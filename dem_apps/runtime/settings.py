@@ -31,7 +31,7 @@ from dem_apps.runtime.arguments import (
     normalise,
     of_machine,
     shipped_with,
-)  # fmt: skip
+)
 from dem_apps.runtime.documents import LARGEST_YAML, UNREADABLE, PlainValues, parsed_yaml
 from dem_apps.runtime.files import read_text
 from dem_apps.runtime.run_reader import read_config

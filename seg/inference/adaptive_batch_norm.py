@@ -130,11 +130,12 @@ def re_estimated_on(
     def read(place: int) -> Tensor:
         sample = dataset[chosen[place]]
         image = sample.normalised()
-        valid = torch.ones(image.shape[1:]) if sample.valid is None else torch.from_numpy(sample.valid)
-        return torch.cat([image, valid[None].to(image)])  # the mask is a further band on the way
+        # a mask is a further band on the way
+        return image if sample.valid is None else torch.cat([image, torch.from_numpy(sample.valid)[None].to(image)])
 
-    bands = spread_batches(read, len(chosen), device, process)
-    batches = ((each[:, :-1], None if each[:, -1].all() else each[:, -1].bool()) for each in bands)
+    known = dataset.pixels.bands
+    found = spread_batches(read, len(chosen), device, process)
+    batches = (each if each.shape[1] == known else (each[:, :known], each[:, known].bool()) for each in found)
     return re_estimated(model, batches, bn_alpha)
 
 
