@@ -43,10 +43,13 @@ def grid_jobs(config: BenchmarkConfig, module: str = "seg.train") -> Cells:
 
 def benchmark(config: BenchmarkConfig, module: str = "seg.train") -> dict[str, str]:
     """Run the grid and write its report; returns what failed, by the name of the run."""
+    from dem_apps.report.page import write_grid_page
     from dem_apps.report.tables import write_grid_report
 
     def report(finished: Sequence[Finished], out: Path) -> str:
-        return write_grid_report(finished, out, config.control, config.tail)
+        table = write_grid_report(finished, out, config.control, config.tail)
+        page = write_grid_page(finished, out / "report.html", config.control)
+        return f"{table}\npage: {page}\n"
 
     cells = grid_jobs(config, module)
     if not config.report_only:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
+from dem_apps.objectives import objective_title
 from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, option, section
@@ -54,10 +55,14 @@ class TrainConfig(ObjectiveSettings):
     )  # fmt: skip
 
     # the options of the objectives follow the loss
-    loss: str = option(
-        "none", f"objective on target: {', '.join(OBJECTIVE_NAMES)}; none: the method without one",
-        LOSSES, value="NAME", group="method and objective",
-    )  # fmt: skip
+    loss: str | None = option(
+        None,
+        f"objective on target predictions: {', '.join(OBJECTIVE_NAMES)}, or none; default: entropy for minent, "
+        "none for the others",
+        LOSSES,
+        value="NAME",
+        group="method and objective",
+    )
     reduction: Literal["mean", "balanced", "sum"] = option("balanced", "how target pixels are averaged")
     balance: float = option(
         1.0, "of balanced: a predicted class of n pixels weighs each with n ** -balance", at_least=0, at_most=1
@@ -120,7 +125,7 @@ class TrainConfig(ObjectiveSettings):
             raise InputError(f"--demo: names a built-in world, and --{given}.root is given; leave one of them out")
         if self.model.name == "pretrained" and self.model.start_from is None:
             raise InputError("--model.name: pretrained is the network of a folder; name it by --model.start-from DIR")
-        check_options(self, trained=self.method != "source")
+        self.decided()._check_objective()
         if self.target.labelled_use == "instead" and not self.target.labelled_part:
             raise InputError("--target.labelled-use: instead needs --target.labelled-part, a share such as 0.0625")
         if self.target.replaces_source() and self.source.style != "none":
@@ -130,13 +135,28 @@ class TrainConfig(ObjectiveSettings):
             instead = "leave it away, or add --batch-norm-after target"
             raise InputError(f"--model.batch-norm: --method {self.method} passes no target image; {instead}")
 
+    def _check_objective(self) -> None:
+        takes_one = METHODS[self.method].loss is not None
+        if not takes_one and self.loss != "none":
+            raise InputError(
+                f"--loss: --method {self.method} takes no objective; leave --loss out, or take --method minent"
+            )
+        check_options(self, trained=takes_one)
+
+    def decided(self) -> TrainConfig:
+        """Fill in the objective, which depends on the method. MinEnt without an objective is the control."""
+        loss = self.loss or METHODS[self.method].loss or "none"
+        method = "control" if self.method == "minent" and loss == "none" else self.method
+        return replace(self, method=method, loss=loss)
+
     def resolved(self) -> TrainConfig:
-        """Fill in what is open of network, rate, horizon and weights: defaults that follow from other settings."""
-        method, model = METHODS[self.method], self.model.resolved()
+        """Fill in objective, network, rate, horizon and weights: defaults that follow from other settings."""
+        decided = self.decided()
+        method, model = METHODS[decided.method], self.model.resolved()
         rate = settings.RANDOM_RATE if model.encoder_weights is None else settings.PRETRAINED_RATE
         own, weights = self.optimizer, self.weights
         return replace(
-            self, model=model,
+            decided, model=model,
             optimizer=replace(own, lr=rate if own.lr is None else own.lr, horizon=own.horizon or self.max_steps),
             weights=replace(
                 weights, aux=method.aux if weights.aux is None else weights.aux,
@@ -161,21 +181,27 @@ class TrainConfig(ObjectiveSettings):
     @property
     def title(self) -> str:
         """Method, objective, style and labelled part in a few words, for pictures, pages and tables."""
-        source, target = self.source, self.target
-        style = "" if source.style == "none" else f", {source.style} style"
-        rare = "" if source.rare_class_temperature is None else ", rare classes first"
-        part = f", {target.labelled_part:g} of target labelled ({target.labelled_use})" if target.labelled_part else ""
-        return f"{self.method}{self._objective_and_statistics()}{style}{rare}{part}"
+        parts = [METHODS[self.method].title]
+        if self.method == "source" and self.batch_norm_after == "target":
+            parts.append("then target statistics")
+        if self.loss not in (None, "none"):
+            parts = self._objective_title(parts[0])
+        if self.source.style != "none":
+            parts.append(f"{self.source.style} style")
+        if self.source.rare_class_temperature is not None:
+            parts.append("rare class sampling")
+        if self.target.labelled_part:
+            parts.append(f"{self.target.labelled_part:g} of target labelled ({self.target.labelled_use})")
+        return ", ".join(parts)
 
-    def _objective_and_statistics(self) -> str:
-        if not METHODS[self.method].uses_target:
-            return f" only{', then target statistics' * (self.batch_norm_after == 'target')}"
-        if self.loss == "none":
-            return ", no objective"
-        given = given_options(self).items()
-        options = "".join(f", {name} {f'{value:g}' if isinstance(value, float) else value}" for name, value in given)
-        power = f" n^-{self.balance:g}" if self.reduction == "balanced" and self.balance != 1.0 else ""
-        return f", {self.loss}{options}, {self.reduction}{power}"
+    def _objective_title(self, method: str) -> list[str]:
+        """``["MinEnt + AdaDEM", "momentum 0.2", "balanced"]``; MinEnt is entropy, which is not named twice."""
+        plain = self.method == "minent" and self.loss == "entropy"
+        parts = [method if plain else f"{method} + {objective_title(str(self.loss))}"]
+        for name, value in given_options(self).items():
+            parts.append(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}")
+        exponent = f" n^-{self.balance:g}" if self.reduction == "balanced" and self.balance != 1.0 else ""
+        return [*parts, f"{self.reduction}{exponent}"]
 
     def uses_demo(self) -> bool:
         """Whether training reads the built-in pair: no root is given of what it opens."""

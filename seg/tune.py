@@ -61,8 +61,8 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], arg
 
     found = "the search finds it"
     refuse_given(train, tau=found, alpha=found, validation_part="--share says what trials are scored on")
-    if not METHODS[train.method].uses_target:
-        usable = ", ".join(name for name, method in METHODS.items() if method.uses_target)
+    if METHODS[train.method].loss is None:
+        usable = ", ".join(name for name, method in METHODS.items() if method.loss is not None)
         raise InputError(f"--train.method: '{train.method}' has no objective on target; expected one of {usable}")
     of_trial: dict[str, Any] = {
         "loss": "dem", "max_steps": config.steps or train.max_steps, "validation_part": [0.0, config.share], "maps": 0,

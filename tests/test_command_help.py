@@ -50,7 +50,7 @@ def test_topics_of_the_main_command(monkeypatch, capsys):
     assert "source images, labelled" in headings
     assert re.search(r"--max-steps N +training steps \(default: 700\)", text)
     assert re.search(r"--resume +continue", text)  # a switch has no value
-    assert "--method {source,minent,advent,self-training}" in text
+    assert "--method {source,control,minent,advent,self-training}" in text
     assert "--validation-part" not in text  # --help lists what people set
     assert len(re.findall(r"^  --", text, flags=re.MULTILINE)) <= 26
     with pytest.raises(SystemExit):

@@ -39,6 +39,15 @@ def objective_class(name: str) -> type[EntropyObjective]:
     return found
 
 
+def objective_title(name: str) -> str:
+    """The name of an objective as papers write it: the name of its class.
+
+    >>> objective_title("adadem")
+    'AdaDEM'
+    """
+    return OBJECTIVES[name].partition(":")[2]
+
+
 def build_objective(
     name: str, num_classes: int, backend: str = "auto", balance: float = 1.0, **options: Any
 ) -> EntropyObjective:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
@@ -15,9 +15,9 @@ from markupsafe import Markup
 
 from dem_apps.errors import InputError, printable
 from dem_apps.report.charts import curve_charts
-from dem_apps.report.pictures import embed_videos, find_pictures, gallery
-from dem_apps.report.runs import NOT_OF_AN_ARM, Group, Run, differing, flat, grouped, read_runs
-from dem_apps.report.tables import Cell, Table, class_table, compared, comparison_table, scores_of
+from dem_apps.report.pictures import compared_pictures, embed_videos, find_pictures, gallery
+from dem_apps.report.runs import NOT_OF_AN_ARM, Finished, Group, Run, differing, flat, grouped, read_runs
+from dem_apps.report.tables import Cell, Table, answer, class_table, compared, comparison_table, scores_of
 from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Metric, Score
 
@@ -39,12 +39,13 @@ class Section:
 
     ``text`` and ``notes`` (in a box) are sentences, ``facts`` and ``folded`` (behind a click) names and values,
     ``table`` and ``more`` (behind a click) a Table, ``charts`` data URIs, ``gallery`` a Gallery, ``slider`` one whose
-    pictures by two runs lie above each other, ``frames`` :class:`Frames`, ``colours`` #rrggbb.
+    pictures by two runs lie above each other, ``comparison`` a Comparison, ``frames`` :class:`Frames`, ``colours``
+    #rrggbb.
     """
 
     heading: str
-    kind: Literal["text", "notes", "facts", "table", "charts", "gallery", "slider", "frames", "videos", "colours",
-                  "folded", "more"]  # fmt: skip
+    kind: Literal["text", "notes", "facts", "table", "charts", "gallery", "slider", "comparison", "frames", "videos",
+                  "colours", "folded", "more"]  # fmt: skip
     content: Any
 
 
@@ -67,6 +68,18 @@ def write_report(paths: Sequence[Path], out: Path, baseline: Path | None = None)
         raise InputError(f"--baseline: {baseline} is none of the runs given; name one of them")
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, render_runs(runs, first))
+    return out
+
+
+def write_grid_page(finished: Sequence[Finished], out: Path, control: str | None) -> Path:
+    """Write the page of a grid's finished runs, named by their arms; ``control`` is by default the first arm."""
+    several = len({run.seed for *_, run in finished}) > 1
+    runs = [
+        replace(run, name=f"{arm}, seed {run.seed}" if several else arm, row=row, arm=arm) for row, arm, run in finished
+    ]
+    baseline = next((run for run in runs if run.arm == control), None)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(out, render_runs(runs, baseline))
     return out
 
 
@@ -105,7 +118,8 @@ def _sections(runs: Sequence[Run], baseline: Run | None) -> list[Section]:
     reference = next((group for group in groups if baseline in group.runs), groups[0])
     info, several = runs[0].info, len(runs) > 1
     shown = list(groups[0].runs) if len(groups) == 1 else [group.runs[0] for group in groups]
-    pictures = gallery([picture for run in shown for picture in find_pictures(run)])
+    found = [picture for run in shown for picture in find_pictures(run)]
+    pictures = gallery(found)
     videos = [video for run in shown for video in embed_videos(run)]
     first_of_arm = pictures and len(groups) > 1 and any(len(group.runs) > 1 for group in groups)
     scores = scores_of(runs)
@@ -114,9 +128,11 @@ def _sections(runs: Sequence[Run], baseline: Run | None) -> list[Section]:
         curves["Label-free curves" if metric.label_free else "Curves"].append(metric)
     colours = next(filter(None, (run.colours() for run in runs)), []) if pictures else []
     alarms = [f"{run.name}, step {step:,}: {text}" for run in runs for step, text in run.alarms()]
+    first_answer = answer(scores, groups, reference)
     return [
-        Section(runs[0].kind, "text", [": ".join(filter(None, (run.name, run.info.summary))) for run in shown]),
-        Section("Summary", "text", _summary(scores, groups, reference)),
+        Section(runs[0].kind, "text", [first_answer] if first_answer else []),
+        Section("", "comparison", compared_pictures(found) if len(shown) > 1 else None),
+        Section("Summary" if several else runs[0].kind, "text", _summary(scores, groups, reference)),
         Section("", "facts", [] if several else _facts(runs[0])),
         Section("Missing", "notes", [f"{run.name}: {sentence}" for run in runs for sentence in run.missing]),
         Section("Alarms", "notes", alarms),
@@ -134,18 +150,21 @@ def _sections(runs: Sequence[Run], baseline: Run | None) -> list[Section]:
 
 
 def _summary(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -> list[str]:
-    """Score, difference to the baseline and significance, a sentence an arm."""
-    if not scores:
-        return []
-    first, control = scores[0], groups[0].runs[0].info.control
+    """A sentence for each arm: what it is, its first score, and the difference to the baseline."""
     lines = []
-    for group in (group for group in groups if group.scores(first.key)):
-        cell = compared(first, group, reference)
-        verdict = "not significant" if "[" in cell.small else "one seed says little"
-        verdict = "95 % CI excludes 0" if cell.strong else verdict
-        difference = f"; difference to {reference.name} {cell.small} ({verdict})" if cell.small else ""
-        lines.append(f"{group.name}: {first.title} {cell.main}{difference}")
-    if len(groups) == 1 and control:
+    for group in groups:
+        summary = group.runs[0].info.summary
+        parts = [summary] if summary and summary != group.name else []
+        if scores and group.scores(scores[0].key):
+            cell = compared(scores[0], group, reference)
+            verdict = "not significant" if "[" in cell.small else "one seed says little"
+            verdict = "95 % CI excludes 0" if cell.strong else verdict
+            parts.append(f"{scores[0].title} {cell.main}")
+            if cell.small:
+                parts.append(f"difference to {reference.name} {cell.small} ({verdict})")
+        lines.append(f"{group.name}: {'; '.join(parts)}" if parts else group.name)
+    control = groups[0].runs[0].info.control
+    if len(groups) == 1 and control and scores:
         lines.append(f"The effect of training is the difference to {control}.")
     return lines
 

@@ -34,6 +34,15 @@ class Picture:
     view: View = View("")
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """One image by several runs: views that all runs share, then a line of pictures for each view that differs."""
+
+    image: str  #: its name
+    shared: list[Picture]
+    lines: list[tuple[View, list[Picture]]]
+
+
 #: By image: each view with its pictures, one a run.
 Gallery = list[tuple[str, list[tuple[View, list[Picture]]]]]
 
@@ -60,6 +69,16 @@ def gallery(pictures: Sequence[Picture]) -> Gallery:
             if len(shots) > 1 and len({shot.uri for shot in shots}) == 1:
                 views[view] = [replace(shots[0], caption=", ".join(shot.caption for shot in shots))]
     return [(name, list(views.items())) for name, views in images.items()]
+
+
+def compared_pictures(pictures: Sequence[Picture]) -> Comparison | None:
+    """The first image that several runs have, in the views that a page shows unfolded, and its label."""
+    for image, views in gallery(pictures):
+        shared = [shots[0] for view, shots in views if len(shots) == 1 and (view.main or view.name == "label")]
+        lines = [(view, shots) for view, shots in views if len(shots) > 1 and view.main]
+        if lines:
+            return Comparison(image, shared, lines)
+    return None
 
 
 def embed_videos(run: Run) -> list[Picture]:

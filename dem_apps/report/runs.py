@@ -31,6 +31,8 @@ class Run:
     evaluation: dict[str, Any] = field(default_factory=dict)  #: ``eval.json``; empty while the run is not finished
     metrics: list[dict[str, Any]] = field(default_factory=list)  #: the lines of ``metrics.jsonl``
     missing: list[str] = field(default_factory=list)  #: a sentence for each part that is not there or is damaged
+    row: str = ""  #: of a grid with rows: the name of the run's row
+    arm: str = ""  #: of a grid: the name of the run's arm
 
     @property
     def seed(self) -> Any:
@@ -40,7 +42,7 @@ class Run:
     @property
     def kind(self) -> str:
         """The kind of run, and its task; runs of one kind are compared."""
-        task = flat(self.config).get(self.info.task)
+        task = self.row or flat(self.config).get(self.info.task)
         return f"{self.info.heading}: {task}" if task else self.info.heading
 
     def colours(self) -> list[tuple[str, str]]:
@@ -147,16 +149,18 @@ def named_in(missing: list[str], consequence: str = "it is left out") -> Iterato
 
 
 def grouped(runs: Sequence[Run]) -> list[Group]:
-    """Runs of equal settings together, groups and runs in the order given."""
+    """Runs of one arm, or else of equal settings, together; groups and runs in the order given."""
     members: dict[tuple[tuple[str, str], ...], list[Run]] = {}
     for run in runs:
         settings = {key: text for key, text in flat(run.config).items() if key not in NOT_OF_AN_ARM}
-        members.setdefault(tuple(settings.items()), []).append(run)
+        members.setdefault((("arm", run.arm), *settings.items()), []).append(run)
     differences = differing([dict(key) for key in members])
     names: list[str] = []
     for position, of_group in enumerate(members.values()):
         bare = {re.sub(r"[-_./]*seed[-_=]*\d+", "", run.name) for run in of_group}
-        if len(of_group) == 1:
+        if of_group[0].arm:
+            name = of_group[0].arm
+        elif len(of_group) == 1:
             name = of_group[0].name
         elif len(bare) == 1 and bare != {""}:
             name = bare.pop()

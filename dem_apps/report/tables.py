@@ -95,6 +95,27 @@ def spread(score: Score, values: Sequence[float]) -> str:
     return score.text(statistics.fmean(values)) + std
 
 
+def answer(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -> str:
+    """The result of a comparison in a sentence: the arm with the best first score, and its difference."""
+    if not scores:
+        return ""
+    first = scores[0]
+    title = first.title.removesuffix(", last")
+    means = {group.name: statistics.fmean(found.values()) for group in groups if (found := group.scores(first.key))}
+    if len(means) < 2:
+        return ""
+    best = (min if first.better == "lower" else max)(means, key=lambda name: means[name])
+    sentence = f"Best {title}: {best}, {first.text(means[best])}"
+    if best == reference.name or reference.name not in means:
+        return f"{sentence}."
+    winner = next(group for group in groups if group.name == best)
+    cell = compared(first, winner, reference)
+    sentence += f" ({cell.small} over {reference.name})" if cell.small else ""
+    if "[" in cell.small:
+        return f"{sentence}."
+    return f"{sentence}. With one seed an arm, a difference of a few points may be chance."
+
+
 def class_table(groups: Sequence[Group], tail: Sequence[str] = ()) -> Table | None:
     """Scores by class, a column per group, of a single run one for each mapping; None where there is none."""
     info = groups[0].runs[0].info
@@ -188,6 +209,9 @@ def score_tables(
         table = comparison_table(scores, groups, next((group for group in groups if group.name == control), None))
         classes = class_table(groups, tail) if keys is None else None
         text += f"## {row}\n\n" if row else ""
+        reference = next((group for group in groups if group.name == control), groups[0])
+        sentence = answer(scores, groups, reference)
+        text += f"{sentence}\n\n" if sentence else ""
         for each in filter(None, (table, classes)):
             lines = [each.header, *([name, *map(_in_one_line, cells)] for name, cells in each.rows)]
             widths = [max(map(len, column)) for column in zip(*lines, strict=True)]  # for a terminal

@@ -41,7 +41,7 @@ def protocol(training: Training, model: nn.Module, tile: int | None = None) -> d
         "method", "loss", "reduction", "balance", "batch_size", "accumulate", "precision", "seed",
         "deterministic", "validation_part",
     )  # fmt: skip
-    unused: set[str] = set() if METHODS[config.method].uses_target else {"loss", "reduction", "balance"}
+    unused: set[str] = set() if METHODS[config.method].loss is not None else {"loss", "reduction", "balance"}
     if config.loss == "none" or config.reduction != "balanced":
         unused |= {"balance"}
     return {

@@ -9,9 +9,11 @@ class MethodRow(NamedTuple):
     """A method: its class, and the facts that settings depend on."""
 
     path: str  #: module and class, a :class:`seg.methods.method.Method`
+    title: str  #: its name in tables and on pages
     summary: str  #: follows the name in ``--help``
     uses_target: bool = True  #: whether it reads target images
-    #: What it adds counts times the source's cross-entropy, unless ``--weights.relative`` says otherwise.
+    loss: str | None = None  #: objective without ``--loss``; None: the method takes no objective
+    #: Whether target losses are scaled by the source's cross-entropy, unless ``--weights.relative`` says otherwise.
     relative: bool = False
     #: Weight of the auxiliary head on target as a factor of the main head's, unless ``--weights.aux`` says otherwise.
     aux: float = 0.1
@@ -20,20 +22,36 @@ class MethodRow(NamedTuple):
 
 
 METHODS = {
-    "source": MethodRow("seg.methods.method:Method", "source images alone", uses_target=False),
+    "source": MethodRow("seg.methods.method:Method", "source only", "no target images", uses_target=False),
+    "control": MethodRow(
+        "seg.methods.control:Control",
+        "control",
+        "target images only move batch norm statistics; no objective",
+    ),
     # A weight that suits the first steps is many times too large when the source has been learned:
     # docs/appendix.md#weights-that-are-too-large.
-    "minent": MethodRow("seg.methods.minent:MinEnt", "the objective on target", relative=True, aux=0.2),
+    "minent": MethodRow(
+        "seg.methods.minent:MinEnt",
+        "MinEnt",
+        "an objective on target predictions, by default entropy",
+        loss="entropy",
+        relative=True,
+        aux=0.2,
+    ),
     "advent": MethodRow(
         "seg.methods.advent:AdvEnt",
-        "the objective, and discriminators to fool",
+        "AdvEnt",
+        "discriminators on entropy maps; --loss adds an objective",
+        loss="none",
         aux=0.2,
         section="discriminator",
         weight="adversarial",
     ),
     "self-training": MethodRow(
         "seg.methods.self_training:SelfTraining",
-        "a teacher's pseudo-labels and the objective on target, source pixels pasted in",
+        "self-training",
+        "pseudo-labels of a mean teacher; --loss adds an objective",
+        loss="none",
         section="self_training",
     ),
 }

@@ -19,9 +19,6 @@ from seg.methods.method import Method
 from seg.methods.optimization import MicroBatch, Values, valid_pixels
 from seg.models.network import Predictor
 
-#: Policies under which target images move no statistics.
-_OWN_STATISTICS = ("source", "frozen")
-
 
 class HeadObjectives(nn.Module):
     """Objective values on target predictions, weighted per head, such as ``{"main": 0.001, "aux": 0.0002}``.
@@ -56,7 +53,7 @@ class HeadObjectives(nn.Module):
 
 
 class MinEnt(Method):
-    """The objective on target; without one (control) its images move batch norm statistics, if the policy lets them."""
+    """An objective on the target predictions of every head."""
 
     def __init__(self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives]) -> None:
         super().__init__(network, num_classes, make_objectives)
@@ -65,11 +62,6 @@ class MinEnt(Method):
 
     def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
         """See :meth:`HeadObjectives.forward`."""
-        if not self.objectives.objectives and self.network.batch_norm in _OWN_STATISTICS:
-            return None, {}
-        valid = valid_pixels(batch.target, self.network.accelerator.device)
-        with torch.set_grad_enabled(bool(self.objectives.objectives)):
-            logits = self.network(batch.target["image"], "target")
-        loss: Tensor | None
-        loss, values = self.objectives(logits, valid)
+        logits = self.network(batch.target["image"], "target")
+        loss, values = self.objectives(logits, valid_pixels(batch.target, self.network.accelerator.device))
         return loss, values

@@ -62,12 +62,13 @@ VIEWS = (
 )
 
 
-def described_metrics(num_classes: int, summary: str = "", adapts: bool = True) -> MetricsInfo:
+def described_metrics(num_classes: int, summary: str = "", has_objective: bool = True) -> MetricsInfo:
     """The description of a run of ``num_classes``: the log has entropies in nats, and pages show shares of log C."""
     of_log_c = {metric.name: 1 / math.log(num_classes) for metric in METRICS if metric.unit == "entropy / log C"}
     return MetricsInfo(
-        heading="Segmentation", summary=summary, settings=("method", "loss", "reduction") if adapts else ("method",),
-        control="a run with --method minent --loss none, and to source only" if adapts else "",
+        heading="Segmentation", summary=summary,
+        settings=("method", "loss", "reduction") if has_objective else ("method",),
+        control="a run with --method control, and to source only" if has_objective else "",
         metrics=tuple(dataclasses.replace(metric, scale=of_log_c.get(metric.name, 1.0)) for metric in METRICS),
         scores=SCORES, classes=CLASSES, class_share="per_class_label_share", views=VIEWS,
     )  # fmt: skip

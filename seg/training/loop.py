@@ -154,7 +154,7 @@ def build_state(
         for each in (on_source, weights.on_target("target"), weights.on_target(row.weight))
     )
     make_objectives = partial(
-        HeadObjectives, config.loss, num_classes, target_weights, config.reduction, config.objective_options()
+        HeadObjectives, str(config.loss), num_classes, target_weights, config.reduction, config.objective_options()
     )
     options |= {"weights": own_weights} if options else {}
     method = resolve_name(row.path)(predict, num_classes, make_objectives, **options)
@@ -177,9 +177,9 @@ def _open(
     # not before every process has read: the run folder of a resumed run drops what came after the checkpoint
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
-        uses_target = METHODS[config.method].uses_target
-        info = described_metrics(len(pair.classes), config.title, uses_target)
-        loss = [config.loss] if uses_target else []
+        has_objective = METHODS[config.method].loss is not None
+        info = described_metrics(len(pair.classes), config.title, has_objective)
+        loss = [] if config.loss == "none" else [str(config.loss)]
         path = path or new_run_dir("seg", config.method, *loss, str(config.seed))
         if config.resume:
             folder = RunFolder.resume(path, None if saved is None else state.step)

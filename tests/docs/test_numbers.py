@@ -223,15 +223,6 @@ def told(apart):
     return f"{apart.estimate:+.1f} [{apart.low:.1f}, {apart.high:.1f}]"
 
 
-def random_weights():
-    long = gain("seg_worlds_long", "best-self-training", "compute-matched-best")
-    return (
-        f"over target statistics Fourier style gains "
-        f"{told(gain('seg_worlds', 'fourier'))}, rare class sampling {told(gain('seg_worlds', 'best', 'fourier'))}; "
-        f"self-training nothing in 700 steps, {told(long)} in 2,000"
-    )
-
-
 def few_labels():
     def mean(file, arm):
         return 100 * fmean(float(row["miou"]) for row in rows(file) if row["run"].startswith(f"{arm}/"))
@@ -280,7 +271,7 @@ TOLD = {
         partial(adapt_harm.accepted_table, HARM, LATER), lambda: PAIRS,
         lambda: f"discs under gamma: {GAMMA:+.1f}", lambda: f"{RECORD[2]} of {RECORD[0]}, bound {RECORD[3]} %",
         partial(adapt_step.table, STEP), partial(adapt_step.told, STEP), partial(adapt_step.confirmed, BALANCED),
-        costs, without_batch_norm, streams, photographs, classifier, thresholds, random_weights, few_labels,
+        costs, without_batch_norm, streams, photographs, classifier, thresholds, few_labels,
     ],
     APPENDIX: [
         lambda: ONE_PHOTOGRAPH, first_labelled,

@@ -80,7 +80,7 @@ def test_the_run_folder_holds_what_is_promised(finished):
     assert kept["best"]["miou"] >= kept["last"]["miou"] == scores["miou"]
     assert {path.name for path in (run / "checkpoints").iterdir()} == {"last.pt", "selected.pt", "best.pt"}
     assert "mean IoU" in printed
-    for what in ("minent, adadem, balanced, rare classes first", "6 source train, 5 target train, 4 target val"):
+    for what in ("MinEnt + AdaDEM, balanced, rare class sampling", "6 source train, 5 target train, 4 target val"):
         assert what in printed.partition("step 3/6")[0]
     assert printed.splitlines()[-1] == f"report:       python -m dem_apps.report {run}"
 
@@ -116,7 +116,7 @@ def test_a_finished_run_resumes_to_its_own_scores(finished, run_here):
 
 
 @cases(
-    ["--method", "source"], ["--method", "minent", "--loss", "none"],
+    ["--method", "source"], ["--method", "control"], ["--method", "minent"],
     ["--method", "advent", "--loss", "none", "--discriminator.channels", "4"],
     ["--method", "self-training", "--self-training.views", "2", "--self-training.mask-ratio", "0.5"],
 )  # fmt: skip
@@ -125,7 +125,7 @@ def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, run_her
     run_here(seg.train.main, *tiny_flags, *flags, "--run-dir", run, *short)
     how = json.loads((run / "eval.json").read_text())["protocol"]
     assert how["method"] == flags[1]
-    own = {"source": set(), "minent": set(), "advent": {"discriminator"}}
+    own = {"source": set(), "control": set(), "minent": set(), "advent": {"discriminator"}}
     assert set(how["method_options"]) == own.get(flags[1], {flags[1].replace("-", "_")})
     if flags[1] == "self-training":
         assert how["method_options"]["self_training"]["views"] == 2
@@ -182,7 +182,7 @@ def test_the_demo_config_file_is_the_default():
 
 
 def test_the_demos_best_arm_is_the_recipe():
-    files = (ROOT / f"configs/seg/{name}.yaml" for name in ("best", "demo_comparison"))
+    files = (ROOT / f"configs/seg/{name}.yaml" for name in ("best", "demo_benchmark"))
     recipe, grid = (yaml.safe_load(file.read_text()) for file in files)
     assert grid["arms"]["best"] == recipe
 
@@ -197,7 +197,7 @@ def test_every_config_file_is_valid_and_names_its_command(file):
         assert f"python -m seg.benchmark --config configs/seg/{file.name}" in file.read_text().splitlines()[2]
         return
     config = parse_config(TrainConfig, "x", "x", ["--config", str(file)])
-    assert config.loss in LOSSES
+    assert config.decided().loss in LOSSES
     assert config.method in METHODS
     assert "python -m seg.train" in file.read_text().splitlines()[0]
 

@@ -59,7 +59,7 @@ def seg_run(
         "checkpoints": {"last": {"step": 20, "miou": miou}, "best": {"step": 10, "miou": miou + 0.01}},
         "protocol": {"upsampling": "bilinear"},
     }  # fmt: skip
-    info = described_by_seg(19, adapts=method != "source")
+    info = described_by_seg(19, has_objective=method != "source")
     run = write_run(path, config, lines, evaluation if finished else None, info)
     for image in ("a", "b"):
         for view in ("image", "prediction", "entropy", "label", "wrong", "confidently-wrong"):

@@ -34,7 +34,7 @@ def test_a_seg_run(tmp_path):
     text = text_of(source)
     assert "Missing" not in text
     for shown in (
-        "mean IoU %, last 30.00", "is the difference to a run with --method minent --loss none", "step 10: 99.0 %",
+        "mean IoU %, last 30.00", "is the difference to a run with --method control", "step 10: 99.0 %",
         "train (tail) –", "road 90.0", "mean IoU %, best (chosen with target labels)", "method minent", "finished",
         "python -m seg.train --seed 0", "protocol.upsampling bilinear", "label, wrong, confidently-wrong",
     ):  # fmt: skip

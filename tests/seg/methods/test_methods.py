@@ -26,7 +26,8 @@ WEIGHTS = {"main": 0.5, "aux": 0.1}
 
 def fresh_with(method, seed=0, model=MODEL):
     small = DiscriminatorConfig(channels=4)
-    return fresh(TrainConfig(method=method, loss="adadem", max_steps=9, model=model, discriminator=small), seed)
+    loss = None if METHODS[method].loss is None else "adadem"
+    return fresh(TrainConfig(method=method, loss=loss, max_steps=9, model=model, discriminator=small), seed)
 
 
 def logits_of_heads():
@@ -47,6 +48,44 @@ def test_minents_weight_follows_the_cross_entropy_unless_told_otherwise(argument
     state = fresh(dataclasses.replace(config, model=MODEL))
     assert state.relative is relative
     assert protocol(Training(config, "last", 1), state.model)["weights"]["relative"] is relative
+
+
+@cases(
+    ([], "minent", "entropy", "MinEnt"),
+    (["--loss", "adadem"], "minent", "adadem", "MinEnt + AdaDEM"),
+    (["--method", "minent", "--loss", "dem", "--tau", "0.5"], "minent", "dem", "MinEnt + DEM"),
+    (["--loss", "none"], "control", "none", "control"),
+    (["--method", "control"], "control", "none", "control"),
+    (["--method", "advent"], "advent", "none", "AdvEnt"),
+    (["--method", "advent", "--loss", "entropy"], "advent", "entropy", "AdvEnt + Entropy"),
+    (["--method", "self-training"], "self-training", "none", "self-training"),
+    (["--method", "source"], "source", "none", "source only"),
+)
+def test_the_objective_follows_the_method(arguments, method, loss, title):
+    config = parse_config(TrainConfig, "seg.train", "", arguments)
+    config.check()
+    resolved = config.resolved()
+    assert (resolved.method, resolved.loss) == (method, loss)
+    assert resolved.title.split(", ")[0] == title
+    assert resolved.resolved() == resolved
+
+
+@cases("source", "control")
+def test_a_method_without_an_objective_refuses_one(method):
+    config = parse_config(TrainConfig, "seg.train", "", ["--method", method, "--loss", "adadem"])
+    refuses(f"--loss: --method {method} takes no objective; leave --loss out, or take --method minent", config.check)
+
+
+@cases(("target", True), ("source", False), ("frozen", False))
+def test_the_control_moves_statistics_and_has_no_gradient_of_target(policy, moved):
+    control = fresh(TrainConfig(method="control", max_steps=9, model=dataclasses.replace(MODEL, batch_norm=policy)))
+    buffers = [buffer.clone() for buffer in control.model.buffers()]
+    control.predict.model.train()
+    loss, values = control.method.target_loss(micro_batch(0))
+    assert loss is None
+    assert bool(values) is moved
+    assert same(buffers, list(control.model.buffers())) is not moved
+    assert all(parameter.grad is None for parameter in control.model.parameters())
 
 
 @pytest.mark.parametrize("method", METHODS)

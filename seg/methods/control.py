@@ -1,0 +1,33 @@
+"""The control: target images pass through the network and may move batch norm statistics, without an objective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from dem_apps import build_objective
+from seg.methods.method import Method
+from seg.methods.minent import HeadObjectives
+from seg.methods.optimization import MicroBatch, Values, valid_pixels
+from seg.models.network import Predictor
+
+#: Batch norm policies under which target images move no statistics.
+_STATISTICS_OF_SOURCE = ("source", "frozen")
+
+
+class Control(Method):
+    """What a method is compared with: the same target images and statistics, but no target loss."""
+
+    def __init__(self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives]) -> None:
+        super().__init__(network, num_classes, make_objectives)
+        self.entropy = build_objective("entropy", num_classes).to(network.accelerator.device)
+
+    @torch.no_grad()
+    def target_loss(self, batch: MicroBatch) -> tuple[None, Values]:
+        """Pass the target images, if they move statistics, and return their entropy to log."""
+        if self.network.batch_norm in _STATISTICS_OF_SOURCE:
+            return None, {}
+        mask = valid_pixels(batch.target, self.network.accelerator.device)
+        logits = self.network(batch.target["image"], "target")["main"]
+        return None, {"target/entropy": self.entropy(logits, dim=1, mask=mask)}
