@@ -17,7 +17,7 @@ from dem_apps.errors import InputError, printable
 from dem_apps.report.charts import curve_charts
 from dem_apps.report.pictures import compared_pictures, embed_videos, find_pictures, gallery
 from dem_apps.report.runs import NOT_OF_AN_ARM, Finished, Group, Run, differing, flat, grouped, read_runs
-from dem_apps.report.tables import Cell, Table, answer, class_table, compared, comparison_table, scores_of
+from dem_apps.report.tables import Cell, Table, answer, class_table, comparison_table, scores_of
 from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Metric, Score
 
@@ -132,7 +132,9 @@ def _sections(runs: Sequence[Run], baseline: Run | None) -> list[Section]:
     return [
         Section(runs[0].kind, "text", [first_answer] if first_answer else []),
         Section("", "comparison", compared_pictures(found) if len(shown) > 1 else None),
-        Section("Summary" if several else runs[0].kind, "text", _summary(scores, groups, reference)),
+        Section("" if several else runs[0].kind, "text", [] if several else _summary(scores, runs[0])),
+        Section("Scores", "table", _scores_table(scores[:_SCORES], groups, reference) if several else None),
+        Section("Arms", "text", _arms(groups) if several else []),
         Section("", "facts", [] if several else _facts(runs[0])),
         Section("Missing", "notes", [f"{run.name}: {sentence}" for run in runs for sentence in run.missing]),
         Section("Alarms", "notes", alarms),
@@ -141,7 +143,7 @@ def _sections(runs: Sequence[Run], baseline: Run | None) -> list[Section]:
         Section("", "colours", colours),
         Section("", "notes", ["Pictures are of the first run of each arm."] if first_of_arm else []),
         Section("Videos", "videos", videos),
-        Section("Scores", "table", _scores_table(scores[:_SCORES], groups, reference)),
+        Section("Scores", "table", None if several else _scores_table(scores[:_SCORES], groups, reference)),
         Section("More scores", "more", _scores_table(scores[_SCORES:], groups, reference)),
         Section("Classes", "table", class_table(groups)),
         *(Section(name, "charts", curve_charts(groups, drawn)) for name, drawn in curves.items()),
@@ -149,24 +151,21 @@ def _sections(runs: Sequence[Run], baseline: Run | None) -> list[Section]:
     ]
 
 
-def _summary(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -> list[str]:
-    """A sentence for each arm: what it is, its first score, and the difference to the baseline."""
-    lines = []
-    for group in groups:
-        summary = group.runs[0].info.summary
-        parts = [summary] if summary and summary != group.name else []
-        if scores and group.scores(scores[0].key):
-            cell = compared(scores[0], group, reference)
-            verdict = "not significant" if "[" in cell.small else "one seed says little"
-            verdict = "95 % CI excludes 0" if cell.strong else verdict
-            parts.append(f"{scores[0].title} {cell.main}")
-            if cell.small:
-                parts.append(f"difference to {reference.name} {cell.small} ({verdict})")
-        lines.append(f"{group.name}: {'; '.join(parts)}" if parts else group.name)
-    control = groups[0].runs[0].info.control
-    if len(groups) == 1 and control and scores:
-        lines.append(f"The effect of training is the difference to {control}.")
+def _summary(scores: Sequence[Score], run: Run) -> list[str]:
+    """What a run is, its first score, and what it has to be compared with."""
+    lines = [": ".join(filter(None, (run.name, run.info.summary)))]
+    value = run.score(scores[0].key) if scores else None
+    if value is not None:
+        lines.append(f"{scores[0].title}: {scores[0].text(value)}.")
+    if value is not None and run.info.control:
+        lines.append(f"The effect of training is the difference to {run.info.control}.")
     return lines
+
+
+def _arms(groups: Sequence[Group]) -> list[str]:
+    """What each arm is, where its name does not say it."""
+    summaries = [(group.name, group.runs[0].info.summary) for group in groups]
+    return [f"{name}: {summary}" for name, summary in summaries if summary and summary != name]
 
 
 def _scores_table(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -> Table | None:

@@ -96,24 +96,30 @@ def spread(score: Score, values: Sequence[float]) -> str:
 
 
 def answer(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -> str:
-    """The result of a comparison in a sentence: the arm with the best first score, and its difference."""
+    """The result of a comparison in two sentences: the best arm by the first score, then the others."""
     if not scores:
         return ""
-    first = scores[0]
-    title = first.title.removesuffix(", last")
-    means = {group.name: statistics.fmean(found.values()) for group in groups if (found := group.scores(first.key))}
-    if len(means) < 2:
+    score = scores[0]
+    scored = [group for group in groups if group.scores(score.key)]
+    if len(scored) < 2:
         return ""
-    best = (min if first.better == "lower" else max)(means, key=lambda name: means[name])
-    sentence = f"Best {title}: {best}, {first.text(means[best])}"
-    if best == reference.name or reference.name not in means:
-        return f"{sentence}."
-    winner = next(group for group in groups if group.name == best)
-    cell = compared(first, winner, reference)
-    sentence += f" ({cell.small} over {reference.name})" if cell.small else ""
-    if "[" in cell.small:
-        return f"{sentence}."
-    return f"{sentence}. With one seed an arm, a difference of a few points may be chance."
+    lower = score.better == "lower"
+    scored.sort(key=lambda group: _mean(score, group), reverse=not lower)
+    best = scored[0]
+    small = compared(score, best, reference).small
+    over = f" ({small} over “{reference.name}”)" if small else ""
+    kind, title = "lowest" if lower else "highest", score.title.removesuffix(", last")
+    others = ", ".join(f"“{group.name}” {score.text(_mean(score, group))}" for group in scored[1:6])
+    sentences = [
+        f"The {kind} {title} is {score.text(_mean(score, best))}, by “{best.name}”{over}.",
+        f"Then follow {others}." if len(scored) < 7 else "",
+        "One seed an arm: a difference of a few points may be chance." if small and "[" not in small else "",
+    ]
+    return " ".join(filter(None, sentences))
+
+
+def _mean(score: Score, group: Group) -> float:
+    return statistics.fmean(group.scores(score.key).values())
 
 
 def class_table(groups: Sequence[Group], tail: Sequence[str] = ()) -> Table | None:

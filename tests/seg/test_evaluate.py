@@ -91,7 +91,7 @@ def test_the_command_scores_the_checkpoint_that_labels_chose_and_says_so(run, ru
     assert sorted(run.rglob("*")) == before
     (run / "checkpoints" / "best.pt").rename(tmp_path / "best.pt")  # as of a target without labels
     assert "checkpoint last (end of training), step 2" in repr(load(run))
-    assert "label-free score im; better than last in 13 of 57 runs" in repr(load(run, checkpoint="selected"))
+    assert "label-free score im" in repr(load(run, checkpoint="selected"))
     (tmp_path / "best.pt").rename(run / "checkpoints" / "best.pt")
     again = tmp_path / "last.json"
     refused = run_here(main, "--run", run, "--save-predictions", tmp_path / "predictions", status=2)

@@ -1,19 +1,17 @@
 """What is measured without labels: definitions against numpy and torch, known networks, checkpoints chosen by it."""
 
-import csv
 import math
-from operator import itemgetter
 
 import numpy as np
 import pytest
 import torch
-from support import ROOT, cases
+from support import cases
 from torch import nn
 from torch.distributions import Categorical
 from torch.nn import functional as F
 
 from dem_apps.errors import NotFiniteError
-from seg.scores.checkpoints import CRITERION, RECORD, RECORD_RUNS, CheckpointSelector, chosen_by
+from seg.scores.checkpoints import CheckpointSelector
 from seg.scores.evidence import SCALE, Evidence, Probe
 from seg.scores.metrics import LabelFreeScores
 
@@ -172,17 +170,6 @@ def test_selected_follows_the_label_free_score_and_best_the_labels():
     columns = [tuple(row[key] for key in ("step", "miou", "used_target_labels")) for row in table.values()]
     expected = {"last": (40, 0.2, False), "selected": (20, 0.05, False), "best": (30, 0.2, True)}
     assert dict(zip(table, columns, strict=True)) == expected
-
-
-def test_the_record_of_label_free_choices_is_that_of_the_raw_values():
-    with open(ROOT / "docs/results/seg_selection.csv", newline="") as file:
-        rows = [{k: v if k == "run" else float(v) for k, v in row.items()} for row in csv.DictReader(file)]
-    runs = [[row for row in rows if row["run"] == name] for name in {row["run"] for row in rows}]
-    assert len(runs) == RECORD_RUNS
-    for criterion, counts in {CRITERION: RECORD, "entropy": (0, 14), "snd": (0, 52)}.items():
-        gains = [max(run, key=itemgetter(criterion))["miou"] - max(run, key=itemgetter("step"))["miou"] for run in runs]
-        assert (sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)) == counts
-    assert chosen_by("selected") == "label-free score im; better than last in 13 of 57 runs, worse in 1"
 
 
 @cases(
