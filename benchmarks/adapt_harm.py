@@ -356,14 +356,6 @@ def accepted_table(rows: CsvRows, later: CsvRows) -> str:
     return markdown(["rule", "accepted", "gain", "lose", "bound %, by families", "all pairs"], lines)
 
 
-def by_image(rows: CsvRows) -> str:
-    """Sentence of docs/adaptation.md: the images that lose, with and without a choice by image."""
-    pairs = rows_of(rows).values()
-    counts = [sum(int(rules[rule]["lose"]) for rules in pairs) for rule in ("score", "by image, or none")]
-    means = [np.mean([change(rules[rule]) for rules in pairs]) for rule in ("score", "by image, or none")]
-    return f"{counts[1]} images lose instead of {counts[0]}, the mean is {means[1] - means[0]:+.2f}"
-
-
 def classes_of(name: str) -> int:
     """C of a network."""
     if name in OURS:
@@ -396,7 +388,7 @@ def measured(pair: Pair, network: nn.Module, spec: str, name: str, work: Path) -
 
 
 def main() -> None:
-    """Measure what is missing, and print the tables and the sentences."""
+    """Measure what is missing, and print the tables."""
     parser = parser_of(__doc__, "photographs", "work", out=RESULTS / "adapt_harm.csv")
     parser.add_argument("--only", nargs="*", default=REGISTERED)
     options = parser.parse_args()
@@ -411,7 +403,7 @@ def main() -> None:
                     rows.add({**keys, **row})
                 print(name, pair.name, row, flush=True)
     later = CsvRows(RESULTS / "adapt_harm_later.csv", KEYS)
-    print(groups_table(rows), table(rows), accepted_table(rows, later), by_image(rows), sep="\n")
+    print(groups_table(rows), table(rows), accepted_table(rows, later), sep="\n")
 
 
 if __name__ == "__main__":

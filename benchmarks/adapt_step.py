@@ -184,37 +184,24 @@ def table(rows: CsvRows) -> str:
     return markdown(["family, folders", "share", *heads], lines)
 
 
-def told(rows: CsvRows) -> str:
-    """Sentence of docs/adaptation.md: what seg.adapt's rule without labels lets stay, and what it refuses."""
-    pairs = pairs_of(rows)
-    per_pixel, balanced = (
-        [change(pair, arm) for (network, _), pair in pairs.items() if is_accepted(network, pair[arm])]
-        for arm in (MAIN[1], MAIN[3])
-    )
-    return (
-        f"the step stays on {len(per_pixel)} of {len(pairs)} folders, where it changes {min(per_pixel):+.1f} to "
-        f"{max(per_pixel):+.1f}, balanced {min(balanced):+.1f} to {max(balanced):+.1f}"
-    )
-
-
-def confirmed(rows: CsvRows) -> str:
-    """Sentence of docs/adaptation.md on the balanced steps: mean change, its interval over networks, and the worst."""
+def balanced_table(rows: CsvRows) -> str:
+    """Changes by the balanced steps: mean over pairs, its 95 % CI over networks, and the worst pair."""
     pairs = pairs_of(rows, BALANCED)
+    lines = []
+    for title, arm in (("AdaDEM", "adadem started balanced"), ("entropy", "entropy balanced")):
+        every = {pair: change(own, arm) for pair, own in pairs.items()}
+        kept = {pair: each if is_accepted(pair[0], pairs[pair][arm]) else 0.0 for pair, each in every.items()}
+        lines.append([title, str(len(pairs)), _over_networks(kept), _over_networks(every)])
+    return markdown(["objective", "pairs", "by the rule", "without the rule"], lines)
 
-    def of(arm: str, by_rule: bool) -> str:
-        changes: dict[str, list[float]] = {}
-        for (network, _), pair in pairs.items():
-            taken = not by_rule or is_accepted(network, pair[arm])
-            changes.setdefault(network, []).append(change(pair, arm) * taken)
-        every = [each for own in changes.values() for each in own]
-        ends = mean_interval([float(np.mean(own)) for own in changes.values()])
-        return f"{interval(replace(ends, estimate=float(np.mean(every))))}, worst {min(every):+.1f}"
 
-    entropy, adadem = BALANCED[2:]
-    return (
-        f"on {len(pairs)} other pairs of public networks and sequences AdaDEM {of(adadem, True)}, entropy "
-        f"{of(entropy, True)}; without the rule {of(adadem, False)}, and {of(entropy, False)}"
-    )
+def _over_networks(changes: dict[tuple[str, ...], float]) -> str:
+    by_network: dict[str, list[float]] = {}
+    for (network, _), each in changes.items():
+        by_network.setdefault(network, []).append(each)
+    ends = mean_interval([float(np.mean(own)) for own in by_network.values()])
+    mean = replace(ends, estimate=float(np.mean([*changes.values()])))
+    return f"{interval(mean)} ({min(changes.values()):+.1f})"
 
 
 def change(pair: dict[str, Row], arm: str) -> float:
@@ -230,7 +217,7 @@ def is_accepted(network: str, row: Row) -> bool:
 
 
 def main() -> None:
-    """Measure what is missing, and print the table and the sentences."""
+    """Measure what is missing, and print the table."""
     parser = parser_of(__doc__, "photographs", "work", out=RESULTS / "adapt_step.csv")
     parser.add_argument("--arms", default="main", choices=("main", "balanced"))
     parser.add_argument("--only", nargs="*", default=[name for names in FAMILIES.values() for name in names])
@@ -247,7 +234,7 @@ def main() -> None:
                     pair = Pair(network, photographs)
                     for row in missing:
                         print(rows.add({**row, **pair.row(row["arm"])}), flush=True)
-    print(confirmed(rows) if options.arms == "balanced" else f"{table(rows)}\n{told(rows)}")
+    print(balanced_table(rows) if options.arms == "balanced" else table(rows))
 
 
 if __name__ == "__main__":

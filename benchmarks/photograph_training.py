@@ -20,10 +20,11 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from csv_rows import RESULTS, CsvRows, Row, beside, half, parser_of
+from csv_rows import RESULTS, CsvRows, Row, beside, half, interval, parser_of
 from photograph_networks import parts
 from torch import nn
 
+from dem_apps.report.intervals import difference_interval
 from dem_apps.report.tables import markdown
 from dem_apps.runtime.settings import from_dict
 from seg.config import TrainConfig
@@ -229,9 +230,14 @@ def after_source(rows: CsvRows, arm: str, pair: str) -> list[float]:
     return [score - source[seed] for seed, score in by_seed(rows, arm, pair, by_rule).items()]
 
 
-def gains(rows: CsvRows) -> str:
-    """README's sentence: what the default adds to source only, mean over seeds with half of its 95 % CI."""
-    return ", ".join(f"{title} {half(after_source(rows, DEFAULT, pair))}" for pair, title in TITLES.items())
+def gains_table(rows: CsvRows) -> str:
+    """The default beside source only, mIoU %: means over seeds, and the difference with half of its 95 % CI."""
+    lines = []
+    for pair, title in TITLES.items():
+        alone = fmean(by_seed(rows, "source", pair).values())
+        ours = fmean(by_seed(rows, DEFAULT, pair, by_rule).values())
+        lines.append([title, f"{alone:.1f}", f"{ours:.1f}", half(after_source(rows, DEFAULT, pair))])
+    return markdown(["target images", "source only", "adapted", "difference"], lines)
 
 
 def table(rows: CsvRows, most: bool = True) -> str:
@@ -252,29 +258,27 @@ def table(rows: CsvRows, most: bool = True) -> str:
     return markdown(["arm", *PAIRS], lines)
 
 
-def chosen_by(rows: CsvRows) -> str:
-    """The choice of the default: differences to source only, mean over pairs, and what it did in all runs."""
-    means = []
+def default_table(rows: CsvRows) -> str:
+    """The choice of the default: differences to source only over pairs, and how many runs are below it."""
+    lines = []
     for arm in (DEFAULT, "source", "adadem 0.01", "strong"):
-        apart = [fmean(after_source(rows, arm, pair)) for pair in PAIRS]
-        worst = f"{'worst pair ' * (arm == DEFAULT)}{min(apart):+.1f}"
-        means.append(f"`{arm}, share` {fmean(apart):+.1f}, {worst}")
-    runs = [after_source(rows, DEFAULT, pair) for pair in PAIRS]
-    return (
-        f"{'; '.join(means)}. The first is below source only in {sum(gain < 0 for each in runs for gain in each)} of "
-        f"{sum(map(len, runs))} runs, and three points or more above it on {sum(fmean(each) >= 3 for each in runs)} "
-        "pairs"
-    )
+        by_pair = [after_source(rows, arm, pair) for pair in PAIRS]
+        means = [fmean(each) for each in by_pair]
+        runs = [difference for each in by_pair for difference in each]
+        below = sum(difference < 0 for difference in runs)
+        lines.append([f"{arm}, share", f"{fmean(means):+.1f}", f"{min(means):+.1f}", f"{below} of {len(runs)}"])
+    return markdown(["arm", "mean over pairs", "worst pair", "runs below source only"], lines)
 
 
-def confirmed(rows: CsvRows) -> str:
-    """On :data:`OTHER_PAIRS` the default, each half of it alone: differences to source only."""
-    told = []
+def other_pairs_table(rows: CsvRows) -> str:
+    """On :data:`OTHER_PAIRS` the default, and each half of it alone: differences to source only."""
+    arms = {f"{DEFAULT}, share": (DEFAULT, by_rule), DEFAULT: (DEFAULT, plain), "source, share": ("source", by_rule)}
+    lines = []
     for pair in OTHER_PAIRS:
-        source, halves = by_seed(rows, "source", pair), ((DEFAULT, by_rule), (DEFAULT, plain), ("source", by_rule))
-        both, rare, share = (cell(by_seed(rows, arm, pair, score), source).split(", ", 1)[1] for arm, score in halves)
-        told.append(f"{pair} {both}, without a share {rare}, the share alone {share}")
-    return "; ".join(told)
+        source = by_seed(rows, "source", pair)
+        found = [by_seed(rows, arm, pair, score) for arm, score in arms.values()]
+        lines.append([pair, *(interval(difference_interval(each, source)) for each in found)])
+    return markdown(["pair", *arms], lines)
 
 
 def claim_table(rows: CsvRows) -> str:
@@ -322,8 +326,8 @@ def main() -> None:
         print(rows.add(row | scores(config)), flush=True)
         shutil.rmtree(run)
     if options.out == RESULTS / "photograph_training.csv":
-        tables = (table(rows), table(rows, most=False), claim_table(rows), networks_table(rows))
-        print(*tables, gains(rows), sep="\n")
+        tables = (gains_table, table, default_table, other_pairs_table, claim_table, networks_table)
+        print(*(each(rows) for each in tables), table(rows, most=False), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,13 @@
 """Pages: their Python runs, commands parse, files, names and links exist; examples in docstrings run."""
 
-import ast
 import doctest
 import os
 import re
 import runpy
 import subprocess
 import sys
-from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from itertools import pairwise
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -20,18 +17,17 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from support import ROOT, pages
 
 import dem_apps.runtime.settings
-from dem_apps import OBJECTIVE_NAMES
 from dem_apps.errors import InputError
-from dem_apps.objectives import objective_options
 from dem_apps.runtime.files import cache_dir
+from dem_apps.runtime.settings import from_dict
+from seg.config import TrainConfig
+from seg.data.labels import load_classes
 from seg.data.street.demo_pair import write_demo_pair
 
 TEXTS = {pages.named(page): pages.text_of(page) for page in (*pages.PAGES, *pages.NOTEBOOKS)}
 COMMANDS = [command for file in (*pages.PAGES, *pages.NOTEBOOKS, *pages.CONFIGS) for command in pages.commands(file)]
 FOLDERS = ("dem_apps", "seg", "rl", "tests", "benchmarks", "configs", "docs")
-#: As ``wc -w`` counts, all pages of docs.
-MOST_WORDS = 40_000
-MOST_HOPS = 3
+BLOCKS = [(page, block) for page, text in TEXTS.items() for block in pages.blocks(text)]
 
 
 def with_blocks(language):
@@ -88,11 +84,10 @@ def test_shell_blocks_run(page, tmp_path, monkeypatch):
 def test_command_lines_parse(command, monkeypatch, tmp_path):
     # a resumed run's settings, which no file is there to give
     monkeypatch.setattr(dem_apps.runtime.settings, "read_config", lambda _path: {})
-    if command.arguments:
+    try:
         assert pages.reads_its_command_line(command, monkeypatch, tmp_path)
-    else:  # only the command's name
-        with suppress(InputError):
-            pages.reads_its_command_line(command, monkeypatch, tmp_path)
+    except InputError:
+        assert not command.arguments  # only the command's name, without what it needs
 
 
 @pytest.mark.parametrize("page", TEXTS)
@@ -131,46 +126,15 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in pages.anchors(target.read_text(encoding="utf-8")), f"{link}: no such heading"
 
 
-@pytest.mark.parametrize("page", TEXTS)
-def test_yaml_blocks_are_yaml(page):
-    for block in pages.blocks(TEXTS[page]):
-        if block.language == "yaml":
-            assert isinstance(yaml.safe_load(block.text), dict), block.line
-
-
-def test_the_table_of_equations_names_functions_and_options():
-    rows = [
-        line.split("|")
-        for line in TEXTS["docs/method.md"].splitlines()
-        if re.match(r"\| (Eq\.|Sec\.|Alg\.|\w+ et al\.|\w+ and \w+)", line)
-    ]
-    functions, names = ([re.findall(r"`([^`]+)`", row[at]) for row in rows if "`" in row[at]] for at in (3, 4))
-    sources = [ROOT / "dem_apps" / "entropy.py", *(ROOT / "dem_apps" / "objectives").glob("*.py")]
-    defined = {name for file in sources for name in re.findall(r"^def (\w+)", file.read_text(), flags=re.M)}
-    assert {name for row in functions for name in row} <= defined
-    assert {row[0]: row[1:] for row in names} == {name: objective_options(name) for name in OBJECTIVE_NAMES}
-
-
-@pytest.mark.parametrize("command", ["seg.train", "rl.train"])
-def test_a_command_reaches_its_equation_in_few_hops(command):
-    """Each file that docs/method.md names imports the next one."""
-    (row,) = re.findall(rf"^- `python -m {command}`: (.+?)\n(?=- |\n)", TEXTS["docs/method.md"], flags=re.M | re.S)
-    files = [ROOT / file for file in re.findall(r"`([\w/]+\.py)", row)]
-    assert str(files[-1].relative_to(ROOT)).startswith(("dem_apps/entropy.py", "dem_apps/objectives/"))
-    assert 0 < len(files) - 1 <= MOST_HOPS
-    for file, following in pairwise(files):
-        assert ".".join(following.relative_to(ROOT).with_suffix("").parts) in imported(file), f"{file} {following}"
-
-
-def imported(file):
-    """Modules that a file imports, also through a package's ``__init__``."""
-    modules = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            modules |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-            package = ROOT.joinpath(*node.module.split("."), "__init__.py")
-            modules |= imported(package) if package.is_file() and package != file else set()
-    return modules
+@pytest.mark.parametrize(("page", "block"), [each for each in BLOCKS if each[1].language == "yaml"])
+def test_yaml_blocks_are_settings_or_class_files(page, block, tmp_path):
+    content = yaml.safe_load(block.text)
+    if isinstance(content.get("classes"), list):
+        (tmp_path / "classes.yaml").write_text(block.text, encoding="utf-8")
+        names = [entry["name"] for entry in content["classes"]]
+        assert list(load_classes(str(tmp_path / "classes.yaml")).names) == names
+    else:  # an unknown key is an InputError
+        from_dict(TrainConfig, content, f"{page}:{block.line}")
 
 
 def test_every_page_is_in_the_index_and_in_the_menu_of_the_site():
@@ -202,8 +166,3 @@ def test_what_a_user_imports_is_in_the_reference_with_an_example():
     assert {f"{each}.{name}" for each in ("dem_apps", "seg", "rl") for name in import_module(each).__all__} <= listed
     for name in listed - {"dem_apps.OBJECTIVE_NAMES"}:
         assert ">>> " in (resolve_name(name).__doc__ or ""), name
-
-
-def test_the_pages_are_short():
-    words = {name: len(text.split()) for name, text in TEXTS.items() if name.startswith("docs/")}
-    assert sum(words.values()) <= MOST_WORDS, sorted(words.items(), key=lambda item: -item[1])

@@ -1,4 +1,4 @@
-"""The pages taken apart: code blocks, command lines, links and anchors.
+"""The pages taken apart: code blocks, command lines, tables, links and anchors.
 
 Notebooks are read as pages, their code as blocks. A block ``python`` is run, all blocks of a page in order and in one
 namespace, and a block ``sh`` by the slow test, unless the line before it is ``<!-- not run: why -->``. Other command
@@ -11,6 +11,7 @@ import json
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,30 @@ class Command:
     arguments: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Table:
+    """A Markdown table: its headings, and the cells of every row."""
+
+    headings: tuple[str, ...]
+    rows: list[list[str]]
+
+    def by_key(self, keys: Sequence[str]) -> dict[tuple[str, ...], dict[str, str]]:
+        """The rows as heading → cell, by their cells in the columns ``keys``; without keys by their place.
+
+        As in a table that groups its rows, an empty cell stands for the one above it, but not in the last key.
+        """
+        found: dict[tuple[str, ...], dict[str, str]] = {}
+        above: list[str] = []
+        for place, cells in enumerate(self.rows, start=1):
+            row = dict(zip(self.headings, cells, strict=True))
+            names = [row[key] for key in keys] or [f"row {place}"]
+            names[:-1] = [name or group for name, group in zip(names[:-1], above or names, strict=False)]
+            assert tuple(names) not in found, f"two rows are called {names}"
+            found[tuple(names)] = row
+            above = names
+        return found
+
+
 def named(path: Path) -> str:
     """The path from the repository's root."""
     return str(path.relative_to(ROOT))
@@ -70,6 +95,30 @@ def prose(text: str) -> str:
     return re.sub(r"^```.*?^```$", "", text, flags=re.S | re.M)
 
 
+def tables(text: str) -> list[Table]:
+    """The Markdown tables of a page."""
+    found = re.finditer(r"^(\|.*)\n\|[-:| ]+\n((?:\|.*\n?)+)", prose(text), flags=re.M)
+    return [Table(tuple(_cells(match[1])), [_cells(line) for line in match[2].splitlines()]) for match in found]
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of a line of a table as a reader sees them, without links and emphasis."""
+    cells = re.split(r"(?<!\\)\|", line.strip())[1:-1]
+    return [_plain(cell) for cell in cells]
+
+
+def _plain(cell: str) -> str:
+    shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", cell)
+    shown = re.sub(r"[`\\*]", "", shown)
+    return " ".join(shown.replace("−", "-").split())
+
+
+def numbers(cell: str) -> list[float]:
+    """The numbers within a cell, in their order; digits of names such as ``CIFAR-10`` and ``DoorKey-5x5`` are none."""
+    found = re.findall(r"(?<![^\W_])(?<![.-])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?=x?\b)(?!\.\d)", cell)
+    return [float(each.replace(",", "")) for each in found]
+
+
 def commands(file: Path) -> list[Command]:
     """The command lines ``python -m seg.train …`` of a page or of the comments of a YAML file."""
     text = re.sub(r"\\\n#?\s*", " ", text_of(file))
@@ -86,7 +135,7 @@ def commands(file: Path) -> list[Command]:
 
 def links(text: str) -> list[str]:
     """Targets of links and images that are not on another host."""
-    return [target for target in re.findall(r"\[[^\]\n]*\]\(([^)\s]+)\)", prose(text)) if "://" not in target]
+    return [target for target in re.findall(r"\]\(([^)\s]+)\)", prose(text)) if "://" not in target]
 
 
 def anchors(text: str) -> set[str]:
