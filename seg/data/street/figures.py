@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -88,16 +88,31 @@ PAINTS: dict[str, tuple[Color, ...]] = {
     "white": ((240, 238, 226),), "red": ((200, 30, 30),), "blue": ((32, 84, 168),), "amber": ((242, 182, 40),),
     "green": ((60, 220, 120),),
 }  # fmt: skip
-Outlines = NDArray[np.float64]  # (N, K, 2): N polygons of K corners, x and y
+Outlines = NDArray[np.float64]  # (N, K, 2): N polygons of K corners, x and y, that do not overlap
+Plane = NDArray[np.float64]  # (3, 3): world points of a plane's origin, and its directions across and up
 
 
 class Part(NamedTuple):
-    """Outlines of one paint; without a label they are painted in the picture alone."""
+    """Outlines of one paint."""
 
     label: str
     paint: str
     outlines: Outlines
-    gain: float | NDArray[np.float64] = 1.0  #: brightness, of all outlines or of each
+    gain: float = 1.0  #: brightness
+
+
+#: Parts on a plane, and the side that it looks to, for its light: left, right, near or top.
+Face = tuple[Plane, Iterable[Part], str]
+
+
+def plane(*vectors: tuple[float, float, float]) -> Plane:
+    """A plane by its origin and the vectors of a unit across and up."""
+    return np.asarray(vectors, np.float64)
+
+
+def upright(x: float, depth: float, to_right: float, ahead: float, height: float = 1.0) -> Plane:
+    """A plane on the ground at x and depth."""
+    return plane((x, 0, depth), (to_right, 0, ahead), (0, height, 0))
 
 
 def shape(*numbers: float) -> Outlines:
@@ -124,19 +139,18 @@ def grid(columns: int, rows: int, wide: float, tall: float, low: float = 0.0, hi
     return np.asarray(cells / (columns, rows) * (1, high - low) + (0, low))
 
 
-def leaves(seed: int, x: float, y: float, across: float, up: float, number: int) -> Part:
-    """Clusters of leaves in an ellipse around (x, y), darker below."""
+def leaves(seed: int, x: float, y: float, across: float, up: float) -> Iterator[Part]:
+    """Clusters of leaves around (x, y), in three tones, darker below."""
     rng = np.random.default_rng(seed)
-    angles, spread = rng.uniform(0, 2 * np.pi, number), np.sqrt(rng.random((number, 1)))
-    spots = np.stack((np.cos(angles), np.sin(angles)), -1) * spread
-    clusters = discs(1, 0.9, (0, 0)) * rng.uniform(0.14, 0.34, (number, 1, 1)) + spots[:, None]
-    gains = 0.9 + 0.26 * spots[:, 1] + rng.normal(0, 0.1, number)
-    return Part("vegetation", "leaves", clusters * (across, up) + (x, y), gains)
+    for gain in (0.75, 0.9, 1.05):
+        spots = rng.normal((0, gain - 0.9), 0.35, (9, 1, 2))
+        clusters = discs(1, 0.9, (0, 0)) * rng.uniform(0.14, 0.34, (9, 1, 1)) + spots
+        yield Part("vegetation", "leaves", clusters * (across, up) + (x, y), gain)
 
 
 _BICYCLE = (
     Part("bicycle", "rubber", discs(0.34, 0.34, (-0.54, 0.34), (0.54, 0.34))),
-    Part("", "metal", discs(0.24, 0.24, (-0.54, 0.34), (0.54, 0.34))),  # annotators label a whole wheel
+    Part("bicycle", "metal", discs(0.24, 0.24, (-0.54, 0.34), (0.54, 0.34))),  # a whole wheel is labelled
     Part("bicycle", "car", shape(-0.54, 0.36, -0.1, 0.26, 0.54, 0.36, 0.6, 1.0, 0.3, 0.9, -0.4, 0.9), 0.8),
 )
 _MOTORCYCLE = (
@@ -146,62 +160,95 @@ _MOTORCYCLE = (
 _RIDER = (
     Part("rider", "trousers", shape(-0.2, 0.9, 0.14, 0.5, -0.02, 0.2, 0.14, 0.2, 0.3, 0.62, 0.1, 1.0)),
     Part("rider", "coat", shape(-0.26, 0.86, 0.16, 0.86, 0.5, 1.06, 0.5, 1.16, 0.36, 1.4, 0.2, 1.52, -0.12, 1.4)),
-    Part("rider", "skin", discs(0.13, 0.16, (0.26, 1.66))), Part("rider", "bright", discs(0.15, 0.12, (0.26, 1.72))),
-)  # fmt: skip
-_LAMPS = discs(0.15, 0.15, (0, 0.38), (0, 0), (0, -0.38))
+    Part("rider", "skin", discs(0.13, 0.16, (0.26, 1.66))),
+    Part("rider", "bright", discs(0.15, 0.12, (0.26, 1.72))),
+)
+_PERSON = (
+    Part("person", "trousers", shape(-0.26, 0, -0.08, 0, 0, 0.5, 0.1, 0, 0.26, 0, 0.18, 0.9, -0.18, 0.9)),
+    Part("person", "coat", shape(-0.36, 0.8, 0.36, 0.8, 0.27, 1.4, 0.12, 1.5, -0.12, 1.5, -0.27, 1.4)),
+    Part("person", "skin", discs(0.11, 0.15, (0, 1.62))),
+    Part("person", "wood", discs(0.11, 0.08, (0, 1.7)), 0.6),
+)
+_LAMP = (Part("pole", "pole", box((-0.08, 0, 0.08, 6.6), (-0.08, 6.6, 1.1, 6.75), (1.1, 6.55, 1.7, 6.75))),)
+
+
+def _signal(mast: Outlines, at: tuple[float, float], lit: int) -> tuple[Part, ...]:
+    """A traffic light whose housing is centred ``at``; the lamp ``lit``, from the top, is on."""
+    lamps = discs(0.15, 0.15, (0, 0.38), (0, 0), (0, -0.38)) + at
+    return (
+        Part("pole", "pole", mast),
+        Part("traffic light", "housing", box((-0.24, -0.6, 0.24, 0.6)) + at),
+        Part("traffic light", "rubber", lamps),
+        Part("traffic light", ("red", "amber", "green")[lit], lamps[[lit]], 1.2),
+    )
+
+
+def _sign(rim: str, inside: str, outline: Outlines) -> tuple[Part, ...]:
+    """A traffic sign with a dark bar."""
+    return (
+        Part("pole", "pole", box((-0.07, 0, 0.07, 2.6))),
+        Part("traffic sign", rim, 0.44 * outline + (0, 2.6)),
+        Part("traffic sign", inside, 0.3 * outline + (0, 2.6)),
+        Part("traffic sign", "rubber", box((-0.13, 2.54, 0.13, 2.64))),
+    )
+
+
+def _tree(seed: int) -> tuple[Part, ...]:
+    """A trunk under a crown."""
+    trunk = Part("vegetation", "wood", box((-0.2, 0, 0.2, 4.5)))
+    crown = Part("vegetation", "leaves", discs(1.9, 2, (0, 4.6)), 0.7)
+    return trunk, crown, *leaves(seed, 0, 4.6, 2.1, 2.1)
+
+
+_LOW_MAST, _HIGH_MAST = box((-0.09, 0, 0.09, 3.4)), box((-0.09, 0, 0.09, 5.6), (0.09, 5.4, 2.6, 5.6))
+_DISC = discs(1, 1, (0, 0))
 #: Alternatives of what faces the camera, in metres from its foot.
 FIGURES: dict[str, tuple[tuple[Part, ...], ...]] = {
-    "person": ((
-        Part("person", "trousers", shape(-0.26, 0, -0.08, 0, 0, 0.5, 0.1, 0, 0.26, 0, 0.18, 0.9, -0.18, 0.9)),
-        Part("person", "coat", shape(-0.36, 0.8, 0.36, 0.8, 0.27, 1.4, 0.12, 1.5, -0.12, 1.5, -0.27, 1.4)),
-        Part("person", "skin", discs(0.11, 0.15, (0, 1.62))), Part("", "wood", discs(0.11, 0.08, (0, 1.7)), 0.6),
-    ),),
-    "bicycle": (_BICYCLE,), "motorcycle": (_MOTORCYCLE,), "rider": (_BICYCLE + _RIDER, _MOTORCYCLE + _RIDER),
-    "lamp": ((Part("pole", "pole", box((-0.08, 0, 0.08, 6.7), (0, 6.6, 1.4, 6.75), (1.1, 6.55, 1.7, 6.75))),),),
-    "signal": tuple(
-        (Part("pole", "pole", pole), Part("traffic light", "housing", box((-0.24, -0.6, 0.24, 0.6)) + at),
-         Part("", "rubber", _LAMPS + at), Part("", paint, _LAMPS[[lit]] + at, 1.2))
-        for pole, at in (
-            (box((-0.09, 0, 0.09, 3.4)), (0, 3.0)), (box((-0.09, 0, 0.09, 5.6), (0, 5.4, 2.6, 5.6)), (2.6, 5.3)),
-        )
-        for lit, paint in enumerate(("red", "amber", "green"))
+    "person": (_PERSON,),
+    "bicycle": (_BICYCLE,),
+    "motorcycle": (_MOTORCYCLE,),
+    "rider": (_BICYCLE + _RIDER, _MOTORCYCLE + _RIDER),
+    "lamp": (_LAMP,),
+    "signal": (
+        *(_signal(_LOW_MAST, (0, 3.0), lit) for lit in range(3)),
+        *(_signal(_HIGH_MAST, (2.6, 5.3), lit) for lit in range(3)),
     ),
-    "sign": tuple(
-        (Part("pole", "pole", box((-0.07, 0, 0.07, 2.6))), Part("traffic sign", rim, 0.44 * outline + (0, 2.6)),
-         Part("", inside, 0.3 * outline + (0, 2.6)), Part("", "rubber", box((-0.13, 2.54, 0.13, 2.64))))
-        for rim, inside, outline in (
-            ("red", "white", shape(-1, -0.8, 1, -0.8, 0, 0.95)), ("red", "white", discs(1, 1, (0, 0))),
-            ("amber", "amber", box((-1.7, -0.6, 1.7, 0.6))), ("blue", "blue", box((-1, -1, 1, 1))),
-            ("blue", "white", discs(1, 1, (0, 0))),
-        )
+    "sign": (
+        _sign("red", "white", shape(-1, -0.8, 1, -0.8, 0, 0.95)),
+        _sign("red", "white", _DISC),
+        _sign("amber", "amber", box((-1.7, -0.6, 1.7, 0.6))),
+        _sign("blue", "blue", box((-1, -1, 1, 1))),
+        _sign("blue", "white", _DISC),
     ),
-    "tree": tuple(
-        (Part("vegetation", "wood", box((-0.2, 0, 0.2, 4.5))),
-         Part("vegetation", "leaves", discs(1.9, 2, (0, 4.6)), 0.7), leaves(seed, 0, 4.6, 2.1, 2.1, 26))
-        for seed in range(6)
-    ),
+    "tree": tuple(map(_tree, range(6))),
     "clutter": (
-        (Part("static", "cargo", box((-0.4, 0, 0.4, 1))),), (Part("dynamic", "bright", box((-0.3, 0, 0.3, 1))),),
+        (Part("static", "cargo", box((-0.4, 0, 0.4, 1))),),
+        (Part("dynamic", "bright", box((-0.3, 0, 0.3, 1))),),
     ),
-}  # fmt: skip
+}
+_WHOLE = box((0, 0, 1, 1))
 #: Faces along the street, in fractions of them.
 WALLS: dict[str, tuple[Part, ...]] = {
     "building": (
-        Part("building", "house", box((0, 0, 1, 1))), Part("", "house", box((0, 0, 1, 0.2), (0, 0.97, 1, 1)), 0.85),
-        Part("", "glass", np.concatenate((grid(5, 4, 0.45, 0.55, 0.22, 0.98), grid(3, 1, 0.8, 0.75, 0, 0.18)))),
-        Part("", "bright", box((0.03, 0.165, 0.64, 0.205))),
+        Part("building", "house", _WHOLE),
+        Part("building", "house", box((0, 0, 1, 0.2), (0, 0.97, 1, 1)), 0.85),
+        Part("building", "glass", grid(5, 4, 0.45, 0.55, 0.22, 0.98)),
+        Part("building", "glass", grid(3, 1, 0.8, 0.75, 0, 0.18)),
+        Part("building", "bright", box((0.03, 0.165, 0.64, 0.205))),
     ),
-    "wall": (Part("wall", "wall", box((0, 0, 1, 1))), Part("", "wall", grid(1, 4, 1, 0.12), 0.78)),
+    "wall": (Part("wall", "wall", _WHOLE), Part("wall", "wall", grid(1, 4, 1, 0.12), 0.78)),
     "fence": (  # the gaps have the fence's label too
-        Part("fence", "leaves", box((0, 0, 1, 1)), 0.7),
-        Part("", "fence", np.concatenate((grid(28, 1, 0.62, 0.94), grid(1, 2, 1, 0.18)))),
+        Part("fence", "leaves", _WHOLE, 0.7),
+        Part("fence", "fence", grid(28, 1, 0.62, 0.94)),
+        Part("fence", "fence", grid(1, 2, 1, 0.18)),
     ),
     "hedge": (
         Part("vegetation", "leaves", box((0, 0, 1, 0.8)), 0.7),
-        leaves(6, 0.3, 0.5, 0.35, 0.45, 30), leaves(7, 0.7, 0.5, 0.35, 0.45, 30),
+        *leaves(6, 0.3, 0.5, 0.35, 0.45),
+        *leaves(7, 0.7, 0.5, 0.35, 0.45),
     ),
     "park": (),
-}  # fmt: skip
+}
 #: Bodies on wheels with a cabin on top, in metres, depths from the end that is seen: label, paints of body and cabin,
 #: width, length; heights of the body's lower edge, the cabin's and the roof; the cabin's first and last depth; by how
 #: much windscreens lean; windows on a side; radius of the wheels.
