@@ -215,12 +215,13 @@ class Result:
         return flags + "".join(_flag(name, each) for name, each in given.items() if each not in (None, "auto"))
 
     def print(self, out: Path) -> None:
-        """Shares, answer and places in a terminal."""
+        """The result, the reason, class shares, and what to do next, in a terminal."""
         header, *rows = self.shown_shares()
         print_table("predicted share of the pixels", header, rows)
-        print(self.answer)
-        if self.score is not None:
-            print(f"with labels: {self.score.sentence}" + (f"; {self.numbering}" if self.numbering else ""))
+        print(self.headline)
+        print(f"answer:      {self.answer}")
+        if self.score is not None and self.numbering:
+            print(f"labels:      {self.numbering}")
         print(f"weights:     {out / 'adapted'}")
         print(f"page:        {out / 'report.html'}")
         if (out / LABEL_FIRST).is_file():
