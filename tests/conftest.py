@@ -12,8 +12,6 @@ from dem_apps.runtime.command import run_command as run_main
 
 #: A slow machine and fixtures that all examples share are no faults.
 _SUPPRESSED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
-# read at the first convolution; with the newest instructions of each processor the recorded numbers would differ
-os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # `make test &` ignores Ctrl-C, and so would every command that a test interrupts
     signal.signal(signal.SIGINT, signal.default_int_handler)

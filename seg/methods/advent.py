@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dem_apps.entropy import computed_in
 from dem_apps.errors import InputError
 from seg.methods.minent import HeadObjectives, MinEnt
 from seg.methods.optimization import MicroBatch, Values, update, valid_pixels
@@ -123,7 +124,7 @@ def build_discriminator(num_classes: int, channels: int) -> nn.Sequential:
 
 def weighted_self_information(logits: Tensor) -> Tensor:
     """(B, C, H, W) logits → −p log p / log C of the same shape: the entropy before it is summed over classes."""
-    log_p = F.log_softmax(logits.float(), dim=1)
+    log_p = F.log_softmax(logits.to(computed_in(logits.dtype)), dim=1)
     return -log_p.exp() * log_p / math.log(logits.shape[1])
 
 
@@ -140,4 +141,5 @@ def _judged(logits: Tensor, domain: str, valid: Tensor | None) -> Tensor:
 
 
 def _cross_entropy(verdict: Tensor, label: float) -> Tensor:
-    return F.binary_cross_entropy_with_logits(verdict.float(), torch.full_like(verdict, label, dtype=torch.float32))
+    verdict = verdict.to(computed_in(verdict.dtype))
+    return F.binary_cross_entropy_with_logits(verdict, torch.full_like(verdict, label))

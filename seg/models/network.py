@@ -17,6 +17,7 @@ from huggingface_hub import PyTorchModelHubMixin
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dem_apps.entropy import computed_in
 from dem_apps.errors import NotFiniteError, passed_on
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.models.batch_norm import Domain, feed_batch_norm
@@ -92,7 +93,7 @@ class Predictor:
         return heads
 
     def __call__(self, images: Tensor, domain: Domain) -> dict[str, Tensor]:
-        """(B, 3, H, W) normalised images → float32 logits (B, C, H, W) per head, computed in the run's precision."""
+        """(B, 3, H, W) normalised images → logits (B, C, H, W) per head: float32, or float64 of a float64 network."""
         feed_batch_norm(self.model, self.batch_norm, domain)
         images = images.to(self.accelerator.device, memory_format=torch.channels_last, non_blocking=True)
         with self.accelerator.autocast():
@@ -109,8 +110,9 @@ def finite(logits: Tensor, of: str = "") -> Tensor:
 
 
 def upsampled(logits: Tensor, size: tuple[int, int], align_corners: bool = True) -> Tensor:
-    """(B, C, h, w) → (B, C, H, W), bilinear, with corners aligned as ADVENT does by default; in float32."""
-    return F.interpolate(logits.float(), size=size, mode="bilinear", align_corners=align_corners)
+    """(B, C, h, w) → (B, C, H, W), bilinear, with corners aligned as ADVENT does by default; in float32 or wider."""
+    logits = logits.to(computed_in(logits.dtype))
+    return F.interpolate(logits, size=size, mode="bilinear", align_corners=align_corners)
 
 
 def upsampled_bands(

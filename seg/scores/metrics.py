@@ -51,7 +51,7 @@ class SegmentationScores:
         for index, (image_logits, image_label) in enumerate(zip(logits.detach(), label, strict=True)):
             parts = [
                 (part.max(0).indices, probabilities(part, 0).amax(0), shannon_entropy(part, 0))
-                for part in map(Tensor.float, image_logits.split(rows, dim=1))
+                for part in image_logits.split(rows, dim=1)
             ]
             prediction, confidence, entropy = (torch.cat(maps).flatten() for maps in zip(*parts, strict=True))
             ids = image_label.to(logits.device).long().flatten()
@@ -168,7 +168,7 @@ class LabelFreeScores:
             for image, here in zip(logits, at_size(valid, logits.shape[2:]).to(logits.device), strict=True):
                 self.update(image[:, here][None, :, None])
             return
-        logits = logits.detach().float()
+        logits = logits.detach()
         if not logits.numel():
             return
         p = probabilities(logits, 1)

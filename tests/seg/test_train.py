@@ -29,6 +29,7 @@ from seg.config import LOSSES, TrainConfig, resolve
 from seg.data.labels import CITYSCAPES_CLASSES, load_classes
 from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.methods import METHODS
+from seg.methods.settings import OptimizerConfig
 from seg.models.settings import PRETRAINED, package_file
 
 #: What a method logs beside what every run does, for each head or once.
@@ -131,6 +132,19 @@ def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, run_her
         assert how["method_options"]["self_training"]["views"] == 2
     logged = set(json.loads(metrics(run).splitlines()[0]))
     assert logged & set().union(*OWN.values()) == OWN.get(flags[1], set())
+
+
+def test_bf16_stays_near_float32(tmp_path, tiny_config):
+    plain = dataclasses.replace(tiny_config, optimizer=OptimizerConfig(name="sgd", lr=0.01))
+    steps = []
+    for precision in ("float32", "bf16"):
+        run_dir = str(tmp_path / precision)
+        run = seg.train.train(dataclasses.replace(plain, precision=precision, run_dir=run_dir))
+        steps.append(read_metrics(run)[:2])  # without the scores, which count pixels
+    exact, rounded = steps
+    assert exact != rounded
+    for one, other in zip(exact, rounded, strict=True):
+        assert other == pytest.approx(one, rel=0.01)
 
 
 def test_a_target_without_any_label_is_adapted_to_and_scored_without(tmp_path, tiny_pair, tiny_flags, run_here):
