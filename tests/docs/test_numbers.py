@@ -19,7 +19,7 @@ import photograph_training
 import pytest
 import stream_tables
 from csv_rows import RESULTS, CsvRows
-from support import ROOT, drawn_streets, pages, result_tables
+from support import ROOT, pages, result_tables
 from support.result_tables import measured, rows
 
 from dem_apps.report.tables import markdown
@@ -63,7 +63,9 @@ class Compared(NamedTuple):
     keys: tuple[str, ...] | None = None  #: headings of the cells that name a row; None: the first; (): its place
 
 
+DEMO = "docs/segmentation.md"
 TABLES = [
+    Compared(DEMO, partial(result_tables.grid_table, "seg_demo", "source only")),
     Compared(README, partial(adapt_harm.groups_table, HARM)),
     Compared(README, result_tables.goal_table),
     Compared(ADAPTATION, partial(photograph_training.table, TRAINING)),
@@ -74,8 +76,8 @@ TABLES = [
     Compared(ADAPTATION, partial(adapt_step.table, STEP)),
     Compared(ADAPTATION, partial(adapt_step.balanced_table, BALANCED)),
     Compared(ADAPTATION, partial(adapt_cost.table, measured("adapt_cost")["rows"]), ("network", "images")),
-    Compared(APPENDIX, drawn_streets.few_labels_table),
-    Compared(APPENDIX, drawn_streets.large_weights_table),
+    Compared(APPENDIX, partial(result_tables.grid_table, "seg_labelled", "source only", "trained on")),
+    Compared(APPENDIX, partial(result_tables.grid_table, "seg_weights", "control", "objective and weight")),
     Compared(APPENDIX, partial(photograph_training.table, TRAINING, most=False)),
     Compared(APPENDIX, partial(photograph_training.claim_table, TRAINING)),
     Compared(APPENDIX, partial(photograph_training.networks_table, TRAINING), ("network", "arm")),

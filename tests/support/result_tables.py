@@ -7,7 +7,7 @@ from statistics import fmean, mode
 from typing import Any
 
 import rl_goal_test
-from csv_rows import RESULTS, Row
+from csv_rows import RESULTS, Row, interval
 from scipy.stats import fisher_exact
 
 from dem_apps.report.intervals import difference_interval, mean_interval
@@ -286,3 +286,15 @@ def ppo_table() -> str:
         ["the same, in the return (another run)", ", ".join(beside)],
     ]
     return markdown(["", "× SB3"], lines)
+
+
+def grid_table(name: str, control: str, heading: str = "arm") -> str:
+    """Arms of a grid of ``seg.benchmark`` by the rows of its ``runs.csv``: mIoU, and the difference to the control."""
+    arms: dict[str, dict[str, float]] = {}
+    for row in rows(name):
+        arms.setdefault(row["arm"], {})[row["seed"]] = 100 * float(row["miou"])
+    lines = []
+    for arm, scores in arms.items():
+        difference = "" if arm == control else interval(difference_interval(scores, arms[control]))
+        lines.append([arm, str(len(scores)), f"{fmean(scores.values()):.1f}", difference])
+    return markdown([heading, "seeds", "mIoU %", f"difference to {control}"], lines)
