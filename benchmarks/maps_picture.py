@@ -17,6 +17,7 @@ from PIL import Image
 
 
 def main() -> None:
+    """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", metavar="TITLE=RUN", help="title and run folder of each line")
     parser.add_argument("--image", required=True, help="name of a folder in entropy_maps of every run")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -68,17 +69,24 @@ def of_machine(config_class: type) -> list[str]:
     return [key for key, field, _ in fields_of(config_class) if field.metadata.get("of_machine")]
 
 
-def normalise(arguments: Sequence[str], config_class: type) -> tuple[list[str], list[Path]]:
-    """Arguments as ``--name=value``, and the files of ``--config``; an InputError for an unknown flag.
+#: A flag of a key within a mapping within a mapping, ``--train.model.depth``: the setting, the key and the text.
+NestedFlag = tuple[str, str, str]
+
+
+def normalise(arguments: Sequence[str], config_class: type) -> tuple[list[str], list[Path], list[NestedFlag]]:
+    """Arguments as ``--name=value``, the files of ``--config``, and flags of nested keys.
+
+    Raises InputError for an unknown flag.
 
     ``--max_steps`` is ``--max-steps``, a switch may stand alone, ``--resume DIR`` is ``--run-dir DIR --resume``, and
     ``--config NAME`` may be a file of the application.
     """
     if {"-h", "--help"} & set(arguments):
-        return ["--help"], []
+        return ["--help"], [], []
     only = line_only(config_class)
     hints = {flag(only.get(key, key)): hint for key, _, hint in fields_of(config_class) if not is_dataclass(hint)}
     normal, files, rest = list[str](), list[Path](), list(arguments)
+    nested = list[NestedFlag]()
     while rest:
         given, equals, value = rest.pop(0).partition("=")
         if not given.startswith("--"):
@@ -104,14 +112,38 @@ def normalise(arguments: Sequence[str], config_class: type) -> tuple[list[str], 
         if name == "--config":
             named = None if Path(value).exists() else shipped_with(config_class).get(value)
             files.append(named or found(value))
+        elif name not in hints and "." in key:
+            nested.append((field.replace("-", "_"), key, value))
         else:
             normal.append(f"{name}={value}")
-    return normal, files
+    return normal, files, nested
+
+
+def set_nested(mapping: dict[str, Any], key: str, value: Any) -> None:
+    """Set a dotted key where the mapping has it: as one key with dots, or in mappings within mappings.
+
+    >>> settings = {"model": {"name": "fpn"}, "source.size": None}
+    >>> set_nested(settings, "model.depth", 3)
+    >>> set_nested(settings, "source.root", "GTA5")
+    >>> settings
+    {'model': {'name': 'fpn', 'depth': 3}, 'source.size': None, 'source.root': 'GTA5'}
+    """
+    first, dot, rest = key.partition(".")
+    has_dots = any(each.startswith(f"{first}.") for each in mapping)
+    if not dot or has_dots:
+        mapping[key] = value
+        return
+    below = mapping.get(first)
+    mapping[first] = dict(below) if isinstance(below, Mapping) else {}
+    set_nested(mapping[first], rest, value)
 
 
 def shipped_with(config_class: type) -> dict[str, Path]:
     """The files of settings that come with a command's application, by name."""
-    application = config_class.__module__.partition(".")[0]
+    module = config_class.__module__
+    if module == "__main__":  # a command that was started by ``python -m`` and has its settings in its own file
+        module = getattr(sys.modules[module].__spec__, "name", module)
+    application = module.partition(".")[0]
     return {file.stem: file for file in sorted((CONFIGS / application).glob("*.yaml"))}
 
 

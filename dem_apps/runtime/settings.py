@@ -30,6 +30,7 @@ from dem_apps.runtime.arguments import (
     needed_flags,
     normalise,
     of_machine,
+    set_nested,
     shipped_with,
 )
 from dem_apps.runtime.documents import LARGEST_YAML, UNREADABLE, PlainValues, parsed_yaml
@@ -96,7 +97,7 @@ def parse_config(
     ``example`` a full command line, ``description`` by default the class's docstring; ``in_file`` are settings by
     dotted keys from another file. Raises InputError: an unknown key, a wrong type, an unreadable file.
     """
-    arguments, files = normalise(sys.argv[1:] if argv is None else argv, config_class)
+    arguments, files, nested = normalise(sys.argv[1:] if argv is None else argv, config_class)
     common = () if "all" in (sys.argv if argv is None else argv) else getattr(config_class, "COMMON", ())
     parser = build_parser(config_class, prog, example, config_help, description, common)
     line = _read(parser.parse_args, arguments)
@@ -107,6 +108,11 @@ def parse_config(
         settings = merged(settings, _known(document, config_class, where, flag))
         before = _read(parser.parse_object, settings)
         _refuse_code(config_class, before, line, where)
+    for name, key, text in nested:
+        settings[name] = dict(settings.get(name) or {})
+        set_nested(settings[name], key, converted(text, Any))
+    if nested:
+        before = _read(parser.parse_object, settings)
     given = _read(parser.parse_args, arguments, before)
     config = _checked(config_class, _read(parser.parse_args, arguments, before, defaults=True), flag)
     return _resumed(config, line, given) if getattr(config, "resume", False) else config

@@ -20,6 +20,7 @@ import dem_apps.runtime.settings
 from dem_apps.errors import InputError
 from dem_apps.runtime.files import cache_dir
 from dem_apps.runtime.settings import from_dict
+from seg.benchmark import BenchmarkConfig
 from seg.config import TrainConfig
 from seg.data.labels import load_classes
 from seg.data.street.demo_pair import write_demo_pair
@@ -134,7 +135,8 @@ def test_yaml_blocks_are_settings_or_class_files(page, block, tmp_path):
         names = [entry["name"] for entry in content["classes"]]
         assert list(load_classes(str(tmp_path / "classes.yaml")).names) == names
     else:  # an unknown key is an InputError
-        from_dict(TrainConfig, content, f"{page}:{block.line}")
+        settings = BenchmarkConfig if "seeds" in content or "arms" in content else TrainConfig
+        from_dict(settings, content, f"{page}:{block.line}")
 
 
 def test_every_page_is_in_the_index_and_in_the_menu_of_the_site():

@@ -9,6 +9,7 @@ from support import cases, refuses
 from support.report_runs import STAND_IN, seg_run
 
 from dem_apps.report.intervals import difference_interval
+from dem_apps.runtime.settings import parse_config
 from seg.benchmark import BenchmarkConfig, benchmark, grid_jobs, main
 
 
@@ -30,6 +31,22 @@ def config(path, **changes):
     arms = {"control": {"loss": "none"}, "adadem": {"loss": "adadem"}}
     settings = {"arms": arms, "seeds": [0, 1, 2], "folder": str(path), "control": "control", "workers": 2}
     return BenchmarkConfig(**{**settings, "train": {"max_steps": 20}, **changes})
+
+
+def test_flags_of_nested_keys_are_all_kept_and_replace_single_keys_of_the_file(tmp_path):
+    file = tmp_path / "grid.yaml"
+    file.write_text("train: {model: {name: fpn, depth: 5}, source.root: a}\narms: {a: {loss: none}}\n")
+    flags = [
+        "--train.model.depth",
+        "3",
+        "--train.model.encoder=resnet18",
+        "--train.source.root",
+        "b",
+        "--arms.a.loss=dem",
+    ]
+    found = parse_config(BenchmarkConfig, "seg.benchmark", "", ["--config", str(file), *flags])
+    assert found.train == {"model": {"name": "fpn", "depth": 3, "encoder": "resnet18"}, "source.root": "b"}
+    assert found.arms == {"a": {"loss": "dem"}}
 
 
 @pytest.mark.usefixtures("_stand_in")
