@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 from PIL import Image
@@ -12,13 +14,14 @@ from PIL import Image
 from dem_apps.runtime.files import new_folder
 from dem_apps.runtime.progress import track
 from seg.data.labels import LABELS
-from seg.data.street.figures import SOURCE_LOOK, target_look
+from seg.data.street.figures import SOURCE_LOOK, Look, target_look
 from seg.data.street.processes import cores, starmap_in_processes
 from seg.data.street.world import draw_street
 
 CITY = "demostadt"
 #: Images from which on drawing takes longer than processes take to start.
 _MANY = 100
+Street = tuple[Look, str, int]  # with its split, and its index there
 
 
 def write_demo_pair(
@@ -40,23 +43,27 @@ def write_demo_pair(
     streets = [(SOURCE_LOOK, "train", index) for index in range(source_train)]
     streets += [(camera, "train", index) for index in range(target_train)]
     streets += [(camera, "val", index) for index in range(target_val)]
-    draw = partial(draw_street, seed=seed, size=size)
-    processes = cores() if len(streets) >= _MANY else 1
     root.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(root.parent / f".{root.name}.lock"):
         if all((root / layout).is_dir() for layout in ("gta5", "cityscapes")):
             return root
         with new_folder(root, "demo pair") as draft:
             print(f"drawing the demo pair, {len(streets)} images, once, into {root.parent}", flush=True)
-            with closing(starmap_in_processes(draw, streets, processes)) as drawn:
-                tracked = track(drawn, len(streets), "drawing the demo pair")
-                for (look, split, index), arrays in zip(streets, tracked, strict=True):
-                    image, labels = map(Image.fromarray, arrays)
-                    if look is SOURCE_LOOK:
-                        _save_gta5(draft / "gta5", index, image, labels)
-                    else:
-                        _save_cityscapes(draft / "cityscapes", split, index, image, labels)
+            _write(draft, streets, partial(draw_street, seed=seed, size=size))
     return root
+
+
+def _write(folder: Path, streets: list[Street], draw: Callable[..., Any]) -> None:
+    """Draw the streets, by all cores if there are many, and save them."""
+    processes = cores() if len(streets) >= _MANY else 1
+    with closing(starmap_in_processes(draw, streets, processes)) as drawn:
+        tracked = track(drawn, len(streets), "drawing the demo pair")
+        for (look, split, index), arrays in zip(streets, tracked, strict=True):
+            image, labels = map(Image.fromarray, arrays)
+            if look is SOURCE_LOOK:
+                _save_gta5(folder / "gta5", index, image, labels)
+            else:
+                _save_cityscapes(folder / "cityscapes", split, index, image, labels)
 
 
 def _save_gta5(root: Path, index: int, image: Image.Image, labels: Image.Image) -> None:

@@ -231,5 +231,5 @@ def _draw_vehicle(canvas: Canvas, name: str, x: float, depth: float) -> None:
 def _draw_bonnet(canvas: Canvas) -> None:
     """The own car's bonnet at the lower edge of the picture."""
     drop = NEAR * (canvas.height - canvas.horizon) / canvas.focal
-    bonnet = discs(0.58, 0.05, (0, canvas.camera_height - drop))
+    bonnet = discs(0.55, 0.04, (0, canvas.camera_height - drop))
     canvas.stand(NEAR, (upright(0, NEAR, 1, 0), (Part("ego vehicle", "rubber", bonnet),), "near"))
