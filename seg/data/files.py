@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from dem_apps.errors import InputError
 
 #: (width, height) in pixels.
 Size = tuple[int, int]
+Item = TypeVar("Item")
 #: Most pixels of a side that an image may be resized to.
 LARGEST_SIDE = 1 << 15
 IMAGE_SUFFIXES = (
@@ -41,7 +43,7 @@ def checked_size(size: Sequence[int] | str | None, flag: str) -> Size | None:
     return size[0], size[1]
 
 
-def evenly(items: Sequence[int], most: int) -> list[int]:
+def evenly(items: Sequence[Item], most: int) -> list[Item]:
     """At most so many of them, evenly spaced.
 
     >>> evenly(range(10), 4)
@@ -101,9 +103,8 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
     owners: dict[Path, Path] = {}
     for image in images:
         stem = os.path.splitext(image)[0]
-        bases = (*((stem, ending) for ending in _LABEL_ENDINGS), (str(image), ""))  # the last of a.jpg.png
-        names = (name + ending for base, ending in bases for name in (base, _key(base)))
-        found = next((present[name] for name in names if name in present), None)
+        names = [*(stem + ending for ending in _LABEL_ENDINGS), str(image)]  # the last of a.jpg.png
+        found = next((present[key] for name in names for key in (name, _key(name)) if key in present), None)
         labels[image] = found or folder / f"{stem}{'_mask' * beside}.png"
         if found and owners.setdefault(found, image) != image:
             raise InputError(f"{image}: shares the label {found} with {owners[found]}; give each its own name")
