@@ -33,7 +33,8 @@ _LONGEST_NAME = 100
 _BLACK = ("background", "void", "unlabelled", "unlabeled")
 #: Rows with ``name``, ``id``, ``train_id`` and ``color``; without the licence plate.
 LABELS = [label for label in Cityscapes.classes if label.id >= 0]
-CITYSCAPES_IDS: dict[int, str] = {label.id: label.name for label in LABELS}
+#: Label ids 0 to 33, and 34 for the licence plate: GTA5's labels hold it, Cityscapes stores it as -1.
+CITYSCAPES_IDS: dict[int, str] = {label.id: label.name for label in LABELS} | {34: "license plate"}
 LABEL_ID: dict[str, int] = {label.name: label.id for label in LABELS}
 
 _TRAIN_LABELS = [label for label in LABELS if label.train_id != IGNORE_INDEX]  # in the order of their train ids

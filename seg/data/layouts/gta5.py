@@ -12,6 +12,4 @@ def _pairs(root: Path, split: str) -> Pairs:
     return [(image, root / "labels" / image.name) for image in listed(root / "images", "*.png", root, "gta5")]
 
 
-#: Cityscapes' ids, and 34 for the licence plate, which Cityscapes stores as -1.
-_IDS = {**CITYSCAPES_IDS, 34: "license plate"}
-GTA5 = Layout(_pairs, _IDS, known_bad=("15188", "17705"))
+GTA5 = Layout(_pairs, CITYSCAPES_IDS, known_bad=("15188", "17705"))
