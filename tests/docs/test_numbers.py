@@ -67,6 +67,7 @@ DEMO = "docs/segmentation.md"
 TABLES = [
     Compared(DEMO, partial(result_tables.grid_table, "seg_demo", "source only")),
     Compared(README, partial(adapt_harm.groups_table, HARM)),
+    Compared(README, partial(photograph_training.gains_table, TRAINING)),
     Compared(README, result_tables.goal_table),
     Compared(ADAPTATION, partial(photograph_training.table, TRAINING)),
     Compared(ADAPTATION, partial(photograph_training.default_table, TRAINING)),
@@ -76,8 +77,6 @@ TABLES = [
     Compared(ADAPTATION, partial(adapt_step.table, STEP)),
     Compared(ADAPTATION, partial(adapt_step.balanced_table, BALANCED)),
     Compared(ADAPTATION, partial(adapt_cost.table, measured("adapt_cost")["rows"]), ("network", "images")),
-    Compared(APPENDIX, partial(result_tables.grid_table, "seg_labelled", "source only", "trained on")),
-    Compared(APPENDIX, partial(result_tables.grid_table, "seg_weights", "control", "objective and weight")),
     Compared(APPENDIX, partial(photograph_training.table, TRAINING, most=False)),
     Compared(APPENDIX, partial(photograph_training.claim_table, TRAINING)),
     Compared(APPENDIX, partial(photograph_training.networks_table, TRAINING), ("network", "arm")),

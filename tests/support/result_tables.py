@@ -288,7 +288,7 @@ def ppo_table() -> str:
     return markdown(["", "× SB3"], lines)
 
 
-def grid_table(name: str, control: str, heading: str = "arm") -> str:
+def grid_table(name: str, control: str) -> str:
     """Arms of a grid of ``seg.benchmark`` by the rows of its ``runs.csv``: mIoU, and the difference to the control."""
     arms: dict[str, dict[str, float]] = {}
     for row in rows(name):
@@ -297,4 +297,4 @@ def grid_table(name: str, control: str, heading: str = "arm") -> str:
     for arm, scores in arms.items():
         difference = "" if arm == control else interval(difference_interval(scores, arms[control]))
         lines.append([arm, str(len(scores)), f"{fmean(scores.values()):.1f}", difference])
-    return markdown([heading, "seeds", "mIoU %", f"difference to {control}"], lines)
+    return markdown(["arm", "seeds", "mIoU %", f"difference to {control}"], lines)
