@@ -231,15 +231,16 @@ def _adapted(
     from seg.adaptation.normalisation_trial import tried_normalisations
     from seg.adaptation.result import Result
     from seg.data.label_faults import labels_of
+    from seg.data.layouts.layout import OWN_IDS
 
     description, device, classes = trained.description, trained.device, trained.class_set.ignoring(config.ignore)
     size = None if config.size is None or config.tile is not None else description.size
     folder = ImageFolder(Path(str(config.images)), description, size, device, config.tile)
     folder.limit_batches(trained.network)
-    labels, about_labels = dict[Path, Path](), list[str]()
+    labels, layout, about_labels = dict[Path, Path](), OWN_IDS, list[str]()
     if config.labels is not None:
-        labels, about_labels = labels_of(Path(config.labels), folder.relative, folder.root, classes)
-    predictions = Predictions(part, folder, classes, labels, trained)
+        labels, layout, about_labels = labels_of(Path(config.labels), folder.relative, folder.root, classes)
+    predictions = Predictions(part, folder, classes, labels, trained, layout)
     trial = tried_normalisations(trained, predictions)
     trained = dataclasses.replace(trained, description=trial.used)
     folder.description = trial.used

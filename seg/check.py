@@ -29,7 +29,8 @@ def main() -> None:
     from seg.data.check import check_pair
     from seg.data.domains import open_pair
 
-    if check_pair(open_pair(**config.data(), labels_must_exist=False, measure=False), config.workers):
+    pair = open_pair(**config.data(), measure=False, workers=config.workers)
+    if check_pair(pair, config.workers):
         sys.exit(1)
 
 

@@ -25,6 +25,7 @@ from dem_apps.errors import InputError
 from dem_apps.test_time_methods.network import takes
 from seg.data.files import Size, evenly, find_images, output_names, refuse_long_name
 from seg.data.labels import IGNORE_INDEX, ClassSet, Ids
+from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.pixel_format import Mask, resized_mask
 from seg.data.read import read_label
 from seg.data.read_images import ImagePixels, Scene, opened_picture, read_image, seen, whole_header
@@ -177,9 +178,11 @@ def _windows_with_data(picture: ImagePixels | Scene, side: int) -> list[tuple[sl
     return [place for valid, place in windows if valid is None or valid.any()]  # type: ignore[misc]
 
 
-def confusion_with(label_file: Path, image: Path, classes: ClassSet, predicted: Ids, valid: Mask) -> NDArray[np.int64]:
+def confusion_with(
+    label_file: Path, image: Path, classes: ClassSet, predicted: Ids, valid: Mask, layout: Layout = OWN_IDS
+) -> NDArray[np.int64]:
     """(C, C) pixels by label and predicted train id, at the label's size; InputErrors are those of ``read_label``."""
-    label = read_label(label_file, classes, image=image)
+    label = read_label(label_file, classes, layout, image=image)
     size = (label.shape[1], label.shape[0])
     predicted = np.asarray(cv2.resize(predicted, size, interpolation=cv2.INTER_NEAREST_EXACT), np.uint8)
     counted, here = label != IGNORE_INDEX, resized_mask(valid, size)
@@ -209,6 +212,7 @@ class Predictions:
     classes: ClassSet
     labels: Mapping[Path, Path]  #: the label images, by their images' paths below the folder
     trained: TrainedNetwork
+    layout: Layout = OWN_IDS  #: the numbering of the labels
     rows: dict[str, dict[str, ImageNumbers]] = field(
         default_factory=lambda: {stage: {} for stage in (*STAGES, REFUSED)}
     )
@@ -240,7 +244,7 @@ class Predictions:
         if relative in self.labels:
             whole = shown_prediction(path, None, self.classes) if isinstance(picture, Scene) else prediction
             label, file = self.labels[relative], self.folder.files[index]
-            table = confusion_with(label, file, self.classes, whole.classes, whole.valid)
+            table = confusion_with(label, file, self.classes, whole.classes, whole.valid, self.layout)
         mean = float(entropy.sum() / max(pixels.sum(), 1))
         self.rows[stage][relative.as_posix()] = ImageNumbers(pixels, mean, table)
 
@@ -269,7 +273,7 @@ class Predictions:
                     predicted = logits[0].argmax(0).to(torch.uint8).cpu().numpy()
                 else:
                     predicted = self._tiled.maps(picture, forward).classes
-                found.append(confusion_with(label, file, self.classes, predicted, picture.valid))
+                found.append(confusion_with(label, file, self.classes, predicted, picture.valid, self.layout))
         return tables
 
     @property

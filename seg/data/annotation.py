@@ -12,6 +12,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -138,12 +139,10 @@ def mask_of_runs(rle: list[int], height: int, width: int) -> NDArray[np.bool_]:
 
     Raises ValueError: bytes that are of another size, or cut short.
     """
-    text, place = (np.unpackbits(np.asarray(rle, np.uint8)) + ord("0")).tobytes().decode(), 0
+    bits = iter((np.unpackbits(np.asarray(rle, np.uint8)) + ord("0")).tobytes().decode())
 
-    def read(bits: int) -> int:
-        nonlocal place
-        place += bits
-        return int(text[place - bits : place], 2)
+    def read(number: int) -> int:
+        return int("".join(islice(bits, number)), 2)
 
     number, word, sizes = read(32), read(5) + 1, [read(4) + 1 for _ in _SIZES]
     if number != 4 * height * width or number > 4 * MOST_PIXELS:
@@ -181,10 +180,9 @@ def _of_cvat(file: Path, classes: ClassSet) -> Iterator[tuple[str, Ids]]:
         raise InputError(f"{large[0].filename}: {large[0].file_size:,} bytes; at most {MOST_PIXELS:,} are read")
     rows = [line.split(":") for line in archive.read(_MAP).decode().splitlines() if line[:1] not in ("", "#")]
     colors = {name: tuple(map(int, color.split(","))) for name, color, *_ in rows}
-    ids = {name: _id_of(name, classes) for name in colors if name != BACKGROUND or name in classes.names}
-    known = tuple(colors[name] for name in ids)
-    others: Any = tuple(color for name, color in colors.items() if name not in ids)
-    painted = ClassSet(tuple(ids), known, tuple(ids.values()), (), True, others)  # type: ignore[arg-type]
+    blank = _blank_id(classes)
+    ids = tuple(blank if name == BACKGROUND else _id_of(name, classes) for name in colors)
+    painted = ClassSet(tuple(colors), tuple(colors.values()), ids, by_color=True)  # type: ignore[arg-type]
     with archive, TemporaryDirectory() as folder:
         for info in archive.infolist():
             if info.filename.startswith(_MASKS) and info.filename.endswith(".png"):
@@ -195,7 +193,7 @@ def _of_cvat(file: Path, classes: ClassSet) -> Iterator[tuple[str, Ids]]:
                 except InputError as error:
                     raise InputError(str(error).replace(str(mask), info.filename)) from error
                 name = info.filename.removeprefix(_MASKS).removesuffix(".png")
-                yield name, label if valid is None else np.where(valid, label, np.uint8(_blank_id(classes)))
+                yield name, label if valid is None else np.where(valid, label, np.uint8(blank))
 
 
 def _of_label_studio(file: Path, classes: ClassSet) -> Iterator[tuple[str, Ids]]:

@@ -1,6 +1,7 @@
 """``python -m seg.data check``: lists every fault of the files, and proposes the class file that reads the labels.
 
-An *error* stops training at some step; a *warning* does not.
+Data sets, classes and labels are found and judged by the functions that training calls: an *error* stops training at
+some step; a *warning* does not.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from dem_apps.errors import InputError
 from dem_apps.runtime import progress
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair
-from seg.data.files import missing_label
-from seg.data.found_classes import class_file, fitting_classes, other_ids
+from seg.data.files import evenly
+from seg.data.found_classes import found_classes
 from seg.data.label_faults import FileReport, check_classes, check_label, lines, other_shape
-from seg.data.labels import IGNORE_INDEX
+from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import Mask, PixelFormat
 from seg.data.read_images import ImagePixels, left_out, read_header, read_image
-from seg.data.statistics import each_file, few, measured_format, undeclared_fill
+from seg.data.statistics import FEW, counts_of, each_file, measured_format, undeclared_fill
 
 #: An image is nearly blank when 98 % of its pixels lie within so many of the 256 grey levels.
 BLANK_RANGE = 8
@@ -34,32 +35,27 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     """Look at every file, print what is wrong and what is there; returns the number of images with a problem."""
     console = console or progress.console(soft_wrap=True, highlight=False)
     reports: dict[str, list[FileReport]] = {}
-    unfit, numbered = False, any(dataset.layout.ids is not None for dataset in pair.splits().values())
-    if pair.layouts_found():
-        console.print(f"note: {pair.layouts_found()}")
+    unfit = list[SegmentationDataset]()
+    for line in ([f"note: {pair.layouts_found()}"] if pair.layouts_found() else []) + list(pair.notes):
+        console.print(line)
     for title, dataset, indices in _work(pair):
         check = functools.partial(check_file, dataset)
-        reports[title] = list(each_file(check, indices, workers, f"checking {title}"))
-        unfit |= check_classes(reports[title], pair.classes, dataset.layout)
-        unfit |= any(report.unfit for report in reports[title])
-        unfit |= dataset.labelled and not numbered and other_ids(reports[title], pair.classes)
+        reports[title] = [FileReport(warnings=[sentence]) for sentence in dataset.left_out]
+        reports[title] += each_file(check, indices, workers, f"checking {title}")
+        unsaid = check_classes(reports[title], pair.classes, dataset.layout)
+        if unsaid or (dataset.labelled and any(each.errors and each.held is None for each in reports[title])):
+            unfit.append(dataset)
         notes = [f"note: {title}: {note}" for note in dataset.notes]
         for line in [*notes, *lines(reports[title], title)]:
             console.print(line)
-    if not pair.target_val.labelled:
-        root = pair.target_val.root
-        console.print(f"note: target val: {root}: no labels, so training gives the unsupervised scores alone")
     _print_classes(reports, pair.classes.names, console)
+    if class_file := pair.class_file or _fitting_file(unfit, pair.classes, workers):
+        console.print(class_file)
     checked = [report for split in reports.values() for report in split]
-    try:
-        if (fitting := fitting_classes(checked, pair.classes, unfit)) is not None:
-            console.print(class_file(checked, pair.classes, fitting))
-    except InputError as error:
-        console.print(str(error))
     units = list[str]()
     if not pair.pixels.is_rgb:
         with suppress(InputError):  # of an image, which is said where it is read
-            units = pair.other_units(measured_format(few(pair.labelled[0].images), pair.pixels)[0])
+            units = pair.other_units(measured_format(evenly(pair.labelled[0].images, FEW), pair.pixels)[0])
     for line in units:
         console.print(line)
     wrong = len(units) + sum(1 for report in checked if report.errors or report.warnings)
@@ -67,6 +63,15 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     rest = "; 'exclude' of source or target leaves images out" if wrong else ", nothing wrong"
     console.print(f"{found}{pair.left_out()}{rest}")
     return wrong
+
+
+def _fitting_file(unfit: list[SegmentationDataset], classes: ClassSet, workers: int) -> str:
+    """The class file that reads labels in the class set's own numbering which the classes do not fit, or a sentence."""
+    try:
+        found = found_classes([each for each in unfit if each.layout.ids is None], classes, workers)
+    except InputError as error:
+        return str(error)
+    return found.file if found else ""
 
 
 def _work(pair: DomainPair) -> Iterator[tuple[str, SegmentationDataset, list[int]]]:
@@ -101,10 +106,7 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
     except InputError as error:
         report.errors.append(str(error))
     if label_file is not None:
-        if label_file.is_file():
-            _check_label(report, dataset, image_file, label_file, valid)
-        else:
-            report.errors.append(missing_label(image_file, label_file))
+        _check_label(report, dataset, image_file, label_file, valid)
     return report
 
 
@@ -119,17 +121,13 @@ def _check_label(report: FileReport, dataset: SegmentationDataset, image: Path, 
         report.warnings.append(f"{file}: the label is {sizes}; {happens}")
     if valid is not None and valid.shape == ids.shape:  # as training sees it
         ids = np.where(valid, ids, np.uint8(IGNORE_INDEX))
-    pixels = np.bincount(ids.ravel(), minlength=256)
-    report.counts = np.append(pixels[: len(dataset.classes)], pixels[IGNORE_INDEX])
+    report.counts = counts_of(ids, len(dataset.classes))
     if not report.counts[:-1].any():
         report.warnings.append(f"{file}: every pixel of the label is ignored")
 
 
 def _is_blank(image: ImagePixels, pixels: PixelFormat) -> bool:
-    if not pixels.is_rgb:
-        seen = (image.values if image.valid is None else image.values[image.valid]).reshape(-1, pixels.bands)
-        return bool((seen.min(0) == seen.max(0)).all())
-    counts = np.cumsum(Image.fromarray(image.values).convert("L").histogram())
+    counts = np.cumsum(Image.fromarray(pixels.preview(image.values, image.valid)).convert("L").histogram())
     low, high = np.searchsorted(counts, [0.01 * counts[-1], 0.99 * counts[-1]])
     return bool(high - low < BLANK_RANGE)
 
@@ -141,8 +139,8 @@ def _print_classes(reports: dict[str, list[FileReport]], names: tuple[str, ...],
         if title in reports:
             header += [f"{title}, %", "images"]
             readable = [file.counts for file in reports[title] if file.counts is not None]
-            counts = np.array(readable) if readable else np.zeros((1, len(rows)), np.int64)
-            for place, row in enumerate(rows):
-                total = counts.sum() if place == len(names) else counts[:, :-1].sum()
-                row += [f"{100 * counts[:, place].sum() / max(total, 1):.2f}", f"{(counts[:, place] > 0).sum():,}"]
+            counts = np.array([np.zeros(len(rows), np.int64), *readable])
+            totals = [max(counts[:, :-1].sum(), 1)] * len(names) + [max(counts.sum(), 1)]
+            for row, pixels, total, images in zip(rows, counts.sum(0), totals, (counts > 0).sum(0), strict=True):
+                row += [f"{100 * pixels / total:.2f}", f"{images:,}"]
     progress.print_table("pixels and images of each class", header, [*rows[:-1], [], rows[-1]], screen=console)

@@ -21,7 +21,8 @@ from seg.data.label_faults import look_at_labels
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, Ids, id_tables
 from seg.data.layouts import fitting_layouts, named_layout
 from seg.data.layouts.folders import FOLDERS, about_splits
-from seg.data.layouts.layout import Pairs
+from seg.data.layouts.layout import Pairs, with_other_kinds
+from seg.data.numbering import as_numbered
 from seg.data.pixel_format import RGB, Mask, PixelFormat, resized_mask
 from seg.data.read import read_label
 from seg.data.read_images import read_header, read_image, refuse_damaged, seen
@@ -55,9 +56,9 @@ class Sample:
 class SegmentationDataset(Dataset[Sample]):
     """The files of one split; ``files`` are (image, label or None) of every sample, in order.
 
-    ``labelled=None`` reads labels if there are any. Files that are cut short and, where labels are read, images without
-    one are left out; ``labels_must_exist=False`` leaves them to be found when they are read. Images and, but for
-    ``resize_labels=False``, labels are resized to ``size``, (width, height).
+    ``labelled=None`` reads labels if there are any. Files that are damaged and, where labels are read, images without
+    one are left out. Images and, but for ``resize_labels=False``, labels are resized to ``size``, (width, height).
+    Labels are read in the numbering that they hold, see :mod:`seg.data.numbering`.
     ``exclude`` are paths below the root, file names or stems, ``part`` is a share of a fixed shuffle.
     """
 
@@ -73,35 +74,28 @@ class SegmentationDataset(Dataset[Sample]):
         classes: ClassSet = CITYSCAPES_CLASSES,
         exclude: Sequence[str] = (),
         part: tuple[float, float] = (0.0, 1.0),
-        labels_must_exist: bool = True,
     ) -> None:
         if not root.is_dir():
             raise InputError(f"{root}: no such folder; it should be the root of a data set in {layout} layout")
         self.root, self.size, self.resize_labels, self.classes = root, size, resize_labels, classes
-        self.layout = named_layout(layout)
-        if classes.by_color and self.layout.ids is not None:
-            raise InputError(f"--classes: labels in colours are read in layout folders, and {layout} has its own ids")
-        self.train_ids = id_tables(classes, self.layout.ids)[0]
+        self.layout, self.layout_name = named_layout(layout), layout
         pairs = _found(root, layout, split)
         _refuse_absent(exclude, root, layout, pairs)
         pairs = _chosen(pairs, exclude, part, root)
         about = about_splits(root, split) if self.layout is FOLDERS else None
         self.notes: list[str] = [about] if about else []  #: what was left out, or is not where it is looked for
-        if labels_must_exist:
-            pairs = self._whole(pairs, labelled is not False)
-        missing = [(image, label) for image, label in pairs if labelled is not False and not label.is_file()]
-        if labelled is None:
-            labelled = len(missing) < len(pairs)
-        if labelled and labels_must_exist and missing:
-            said, share = missing_label(*missing[0]), f"{len(missing)} of {len(pairs)}"
-            if len(missing) == len(pairs):
-                raise InputError(f"{said} ({share} have none)")
-            self.notes.append(f"{share} images have no label and are left out, such as {said}")
-            pairs = [pair for pair in pairs if pair[1].is_file()]
+        self.left_out: list[str] = []  #: a sentence about each image that is left out
+        pairs = self._whole(pairs, labelled is not False)
+        if labelled is not False:
+            pairs, labelled = self._with_labels(pairs, labelled)
         self.labelled = labelled
         self.pixels = RGB
         self.found_as = ""  #: how the layout was found, where it was not named
         self.files = [(image, label if labelled else None) for image, label in pairs]
+        if labelled:
+            self.layout, said = as_numbered([label for _, label in pairs], classes, self.layout)
+            self.notes += said
+            id_tables(classes, self.layout.ids)  # an InputError names a class that the data set lacks
         top = root / pairs[0][0].relative_to(root).parts[0]
         self.image_folder = top / split if (top / split).is_dir() else top  #: below which its images lie
 
@@ -145,19 +139,36 @@ class SegmentationDataset(Dataset[Sample]):
 
     def _whole(self, pairs: Pairs, labelled: bool) -> Pairs:
         """The pairs of which no file is damaged; inside, of few enough PNG files, or cut short."""
-        cut = list[tuple[Path, Path]]()
+        whole, cut = list[tuple[Path, Path]](), list[str]()
         for pair in pairs:
-            for file in filter(Path.is_file, pair[: 1 + labelled]):
-                try:
+            try:
+                for file in filter(Path.is_file, pair[: 1 + labelled]):
                     refuse_damaged(file, thoroughly=len(pairs) <= _READ_WHOLE)
-                except InputError:
-                    cut += [pair] if pair not in cut[-1:] else []
+                whole.append(pair)
+            except InputError as error:
+                cut.append(str(pair[0]))
+                self.left_out.append(f"{error}; the image {pair[0]} is left out")
         if cut:
-            said = f"damaged or cut short, or with such a label: {', '.join(str(image) for image, _ in cut[:_SHOWN])}"
-            if len(cut) == len(pairs):
+            said = f"damaged or cut short, or with such a label: {', '.join(cut[:_SHOWN])}"
+            if not whole:
                 raise InputError(f"{self.root}: every image is {said}")
             self.notes.append(f"{len(cut)} of {len(pairs)} images left out, {said}{', …' * (len(cut) > _SHOWN)}")
-        return sorted(set(pairs) - set(cut)) if cut else pairs
+        return whole
+
+    def _with_labels(self, pairs: Pairs, labelled: bool | None) -> tuple[Pairs, bool]:
+        """The pairs whose label exists, True; where none does and none is needed, all and False."""
+        missing = [pair for pair in pairs if not pair[1].is_file()]
+        share = f"{len(missing)} of {len(pairs)}"
+        if len(missing) == len(pairs):
+            if labelled:
+                raise InputError(f"{missing_label(*missing[0])} ({share} have none)")
+            said = f"{self.root}: no labels, so training gives the unsupervised scores alone"
+            self.notes.append(f"{said}; {missing_label(*missing[0])}")
+            return pairs, False
+        if missing:
+            self.notes.append(f"{share} images have no label and are left out, such as {missing_label(*missing[0])}")
+        self.left_out += [f"{image}: its label {label} is missing; the image is left out" for image, label in missing]
+        return sorted(set(pairs) - set(missing)), True
 
     def _label(self, file: Path, image: Path, image_size: tuple[int, int]) -> Ids:
         size = image_size if self.resize_labels else None
@@ -167,7 +178,7 @@ class SegmentationDataset(Dataset[Sample]):
 def _found(root: Path, layout: str, split: str) -> Pairs:
     """The files of the layout; where it finds none, the error names the layouts that do."""
     try:
-        return named_layout(layout).pairs(root, split)
+        return with_other_kinds(named_layout(layout).pairs(root, split))
     except InputError as error:
         fitting = fitting_layouts(root, split)  # this one is not among them
         if not fitting:
@@ -179,8 +190,8 @@ def _found(root: Path, layout: str, split: str) -> Pairs:
 
 def _refuse_absent(exclude: Sequence[str], root: Path, layout: str, pairs: Pairs) -> None:
     """Raises an InputError where ``exclude`` names an image that no split of the data set has."""
-    known = {name for image, _ in pairs for name in _names(image, root)}
-    for split in ("train", "val") if set(exclude) - known else ():
+    known = set[str]()
+    for split in ("train", "val") if exclude else ():
         with suppress(InputError):  # of a split that it does not have
             known |= {name for image, _ in named_layout(layout).pairs(root, split) for name in _names(image, root)}
     if absent := [name for name in exclude if name not in known]:

@@ -17,7 +17,6 @@ from seg.data.found_classes import found_classes
 from seg.data.labels import ClassSet, load_classes
 from seg.data.layouts import AUTO, found_layout
 from seg.data.layouts.folders import FOLDERS
-from seg.data.layouts.gta5 import GTA5
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.data.read_images import first_header, refuse_other
 from seg.data.settings import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
@@ -38,6 +37,7 @@ class DomainPair:
     target_labelled: SegmentationDataset | None = None
     pixels: PixelFormat = RGB  #: what the network sees of all images
     notes: tuple[str, ...] = ()  #: what was found where a setting was left open
+    class_file: str = ""  #: the class file of classes that were found
 
     @property
     def labelled(self) -> list[SegmentationDataset]:
@@ -80,7 +80,6 @@ def open_pair(
     target: TargetDataConfig,
     classes_file: str | ClassSet | None = None,
     validation_part: Sequence[float] = (0.0, 1.0),
-    labels_must_exist: bool = True,
     demo: DemoConfig | None = None,
     bands: BandConfig | None = None,
     pixels: PixelFormat | None = None,
@@ -90,46 +89,48 @@ def open_pair(
 ) -> DomainPair:
     """Open the data sets of a training; the demo pair is drawn into the cache where it is missing.
 
-    Without ``classes_file`` the classes are Cityscapes', or found in labels that must exist. Without ``pixels`` the
+    Without ``classes_file`` the classes are Cityscapes', or found in the labels. Without ``pixels`` the
     images decide: 8-bit RGB is normalised by ``rgb``, other bands as measured; ``measure=False`` accepts any.
     """
     if (source.root is None) != (target.root is None) and not (target.replaces_source() and target.root is not None):
         given, missing = ("source", "target") if source.root else ("target", "source")
         raise InputError(f"--{missing}.root is missing: --{given}.root is given, and a pair needs both (or none: demo)")
     classes = classes_file if isinstance(classes_file, ClassSet) else load_classes(classes_file)
-    opened = functools.partial(_splits, source, target, validation_part, labels_must_exist, demo or DemoConfig())
-    pair, notes = opened(classes), list[str]()
-    if classes_file is None and labels_must_exist:
+    opened = functools.partial(_splits, source, target, validation_part, demo or DemoConfig())
+    pair, notes, class_file = opened(classes), list[str](), ""
+    if classes_file is None:
         # numbers of five digits look like GTA5, whose ids are those that are looked for
         labelled = [each for each in pair.splits().values() if each.labelled]
-        unnumbered = [each for each in labelled if each.layout is FOLDERS or (each.layout is GTA5 and each.found_as)]
+        unnumbered = [
+            each for each in labelled if each.layout_name == "folders" or (each.layout_name == "gta5" and each.found_as)
+        ]
         # a data set with a numbering of its own says which classes there are
-        found = found_classes(unnumbered, workers) if len(unnumbered) == len(labelled) else None
+        found = found_classes(unnumbered, workers=workers) if len(unnumbered) == len(labelled) else None
         if found is not None:
-            pair, notes = opened(found[0]), [found[1]]
-        elif any(each.layout is FOLDERS for each in unnumbered):
+            pair, class_file = opened(found.classes), found.file
+            notes.append(found.note)
+        elif any(each.layout == FOLDERS for each in unnumbered):
             notes.append("classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are")
     if pixels is None:
         pixels, about_numbers = _pixels(pair, bands or BandConfig(), measure, workers, rgb)
         notes += about_numbers
     for dataset in pair.splits().values():
         dataset.pixels = pixels
-    return dataclasses.replace(pair, pixels=pixels, notes=tuple(notes))
+    return dataclasses.replace(pair, pixels=pixels, notes=tuple(notes), class_file=class_file)
 
 
 def _splits(
     source: SourceConfig,
     target: TargetDataConfig,
     validation_part: Sequence[float],
-    labels_must_exist: bool,
     demo: DemoConfig,
     classes: ClassSet,
 ) -> DomainPair:
     """The data sets of a pair; the target's training labels are never opened, but for those of the labelled part."""
-    train = functools.partial(_open, split="train", classes=classes, world=demo, labels_must_exist=labels_must_exist)
+    train = functools.partial(_open, split="train", classes=classes, world=demo)
     source_train = None if target.replaces_source() else train("source", source, labelled=True)
     target_train = train("target", target, labelled=False)
-    target_val = open_validation(target, classes, validation_part, labels_must_exist, demo)
+    target_val = open_validation(target, classes, validation_part, demo)
     if not target.labelled_part:
         return DomainPair(source_train, target_train, target_val, classes)
     try:  # the first part of a fixed shuffle, so that a small part lies in a larger
@@ -148,7 +149,6 @@ def open_validation(
     target: DataConfig,
     classes: ClassSet,
     part: Sequence[float] = (0.0, 1.0),
-    labels_must_exist: bool = True,
     demo: DemoConfig | None = None,
 ) -> SegmentationDataset:
     """The target's validation set: images at the training size, labels, if any, at their own.
@@ -159,7 +159,7 @@ def open_validation(
         raise InputError(f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}")
     return _open(
         "target", target, "val", classes, demo or DemoConfig(), labelled=None, resize_labels=False,
-        part=(part[0], part[1]), labels_must_exist=labels_must_exist,
+        part=(part[0], part[1]),
     )  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 import unicodedata
@@ -10,11 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from dem_apps.errors import InputError
 
 #: (width, height) in pixels.
 Size = tuple[int, int]
+Item = TypeVar("Item")
 #: Most pixels of a side that an image may be resized to.
 LARGEST_SIDE = 1 << 15
 IMAGE_SUFFIXES = (
@@ -41,7 +42,7 @@ def checked_size(size: Sequence[int] | str | None, flag: str) -> Size | None:
     return size[0], size[1]
 
 
-def evenly(items: Sequence[int], most: int) -> list[int]:
+def evenly(items: Sequence[Item], most: int) -> list[Item]:
     """At most so many of them, evenly spaced.
 
     >>> evenly(range(10), 4)
@@ -101,9 +102,8 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
     owners: dict[Path, Path] = {}
     for image in images:
         stem = os.path.splitext(image)[0]
-        bases = (*((stem, ending) for ending in _LABEL_ENDINGS), (str(image), ""))  # the last of a.jpg.png
-        names = (name + ending for base, ending in bases for name in (base, _key(base)))
-        found = next((present[name] for name in names if name in present), None)
+        names = [*(stem + ending for ending in _LABEL_ENDINGS), str(image)]  # the last of a.jpg.png
+        found = next((present[key] for name in names for key in (name, _key(name)) if key in present), None)
         labels[image] = found or folder / f"{stem}{'_mask' * beside}.png"
         if found and owners.setdefault(found, image) != image:
             raise InputError(f"{image}: shares the label {found} with {owners[found]}; give each its own name")
@@ -112,8 +112,8 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
 
 def missing_label(image: Path, label: Path) -> str:
     """A sentence about an image without its label, and a file by the label's name that is none."""
-    alike = sorted(label.parent.glob(f"{glob.escape(label.stem)}.*"))
-    other = next((file for file in alike if file.suffix.lower() not in LABEL_SUFFIXES), None)
+    others = (label.with_suffix(suffix) for suffix in IMAGE_SUFFIXES if suffix not in LABEL_SUFFIXES)
+    other = next(filter(Path.is_file, others), None)
     hint = f"; {other} is none of {' '.join(LABEL_SUFFIXES)}" if other else ""
     return f"{image}: its label {label} is missing{hint}"
 

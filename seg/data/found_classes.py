@@ -2,100 +2,88 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from dataclasses import dataclass, replace
 
+import numpy as np
 import yaml
 
 from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
-from seg.data.label_faults import MOST_IDS, FileReport, check_label
-from seg.data.labels import CITYSCAPES_CLASSES, CITYSCAPES_IDS, IGNORE_INDEX, ClassSet, Color, named_classes
+from seg.data.files import evenly
+from seg.data.labels import IGNORE_INDEX, ClassSet, named_classes
+from seg.data.numbering import Held, class_values, look, numbering, smoothed_edges, together
 from seg.data.statistics import each_file
 
-#: Labels that are looked at first.
+#: Labels that tell whether the classes are Cityscapes', so that these are not all looked at.
 _FEW = 32
 
 
-def found_classes(datasets: Sequence[SegmentationDataset], workers: int = 0) -> tuple[ClassSet, str] | None:
-    """The classes of all labels of data sets without a numbering of their own, and a sentence about them.
+@dataclass(frozen=True)
+class FoundClasses:
+    """Classes that were found in labels."""
 
-    None where Cityscapes' fit, or where none can be told. Raises InputError: labels that are no masks.
+    classes: ClassSet
+    note: str
+    file: str  #: the class file, and how to use it
+
+
+def found_classes(
+    datasets: Sequence[SegmentationDataset], named: ClassSet | None = None, workers: int = 0
+) -> FoundClasses | None:
+    """The classes of all labels of data sets, with the names that were given where there are as many.
+
+    None where the given classes fit, or where the labels are in a numbering of Cityscapes. Raises InputError: labels
+    that are no masks.
     """
-    files = [(image, label) for each in datasets for image, label in each.files if label is not None]
-    look = functools.partial(_look, files)
-    # a few first, so that Cityscapes' are not all looked at
-    for indices in (range(0, len(files), -(-len(files) // _FEW) or 1), range(len(files))):
-        reports = list(each_file(look, indices, workers, "looking which classes the labels hold"))
-        unfit = other_ids(reports, CITYSCAPES_CLASSES) or any(report.unfit for report in reports)
-        found = fitting_classes(reports, CITYSCAPES_CLASSES, unfit)
-        if found is None:
-            return None
-        said = f"classes  {_holding(reports, found)}: taken as {len(found)} classes, since no --classes names them; "
-        result = found, f"{said}python -m seg.data check writes the file to name them in"
-    return result
+    files = [label for each in datasets for _, label in each.files if label is not None]
+    if not files or (named is None and numbering(together([look(file) for file in evenly(files, _FEW)]), None)):
+        return None
+    held = together(list(each_file(look, files, workers, "looking at the labels")))
+    found = _classes_of(held, named)
+    if found is None:
+        return None
+    note = (
+        f"classes  {_holding(held, found)}: taken as {len(found)} classes, since no --classes names them"
+        f"{_about_255(held, found)}; python -m seg.data check writes the file to name them in"
+    )
+    return FoundClasses(found, note, _class_file(held, found, named))
 
 
-def fitting_classes(reports: Sequence[FileReport], classes: ClassSet, unfit: bool) -> ClassSet | None:
-    """The classes of labels that ``classes`` do not fit, with these names where their number fits; else None."""
-    colors = sorted(frozenset[Color]().union(*(report.colors for report in reports)))
-    if len(colors) > MOST_IDS:
-        raise InputError(
-            f"the labels are pictures in more than {MOST_IDS} colours: no masks, or some that were smoothed, "
-            "resized or saved as JPEG; save one colour per class, as PNG"
-        )
-    if len(colors) > 1:
-        return replace(_named(classes, len(colors)), colors=tuple(colors), by_color=True)
-    held = frozenset[int]().union(*(report.held for report in reports))
-    others = held - {IGNORE_INDEX}
-    # 255 is a class where the number of names says so, or where there is at most one other id
-    ids = sorted(held if len(held) == len(classes) or len(others) < 2 else others)
-    return replace(_named(classes, len(ids)), ids=tuple(ids)) if unfit and 2 <= len(ids) <= MOST_IDS else None
+def _classes_of(held: Held, named: ClassSet | None) -> ClassSet | None:
+    """The classes that labels hold; None where the given ones have their ids, or where there are fewer than two."""
+    if (refused := smoothed_edges(held)) is not None:
+        raise InputError(refused)
+    if len(held.colors) > 1:
+        return replace(_named(named, len(held.colors)), colors=tuple(sorted(held.colors)), by_color=True)
+    ids = class_values(held.pixels, None if named is None else len(named)) or []
+    known = set() if named is None else {*named.ids, *named.ignored}
+    return None if len(ids) < 2 or known >= set(ids) else replace(_named(named, len(ids)), ids=tuple(ids))
 
 
-def other_ids(reports: Sequence[FileReport], classes: ClassSet) -> bool:
-    """Whether the classes are Cityscapes' and the labels are not, though other numberings lie within its 0 to 33.
-
-    Cityscapes' labels hold two classes or more and few other ids, or are told by their palettes or file names.
-    """
-    held = frozenset[int]().union(*(report.held for report in reports)) - {IGNORE_INDEX}
-    if classes is not CITYSCAPES_CLASSES or not held:
-        return False
-    evaluated = held & set(classes.ids)
-    said = any(report.cityscapes for report in reports) and held <= CITYSCAPES_IDS.keys()
-    return len(evaluated) < 2 or not (said or len(held - evaluated) <= len(evaluated) / 2)
-
-
-def class_file(reports: Sequence[FileReport], classes: ClassSet, found: ClassSet) -> str:
-    """The class file of the classes that were found, and how to use it."""
-    key, values, head, hint = "id", list[Any](found.ids), dict[str, Any](), ""
-    if found.by_color:
-        key, values, head = "color", [list(color) for color in found.colors], {"labels": "colors"}
-        hint = "; a colour that nothing counts goes to a list 'ignored' instead"
-    rows = [{"name": name, key: value} for name, value in zip(found.names, values, strict=True)]
-    text = yaml.safe_dump({**head, "classes": rows}, sort_keys=False, allow_unicode=True, default_flow_style=None)
-    how = "with your names this file reads them"
-    if found.names == classes.names:
-        how = "this file reads them, if your names are in this order"
-    return f"{_holding(reports, found)}; {how} (--classes FILE{hint}):\n\n{text}"
-
-
-def _look(files: Sequence[tuple[Path, Path]], index: int) -> FileReport:
-    report = FileReport()
-    check_label(report, *files[index], CITYSCAPES_CLASSES)
-    return report
-
-
-def _holding(reports: Sequence[FileReport], found: ClassSet) -> str:
-    held = sorted(frozenset[int]().union(*(report.held for report in reports)))
-    what = f"are pictures in {len(found)} colours" if found.by_color else f"hold the ids {', '.join(map(str, held))}"
-    return f"the labels {what}"
-
-
-def _named(classes: ClassSet, number: int) -> ClassSet:
+def _named(named: ClassSet | None, number: int) -> ClassSet:
     """So many classes, with the given names where there are as many."""
-    same = classes is not CITYSCAPES_CLASSES and len(classes) == number
-    return named_classes(classes.names if same else number)
+    return named_classes(number if named is None or len(named) != number else named.names)
+
+
+def _class_file(held: Held, found: ClassSet, named: ClassSet | None) -> str:
+    how = "with your names this file reads them"
+    if named is not None and found.names == named.names:
+        how = "this file reads them, if your names are in this order"
+    hint = "; a colour that nothing counts goes to a list 'ignored' instead" if found.by_color else ""
+    text = yaml.safe_dump(found.document(), sort_keys=False, allow_unicode=True, default_flow_style=None)
+    return f"{_holding(held, found)}; {how} (--classes FILE{hint}):\n\n{text}"
+
+
+def _holding(held: Held, found: ClassSet) -> str:
+    if found.by_color:
+        return f"the labels are pictures in {len(found)} colours"
+    return f"the labels hold the ids {', '.join(map(str, np.flatnonzero(held.pixels)))}"
+
+
+def _about_255(held: Held, found: ClassSet) -> str:
+    """Whether 255 is a class, which is never left out without a word; empty where no label holds it."""
+    if not (white := held.pixels[IGNORE_INDEX]):
+        return ""
+    counts = "counts as a class" if IGNORE_INDEX in found.ids else "is ignored"
+    return f"; 255 is in {white / held.pixels.sum():.1%} of the pixels and {counts}"

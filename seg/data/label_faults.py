@@ -14,16 +14,15 @@ from numpy.typing import NDArray
 from dem_apps.errors import InputError
 from seg.data import rasters
 from seg.data.files import evenly, find_labels
-from seg.data.labels import IGNORE_INDEX, LABELS, ClassSet, Color, Ids, id_tables
+from seg.data.labels import IGNORE_INDEX, ClassSet, Color, Ids, id_tables
 from seg.data.layouts.layout import OWN_IDS, Layout
+from seg.data.numbering import Held, as_numbered, held_in, look, smoothed_edges, together
 from seg.data.pixel_format import SIDEWAYS
-from seg.data.read import label_colors, label_ids, palette_of, refuse_unknown
+from seg.data.read import label_ids, refuse_unknown, train_ids
 from seg.data.read_images import read_header
 
-#: Most ids, or colours, that are proposed as classes.
-MOST_IDS = 40
-#: Labels, and pixels of labels, that are looked at before a training; more only until they hold two classes.
-_LABELS, _PIXELS = 64, 1 << 27
+#: Labels that are looked at before a training; all where these hold a single class.
+_LABELS = 64
 #: Files with the same problem get a line each up to this number, and one line together beyond it; so do classes.
 _MOST_ALIKE, _MOST_NAMES = 3, 5
 #: By how much of it an image's and its label's width over height may differ.
@@ -40,11 +39,7 @@ class FileReport:
     notes: list[str] = field(default_factory=list)
     size: tuple[int, int] | None = None  #: (width, height) of the image, where it could be read
     counts: NDArray[np.int64] | None = None  #: (C + 1,) pixels of each class and ignored ones; None without a label
-    label: Path | None = None  #: its label image, where that could be read
-    held: frozenset[int] = frozenset()  #: all ids of its label, without what the file calls no data
-    unfit: bool = False  #: whether some of them are not in the table
-    cityscapes: bool = False  #: whether its label's name or palette is that of Cityscapes' label ids
-    colors: frozenset[Color] = frozenset()  #: of its label, where that is a picture and cannot be read as ids
+    held: Held | None = None  #: what its label holds, without what the file calls no data, where the classes fit it
 
 
 def look_at_labels(
@@ -54,17 +49,14 @@ def look_at_labels(
 
     Raises InputError: a damaged label, an id of no class, labels that hold fewer than two classes.
     """
-    reports, found = list[FileReport](), set[int]()
-    pixels, spread = 0, evenly(range(len(files)), _LABELS)
-    for place in (*spread, *sorted(set(range(len(files))) - set(spread))):
-        if (len(reports) >= len(spread) or pixels > _PIXELS) and len(found) > 1:
+    reports = list[FileReport]()
+    for some in (evenly(files, _LABELS), files):
+        reports = [FileReport() for _ in some]
+        for report, (image, label) in zip(reports, some, strict=True):
+            if check_label(report, image, label, classes, layout) is None:
+                raise InputError(report.errors[0])
+        if len(_classes_in([report.held for report in reports if report.held], classes, layout)) > 1:
             break
-        reports.append(FileReport())
-        ids = check_label(reports[-1], *files[place], classes, layout)
-        if ids is None:
-            raise InputError(reports[-1].errors[0])
-        found |= _classes_of(reports[-1:], classes, layout)
-        pixels += ids.size
     check_classes(reports, classes, layout)
     if refused := [error for report in reports for error in report.errors]:
         raise InputError(f"{title}: {refused[0]}")
@@ -73,8 +65,8 @@ def look_at_labels(
 
 def labels_of(
     folder: Path, images: Sequence[Path], root: Path, classes: ClassSet
-) -> tuple[dict[Path, Path], list[str]]:
-    """The label images in ``--labels`` by image, a path below ``root``, of those that have one; and notes about them.
+) -> tuple[dict[Path, Path], Layout, list[str]]:
+    """The label images in ``--labels`` by image, a path below ``root``, their numbering, and notes about them.
 
     Raises InputError: no label of any image, or labels of which no score can be computed.
     """
@@ -84,44 +76,33 @@ def labels_of(
         raise InputError(
             f"--labels: {folder} has no label of any image; that of {images[0]} would be {places[images[0]]}"
         )
-    return files, look_at_labels("--labels", [(root / image, file) for image, file in files.items()], classes)
+    layout, notes = as_numbered(list(files.values()), classes, OWN_IDS)
+    pairs = [(root / image, file) for image, file in files.items()]
+    about = [f"note: --labels: {note}" for note in notes]
+    return files, layout, about + look_at_labels("--labels", pairs, classes, layout)
 
 
 def check_label(
     report: FileReport, image: Path, label: Path, classes: ClassSet, layout: Layout = OWN_IDS
 ) -> Ids | None:
-    """The train ids of an image's label, with what is to be said of them added to a report; None after an error."""
+    """The train ids of an image's label; adds what is to be said of them to a report. None after an error."""
     try:
         ids, valid = label_ids(label, classes, layout, image)
         ground = rasters.other_ground(label, image)
+        refuse_unknown(label, ids if valid is None else ids[valid], classes, layout)
     except InputError as error:
-        report.errors.append(str(error))
-        with suppress(InputError):
-            report.colors = frozenset(label_colors(label, MOST_IDS))
+        report.errors.append(smoothed_edges(look(label, layout)) or str(error))
         return None
-    counted = ids if valid is None else ids[valid]
-    report.held = frozenset(np.flatnonzero(np.bincount(counted.ravel(), minlength=256)).tolist())
+    report.held = held_in(label, ids, valid)
     if not classes.by_color and (nodata := read_header(label).nodata) in classes.ids:
         name = f"'{classes.names[classes.ids.index(int(nodata or 0))]}'"
         said = f"{label}: {nodata:g} is the id of {name} and the file calls it no data; it is counted as {name}"
         report.warnings.append(said)
-    report.label = label
-    known = {each.color: each.id for each in LABELS}
-    same = [label_id == known.get(color) for color, label_id in palette_of(label, report.held).items()]
-    named = label.stem.endswith("_labelIds") or (len(same) > 1 and all(same))
-    report.cityscapes = named and not classes.by_color
     if ground is not None:
         outside = f"; {(~valid).mean():.0%} of the image has no label" if valid is not None else ""
         report.notes.append(f"{label}: {ground}; it is read by the coordinates of both{outside}")
     _compare_shapes(report, image, label, (ids.shape[1], ids.shape[0]))
-    try:
-        refuse_unknown(label, counted.reshape(1, -1), classes, layout)
-    except InputError as error:
-        report.errors.append(str(error))
-        report.unfit = True
-        return None
-    train_ids = id_tables(classes, layout.ids)[0][ids]
-    return train_ids if valid is None else np.where(valid, train_ids, np.uint8(IGNORE_INDEX))
+    return train_ids(ids, valid, classes, layout)
 
 
 def _compare_shapes(report: FileReport, image: Path, label: Path, size: tuple[int, int]) -> None:
@@ -149,48 +130,44 @@ def other_shape(image: tuple[int, int], label: tuple[int, int]) -> bool:
 
 def check_classes(reports: Sequence[FileReport], classes: ClassSet, layout: Layout = OWN_IDS) -> bool:
     """Adds what all labels say together to the first report; whether the classes do not seem to fit."""
-    fit = [report for report in reports if report.held and not report.unfit]
-    if not fit:
+    held = [report.held for report in reports if report.held is not None]
+    if not held:
         return False
+    report, found = reports[0], _classes_in(held, classes, layout)
     if layout.read_ids is None and not classes.by_color:
-        _compare_palettes(fit)
-    found = _classes_of(fit, classes, layout)
+        report.errors += _contradictions(held)[:1]
     absent = [f"'{name}'" for train_id, name in enumerate(classes.names) if train_id not in found]
-    ignored = sum(IGNORE_INDEX in report.held for report in fit)
+    white = sum(each.pixels[IGNORE_INDEX] > 0 for each in held)
     unsaid = layout.ids is None and not classes.by_color and IGNORE_INDEX not in (*classes.ids, *classes.ignored)
-    said: list[str] = []
-    if absent and ignored and unsaid:
+    said = list[str]()
+    if absent and white and unsaid:
         said = [
-            f"255 is in {ignored:,} of {len(fit):,} labels and ignored, since --classes does not name it, and "
+            f"255 is in {white:,} of {len(held):,} labels and ignored, since --classes does not name it, and "
             f"{absent[0]} is in none; if 255 is a class, give that class a row with id: 255 in a file, else list 255 "
             "there under ignored"
         ]
     elif absent:
-        names = ", ".join(absent[:_MOST_NAMES]) + (", …" if len(absent) > _MOST_NAMES else "")
-        fit[0].notes.append(f"no pixel of {len(fit):,} labels is {names}")
+        more = ", …" * (len(absent) > _MOST_NAMES)
+        report.notes.append(f"no pixel of {len(held):,} labels is {', '.join(absent[:_MOST_NAMES])}{more}")
     if len(found) < 2:
         one = f"one class alone, '{classes.names[found.pop()]}'" if found else "no class"
-        sentence = f"{len(fit):,} labels hold {one}, of which nothing can be learnt or scored"
-        fit[0].errors.append("; ".join([sentence, *said]))
+        sentence = f"{len(held):,} labels hold {one}, of which nothing can be learnt or scored"
+        report.errors.append("; ".join([sentence, *said]))
     else:
-        fit[0].warnings += said
+        report.warnings += said
     return bool(said)
 
 
-def _compare_palettes(reports: Sequence[FileReport]) -> None:
-    """Adds an error where a colour has one id in a label's palette, and another in another's."""
+def _contradictions(held: Sequence[Held]) -> list[str]:
+    """Sentences about colours that have one id in a label's palette, and another in another's."""
     first: dict[Color, tuple[int, Path]] = {}
-    for report in reports:
-        if (label := report.label) is None:
-            continue
-        for color, label_id in palette_of(label, report.held).items():
-            other, file = first.setdefault(color, (label_id, label))
-            if other != label_id:
-                report.errors.append(
-                    f"{label}: the colour {list(color)} is id {label_id} in its palette and id {other} in that "
-                    f"of {file}; where colours and not ids say the class, give classes with labels: colors"
-                )
-                return
+    return [
+        f"{each.file}: the colour {list(color)} is id {label_id} in its palette and id {first[color][0]} in that of "
+        f"{first[color][1]}; where colours and not ids say the class, give classes with labels: colors"
+        for each in held
+        for color, label_id in sorted(each.palette)
+        if first.setdefault(color, (label_id, each.file))[0] != label_id
+    ]
 
 
 def lines(reports: Iterable[FileReport], title: str) -> Iterator[str]:
@@ -206,7 +183,7 @@ def lines(reports: Iterable[FileReport], title: str) -> Iterator[str]:
             yield f"{kind}: {title}: {line}"
 
 
-def _classes_of(reports: Sequence[FileReport], classes: ClassSet, layout: Layout) -> set[int]:
-    """The train ids of the classes in labels."""
-    table = id_tables(classes, layout.ids)[0]
-    return {int(table[label_id]) for report in reports for label_id in report.held} - {IGNORE_INDEX}
+def _classes_in(held: Sequence[Held], classes: ClassSet, layout: Layout) -> set[int]:
+    """The train ids of the classes that labels hold."""
+    train_ids_held = id_tables(classes, layout.ids)[0][together(held).pixels > 0]
+    return set(train_ids_held.tolist()) - {IGNORE_INDEX}

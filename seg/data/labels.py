@@ -6,6 +6,7 @@ A *label id* (0 to 33) is what an annotation PNG holds, a *train id* (0 to 18) t
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -88,6 +89,13 @@ CITYSCAPES_CLASSES = ClassSet(
     tuple(label.id for label in _TRAIN_LABELS),
     tuple(label.id for label in LABELS if label.train_id == IGNORE_INDEX),
 )
+#: The same for pictures in Cityscapes' colours; GTA5 has a colour of its own for static.
+CITYSCAPES_COLORS = replace(
+    CITYSCAPES_CLASSES,
+    ignored=(),
+    by_color=True,
+    ignored_colors=(*(label.color for label in LABELS if label.train_id == IGNORE_INDEX), (20, 20, 20)),
+)
 
 
 def id_tables(
@@ -133,10 +141,9 @@ def named_classes(names: Sequence[str] | int) -> ClassSet:
     known = dict(zip(CITYSCAPES_CLASSES.names, CITYSCAPES_CLASSES.colors, strict=True))
     colors = [known.get(name) for name in names]
     if None in colors:
-        colors = [chosen_color(index + 1) for index in range(len(names))]
         black = next((index for index, name in enumerate(names) if name.strip().lower() in _BLACK), None)
-        if black is not None:
-            colors = [*colors[:black], chosen_color(0), *colors[black:-1]]
+        numbers = itertools.count(1)
+        colors = [chosen_color(0 if index == black else next(numbers)) for index in range(len(names))]
     return ClassSet(tuple(distinct(names)), tuple(color for color in colors if color), tuple(range(len(names))))
 
 
@@ -176,9 +183,8 @@ def _from_document(file: str, document: Any) -> ClassSet:
     by_color = kind == "colors"
     _expect(kind in ("ids", "colors"), f"{file}, labels", "ids, or colors of pictures in the classes' colours", kind)
     _expect(isinstance(rows, list) and 2 <= len(rows) <= 255, f"{file}, classes", "a list of 2 to 255 classes", rows)
-    what = "a list of colours [R, G, B]" if by_color else "a list of ids from 0 to 255"
-    fits = isinstance(ignored, list) and all(map(_is_color if by_color else _is_byte, ignored))
-    _expect(fits, f"{file}, ignored", what, ignored)
+    what, is_one = ("colours [R, G, B]", _is_color) if by_color else ("ids from 0 to 255", _is_byte)
+    _expect(isinstance(ignored, list) and all(map(is_one, ignored)), f"{file}, ignored", f"a list of {what}", ignored)
     rows = [{"name": row} if isinstance(row, str) else row for row in rows]
     colored = by_color or any(isinstance(row, dict) and "color" in row for row in rows)
     for index, row in enumerate(rows):
@@ -192,13 +198,13 @@ def _from_document(file: str, document: Any) -> ClassSet:
     names, ids = (tuple(row[key] for row in rows) for key in ("name", "id"))
     colors = tuple(tuple(row["color"]) for row in rows) if colored else named_classes(names).colors
     for key, values in (("name", names), ("id", ids), *([("color", colors)] if by_color else [])):
-        if twice := [value for value, count in Counter(values).items() if count > 1]:
-            raise InputError(f"{file}, classes: the {key} {twice[0]!r} is given to more than one class")
+        ((twice, number),) = Counter(values).most_common(1)
+        if number > 1:
+            raise InputError(f"{file}, classes: the {key} {twice!r} is given to more than one class")
     if by_color:
         return ClassSet(names, colors, ids, (), True, tuple(sorted({tuple(color) for color in ignored})))
-    both = sorted(set(ids) & set(ignored))
-    if both:
-        raise InputError(f"{file}, ignored: the id {both[0]} is that of class '{names[ids.index(both[0])]}'")
+    for both in set(ids) & set(ignored):
+        raise InputError(f"{file}, ignored: the id {both} is that of class '{names[ids.index(both)]}'")
     return ClassSet(names, colors, ids, tuple(sorted(set(ignored))))
 
 

@@ -130,13 +130,12 @@ def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) ->
         augmented = augmentation(**parts)
     image, label = augmented["image"], augmented.get("mask")
     dtype, bands = (np.uint8, 3) if sample.pixels.is_rgb else (np.float32, sample.pixels.bands)
-    if not isinstance(image, np.ndarray) or image.dtype != dtype or image.shape[2:] != (bands,):
-        kind = f"{getattr(image, 'dtype', type(image).__name__)} of shape {tuple(getattr(image, 'shape', ()))}"
-        takes = f"{dtype.__name__} in {bands} bands"
-        raise InputError(f"{name}: augmentation makes images {kind}, and training takes {takes}; leave it out")
-    if label is not None and (label.dtype != np.uint8 or label.shape != image.shape[:2]):
-        kind = f"{label.dtype} of shape {label.shape}"
-        raise InputError(f"{name}: augmentation makes labels {kind} beside images of shape {image.shape}")
+    fits = isinstance(image, np.ndarray) and image.dtype == dtype and image.shape[2:] == (bands,)
+    if fits and label is not None:
+        fits = label.dtype == np.uint8 and label.shape == image.shape[:2]
+    if not fits:
+        takes = f"images of {dtype.__name__} in {bands} bands, and labels of their size"
+        raise InputError(f"{name}: augmentation makes something else than {takes}; leave it out")
     inside = augmented[_VALID]
     # 0 comes from transforms that fill masks with nothing else, unless it was asked for
     if label is not None and not any(getattr(each, "fill_mask", None) == 0 for each in augmentation.transforms):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags, Image
+from PIL import ExifTags
 from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from dem_apps.errors import InputError, first_words
@@ -90,7 +90,7 @@ def read_header(file: Path) -> Header:
         dtype = np.result_type(*source.dtypes).name
         if "complex" in dtype or bands > MOST_BANDS:
             raise InputError(f"{file}: has {bands} bands of {dtype}; expected real numbers, {MOST_BANDS} bands at most")
-        if kinds[0] in ("palette", "cyan"):
+        if kinds[0] == "palette":
             bands = 3  # after conversion to RGB
         colours = None
         if {"red", "green", "blue"} <= set(kinds):
@@ -144,8 +144,6 @@ def bands_of(source: Any, header: Header, wanted: PixelFormat, **part: Any) -> t
     elif len(order) == 1 and wanted.is_rgb:
         white_is_0 = source.tags(ns="IMAGE_STRUCTURE").get("MINISWHITE") == "YES"
         values = (255 - values if white_is_0 else values).repeat(3, axis=2)
-    elif names[0] == "cyan":
-        values = np.asarray(Image.fromarray(np.moveaxis(source.read(**part), 0, -1), "CMYK").convert("RGB"))
     return np.ascontiguousarray(values), None if valid.all() else valid
 
 
@@ -200,22 +198,16 @@ def other_ground(label: Path, image: Path) -> str | None:
     if own.place is None or there.place is None:
         return None
     systems = own.place["crs"], there.place["crs"]
-    unsaid = [crs is None for crs in systems]
-    if not any(unsaid) and systems[0] != systems[1]:
-        names = [f"EPSG:{crs.to_epsg()}" if crs.to_epsg() else str(crs.to_string())[:60] for crs in systems]
-        return f"is in {names[0]} and its image in {names[1]}"
-    pixels = ~own.place["transform"] * there.place["transform"]  # of the image, in those of the label
+    if None not in systems and systems[0] != systems[1]:
+        return f"is in {systems[0]} and its image in {systems[1]}"
+    pixels = ~own.place["transform"] @ there.place["transform"]  # of the image, in those of the label
     (width, height), (wide, high) = own.size, there.size
-    left, top = pixels @ (0, 0)
-    corners = {(0, 0): (0, 0), (wide, 0): (width, 0), (0, high): (0, height)}
-    if all(abs(a - b) <= 0.5 for at, to in corners.items() for a, b in zip(pixels @ at, to, strict=True)):
+    corners = [(0, 0, 0, 0), (wide, 0, width, 0), (0, high, 0, height)]
+    if all(np.allclose(pixels @ (x, y), (column, row), rtol=0, atol=0.5) for x, y, column, row in corners):
         return None
-    if unsaid[0] != unsaid[1]:
+    if (systems[0] is None) != (systems[1] is None):
         raise InputError(f"{label}: lies otherwise than its image {image}, and one has no reference system")
-    if pixels.a < 0 or pixels.e < 0:
-        return f"is mirrored against its image, {'south-up' if pixels.e < 0 else 'east-left'}"
-    shift = f"lies {left:+.1f} columns and {top:+.1f} rows of its pixels from its image"
-    return f"{shift}, which has {wide}x{high} pixels of {abs(pixels.a):.2g} times its size"
+    return "lies on other ground than its image"
 
 
 @contextmanager

@@ -5,9 +5,9 @@ InputErrors name what is damaged, or an id or a colour of no class.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -18,7 +18,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.images import opened_image
 from seg.data import rasters
 from seg.data.files import Size
-from seg.data.labels import IGNORE_INDEX, ClassSet, Color, Ids, id_tables, spans
+from seg.data.labels import CITYSCAPES_COLORS, IGNORE_INDEX, ClassSet, Color, Ids, id_tables, spans
 from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.pixel_format import Mask, upright
 from seg.data.read_images import GREY, LOSSLESS, decoder_arguments, read_header, read_image
@@ -39,7 +39,12 @@ def read_label(
         ids = np.asarray(Image.fromarray(ids).resize(size, Image.Resampling.NEAREST))
         if valid is not None:
             valid = np.asarray(Image.fromarray(valid).resize(size, Image.Resampling.NEAREST))
-    refuse_unknown(file, ids if valid is None else ids[valid][None], classes, layout)
+    refuse_unknown(file, ids if valid is None else ids[valid], classes, layout)
+    return train_ids(ids, valid, classes, layout)
+
+
+def train_ids(ids: Ids, valid: Mask, classes: ClassSet, layout: Layout) -> Ids:
+    """(H, W) ids of a label image and where it holds some → train ids; 255 where nothing counts."""
     label = np.asarray(cv2.LUT(ids, id_tables(classes, layout.ids)[0]), np.uint8)
     return label if valid is None else np.where(valid, label, np.uint8(IGNORE_INDEX))
 
@@ -49,8 +54,10 @@ def refuse_unknown(file: Path, ids: Ids, classes: ClassSet, layout: Layout = OWN
     known = id_tables(classes, layout.ids)[1]
     if ids.size and cv2.LUT(ids, known.view(np.uint8)).min() == 0:
         unknown = np.bincount(ids[~known[ids]]) > 0
-        hint = "" if layout.ids else "; a file for --classes gives classes their ids, and lists others as ignored"
-        raise InputError(f"{file}: label id {spans(unknown)} is not in the table, which has {spans(known)}{hint}")
+        hint = "a file for --classes gives classes their ids, and lists others as ignored"
+        if layout.ids:
+            hint = "labels with ids of their own are read in layout folders with a file for --classes"
+        raise InputError(f"{file}: label id {spans(unknown)} is not in the table, which has {spans(known)}; {hint}")
 
 
 def label_ids(file: Path, classes: ClassSet, layout: Layout = OWN_IDS, image: Path | None = None) -> tuple[Ids, Mask]:
@@ -59,13 +66,19 @@ def label_ids(file: Path, classes: ClassSet, layout: Layout = OWN_IDS, image: Pa
     Also where it holds ids; None for everywhere.
     """
     valid: Mask = None
-    if classes.by_color:
-        ids, valid = _colored_ids(file, classes)
-    elif layout.read_ids:
+    if layout.read_ids:
         ids = layout.read_ids(file)
+    elif classes.by_color and layout.ids is None:
+        ids, valid = _colored_ids(file, classes)
     else:
         ids, valid = _index_image(file, classes.ids)
     return (ids, valid) if image is None else rasters.on_grid_of(file, image, ids, valid)
+
+
+def read_cityscapes_colors(file: Path) -> Ids:
+    """(H, W) Cityscapes' label ids of a picture in its colours; 0, which nothing counts, where it has no class."""
+    ids, valid = _colored_ids(file, CITYSCAPES_COLORS)
+    return ids if valid is None else np.where(valid, ids, np.uint8(0))
 
 
 def read_index_image(file: Path, kept: Collection[int] = ()) -> Ids:
@@ -76,44 +89,52 @@ def read_index_image(file: Path, kept: Collection[int] = ()) -> Ids:
 
 def _index_image(file: Path, kept: Collection[int]) -> tuple[Ids, Mask]:
     """Ids and where there are any, nowhere transparent; an id of ``kept`` is one even where the file calls it none."""
-    header, valid = read_header(file), None
+    header = read_header(file)
     if header.pages > 1:
         raise InputError(f"{file}: has {header.pages} pages or frames, and a label is one; save that alone")
-    if rasters.is_tiff(file):
-        ids, valid = rasters.read_ids(file, header, kept)
-    else:
-        with opened_image(file, LOSSLESS) as picture:
-            if picture.mode not in _IDS:
-                raise InputError(
-                    f"{file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}; of "
-                    "pictures in the classes' colours the --classes file says so: labels: colors, and a color by class"
-                )
-            spread, transparent = _SPREAD.get(decoder_arguments(picture)[0], 1), picture.info.get("transparency")
-            ids = np.asarray(picture)
-        if ids.ndim == 3:  # beside transparency
-            ids, valid = ids[..., 0], ids[..., -1] != 0
-        ids = ids.astype(np.uint8) if ids.dtype == np.bool_ else ids // spread if spread > 1 else ids
-        if valid is None and isinstance(transparent, int | bytes):  # of a palette, its clear entries; of grey, a level
-            clear = {transparent} if isinstance(transparent, int) else {i for i, a in enumerate(transparent) if a == 0}
-            valid = ~np.isin(ids, sorted(clear - set(kept)))
-    ids, valid = upright(ids, header.orientation), None if valid is None else upright(valid, header.orientation)
-    counted = ids if valid is None else ids[valid]
-    if counted.size and (counted.min() < 0 or counted.max() > 255):
-        worst = int(counted.min() if counted.min() < 0 else counted.max())
+    ids, valid = rasters.read_ids(file, header, kept) if rasters.is_tiff(file) else _picture_ids(file, kept)
+    ids = upright(ids, header.orientation)
+    if valid is not None:
+        valid = upright(valid, header.orientation)
+        ids = np.where(valid, ids, 0)
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high > 255:
+        worst = low if low < 0 else high
         raise InputError(f"{file}: holds the id {worst}, and ids are 0 to 255; name it as nodata, or number anew")
-    ids = ids if valid is None else np.where(valid, ids, 0)
-    return ids.astype(np.uint8, copy=False), None if valid is None or valid.all() else valid
+    return ids.astype(np.uint8, copy=False), valid
 
 
-def palette_of(file: Path, ids: Collection[int]) -> dict[Color, int]:
-    """The id of each colour in the palette of a label image, of ``ids`` that have a colour of their own."""
+def _picture_ids(file: Path, kept: Collection[int]) -> tuple[NDArray[Any], Mask]:
+    """(H, W) ids of a picture that Pillow decodes, as stored, and where it is not transparent."""
+    with opened_image(file, LOSSLESS) as picture:
+        if picture.mode not in _IDS:
+            raise InputError(
+                f"{file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}; a picture "
+                "in the classes' colours is read with a file for --classes that has labels: colors and a name and a "
+                "color for each class"
+            )
+        spread, transparent = _SPREAD.get(decoder_arguments(picture)[0], 1), picture.info.get("transparency")
+        ids = np.asarray(picture)
+    if spread > 1:
+        ids = ids // spread
+    if ids.ndim == 3:  # beside transparency
+        ids, valid = ids[..., 0], ids[..., -1] != 0
+    elif isinstance(transparent, int | bytes):  # of a palette, its clear entries; of grey, a level
+        clear = {transparent} if isinstance(transparent, int) else {i for i, a in enumerate(transparent) if a == 0}
+        valid = ~np.isin(ids, sorted(clear - set(kept)))
+    else:
+        return ids, None
+    return ids, None if valid.all() else valid
+
+
+def palette_of(file: Path, ids: Collection[int]) -> frozenset[tuple[Color, int]]:
+    """The colours in the palette of a label image and their ids, of ``ids`` that have a colour of their own."""
     if rasters.is_tiff(file):
-        return {}
+        return frozenset()
     with opened_image(file, LOSSLESS) as picture:
         flat = picture.getpalette() or []
-    colors = [(label_id, tuple(flat[3 * label_id : 3 * label_id + 3])) for label_id in sorted(ids)]
-    counts = Counter(color for _, color in colors)
-    return {color: label_id for label_id, color in colors if len(color) == 3 and counts[color] == 1}
+    colors = [tuple(flat[3 * label_id : 3 * label_id + 3]) for label_id in ids]
+    return frozenset((c, i) for c, i in zip(colors, ids, strict=True) if len(c) == 3 and colors.count(c) == 1)
 
 
 def label_colors(file: Path, most: int) -> list[Color]:

@@ -21,29 +21,30 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.files import cache_dir, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.datasets import SegmentationDataset
-from seg.data.labels import IGNORE_INDEX
+from seg.data.files import Item, evenly
+from seg.data.labels import IGNORE_INDEX, Ids, id_tables
 from seg.data.pixel_format import Mask, PixelFormat
 from seg.data.read_images import read_image
 
 #: Images of a batch for statistics, which must not depend on the training's batch size or processes.
 IMAGES = 8
 #: Most images of a split whose numbers are compared, and how many times the deviation is too much.
-_FEW, _OTHER_SCALE = 16, 10
+FEW, _OTHER_SCALE = 16, 10
 #: Numbers that stand for no data in files of many programs.
 _FILLS = (-99999, -32768, -32767, -9999, -999, 32767, 65535)
 Result = TypeVar("Result")
 
 
-def each_file(function: Callable[[int], Result], indices: Sequence[int], workers: int, title: str) -> Iterator[Result]:
-    """``function`` of each index, in order, with progress; ``workers`` processes, 0 for this one alone."""
-    workers = min(workers, len(indices))
+def each_file(function: Callable[[Item], Result], files: Sequence[Item], workers: int, title: str) -> Iterator[Result]:
+    """``function`` of each file or index, in order, with progress; ``workers`` processes, 0 for this one alone."""
+    workers = min(workers, len(files))
     if not workers:
-        yield from track(map(function, indices), len(indices), title)
+        yield from track(map(function, files), len(files), title)
         return
     with ProcessPoolExecutor(workers) as pool:
         # a chunk carries the function, which may hold a list of all files, once
-        results = pool.map(function, indices, chunksize=max(1, len(indices) // (8 * workers)))
-        yield from track(results, len(indices), title)
+        results = pool.map(function, files, chunksize=max(1, len(files) // (8 * workers)))
+        yield from track(results, len(files), title)
 
 
 def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.int64]:
@@ -55,7 +56,7 @@ def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.i
     for image, label in dataset.files:
         with open(label or image, "rb") as opened:  # times and sizes stay where a tool keeps them
             files.append((str(image), image.stat().st_size, hashlib.file_digest(opened, "sha256").hexdigest()))
-    counted = repr((files, dataset.size, dataset.classes, dataset.train_ids.tolist()))
+    counted = repr((files, dataset.size, dataset.classes, id_tables(dataset.classes, dataset.layout.ids)[0].tolist()))
     place = cache_dir() / "class_pixels" / f"{hashlib.sha256(counted.encode()).hexdigest()}.npy"
     if place.is_file():
         return np.asarray(np.load(place))
@@ -70,9 +71,7 @@ def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.i
 
 def measured_format(files: Sequence[Path], wanted: PixelFormat, workers: int = 0) -> tuple[PixelFormat, list[str]]:
     """The format with the mean and deviation of the pixels of these images that hold data, and warnings about them."""
-    each = list(
-        each_file(functools.partial(_moments, files, wanted), range(len(files)), workers, "measuring the bands")
-    )
+    each = list(each_file(functools.partial(_moments, wanted), files, workers, "measuring the bands"))
     mean, std = mean_and_std([moments for moments, _ in each])
     if np.isnan(mean).any():
         raise InputError(f"{files[0].parent}: no pixel of {len(files)} training images holds data")
@@ -82,15 +81,10 @@ def measured_format(files: Sequence[Path], wanted: PixelFormat, workers: int = 0
     return replace(wanted, mean=tuple(mean.tolist()), std=tuple(std.tolist()), measured_on=measured_on), about
 
 
-def few(files: Sequence[Path]) -> Sequence[Path]:
-    """At most 16, evenly spaced."""
-    return files[:: -(-len(files) // _FEW)]
-
-
 def other_units(files: Sequence[Path], pixels: PixelFormat, title: str) -> list[str]:
     """A warning where a few images of a split have numbers of another scale than those that were measured."""
     try:
-        mean, std = mean_and_std([_moments(few(files), pixels, index)[0] for index in range(len(few(files)))])
+        mean, std = mean_and_std([_moments(pixels, file)[0] for file in evenly(files, FEW)])
     except InputError:
         return []  # which reading them says
     for band, (own, spread) in enumerate(zip(pixels.mean, pixels.std, strict=True)):
@@ -150,18 +144,23 @@ def spread_batches(
             yield torch.stack(list(same)).to(device)
 
 
+def counts_of(label: Ids, classes: int) -> NDArray[np.int64]:
+    """(C + 1,) pixels of each class and, last, ignored ones, of train ids (H, W)."""
+    counts = np.bincount(label.ravel(), minlength=256)
+    return np.append(counts[:classes], counts[IGNORE_INDEX])
+
+
 def _count(dataset: SegmentationDataset, index: int) -> NDArray[np.int64]:
-    counts = np.bincount(dataset.label(index).ravel(), minlength=256).astype(np.int64)
-    return np.append(counts[: len(dataset.classes)], counts[IGNORE_INDEX])
+    return counts_of(dataset.label(index), len(dataset.classes))
 
 
-def _moments(files: Sequence[Path], wanted: PixelFormat, index: int) -> tuple[NDArray[np.float64], str | None]:
+def _moments(wanted: PixelFormat, file: Path) -> tuple[NDArray[np.float64], str | None]:
     """(3, B) number of pixels, sum, and sum of squares of one image, and a sentence about an undeclared fill."""
-    image, result = read_image(files[index], wanted), np.zeros((3, wanted.bands))
+    image, result = read_image(file, wanted), np.zeros((3, wanted.bands))
     for band in range(wanted.bands):
         values = image.values[..., band]
         values = (values if image.valid is None else values[image.valid]).astype(np.float64)
         values = values[np.isfinite(values)]
         result[:, band] = values.size, values.sum(), np.square(values).sum()
     said = undeclared_fill(image.values, image.valid)
-    return result, said and f"{files[index]}: {said}"
+    return result, said and f"{file}: {said}"

@@ -19,7 +19,6 @@ from seg.data.domains import open_validation
 from seg.data.files import find_images, flat_names, left_out, refuse_long_name
 from seg.data.label_faults import labels_of
 from seg.data.labels import ClassSet
-from seg.data.layouts.layout import OWN_IDS
 from seg.data.pixel_format import PixelFormat, resized_mask
 from seg.inference.protocol import protocol
 from seg.inference.settings import EvaluateConfig
@@ -96,9 +95,10 @@ class LabelledImages(SegmentationDataset):
     def __init__(
         self, images: Path, labels: Path, classes: ClassSet, pixels: PixelFormat, size: tuple[int, int] | None
     ) -> None:
-        self.classes, self.pixels, self.size, self.layout, self.resize_labels = classes, pixels, size, OWN_IDS, False
+        self.classes, self.pixels, self.size, self.resize_labels = classes, pixels, size, False
+        self.left_out: list[str] = []
         self.root = self.image_folder = images if images.is_dir() else images.parent
-        found, self.notes = labels_of(
+        found, self.layout, self.notes = labels_of(
             labels, [file.relative_to(self.root) for file in find_images(images)], self.root, classes
         )
         self.files = list(self._whole([(self.root / image, label) for image, label in found.items()], labelled=True))

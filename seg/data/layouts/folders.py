@@ -15,10 +15,13 @@ SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation", 
 
 def split_folders(images: Path) -> dict[str, str]:
     """The names of the folders of the splits below ``images``, by split; empty where none is known."""
-    names = sorted(path.name for path in images.iterdir() if path.is_dir()) if images.is_dir() else []
-    plain = {re.sub(r"[-_]?(19|20)\d\d$", "", name).lower(): name for name in names}
+    plain = {re.sub(r"[-_]?(19|20)\d\d$", "", name).lower(): name for name in _folders(images)}
     found = {split: [plain[name] for name in known if name in plain] for split, known in SPLITS.items()}
     return {split: folders[0] for split, folders in found.items() if folders}
+
+
+def _folders(path: Path) -> list[str]:
+    return sorted(below.name for below in path.iterdir() if below.is_dir()) if path.is_dir() else []
 
 
 def about_splits(root: Path, split: str) -> str | None:
@@ -27,8 +30,8 @@ def about_splits(root: Path, split: str) -> str | None:
     found = split_folders(images)
     if (name := found.get(split, "")).lower().startswith("test"):
         return f"{images}: has no validation images, and those in {name} are scored"
-    others = sorted(path.name for path in images.iterdir() if path.is_dir()) if images.is_dir() and not found else []
-    if not others:
+    others = _folders(images)
+    if found or not others:
         return None
     said = ", ".join(others[:4]) + (", …" if len(others) > 4 else "")
     return f"{images}: none of its folders, {said}, is a split (train, val, …), so all are for training and for scores"
@@ -40,7 +43,7 @@ def _pairs(root: Path, split: str) -> Pairs:
         labels = root / "masks"
     if found := split_folders(images):
         name = found.get(split, split)
-        below = {path.name.lower(): path.name for path in labels.iterdir()} if labels.is_dir() else {}
+        below = {folder.lower(): folder for folder in _folders(labels)}
         own = split_folders(labels).get(split, name)
         images, labels = images / name, labels / below.get(name.lower(), own)
     if not images.is_dir():

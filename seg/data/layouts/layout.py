@@ -16,6 +16,8 @@ from dem_apps.errors import InputError
 from seg.data.files import image_files
 
 Pairs = list[tuple[Path, Path]]
+#: Endings of the labels of Cityscapes and its converters in place of ``_labelIds``.
+_OTHER_KINDS = ("_labelTrainIds", "_color", "_labelColor")
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,16 @@ class Layout:
     #: Label file → (H, W) uint8 ids; None is :func:`seg.data.read.read_index_image`.
     read_ids: Callable[[Path], NDArray[np.uint8]] | None = None
     known_bad: tuple[str, ...] = ()  #: stems of images that the data set was published with although they are bad
+
+
+def with_other_kinds(pairs: Pairs) -> Pairs:
+    """The same, or, where none of the labels exists, with those of train ids or colours beside them."""
+    kinds = [pairs]
+    for ending in _OTHER_KINDS:
+        kinds.append(
+            [(image, label.with_stem(label.stem.removesuffix("_labelIds") + ending)) for image, label in pairs]
+        )
+    return next((kind for kind in kinds if any(label.is_file() for _, label in kind)), pairs)
 
 
 #: Of labels that belong to no data set: their ids are the class set's.

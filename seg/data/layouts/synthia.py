@@ -21,15 +21,25 @@ _IDS = dict(enumerate(_NAMES.split(", ")))
 
 
 def read_synthia_label(file: Path) -> NDArray[np.uint8]:
-    """Ids of a SYNTHIA label, (H, W) uint8: the first channel of a 16-bit PNG; the second counts instances."""
+    """Ids of a SYNTHIA label, (H, W) uint8: the first channel of a 16-bit PNG; the second counts instances.
+
+    Conversions to one channel hold an id per pixel.
+    """
     import cv2  # which a list of layouts does without
+
+    from seg.data.read import read_index_image
 
     with opened_image(file, ("PNG",)) as picture:
         mode = picture.mode
         picture.verify()  # OpenCV gives no reason for a damaged file
-    if mode not in ("RGB", "RGBA"):  # with a palette OpenCV would give the red of a colour as the class
-        raise InputError(f"{file}: a SYNTHIA label has its class in the first of several channels, this one is {mode}")
+    if mode not in ("RGB", "RGBA"):
+        return read_index_image(file)
     blue_green_red = np.asarray(cv2.imread(str(file), cv2.IMREAD_UNCHANGED))
+    if blue_green_red.dtype != np.uint16:
+        raise InputError(
+            f"{file}: a SYNTHIA label has its class in the first of several 16-bit channels, and this is a picture in "
+            "8 bits; it is read with a file for --classes that has labels: colors and a name and a color for each class"
+        )
     ids: NDArray[np.integer] = blue_green_red[..., 2]  # Pillow keeps the upper 8 of 16 bits, where ids are 0
     if ids.max() > 255:
         raise InputError(f"{file}: label id {ids.max()} is not in the table, which has 0 to {max(_IDS)}")

@@ -59,22 +59,20 @@ def test_every_problem_is_listed_with_its_file(source, target, flags, check):
     train_image.write_bytes(b"")
 
     printed = check(*flags)
-    expected_errors = [
-        f"source train: {images}/00001.png: its label {labels}/00001.png is missing",
-        f"source train: {images}/00002.png: the image cannot be read, it is damaged or cut short",
-        f"source train: {labels}/00003.png: label id 77 is not in the table, which has 0 to 33 and 255",
-        f"target train: {train_image}: the image cannot be read",
-        f"target val: {val_label}: the image cannot be read",
+    (error,) = lines(printed, "error")
+    assert error.startswith(f"error: source train: {labels}/00003.png: label id 77 is not in the table, which has 0 ")
+    expected = [
+        f"source train: {images}/00002.png: the image cannot be read, it is damaged or cut short, .* is left out",
+        f"source train: {images}/00001.png: its label {labels}/00001.png is missing; the image is left out",
+        f"source train: {labels}/00004.png: the label is 50x25 pixels, its image 96x48; it is resized to its image",
+        f"source train: {images}/00005.png: the image is blank or nearly so",
+        f"source train: {labels}/15188.png: every pixel of the label is ignored",
+        f"target train: {train_image}: the image cannot be read, .* is left out",
+        f"target val: {val_label}: the image cannot be read, .* is left out",
     ]
-    errors = lines(printed, "error")
-    assert len(errors) == len(expected_errors)
-    assert all(line.startswith(f"error: {start}") for line, start in zip(errors, expected_errors, strict=True))
-    assert lines(printed, "warning") == [
-        f"warning: source train: {labels}/00004.png: the label is 50x25 pixels, its image 96x48; "
-        "it is resized to its image",
-        f"warning: source train: {images}/00005.png: the image is blank or nearly so",
-        f"warning: source train: {labels}/15188.png: every pixel of the label is ignored",
-    ]
+    warnings = lines(printed, "warning")
+    assert len(warnings) == len(expected)
+    assert all(re.match(f"warning: {each}$", line) for line, each in zip(warnings, expected, strict=True))
     assert "images/15188.png: known to be bad in the data set as published" in printed
     assert "note: source looks like layout gta5, with ids of its own; --source.layout names another" in printed
     assert "8 of 15 images have a problem" in printed
@@ -140,11 +138,11 @@ def test_photographs_as_labels_are_no_masks(tmp_path, check):
 def test_one_problem_of_many_files_is_one_line(check, tmp_path):
     flags = masks(tmp_path / "data", (0, 7), count=6)
     (tmp_path / "data" / "labels" / "0.png").unlink()
-    found = [line for line in lines(check(*flags, "--classes", "a,b"), "error") if "source train" in line]
-    assert len(found) == 2
-    assert found[0].startswith(f"error: source train: {tmp_path / 'data' / 'images' / '0.png'}: its label ")
-    assert found[1].startswith("error: source train: 5 files, such as ")
-    assert "1.png: label id 7 is not in the table, which has 0 to 1 and 255; a file for --classes gives" in found[1]
+    printed = check(*flags, "--classes", "a,b")
+    (found,) = [line for line in lines(printed, "error") if "source train" in line]
+    assert found.startswith("error: source train: 5 files, such as ")
+    assert "1.png: label id 7 is not in the table, which has 0 to 1 and 255; a file for --classes gives" in found
+    assert f"warning: source train: {tmp_path / 'data' / 'images' / '0.png'}: its label " in printed
 
 
 def test_a_class_that_a_raster_calls_no_data_is_a_warning(check, tmp_path):

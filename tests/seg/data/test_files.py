@@ -70,11 +70,11 @@ def test_the_label_beside_an_image_is_no_image(tmp_path, monkeypatch):
     assert [file.name for file in found] == ["a.jpg", "b.png", "c.jpeg", "d.png", "d_mask_2.png"]
     assert left_out([images, images]) == ", left out: 2 .heic, 3 label beside its image"
     expected = ["a_mask.png", "b_Segmentation.png", "c.png", None, None]
-    dataset = SegmentationDataset(tmp_path, "folders", "train", True, classes=CLASSES, labels_must_exist=False)
-    in_training = [label.name if label.is_file() else None for _, label in dataset.files]
-    assert in_training == expected
+    dataset = SegmentationDataset(tmp_path, "folders", "train", True, classes=CLASSES)
+    assert [label.name for _, label in dataset.files] == expected[:3]
+    assert [said.split(": its label ")[0] for said in dataset.left_out] == [f"{images}/d.png", f"{images}/d_mask_2.png"]
     names = [file.relative_to(images) for file in found]
-    labels, _ = labels_of(images, names, images, CLASSES)
+    labels, _, _ = labels_of(images, names, images, CLASSES)
     assert [labels[name].name if name in labels else None for name in names] == expected
     for name in ("a_mask.png", "d.png", "lone.png"):
         save(tmp_path / "Labels" / name, (6, 8), np.arange(8) % 2)

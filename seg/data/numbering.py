@@ -1,0 +1,179 @@
+"""Tells which numbering label images are in, and which of their values are classes.
+
+Files of one name hold different ids: converters overwrite Cityscapes' label ids (0 to 33) by train ids (0 to 18, 255)
+or by colours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dem_apps.errors import InputError
+from seg.data.files import evenly
+from seg.data.labels import (
+    CITYSCAPES_CLASSES,
+    CITYSCAPES_COLORS,
+    CITYSCAPES_IDS,
+    IGNORE_INDEX,
+    LABELS,
+    ClassSet,
+    Color,
+    Ids,
+)
+from seg.data.layouts.layout import OWN_IDS, Layout
+from seg.data.pixel_format import Mask
+from seg.data.read import label_colors, label_ids, palette_of, read_cityscapes_colors
+
+#: Most ids, or colours, that are proposed as classes.
+_MOST_VALUES = 40
+#: Labels of a data set that are looked at.
+_LABELS = 16
+#: Grey levels are at least so far apart, and ids are not.
+_GREY_STEP = 16
+#: Share of the pixels from which 255 is a class, and up to which a value may be that of a smoothed edge.
+_MANY, _FEW = 0.3, 0.03
+#: By how much more of the pixels mean a class in another numbering, so that labels are read in that.
+_GAIN = 0.2
+_NAMES = set(CITYSCAPES_CLASSES.names)
+#: id → class name by numbering; some converters write 19 where others write 255.
+_NUMBERINGS = {
+    "label ids": CITYSCAPES_IDS,
+    "train ids": {**dict(enumerate(CITYSCAPES_CLASSES.names)), 19: "unlabeled"},
+    "colours": CITYSCAPES_IDS,
+}
+
+
+@dataclass(frozen=True)
+class Held:
+    """What label images hold."""
+
+    file: Path  #: the one with the most values
+    pixels: NDArray[np.int64]  #: (256,) pixels of each id; zeros where there are none
+    colors: frozenset[Color] = frozenset()  #: of pictures in colours
+    palette: frozenset[tuple[Color, int]] = frozenset()  #: colours of palettes and their ids, of those that are held
+
+
+def look(file: Path, layout: Layout = OWN_IDS) -> Held:
+    """What a label image holds, read as the layout says; nothing where it is damaged."""
+    try:
+        return held_in(file, *label_ids(file, CITYSCAPES_CLASSES, layout))
+    except InputError:
+        colors = list[Color]()
+        with suppress(InputError):
+            colors = label_colors(file, _MOST_VALUES)
+        return Held(file, np.zeros(256, np.int64), frozenset(colors))
+
+
+def held_in(file: Path, ids: Ids, valid: Mask) -> Held:
+    """What a label image holds, by its ids, (H, W), and where there are any."""
+    pixels = np.bincount((ids if valid is None else ids[valid]).ravel(), minlength=256)
+    return Held(file, pixels, palette=palette_of(file, np.flatnonzero(pixels[:IGNORE_INDEX]).tolist()))
+
+
+def together(labels: Sequence[Held]) -> Held:
+    """What label images hold together."""
+    most = max(labels, key=lambda label: len(label.colors) + np.count_nonzero(label.pixels))
+    colors = frozenset[Color]().union(*(label.colors for label in labels))
+    palette = frozenset[tuple[Color, int]]().union(*(label.palette for label in labels))
+    return Held(most.file, np.sum([label.pixels for label in labels], axis=0), colors, palette)
+
+
+def as_numbered(files: Sequence[Path], classes: ClassSet, layout: Layout) -> tuple[Layout, list[str]]:
+    """The layout with the numbering that label images hold, and a note where it is not the layout's own.
+
+    Pictures in other colours than Cityscapes' are read by the class set.
+    """
+    held = together([look(file, layout) for file in evenly(files, _LABELS)])
+    ignored = {each: CITYSCAPES_IDS.get(each, "") for each in classes.ignored}
+    own = layout.ids or ignored | dict(zip(classes.ids, classes.names, strict=True))
+    found = numbering(held, own) if _NAMES.issuperset(classes.names) and not classes.by_color else None
+    if found is None:
+        pictures = held.colors and not held.pixels.any()
+        return (replace(layout, ids=None, read_ids=None) if pictures else layout), []
+    reader = read_cityscapes_colors if found == "colours" else None
+    numbered = replace(layout, ids=_NUMBERINGS[found], read_ids=reader)
+    note = (
+        f"the labels, such as {held.file}, hold Cityscapes' {found} and are read so; if they mean something else, "
+        "layout folders and a file for --classes say what"
+    )
+    return numbered, [note] if numbered != layout else []
+
+
+def numbering(held: Held, own: Mapping[int, str] | None) -> str | None:
+    """The numbering of Cityscapes' classes that labels hold: label ids, train ids or colours; None for their own.
+
+    ``own`` is id → class name of their own numbering, None where nothing names it. Small ids are in every numbering:
+    255, or a sky of the id 10, and many more pixels that mean a class speak for another one, or an unknown id.
+    """
+    told, pixels = _told(held), held.pixels
+    ids = set(np.flatnonzero(pixels[:IGNORE_INDEX]).tolist())
+    if told or not ids:
+        return told
+    if own is None:
+        evaluated = len(ids & set(CITYSCAPES_CLASSES.ids))
+        like_label_ids = evaluated > 1 and 2 * len(ids) <= 3 * evaluated
+        return "label ids" if like_label_ids and ids <= CITYSCAPES_IDS.keys() else None
+    evidence = pixels[IGNORE_INDEX] > 0 or 10 in ids
+    for found in ("label ids", "train ids") if 2 * len(_NAMES & set(own.values())) > len(_NAMES) else ():
+        gain = _meant(pixels, _NUMBERINGS[found]) - _meant(pixels, own)
+        better = gain > 0 if not ids <= own.keys() else gain > _GAIN and evidence
+        if better and ids <= _NUMBERINGS[found].keys():
+            return found
+    return None
+
+
+def _meant(pixels: NDArray[np.int64], names: Mapping[int, str]) -> float:
+    """The share of the pixels, but for 255, that mean one of Cityscapes' classes."""
+    meant = [pixels[label_id] for label_id, name in names.items() if name in _NAMES]
+    return float(sum(meant) / pixels[:IGNORE_INDEX].sum())
+
+
+def _told(held: Held) -> str | None:
+    """The numbering that colours, palettes or file names say."""
+    colors, evaluated = held.colors or {color for color, _ in held.palette}, set(CITYSCAPES_CLASSES.colors)
+    if len(colors & evaluated) > 1 and colors <= evaluated.union(CITYSCAPES_COLORS.ignored_colors):
+        color_of = {label.name: label.color for label in LABELS}
+        palette = {(color, label_id) for color, label_id in held.palette if color in evaluated}
+        for told in ("label ids", "train ids"):
+            if palette and palette <= {(color_of[name], label_id) for label_id, name in _NUMBERINGS[told].items()}:
+                return told
+        return "colours"
+    return "train ids" if held.file.stem.endswith("_labelTrainIds") else None
+
+
+def class_values(pixels: NDArray[np.int64], number: int | None = None) -> list[int] | None:
+    """The ids of labels, by (256,) pixels of each, that are classes; ``number`` is that of the names that are given.
+
+    255 is one where the number says so, where it has many pixels, and among grey levels: 0, 127, 255. None: the values
+    are too many, or of smoothed edges, which are rare, lie below a common value and are larger than ids are.
+    """
+    values = np.flatnonzero(pixels)
+    common = np.flatnonzero(pixels > _FEW * pixels.sum())
+    rare = np.setdiff1d(values[values > _MOST_VALUES], common)
+    if len(values) > _MOST_VALUES or 2 <= len(common) <= (rare < common[-1]).sum():
+        return None
+    held, ids = values.tolist(), values[values != IGNORE_INDEX].tolist()
+    for known in (held, ids):
+        if len(known) == number:
+            return known
+    grey = np.diff(values).min(initial=IGNORE_INDEX) >= _GREY_STEP
+    return held if grey or pixels[IGNORE_INDEX] >= _MANY * pixels.sum() else ids
+
+
+def smoothed_edges(held: Held) -> str | None:
+    """A sentence about labels that hold more values than masks do, or several rare ones between common ones."""
+    holding = f"hold {np.count_nonzero(held.pixels)} values"
+    if len(held.colors) > _MOST_VALUES:
+        holding = f"are pictures in more than {_MOST_VALUES} colours"
+    elif class_values(held.pixels) is not None:
+        return None
+    return (
+        f"the labels {holding}: no masks, or some that were smoothed, resized or saved as JPEG, such as {held.file}; "
+        "save one value per class, as PNG, or name each in a file for --classes"
+    )
