@@ -101,7 +101,9 @@ def open_pair(
     if classes_file is None:
         # numbers of five digits look like GTA5, whose ids are those that are looked for
         labelled = [each for each in pair.splits().values() if each.labelled]
-        unnumbered = [each for each in labelled if each.layout_name == "folders" or _looks_like_gta5(each)]
+        unnumbered = [
+            each for each in labelled if each.layout_name == "folders" or (each.layout_name == "gta5" and each.found_as)
+        ]
         # a data set with a numbering of its own says which classes there are
         found = found_classes(unnumbered, workers=workers) if len(unnumbered) == len(labelled) else None
         if found is not None:
@@ -115,10 +117,6 @@ def open_pair(
     for dataset in pair.splits().values():
         dataset.pixels = pixels
     return dataclasses.replace(pair, pixels=pixels, notes=tuple(notes), class_file=class_file)
-
-
-def _looks_like_gta5(dataset: SegmentationDataset) -> bool:
-    return dataset.layout_name == "gta5" and dataset.found_as != ""
 
 
 def _splits(

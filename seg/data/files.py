@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 import unicodedata
@@ -113,8 +112,8 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
 
 def missing_label(image: Path, label: Path) -> str:
     """A sentence about an image without its label, and a file by the label's name that is none."""
-    alike = sorted(label.parent.glob(f"{glob.escape(label.stem)}.*"))
-    other = next((file for file in alike if file.suffix.lower() not in LABEL_SUFFIXES), None)
+    others = (label.with_suffix(suffix) for suffix in IMAGE_SUFFIXES if suffix not in LABEL_SUFFIXES)
+    other = next(filter(Path.is_file, others), None)
     hint = f"; {other} is none of {' '.join(LABEL_SUFFIXES)}" if other else ""
     return f"{image}: its label {label} is missing{hint}"
 

@@ -87,8 +87,8 @@ def check_label(
 ) -> Ids | None:
     """The train ids of an image's label; adds what is to be said of them to a report. None after an error."""
     try:
-        ids, valid = label_ids(label, classes, layout, image)
-        ground = rasters.other_ground(label, image)
+        ids, valid = label_ids(label, classes, layout)
+        rasters.refuse_other_ground(label, image)
         refuse_unknown(label, ids if valid is None else ids[valid], classes, layout)
     except InputError as error:
         report.errors.append(smoothed_edges(look(label, layout)) or str(error))
@@ -98,9 +98,6 @@ def check_label(
         name = f"'{classes.names[classes.ids.index(int(nodata or 0))]}'"
         said = f"{label}: {nodata:g} is the id of {name} and the file calls it no data; it is counted as {name}"
         report.warnings.append(said)
-    if ground is not None:
-        outside = f"; {(~valid).mean():.0%} of the image has no label" if valid is not None else ""
-        report.notes.append(f"{label}: {ground}; it is read by the coordinates of both{outside}")
     _compare_shapes(report, image, label, (ids.shape[1], ids.shape[0]))
     return train_ids(ids, valid, classes, layout)
 

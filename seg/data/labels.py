@@ -31,10 +31,10 @@ IGNORE_INDEX = 255
 _LONGEST_NAME = 100
 #: Names of a class that may be black on pictures.
 _BLACK = ("background", "void", "unlabelled", "unlabeled")
-#: Rows with ``name``, ``id``, ``train_id`` and ``color``; without the licence plate.
-LABELS = [label for label in Cityscapes.classes if label.id >= 0]
-#: Label ids 0 to 33, and 34 for the licence plate: GTA5's labels hold it, Cityscapes stores it as -1.
-CITYSCAPES_IDS: dict[int, str] = {label.id: label.name for label in LABELS} | {34: "license plate"}
+_PLATE = {"id": 34, "train_id": IGNORE_INDEX}
+#: Rows with ``name``, ``id``, ``train_id`` and ``color``. The licence plate is 34 as in GTA5; in Cityscapes it is -1.
+LABELS = [label if label.id >= 0 else label._replace(**_PLATE) for label in Cityscapes.classes]
+CITYSCAPES_IDS: dict[int, str] = {label.id: label.name for label in LABELS}
 LABEL_ID: dict[str, int] = {label.name: label.id for label in LABELS}
 
 _TRAIN_LABELS = [label for label in LABELS if label.train_id != IGNORE_INDEX]  # in the order of their train ids
@@ -95,7 +95,8 @@ CITYSCAPES_COLORS = replace(
     CITYSCAPES_CLASSES,
     ignored=(),
     by_color=True,
-    ignored_colors=(*(label.color for label in LABELS if label.train_id == IGNORE_INDEX), (20, 20, 20)),
+    # the licence plate has the car's colour
+    ignored_colors=(*(each.color for each in LABELS if each.train_id == IGNORE_INDEX and each.id != 34), (20, 20, 20)),
 )
 
 

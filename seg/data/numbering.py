@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -137,15 +136,12 @@ def _meant(pixels: NDArray[np.int64], names: Mapping[int, str]) -> float:
 
 def _told(held: Held) -> str | None:
     """The numbering that colours, palettes or file names say."""
-    colors = held.colors or {color for color, _ in held.palette}
-    if len(colors & set(CITYSCAPES_CLASSES.colors)) > 1 and colors <= {
-        *CITYSCAPES_COLORS.colors,
-        *CITYSCAPES_COLORS.ignored_colors,
-    }:
+    colors, evaluated = held.colors or {color for color, _ in held.palette}, set(CITYSCAPES_CLASSES.colors)
+    if len(colors & evaluated) > 1 and colors <= evaluated.union(CITYSCAPES_COLORS.ignored_colors):
         color_of = {label.name: label.color for label in LABELS}
+        palette = {(color, label_id) for color, label_id in held.palette if color in evaluated}
         for told in ("label ids", "train ids"):
-            names = _NUMBERINGS[told]
-            if held.palette and all(color_of.get(names.get(i, "")) == color for color, i in held.palette):
+            if palette and palette <= {(color_of[name], label_id) for label_id, name in _NUMBERINGS[told].items()}:
                 return told
         return "colours"
     return "train ids" if held.file.stem.endswith("_labelTrainIds") else None
@@ -163,9 +159,10 @@ def class_values(pixels: NDArray[np.int64], number: int | None = None) -> list[i
     if len(values) > _MOST_VALUES or 2 <= len(common) <= (rare < common[-1]).sum():
         return None
     held, ids = values.tolist(), values[values != IGNORE_INDEX].tolist()
-    if number in (len(held), len(ids)):
-        return held if number == len(held) else ids
-    grey = all(high - low >= _GREY_STEP for low, high in pairwise(held))
+    for known in (held, ids):
+        if len(known) == number:
+            return known
+    grey = np.diff(values).min(initial=IGNORE_INDEX) >= _GREY_STEP
     return held if grey or pixels[IGNORE_INDEX] >= _MANY * pixels.sum() else ids
 
 

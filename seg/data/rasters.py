@@ -18,7 +18,6 @@ from PIL.TiffImagePlugin import ImageFileDirectory_v2
 from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import whole_file
 from dem_apps.runtime.images import MOST_PIXELS
-from seg.data.labels import Ids
 from seg.data.pixel_format import MOST_BANDS, SIDEWAYS, Mask, PixelFormat, upright
 
 _MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -163,51 +162,23 @@ def read_ids(file: Path, header: Header, kept: Collection[int]) -> tuple[NDArray
     return ids, None if valid.all() else valid
 
 
-def on_grid_of(label: Path, image: Path, ids: Ids, valid: Mask) -> tuple[Ids, Mask]:
-    """A label's ids on the pixels of its image, by the coordinates of both, nearest; unchanged where both agree.
-
-    Raises InputError: no pixel in common, or coordinates in one of them that have no reference system.
-    """
-    said = other_ground(label, image)
-    if said is None:
-        return ids, valid
-    from rasterio.warp import Resampling, reproject
-
-    own, header = read_header(label).place or {}, read_header(image)
-    there, crs = header.place or {}, own["crs"] or "EPSG:3857"  # any does where both have none
-    planes = (ids, np.ones_like(ids) if valid is None else valid.view(np.uint8))
-    moved = [np.zeros(header.size[::-1], np.uint8) for _ in planes]
-    for plane, result in zip(planes, moved, strict=True):
-        reproject(
-            plane, result, src_transform=own["transform"], src_crs=crs, dst_transform=there["transform"],
-            dst_crs=there["crs"] or crs, resampling=Resampling.nearest,
-        )  # fmt: skip
-    if not moved[1].any():
-        raise InputError(f"{label}: {said}; no pixel of it lies on its image")
-    return moved[0], None if moved[1].all() else moved[1] != 0
-
-
-def other_ground(label: Path, image: Path) -> str | None:
-    """How a label lies otherwise than its image, by the coordinates of both; None where it does not, or one has none.
-
-    Raises InputError: one of two that differ has no reference system.
-    """
+def refuse_other_ground(label: Path, image: Path) -> None:
+    """Raises an InputError for a label that lies on other ground than its image, by the coordinates of both."""
     if not is_tiff(label) or not is_tiff(image):
-        return None
+        return
+    from rasterio.transform import array_bounds
+
     own, there = read_header(label), read_header(image)
     if own.place is None or there.place is None:
-        return None
-    systems = own.place["crs"], there.place["crs"]
-    if None not in systems and systems[0] != systems[1]:
-        return f"is in {systems[0]} and its image in {systems[1]}"
-    pixels = ~own.place["transform"] @ there.place["transform"]  # of the image, in those of the label
-    (width, height), (wide, high) = own.size, there.size
-    corners = [(0, 0, 0, 0), (wide, 0, width, 0), (0, high, 0, height)]
-    if all(np.allclose(pixels @ (x, y), (column, row), rtol=0, atol=0.5) for x, y, column, row in corners):
-        return None
-    if (systems[0] is None) != (systems[1] is None):
-        raise InputError(f"{label}: lies otherwise than its image {image}, and one has no reference system")
-    return "lies on other ground than its image"
+        return
+    crs, other_crs = own.place["crs"], there.place["crs"]
+    bounds, others = (array_bounds(*each.size[::-1], each.place["transform"]) for each in (own, there) if each.place)
+    half_a_pixel = abs(own.place["transform"].a) / 2
+    if not np.allclose(bounds, others, rtol=0, atol=half_a_pixel) or (crs and other_crs and crs != other_crs):
+        raise InputError(
+            f"{label}: lies on other ground than its image {image}, by the coordinates of both; bring it onto the "
+            "pixels of its image, for example with gdalwarp"
+        )
 
 
 @contextmanager

@@ -32,9 +32,11 @@ def read_label(
 ) -> Ids:
     """(H, W) uint8 train ids of a label image, resized to ``size``; 255 where nothing counts.
 
-    With coordinates in label and ``image``, it lies on the image's pixels.
+    Raises an InputError for a label that lies on other ground than ``image``.
     """
-    ids, valid = label_ids(file, classes, layout, image)
+    ids, valid = label_ids(file, classes, layout)
+    if image is not None:
+        rasters.refuse_other_ground(file, image)
     if size is not None and size != (ids.shape[1], ids.shape[0]):
         ids = np.asarray(Image.fromarray(ids).resize(size, Image.Resampling.NEAREST))
         if valid is not None:
@@ -60,11 +62,8 @@ def refuse_unknown(file: Path, ids: Ids, classes: ClassSet, layout: Layout = OWN
         raise InputError(f"{file}: label id {spans(unknown)} is not in the table, which has {spans(known)}; {hint}")
 
 
-def label_ids(file: Path, classes: ClassSet, layout: Layout = OWN_IDS, image: Path | None = None) -> tuple[Ids, Mask]:
-    """(H, W) uint8 ids of a label image, by index or colour, on the pixels of ``image`` where both have coordinates.
-
-    Also where it holds ids; None for everywhere.
-    """
+def label_ids(file: Path, classes: ClassSet, layout: Layout = OWN_IDS) -> tuple[Ids, Mask]:
+    """(H, W) uint8 ids of a label image, by index or colour, and where it holds any; None for everywhere."""
     valid: Mask = None
     if layout.read_ids:
         ids = layout.read_ids(file)
@@ -72,7 +71,7 @@ def label_ids(file: Path, classes: ClassSet, layout: Layout = OWN_IDS, image: Pa
         ids, valid = _colored_ids(file, classes)
     else:
         ids, valid = _index_image(file, classes.ids)
-    return (ids, valid) if image is None else rasters.on_grid_of(file, image, ids, valid)
+    return ids, valid
 
 
 def read_cityscapes_colors(file: Path) -> Ids:

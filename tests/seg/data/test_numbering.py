@@ -109,6 +109,13 @@ def train_ids_with_palette(drawn):
     return palette(TRAIN[drawn], COLORS[[*CITYSCAPES_CLASSES.ids, *range(19, 256)]])
 
 
+def with_static(drawn):
+    """As GTA5 was published: static has a colour that Cityscapes has not."""
+    colors = COLORS.copy()
+    colors[4] = 20
+    return palette(np.where(drawn == 1, 4, drawn).astype(np.uint8), colors)
+
+
 def two_train_ids(drawn):
     return np.where(drawn == SKY, 10, np.where(drawn == ROAD, 0, 255)).astype(np.uint8)
 
@@ -121,6 +128,7 @@ def small_label_ids(drawn):
 NUMBERINGS = {
     "gta5": (gta5, same, None),
     "gta5 with its palette": (gta5, lambda drawn: palette(drawn, COLORS), None),
+    "gta5 with its own colour of static": (gta5, with_static, None),
     "gta5 with small ids": (gta5, small_label_ids, None),
     "gta5 in train ids": (gta5, train_ids, "train ids"),
     "gta5 in two train ids": (gta5, two_train_ids, "train ids"),
