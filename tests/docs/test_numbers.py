@@ -96,7 +96,13 @@ TABLES = [
     Compared(RL_ANSWER, result_tables.answers_table, ()),
 ]
 #: Tables without results, by page and first heading.
-WITHOUT_RESULTS = {(APPENDIX, "authors' code"), (METHOD, "paper")}
+WITHOUT_RESULTS = {
+    (APPENDIX, "authors' code"),
+    (METHOD, "paper"),
+    (DEMO, "command"),
+    (DEMO, "policy"),
+    (DEMO, "`--self-training.…`"),
+}
 
 
 @cache
