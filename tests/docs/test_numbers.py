@@ -101,7 +101,7 @@ WITHOUT_RESULTS = {
     (METHOD, "paper"),
     (DEMO, "command"),
     (DEMO, "policy"),
-    (DEMO, "`--self-training.…`"),
+    (DEMO, "--self-training.…"),
 }
 
 
