@@ -165,7 +165,7 @@ def _summary(scores: Sequence[Score], run: Run) -> list[str]:
 def _arms(groups: Sequence[Group]) -> list[str]:
     """What each arm is, where its name does not say it."""
     summaries = [(group.name, group.runs[0].info.summary) for group in groups]
-    return [f"{name}: {summary}" for name, summary in summaries if summary and summary != name]
+    return [f"{name}: {summary}" for name, summary in summaries if summary and not summary.startswith(name)]
 
 
 def _scores_table(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -> Table | None:
