@@ -43,7 +43,10 @@ def measured(command: Callable[[], Any], images: list[Path]) -> dict[str, float]
     seconds = time.process_time() - start
     hook.remove()
     width, height = (-(-side // STRIDE) * STRIDE for side in Image.open(images[0]).size)
-    return {"seconds": seconds / len(images), "forwards": pixels[0] / (width * height * len(images))}
+    return {
+        "seconds": seconds / len(images),
+        "forwards": pixels[0] / (width * height * len(images)),
+    }
 
 
 def costs(model: str, folder: str) -> dict[str, Any]:
@@ -52,7 +55,10 @@ def costs(model: str, folder: str) -> dict[str, Any]:
     given = {"model": model, "images": folder, "mean": [0.5] * 3, "std": [0.5] * 3, "device": "cpu"}
     results: list[Result] = []
     with TemporaryDirectory() as made:
-        export_config, config = ExportConfig(**given, out=f"{made}/export"), AdaptConfig(**given, out=f"{made}/adapt")
+        export_config, config = (
+            ExportConfig(**given, out=f"{made}/export"),
+            AdaptConfig(**given, out=f"{made}/adapt"),
+        )
         plain = measured(partial(export, export_config), images)
         ours = measured(lambda: results.append(adapt(config)), images)
     row = {"network": Path(model).name, "images": len(images), "size": Image.open(images[0]).size}
@@ -67,7 +73,9 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         times = row["seg.adapt"]["seconds"] / row["seg.export"]["seconds"]
         adapted = "yes" if row["adapted"] else "no"
         forwards = f"{row['seg.adapt']['forwards']:.1f}"
-        lines.append([row["network"], f"{images} of {width}×{height}", adapted, forwards, f"{times:.1f}"])
+        lines.append(
+            [row["network"], f"{images} of {width}×{height}", adapted, forwards, f"{times:.1f}"]
+        )
     return markdown(["network", "images", "adapted", "forwards", "time"], lines)
 
 

@@ -40,21 +40,29 @@ IMAGES, BATCH, STEPS, RATE, SHARE = 12, 4, 4, 3e-4, 0.3
 SEQUENCES = ("0001TP", "Seq05VD", "0016E5", "0006R0")
 #: Family → networks: those that the rule was chosen on, and behind them those that confirm it.
 FAMILIES = {
-    "ESPNetv2": ("espnetv2_05_small", "espnetv2_10_small", "espnetv2_20_small"), "ours A": ("cracks", "discs"),
-    "DiCENet": ("dicenet_05_small", "dicenet_10_small", "dicenet_15_small"), "ESPNet": ("espnet_q3", "espnet_q8"),
+    "ESPNetv2": ("espnetv2_05_small", "espnetv2_10_small", "espnetv2_20_small"),
+    "ours A": ("cracks", "discs"),
+    "DiCENet": ("dicenet_05_small", "dicenet_10_small", "dicenet_15_small"),
+    "ESPNet": ("espnet_q3", "espnet_q8"),
     "ours B": ("field", "vessels"),
-}  # fmt: skip
+}
 #: Our networks: set, source, target, classes, and width and height of what they see.
 OURS = {
-    "cracks": ("cracks", "asphalt", "drone", 2, (256, 192)), "discs": ("discs", "refuge", "drishti", 3, (160, 160)),
-    "field": ("field", "robot", None, 3, (256, 192)), "vessels": ("vessels", "drive", "chase", 2, (192, 192)),
-}  # fmt: skip
+    "cracks": ("cracks", "asphalt", "drone", 2, (256, 192)),
+    "discs": ("discs", "refuge", "drishti", 3, (160, 160)),
+    "field": ("field", "robot", None, 3, (256, 192)),
+    "vessels": ("vessels", "drive", "chase", 2, (192, 192)),
+}
 #: Arguments of the adapter.
 STEPS_BY: dict[str, dict[str, Any]] = {
     "entropy mean": {"objective": "entropy", "reduction": "mean"},
     "entropy balanced": {"objective": "entropy", "reduction": "balanced"},
     "adadem started mean": {"objective": "adadem", "reduction": "mean", "marginals": "start"},
-    "adadem started balanced": {"objective": "adadem", "reduction": "balanced", "marginals": "start"},
+    "adadem started balanced": {
+        "objective": "adadem",
+        "reduction": "balanced",
+        "marginals": "start",
+    },
     "adadem 1/C mean": {"objective": "adadem", "reduction": "mean", "marginals": "uniform"},
 }
 STATISTICS = ("source", "share", "share, 3 views")
@@ -64,9 +72,18 @@ BALANCED = ("source", "share", "entropy balanced", "adadem started balanced")
 Folder = tuple[list[Tensor], list[NDArray[np.uint8]]]
 KEYS = ("family", "network", "folder", "arm")
 SCORES = (
-    "miou", "held miou", "agreement", "moved", "halves", "stability before", "stability", "classes before", "classes",
-    "entropy before", "entropy",
-)  # fmt: skip
+    "miou",
+    "held miou",
+    "agreement",
+    "moved",
+    "halves",
+    "stability before",
+    "stability",
+    "classes before",
+    "classes",
+    "entropy before",
+    "entropy",
+)
 
 
 def network_of(name: str, options: argparse.Namespace) -> nn.Module:
@@ -83,11 +100,16 @@ def folders_of(name: str, options: argparse.Namespace) -> Iterator[tuple[str, Fo
     """The folders of a network: images (1, 3, H, W) each, as it takes them, and their labels."""
     group, source, target, _, size = OURS.get(name, ("camvid", None, None, 0, (256, 192)))
     domains = SEQUENCES if source is None else [target] if target else []
-    found = {each: (sorted((options.photographs / group / each / "images").iterdir()), None) for each in domains}
+    found = {
+        each: (sorted((options.photographs / group / each / "images").iterdir()), None)
+        for each in domains
+    }
     if source is not None:
         unseen = ours.parts(options.photographs / group, source)[1]
         found["unshifted"] = (unseen, None)
-        found |= {f"{shift} 3": (unseen, ours.SHIFTS[shift](3)) for shift in ("fog", "dark", "noise")}
+        found |= {
+            f"{shift} 3": (unseen, ours.SHIFTS[shift](3)) for shift in ("fog", "dark", "noise")
+        }
     for folder, (files, change) in found.items():
         images, labels = ours.pictures(files, IMAGES, change, size)
         moments = public_networks.IMAGENET if source is None else ours.MOMENTS
@@ -125,8 +147,11 @@ class Pair:
             return seen[-1]
 
         self.look = self.held.look(forward, list(self.own[half:].split(BATCH)))
-        self.other = Probe(batched(self.first), 32).look(forward, list(self.own[:half].split(BATCH)))
-        views = [*seen[len(seen) // 2 :], *seen[: len(seen) // 2]]  # of the first half, as images are
+        self.other = Probe(batched(self.first), 32).look(
+            forward, list(self.own[:half].split(BATCH))
+        )
+        # of the first half, as images are
+        views = [*seen[len(seen) // 2 :], *seen[: len(seen) // 2]]
         logits = {"source": ours.predicted(network, torch.cat(images)), "share": self.own}
         logits["share, 3 views"] = averaged(self.own, views)
         self.tables = {arm: self.scored(each) for arm, each in logits.items()}
@@ -134,7 +159,9 @@ class Pair:
     def learnt(self, arm: dict[str, Any]) -> nn.Module:
         """The network after the step of an arm."""
         result = copy.deepcopy(self.shared)
-        adapter = TestTimeAdapter(result, "tent", lr=RATE, optimizer="adam", batch_norm="stored", **arm)
+        adapter = TestTimeAdapter(
+            result, "tent", lr=RATE, optimizer="adam", batch_norm="stored", **arm
+        )
         if arm.get("marginals") == "start":
             for images in batched(self.first):
                 adapter.start(images)
@@ -148,7 +175,10 @@ class Pair:
         """The numbers of an arm."""
         half = len(self.first)
         if arm in self.tables:
-            return {"miou": ours.miou(self.tables[arm]), "held miou": ours.miou(self.tables[arm][half:])}
+            return {
+                "miou": ours.miou(self.tables[arm]),
+                "held miou": ours.miou(self.tables[arm][half:]),
+            }
         network = self.learnt(STEPS_BY[arm])
         logits = ours.predicted(network, torch.cat([*self.first, *self.second]))
         tables, found = self.scored(logits), self.look
@@ -156,16 +186,23 @@ class Pair:
         if "started" not in arm and arm not in BALANCED:
             return row
         evidence = self.held.look(plain_forward(network), list(logits[half:].split(BATCH)))
-        row["agreement"] = float((self.own[half:].argmax(1) == logits[half:].argmax(1)).double().mean())
+        row["agreement"] = float(
+            (self.own[half:].argmax(1) == logits[half:].argmax(1)).double().mean()
+        )
         for name, shares in (("moved", evidence.shares), ("halves", self.other.shares)):
             row[name] = sum(abs(a - b) for a, b in zip(shares, found.shares, strict=True)) / 2
-        row["stability before"], row["stability"] = found.stability_on(found), evidence.stability_on(found)
+        row["stability before"], row["stability"] = (
+            found.stability_on(found),
+            evidence.stability_on(found),
+        )
         row["classes before"], row["classes"] = found.effective_classes, evidence.effective_classes
         row["entropy before"], row["entropy"] = found.entropy, evidence.entropy
         return row
 
 
-def pairs_of(rows: CsvRows, arms: Sequence[str] = (*STATISTICS, *MAIN)) -> dict[tuple[str, ...], dict[str, Row]]:
+def pairs_of(
+    rows: CsvRows, arms: Sequence[str] = (*STATISTICS, *MAIN)
+) -> dict[tuple[str, ...], dict[str, Row]]:
     """The rows of every network and folder that has all arms, by arm."""
     return {pair: own for pair, own in rows.by("network", "folder").items() if {*arms} <= {*own}}
 
@@ -190,7 +227,10 @@ def balanced_table(rows: CsvRows) -> str:
     lines = []
     for title, arm in (("AdaDEM", "adadem started balanced"), ("entropy", "entropy balanced")):
         every = {pair: change(own, arm) for pair, own in pairs.items()}
-        kept = {pair: each if is_accepted(pair[0], pairs[pair][arm]) else 0.0 for pair, each in every.items()}
+        kept = {
+            pair: each if is_accepted(pair[0], pairs[pair][arm]) else 0.0
+            for pair, each in every.items()
+        }
         lines.append([title, str(len(pairs)), _over_networks(kept), _over_networks(every)])
     return markdown(["objective", "pairs", "by the rule", "without the rule"], lines)
 
@@ -213,14 +253,18 @@ def is_accepted(network: str, row: Row) -> bool:
     """By seg.adapt's rule without labels."""
     classes = OURS[network][3] if network in OURS else len(public_networks.CAMVID)
     numbers = [float(row[name]) for name in ("agreement", "moved", "halves")]
-    return Beside(classes, *numbers, float(row["stability"]) / float(row["stability before"])).verdict.adapt
+    return Beside(
+        classes, *numbers, float(row["stability"]) / float(row["stability before"])
+    ).verdict.adapt
 
 
 def main() -> None:
     """Measure what is missing, and print the table."""
     parser = parser_of(__doc__, "photographs", "work", out=RESULTS / "adapt_step.csv")
     parser.add_argument("--arms", default="main", choices=("main", "balanced"))
-    parser.add_argument("--only", nargs="*", default=[name for names in FAMILIES.values() for name in names])
+    parser.add_argument(
+        "--only", nargs="*", default=[name for names in FAMILIES.values() for name in names]
+    )
     options = parser.parse_args()
     rows = CsvRows(options.out, KEYS, SCORES)
     arms = BALANCED if options.arms == "balanced" else (*STATISTICS, *MAIN)

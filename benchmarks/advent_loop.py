@@ -32,7 +32,9 @@ class PlainLoop:
         self.config, self.classes, self.device, self.done = config, classes, device, 0
         self.horizon = config.optimizer.horizon
         model = config.model
-        network = build_model(**model.architecture(), num_classes=classes, weights=model.encoder_weights)
+        network = build_model(
+            **model.architecture(), num_classes=classes, weights=model.encoder_weights
+        )
         self.model = network.to(device).train()
         for head in ("main_head", "auxiliary_head"):
             setattr(self.model, head, _FourConvolutions(getattr(self.model, head)))
@@ -44,11 +46,16 @@ class PlainLoop:
         heads = [p for name, p in trained.items() if not name.startswith("encoder.")]
         settings, groups = config.optimizer, [{"params": encoder}, {"params": heads}]
         self.rates = (settings.lr, settings.lr * settings.head_factor)
-        self.optimizer = torch.optim.SGD(groups, settings.lr, settings.momentum, 0.0, settings.weight_decay)
+        self.optimizer = torch.optim.SGD(
+            groups, settings.lr, settings.momentum, 0.0, settings.weight_decay
+        )
         judged, own = ("main", "aux") if config.method == "advent" else (), config.discriminator
-        self.judges = {head: build_discriminator(classes, own.channels).to(device) for head in judged}
+        self.judges = {
+            head: build_discriminator(classes, own.channels).to(device) for head in judged
+        }
         self.judge_optimizers = {
-            head: torch.optim.Adam(judge.parameters(), own.lr, (0.9, 0.99)) for head, judge in self.judges.items()
+            head: torch.optim.Adam(judge.parameters(), own.lr, (0.9, 0.99))
+            for head, judge in self.judges.items()
         }
 
     def step(self, source: dict[str, Any], target: dict[str, Any]) -> dict[str, float]:
@@ -58,7 +65,9 @@ class PlainLoop:
         maps = self._predict(source["image"])
         label = source["label"].to(self.device)
         for head in maps:
-            losses[f"source/cross_entropy_{head}"] = F.cross_entropy(maps[head], label, ignore_index=IGNORE_INDEX)
+            losses[f"source/cross_entropy_{head}"] = F.cross_entropy(
+                maps[head], label, ignore_index=IGNORE_INDEX
+            )
         total = weights.seg_main * losses["source/cross_entropy_main"]
         (total + weights.seg_aux * losses["source/cross_entropy_aux"]).backward()
         source_maps, maps = maps, self._predict(target["image"])
@@ -88,17 +97,28 @@ class PlainLoop:
     def _predict(self, images: Tensor) -> dict[str, Tensor]:
         logits = self.model(images.to(self.device))
         size = images.shape[-2:]
-        return {head: F.interpolate(v, size, mode="bilinear", align_corners=True) for head, v in logits.items()}
+        return {
+            head: F.interpolate(v, size, mode="bilinear", align_corners=True)
+            for head, v in logits.items()
+        }
 
     def _fool(self, maps: dict[str, Tensor], losses: dict[str, Tensor]) -> Tensor:
         total = torch.zeros((), device=self.device)
         for head, judge in self.judges.items():
             judge.requires_grad_(False)
-            losses[f"target/fooling_{head}"] = _verdict_loss(judge(self_information(maps[head])), 0.0)
-            total = total + self.config.weights.on_target("adversarial")[head] * losses[f"target/fooling_{head}"]
+            losses[f"target/fooling_{head}"] = _verdict_loss(
+                judge(self_information(maps[head])), 0.0
+            )
+            total = (
+                total
+                + self.config.weights.on_target("adversarial")[head]
+                * losses[f"target/fooling_{head}"]
+            )
         return total
 
-    def _judge(self, source: dict[str, Tensor], target: dict[str, Tensor], losses: dict[str, Tensor]) -> None:
+    def _judge(
+        self, source: dict[str, Tensor], target: dict[str, Tensor], losses: dict[str, Tensor]
+    ) -> None:
         for head, judge in self.judges.items():
             judge.requires_grad_(True)
             halves = []

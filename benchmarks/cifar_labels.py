@@ -39,8 +39,13 @@ STEPS, LABELLED, UNLABELLED = 500, 64, 256
 WEIGHTS, TUNED_ON = (0.1, 0.3, 1.0), ("100", "101")
 _DEM = {"tau": 1.5, "alpha": 0.0}
 OBJECTIVES: dict[str, dict[str, Any]] = {
-    "entropy": {}, "dem": _DEM, "adadem": {}, "adadem-norm": {}, "adadem-mec": {}, "come": {},
-}  # fmt: skip
+    "entropy": {},
+    "dem": _DEM,
+    "adadem": {},
+    "adadem-norm": {},
+    "adadem-mec": {},
+    "come": {},
+}
 #: Labelled images a class; the most frequent class over the rarest.
 CASES = {"labels": (4, 25, 400), "imbalance": (10, 100)}
 KEYS, SCORES = ("table", "case", "objective", "weight", "seed"), ("accuracy", "f1")
@@ -68,10 +73,15 @@ def features(clones: Path, part: str) -> tuple[Tensor, Tensor]:
     classes = np.asarray(numbers)
     first = np.concatenate([np.flatnonzero(classes == number)[:EACH] for number in range(CLASSES)])
     for batch in np.split(first, len(first) // 50):
-        enlarged = [Image.fromarray(images[index]).resize((SIDE, SIDE), Image.Resampling.BICUBIC) for index in batch]
+        enlarged = [
+            Image.fromarray(images[index]).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+            for index in batch
+        ]
         inputs = network_input(np.stack([np.asarray(each) for each in enlarged]))
         views = (network.forward_features(each) for each in (inputs, inputs.flip(3)))  # type: ignore[operator]
-        found.append(torch.stack([network.forward_head(each, pre_logits=True) for each in views], 1))  # type: ignore[operator]
+        found.append(
+            torch.stack([network.forward_head(each, pre_logits=True) for each in views], 1)
+        )  # type: ignore[operator]
     return torch.cat(found), torch.from_numpy(classes[first])
 
 
@@ -92,16 +102,23 @@ def trained(data: Data, labelled: Tensor, everything: Tensor, row: Mapping[str, 
     """A perceptron: cross-entropy on labelled features, the objective on others."""
     torch.manual_seed(int(row["seed"]))
     width = data.train.shape[2]
-    network = nn.Sequential(nn.Dropout(0.3), nn.Linear(width, 256), nn.ReLU(), nn.Linear(256, CLASSES))
+    network = nn.Sequential(
+        nn.Dropout(0.3), nn.Linear(width, 256), nn.ReLU(), nn.Linear(256, CLASSES)
+    )
     optimizer = torch.optim.AdamW(network.parameters(), 1e-3, weight_decay=1e-2)
     name, weight = row["objective"], float(row["weight"])
     objective = build_objective(name, CLASSES, **OBJECTIVES[name]) if name != "none" else None
     for step in range(STEPS):
         for group in optimizer.param_groups:
             group["lr"] = 1e-3 * (1 - step / STEPS) ** 0.9
-        own, other = (part[torch.randint(len(part), (count,))] for part, count in
-                      ((labelled, LABELLED), (everything, UNLABELLED)))  # fmt: skip
-        images, logits = data.train[own, torch.randint(2, (LABELLED,))], network(data.train[other, 0])
+        own, other = (
+            part[torch.randint(len(part), (count,))]
+            for part, count in ((labelled, LABELLED), (everything, UNLABELLED))
+        )
+        images, logits = (
+            data.train[own, torch.randint(2, (LABELLED,))],
+            network(data.train[other, 0]),
+        )
         loss = F.cross_entropy(network(images), data.classes[own])
         if objective is not None:
             loss = loss + weight * objective(logits, dim=1)
@@ -127,8 +144,15 @@ def of_table(rows: CsvRows, table: str, score: str) -> str:
     lines = [["labels alone", *(f"{fmean(alone[case].values()):.1f}" for case in cases)]]
     for objective in OBJECTIVES:
         found = {case: at_chosen(rows, table, case, score, objective) for case in cases}
-        lines.append([objective, *(beside(found[case], alone[case]) if found[case] else "" for case in cases)])
-    return markdown(["arm", *(f"{case} a class" if table == "labels" else f"ρ {case}" for case in cases)], lines)
+        lines.append(
+            [
+                objective,
+                *(beside(found[case], alone[case]) if found[case] else "" for case in cases),
+            ]
+        )
+    return markdown(
+        ["arm", *(f"{case} a class" if table == "labels" else f"ρ {case}" for case in cases)], lines
+    )
 
 
 def at_chosen(rows: CsvRows, table: str, case: str, score: str, objective: str) -> dict[str, float]:
@@ -140,18 +164,26 @@ def at_chosen(rows: CsvRows, table: str, case: str, score: str, objective: str) 
             found[weight][seed] = float(row[score])
     if not all(set(TUNED_ON) & set(found[weight]) for weight in weights):
         return {}
-    best = max(weights, key=lambda weight: fmean(found[weight][seed] for seed in TUNED_ON if seed in found[weight]))
+    best = max(
+        weights,
+        key=lambda weight: fmean(found[weight][seed] for seed in TUNED_ON if seed in found[weight]),
+    )
     return {seed: value for seed, value in found[best].items() if seed not in TUNED_ON}
 
 
 def main() -> None:
     """Train what is missing, and print the tables."""
     options = parser_of(__doc__, "clones", "work", out=RESULTS / "cifar_labels.csv").parse_args()
-    rows, make = CsvRows(options.out, KEYS, SCORES), cache(lambda: Data(options.clones, options.work))
+    rows, make = (
+        CsvRows(options.out, KEYS, SCORES),
+        cache(lambda: Data(options.clones, options.work)),
+    )
     arms = [("none", "0"), *((name, f"{weight:g}") for name in OBJECTIVES for weight in WEIGHTS)]
     for seed, table in itertools.product((*TUNED_ON, "0", "1", "2"), CASES):
         asked = itertools.product(map(str, CASES[table]), arms)
-        for row in rows.missing(dict(zip(KEYS, (table, case, *arm, seed), strict=True)) for case, arm in asked):
+        for row in rows.missing(
+            dict(zip(KEYS, (table, case, *arm, seed), strict=True)) for case, arm in asked
+        ):
             data = make()
             drawn = chosen(data, table, int(row["case"]), int(seed))
             print(rows.add(row | scores(trained(data, *drawn, row), data)), flush=True)

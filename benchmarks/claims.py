@@ -47,12 +47,17 @@ def at_rate(objective: str, rate: float) -> str:
 def labels(table: str, case: str, score: str = "accuracy") -> str:
     """AdaDEM's difference to entropy, each at its chosen weight."""
     rows = CsvRows(RESULTS / "cifar_labels.csv", cifar_labels.KEYS)
-    return difference(*(cifar_labels.at_chosen(rows, table, case, score, name) for name in ("adadem", "entropy")))
+    return difference(
+        *(cifar_labels.at_chosen(rows, table, case, score, name) for name in ("adadem", "entropy"))
+    )
 
 
 def street(ours: str, control: str) -> str:
     """Difference of mIoU as trained, at dusk."""
-    rows, pair = CsvRows(RESULTS / "photograph_training.csv", photograph_training.KEYS), photograph_training.CLAIM_PAIR
+    rows, pair = (
+        CsvRows(RESULTS / "photograph_training.csv", photograph_training.KEYS),
+        photograph_training.CLAIM_PAIR,
+    )
     return difference(*(photograph_training.by_seed(rows, arm, pair) for arm in (ours, control)))
 
 
@@ -61,32 +66,78 @@ def table() -> str:
     single = at_rule(streams("cifar", stream="single", method="tent"), "single")
 
     def each(key: str, digits: int = 0) -> str:
-        means = {name: fmean(float(row[key]) for row in single[name].values()) for name in ("entropy", "adadem")}
+        means = {
+            name: fmean(float(row[key]) for row in single[name].values())
+            for name in ("entropy", "adadem")
+        }
         return ", ".join(f"{name} {mean:.{digits}f}" for name, mean in means.items())
 
-    rates = "; ".join(f"{rate:g}: {at_rate('entropy', rate)}, {at_rate('adadem', rate)}" for rate in (0.001, 0.01, 0.1))
-    return markdown(["claim", "AdaDEM minus entropy here", "holds"], [
-        ["gains at test time, each corruption alone",
-         f"CIFAR-10: {over_entropy('cifar', 'single', *TITLES)}, with Adam "
-         f"{over_entropy('cifar', 'single', optimizer='adam')}; ImageNet: Tent {over_entropy('imagenet', 'single')}, "
-         f"three passes {over_entropy('imagenet', 'single', passes='3')}", "on CIFAR-10"],
-        ["as good as tuned DEM", f"Tent with DEM: CIFAR-10 {over_entropy('cifar', 'single', ours='dem')}, ImageNet "
-         f"{over_entropy('imagenet', 'single', ours='dem')}", "not on CIFAR-10"],
-        ["without batch norm",
-         f"CIFAR-10, group norm: {over_entropy('cifar_group_norm', 'single', 'tent', 'sar')}", "no"],
-        ["one after another", f"CIFAR-10: Tent {over_entropy('cifar', 'continual')}", "by a point"],
-        ["tolerates larger rates", f"Tent by rate, entropy and AdaDEM: {rates}", "no, it takes a tenth"],
-        ["sure predictions teach",
-         f"above 0.9 are {each('sure')} %, of the gradient {each('sure_gradient')} %", "yes"],
-        ["easy classes swallow less",
-         f"entropy of predicted classes / log C: {each('class_entropy', 3)}", "hardly seen"],
-        ["few labels", "; ".join(f"{case} a class {labels('labels', case)}" for case in ("4", "25", "400")),
-         "perhaps with 4"],
-        ["rare classes", "; ".join(f"F1, ρ {case} {labels('imbalance', case, 'f1')}" for case in ("10", "100")),
-         "not seen"],
-        ["MinEnt; AdvEnt on streets",
-         f"{street('adadem 0.1', 'entropy 0.1')}; {street('advent adadem', 'advent entropy')}", "undecided"],
-    ])  # fmt: skip
+    rates = "; ".join(
+        f"{rate:g}: {at_rate('entropy', rate)}, {at_rate('adadem', rate)}"
+        for rate in (0.001, 0.01, 0.1)
+    )
+    return markdown(
+        ["claim", "AdaDEM minus entropy here", "holds"],
+        [
+            [
+                "gains at test time, each corruption alone",
+                f"CIFAR-10: {over_entropy('cifar', 'single', *TITLES)}, with Adam "
+                f"{over_entropy('cifar', 'single', optimizer='adam')}; ImageNet: Tent "
+                f"{over_entropy('imagenet', 'single')}, three passes {over_entropy('imagenet', 'single', passes='3')}",
+                "on CIFAR-10",
+            ],
+            [
+                "as good as tuned DEM",
+                f"Tent with DEM: CIFAR-10 {over_entropy('cifar', 'single', ours='dem')}, ImageNet "
+                f"{over_entropy('imagenet', 'single', ours='dem')}",
+                "not on CIFAR-10",
+            ],
+            [
+                "without batch norm",
+                f"CIFAR-10, group norm: {over_entropy('cifar_group_norm', 'single', 'tent', 'sar')}",
+                "no",
+            ],
+            [
+                "one after another",
+                f"CIFAR-10: Tent {over_entropy('cifar', 'continual')}",
+                "by a point",
+            ],
+            [
+                "tolerates larger rates",
+                f"Tent by rate, entropy and AdaDEM: {rates}",
+                "no, it takes a tenth",
+            ],
+            [
+                "sure predictions teach",
+                f"above 0.9 are {each('sure')} %, of the gradient {each('sure_gradient')} %",
+                "yes",
+            ],
+            [
+                "easy classes swallow less",
+                f"entropy of predicted classes / log C: {each('class_entropy', 3)}",
+                "hardly seen",
+            ],
+            [
+                "few labels",
+                "; ".join(
+                    f"{case} a class {labels('labels', case)}" for case in ("4", "25", "400")
+                ),
+                "perhaps with 4",
+            ],
+            [
+                "rare classes",
+                "; ".join(
+                    f"F1, ρ {case} {labels('imbalance', case, 'f1')}" for case in ("10", "100")
+                ),
+                "not seen",
+            ],
+            [
+                "MinEnt; AdvEnt on streets",
+                f"{street('adadem 0.1', 'entropy 0.1')}; {street('advent adadem', 'advent entropy')}",
+                "undecided",
+            ],
+        ],
+    )
 
 
 if __name__ == "__main__":

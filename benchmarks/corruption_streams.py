@@ -74,22 +74,35 @@ def main() -> None:
     parser.add_argument("--clones", type=Path, help="clones at OWNER+NAME")
     parser.add_argument("--work", type=Path, help="where corrupted images are kept")
     parser.add_argument("--out", type=Path, help="default: docs/results/BED_streams.csv")
-    parser.add_argument("--table", action="store_true", help="print what --out holds, and run nothing")
-    parser.add_argument("--size", type=int, help="smaller than the bed's 224 or 32: after the corruption")
+    parser.add_argument(
+        "--table", action="store_true", help="print what --out holds, and run nothing"
+    )
+    parser.add_argument(
+        "--size", type=int, help="smaller than the bed's 224 or 32: after the corruption"
+    )
     parser.add_argument("--images", type=int, help="of the bed's, drawn once")
     parser.add_argument("--severity", type=int, default=5)
-    parser.add_argument("--corruptions", nargs="+", choices=CORRUPTIONS, default=CORRUPTIONS, metavar="NAME")
+    parser.add_argument(
+        "--corruptions", nargs="+", choices=CORRUPTIONS, default=CORRUPTIONS, metavar="NAME"
+    )
     parser.add_argument("--stream", choices=("single", "continual"), default="single")
     parser.add_argument("--passes", type=int, default=1)
     parser.add_argument("--order", type=int, default=0)
     parser.add_argument("--methods", nargs="+", default=["tent"])
-    parser.add_argument("--bn-alphas", nargs="+", type=float, help="default: 0.1 of imagenet, 1 of cifar, else none")
+    parser.add_argument(
+        "--bn-alphas", nargs="+", type=float, help="default: 0.1 of imagenet, 1 of cifar, else none"
+    )
     parser.add_argument("--optimizer", default="sgd")
     objectives = ["entropy", "adadem", "come"]
     parser.add_argument(
-        "--objectives", nargs="+", default=objectives, help="dem:tau=1.2,alpha=0.5, adadem:marginals=start"
+        "--objectives",
+        nargs="+",
+        default=objectives,
+        help="dem:tau=1.2,alpha=0.5, adadem:marginals=start",
     )
-    parser.add_argument("--times", nargs="+", type=float, default=[1, 3, 10, 30, 100, 300], help="the usual rate")
+    parser.add_argument(
+        "--times", nargs="+", type=float, default=[1, 3, 10, 30, 100, 300], help="the usual rate"
+    )
     options = parser.parse_args()
     rows = CsvRows(options.out or RESULTS / f"{options.bed}_streams.csv", KEYS, SCORES)
     if options.table:
@@ -102,7 +115,8 @@ def main() -> None:
     for arm in arms(options, images):
         parts = [{**arm, "corruption": name} for name in options.corruptions]
         if missing := [*rows.missing(parts)]:
-            continual = arm["stream"] == "continual"  # each corruption goes on from the one before: all or none
+            # each corruption goes on from the one before: all or none
+            continual = arm["stream"] == "continual"
             made = adapted(images, parts if continual else missing)
             for row in list(made) if continual else made:
                 print(*rows.add(row).values(), flush=True)
@@ -110,8 +124,19 @@ def main() -> None:
 
 def arms(options: argparse.Namespace, images: Images) -> Iterator[dict[str, Any]]:
     """Ways to adapt, as columns of a row."""
-    bed = {"bed": options.bed, "size": images.size, "images": len(images.classes), "severity": options.severity}
-    nothing = {**bed, "stream": "single", "passes": 1, "order": 0, **dict.fromkeys((*ARM, "objective", "rate"), "")}
+    bed = {
+        "bed": options.bed,
+        "size": images.size,
+        "images": len(images.classes),
+        "severity": options.severity,
+    }
+    nothing = {
+        **bed,
+        "stream": "single",
+        "passes": 1,
+        "order": 0,
+        **dict.fromkeys((*ARM, "objective", "rate"), ""),
+    }
     stream = {**bed, "stream": options.stream, "passes": options.passes, "order": options.order}
     alphas = options.bn_alphas or [images.bed.BN_ALPHA]
     for method in options.methods:
@@ -120,7 +145,12 @@ def arms(options: argparse.Namespace, images: Images) -> Iterator[dict[str, Any]
                 yield {**nothing, "method": method, "bn_alpha": alpha}
             continue
         for alpha, times, objective in itertools.product(alphas, options.times, options.objectives):
-            arm = {"method": method, "bn_alpha": alpha, "optimizer": options.optimizer, "objective": objective}
+            arm = {
+                "method": method,
+                "bn_alpha": alpha,
+                "optimizer": options.optimizer,
+                "objective": objective,
+            }
             yield {**stream, **arm, "rate": times * images.bed.RATES[options.optimizer]}
 
 
@@ -147,12 +177,20 @@ class Images:
     def source(self) -> list[Tensor]:
         """Batches for EATA."""
         images = self._kept("source", lambda: self._shrunk(self.bed.source(self.clones)))
-        return [self.bed.network_input(batch) for batch in np.array_split(images, len(images) // self.bed.BATCH)]
+        return [
+            self.bed.network_input(batch)
+            for batch in np.array_split(images, len(images) // self.bed.BATCH)
+        ]
 
     def _shrunk(self, images: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
         if self.size == self.bed.SIZE:
             return np.stack(images)
-        return np.stack([cv2.resize(image, (self.size, self.size), interpolation=cv2.INTER_AREA) for image in images])
+        return np.stack(
+            [
+                cv2.resize(image, (self.size, self.size), interpolation=cv2.INTER_AREA)
+                for image in images
+            ]
+        )
 
     def _kept(self, name: str, make: Callable[[], NDArray[Any]]) -> NDArray[Any]:
         file = self.folder / f"{name}.npy"
@@ -167,7 +205,10 @@ def adapted(images: Images, parts: Sequence[Row]) -> Iterator[dict[str, Any]]:
     """The rows of one way to adapt; in ``continual`` each goes on from the one before."""
     bed = images.bed
     model = bed.classifier(images.clones).to(memory_format=torch.channels_last)
-    adapter, watch = TestTimeAdapter(model, **arguments(images, parts[0])), Watch(model, bed.CLASSES)
+    adapter, watch = (
+        TestTimeAdapter(model, **arguments(images, parts[0])),
+        Watch(model, bed.CLASSES),
+    )
     for part in parts:
         if part["stream"] == "single":
             adapter.reset()
@@ -177,7 +218,9 @@ def adapted(images: Images, parts: Sequence[Row]) -> Iterator[dict[str, Any]]:
         for _ in range(part["passes"]):
             for index in torch.from_numpy(draw.permutation(len(pixels))).split(bed.BATCH):
                 try:
-                    watch.see(adapter(bed.network_input(pixels[index.numpy()])), images.classes[index])
+                    watch.see(
+                        adapter(bed.network_input(pixels[index.numpy()])), images.classes[index]
+                    )
                 except NotFiniteError:
                     watch.fail(len(index))
         yield {**part, **watch.scores(), "seconds": round(time.process_time() - began, 1)}
@@ -191,7 +234,8 @@ def arguments(images: Images, part: Row) -> dict[str, Any]:
     if part["method"] not in CONTROLS:
         name, _, given = part["objective"].partition(":")
         pairs = [pair.split("=") for pair in given.split(",") if pair]
-        own = {"marginals": "uniform"} | {key: yaml.safe_load(value) for key, value in pairs}  # uniform: as published
+        # uniform: as published
+        own = {"marginals": "uniform"} | {key: yaml.safe_load(value) for key, value in pairs}
         kwargs |= {"objective": name, "marginals": own.pop("marginals"), "objective_options": own}
         kwargs |= {"lr": part["rate"], "optimizer": part["optimizer"]}
     if part["method"] == "eata":
@@ -233,19 +277,27 @@ class Watch:
 
     def scores(self) -> dict[str, Any]:
         """Columns of a row."""
-        counts, quarter = torch.cat(self.predicted).bincount(minlength=self.classes), len(self.hits) // 4 or 1
+        counts, quarter = (
+            torch.cat(self.predicted).bincount(minlength=self.classes),
+            len(self.hits) // 4 or 1,
+        )
         number = max(int(counts.sum()), 1)
         return {
             "accuracy": round(100 * float(torch.cat(self.hits).double().mean()), 2),
             "last_quarter": round(100 * float(torch.cat(self.hits[-quarter:]).double().mean()), 2),
             "sure": round(100 * self.sure / number, 1),
-            "sure_gradient": round(100 * self.sure_gradient / self.gradient, 1) if self.gradient else "",
-            "class_entropy": round(float(torch.special.entr(counts / number).sum()) / math.log(self.classes), 4),
+            "sure_gradient": round(100 * self.sure_gradient / self.gradient, 1)
+            if self.gradient
+            else "",
+            "class_entropy": round(
+                float(torch.special.entr(counts / number).sum()) / math.log(self.classes), 4
+            ),
             "failed": self.failed,
         }
 
     def _forward(self, module: nn.Module, inputs: Any, logits: Tensor) -> None:
-        if logits.requires_grad:  # of several passes of a batch, SAR's, the last one moves the weights
+        # of several passes of a batch, SAR's, the last one moves the weights
+        if logits.requires_grad:
             logits.register_hook(partial(self._backward, logits.detach()))
 
     def _backward(self, logits: Tensor, gradient: Tensor) -> None:

@@ -46,7 +46,9 @@ class CsvRows:
         """Write a row at once; as it is written."""
         new, row = not self.file.exists(), {key: _written(value) for key, value in row.items()}
         with self.file.open("a", newline="", encoding="utf-8") as opened:
-            writer = csv.DictWriter(opened, self.columns, extrasaction="ignore", lineterminator="\n")
+            writer = csv.DictWriter(
+                opened, self.columns, extrasaction="ignore", lineterminator="\n"
+            )
             if new:
                 writer.writeheader()
             writer.writerow(row)
@@ -57,7 +59,9 @@ class CsvRows:
         """Rows by these columns, and below them by the last of the file's keys."""
         found: dict[tuple[str, ...], dict[str, Row]] = {}
         for row in self.rows.values():
-            found.setdefault(tuple(str(row[key]) for key in keys), {})[str(row[self.keys[-1]])] = row
+            found.setdefault(tuple(str(row[key]) for key in keys), {})[str(row[self.keys[-1]])] = (
+                row
+            )
         return found
 
     def _key(self, row: Row) -> tuple[str, ...]:
@@ -85,12 +89,18 @@ def beside(ours: Mapping[Any, float], control: Mapping[Any, float]) -> str:
 def half(values: Sequence[float]) -> str:
     """``+1.3±0.9``: a mean change with half of its 95 % CI; a single value has none."""
     found = mean_interval(values)
-    return f"{found.estimate:+.1f}" + ("" if found.high is None else f"±{found.high - found.estimate:.1f}")
+    return f"{found.estimate:+.1f}" + (
+        "" if found.high is None else f"±{found.high - found.estimate:.1f}"
+    )
 
 
-def parser_of(description: str | None, *folders: str, out: Path | None = None) -> argparse.ArgumentParser:
+def parser_of(
+    description: str | None, *folders: str, out: Path | None = None
+) -> argparse.ArgumentParser:
     """A parser whose help is a module's docstring, with the folders that it needs and the file of its rows."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in folders:
         parser.add_argument(f"--{name}", type=Path, required=True)
     if out is not None:

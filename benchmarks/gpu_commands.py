@@ -42,15 +42,25 @@ PARTS, PICTURES, WARM_UP = 14, 64, 20
 GTA5, CITYSCAPES, SEEN = (1914, 1052), (2048, 1024), (1024, 512)
 BF16 = ["--precision", "bf16"]
 TRAININGS = {
-    "float32": [], "bf16": BF16, "bf16, AdaDEM": [*BF16, "--loss", "adadem"], "bf16, compiled": [*BF16, "--compile"],
-}  # fmt: skip
+    "float32": [],
+    "bf16": BF16,
+    "bf16, AdaDEM": [*BF16, "--loss", "adadem"],
+    "bf16, compiled": [*BF16, "--compile"],
+}
 #: The compiled training, of which the compiler can take minutes, is last: every result is saved at once.
 ORDER = ("float32", "bf16", "bf16, AdaDEM", "seg.export", "seg.adapt", "bf16, compiled")
 #: What a training leaves in its folder.
 LEFT = (
-    "config.yaml", "environment.json", "metrics_info.json", "classes.json", "metrics.jsonl", "events.*", "eval.json",
-    "checkpoints/last.*", "entropy_maps/*.png",
-)  # fmt: skip
+    "config.yaml",
+    "environment.json",
+    "metrics_info.json",
+    "classes.json",
+    "metrics.jsonl",
+    "events.*",
+    "eval.json",
+    "checkpoints/last.*",
+    "entropy_maps/*.png",
+)
 
 
 def draw_part(folder: Path, part: int) -> list[Path]:
@@ -74,7 +84,9 @@ def draw(folder: Path) -> Path:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 file.rename(place.with_name(f"{root.name}-{place.name}"))
         (folder / "pictures").mkdir()
-        for number, file in enumerate(sorted((whole / "cityscapes/leftImg8bit/train").rglob("*.png"))[:PICTURES]):
+        for number, file in enumerate(
+            sorted((whole / "cityscapes/leftImg8bit/train").rglob("*.png"))[:PICTURES]
+        ):
             Image.open(file).resize(SEEN).save(folder / f"pictures/{number}.png")
         whole.rename(pair)
     return pair
@@ -87,9 +99,16 @@ def run_of(folder: Path, name: str) -> Path:
 
 def train_and_time(name: str, options: argparse.Namespace, flags: list[str]) -> dict[str, Any]:
     """Of a training the median step, waits, the peak of memory, steps, the score, and files that it did not leave."""
-    pair, run, starts, ends = draw(options.folder), run_of(options.folder, name), list[float](), list[float]()
+    pair, run, starts, ends = (
+        draw(options.folder),
+        run_of(options.folder, name),
+        list[float](),
+        list[float](),
+    )
     steps, limited = loop._steps, options.minutes is not None
-    wait: Callable[[], object] = torch.cuda.synchronize if options.device == "cuda" else lambda: None
+    wait: Callable[[], object] = (
+        torch.cuda.synchronize if options.device == "cuda" else lambda: None
+    )
 
     def timed(*given: Any) -> Any:
         wait()
@@ -103,12 +122,26 @@ def train_and_time(name: str, options: argparse.Namespace, flags: list[str]) -> 
         end = time.perf_counter() + 60 * options.minutes
         return takewhile(lambda _: time.perf_counter() < end, steps(*given))
 
-    length = [] if limited else ["--max-steps", str(options.steps), "--eval-every", str(options.steps)]
+    length = (
+        [] if limited else ["--max-steps", str(options.steps), "--eval-every", str(options.steps)]
+    )
     config = [
-        "--config", "configs/seg/gta5_cityscapes_minent.yaml", "--source.root", str(pair / "gta5"), "--target.root",
-        str(pair / "cityscapes"), "--model.encoder-weights", "null", "--device", options.device, "--run-dir", str(run),
-        *length, *TRAININGS[name], *flags,
-    ]  # fmt: skip
+        "--config",
+        "configs/seg/gta5_cityscapes_minent.yaml",
+        "--source.root",
+        str(pair / "gta5"),
+        "--target.root",
+        str(pair / "cityscapes"),
+        "--model.encoder-weights",
+        "null",
+        "--device",
+        options.device,
+        "--run-dir",
+        str(run),
+        *length,
+        *TRAININGS[name],
+        *flags,
+    ]
     settings = parse_config(TrainConfig, "seg.train", "", config)
     with mock.patch.multiple(loop, training_step=timed, _steps=in_time if limited else steps):
         peak = memory_growth(partial(train, settings), options.device)
@@ -127,10 +160,16 @@ def train_and_time(name: str, options: argparse.Namespace, flags: list[str]) -> 
 def main() -> None:
     """Draw, train, predict, adapt, print, save."""
     parser = parser_of(__doc__)
-    parser.add_argument("--folder", type=Path, required=True, help="for pictures, runs and predictions; no runs yet")
+    parser.add_argument(
+        "--folder", type=Path, required=True, help="for pictures, runs and predictions; no runs yet"
+    )
     parser.add_argument("--steps", type=int, default=120, help="of each training")
-    parser.add_argument("--minutes", type=float, help="of each training's steps, in place of --steps")
-    parser.add_argument("--only", nargs="+", choices=ORDER, default=ORDER, help="of the trainings and commands")
+    parser.add_argument(
+        "--minutes", type=float, help="of each training's steps, in place of --steps"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=ORDER, default=ORDER, help="of the trainings and commands"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     parser.add_argument("--out", type=Path, help="JSON file for the raw values")
     parser.add_argument("--training-of", help=argparse.SUPPRESS)  # of the processes that train
@@ -140,7 +179,12 @@ def main() -> None:
         return
     draw(options.folder)
     result: dict[str, Any] = {"environment": machine(options.device)}
-    given = ["--images", str(options.folder / "pictures"), "--model", str(run_of(options.folder, "bf16"))]
+    given = [
+        "--images",
+        str(options.folder / "pictures"),
+        "--model",
+        str(run_of(options.folder, "bf16")),
+    ]
     given += ["--device", options.device]
     for name in options.only:
         start = time.perf_counter()

@@ -23,7 +23,9 @@ from dem_apps.entropy import ObjectiveSpec
 from dem_apps.fused import gpu_kernel
 
 #: Elements of a tile, warps, stages.
-SUMS = [(tile, warps, stages) for tile, warps in ((64, 1), (64, 2), (128, 2)) for stages in (1, 2, 3)]
+SUMS = [
+    (tile, warps, stages) for tile, warps in ((64, 1), (64, 2), (128, 2)) for stages in (1, 2, 3)
+]
 GRADIENT = [(64, 1, 1), (128, 2, 1), (128, 4, 1), (256, 4, 1)]
 PLANES, CLASSES_LAST = torch.contiguous_format, torch.channels_last
 LOGITS = {
@@ -46,7 +48,9 @@ def calls(logits: Tensor) -> dict[tuple[object, ...], Callable[[], object]]:
     found: dict[tuple[object, ...], Callable[[], object]] = {}
     for size in SUMS:
         for programs in (8, 16):
-            found["sums", *size, programs] = partial(with_size, "_SUMS", size, programs, rows, None, ADADEM, True)
+            found["sums", *size, programs] = partial(
+                with_size, "_SUMS", size, programs, rows, None, ADADEM, True
+            )
     for size in GRADIENT:
         given = (rows, None, gradient, ADADEM, weights, weighted_rows)
         found["gradient", *size, ""] = partial(with_size, "_GRADIENT", size, 8, *given)
@@ -56,7 +60,10 @@ def calls(logits: Tensor) -> dict[tuple[object, ...], Callable[[], object]]:
 def with_size(name: str, size: tuple[int, ...], programs: int, *arguments: object) -> None:
     """Launch the sums' or the gradient's kernel with another tile."""
     launch = {"_SUMS": gpu_kernel.gpu_pass, "_GRADIENT": gpu_kernel.gpu_gradient}[name]
-    with mock.patch.object(gpu_kernel, name, size), mock.patch.object(gpu_kernel, "_PER_PROCESSOR", programs):
+    with (
+        mock.patch.object(gpu_kernel, name, size),
+        mock.patch.object(gpu_kernel, "_PER_PROCESSOR", programs),
+    ):
         launch(*arguments)  # type: ignore[operator]
 
 
@@ -67,12 +74,20 @@ def main() -> None:
     out = parser.parse_args().out
     with out.open("w", newline="") as file:
         table = csv.writer(file, lineterminator="\n")
-        table.writerow(["gpu", "logits", "kernel", "tile", "warps", "stages", "programs", "ms", "copy_ms"])
+        table.writerow(
+            ["gpu", "logits", "kernel", "tile", "warps", "stages", "programs", "ms", "copy_ms"]
+        )
         for name, (shape, dtype, layout) in LOGITS.items():
             logits = make_logits(shape, "cuda", dtype).detach().contiguous(memory_format=layout)
             copy = median_ms(logits.clone)
             for found, call in calls(logits).items():
-                row = [torch.cuda.get_device_name(), name, *found, f"{median_ms(call):.3f}", f"{copy:.4f}"]
+                row = [
+                    torch.cuda.get_device_name(),
+                    name,
+                    *found,
+                    f"{median_ms(call):.3f}",
+                    f"{copy:.4f}",
+                ]
                 table.writerow(row)
                 print(*row)
 

@@ -32,12 +32,20 @@ from seg.models.settings import package_file
 
 KINDS = ("gaussian_noise", "motion_blur", "fog", "pixelate")
 CORRUPTIONS = (("none", 0), *((name, severity) for severity in (5, 3) for name in KINDS))
-OF_TPT = {"method": "tpt", "views": 16, "kept": 0.2, "episodic": True, "predict": "after", "batch_norm": "stored"}
+OF_TPT = {
+    "method": "tpt",
+    "views": 16,
+    "kept": 0.2,
+    "episodic": True,
+    "predict": "after",
+    "batch_norm": "stored",
+}
 WAYS: dict[str, dict[str, Any]] = {
     "none": {"method": "none"},
     "bn 0.1": {"method": "bn"},
     **{
-        f"{loss} {lr}": {**OF_TPT, "objective": loss, "lr": lr, "marginals": "uniform"}  # as the recorded rows
+        # as the recorded rows
+        f"{loss} {lr}": {**OF_TPT, "objective": loss, "lr": lr, "marginals": "uniform"}
         for lr in (0.001, 0.01, 0.03)
         for loss in ("entropy", "adadem", "come")
     },
@@ -53,7 +61,9 @@ IMAGES, SIZE, BN_ALPHA = "imagenet", 224, 0.1
 def classifier(clones: Path | None = None) -> nn.Module:
     """The network in ``eval()`` mode; the package's tensors are in the order of timm's."""
     model = timm.create_model("tf_efficientnet_lite0")
-    theirs = torch.load(str(package_file("tu-tf_efficientnet_lite0")), map_location="cpu", weights_only=True)
+    theirs = torch.load(
+        str(package_file("tu-tf_efficientnet_lite0")), map_location="cpu", weights_only=True
+    )
     model.load_state_dict(dict(zip(model.state_dict(), theirs.values(), strict=True)))
     return model.eval()
 
@@ -61,12 +71,18 @@ def classifier(clones: Path | None = None) -> nn.Module:
 def photographs(clones: Path, every: int = 1) -> tuple[list[NDArray[np.uint8]], list[int]]:
     """(224, 224, 3) photographs and their classes, shuffled."""
     files = sorted(files_of(clones, "EliSchwartz/imagenet-sample-images", "n").glob("n*.JPEG"))
-    order = [int(index) for index in np.random.default_rng(0).permutation(len(files)) if index % every == 0]
+    order = [
+        int(index)
+        for index in np.random.default_rng(0).permutation(len(files))
+        if index % every == 0
+    ]
     images = []
     for index in order:
         image = Image.open(files[index]).convert("RGB")
         scale = 256 / min(image.size)
-        image = image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.BICUBIC)
+        image = image.resize(
+            (round(image.width * scale), round(image.height * scale)), Image.Resampling.BICUBIC
+        )
         left, top = (image.width - 224) // 2, (image.height - 224) // 2
         images.append(np.asarray(image.crop((left, top, left + 224, top + 224))))
     return images, order
@@ -77,13 +93,18 @@ def source(clones: Path) -> list[NDArray[np.uint8]]:
     return photographs(clones, EVERY)[0]
 
 
-def corrupted(images: list[NDArray[np.uint8]], name: str, severity: int, _clones: Path | None = None) -> Pixels:
+def corrupted(
+    images: list[NDArray[np.uint8]], name: str, severity: int, _clones: Path | None = None
+) -> Pixels:
     """(N, 224, 224, 3)."""
     from corrupt_tta import corrupt
 
     np.random.seed(0)  # what the package draws from
     if severity:
-        images = [np.asarray(corrupt(image, severity, name)).round().clip(0, 255).astype(np.uint8) for image in images]
+        images = [
+            np.asarray(corrupt(image, severity, name)).round().clip(0, 255).astype(np.uint8)
+            for image in images
+        ]
     return np.stack(images)
 
 
@@ -94,7 +115,10 @@ def network_input(images: NDArray[np.uint8]) -> Tensor:
 
 def adapted(row: Row, inputs: Tensor, classes: Tensor) -> dict[str, Any]:
     """The scores of a row."""
-    adapter = TestTimeAdapter(classifier().to(memory_format=torch.channels_last), **WAYS[row["way"]])  # in less time
+    # in less time
+    adapter = TestTimeAdapter(
+        classifier().to(memory_format=torch.channels_last), **WAYS[row["way"]]
+    )
     right = torch.cat([adapter(image).argmax(1) for image in inputs.split(1)]) == classes
     bits = "".join(str(int(each)) for each in right)
     accuracy = round(100 * float(right.double().mean()), 1)
@@ -112,7 +136,9 @@ def table(rows: CsvRows) -> str:
     accuracy = {way: np.array([right(rows.rows[*part, way]) for part in parts]) for way in WAYS}
     none, lines = accuracy["none"], []
     for way, ours in accuracy.items():
-        apart = difference_interval(*(dict(enumerate(side.mean(0).tolist())) for side in (ours, none)))
+        apart = difference_interval(
+            *(dict(enumerate(side.mean(0).tolist())) for side in (ours, none))
+        )
         cells = [interval(apart, sign=""), f"{(ours > none).sum()}, {(ours < none).sum()}"]
         lines.append([way, f"{ours.mean():.1f}", *(["", ""] if way == "none" else cells)])
     return markdown(["way", "accuracy", "difference", "gained, lost"], lines)
@@ -124,10 +150,15 @@ def main() -> None:
     rows = CsvRows(options.out, KEYS, ["images", "accuracy", "right"])
     images, classes = photographs(options.clones, EVERY)
     for name, severity in CORRUPTIONS:
-        missing = [*rows.missing({"corruption": name, "severity": severity, "way": way} for way in WAYS)]
+        missing = [
+            *rows.missing({"corruption": name, "severity": severity, "way": way} for way in WAYS)
+        ]
         inputs = network_input(corrupted(images, name, severity)) if missing else torch.empty(0)
         for row in missing:
-            print(*rows.add({**row, **adapted(row, inputs, torch.tensor(classes))}).values(), flush=True)
+            print(
+                *rows.add({**row, **adapted(row, inputs, torch.tensor(classes))}).values(),
+                flush=True,
+            )
     print(table(rows))
 
 

@@ -22,7 +22,14 @@ import torch
 import torch.nn.functional as F
 from advent_loop import self_information
 from csv_rows import parser_of
-from measuring import in_fresh_processes, machine, medians_and_times, memory_growth, times_in_turn, write_json
+from measuring import (
+    in_fresh_processes,
+    machine,
+    medians_and_times,
+    memory_growth,
+    times_in_turn,
+    write_json,
+)
 from torch import Tensor
 
 from dem_apps import build_objective
@@ -32,7 +39,10 @@ from dem_apps.report.tables import markdown
 Loss = Callable[[Tensor], Tensor]
 #: Shape, whose dimension 1 are the classes, dtype, calls per measurement.
 Setting = tuple[tuple[int, ...], torch.dtype, int]
-SHAPES: dict[str, Setting] = {"map": ((1, 19, 512, 1024), torch.float32, 1), "small": ((64, 7), torch.float32, 50)}
+SHAPES: dict[str, Setting] = {
+    "map": ((1, 19, 512, 1024), torch.float32, 1),
+    "small": ((64, 7), torch.float32, 50),
+}
 #: on a GPU, whose caches hold a single map
 GPU_SHAPES: dict[str, Setting] = {
     "map": ((1, 19, 512, 1024), torch.float32, 10),
@@ -58,7 +68,9 @@ class PaperAdaDEM:
         pseudo_label = p.argmax(dim=1)
         with torch.no_grad():
             for label in torch.unique(pseudo_label):
-                self.avg_pred[label] = 0.9 * self.avg_pred[label] + 0.1 * p[pseudo_label == label].mean(dim=0)
+                self.avg_pred[label] = 0.9 * self.avg_pred[label] + 0.1 * p[
+                    pseudo_label == label
+                ].mean(dim=0)
             big_t = -(p * logits).sum(dim=1, keepdim=True)
             grad = (logits + big_t + 1) * p
             delta = grad.abs().sum(dim=1, keepdim=True)
@@ -66,13 +78,22 @@ class PaperAdaDEM:
         return -(p * logits).sum(dim=1).mean()
 
 
-def make_logits(shape: tuple[int, ...], device: str = "cpu", dtype: torch.dtype = torch.float32) -> Tensor:
+def make_logits(
+    shape: tuple[int, ...], device: str = "cpu", dtype: torch.dtype = torch.float32
+) -> Tensor:
     """Logits with the smooth, partly sure predictions of a segmentation network."""
     generator = torch.Generator().manual_seed(0)
     if len(shape) == 2:
         return (torch.randn(shape, generator=generator) * 2).to(device, dtype).requires_grad_()
-    coarse = torch.randn(shape[0], shape[1], shape[2] // 16, shape[3] // 16, generator=generator) * 3
-    return F.interpolate(coarse.to(device), shape[2:], mode="bilinear").contiguous().to(dtype).requires_grad_()
+    coarse = (
+        torch.randn(shape[0], shape[1], shape[2] // 16, shape[3] // 16, generator=generator) * 3
+    )
+    return (
+        F.interpolate(coarse.to(device), shape[2:], mode="bilinear")
+        .contiguous()
+        .to(dtype)
+        .requires_grad_()
+    )
 
 
 def contestants(shape: tuple[int, ...], device: str = "cpu") -> dict[str, Callable[[], Loss]]:
@@ -88,7 +109,9 @@ def contestants(shape: tuple[int, ...], device: str = "cpu") -> dict[str, Callab
     for title, reduction in OBJECTIVES.items():
         for backend in BACKENDS:
             if backend != "compiled" or kernel:
-                found[f"{title}, {backend}"] = partial(_ours, title.split()[0], reduction, shape[1], backend, device)
+                found[f"{title}, {backend}"] = partial(
+                    _ours, title.split()[0], reduction, shape[1], backend, device
+                )
     return found
 
 
@@ -117,7 +140,9 @@ def extra_memory(name: str, shape: tuple[int, ...], device: str = "cpu") -> floa
 
     A tiny call first loads libraries and starts threads.
     """
-    both_passes(contestants((*shape[:2], 16, 16), device)[name](), make_logits((*shape[:2], 16, 16), device))
+    both_passes(
+        contestants((*shape[:2], 16, 16), device)[name](), make_logits((*shape[:2], 16, 16), device)
+    )
     logits = make_logits(shape, device)
     grown = memory_growth(partial(both_passes, contestants(shape, device)[name](), logits), device)
     return None if grown is None else grown / (logits.numel() * logits.element_size()) - 1
@@ -125,7 +150,13 @@ def extra_memory(name: str, shape: tuple[int, ...], device: str = "cpu") -> floa
 
 def show(result: dict[str, Any]) -> None:
     """Print a Markdown table per shape, and the machine."""
-    heads = ["median", "speed over pseudo code", "time over cross-entropy", "copies", "extra memory / logits"]
+    heads = [
+        "median",
+        "speed over pseudo code",
+        "time over cross-entropy",
+        "copies",
+        "extra memory / logits",
+    ]
     for shape, times in result["medians_ms"].items():
         rows = []
         for name, value in times.items():
@@ -153,12 +184,19 @@ def main() -> None:
         return
     gpu = options.device == "cuda"
     shapes, map_shape = GPU_SHAPES if gpu else SHAPES, SHAPES["map"][0]
-    environment = machine(options.device, kernel=supports_kernel(torch.zeros(1, 7, device=options.device), 7))
+    environment = machine(
+        options.device, kernel=supports_kernel(torch.zeros(1, 7, device=options.device), 7)
+    )
     environment |= {"triton": version("triton")} if gpu else {}
-    times = {name: measure_times(setting, options.repeats, options.device) for name, setting in shapes.items()}
+    times = {
+        name: measure_times(setting, options.repeats, options.device)
+        for name, setting in shapes.items()
+    }
     command = [__file__, "--threads", str(options.threads), "--memory-of"]
     if gpu:  # by the allocator's record
-        memory = {name: extra_memory(name, map_shape, "cuda") for name in contestants(map_shape, "cuda")}
+        memory = {
+            name: extra_memory(name, map_shape, "cuda") for name in contestants(map_shape, "cuda")
+        }
     else:
         memory = in_fresh_processes(contestants(map_shape), command)
     result = {

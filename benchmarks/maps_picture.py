@@ -18,17 +18,29 @@ from PIL import Image
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("runs", nargs="+", metavar="TITLE=RUN", help="title and run folder of each line")
-    parser.add_argument("--image", required=True, help="name of a folder in entropy_maps of every run")
-    parser.add_argument("--out", type=Path, default=Path("docs/images/source_and_adadem.png"), help="file to write")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "runs", nargs="+", metavar="TITLE=RUN", help="title and run folder of each line"
+    )
+    parser.add_argument(
+        "--image", required=True, help="name of a folder in entropy_maps of every run"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path("docs/images/source_and_adadem.png"), help="file to write"
+    )
     given = parser.parse_args()
     matplotlib.use("agg")
-    figure, rows = pyplot.subplots(len(given.runs), 3, figsize=(12, 2.25 * len(given.runs)), layout="constrained")
+    figure, rows = pyplot.subplots(
+        len(given.runs), 3, figsize=(12, 2.25 * len(given.runs)), layout="constrained"
+    )
     for axes, run in zip(rows, given.runs, strict=True):
         title, _, folder = run.partition("=")
         draw_line(axes, title, Path(folder) / "entropy_maps" / given.image)
-    for axis, heading in zip(rows[0], ("target image", "predicted classes", "entropy / log C"), strict=True):
+    for axis, heading in zip(
+        rows[0], ("target image", "predicted classes", "entropy / log C"), strict=True
+    ):
         axis.set_title(heading)
     scale = matplotlib.cm.ScalarMappable(cmap="magma")
     figure.colorbar(scale, ax=rows[:, 2], fraction=0.03, ticks=[0, 0.5, 1])

@@ -38,9 +38,13 @@ def machine(kind: str = "cpu", **more: Any) -> dict[str, Any]:
 
 
 def times_in_turn(
-    steps: Mapping[str, Callable[[], object]], device: str, repeats: int, warm_up: int, calls: int = 1,
+    steps: Mapping[str, Callable[[], object]],
+    device: str,
+    repeats: int,
+    warm_up: int,
+    calls: int = 1,
     clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, list[float]]:  # fmt: skip
+) -> dict[str, list[float]]:
     """Milliseconds of a call of each step: measurements in turn (A B C, A B C, …), after rounds that warm up."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
@@ -88,15 +92,23 @@ def in_fresh_processes(names: Iterable[str], command: Sequence[str]) -> dict[str
     """By name, the JSON that a Python script with its arguments, and the name behind them, prints last."""
     found = {}
     for name in names:
-        ran = subprocess.run([sys.executable, *command, name], check=True, stdout=subprocess.PIPE, text=True)
+        ran = subprocess.run(
+            [sys.executable, *command, name], check=True, stdout=subprocess.PIPE, text=True
+        )
         found[name] = json.loads(ran.stdout.splitlines()[-1])
     return found
 
 
 def medians_and_times(times: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
     """``medians_ms`` and ``times_ms`` of a document, by setting and contestant."""
-    medians = {name: {key: statistics.median(each) for key, each in by.items()} for name, by in times.items()}
-    rounded = {name: {key: [round(t, 5) for t in each] for key, each in by.items()} for name, by in times.items()}
+    medians = {
+        name: {key: statistics.median(each) for key, each in by.items()}
+        for name, by in times.items()
+    }
+    rounded = {
+        name: {key: [round(t, 5) for t in each] for key, each in by.items()}
+        for name, by in times.items()
+    }
     return {"medians_ms": medians, "times_ms": rounded}
 
 

@@ -94,9 +94,17 @@ def trained(task: str, term: str, weight: float, seed: int) -> dict[str, float]:
     torch.set_num_threads(1)
     env = MovingReward(task)
     model = with_entropy_objective(FastPPO, term)(
-        "MlpPolicy", env, ent_coef=weight, learning_rate=1e-3, n_steps=WINDOW // ENVS, batch_size=256, n_epochs=4,
-        gamma=0.0, seed=seed, device="cpu",
-    )  # fmt: skip
+        "MlpPolicy",
+        env,
+        ent_coef=weight,
+        learning_rate=1e-3,
+        n_steps=WINDOW // ENVS,
+        batch_size=256,
+        n_epochs=4,
+        gamma=0.0,
+        seed=seed,
+        device="cpu",
+    )
     assert model.not_fast is None, model.not_fast
     model.learn(STEPS)
     env.move()
@@ -112,16 +120,24 @@ def trained(task: str, term: str, weight: float, seed: int) -> dict[str, float]:
         return float(rewards[part][rare[part]].mean())
 
     return {
-        "before": float(returns[moved - 4 : moved].mean()), "before_rare": rare_return(STEPS),
-        "after": float(returns[-4:].mean()), "after_rare": rare_return(2 * STEPS),
+        "before": float(returns[moved - 4 : moved].mean()),
+        "before_rare": rare_return(STEPS),
+        "after": float(returns[-4:].mean()),
+        "after_rare": rare_return(2 * STEPS),
         "regained_after": float(WINDOW * (regained[0] + 1)) if len(regained) else float(STEPS),
-    }  # fmt: skip
+    }
 
 
-def scores(rows: CsvRows, task: str, term: str, weight: float, column: str, seeds: range) -> dict[int, float]:
+def scores(
+    rows: CsvRows, task: str, term: str, weight: float, column: str, seeds: range
+) -> dict[int, float]:
     """A column of an arm by seed."""
-    found = (rows.get({"task": task, "term": term, "weight": weight, "seed": seed}) for seed in seeds)
-    return {seed: float(row[column]) for seed, row in zip(seeds, found, strict=True) if row is not None}
+    found = (
+        rows.get({"task": task, "term": term, "weight": weight, "seed": seed}) for seed in seeds
+    )
+    return {
+        seed: float(row[column]) for seed, row in zip(seeds, found, strict=True) if row is not None
+    }
 
 
 def chosen(rows: CsvRows, task: str, term: str) -> float:
@@ -144,14 +160,20 @@ def table(rows: CsvRows, out: Path) -> None:
             for column in ("before", "regained_after", "after", "before_rare", "after_rare"):
                 ours = scores(rows, task, term, weight, column, CONFIRMING)
                 apart = difference_interval(ours, scores(rows, task, *arms[1], column, CONFIRMING))
-                form = "{:.N} ({:+.N} [{:+.N}, {:+.N}])".replace("N", "0f" if column == "regained_after" else "3f")
-                cells.append(form.format(fmean(ours.values()), apart.estimate, apart.low, apart.high))
+                form = "{:.N} ({:+.N} [{:+.N}, {:+.N}])".replace(
+                    "N", "0f" if column == "regained_after" else "3f"
+                )
+                cells.append(
+                    form.format(fmean(ours.values()), apart.estimate, apart.low, apart.high)
+                )
             print(f"| {task} | {term} {weight:g} | {' | '.join(cells)} |")
     figure = Figure(figsize=(8.4, 3.6), layout="constrained")
     for axes, task in zip(figure.subplots(1, 2, sharey=True), TASKS, strict=True):
         for term, marker in zip(TERMS, "osv^", strict=True):
-            found = [[scores(rows, task, term, weight, column, CHOOSING).values() for weight in WEIGHTS]
-                     for column in ("before", "regained_after")]  # fmt: skip
+            found = [
+                [scores(rows, task, term, weight, column, CHOOSING).values() for weight in WEIGHTS]
+                for column in ("before", "regained_after")
+            ]
             before, regained = (list(map(fmean, each)) for each in found)
             axes.plot(1 - np.array(before), regained, marker=marker, label=term)
         axes.set(title=task, xlabel="return lost before the move", xscale="log")
@@ -164,7 +186,9 @@ def main() -> None:
     """Train what is missing of a part, or print the table and draw the figure."""
     parser = parser_of(__doc__)
     parser.add_argument("part", choices=("choose", "confirm", "table"))
-    parser.add_argument("--out", type=Path, default=Path("docs/images"), help="folder of the figure")
+    parser.add_argument(
+        "--out", type=Path, default=Path("docs/images"), help="folder of the figure"
+    )
     given, rows = parser.parse_args(), CsvRows(ROWS, KEYS, SCORES)
     if given.part == "table":
         table(rows, given.out)

@@ -25,7 +25,9 @@ Size, Pixels = tuple[int, int], list[NDArray[np.uint8]]
 #: Changes of a source's own unseen images, by a strength from 1 to 5.
 SHIFTS: dict[str, Callable[[float], A.BasicTransform]] = {
     "fog": lambda level: A.RandomFog(fog_coef_range=(level / 6, level / 6), alpha_coef=0.1, p=1),
-    "dark": lambda level: A.RandomBrightnessContrast((-0.13 * level,) * 2, (-0.1 * level,) * 2, p=1),
+    "dark": lambda level: A.RandomBrightnessContrast(
+        (-0.13 * level,) * 2, (-0.1 * level,) * 2, p=1
+    ),
     "noise": lambda level: A.GaussNoise((0.04 * level,) * 2, p=1),
     "contrast": lambda level: A.RandomBrightnessContrast((0, 0), (0.2 * level,) * 2, p=1),
 }
@@ -40,12 +42,19 @@ def load(file: Path, size: tuple[int, int]) -> tuple[NDArray[np.uint8], NDArray[
     return image, cv2.imread(str(file.parent.parent / "labels" / file.name), cv2.IMREAD_GRAYSCALE)
 
 
-def pictures(files: Sequence[Path], number: int, change: A.BasicTransform | None, size: Size) -> tuple[Pixels, Pixels]:
+def pictures(
+    files: Sequence[Path], number: int, change: A.BasicTransform | None, size: Size
+) -> tuple[Pixels, Pixels]:
     """Images (h, w, 3) at a size, evenly from files, changed where a change is given, and their labels."""
     number = min(number, len(files))
-    images, labels = zip(*(load(files[index * len(files) // number], size) for index in range(number)), strict=True)
+    images, labels = zip(
+        *(load(files[index * len(files) // number], size) for index in range(number)), strict=True
+    )
     if change is not None:
-        images = tuple(A.Compose([change], seed=index)(image=image)["image"] for index, image in enumerate(images))
+        images = tuple(
+            A.Compose([change], seed=index)(image=image)["image"]
+            for index, image in enumerate(images)
+        )
     return list(images), list(labels)
 
 
@@ -61,12 +70,16 @@ def predicted(network: nn.Module, images: Tensor) -> Tensor:
     return torch.cat([network(batch) for batch in images.split(BATCH)])
 
 
-def confusions(found: Sequence[Tensor], labels: Sequence[NDArray[np.uint8]], classes: int) -> NDArray[np.int64]:
+def confusions(
+    found: Sequence[Tensor], labels: Sequence[NDArray[np.uint8]], classes: int
+) -> NDArray[np.int64]:
     """(N, C, C) of predicted classes (H, W) each, at the labels' sizes."""
     tables = []
     for own, label in zip(found, labels, strict=True):
         known = torch.from_numpy(label < classes)
-        tables.append(confusion(torch.from_numpy(label).long()[known], own.long()[known], classes).numpy())
+        tables.append(
+            confusion(torch.from_numpy(label).long()[known], own.long()[known], classes).numpy()
+        )
     return np.stack(tables)
 
 
@@ -93,9 +106,15 @@ def parts(root: Path, domain: str) -> tuple[list[Path], list[Path]]:
 
 
 def kept(
-    place: Path, head: str, classes: int, files: Sequence[Path], size: Size, steps: int, seed: int = 0,
+    place: Path,
+    head: str,
+    classes: int,
+    files: Sequence[Path],
+    size: Size,
+    steps: int,
+    seed: int = 0,
     encoder: str = PRETRAINED,
-) -> nn.Module:  # fmt: skip
+) -> nn.Module:
     """The network of a folder of ``save_pretrained``, trained on images where there is none yet."""
     if not place.exists():
         file = package_file(encoder)
@@ -110,12 +129,22 @@ def kept(
 
 
 def train(
-    model: nn.Module, files: Sequence[Path], size: Size, steps: int, rate: float = 5e-4, seed: int = 0
+    model: nn.Module,
+    files: Sequence[Path],
+    size: Size,
+    steps: int,
+    rate: float = 5e-4,
+    seed: int = 0,
 ) -> nn.Module:
     """Cross-entropy on batches of four crops, mirrored by chance, by AdamW; the model itself in ``eval()`` mode."""
-    generator, optimizer = np.random.default_rng(seed), torch.optim.AdamW(model.parameters(), lr=rate)
+    generator, optimizer = (
+        np.random.default_rng(seed),
+        torch.optim.AdamW(model.parameters(), lr=rate),
+    )
     pairs = [load(file, size) for file in files]
-    pairs = [(image, cv2.resize(label, size, interpolation=cv2.INTER_NEAREST)) for image, label in pairs]
+    pairs = [
+        (image, cv2.resize(label, size, interpolation=cv2.INTER_NEAREST)) for image, label in pairs
+    ]
     model.train()
     for step in range(steps):
         optimizer.param_groups[0]["lr"] = rate * (1 - step / steps) ** 0.9
@@ -126,7 +155,11 @@ def train(
             turn = slice(None, None, -1 if generator.random() < 0.5 else 1)
             place = np.s_[top : top + CROP, left : left + CROP]
             crops.append((image[place][:, turn], label[place][:, turn]))
-        images = torch.from_numpy(np.stack([image for image, _ in crops])).permute(0, 3, 1, 2).float() / 127.5 - 1
+        images = (
+            torch.from_numpy(np.stack([image for image, _ in crops])).permute(0, 3, 1, 2).float()
+            / 127.5
+            - 1
+        )
         labels = torch.from_numpy(np.stack([label for _, label in crops])).long()
         loss = F.cross_entropy(model(images), labels, ignore_index=255)
         optimizer.zero_grad()

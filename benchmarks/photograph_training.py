@@ -54,9 +54,14 @@ OTHER_PAIRS = {
     "dusk → 0016E5": ("camvid", ("0001TP",), "0016E5"),
 }
 TITLES = {
-    "dusk": "streets at dusk", "drone": "cracks by drone", "drishti": "optic discs", "chase": "retinal vessels",
-    "concrete": "cracks in concrete", "dusk → 0016E5": "dusk to day", "Seq05VD → 0006R0": "another drive by day",
-}  # fmt: skip
+    "dusk": "streets at dusk",
+    "drone": "cracks by drone",
+    "drishti": "optic discs",
+    "chase": "retinal vessels",
+    "concrete": "cracks in concrete",
+    "dusk → 0016E5": "dusk to day",
+    "Seq05VD → 0006R0": "another drive by day",
+}
 SCORED = 48
 #: The default; DeepLab-V2 on the same encoder; and one of layer norm, whose weights are random.
 NETWORKS: dict[str, dict[str, Any]] = {
@@ -67,7 +72,13 @@ NETWORKS: dict[str, dict[str, Any]] = {
 Arm = dict[str, Any]
 #: Of a row.
 Score = Callable[[Row], float]
-_COLOURS = {"brightness": [0.5, 1.5], "contrast": [0.5, 1.5], "saturation": [0.5, 1.5], "hue": [-0.1, 0.1], "p": 0.8}
+_COLOURS = {
+    "brightness": [0.5, 1.5],
+    "contrast": [0.5, 1.5],
+    "saturation": [0.5, 1.5],
+    "hue": [-0.1, 0.1],
+    "p": 0.8,
+}
 _STRONG = [{"HorizontalFlip": {"p": 0.5}}, {"ColorJitter": _COLOURS}, {"GaussianBlur": {"p": 0.3}}]
 #: τ and α of the demo's table; they were not searched on photographs.
 _DEM = {"tau": 1.5, "alpha": 0.0}
@@ -104,20 +115,43 @@ ARMS: dict[str, Arm] = {
     "advent dem": adapting("advent", "dem", **_DEM),
     "advent adadem": adapting("advent", "adadem"),
     "self-training, source": adapting("self-training", "none"),
-    "self-training, source, masks": adapting("self-training", "none", self_training={"mask_ratio": 0.7}),
-    "target labels": {"method": "source", "target": {"labelled_part": 1.0, "labelled_use": "instead"}},
+    "self-training, source, masks": adapting(
+        "self-training", "none", self_training={"mask_ratio": 0.7}
+    ),
+    "target labels": {
+        "method": "source",
+        "target": {"labelled_part": 1.0, "labelled_use": "instead"},
+    },
 }
 #: What seg.train does unless told otherwise, with the share.
 DEFAULT = "rare"
 #: The pair and arms of the paper's claim, and CamVid's rare classes: pole, sign, fence, pedestrian, bicyclist.
 CLAIM_PAIR = "dusk"
 CLAIM = (
-    "source", "entropy 0.01", "entropy 0.1", "dem 0.1", "adadem 0.01", "adadem 0.1", "ADVENT's statistics",
-    "entropy 0.01, ADVENT's", "adadem 0.01, ADVENT's", "advent none", "advent entropy", "advent dem", "advent adadem",
-)  # fmt: skip
+    "source",
+    "entropy 0.01",
+    "entropy 0.1",
+    "dem 0.1",
+    "adadem 0.01",
+    "adadem 0.1",
+    "ADVENT's statistics",
+    "entropy 0.01, ADVENT's",
+    "adadem 0.01, ADVENT's",
+    "advent none",
+    "advent entropy",
+    "advent dem",
+    "advent adadem",
+)
 TAIL = (2, 6, 7, 9, 10)
 KEYS = ("network", "pair", "arm", "seed", "steps")
-SCORES = ("as trained", *(f"share {share:g}" for share in SHARES[1:]), "source", "ious", "worths", "minutes")
+SCORES = (
+    "as trained",
+    *(f"share {share:g}" for share in SHARES[1:]),
+    "source",
+    "ious",
+    "worths",
+    "minutes",
+)
 
 
 def folders(photographs: Path, work: Path, pair: str) -> dict[str, str]:
@@ -138,7 +172,9 @@ def folders(photographs: Path, work: Path, pair: str) -> dict[str, str]:
     return {domain: str(root) for domain, root in roots.items()}
 
 
-def settings(network: str, arm: str, roots: dict[str, str], seed: int, steps: int, run: Path) -> TrainConfig:
+def settings(
+    network: str, arm: str, roots: dict[str, str], seed: int, steps: int, run: Path
+) -> TrainConfig:
     """Those of a run."""
     own = dict(ARMS[arm])
     own["model"] = NETWORKS[network] | own.get("model", {})
@@ -161,18 +197,29 @@ def scores(config: TrainConfig) -> dict[str, Any]:
     result: dict[str, Any] = {"minutes": (time.monotonic() - began) / 60}
     trained = open_run(run, "last")
     device, config = torch.device("cpu"), trained.training.config
-    pair = open_pair(config.source, config.target, trained.class_set, rgb=normalisation(config.model))
+    pair = open_pair(
+        config.source, config.target, trained.class_set, rgb=normalisation(config.model)
+    )
     source_val = SegmentationDataset(
-        Path(str(config.source.root)), "folders", "val", size=tuple(config.source.size or ()) or None,  # type: ignore[arg-type]
-        classes=pair.classes, labelled=None, resize_labels=False,
-    )  # fmt: skip
+        Path(str(config.source.root)),
+        "folders",
+        "val",
+        size=tuple(config.source.size or ()) or None,  # type: ignore[arg-type]
+        classes=pair.classes,
+        labelled=None,
+        resize_labels=False,
+    )
     source_val.pixels = pair.pixels
-    images = spread_batches(lambda index: pair.target_train[index].normalised(), len(pair.target_train), device)
+    images = spread_batches(
+        lambda index: pair.target_train[index].normalised(), len(pair.target_train), device
+    )
 
     def miou(network: nn.Module, dataset: SegmentationDataset) -> tuple[float, list[float]]:
         align = trained.description.align_corners
         found = evaluate(network, dataset, trained.class_set, device, align_corners=align)
-        return 100 * found["miou"], [100 * value for value in found["per_class_iu"].values() if value is not None]
+        return 100 * found["miou"], [
+            100 * value for value in found["per_class_iu"].values() if value is not None
+        ]
 
     result["as trained"], result["ious"] = miou(trained.network, pair.target_val)
     result["source"] = miou(trained.network, source_val)[0]
@@ -209,10 +256,16 @@ def usual(arm: str) -> Score:
     return by_rule if ARMS[arm].get("model", {}).get("batch_norm", "source") == "source" else plain
 
 
-def by_seed(rows: CsvRows, arm: str, pair: str, score: Score = plain, network: str = "fpn") -> dict[str, float]:
+def by_seed(
+    rows: CsvRows, arm: str, pair: str, score: Score = plain, network: str = "fpn"
+) -> dict[str, float]:
     """A score of an arm on a pair, in 300 steps."""
     wanted = {"network": network, "pair": pair, "arm": arm, "steps": "300"}
-    found = (row for row in rows.rows.values() if all(str(row[key]) == value for key, value in wanted.items()))
+    found = (
+        row
+        for row in rows.rows.values()
+        if all(str(row[key]) == value for key, value in wanted.items())
+    )
     return {str(row["seed"]): score(row) for row in found}
 
 
@@ -236,7 +289,9 @@ def gains_table(rows: CsvRows) -> str:
     for pair, title in TITLES.items():
         alone = fmean(by_seed(rows, "source", pair).values())
         ours = fmean(by_seed(rows, DEFAULT, pair, by_rule).values())
-        lines.append([title, f"{alone:.1f}", f"{ours:.1f}", half(after_source(rows, DEFAULT, pair))])
+        lines.append(
+            [title, f"{alone:.1f}", f"{ours:.1f}", half(after_source(rows, DEFAULT, pair))]
+        )
     return markdown(["target images", "source only", "adapted", "difference"], lines)
 
 
@@ -266,13 +321,24 @@ def default_table(rows: CsvRows) -> str:
         means = [fmean(each) for each in by_pair]
         runs = [difference for each in by_pair for difference in each]
         below = sum(difference < 0 for difference in runs)
-        lines.append([f"{arm}, share", f"{fmean(means):+.1f}", f"{min(means):+.1f}", f"{below} of {len(runs)}"])
+        lines.append(
+            [
+                f"{arm}, share",
+                f"{fmean(means):+.1f}",
+                f"{min(means):+.1f}",
+                f"{below} of {len(runs)}",
+            ]
+        )
     return markdown(["arm", "mean over pairs", "worst pair", "runs below source only"], lines)
 
 
 def other_pairs_table(rows: CsvRows) -> str:
     """On :data:`OTHER_PAIRS` the default, and each half of it alone: differences to source only."""
-    arms = {f"{DEFAULT}, share": (DEFAULT, by_rule), DEFAULT: (DEFAULT, plain), "source, share": ("source", by_rule)}
+    arms = {
+        f"{DEFAULT}, share": (DEFAULT, by_rule),
+        DEFAULT: (DEFAULT, plain),
+        "source, share": ("source", by_rule),
+    }
     lines = []
     for pair in OTHER_PAIRS:
         source = by_seed(rows, "source", pair)
@@ -286,7 +352,9 @@ def claim_table(rows: CsvRows) -> str:
     lines = []
     for arm in CLAIM:
         found = {score: by_seed(rows, arm, CLAIM_PAIR, score) for score in (plain, tail)}
-        cells = [cell(own, by_seed(rows, "source", CLAIM_PAIR, score)) for score, own in found.items()]
+        cells = [
+            cell(own, by_seed(rows, "source", CLAIM_PAIR, score)) for score, own in found.items()
+        ]
         lines.append([arm, str(len(found[plain])), *cells])
     return markdown(["arm", "seeds", "mIoU", "tail"], lines)
 
@@ -299,7 +367,10 @@ def networks_table(rows: CsvRows) -> str:
         lines.append([network, "source", *(f"{source[pair]:.1f}" for pair in PAIRS)])
         for arm in ("source", "adadem 0.01"):
             found = {pair: by_seed(rows, arm, pair, by_rule, network).get("0") for pair in PAIRS}
-            cells = ["" if score is None else f"{score - source[pair]:+.1f}" for pair, score in found.items()]
+            cells = [
+                "" if score is None else f"{score - source[pair]:+.1f}"
+                for pair, score in found.items()
+            ]
             lines.append([network, f"{arm}, share", *cells])
     return markdown(["network", "arm", *PAIRS], lines)
 
@@ -319,7 +390,11 @@ def main() -> None:
     every = itertools.product(options.seeds.split(","), arms, options.pairs.split(","))
     asked = ({**same, "pair": pair, "arm": arm, "seed": int(seed)} for seed, arm, pair in every)
     for row in rows.missing(asked):
-        run = options.work / "runs" / "-".join(str(row[key]) for key in KEYS).replace(" ", "_").replace(",", "")
+        run = (
+            options.work
+            / "runs"
+            / "-".join(str(row[key]) for key in KEYS).replace(" ", "_").replace(",", "")
+        )
         shutil.rmtree(run, ignore_errors=True)
         roots = folders(options.photographs, options.work, row["pair"])
         config = settings(options.network, row["arm"], roots, row["seed"], options.steps, run)

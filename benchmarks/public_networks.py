@@ -23,9 +23,18 @@ from torch import Tensor, nn
 
 #: CamVid's classes, and the train ids of Cityscapes that each joins; its terrain, walls' background and void have none.
 CAMVID = {
-    "sky": [10], "building": [2], "pole": [5], "road": [0], "pavement": [1], "tree": [8, 9], "sign": [6, 7],
-    "fence": [3, 4], "car": [13, 14, 15, 16], "pedestrian": [11], "bicyclist": [12, 17, 18],
-}  # fmt: skip
+    "sky": [10],
+    "building": [2],
+    "pole": [5],
+    "road": [0],
+    "pavement": [1],
+    "tree": [8, 9],
+    "sign": [6, 7],
+    "fence": [3, 4],
+    "car": [13, 14, 15, 16],
+    "pedestrian": [11],
+    "bicyclist": [12, 17, 18],
+}
 IMAGENET = torch.tensor([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]])
 
 
@@ -73,7 +82,9 @@ def edgenet(name: str, width: float, seen: str) -> nn.Module:
     build = module.ESPNetv2Segmentation if name == "espnetv2" else module.DiCENetSegmentation
     options = SimpleNamespace(s=width, channels=3, model_width=224, model_height=224)
     network = build(options, classes=20, dataset="city")
-    network.load_state_dict(_weights(root / f"model/segmentation/model_zoo/{name}/{name}_s_{width}_city_{seen}.pth"))
+    network.load_state_dict(
+        _weights(root / f"model/segmentation/model_zoo/{name}/{name}_s_{width}_city_{seen}.pth")
+    )
     return OnCamVid(network, 255 * IMAGENET[0], 255 * IMAGENET[1])
 
 
@@ -84,7 +95,9 @@ def espnet(depth: int) -> nn.Module:
     network = importlib.import_module("Model").ESPNet(classes=20, p=2, q=depth)
     network.load_state_dict(_weights(root / f"pretrained/decoder/espnet_p_2_q_{depth}.pth"))
     mean = torch.tensor([73.15840149, 82.90893555, 72.3923111])
-    return OnCamVid(network, mean, 255 * torch.tensor([44.91483307, 46.15289307, 45.3192215]), bgr=True)
+    return OnCamVid(
+        network, mean, 255 * torch.tensor([44.91483307, 46.15289307, 45.3192215]), bgr=True
+    )
 
 
 class Vessels(nn.Module):
@@ -106,24 +119,39 @@ def wnet() -> nn.Module:
     root = _opened("agaldran/lwnet", "models/", "utils/", "experiments/wnet_drive/")
     network = importlib.import_module("models.get_model").get_arch("wnet")
     network.mode = "eval"
-    saved = torch.load(root / "experiments/wnet_drive/model_checkpoint.pth", map_location="cpu", weights_only=False)
+    saved = torch.load(
+        root / "experiments/wnet_drive/model_checkpoint.pth", map_location="cpu", weights_only=False
+    )
     network.load_state_dict(saved["model_state_dict"])
     return Vessels(network)
 
 
-def _described(build: Callable[..., nn.Module], *arguments: Any) -> Callable[[], tuple[nn.Module, dict[str, Any]]]:
+def _described(
+    build: Callable[..., nn.Module], *arguments: Any
+) -> Callable[[], tuple[nn.Module, dict[str, Any]]]:
     """A function for ``--model``: the network, and what it takes and returns."""
-    facts = {"multiple": 32, "mean": IMAGENET[0].tolist(), "std": IMAGENET[1].tolist(), "order": "rgb"}
+    facts = {
+        "multiple": 32,
+        "mean": IMAGENET[0].tolist(),
+        "std": IMAGENET[1].tolist(),
+        "order": "rgb",
+    }
     classes = ["background", "vessel"] if build is wnet else list(CAMVID)
     return lambda: (build(*arguments), {**facts, "classes": classes})
 
 
-def _of_widths(name: str, seen: str, *widths: float) -> list[Callable[[], tuple[nn.Module, dict[str, Any]]]]:
+def _of_widths(
+    name: str, seen: str, *widths: float
+) -> list[Callable[[], tuple[nn.Module, dict[str, Any]]]]:
     return [_described(edgenet, name, width, seen) for width in widths]
 
 
-espnetv2_05_small, espnetv2_10_small, espnetv2_20_small = _of_widths("espnetv2", "512x256", 0.5, 1.0, 2.0)
-dicenet_05_small, dicenet_10_small, dicenet_15_small = _of_widths("dicenet", "512x256", 0.5, 1.0, 1.5)
+espnetv2_05_small, espnetv2_10_small, espnetv2_20_small = _of_widths(
+    "espnetv2", "512x256", 0.5, 1.0, 2.0
+)
+dicenet_05_small, dicenet_10_small, dicenet_15_small = _of_widths(
+    "dicenet", "512x256", 0.5, 1.0, 1.5
+)
 dicenet_05, dicenet_10, dicenet_15 = _of_widths("dicenet", "1024x512", 0.5, 1.0, 1.5)
 espnet_q3, espnet_q8 = (_described(espnet, depth) for depth in (3, 8))
 wnet_drive = _described(wnet)

@@ -20,9 +20,13 @@ from dem_apps.runtime.command import run_command
 
 def arrivals(rows: Sequence[Row], arm: str) -> dict[tuple[str, str], bool]:
     """Whether each run of the arm reached the goal, by environment and seed."""
-    reached = {(row["env"], row["seed"]): bool(row["steps_to_goal"]) for row in rows if row["arm"] == arm}
+    reached = {
+        (row["env"], row["seed"]): bool(row["steps_to_goal"]) for row in rows if row["arm"] == arm
+    }
     if not reached:
-        raise InputError(f"no run of '{arm}'; there are {', '.join(sorted({row['arm'] for row in rows}))}")
+        raise InputError(
+            f"no run of '{arm}'; there are {', '.join(sorted({row['arm'] for row in rows}))}"
+        )
     return reached
 
 
@@ -44,7 +48,9 @@ def two_arms(text: str) -> tuple[str, str]:
     """An argument of the command line."""
     ours, colon, theirs = text.partition(":")
     if not colon:
-        raise argparse.ArgumentTypeError(f"expected two arms such as 'entropy 0.1:none', found {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"expected two arms such as 'entropy 0.1:none', found {text!r}"
+        )
     return ours, theirs
 
 
@@ -52,7 +58,9 @@ def main() -> None:
     """The command line."""
     parser = parser_of(__doc__)
     parser.add_argument("runs", type=Path, help="a runs.csv of rl.plots or rl.benchmark")
-    parser.add_argument("pairs", type=two_arms, nargs="+", metavar="ARM:ARM", help="two arms to compare")
+    parser.add_argument(
+        "pairs", type=two_arms, nargs="+", metavar="ARM:ARM", help="two arms to compare"
+    )
     arguments = parser.parse_args()
     with arguments.runs.open(newline="") as file:
         rows = list(csv.DictReader(file))

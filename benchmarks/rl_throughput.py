@@ -73,11 +73,16 @@ def arms(env_id: str, loss: str) -> dict[str, Turn]:
     def published(library: str) -> Turn:
         n_steps = resolve(TrainConfig(env=env_id, loss=loss)).hyperparameters["n_steps"]
         names: dict[str, Any] = {"env_id": env_id, "seed": 0, "n_steps": n_steps}
-        exec(SB3_MODEL.replace("from stable_baselines3 import PPO", f"from {library} import PPO"), names)
+        exec(
+            SB3_MODEL.replace("from stable_baselines3 import PPO", f"from {library} import PPO"),
+            names,
+        )
         return partial(turn, names["model"])
 
     def ours(**settings: Any) -> Turn:
-        return partial(turn, untrained_model(resolve(TrainConfig(env=env_id, loss=loss, **settings))))
+        return partial(
+            turn, untrained_model(resolve(TrainConfig(env=env_id, loss=loss, **settings)))
+        )
 
     found = {
         "SB3 as published": published("stable_baselines3"),
@@ -121,9 +126,19 @@ def measure(turns: dict[str, Turn], rounds: int, rollouts: int) -> dict[str, dic
 
 def timed(command: list[str]) -> tuple[float, float]:
     """Wall and CPU seconds of a process."""
-    own = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    own = {
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
+    }
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, env=os.environ | own, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        command,
+        env=os.environ | own,
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -136,27 +151,58 @@ def measure_command(env: str, timesteps: int | None, rounds: int) -> dict[str, A
         with tempfile.TemporaryDirectory() as folder:
             ours = ["-m", "rl.train", "--env", env, "--timesteps", steps, "--seed", str(seed)]
             our_wall, our_cpu = timed([sys.executable, *ours, "--run-dir", f"{folder}/run"])
-            wall, cpu = timed([sys.executable, "-c", SB3_SCRIPT, env, steps, str(seed), n_steps, f"{folder}/m.zip"])
-        rows.append({
-            "seed": seed, "sb3_wall": wall, "sb3_cpu": cpu, "ours_wall": our_wall, "ours_cpu": our_cpu,
-            "ratio_wall": wall / our_wall, "ratio_cpu": cpu / our_cpu, "load": os.getloadavg()[0],
-        })  # fmt: skip
+            wall, cpu = timed(
+                [
+                    sys.executable,
+                    "-c",
+                    SB3_SCRIPT,
+                    env,
+                    steps,
+                    str(seed),
+                    n_steps,
+                    f"{folder}/m.zip",
+                ]
+            )
+        rows.append(
+            {
+                "seed": seed,
+                "sb3_wall": wall,
+                "sb3_cpu": cpu,
+                "ours_wall": our_wall,
+                "ours_cpu": our_cpu,
+                "ratio_wall": wall / our_wall,
+                "ratio_cpu": cpu / our_cpu,
+                "load": os.getloadavg()[0],
+            }
+        )
         print({name: round(value, 2) for name, value in rows[-1].items()}, flush=True)
-    ratios = {name: statistics.median(row[name] for row in rows) for name in ("ratio_wall", "ratio_cpu")}
-    print(f"{config.timesteps:,} steps of {env}: {ratios['ratio_wall']:.2f} times as fast by the clock, "
-          f"{ratios['ratio_cpu']:.2f} by CPU time")  # fmt: skip
+    ratios = {
+        name: statistics.median(row[name] for row in rows) for name in ("ratio_wall", "ratio_cpu")
+    }
+    print(
+        f"{config.timesteps:,} steps of {env}: {ratios['ratio_wall']:.2f} times as fast by the clock, "
+        f"{ratios['ratio_cpu']:.2f} by CPU time"
+    )
     return {"timesteps": config.timesteps, **ratios, "rounds": rows}
 
 
 def main() -> None:
     """Measure, print, save."""
     parser = parser_of(__doc__)
-    parser.add_argument("--command", action="store_true", help="the whole command, and not the loop")
-    parser.add_argument("--env", default="MiniGrid-DoorKey-5x5-v0", help="with the Zoo's MiniGrid hyperparameters")
+    parser.add_argument(
+        "--command", action="store_true", help="the whole command, and not the loop"
+    )
+    parser.add_argument(
+        "--env", default="MiniGrid-DoorKey-5x5-v0", help="with the Zoo's MiniGrid hyperparameters"
+    )
     parser.add_argument("--loss", default="adadem", help="entropy term of our arm in the loop")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each arm")
-    parser.add_argument("--rollouts", type=int, default=2, help="rollouts and updates per turn of the loop")
-    parser.add_argument("--timesteps", type=int, help="of the command; default: rl.train's own for the environment")
+    parser.add_argument(
+        "--rollouts", type=int, default=2, help="rollouts and updates per turn of the loop"
+    )
+    parser.add_argument(
+        "--timesteps", type=int, help="of the command; default: rl.train's own for the environment"
+    )
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", module="gymnasium")
@@ -165,9 +211,13 @@ def main() -> None:
     if options.command:
         found = measure_command(options.env, options.timesteps, options.rounds)
     else:
-        found = {"results": measure(arms(options.env, options.loss), options.rounds, options.rollouts)}
+        found = {
+            "results": measure(arms(options.env, options.loss), options.rounds, options.rollouts)
+        }
         keys = ("steps_per_cpu_second", "times_sb3")
-        rows = [[name, *(f"{own[key]:,.2f}" for key in keys)] for name, own in found["results"].items()]
+        rows = [
+            [name, *(f"{own[key]:,.2f}" for key in keys)] for name, own in found["results"].items()
+        ]
         print(markdown(["", "steps per CPU second", "× SB3"], rows), end="")
     print(", ".join(f"{name}: {value}" for name, value in computer.items()))
     write_json(options.out, {"env": options.env, "machine": computer, **found})

@@ -29,7 +29,11 @@ _PUBLIC = {
     "PPO": ("stable_baselines3", "stable_baselines3.ppo", "stable_baselines3.ppo.ppo"),
     "A2C": ("stable_baselines3", "stable_baselines3.a2c", "stable_baselines3.a2c.a2c"),
     "MaskablePPO": ("sb3_contrib", "sb3_contrib.ppo_mask", "sb3_contrib.ppo_mask.ppo_mask"),
-    "RecurrentPPO": ("sb3_contrib", "sb3_contrib.ppo_recurrent", "sb3_contrib.ppo_recurrent.ppo_recurrent"),
+    "RecurrentPPO": (
+        "sb3_contrib",
+        "sb3_contrib.ppo_recurrent",
+        "sb3_contrib.ppo_recurrent.ppo_recurrent",
+    ),
 }
 _WITH_HOOK = "not (DQN or SAC or TD3 or DDPG or TRPO or TQC or CrossQ)"
 _ARM = "SB3_SUITE_ARM"
@@ -73,11 +77,19 @@ def _hooked(algorithm: type[Any], arm: str, weight: float) -> type[Any]:
 
 def main() -> None:
     """Run the arms one after another; pytest's own summaries are to be compared."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkout", type=Path, help="folder that holds the published tests in tests/")
-    parser.add_argument("--arms", nargs="+", default=["plain", "entropy", "adadem-where-possible@0.01"])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "checkout", type=Path, help="folder that holds the published tests in tests/"
+    )
+    parser.add_argument(
+        "--arms", nargs="+", default=["plain", "entropy", "adadem-where-possible@0.01"]
+    )
     arguments = parser.parse_args()
-    python_path = os.pathsep.join([str(ROOT), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    python_path = os.pathsep.join(
+        [str(ROOT), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    )
     plugin = ["-p", "no:cacheprovider", "-p", Path(__file__).stem]
     for arm in arguments.arms:
         print(f"arm {arm}", flush=True)
@@ -85,7 +97,8 @@ def main() -> None:
             shutil.copytree(arguments.checkout / "tests", Path(folder) / "tests")
             own = {_ARM: arm, "PYTHONPATH": python_path, "MPLBACKEND": "Agg", "PYTHONHASHSEED": "0"}
             command = [sys.executable, "-m", "pytest", "-q", *plugin, "-k", _WITH_HOOK, "tests"]
-            subprocess.run(command, cwd=folder, env=os.environ | own, check=False)  # a failure is a result
+            # a failure is a result
+            subprocess.run(command, cwd=folder, env=os.environ | own, check=False)
 
 
 if __name__ == "__main__":

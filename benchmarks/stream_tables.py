@@ -16,9 +16,22 @@ from dem_apps.report.intervals import difference_interval
 from dem_apps.report.tables import markdown
 
 CORRUPTIONS = (
-    "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
-    "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
-)  # fmt: skip
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "frost",
+    "fog",
+    "brightness",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+)
 CONTROLS = ("none", "bn")
 SETTING = ("bed", "size", "images", "severity", "stream", "passes")
 ARM = ("method", "bn_alpha", "optimizer")
@@ -60,7 +73,15 @@ def _fold(stream: str, unit: Unit) -> Hashable:
 def table(rows: Sequence[Row]) -> str:
     """One for each bed, size, severity, stream and number of passes, at the rule's rates."""
     text = ""
-    heads = ["method", "objective", "accuracy", "− entropy [95 % CI]", "sure → gradient", "class entropy", "rates"]
+    heads = [
+        "method",
+        "objective",
+        "accuracy",
+        "− entropy [95 % CI]",
+        "sure → gradient",
+        "class entropy",
+        "rates",
+    ]
     for setting, here, controls in _settings(rows):
         arms, corruptions = _groups(here, ARM), len({row["corruption"] for row in here})
         lines = [_line(_name(own[0]), "", own) for own in controls]
@@ -70,11 +91,17 @@ def table(rows: Sequence[Row]) -> str:
     return text
 
 
-def summary(rows: Sequence[Row], objectives: Sequence[str] = ("adadem", "adadem-mec", "dem", "come")) -> str:
+def summary(
+    rows: Sequence[Row], objectives: Sequence[str] = ("adadem", "adadem-mec", "dem", "come")
+) -> str:
     """A line for each stream and method: the accuracy of entropy, and what other objectives have over it."""
     lines = list[list[str]]()
     for setting, here, controls in _settings(rows):
-        stream = setting["bed"] + ", " * (setting["stream"] != "single") + setting["stream"].removeprefix("single")
+        stream = (
+            setting["bed"]
+            + ", " * (setting["stream"] != "single")
+            + setting["stream"].removeprefix("single")
+        )
         stream += f", severity {setting['severity']}" * (setting["severity"] != "5")
         stream += f", {setting['passes']} passes" * (setting["passes"] != "1")
         above = len(lines)
@@ -87,10 +114,21 @@ def summary(rows: Sequence[Row], objectives: Sequence[str] = ("adadem", "adadem-
             entropy = accuracies(found["entropy"])
             cells = [f"{fmean(entropy.values()):.1f} ({_rates(found['entropy'].values())})"]
             for own in (found.get(name, {}) for name in objectives):
-                cells.append(f"{difference(accuracies(own), entropy)} ({_rates(own.values())})" if own else "")
+                cells.append(
+                    f"{difference(accuracies(own), entropy)} ({_rates(own.values())})"
+                    if own
+                    else ""
+                )
             method = f"{first['method']}{', Adam' * (first['optimizer'] == 'adam')}"
             known = len(lines) > above  # the line above says it
-            lines.append(["" if known else stream, method, *(["", ""] if known else [*nothing, "", ""][:2]), *cells])
+            lines.append(
+                [
+                    "" if known else stream,
+                    method,
+                    *(["", ""] if known else [*nothing, "", ""][:2]),
+                    *cells,
+                ]
+            )
     return markdown(["stream", "method", "none", "bn", "entropy", *objectives], lines)
 
 
@@ -110,9 +148,13 @@ def _groups(rows: Sequence[Row], keys: Sequence[str]) -> list[list[Row]]:
     return list(found.values())
 
 
-def _line(title: str, objective: str, rows: Sequence[Row], apart: str = "", rates: str = "") -> list[str]:
+def _line(
+    title: str, objective: str, rows: Sequence[Row], apart: str = "", rates: str = ""
+) -> list[str]:
     """Of the first table."""
-    sure = f"{_mean(rows, 'sure'):.0f}" + (f" → {_mean(rows, 'sure_gradient'):.0f}" if objective else "")
+    sure = f"{_mean(rows, 'sure'):.0f}" + (
+        f" → {_mean(rows, 'sure_gradient'):.0f}" if objective else ""
+    )
     means = f"{_mean(rows, 'accuracy'):.1f}", f"{_mean(rows, 'class_entropy'):.3f}"
     return [title, objective, means[0], apart, f"{sure} %", means[1], rates]
 
@@ -128,7 +170,9 @@ def at_rule(rows: Sequence[Row], stream: str) -> dict[str, dict[Unit, Row]]:
         of: dict[tuple[str, float], dict[Unit, Row]] = {}
         for row in rows:
             if _family(row) == name:
-                of.setdefault((row["objective"], float(row["rate"])), {})[Unit(row["corruption"], row["order"])] = row
+                of.setdefault((row["objective"], float(row["rate"])), {})[
+                    Unit(row["corruption"], row["order"])
+                ] = row
         scores = {each: accuracies(units) for each, units in of.items()}
         if best := choice(stream, scores):
             found[name] = {unit: of[each][unit] for unit, each in best.items()}

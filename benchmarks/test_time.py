@@ -28,7 +28,8 @@ from dem_apps import TestTimeAdapter
 METHODS: dict[str, dict[str, Any]] = {
     "tent": {},
     "tent, adadem balanced": {"method": "tent", "objective": "adadem", "reduction": "balanced"},
-    "eta": {"similarity": 1.0, "entropy_margin": 10.0},  # an untrained network is uncertain everywhere
+    # an untrained network is uncertain everywhere
+    "eta": {"similarity": 1.0, "entropy_margin": 10.0},
     "sar": {"reset_below": None, "entropy_margin": 10.0},
 }
 
@@ -47,7 +48,9 @@ def main() -> None:
     images = torch.randn(arguments.batch, 3, arguments.size, arguments.size, device=device)
     adapters: dict[str, Callable[[Tensor], Tensor]] = {"loop": shortest_tent(copy.deepcopy(model))}
     for name, options in METHODS.items():
-        adapters[name] = TestTimeAdapter(copy.deepcopy(model), **{"method": name, "lr": 1e-5, **options})
+        adapters[name] = TestTimeAdapter(
+            copy.deepcopy(model), **{"method": name, "lr": 1e-5, **options}
+        )
     steps = {name: partial(adapter, images) for name, adapter in adapters.items()}
     clock = time.perf_counter if device == "cuda" else time.process_time
     times = times_in_turn(steps, device, arguments.rounds, warm_up=2, clock=clock)
@@ -56,7 +59,9 @@ def main() -> None:
     rows = []
     for name, own, most in zip(steps, medians.values(), peaks.values(), strict=True):
         over = {"time": round(own / medians["loop"], 3), "memory": round(most / peaks["loop"], 3)}
-        rows.append({"step": name, "milliseconds": round(own, 2), "megabytes": round(most / 1e6, 2), **over})
+        rows.append(
+            {"step": name, "milliseconds": round(own, 2), "megabytes": round(most / 1e6, 2), **over}
+        )
         print(rows[-1])
     how = {name: getattr(arguments, name) for name in ("size", "batch", "rounds")}
     write_json(arguments.out, {"machine": computer, **how, "rows": rows})
@@ -89,7 +94,9 @@ def peak(step: Callable[[], object], device: str) -> int:
         return memory_growth(step, device) or 0
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
         step()
-    changes = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    changes = [
+        event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"
+    ]
     in_order = sorted(changes, key=lambda event: event.start_ns())
     return max(accumulate((event.nbytes() for event in in_order), initial=0))
 

@@ -56,7 +56,8 @@ class ObjectiveSpec:
     tau: float = 1.0  #: temperature τ of CADF (Eq. 9)
     alpha: float = 1.0  #: weight α of the calibrator
     norm: Norm | None = None  #: of δ, or None for δ = 1
-    delta: DeltaSource = "cadf"  #: whose reward δ measures (the paper's AdaDEM-V takes the whole entropy's)
+    #: whose reward δ measures (the paper's AdaDEM-V takes the whole entropy's)
+    delta: DeltaSource = "cadf"
 
 
 def forbidden_classes(logits: Tensor, dim: int = -1) -> Tensor:
@@ -82,7 +83,9 @@ def are_ordinary(logits: Tensor) -> bool:
     return bool((lowest > forbidden_below(logits.dtype)) & (highest < torch.inf))
 
 
-def probabilities(logits: Tensor, dim: int = -1, tau: float = 1.0, class_mask: Tensor | None = None) -> Tensor:
+def probabilities(
+    logits: Tensor, dim: int = -1, tau: float = 1.0, class_mask: Tensor | None = None
+) -> Tensor:
     """p_τ = softmax(z/τ), shape of the logits (Eq. 9)."""
     logits = _wide(logits)
     if class_mask is not None:
@@ -90,7 +93,9 @@ def probabilities(logits: Tensor, dim: int = -1, tau: float = 1.0, class_mask: T
     return (logits / tau).softmax(dim)
 
 
-def cadf(logits: Tensor, dim: int = -1, tau: float = 1.0, class_mask: Tensor | None = None) -> Tensor:
+def cadf(
+    logits: Tensor, dim: int = -1, tau: float = 1.0, class_mask: Tensor | None = None
+) -> Tensor:
     """Cluster Aggregation Driving Factor, T_τ = −Σ p_τᵢ zᵢ (Eq. 5, Eq. 9).
 
     >>> cadf(torch.tensor([1.0, 3.0]).log())  # −3/4 log 3
@@ -102,7 +107,9 @@ def cadf(logits: Tensor, dim: int = -1, tau: float = 1.0, class_mask: Tensor | N
     return factor
 
 
-def gmc(logits: Tensor, dim: int = -1, alpha: float = 1.0, class_mask: Tensor | None = None) -> Tensor:
+def gmc(
+    logits: Tensor, dim: int = -1, alpha: float = 1.0, class_mask: Tensor | None = None
+) -> Tensor:
     """Gradient Mitigation Calibrator, Q_α = α log Σ exp zᵢ (Eq. 5, Eq. 8).
 
     >>> gmc(torch.tensor([1.0, 3.0]).log())  # log 4
@@ -115,7 +122,11 @@ def gmc(logits: Tensor, dim: int = -1, alpha: float = 1.0, class_mask: Tensor | 
 
 
 def dem(
-    logits: Tensor, dim: int = -1, tau: float = 1.0, alpha: float = 1.0, class_mask: Tensor | None = None
+    logits: Tensor,
+    dim: int = -1,
+    tau: float = 1.0,
+    alpha: float = 1.0,
+    class_mask: Tensor | None = None,
 ) -> Tensor:
     """Decoupled Entropy Minimization, T_τ + Q_α (Eq. 10). DEM(1, 1) is the entropy, DEM(1, 0) is CADF.
 
@@ -126,7 +137,11 @@ def dem(
     # constant for the gradient, and its part of the value, (α − 1) max z, is added again exactly.
     top = _top(logits, dim, class_mask)
     centred = _wide(logits) - top
-    return cadf(centred, dim, tau, class_mask) + gmc(centred, dim, alpha, class_mask) + (alpha - 1.0) * top.squeeze(dim)
+    return (
+        cadf(centred, dim, tau, class_mask)
+        + gmc(centred, dim, alpha, class_mask)
+        + (alpha - 1.0) * top.squeeze(dim)
+    )
 
 
 def shannon_entropy(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
@@ -169,7 +184,11 @@ def entropy_reward(logits: Tensor, dim: int = -1, class_mask: Tensor | None = No
 
 
 def reward_norm(
-    logits: Tensor, dim: int = -1, norm: Norm = "l1", of: DeltaSource = "cadf", class_mask: Tensor | None = None
+    logits: Tensor,
+    dim: int = -1,
+    norm: Norm = "l1",
+    of: DeltaSource = "cadf",
+    class_mask: Tensor | None = None,
 ) -> Tensor:
     """δ, the norm of the reward R_T (Sec. 3.3), or of R_T + R_Q with ``of="entropy"``; no gradient.
 
@@ -181,16 +200,24 @@ def reward_norm(
     logits = logits.detach()  # no_grad alone does not hold back forward mode
     with torch.no_grad():
         if of == "cadf":
-            delta: Tensor = torch.linalg.vector_norm(cadf_reward(logits, dim, class_mask), ord=order, dim=dim)
+            delta: Tensor = torch.linalg.vector_norm(
+                cadf_reward(logits, dim, class_mask), ord=order, dim=dim
+            )
             return delta
-        delta = torch.linalg.vector_norm(entropy_reward(logits, dim, class_mask), ord=order, dim=dim)
+        delta = torch.linalg.vector_norm(
+            entropy_reward(logits, dim, class_mask), ord=order, dim=dim
+        )
         return delta.clamp_min(ENTROPY_DELTA_FLOOR)
 
 
 def calibrated_cadf(
-    logits: Tensor, calibration: Tensor, delta: Tensor | float, dim: int = -1, class_mask: Tensor | None = None,
+    logits: Tensor,
+    calibration: Tensor,
+    delta: Tensor | float,
+    dim: int = -1,
+    class_mask: Tensor | None = None,
     total: float | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     """−(1/δ) Σ (pᵢ − calibrationᵢ) zᵢ: AdaDEM where the calibration is a row of MEC (Eq. 11, Algorithm 1).
 
     Calibration, the logits' shape, and δ, a value per element or 1.0, are held constant. For AdaDEM-Norm the
@@ -208,7 +235,9 @@ def calibrated_cadf(
     return (excess - (difference * (filled - top)).sum(dim)) / delta
 
 
-def class_sums(probabilities_nc: Tensor, predicted_n: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+def class_sums(
+    probabilities_nc: Tensor, predicted_n: Tensor, num_classes: int
+) -> tuple[Tensor, Tensor]:
     """Per predicted class, the sum of p over its elements, (C, C), and their number, (C,), as ``sums_in`` says.
 
     Sums and not means, because sums from several chunks or processes can be added.
@@ -219,7 +248,9 @@ def class_sums(probabilities_nc: Tensor, predicted_n: Tensor, num_classes: int) 
     return sums, torch.bincount(predicted_n, minlength=num_classes).to(wide)
 
 
-def updated_class_marginals(marginals: Tensor, sums: Tensor, counts: Tensor, momentum: float) -> Tensor:
+def updated_class_marginals(
+    marginals: Tensor, sums: Tensor, counts: Tensor, momentum: float
+) -> Tensor:
     """Row k becomes (1 − π) row + π mean p over the elements predicted as k; absent classes keep theirs (Sec. 3.3).
 
     >>> p = torch.tensor([[0.9, 0.1], [0.7, 0.3]])  # two elements, both predicted as class 0
@@ -259,7 +290,8 @@ def can_branch_on(tensor: Tensor) -> bool:
         torch.compiler.is_compiling()
         or torch._C._get_tracing_state() is not None
         or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-        or type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__  # of fake and distributed tensors
+        # of fake and distributed tensors
+        or type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
         or forward_ad.unpack_dual(tensor).tangent is not None
     )
 

@@ -18,7 +18,15 @@ from typing import Any, ClassVar
 #: The system's numbers for a full disk and an exhausted quota.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: Its numbers for a place that can no longer be written to: made read-only, or a disk or network that has gone.
-UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE)
+UNWRITABLE = (
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EIO,
+    errno.ENODEV,
+    errno.ENXIO,
+    errno.ESTALE,
+)
 #: Names that are suggested together at most.
 _FEW = 3
 #: What other projects call a setting, and what it is called here.
@@ -52,7 +60,9 @@ class NotFiniteError(InputError):
 class NotWritten(InputError):
     """The disk did not take a file: which, why, and what is still safe; what to do, and how to go on after that."""
 
-    def __init__(self, problem: str, remedy: str = "free some space", then: str = "run again") -> None:
+    def __init__(
+        self, problem: str, remedy: str = "free some space", then: str = "run again"
+    ) -> None:
         super().__init__(f"{problem}; {remedy} and {then}")
         self.problem, self.remedy = problem, remedy
 
@@ -77,7 +87,11 @@ def printable_lines(text: str) -> str:
 
 def first_words(error: BaseException, most: int = 120) -> str:
     """A library's message on one short line; the error's class where there is none."""
-    text = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())
+    text = (
+        error.strerror
+        if isinstance(error, OSError) and error.strerror
+        else " ".join(str(error).split())
+    )
     text = text or type(error).__name__
     return text if len(text) <= most else text[:most] + "…"
 
@@ -99,7 +113,9 @@ def passed_on(where: str, *kinds: type[BaseException]) -> AbstractContextManager
 
 def shown(value: Any) -> str:
     """A value in an error: short, and ``null`` for what YAML calls so."""
-    return "null" if value is None else f"'{value}'" if isinstance(value, str) else reprlib.repr(value)
+    return (
+        "null" if value is None else f"'{value}'" if isinstance(value, str) else reprlib.repr(value)
+    )
 
 
 def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:
@@ -116,7 +132,9 @@ def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:
     """
     known, last = list(known), _last_part(name)
     named = {last, _OTHERWISE.get(last, last)}
-    close = [each for each in known if ("." in each or last in _OTHERWISE) and _last_part(each) in named]
+    close = [
+        each for each in known if ("." in each or last in _OTHERWISE) and _last_part(each) in named
+    ]
     if name in known or not 0 < len(close) <= _FEW:
         close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     return f"; did you mean {' or '.join(repr(prefix + each) for each in close)}?" if close else ""
@@ -127,7 +145,11 @@ def _last_part(name: str) -> str:
 
 
 def check_named(
-    kind: str, name: str, table: Iterable[str], known_of: Callable[[str], Sequence[str]], options: Iterable[str]
+    kind: str,
+    name: str,
+    table: Iterable[str],
+    known_of: Callable[[str], Sequence[str]],
+    options: Iterable[str],
 ) -> None:
     """Refuse a name that a table has not, and an option that ``known_of(name)`` has not, with the nearest known one."""
     one_of(kind, name, list(table))
@@ -135,12 +157,16 @@ def check_named(
     for option in options:
         if option not in known:
             has = f"it has {', '.join(known)}" if known else "it has none"
-            raise InputError(f"{kind} '{name}': unknown option '{option}'; {has}{nearest(option, known)}")
+            raise InputError(
+                f"{kind} '{name}': unknown option '{option}'; {has}{nearest(option, known)}"
+            )
 
 
 def number(option: str, value: float, least: float, most: float = math.inf) -> float:
     """An option that is a finite number within bounds; an InputError otherwise."""
-    fits = isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    fits = (
+        isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    )
     if not fits or not least <= value <= most:
         wanted = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
         raise InputError(f"{option}: expected a number {wanted}, got {shown(value)}")
@@ -150,7 +176,9 @@ def number(option: str, value: float, least: float, most: float = math.inf) -> f
 def one_of(option: str, value: str, known: Sequence[str]) -> str:
     """An option that is one of a few words; an InputError, with the nearest known one, otherwise."""
     if value not in known:
-        raise InputError(f"{option}: '{value}' is not one of {', '.join(known)}{nearest(value, known)}")
+        raise InputError(
+            f"{option}: '{value}' is not one of {', '.join(known)}{nearest(value, known)}"
+        )
     return value
 
 

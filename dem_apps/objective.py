@@ -17,7 +17,13 @@ from dem_apps.entropy import ObjectiveSpec
 from dem_apps.errors import InputError, NotFiniteError, number, one_of
 from dem_apps.fused.kernel import supports_kernel
 from dem_apps.fused.one_pass import FusedPass, weighted_loss
-from dem_apps.objective_input import allowed, check_call, check_state, inside_backward, predicted_class
+from dem_apps.objective_input import (
+    allowed,
+    check_call,
+    check_state,
+    inside_backward,
+    predicted_class,
+)
 from dem_apps.reduction import Batch, class_weights, summed_over_processes, sums_in
 
 if TYPE_CHECKING:
@@ -68,7 +74,11 @@ class EntropyObjective(nn.Module):
 
     def __init__(self, num_classes: int, backend: str = "auto", balance: float = 1.0) -> None:
         super().__init__()
-        if isinstance(num_classes, bool) or not hasattr(num_classes, "__index__") or num_classes < 2:
+        if (
+            isinstance(num_classes, bool)
+            or not hasattr(num_classes, "__index__")
+            or num_classes < 2
+        ):
             raise InputError(f"num_classes: expected an integer of at least 2, got {num_classes!r}")
         self.num_classes = int(num_classes)
         self.backend = one_of("backend", backend, BACKENDS)
@@ -134,7 +144,9 @@ class EntropyObjective(nn.Module):
         logits, counted, class_mask = allowed(logits, dim, mask, class_mask)
         (sums,) = summed_over_processes(self._class_sums(logits, dim, counted, class_mask)[1])
         if not sums.isfinite().all():
-            raise NotFiniteError("logits: a prediction is NaN or infinite, and class marginals cannot start from it")
+            raise NotFiniteError(
+                "logits: a prediction is NaN or infinite, and class marginals cannot start from it"
+            )
         self.begin(sums, further)
 
     def fused_spec(self) -> ObjectiveSpec | None:
@@ -185,7 +197,9 @@ class EntropyObjective(nn.Module):
         if spec is not None and class_mask is None and reduction != "none" and logits.numel():
             backend = self._chosen_backend(logits, dim)
             if backend != "reference":
-                return self._in_one_pass(logits, dim, mask, reduction, spec, compiled=backend == "compiled")
+                return self._in_one_pass(
+                    logits, dim, mask, reduction, spec, compiled=backend == "compiled"
+                )
         return self._by_equations(logits, dim, mask, class_mask, reduction)
 
     def extra_repr(self) -> str:
@@ -203,7 +217,9 @@ class EntropyObjective(nn.Module):
         """Called by ``load_state_dict``; with ``assign=True`` it would bring the saved dtype."""
         before = dict(self._buffers)
         super()._load_from_state_dict(*arguments)
-        self._keep_dtypes({name: None if old is None else old.to("meta") for name, old in before.items()})
+        self._keep_dtypes(
+            {name: None if old is None else old.to("meta") for name, old in before.items()}
+        )
 
     def _keep_dtypes(self, before: dict[str, Tensor | None]) -> None:
         """No buffer is narrower than float32; one that was cast is restored from before, where that has numbers."""
@@ -213,7 +229,12 @@ class EntropyObjective(nn.Module):
                 self._buffers[name] = (new if old.is_meta else old).to(new.device, torch.float32)
 
     def _by_equations(
-        self, logits: Tensor, dim: int, mask: Tensor | None, class_mask: Tensor | None, reduction: str
+        self,
+        logits: Tensor,
+        dim: int,
+        mask: Tensor | None,
+        class_mask: Tensor | None,
+        reduction: str,
     ) -> Tensor:
         """The loss from :meth:`values`, with autograd's own gradient."""
         logits, counted, class_mask = allowed(logits, dim, mask, class_mask)
@@ -228,16 +249,22 @@ class EntropyObjective(nn.Module):
         return (values * batch.weights.to(values.dtype)[batch.predicted]).sum()
 
     @torch.no_grad()
-    def _batch(self, logits: Tensor, dim: int, counted: Tensor, class_mask: Tensor | None, reduction: str) -> Batch:
+    def _batch(
+        self, logits: Tensor, dim: int, counted: Tensor, class_mask: Tensor | None, reduction: str
+    ) -> Batch:
         sums: Tensor | None = None
         if self.needs_class_sums:
             predicted, sums, counts = self._class_sums(logits, dim, counted, class_mask)
         else:
             grouped = reduction == "balanced"
             predicted = (
-                predicted_class(logits, dim, class_mask) if grouped else torch.zeros_like(counted, dtype=torch.long)
+                predicted_class(logits, dim, class_mask)
+                if grouped
+                else torch.zeros_like(counted, dtype=torch.long)
             )
-            counts = torch.bincount(predicted[counted], minlength=self.num_classes if grouped else 1)
+            counts = torch.bincount(
+                predicted[counted], minlength=self.num_classes if grouped else 1
+            )
             counts = counts.to(sums_in(counts))
         sums, counts = self._observed(sums, counts, reduction)
         weights = class_weights(counts, "mean" if reduction == "none" else reduction, self.balance)
@@ -252,7 +279,9 @@ class EntropyObjective(nn.Module):
         return predicted, *entropy.class_sums(p[counted], predicted[counted], self.num_classes)
 
     @torch.no_grad()
-    def _observed(self, sums: Tensor | None, counts: Tensor, reduction: str) -> tuple[Tensor | None, Tensor]:
+    def _observed(
+        self, sums: Tensor | None, counts: Tensor, reduction: str
+    ) -> tuple[Tensor | None, Tensor]:
         """Sums and counts over all processes; the objective's buffers have moved."""
         if self.needs_class_sums and sums is not None:
             sums, counts = summed_over_processes(sums, counts)
@@ -263,17 +292,29 @@ class EntropyObjective(nn.Module):
         return sums, counts
 
     def _in_one_pass(
-        self, logits: Tensor, dim: int, mask: Tensor | None, reduction: str, spec: ObjectiveSpec, compiled: bool
+        self,
+        logits: Tensor,
+        dim: int,
+        mask: Tensor | None,
+        reduction: str,
+        spec: ObjectiveSpec,
+        compiled: bool,
     ) -> Tensor:
         """The loss from :mod:`dem_apps.fused.one_pass`."""
-        one_pass = FusedPass(spec, dim, mask, self.needs_class_sums or reduction == "balanced", compiled)
+        one_pass = FusedPass(
+            spec, dim, mask, self.needs_class_sums or reduction == "balanced", compiled
+        )
         with_gradient = torch.is_grad_enabled() and logits.requires_grad
         sums = one_pass(logits, with_gradient)
         if not sums.ordinary:
             return self._by_equations(logits, dim, mask, None, reduction)
         _, counts = self._observed(sums.probabilities, sums.counts, reduction)
         weights = class_weights(counts, reduction, self.balance)
-        rows = spec.alpha * self.get_buffer("class_marginals").to(counts.dtype) if spec.calibrator == "mec" else None
+        rows = (
+            spec.alpha * self.get_buffer("class_marginals").to(counts.dtype)
+            if spec.calibrator == "mec"
+            else None
+        )
         return weighted_loss(logits, one_pass, sums, weights, rows, with_gradient)
 
     def _chosen_backend(self, logits: Tensor, dim: int) -> str:
@@ -289,5 +330,9 @@ class EntropyObjective(nn.Module):
                 "(it needs a C++ compiler and at most 256 classes on a CPU, torch 2.9 with Triton and at most 64 on a "
                 "GPU, and a dtype of at most 32 bits); use 'auto'"
             )
-        at_once = logits.numel() if logits.movedim(dim, -1).is_contiguous() else math.prod(logits.shape[dim:])
+        at_once = (
+            logits.numel()
+            if logits.movedim(dim, -1).is_contiguous()
+            else math.prod(logits.shape[dim:])
+        )
         return "eager" if at_once >= _EAGER_FROM else "reference"

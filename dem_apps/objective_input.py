@@ -18,19 +18,31 @@ from dem_apps.reduction import REDUCTIONS
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
-def check_call(logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any, num_classes: int) -> int:
+def check_call(
+    logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any, num_classes: int
+) -> int:
     """The class dimension, not negative, of checked arguments of :meth:`dem_apps.EntropyObjective.forward`."""
     if not isinstance(logits, Tensor):
-        raise InputError(f"logits: expected a tensor of scores before softmax, got {_shown(logits)}; pass its .logits")
+        raise InputError(
+            f"logits: expected a tensor of scores before softmax, got {_shown(logits)}; pass its .logits"
+        )
     _check_dense("logits", logits)
     if logits.dtype not in _DTYPES:
         labels = "" if logits.is_floating_point() else " (scores before softmax, not labels)"
-        raise InputError(f"logits: expected float32, float64, bfloat16 or float16, got {logits.dtype}{labels}")
+        raise InputError(
+            f"logits: expected float32, float64, bfloat16 or float16, got {logits.dtype}{labels}"
+        )
     of_classes = _class_dimension(logits, dim, num_classes)
     elements = logits.shape[:of_classes] + logits.shape[of_classes + 1 :]
     without = f"of shape {tuple(elements)} (the logits without dimension {of_classes})"
     _check_mask("mask", mask, logits, without, lambda shape: shape == elements)
-    _check_mask("class_mask", class_mask, logits, f"that broadcasts to {tuple(logits.shape)}", partial(_fits, logits))
+    _check_mask(
+        "class_mask",
+        class_mask,
+        logits,
+        f"that broadcasts to {tuple(logits.shape)}",
+        partial(_fits, logits),
+    )
     if logits.is_meta:
         raise InputError("logits: they are on the device meta, which keeps no numbers")
     one_of("reduction", reduction, REDUCTIONS)
@@ -76,7 +88,9 @@ def allowed(
 
 def predicted_class(logits: Tensor, dim: int, class_mask: Tensor | None) -> Tensor:
     """k, by the logits: different ones may have the same float32 probability."""
-    return (logits if class_mask is None else logits.masked_fill(class_mask, -torch.inf)).argmax(dim)
+    return (logits if class_mask is None else logits.masked_fill(class_mask, -torch.inf)).argmax(
+        dim
+    )
 
 
 def _check_dense(name: str, tensor: Any) -> None:
@@ -88,7 +102,11 @@ def _check_dense(name: str, tensor: Any) -> None:
 def _class_dimension(logits: Tensor, dim: Any, num_classes: int) -> int:
     # a Tensor of one element has __index__ too, and is probably a label
     if isinstance(dim, (Tensor, bool)) or not hasattr(dim, "__index__"):
-        labels = " (an objective takes no labels or target, only logits)" if isinstance(dim, Tensor) else ""
+        labels = (
+            " (an objective takes no labels or target, only logits)"
+            if isinstance(dim, Tensor)
+            else ""
+        )
         raise InputError(
             f"dim: expected the number of the class dimension, got {_shown(dim)}{labels}; for logits (B, C, …) call "
             "objective(logits, dim=1)"
@@ -105,14 +123,18 @@ def _class_dimension(logits: Tensor, dim: Any, num_classes: int) -> int:
     return number
 
 
-def _check_mask(name: str, given: Any, logits: Tensor, wanted: str, fits: Callable[[torch.Size], bool]) -> None:
+def _check_mask(
+    name: str, given: Any, logits: Tensor, wanted: str, fits: Callable[[torch.Size], bool]
+) -> None:
     if given is None:
         return
     _check_dense(name, given)
     if not (isinstance(given, Tensor) and given.dtype == torch.bool and fits(given.shape)):
         raise InputError(f"{name}: expected bool {wanted}, got {_shown(given)}")
     if given.device != logits.device:
-        raise InputError(f"{name}: is on {given.device} and the logits on {logits.device}; both have to be on one")
+        raise InputError(
+            f"{name}: is on {given.device} and the logits on {logits.device}; both have to be on one"
+        )
 
 
 def _fits(logits: Tensor, shape: torch.Size) -> bool:

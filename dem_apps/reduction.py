@@ -26,8 +26,10 @@ class Batch:
     is ``balanced`` all elements are one group: ``predicted`` is 0 and the others have one entry.
     """
 
-    predicted: Tensor  #: k, the most probable allowed class of each element; the logits' shape without the classes
-    sums: Tensor | None  #: (C, C) float64 (``sums_in``), row k the sum of p over counted elements predicted as k
+    #: k, the most probable allowed class of each element; the logits' shape without the classes
+    predicted: Tensor
+    #: (C, C) float64 (``sums_in``), row k the sum of p over counted elements predicted as k
+    sums: Tensor | None
     counts: Tensor  #: (C,) float64, the number of these elements
     weights: Tensor  #: (C,) the weight of each of them in the loss; under ``none`` as in the mean
 

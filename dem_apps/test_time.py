@@ -103,17 +103,31 @@ class TestTimeAdapter:
         seed: int = 0,
         **options: Any,
     ) -> None:
-        self.method, self.predict, self.episodic = method, one_of("predict", predict, PREDICT), episodic
+        self.method, self.predict, self.episodic = (
+            method,
+            one_of("predict", predict, PREDICT),
+            episodic,
+        )
         self._turns = threading.RLock()
         _ADAPTERS.add(self)
         self._method = build_method(method, **options)
         own, statistics = self._method.parameters, batch_norm or self._method.batch_norm
         learns = own if own is None or parameters is None else parameters
         with _gradients():
-            network = AdaptedNetwork(model, learns, skip, statistics, logits_of or find_logits, bn_alpha)
+            network = AdaptedNetwork(
+                model, learns, skip, statistics, logits_of or find_logits, bn_alpha
+            )
             try:
                 self._learner = Learner(
-                    network, objective, objective_options or {}, optimizer, lr, reduction, num_classes, seed, marginals
+                    network,
+                    objective,
+                    objective_options or {},
+                    optimizer,
+                    lr,
+                    reduction,
+                    num_classes,
+                    seed,
+                    marginals,
                 )
                 self._method.begin(self._learner)
             except BaseException:
@@ -155,7 +169,8 @@ class TestTimeAdapter:
         """
         images = checked_images("images", images)
         with self._turns, _gradients():
-            torch.clear_autocast_cache()  # a forward under no_grad() may have left weights there without gradients
+            # a forward under no_grad() may have left weights there without gradients
+            torch.clear_autocast_cache()
             if not len(images):
                 with torch.no_grad():
                     return self._learner.network.logits(images, self.predictor)
@@ -182,7 +197,9 @@ class TestTimeAdapter:
         images = checked_images("images", images)
         with self._turns, _gradients():
             if self.optimizer is None:
-                raise InputError(f"method '{self.method}': it minimises nothing, and has no class marginals to start")
+                raise InputError(
+                    f"method '{self.method}': it minimises nothing, and has no class marginals to start"
+                )
             with torch.no_grad():
                 logits = self._learner.logits(images)
             self._learner.start_for_good(logits, fitted_mask(mask, images, logits))
@@ -198,7 +215,8 @@ class TestTimeAdapter:
         self._learner.network.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_turns"}  # a lock cannot be copied
+        # a lock cannot be copied
+        return {name: value for name, value in vars(self).items() if name != "_turns"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _turns=threading.RLock())
@@ -226,7 +244,9 @@ class TestTimeAdapter:
             ValueError: a state of another method, or of a network in which something else learns.
         """
         if state.get("method") != self.method:
-            raise InputError(f"state: it is of method '{state.get('method')}', and this adapter is '{self.method}'")
+            raise InputError(
+                f"state: it is of method '{state.get('method')}', and this adapter is '{self.method}'"
+            )
         with _gradients():
             self._learner.load_state_dict(copy.deepcopy(state["learner"]))
             self._method.load_state_dict(copy.deepcopy(state["memory"]))

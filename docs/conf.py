@@ -37,7 +37,11 @@ def menu(text: str) -> str:
         caption = section.partition("\n")[0].strip()
         pages = re.findall(r"^- \[[^]]+\]\(([\w/.]+\.(?:md|rst))\)", section, flags=re.M)
         if pages:
-            text += f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n" + "\n".join(pages) + "\n```\n"
+            text += (
+                f"\n```{{toctree}}\n:hidden:\n:caption: {caption}\n\n"
+                + "\n".join(pages)
+                + "\n```\n"
+            )
     return text
 
 
@@ -46,7 +50,9 @@ def _add_menu(_app: Sphinx, page: str, source: list[str]) -> None:
         source[0] = menu(source[0])
 
 
-def _classes_in_words(_app: Sphinx, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]) -> None:
+def _classes_in_words(
+    _app: Sphinx, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]
+) -> None:
     """``num_classes: C.`` would begin a list, of which C. is an item."""
     lines[:] = [re.sub(r": C\.$", ": the number of classes, C.", line) for line in lines]
 
@@ -54,4 +60,5 @@ def _classes_in_words(_app: Sphinx, _what: str, _name: str, _object: Any, _optio
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
     app.connect("source-read", _add_menu)
-    app.connect("autodoc-process-docstring", _classes_in_words, priority=400)  # before napoleon reads the arguments
+    # before napoleon reads the arguments
+    app.connect("autodoc-process-docstring", _classes_in_words, priority=400)

@@ -27,7 +27,9 @@ class PromptedCLIP(nn.Module):
     The given CLIP has this prompt from then on.
     """
 
-    def __init__(self, clip: Any, tokenizer: Any, classes: list[str], prompt: str = "a photo of a") -> None:
+    def __init__(
+        self, clip: Any, tokenizer: Any, classes: list[str], prompt: str = "a photo of a"
+    ) -> None:
         super().__init__()
         self.clip = clip
         texts = [f"{prompt} {name}." for name in classes]
@@ -38,7 +40,8 @@ class PromptedCLIP(nn.Module):
         self.context = nn.Parameter(embedding(tokens[0, 1 : 1 + length]).detach())
         embedding.register_forward_hook(self._with_context)
 
-    def _with_context(self, _embedding: nn.Module, _tokens: Any, embedded: Tensor) -> Tensor:  # (C, tokens, D)
+    # (C, tokens, D)
+    def _with_context(self, _embedding: nn.Module, _tokens: Any, embedded: Tensor) -> Tensor:
         context = self.context.expand(len(embedded), -1, -1)
         return torch.cat([embedded[:, :1], context, embedded[:, 1 + len(self.context) :]], 1)
 
@@ -51,13 +54,22 @@ class PromptedCLIP(nn.Module):
 def adapted(model: PromptedCLIP) -> TestTimeAdapter:
     """The published settings; ``adapter(images)`` takes one image."""
     return TestTimeAdapter(
-        model, "tpt", "entropy", lr=5e-3, optimizer="adamw", parameters="^context$", episodic=True, predict="after"
+        model,
+        "tpt",
+        "entropy",
+        lr=5e-3,
+        optimizer="adamw",
+        parameters="^context$",
+        episodic=True,
+        predict="after",
     )
 
 
 def main() -> None:
     """The command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--classes", nargs="+", required=True)
     parser.add_argument("--images", type=Path, nargs="+", required=True)
@@ -76,7 +88,9 @@ def main() -> None:
         adapter.reset()
         with torch.no_grad():
             predictions = model(images).softmax(1)[0], adapter(images).softmax(1)[0]
-        before, after = (f"{options.classes[int(p.argmax())]} {float(p.max()):.2f}" for p in predictions)
+        before, after = (
+            f"{options.classes[int(p.argmax())]} {float(p.max()):.2f}" for p in predictions
+        )
         print(f"{file}: {before}, adapted {after}")
 
 

@@ -25,9 +25,11 @@ class BenchmarkConfig(GridConfig):
     """
 
     envs: dict[str, Any] = option(
-        {}, "environments, each with settings of its own: {MiniGrid-Unlock-v0: {}}", value="{ENV: {}}",
+        {},
+        "environments, each with settings of its own: {MiniGrid-Unlock-v0: {}}",
+        value="{ENV: {}}",
         group="environments and comparison",
-    )  # fmt: skip
+    )
     baseline: str | None = option(None, "arm that the table compares the others with")
     import_modules: str | None = modules_option()
 
@@ -35,7 +37,9 @@ class BenchmarkConfig(GridConfig):
 def grid_jobs(config: BenchmarkConfig, module: str = "rl.train") -> Cells:
     """The jobs of each environment and arm, trained by ``module``; an InputError as of ``grid_cells``."""
     if not config.envs or not config.arms:
-        raise InputError("--config: needs a file that names envs and arms, such as configs/rl/paper.yaml")
+        raise InputError(
+            "--config: needs a file that names envs and arms, such as configs/rl/paper.yaml"
+        )
     rows = {
         env: {"env": env, **(settings or {})} if isinstance(settings, dict | None) else settings
         for env, settings in config.envs.items()

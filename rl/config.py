@@ -28,9 +28,11 @@ GREEDY_EVERY = 5
 def modules_option() -> Any:
     """``--import MODULE``: a field of every command that makes environments."""
     return option(
-        None, "module that registers your environments, or several with commas between; its code is run",
-        value="MODULE", flag_only="import",
-    )  # fmt: skip
+        None,
+        "module that registers your environments, or several with commas between; its code is run",
+        value="MODULE",
+        flag_only="import",
+    )
 
 
 @dataclass(frozen=True)
@@ -41,54 +43,102 @@ class TrainConfig(ObjectiveSettings):
     loss: str = option(
         "adadem",
         f"entropy term to maximise: {', '.join(LOSSES)}; 'entropy' is SB3's own (bit for bit with --update sb3)",
-        LOSSES, value="NAME", group="environment and objective",
-    )  # fmt: skip
+        LOSSES,
+        value="NAME",
+        group="environment and objective",
+    )
     ent_coef: float | str | None = option(
-        None, "weight of the entropy term, or lin_0.001 to let it fall to 0; default: that of configs/rl/ALGO.yaml, "
+        None,
+        "weight of the entropy term, or lin_0.001 to let it fall to 0; default: that of configs/rl/ALGO.yaml, "
         "else the paper's 0.001 (that of a --hyperparameters-file is not used)",
-    )  # fmt: skip
+    )
     entropy: str = option(
-        "loss", "where the term acts: as a bonus in the loss, as a reward of each state in the return, or both",
+        "loss",
+        "where the term acts: as a bonus in the loss, as a reward of each state in the return, or both",
         ("loss", "return", "both"),
-    )  # fmt: skip
-    entropy_weight: float | None = option(None, "weight of the term in the return; default: --ent-coef", at_least=0)
+    )
+    entropy_weight: float | None = option(
+        None, "weight of the term in the return; default: --ent-coef", at_least=0
+    )
     entropy_gamma: float = option(0.9, "discount of the term in the return", at_least=0, at_most=1)
-    entropy_lambda: float = option(0.95, "lambda of the advantages of the term in the return", at_least=0, at_most=1)
+    entropy_lambda: float = option(
+        0.95, "lambda of the advantages of the term in the return", at_least=0, at_most=1
+    )
     env: str = option(
-        "MiniGrid-DoorKey-5x5-v0", "id of an environment in gymnasium, or MODULE:ID to import it from", code="import"
+        "MiniGrid-DoorKey-5x5-v0",
+        "id of an environment in gymnasium, or MODULE:ID to import it from",
+        code="import",
     )
     import_modules: str | None = modules_option()
     algo: str = option("ppo", "algorithm", choices=("ppo", "a2c"), group="training")
-    update: str = option("auto", "auto: fast where possible; sb3: SB3's own code", choices=("auto", "sb3"))
-    timesteps: int | None = option(None, "environment steps; default: n_timesteps of the entry", at_least=1)
-    seed: int = option(0, "seed of weights, sampling and environments", at_least=0, at_most=LARGEST_SEED)
-    device: str = option("cpu", "torch device; for these small networks a CPU is faster", of_machine=True)
-    deterministic: bool = option(False, "only operations that repeat bit for bit on the same machine; may be slower")
-    threads: int = option(1, "torch threads; for these small networks one is the fastest", at_least=1, at_most=1024)
+    update: str = option(
+        "auto", "auto: fast where possible; sb3: SB3's own code", choices=("auto", "sb3")
+    )
+    timesteps: int | None = option(
+        None, "environment steps; default: n_timesteps of the entry", at_least=1
+    )
+    seed: int = option(
+        0, "seed of weights, sampling and environments", at_least=0, at_most=LARGEST_SEED
+    )
+    device: str = option(
+        "cpu", "torch device; for these small networks a CPU is faster", of_machine=True
+    )
+    deterministic: bool = option(
+        False, "only operations that repeat bit for bit on the same machine; may be slower"
+    )
+    threads: int = option(
+        1, "torch threads; for these small networks one is the fastest", at_least=1, at_most=1024
+    )
     hyperparameters_file: str | None = option(
-        None, "YAML in the Zoo's format; default: configs/rl/ALGO.yaml", value="FILE", group="hyperparameters"
+        None,
+        "YAML in the Zoo's format; default: configs/rl/ALGO.yaml",
+        value="FILE",
+        group="hyperparameters",
     )
     hyperparameters: dict[str, Any] = option(
-        {}, "win over the file's entry, such as --hyperparameters.n_steps 256", value="{KEY: VALUE}",
-        keys=("n_envs", "n_steps", "batch_size", "n_epochs", "learning_rate", "gamma", "gae_lambda", "clip_range"),
-    )  # fmt: skip
+        {},
+        "win over the file's entry, such as --hyperparameters.n_steps 256",
+        value="{KEY: VALUE}",
+        keys=(
+            "n_envs",
+            "n_steps",
+            "batch_size",
+            "n_epochs",
+            "learning_rate",
+            "gamma",
+            "gae_lambda",
+            "clip_range",
+        ),
+    )
     eval_freq: int | None = option(
-        None, "steps between evaluations; default: a twentieth of --timesteps, more where these would take half of it",
-        at_least=1, group="scores and videos",
-    )  # fmt: skip
+        None,
+        "steps between evaluations; default: a twentieth of --timesteps, more where these would take half of it",
+        at_least=1,
+        group="scores and videos",
+    )
     eval_episodes: int = option(10, "episodes per evaluation", at_least=1, at_most=10**6)
     final_episodes: int | None = option(
-        None, "episodes of the scores at the end; default: 100, fewer where they take over a quarter of --timesteps",
-        at_least=1, at_most=10**6,
-    )  # fmt: skip
+        None,
+        "episodes of the scores at the end; default: 100, fewer where they take over a quarter of --timesteps",
+        at_least=1,
+        at_most=10**6,
+    )
     goal_return: float | None = option(
         None, "mean return at which the task counts as reached; default: the environment's own"
     )
-    video: bool = option(False, "write RUN_DIR/videos/last.gif at the end: episodes of the last policy, best and worst")
-    run_dir: str | None = option(
-        None, "folder for all results; default: runs/rl-ENV-LOSS-SEED-DATE", value="DIR", group="run folder"
+    video: bool = option(
+        False,
+        "write RUN_DIR/videos/last.gif at the end: episodes of the last policy, best and worst",
     )
-    resume: bool = option(False, "continue the run in --run-dir to exactly the numbers of an unbroken one")
+    run_dir: str | None = option(
+        None,
+        "folder for all results; default: runs/rl-ENV-LOSS-SEED-DATE",
+        value="DIR",
+        group="run folder",
+    )
+    resume: bool = option(
+        False, "continue the run in --run-dir to exactly the numbers of an unbroken one"
+    )
 
 
 def resolve(config: TrainConfig) -> TrainConfig:
@@ -105,24 +155,32 @@ def resolve(config: TrainConfig) -> TrainConfig:
     if config.entropy == "return" and config.entropy_weight is not None:
         weight = 0.0
         if config.ent_coef:
-            raise InputError("--ent-coef: has no effect with --entropy return, where --entropy-weight is the weight")
+            raise InputError(
+                "--ent-coef: has no effect with --entropy return, where --entropy-weight is the weight"
+            )
     check_entry(entry, config.algo, where)
     timesteps = config.timesteps if config.timesteps is not None else int(entry["n_timesteps"])
     filled_in = config.eval_freq is not None and config.final_episodes is not None
     limit = None if filled_in else episode_limit(config.env, entry.get("env_wrapper"))
     return dataclasses.replace(
-        config, timesteps=timesteps, hyperparameters=entry,
+        config,
+        timesteps=timesteps,
+        hyperparameters=entry,
         ent_coef=config.ent_coef if config.ent_coef is not None else weight,
         eval_freq=config.eval_freq or _eval_freq(timesteps, config.eval_episodes, limit),
-        final_episodes=config.final_episodes or _final_episodes(timesteps, config.eval_episodes, limit),
-        goal_return=config.goal_return if config.goal_return is not None else goal_return(config.env),
-    )  # fmt: skip
+        final_episodes=config.final_episodes
+        or _final_episodes(timesteps, config.eval_episodes, limit),
+        goal_return=config.goal_return
+        if config.goal_return is not None
+        else goal_return(config.env),
+    )
 
 
 def _eval_freq(timesteps: int, episodes: int, limit: int | None) -> int:
     """Twenty evaluations, or fewer where episodes as long as their limit would take half the training's steps."""
     scores = EVALUATION_SHARE * timesteps / (episodes * (limit or LENGTH_WITHOUT_LIMIT))
-    affordable = int((scores - 1) * GREEDY_EVERY / (GREEDY_EVERY + 1))  # the last one has greedy actions too
+    # the last one has greedy actions too
+    affordable = int((scores - 1) * GREEDY_EVERY / (GREEDY_EVERY + 1))
     return max(timesteps // max(min(affordable, 20), 1), 1)
 
 
@@ -157,7 +215,8 @@ def check_read(config: TrainConfig, where: str) -> None:
     from rl.envs.entries import check_entry
 
     with passed_on(where, InputError):
-        _check_flags(dataclasses.replace(config, device="cpu"))  # a run may be read without its device
+        # a run may be read without its device
+        _check_flags(dataclasses.replace(config, device="cpu"))
         check_entry(config.hyperparameters, config.algo, "hyperparameters")
 
 
@@ -165,7 +224,9 @@ def import_environments(config: TrainConfig) -> None:
     """Import the modules of ``--import``; that of an environment ``module:Id`` is imported where the id is checked."""
     from rl.envs.family import import_modules
 
-    import_modules([] if config.import_modules is None else config.import_modules.split(","), "--import")
+    import_modules(
+        [] if config.import_modules is None else config.import_modules.split(","), "--import"
+    )
 
 
 def _check_flags(config: TrainConfig) -> None:
@@ -177,11 +238,17 @@ def _check_flags(config: TrainConfig) -> None:
     if (problem := wrong_value("ent_coef", config.ent_coef, None)) is not None:
         raise InputError(f"--ent-coef: {problem}")
     if "ent_coef" in config.hyperparameters:
-        raise InputError("--hyperparameters.ent_coef: the weight of the entropy term is set with --ent-coef")
+        raise InputError(
+            "--hyperparameters.ent_coef: the weight of the entropy term is set with --ent-coef"
+        )
     check_options(config)
     if config.entropy == "loss" and config.entropy_weight is not None:
-        raise InputError("--entropy-weight: has no effect with --entropy loss, whose weight is --ent-coef")
+        raise InputError(
+            "--entropy-weight: has no effect with --entropy loss, whose weight is --ent-coef"
+        )
     if config.entropy != "loss" and config.loss == "none":
-        raise InputError(f"--entropy {config.entropy}: --loss none has no entropy term that could be rewarded")
+        raise InputError(
+            f"--entropy {config.entropy}: --loss none has no entropy term that could be rewarded"
+        )
     torch_device(config.device)
     check_env_id(config.env)

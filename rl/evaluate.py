@@ -16,27 +16,42 @@ from rl.config import modules_option, settings_of_run
 class EvaluateConfig:
     """Evaluate the policy of a run over whole episodes."""
 
-    run: str = option("", "run folder that rl.train wrote", value="RUN", group="what is scored", needed=True)
+    run: str = option(
+        "", "run folder that rl.train wrote", value="RUN", group="what is scored", needed=True
+    )
     checkpoint: str = option("last", "which policy", choices=("last", "best"))
     episodes: int | None = option(
-        None, "number of episodes; default: as many as the run was scored on", at_least=1, at_most=10**6
+        None,
+        "number of episodes; default: as many as the run was scored on",
+        at_least=1,
+        at_most=10**6,
     )
     seed: int | None = option(
-        None, "seed of the episodes; default: those of the run's own eval.json", at_least=0, at_most=LARGEST_SEED
+        None,
+        "seed of the episodes; default: those of the run's own eval.json",
+        at_least=0,
+        at_most=LARGEST_SEED,
     )
     device: str = option("cpu", "torch device")
     import_modules: str | None = modules_option()
     video: str | None = option(
-        None, "write a .gif of episodes with sampled actions, best and worst among them", value="FILE",
+        None,
+        "write a .gif of episodes with sampled actions, best and worst among them",
+        value="FILE",
         group="what is written",
-    )  # fmt: skip
-    out: str | None = option(None, "write the figures to this JSON file; without it nothing is written", value="FILE")
+    )
+    out: str | None = option(
+        None, "write the figures to this JSON file; without it nothing is written", value="FILE"
+    )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The command: read a run, play, print, and write the files that flags name."""
     config = parse_config(
-        EvaluateConfig, "python -m rl.evaluate", "python -m rl.evaluate --run runs/doorkey --video doorkey.gif", argv
+        EvaluateConfig,
+        "python -m rl.evaluate",
+        "python -m rl.evaluate --run runs/doorkey --video doorkey.gif",
+        argv,
     )
     if config.out is not None:
         refuse_used_file(Path(config.out), "--out", last=config.video is None)
@@ -58,15 +73,26 @@ def main(argv: Sequence[str] | None = None) -> None:
     seed = training.seed if config.seed is None else config.seed
     episodes = config.episodes or training.final_episodes or training.eval_episodes
     evaluator = build_evaluator(replace(training, seed=seed), FINAL, episodes)
-    result = evaluate_checkpoint(model, Path(config.run) / "checkpoints", config.checkpoint, evaluator)
+    result = evaluate_checkpoint(
+        model, Path(config.run) / "checkpoints", config.checkpoint, evaluator
+    )
     print_results(f"{training.env}, {training.loss}, {episodes} episodes", [result])
     if config.out is not None:
-        document = {**result, "episodes": episodes, "env": training.env, "loss": training.loss, "seed": seed}
+        document = {
+            **result,
+            "episodes": episodes,
+            "env": training.env,
+            "loss": training.loss,
+            "seed": seed,
+        }
         write_json(Path(config.out), document, "--out")
         print(f"written to {config.out}")
-    if config.video is not None:  # last, for an environment may not be rendered; a second start may write both
+    # last, for an environment may not be rendered; a second start may write both
+    if config.video is not None:
         about = f"{training.env}, {training.loss}, {config.checkpoint} policy"
-        record_episodes(evaluator, model, evaluator.episodes(model, False), Path(config.video), about)
+        record_episodes(
+            evaluator, model, evaluator.episodes(model, False), Path(config.video), about
+        )
         print(f"video {config.video}")
 
 

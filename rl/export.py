@@ -41,12 +41,15 @@ def main(argv: Sequence[str] | None = None) -> None:
     from rl.training.state import restore_policy
 
     torch.set_num_threads(training.threads)
-    model = untrained_model(replace(training, device="cpu"), fast=False)  # the zip opens without a GPU
+    # the zip opens without a GPU
+    model = untrained_model(replace(training, device="cpu"), fast=False)
     state = load_checkpoint(run_dir / "checkpoints", config.checkpoint)
     restore_policy(model, state)
     if "optimizer" in state:
         load_state(
-            model.policy.optimizer, state["optimizer"], f"{run_dir}, checkpoint {config.checkpoint}, 'optimizer'"
+            model.policy.optimizer,
+            state["optimizer"],
+            f"{run_dir}, checkpoint {config.checkpoint}, 'optimizer'",
         )
     model.num_timesteps = state["step"]
     if state.get("inside"):
@@ -54,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             "note: the environment normalises inside (gymnasium's NormalizeObservation or NormalizeReward); its "
             "statistics are not in the zip, so an environment that is made anew begins with others"
         )
-    model._update_current_progress_remaining(state["step"], training.timesteps or 1)  # which a schedule follows
+    # which a schedule follows
+    model._update_current_progress_remaining(state["step"], training.timesteps or 1)
     for file in save_plain(model, out, "--out"):
         print(f"written to {file}")
 

@@ -24,18 +24,25 @@ class PlotsConfig:
     """
 
     out: str = option("", "folder for figures, table and CSV file", value="DIR", needed=True)
-    baseline: str | None = option(None, "arm to compare with; default: 'none' where there is such an arm")
+    baseline: str | None = option(
+        None, "arm to compare with; default: 'none' where there is such an arm"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    first_flag = next((index for index, argument in enumerate(given) if argument.startswith("--")), len(given))
+    first_flag = next(
+        (index for index, argument in enumerate(given) if argument.startswith("--")), len(given)
+    )
     runs, flags = given[:first_flag], given[first_flag:]
     if not runs and not {"-h", "--help"} & set(flags):
         raise InputError("RUN: name one or more run folders, or folders of runs, before the flags")
     config = parse_config(
-        PlotsConfig, "python -m rl.plots RUN [RUN ...]", "python -m rl.plots runs/rl-paper --out report", flags
+        PlotsConfig,
+        "python -m rl.plots RUN [RUN ...]",
+        "python -m rl.plots runs/rl-paper --out report",
+        flags,
     )
     from rl.results.comparison import arm_names, find_runs, write_report
 

@@ -17,7 +17,10 @@ from rl.config import TrainConfig, check_read, import_environments, resolve
 def main(argv: Sequence[str] | None = None) -> None:
     """The command: read settings, train, evaluate."""
     config = parse_config(
-        TrainConfig, "python -m rl.train", "python -m rl.train --env MiniGrid-DoorKey-5x5-v0 --loss adadem", argv
+        TrainConfig,
+        "python -m rl.train",
+        "python -m rl.train --env MiniGrid-DoorKey-5x5-v0 --loss adadem",
+        argv,
     )
     if config.resume:
         import_environments(config)

@@ -50,9 +50,15 @@ class TuneConfig(SearchConfig):
     --train.env; an option that is given so is not searched. The same command again continues the study in --study-dir.
     """
 
-    trials: int = option(20, "trials of the study, pruned and failed ones included", at_least=1, group="search")
-    seeds: int = option(3, "seeds of a trial: --train.seed and the next ones", at_least=1, at_most=_FRESH)
-    final_seeds: int = option(5, "fresh seeds that the choice is trained with in the end", at_least=1, at_most=10_000)
+    trials: int = option(
+        20, "trials of the study, pruned and failed ones included", at_least=1, group="search"
+    )
+    seeds: int = option(
+        3, "seeds of a trial: --train.seed and the next ones", at_least=1, at_most=_FRESH
+    )
+    final_seeds: int = option(
+        5, "fresh seeds that the choice is trained with in the end", at_least=1, at_most=10_000
+    )
 
 
 def search_space(config: TrainConfig) -> Space:
@@ -60,42 +66,68 @@ def search_space(config: TrainConfig) -> Space:
     from dem_apps.jobs.search import Space, dem_allows
 
     if config.loss == "none":
-        raise InputError("--train.loss: 'none' has nothing to search; expected an entropy term such as adadem")
-    known = objective_options(config.loss) if config.loss in OBJECTIVE_NAMES else []  # rl's own terms have none to set
+        raise InputError(
+            "--train.loss: 'none' has nothing to search; expected an entropy term such as adadem"
+        )
+    # rl's own terms have none to set
+    known = objective_options(config.loss) if config.loss in OBJECTIVE_NAMES else []
     options = [name for name in known if name in _RANGES and getattr(config, name) is None]
-    given = {name: 1.0 if getattr(config, name) is None else getattr(config, name) for name in ("tau", "alpha")}
+    given = {
+        name: 1.0 if getattr(config, name) is None else getattr(config, name)
+        for name in ("tau", "alpha")
+    }
     ranges = {name: _RANGES[name] for name in (LOG_COEFFICIENT, *options)}
     return Space(ranges, lambda values: config.loss != "dem" or dem_allows({**given, **values}))
 
 
 def tune(
-    config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], arguments: Sequence[str] = (),
+    config: TuneConfig,
+    train: TrainConfig,
+    train_flags: Sequence[str],
+    arguments: Sequence[str] = (),
     module: str = "rl.train",
-) -> Path:  # fmt: skip
+) -> Path:
     """Run or continue a study, train the choice with fresh seeds, and return the study's folder.
 
     ``train``, made from ``train_flags``, is what every trial trains with apart from the point and the seed. The command
     with ``arguments`` continues the study. Raises InputError: settings that do not fit, no trial with a score.
     """
-    from dem_apps.jobs.search import Plan, best_trial, opened_study, print_trials, refuse_given, run_search
+    from dem_apps.jobs.search import (
+        Plan,
+        best_trial,
+        opened_study,
+        print_trials,
+        refuse_given,
+        run_search,
+    )
 
-    in_return = {"entropy_weight": "the search finds it, as ent_coef"} if train.entropy == "return" else {}
+    in_return = (
+        {"entropy_weight": "the search finds it, as ent_coef"} if train.entropy == "return" else {}
+    )
     refuse_given(train, ent_coef="the search finds it", **in_return)
     resolved, space = resolve(train), search_space(train)
     first_point = {name: _FIRST[name] for name in space.ranges}
     plan = Plan(space, first_point, min(config.trials, len(space.points())), train.seed, "return")
 
-    def jobs(folder: Path, values: dict[str, float], first: int = train.seed, seeds: int = config.seeds) -> list[Job]:
+    def jobs(
+        folder: Path, values: dict[str, float], first: int = train.seed, seeds: int = config.seeds
+    ) -> list[Job]:
         return [
             Job(
-                f"{folder.name} seed{seed}", module, (*train_flags, *flags(settings_of(values) | {"seed": seed})),
-                folder / f"seed{seed}", "mean_return",
+                f"{folder.name} seed{seed}",
+                module,
+                (*train_flags, *flags(settings_of(values) | {"seed": seed})),
+                folder / f"seed{seed}",
+                "mean_return",
             )
             for seed in range(first, first + seeds)
-        ]  # fmt: skip
+        ]
 
     compared = {"score": "mean_return", "seeds": config.seeds, "train": asdict(resolved)}
-    with opened_study("rl.tune", arguments, config, compared, of_machine(TrainConfig)) as (path, study):
+    with opened_study("rl.tune", arguments, config, compared, of_machine(TrainConfig)) as (
+        path,
+        study,
+    ):
         print(
             f"search   {', '.join(space.ranges)} of {train.loss} on {train.env}, {plan.trials} trials of "
             f"{config.seeds} seeds, {resolved.timesteps:,} steps each\nstudy    {path}",
@@ -107,26 +139,46 @@ def tune(
         failures, returns = run_jobs(judged, config, ONE_THREAD), list[float]()
         for job in judged:
             if (score := job.score()) is None:
-                why = failures.get(job.name, "another process trains it; give this command again when that has ended")
-                raise InputError(f"{path}: a fresh seed of the choice has no return ({job.name}: {why})")
+                why = failures.get(
+                    job.name,
+                    "another process trains it; give this command again when that has ended",
+                )
+                raise InputError(
+                    f"{path}: a fresh seed of the choice has no return ({job.name}: {why})"
+                )
             returns.append(score)
         print_trials(study, "return")
         fresh = list(range(first, first + config.final_seeds))
         _write_results(path, len(study.trials), best, config.seeds, fresh, returns, train)
-        print(f"next     {command_line('rl.train', [*train_flags, '--config', str(path / 'best.yaml')])}")
+        print(
+            f"next     {command_line('rl.train', [*train_flags, '--config', str(path / 'best.yaml')])}"
+        )
     return path
 
 
 def _write_results(
-    path: Path, trials: int, best: FrozenTrial, seeds: int, fresh: list[int], returns: list[float], train: TrainConfig
+    path: Path,
+    trials: int,
+    best: FrozenTrial,
+    seeds: int,
+    fresh: list[int],
+    returns: list[float],
+    train: TrainConfig,
 ) -> None:
     """Write ``final.json`` and ``best.yaml``, and print the choice and its returns."""
     settings = settings_of(best.params)
     mean, std = statistics.fmean(returns), statistics.stdev(returns) if len(returns) > 1 else None
     final = {
-        "trial": best.number, **settings, "search_return": best.value, "search_seeds": seeds, "trials": trials,
-        "fresh_seeds": fresh, "fresh_returns": returns, "fresh_mean_return": mean, "fresh_std_return": std,
-    }  # fmt: skip
+        "trial": best.number,
+        **settings,
+        "search_return": best.value,
+        "search_seeds": seeds,
+        "trials": trials,
+        "fresh_seeds": fresh,
+        "fresh_returns": returns,
+        "fresh_mean_return": mean,
+        "fresh_std_return": std,
+    }
     write_json(path / "final.json", final)
     text = (
         f"# The best of {trials} trials: return {best.value:.4f} in the search, {mean:.4f} with fresh seeds.\n"
@@ -150,7 +202,9 @@ def settings_of(values: dict[str, float]) -> dict[str, float]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    config, train, given = parse_search(TuneConfig, TrainConfig, "rl.tune", "rl.train", _EXAMPLE, arguments)
+    config, train, given = parse_search(
+        TuneConfig, TrainConfig, "rl.tune", "rl.train", _EXAMPLE, arguments
+    )
     tune(config, train, given, arguments)
 
 

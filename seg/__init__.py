@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from dem_apps.runtime.command import command_needs
 
-command_needs("seg", "jsonargparse", "rich", "segmentation_models_pytorch", "albumentations", "accelerate")
+command_needs(
+    "seg", "jsonargparse", "rich", "segmentation_models_pytorch", "albumentations", "accelerate"
+)
 
 if TYPE_CHECKING:
     from seg.models.networks import build_model

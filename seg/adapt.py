@@ -42,8 +42,10 @@ LEARNING: dict[str, Any] = {"loss": "entropy", "reduction": "balanced", "lr": 1e
 STEP_LEARNING: dict[str, Any] = {"loss": "adadem", "reduction": "mean", "lr": 3e-4}
 #: Objectives, averages and rates of the step that labels choose from.
 STEP_CHOICES: dict[str, tuple[Any, ...]] = {
-    "objective": ("adadem", "entropy"), "reduction": AVERAGES, "lr": (3e-4, 1e-4)
-}  # fmt: skip
+    "objective": ("adadem", "entropy"),
+    "reduction": AVERAGES,
+    "lr": (3e-4, 1e-4),
+}
 
 
 @dataclass(frozen=True)
@@ -51,49 +53,72 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
     """Adapt a trained network to a folder of unlabelled images, and say whether that helped."""
 
     loss: str | None = option(
-        None, f"objective that is minimised; default: {LEARNING['loss']}, of {STEP} {STEP_LEARNING['loss']}",
-        OBJECTIVE_NAMES, value="NAME",
+        None,
+        f"objective that is minimised; default: {LEARNING['loss']}, of {STEP} {STEP_LEARNING['loss']}",
+        OBJECTIVE_NAMES,
+        value="NAME",
         group="objective",
-    )  # fmt: skip
+    )
     reduction: str | None = option(
         None,
         f"how pixels are averaged; default: {LEARNING['reduction']}, of {STEP} {STEP_LEARNING['reduction']}",
         AVERAGES,
     )
     images: str | None = option(
-        None, "folder of images, searched with its subfolders; without it and --model the built-in demo", value="DIR",
+        None,
+        "folder of images, searched with its subfolders; without it and --model the built-in demo",
+        value="DIR",
         group="what is read and written",
-    )  # fmt: skip
+    )
     out: str | None = option(None, "new folder; default: one under runs/", value="DIR")
     labels: str | None = option(
-        None, "folder with label images of some of the images, a.png of a.jpg: a score decides", value="DIR"
+        None,
+        "folder with label images of some of the images, a.png of a.jpg: a score decides",
+        value="DIR",
     )
     ignore: list[int] = option([], IGNORE_HELP, at_least=0, at_most=255, value="ID,ID")
     source: str | None = option(
-        None, f"folder of images the network was trained for, of --method {' and '.join(NEED_SOURCE)}", value="DIR"
+        None,
+        f"folder of images the network was trained for, of --method {' and '.join(NEED_SOURCE)}",
+        value="DIR",
     )
     method: str = option(
-        AUTO, f"one of {', '.join(METHODS)}, or {STEP}: bn, then a few batches of tent; {AUTO}: bn, with --labels "
+        AUTO,
+        f"one of {', '.join(METHODS)}, or {STEP}: bn, then a few batches of tent; {AUTO}: bn, with --labels "
         f"{STEP}, or tent where little is batch norm or learning is asked for",
-        (AUTO, STEP, *METHODS), value="NAME", group="how it is adapted",
-    )  # fmt: skip
+        (AUTO, STEP, *METHODS),
+        value="NAME",
+        group="how it is adapted",
+    )
     bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)
     lr: float | None = option(
-        None, f"learning rate; default: {LEARNING['lr']:g}, of {STEP} {STEP_LEARNING['lr']:g}", at_least=0
+        None,
+        f"learning rate; default: {LEARNING['lr']:g}, of {STEP} {STEP_LEARNING['lr']:g}",
+        at_least=0,
     )
     mode: str = option(
-        "epochs", "epochs: learn from the folder, then predict it; online: predict each batch, then learn from it; "
-        "episodic: begin anew with every image", MODES,
-    )  # fmt: skip
-    epochs: int = option(1, "passes over the folder; of episodic: steps per image", at_least=1, at_most=10_000)
+        "epochs",
+        "epochs: learn from the folder, then predict it; online: predict each batch, then learn from it; "
+        "episodic: begin anew with every image",
+        MODES,
+    )
+    epochs: int = option(
+        1, "passes over the folder; of episodic: steps per image", at_least=1, at_most=10_000
+    )
     batch_size: int = option(4, "images per step", at_least=1)
     tile: int | None = option(
-        None, "side of the windows that images, such as large scenes, are read, learnt from and predicted by; default: "
-        "the whole image", at_least=LEAST_TILE,
-    )  # fmt: skip
+        None,
+        "side of the windows that images, such as large scenes, are read, learnt from and predicted by; default: "
+        "the whole image",
+        at_least=LEAST_TILE,
+    )
     accept: bool = option(False, "take the adaptation even where the evidence speaks against it")
-    precision: str = option("float32", "of the network; scores are always float32", ("float32", "bf16"))
-    seed: int = option(0, "of the order of images and of what a method draws", at_least=0, at_most=LARGEST_SEED)
+    precision: str = option(
+        "float32", "of the network; scores are always float32", ("float32", "bf16")
+    )
+    seed: int = option(
+        0, "of the order of images and of what a method draws", at_least=0, at_most=LARGEST_SEED
+    )
     device: str = option("auto", "cpu, cuda, or auto")
 
     def check(self) -> None:
@@ -101,32 +126,52 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         check_settings(self)
         if (self.model is None) != (self.images is None):
             missing = "model" if self.model is None else "images"
-            raise InputError(f"--{missing}: is missing; give --model SPEC and --images DIR, or neither for the demo")
+            raise InputError(
+                f"--{missing}: is missing; give --model SPEC and --images DIR, or neither for the demo"
+            )
         if self.model is not None:
             self.check_network()
         if self.out is not None:
             refuse_used_folder(Path(self.out), "--out")
         if (self.method in NEED_SOURCE) != (self.source is not None):
-            what = "needs a folder of unlabelled source images" if self.source is None else "reads no source images"
+            what = (
+                "needs a folder of unlabelled source images"
+                if self.source is None
+                else "reads no source images"
+            )
             raise InputError(f"--source: --method {self.method} {what}")
         for name in ("images", "labels", "source"):
             if (folder := getattr(self, name)) is not None and not Path(folder).exists():
                 raise InputError(f"--{name}: {folder} is no folder")
-        if self.out and self.images and Path(self.out).resolve().is_relative_to(Path(self.images).resolve()):
-            raise InputError(f"--out: {self.out} lies in --images, where its pictures would count as images")
+        if (
+            self.out
+            and self.images
+            and Path(self.out).resolve().is_relative_to(Path(self.images).resolve())
+        ):
+            raise InputError(
+                f"--out: {self.out} lies in --images, where its pictures would count as images"
+            )
         if self.bn_alpha is not None and self.method in STORED:
-            raise InputError(f"--bn-alpha: --method {self.method} leaves batch norm as it is; leave it out")
+            raise InputError(
+                f"--bn-alpha: --method {self.method} leaves batch norm as it is; leave it out"
+            )
         if self.tile is not None and (self.mode != "epochs" or self.size != "auto"):
             flag = "size" if self.mode == "epochs" else "mode"
-            raise InputError(f"--{flag}: with --tile windows are learnt from at their own size in epochs; leave it out")
+            raise InputError(
+                f"--{flag}: with --tile windows are learnt from at their own size in epochs; leave it out"
+            )
         if self.method == STEP and (self.mode != "epochs" or self.epochs > 1):
-            raise InputError("--mode: --method step learns once from a few images; leave --mode and --epochs out")
+            raise InputError(
+                "--mode: --method step learns once from a few images; leave --mode and --epochs out"
+            )
         may_learn = self.method == AUTO or METHODS[self.adapter_method].learns
         asked = self._asked_of_learning()
         if asked and not may_learn:
             instead = "leave it out, or take --method tent"
             raise InputError(f"--{asked[0]}: --method {self.method} learns nothing; {instead}")
-        check_options(dataclasses.replace(self, loss=self.loss or LEARNING["loss"]), trained=may_learn)
+        check_options(
+            dataclasses.replace(self, loss=self.loss or LEARNING["loss"]), trained=may_learn
+        )
 
     def _asked_of_learning(self) -> list[str]:
         """The given settings of learning."""
@@ -150,8 +195,12 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
                 method = "tent"
             config = dataclasses.replace(self, method=method)
         learning = STEP_LEARNING if config.method == STEP else LEARNING
-        filled = {name: default for name, default in learning.items() if getattr(self, name) is None}
-        return dataclasses.replace(config, **(filled if METHODS[config.adapter_method].learns else {}))
+        filled = {
+            name: default for name, default in learning.items() if getattr(self, name) is None
+        }
+        return dataclasses.replace(
+            config, **(filled if METHODS[config.adapter_method].learns else {})
+        )
 
     def steps(self) -> list[dict[str, Any]]:
         """Arguments of the adapters of the step that are tried, none of other methods; labels choose from several."""
@@ -160,7 +209,9 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
             return []
         if self.labels is None or not as_default:
             return [{}]
-        return [dict(zip(STEP_CHOICES, each, strict=True)) for each in product(*STEP_CHOICES.values())]
+        return [
+            dict(zip(STEP_CHOICES, each, strict=True)) for each in product(*STEP_CHOICES.values())
+        ]
 
     def takes_statistics_first(self) -> bool:
         """Whether a share of the folder's statistics is taken once, before anything learns.
@@ -180,7 +231,11 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         elif self.method not in STORED:
             options["bn_alpha"] = self.bn_alpha
         if METHODS[self.adapter_method].learns:
-            options |= {"objective": self.loss, "objective_options": given_options(self), "num_classes": num_classes}
+            options |= {
+                "objective": self.loss,
+                "objective_options": given_options(self),
+                "num_classes": num_classes,
+            }
             options |= {"lr": self.lr, "reduction": self.reduction, "seed": self.seed}
         return options
 
@@ -201,7 +256,9 @@ def adapt(config: AdaptConfig) -> Result:
     config = _with_demo(config)
     trained = open_network(config)
     config = config.resolved(batch_norm_normalises(trained.network))
-    if method_class(config.adapter_method).parameters == "normalisation" and not affine_parameters(trained.network):
+    if method_class(config.adapter_method).parameters == "normalisation" and not affine_parameters(
+        trained.network
+    ):
         raise InputError(
             f"--method {config.method}: learns scale and shift of normalisation layers, and {trained.spec} has none; "
             "cotta learns all weights, lab changes colours alone"
@@ -233,13 +290,19 @@ def _adapted(
     from seg.data.label_faults import labels_of
     from seg.data.layouts.layout import OWN_IDS
 
-    description, device, classes = trained.description, trained.device, trained.class_set.ignoring(config.ignore)
+    description, device, classes = (
+        trained.description,
+        trained.device,
+        trained.class_set.ignoring(config.ignore),
+    )
     size = None if config.size is None or config.tile is not None else description.size
     folder = ImageFolder(Path(str(config.images)), description, size, device, config.tile)
     folder.limit_batches(trained.network)
     labels, layout, about_labels = dict[Path, Path](), OWN_IDS, list[str]()
     if config.labels is not None:
-        labels, layout, about_labels = labels_of(Path(config.labels), folder.relative, folder.root, classes)
+        labels, layout, about_labels = labels_of(
+            Path(config.labels), folder.relative, folder.root, classes
+        )
     predictions = Predictions(part, folder, classes, labels, trained, layout)
     trial = tried_normalisations(trained, predictions)
     trained = dataclasses.replace(trained, description=trial.used)
@@ -249,7 +312,11 @@ def _adapted(
     tried = [f"tried:    {trial.sentence}"] if trial.sentence else []
     lines = (f"network:  {trained.spec}", f"seen as:  {trial.used.said}", *tried)
     print(*notes, *lines, f"adapting: {found}, results in {out}", sep="\n", flush=True)
-    method, options, prepare = config.adapter_method, config.adapter_options(trained.num_classes), None
+    method, options, prepare = (
+        config.adapter_method,
+        config.adapter_options(trained.num_classes),
+        None,
+    )
     if config.source is not None:
         source = ImageFolder(Path(config.source), trained.description, size, device, config.tile)
         batches = source.spread_batches(SOURCE_IMAGES, config.batch_size)
@@ -259,20 +326,43 @@ def _adapted(
             options["source_images"] = batches
     make = partial(TestTimeAdapter, trained.network, method, **options)
     if config.precision == "bf16":
-        moved = share_that_bf16_moves(trained.network, folder.spread_batches(config.batch_size, config.batch_size))
-        print(f"bf16: {100 * moved:.1f} % of the pixels get another class than in float32", flush=True)
+        moved = share_that_bf16_moves(
+            trained.network, folder.spread_batches(config.batch_size, config.batch_size)
+        )
+        print(
+            f"bf16: {100 * moved:.1f} % of the pixels get another class than in float32", flush=True
+        )
     passes = range(config.epochs if METHODS[method].learns and config.method != STEP else 0)
     seeds = [None if config.mode == "online" else (config.seed, epoch) for epoch in passes]
     learnt_from = [batch for seed in seeds for batch in folder.batches(config.batch_size, seed)]
     adaptation = Adaptation(
-        trained, predictions, trial, make, learnt_from, config.mode, config.epochs, prepare,
-        config.takes_statistics_first(), config.bn_alpha, config.accept, config.steps(),
-    )  # fmt: skip
-    with in_precision(config.precision, device), quickest_convolutions(trained.network, folder.seen(0)[0][None]):
+        trained,
+        predictions,
+        trial,
+        make,
+        learnt_from,
+        config.mode,
+        config.epochs,
+        prepare,
+        config.takes_statistics_first(),
+        config.bn_alpha,
+        config.accept,
+        config.steps(),
+    )
+    with (
+        in_precision(config.precision, device),
+        quickest_convolutions(trained.network, folder.seen(0)[0][None]),
+    ):
         outcome = adaptation.run()
-    settings = {key: value for key, value in dataclasses.asdict(config).items() if key not in ("out", "device")}
+    settings = {
+        key: value
+        for key, value in dataclasses.asdict(config).items()
+        if key not in ("out", "device")
+    }
     rows = {stage: predictions.rows[stage] for stage in STAGES}
-    result = Result({"method": config.method} | settings, classes, outcome, rows, folder.skipped, trial)
+    result = Result(
+        {"method": config.method} | settings, classes, outcome, rows, folder.skipped, trial
+    )
     return result, trained, predictions
 
 
@@ -282,7 +372,9 @@ def _with_demo(config: AdaptConfig) -> AdaptConfig:
     from seg.adaptation.demo import demo_network, foggy_target
 
     images, labels = map(str, foggy_target())
-    return dataclasses.replace(config, model=str(demo_network()), images=images, labels=config.labels or labels)
+    return dataclasses.replace(
+        config, model=str(demo_network()), images=images, labels=config.labels or labels
+    )
 
 
 def main() -> None:

@@ -25,20 +25,28 @@ class BenchmarkConfig(GridConfig):
     """
 
     tasks: dict[str, Any] = option(
-        {}, "data or other settings that arms are compared under; default: one, with none of its own",
-        value="{TASK: {}}", group="tasks and comparison",
-    )  # fmt: skip
+        {},
+        "data or other settings that arms are compared under; default: one, with none of its own",
+        value="{TASK: {}}",
+        group="tasks and comparison",
+    )
     control: str | None = option(None, "arm that the others are compared with")
-    tail: list[str] = option([], "tail classes; default: below 1 % of the labelled pixels scored", value="NAME,NAME")
+    tail: list[str] = option(
+        [], "tail classes; default: below 1 % of the labelled pixels scored", value="NAME,NAME"
+    )
 
 
 def grid_jobs(config: BenchmarkConfig, module: str = "seg.train") -> Cells:
     """The jobs of each task and arm, trained by ``module``; an InputError as of ``grid_cells``."""
     if not config.arms:
-        raise InputError("--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml")
+        raise InputError(
+            "--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml"
+        )
     open_ones = ("batch_norm_after", "model.batch_norm", "source.size", "target.size")
     training = Training(module, TrainConfig, _checked, "miou", open=open_ones)
-    return grid_cells(config, training, "tasks", config.tasks or {"": {}}, ("control", config.control))
+    return grid_cells(
+        config, training, "tasks", config.tasks or {"": {}}, ("control", config.control)
+    )
 
 
 def benchmark(config: BenchmarkConfig, module: str = "seg.train") -> dict[str, str]:

@@ -18,12 +18,20 @@ def main() -> None:
     """The command."""
     command, arguments = (sys.argv[1], sys.argv[2:]) if len(sys.argv) > 1 else ("", [])
     if command in ("", "-h", "--help"):
-        print(f"usage: {_PROG} [--config FILE] [any setting of python -m seg.train]\n\n{_DESCRIPTION}")
+        print(
+            f"usage: {_PROG} [--config FILE] [any setting of python -m seg.train]\n\n{_DESCRIPTION}"
+        )
         return
     if command != "check":
-        raise InputError(f"seg.data: expected check first, found '{command}'{nearest(command, ['check'])}")
+        raise InputError(
+            f"seg.data: expected check first, found '{command}'{nearest(command, ['check'])}"
+        )
     config = parse_config(
-        TrainConfig, _PROG, f"{_PROG} --config configs/seg/demo.yaml", arguments, description=_DESCRIPTION
+        TrainConfig,
+        _PROG,
+        f"{_PROG} --config configs/seg/demo.yaml",
+        arguments,
+        description=_DESCRIPTION,
     )
     config.check()
     from seg.data.check import check_pair

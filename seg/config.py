@@ -45,14 +45,35 @@ class TrainConfig(ObjectiveSettings):
     """Adapt a segmentation network from labelled source images to unlabelled target images."""
 
     #: Added to the refusal of another setting beside ``--resume``, with the run folder.
-    INSTEAD_OF_RESUMING: ClassVar[str] = "; a new run goes on from its weights by --model.start-from {}"
+    INSTEAD_OF_RESUMING: ClassVar[str] = (
+        "; a new run goes on from its weights by --model.start-from {}"
+    )
     #: What ``--help`` lists; ``--help all`` lists the rest.
     COMMON: ClassVar[tuple[str, ...]] = (
-        "loss", "reduction", "method", "seed", "max_steps", "batch_size", "precision", "device", "eval_every",
-        "maps", "run_dir", "resume", "classes", "source.root", "source.size", "target.root",
-        "target.size", "model.name", "model.encoder", "model.encoder_weights", "model.start_from", "optimizer.lr",
+        "loss",
+        "reduction",
+        "method",
+        "seed",
+        "max_steps",
+        "batch_size",
+        "precision",
+        "device",
+        "eval_every",
+        "maps",
+        "run_dir",
+        "resume",
+        "classes",
+        "source.root",
+        "source.size",
+        "target.root",
+        "target.size",
+        "model.name",
+        "model.encoder",
+        "model.encoder_weights",
+        "model.start_from",
+        "optimizer.lr",
         "weights.target_main",
-    )  # fmt: skip
+    )
 
     # the options of the objectives follow the loss
     loss: str | None = option(
@@ -63,37 +84,71 @@ class TrainConfig(ObjectiveSettings):
         value="NAME",
         group="method and objective",
     )
-    reduction: Literal["mean", "balanced", "sum"] = option("balanced", "how target pixels are averaged")
-    balance: float = option(
-        1.0, "of balanced: a predicted class of n pixels weighs each with n ** -balance", at_least=0, at_most=1
+    reduction: Literal["mean", "balanced", "sum"] = option(
+        "balanced", "how target pixels are averaged"
     )
-    method: str = option("minent", "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items()), METHODS)
+    balance: float = option(
+        1.0,
+        "of balanced: a predicted class of n pixels weighs each with n ** -balance",
+        at_least=0,
+        at_most=1,
+    )
+    method: str = option(
+        "minent",
+        "; ".join(f"{name}: {method.summary}" for name, method in METHODS.items()),
+        METHODS,
+    )
     seed: int = option(
-        0, "seed of weights, sample order and augmentation", at_least=0, at_most=LARGEST_SEED, group="training"
+        0,
+        "seed of weights, sample order and augmentation",
+        at_least=0,
+        at_most=LARGEST_SEED,
+        group="training",
     )
     max_steps: int = option(700, "training steps", at_least=1, at_most=10**12)
     # a step holds all of its micro-batches
     batch_size: int = option(
-        2, "source images, and target images, per micro-batch, over all processes", at_least=1, at_most=10_000
+        2,
+        "source images, and target images, per micro-batch, over all processes",
+        at_least=1,
+        at_most=10_000,
     )
-    accumulate: int = option(1, "micro-batches whose gradients are averaged into one step", at_least=1, at_most=10_000)
-    precision: str = option("float32", "of the network; objectives and scores are always float32", PRECISIONS)
-    deterministic: bool = option(False, "only operations that repeat bit for bit on the same machine; may be slower")
-    compile: bool = option(False, "compile the network with torch.compile: a minute at the start, faster after it")
-    workers: int = option(0, "processes that read images ahead", at_least=0, at_most=128, of_machine=True)
+    accumulate: int = option(
+        1, "micro-batches whose gradients are averaged into one step", at_least=1, at_most=10_000
+    )
+    precision: str = option(
+        "float32", "of the network; objectives and scores are always float32", PRECISIONS
+    )
+    deterministic: bool = option(
+        False, "only operations that repeat bit for bit on the same machine; may be slower"
+    )
+    compile: bool = option(
+        False, "compile the network with torch.compile: a minute at the start, faster after it"
+    )
+    workers: int = option(
+        0, "processes that read images ahead", at_least=0, at_most=128, of_machine=True
+    )
     device: str = option("auto", "cpu, cuda, or auto", of_machine=True)
     eval_every: int = option(
-        175, "steps between scores on the target validation set and checkpoints", at_least=1,
+        175,
+        "steps between scores on the target validation set and checkpoints",
+        at_least=1,
         group="scores, checkpoints, pictures",
-    )  # fmt: skip
+    )
     log_every: int = option(25, "steps between lines in metrics.jsonl", at_least=1)
     batch_norm_after: str | None = option(
-        None, "target: scores and results have a share of the batch norm statistics of the target's training images; "
-        "default: target for methods that read them, unless --model.batch-norm is given", BATCH_NORM_AFTER,
-    )  # fmt: skip
+        None,
+        "target: scores and results have a share of the batch norm statistics of the target's training images; "
+        "default: target for methods that read them, unless --model.batch-norm is given",
+        BATCH_NORM_AFTER,
+    )
     bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)
     validation_part: list[float] = option(
-        [0.0, 1.0], "share of the target's validation images to score", at_least=0, at_most=1, value="FROM,TO"
+        [0.0, 1.0],
+        "share of the target's validation images to score",
+        at_least=0,
+        at_most=1,
+        value="FROM,TO",
     )
     maps: int = option(8, "validation images whose entropy maps are written at the end", at_least=0)
     run_dir: str | None = option(
@@ -101,15 +156,22 @@ class TrainConfig(ObjectiveSettings):
     )
     resume: bool = option(False, "continue the run in --run-dir")
     classes: str | None = option(
-        None, "YAML file of the classes' names, colours and ids; default: Cityscapes' 19", value="FILE", group="classes"
+        None,
+        "YAML file of the classes' names, colours and ids; default: Cityscapes' 19",
+        value="FILE",
+        group="classes",
     )
     source: SourceConfig = section(SourceConfig, "source images, labelled")
     target: TargetDataConfig = section(TargetDataConfig, "target images, adapted to")
     demo: DemoConfig = section(DemoConfig, "built-in demo pair, where no root is given")
     bands: BandConfig = section(BandConfig, "bands of images that are no 8-bit RGB")
     model: ModelConfig = section(ModelConfig, "network")
-    optimizer: settings.OptimizerConfig = section(settings.OptimizerConfig, "optimiser and its schedule")
-    weights: settings.WeightConfig = section(settings.WeightConfig, "how much each part of the loss counts")
+    optimizer: settings.OptimizerConfig = section(
+        settings.OptimizerConfig, "optimiser and its schedule"
+    )
+    weights: settings.WeightConfig = section(
+        settings.WeightConfig, "how much each part of the loss counts"
+    )
     discriminator: settings.DiscriminatorConfig = section(
         settings.DiscriminatorConfig, "discriminators of --method advent, one per head"
     )
@@ -122,18 +184,32 @@ class TrainConfig(ObjectiveSettings):
         check_settings(self)
         if self.demo != DemoConfig() and not self.uses_demo():
             given = "source" if self.source.root is not None else "target"
-            raise InputError(f"--demo: names a built-in world, and --{given}.root is given; leave one of them out")
+            raise InputError(
+                f"--demo: names a built-in world, and --{given}.root is given; leave one of them out"
+            )
         if self.model.name == "pretrained" and self.model.start_from is None:
-            raise InputError("--model.name: pretrained is the network of a folder; name it by --model.start-from DIR")
+            raise InputError(
+                "--model.name: pretrained is the network of a folder; name it by --model.start-from DIR"
+            )
         self.decided()._check_objective()
         if self.target.labelled_use == "instead" and not self.target.labelled_part:
-            raise InputError("--target.labelled-use: instead needs --target.labelled-part, a share such as 0.0625")
+            raise InputError(
+                "--target.labelled-use: instead needs --target.labelled-part, a share such as 0.0625"
+            )
         if self.target.replaces_source() and self.source.style != "none":
-            raise InputError("--source.style: --target.labelled-use instead has no source images; leave it away")
+            raise InputError(
+                "--source.style: --target.labelled-use instead has no source images; leave it away"
+            )
         uses_target = METHODS[self.method].uses_target
-        if self.model.batch_norm == "target" and not uses_target and self.batch_norm_after != "target":
+        if (
+            self.model.batch_norm == "target"
+            and not uses_target
+            and self.batch_norm_after != "target"
+        ):
             instead = "leave it away, or add --batch-norm-after target"
-            raise InputError(f"--model.batch-norm: --method {self.method} passes no target image; {instead}")
+            raise InputError(
+                f"--model.batch-norm: --method {self.method} passes no target image; {instead}"
+            )
 
     def _check_objective(self) -> None:
         takes_one = METHODS[self.method].loss is not None
@@ -156,22 +232,34 @@ class TrainConfig(ObjectiveSettings):
         rate = settings.RANDOM_RATE if model.encoder_weights is None else settings.PRETRAINED_RATE
         own, weights = self.optimizer, self.weights
         return replace(
-            decided, model=model,
-            optimizer=replace(own, lr=rate if own.lr is None else own.lr, horizon=own.horizon or self.max_steps),
+            decided,
+            model=model,
+            optimizer=replace(
+                own, lr=rate if own.lr is None else own.lr, horizon=own.horizon or self.max_steps
+            ),
             weights=replace(
-                weights, aux=method.aux if weights.aux is None else weights.aux,
+                weights,
+                aux=method.aux if weights.aux is None else weights.aux,
                 relative=method.relative if weights.relative is None else weights.relative,
             ),
-        )  # fmt: skip
+        )
 
     def for_network(self, network: nn.Module) -> TrainConfig:
         """Fill in what is open of batch norm, by the network's layers: one with few is not re-estimated unasked."""
         from dem_apps.test_time_methods.normalisation import batch_norms
         from seg.models.batch_norm import batch_norm_normalises
 
-        uses_target, after, policy = METHODS[self.method].uses_target, self.batch_norm_after, self.model.batch_norm
+        uses_target, after, policy = (
+            METHODS[self.method].uses_target,
+            self.batch_norm_after,
+            self.model.batch_norm,
+        )
         if after is None:
-            after = "target" if uses_target and policy is None and batch_norm_normalises(network) else "none"
+            after = (
+                "target"
+                if uses_target and policy is None and batch_norm_normalises(network)
+                else "none"
+            )
         if policy is None and not batch_norms(network):
             policy = "trainable"
         elif policy is None:
@@ -191,7 +279,9 @@ class TrainConfig(ObjectiveSettings):
         if self.source.rare_class_temperature is not None:
             parts.append("rare class sampling")
         if self.target.labelled_part:
-            parts.append(f"{self.target.labelled_part:g} of target labelled ({self.target.labelled_use})")
+            parts.append(
+                f"{self.target.labelled_part:g} of target labelled ({self.target.labelled_use})"
+            )
         return ", ".join(parts)
 
     def _objective_title(self, method: str) -> list[str]:
@@ -200,19 +290,27 @@ class TrainConfig(ObjectiveSettings):
         parts = [method if plain else f"{method} + {objective_title(str(self.loss))}"]
         for name, value in given_options(self).items():
             parts.append(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}")
-        exponent = f" n^-{self.balance:g}" if self.reduction == "balanced" and self.balance != 1.0 else ""
+        exponent = (
+            f" n^-{self.balance:g}" if self.reduction == "balanced" and self.balance != 1.0 else ""
+        )
         return [*parts, f"{self.reduction}{exponent}"]
 
     def uses_demo(self) -> bool:
         """Whether training reads the built-in pair: no root is given of what it opens."""
-        return self.source.root is None and not (self.target.replaces_source() and self.target.root is not None)
+        return self.source.root is None and not (
+            self.target.replaces_source() and self.target.root is not None
+        )
 
     def data(self) -> dict[str, Any]:
         """The arguments of :func:`seg.data.domains.open_pair` that say what is opened."""
         return {
-            "source": self.source, "target": self.target, "classes_file": self.classes,
-            "validation_part": self.validation_part, "demo": self.demo, "bands": self.bands,
-        }  # fmt: skip
+            "source": self.source,
+            "target": self.target,
+            "classes_file": self.classes,
+            "validation_part": self.validation_part,
+            "demo": self.demo,
+            "bands": self.bands,
+        }
 
     def method_options(self) -> dict[str, Any]:
         """The section that ``method`` declares, by its name; empty without one."""
@@ -226,7 +324,11 @@ class TrainConfig(ObjectiveSettings):
 
 def resolve(config: TrainConfig, device: str) -> tuple[TrainConfig, list[str]]:
     """The settings with every default filled in but those of the network's layers, and lines for the user."""
-    source, first = (config.source, "") if config.target.replaces_source() else _sized(config.source, "source", device)
+    source, first = (
+        (config.source, "")
+        if config.target.replaces_source()
+        else _sized(config.source, "source", device)
+    )
     target, second = _sized(config.target, "target", device)
     config = replace(config.resolved(), source=source, target=target)
     return config, [line for line in (first, second) if line]

@@ -13,10 +13,14 @@ from dem_apps.runtime.settings import option, parse_config
 class ConvertConfig:
     """Make a run folder from a published checkpoint, for seg.evaluate, seg.export and --model.start-from."""
 
-    advent: str = option("", "checkpoint in ADVENT's layout, with both heads", value="FILE", needed=True)
+    advent: str = option(
+        "", "checkpoint in ADVENT's layout, with both heads", value="FILE", needed=True
+    )
     run_dir: str = option("", "folder of the new run", value="DIR", needed=True)
     classes: str | None = option(
-        None, "YAML file of the classes' names, colours and ids; default: Cityscapes' 19", value="FILE"
+        None,
+        "YAML file of the classes' names, colours and ids; default: Cityscapes' 19",
+        value="FILE",
     )
 
 
@@ -30,7 +34,9 @@ def main() -> None:
     if convert(Path(config.advent), run, config.classes) == "encoder":
         train = "python -m seg.train --config configs/seg/gta5_cityscapes_minent.yaml --model.name deeplabv2-advent"
         start = f"--model.encoder-weights null --model.start-from {run}"
-        print(f"run:   {run} (the encoder alone)\ntrain: {train} {start} --source.root GTA5 --target.root CITYSCAPES")
+        print(
+            f"run:   {run} (the encoder alone)\ntrain: {train} {start} --source.root GTA5 --target.root CITYSCAPES"
+        )
     else:
         print(f"run:   {run}\nscore: python -m seg.evaluate --run {run} --target.root CITYSCAPES")
 

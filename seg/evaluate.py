@@ -10,7 +10,9 @@ from seg.inference.settings import EvaluateConfig
 
 def main() -> None:
     """The command."""
-    config = parse_config(EvaluateConfig, "python -m seg.evaluate", "python -m seg.evaluate --run runs/my-run")
+    config = parse_config(
+        EvaluateConfig, "python -m seg.evaluate", "python -m seg.evaluate --run runs/my-run"
+    )
     check_paths(config)
     config.check()
     from seg.inference.evaluate_run import evaluate_run

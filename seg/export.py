@@ -30,7 +30,9 @@ def _gathered(arguments: Sequence[str]) -> list[str]:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--raw", nargs="*", action="extend")
     given, rest = parser.parse_known_args(arguments)
-    return rest if given.raw is None else [*rest, f"--raw={json.dumps(given.raw or [RAW_FORMATS[0]])}"]
+    return (
+        rest if given.raw is None else [*rest, f"--raw={json.dumps(given.raw or [RAW_FORMATS[0]])}"]
+    )
 
 
 def main() -> None:

@@ -23,14 +23,18 @@ class ExportModelConfig(NetworkSettings):
     """Write a network as a folder that others load."""
 
     run: str | None = option(None, "run folder in place of --model", value="RUN", exists=True)
-    out: str = option("", "folder to write to, new or empty", value="DIR", needed=True, group="what is written")
+    out: str = option(
+        "", "folder to write to, new or empty", value="DIR", needed=True, group="what is written"
+    )
     onnx: bool = option(
-        False, "write model.onnx as well, of any size where the network allows, and compare (extra onnx)"
+        False,
+        "write model.onnx as well, of any size where the network allows, and compare (extra onnx)",
     )
     onnx_output: Literal["logits", "probabilities"] = option(
-        "logits", "logits: of normalised images; probabilities: of square RGB images from 0 to 1, with normalisation, "
+        "logits",
+        "logits: of normalised images; probabilities: of square RGB images from 0 to 1, with normalisation, "
         "softmax and what QGIS's plugin Deepness reads in the file",
-    )  # fmt: skip
+    )
 
 
 def export_model(config: ExportModelConfig) -> Path:
@@ -38,12 +42,16 @@ def export_model(config: ExportModelConfig) -> Path:
     check_settings(config)
     config.check_network(config.run)
     if isinstance(config.size, list) and not config.onnx:
-        raise InputError("--size: expected together with --onnx, which is compared at it, such as 1024,512")
+        raise InputError(
+            "--size: expected together with --onnx, which is compared at it, such as 1024,512"
+        )
     probabilities = config.onnx_output == "probabilities"
     if probabilities and not config.onnx:
         raise InputError("--onnx-output: expected together with --onnx")
     if probabilities and isinstance(config.size, list) and config.size[0] != config.size[1]:
-        raise InputError(f"--size: probabilities are of square images, such as 512,512, not {config.size}")
+        raise InputError(
+            f"--size: probabilities are of square images, such as 512,512, not {config.size}"
+        )
     from seg.trained.export_folder import export_folder
 
     export_folder(config, config.run, Path(config.out), config.onnx_output if config.onnx else None)

@@ -17,13 +17,18 @@ class LabelsConfig:
     """Write the annotations of CVAT or Label Studio as label images, one id per pixel."""
 
     annotations: str = option(
-        "", "CVAT's export as Segmentation mask 1.1, a zip, or Label Studio's as JSON", value="FILE", needed=True,
+        "",
+        "CVAT's export as Segmentation mask 1.1, a zip, or Label Studio's as JSON",
+        value="FILE",
+        needed=True,
         exists=True,
-    )  # fmt: skip
+    )
     classes: str | None = option(
-        None, "those of the network: YAML file of names and ids, names such as background,crop,weed, or their number; "
-        "default: Cityscapes' 19", value="FILE",
-    )  # fmt: skip
+        None,
+        "those of the network: YAML file of names and ids, names such as background,crop,weed, or their number; "
+        "default: Cityscapes' 19",
+        value="FILE",
+    )
     out: str = option("", "folder to write to, new or empty", value="DIR", needed=True)
 
 
@@ -41,20 +46,26 @@ def write_labels(config: LabelsConfig) -> int:
         for name, ids in annotated(Path(config.annotations), known):
             place = (folder / name).with_name(f"{name.name}.png")
             if place.exists():
-                raise InputError(f"--annotations: {config.annotations} has two images {name}; rename one in its task")
+                raise InputError(
+                    f"--annotations: {config.annotations} has two images {name}; rename one in its task"
+                )
             place.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(ids).save(place)
             number += 1
         if not number:
             raise InputError(f"--annotations: {config.annotations} has no annotated image")
     unlabelled = f"are {BACKGROUND}" if BACKGROUND in known.names else "count nowhere"
-    print(f"{number} label images in {config.out}, by the paths of their images; pixels without a label {unlabelled}")
+    print(
+        f"{number} label images in {config.out}, by the paths of their images; pixels without a label {unlabelled}"
+    )
     return number
 
 
 def main() -> None:
     """The command."""
-    example = "python -m seg.labels --annotations export.zip --classes background,crop,weed --out labels"
+    example = (
+        "python -m seg.labels --annotations export.zip --classes background,crop,weed --out labels"
+    )
     config = parse_config(LabelsConfig, "python -m seg.labels", example)
     check_paths(config)
     write_labels(config)

@@ -28,10 +28,13 @@ def train(config: TrainConfig) -> Path:
 def main(argv: Sequence[str] | None = None) -> None:
     """The command."""
     config = parse_config(
-        TrainConfig, "python -m seg.train", "python -m seg.train --loss adadem --max-steps 600", argv,
+        TrainConfig,
+        "python -m seg.train",
+        "python -m seg.train --loss adadem --max-steps 600",
+        argv,
         config_help="best, the recipe of docs/adaptation.md, or a YAML file with any of the settings below, as "
         "keys with underscores; flags win over it",
-    )  # fmt: skip
+    )
     # of a run that goes on the checkpoint holds all weights
     start = None if config.resume else config.model.start_from
     check_paths(replace(config, model=replace(config.model, start_from=start)))

@@ -40,16 +40,26 @@ class TuneConfig(SearchConfig):
     --train.source.root. The same command again continues the study in --study-dir.
     """
 
-    trials: int = option(30, "trials of the study, failed ones included", at_least=1, group="search")
+    trials: int = option(
+        30, "trials of the study, failed ones included", at_least=1, group="search"
+    )
     share: float = option(
-        0.2, "share of the target's validation images that trials may see the labels of", above=0, below=1
+        0.2,
+        "share of the target's validation images that trials may see the labels of",
+        above=0,
+        below=1,
     )
     steps: int | None = option(
         None, "training steps of a trial; default: max_steps of the training's settings", at_least=1
     )
 
 
-def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], arguments: Sequence[str] = ()) -> Path:
+def tune(
+    config: TuneConfig,
+    train: TrainConfig,
+    train_flags: Sequence[str],
+    arguments: Sequence[str] = (),
+) -> Path:
     """Run or continue a study and return its folder.
 
     ``train``, made from ``train_flags``, is what every trial trains with, apart from the objective and what is scored.
@@ -60,18 +70,27 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], arg
     from seg.methods import METHODS
 
     found = "the search finds it"
-    refuse_given(train, tau=found, alpha=found, validation_part="--share says what trials are scored on")
+    refuse_given(
+        train, tau=found, alpha=found, validation_part="--share says what trials are scored on"
+    )
     if METHODS[train.method].loss is None:
         usable = ", ".join(name for name, method in METHODS.items() if method.loss is not None)
-        raise InputError(f"--train.method: '{train.method}' has no objective on target; expected one of {usable}")
+        raise InputError(
+            f"--train.method: '{train.method}' has no objective on target; expected one of {usable}"
+        )
     of_trial: dict[str, Any] = {
-        "loss": "dem", "max_steps": config.steps or train.max_steps, "validation_part": [0.0, config.share], "maps": 0,
-    }  # fmt: skip
+        "loss": "dem",
+        "max_steps": config.steps or train.max_steps,
+        "validation_part": [0.0, config.share],
+        "maps": 0,
+    }
     settings = replace(train, **of_trial)
     settings.check()
     images = _images(settings, config.share)
     # entropy first: what is found can be compared with it, and is never worse on the images that were searched
-    plan = Plan(DEM_SPACE, _ENTROPY, min(config.trials, len(DEM_SPACE.points())), train.seed, "miou")
+    plan = Plan(
+        DEM_SPACE, _ENTROPY, min(config.trials, len(DEM_SPACE.points())), train.seed, "miou"
+    )
     print(
         f"search   tau and alpha of DEM, {plan.trials} trials, {config.workers} at a time\n"
         f"trial    {train.method}, {settings.max_steps} steps, mIoU on {images} images, "
@@ -80,10 +99,21 @@ def tune(config: TuneConfig, train: TrainConfig, train_flags: Sequence[str], arg
     )
 
     def jobs(run: Path, values: dict[str, float]) -> list[Job]:
-        return [Job(f"trial {run.name}", "seg.train", (*train_flags, *flags({**of_trial, **values})), run, "miou")]
+        return [
+            Job(
+                f"trial {run.name}",
+                "seg.train",
+                (*train_flags, *flags({**of_trial, **values})),
+                run,
+                "miou",
+            )
+        ]
 
     compared = {"score": "miou", "share": config.share, "train": asdict(settings)}
-    with opened_study("seg.tune", arguments, config, compared, of_machine(TrainConfig)) as (path, study):
+    with opened_study("seg.tune", arguments, config, compared, of_machine(TrainConfig)) as (
+        path,
+        study,
+    ):
         print(f"study    {path}", flush=True)
         run_search(path, study, config, plan, jobs, threads_of_jobs(config))
         _report(path, study, config.share, train_flags)
@@ -98,7 +128,9 @@ def _images(train: TrainConfig, share: float) -> int:
     open_validation(train.target, pair.classes, (share, 1.0), demo=train.demo)
     if not pair.target_val.labelled:
         said = f"{pair.target_val.root}: the search compares mIoU, and this target's validation images have no labels"
-        raise InputError(f"{said}; label some of them, or take --loss adadem, which has nothing to search")
+        raise InputError(
+            f"{said}; label some of them, or take --loss adadem, which has nothing to search"
+        )
     return len(pair.target_val)
 
 
@@ -122,7 +154,9 @@ def _report(path: Path, study: optuna.Study, share: float, train_flags: Sequence
     with whole_file(path / "search.png") as picture:
         pyplot.savefig(picture)
     print_trials(study, "mIoU")
-    entropy = next((f", entropy {trial.value:.4f}" for trial in scored(study) if trial.params == _ENTROPY), "")
+    entropy = next(
+        (f", entropy {trial.value:.4f}" for trial in scored(study) if trial.params == _ENTROPY), ""
+    )
     print(
         f"best     tau {best.params['tau']:g}, alpha {best.params['alpha']:g}: mIoU {best.value:.4f}{entropy}\n"
         f"files    {path}: best.yaml, trials.csv, search.png\n"
@@ -133,7 +167,9 @@ def _report(path: Path, study: optuna.Study, share: float, train_flags: Sequence
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    config, train, given = parse_search(TuneConfig, TrainConfig, "seg.tune", "seg.train", _EXAMPLE, arguments)
+    config, train, given = parse_search(
+        TuneConfig, TrainConfig, "seg.tune", "seg.train", _EXAMPLE, arguments
+    )
     tune(config, train, given, arguments)
 
 

@@ -11,7 +11,11 @@ from hypothesis import HealthCheck, settings
 from dem_apps.runtime.command import run_command as run_main
 
 #: A slow machine and fixtures that all examples share are no faults.
-_SUPPRESSED = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.differing_executors]
+_SUPPRESSED = [
+    HealthCheck.too_slow,
+    HealthCheck.function_scoped_fixture,
+    HealthCheck.differing_executors,
+]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # `make test &` ignores Ctrl-C, and so would every command that a test interrupts
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,7 +11,9 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-PYPROJECT: dict[str, Any] = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text())
+PYPROJECT: dict[str, Any] = tomllib.loads(
+    (Path(__file__).resolve().parents[1] / "pyproject.toml").read_text()
+)
 PROJECT: dict[str, Any] = PYPROJECT["project"]
 
 
@@ -29,12 +31,16 @@ def requirements(*extras: str) -> list[Requirement]:
 
 def constraint(requirement: Requirement) -> str:
     """``name==version``; a ValueError without exactly one lower bound."""
-    (bound,) = [specifier.version for specifier in requirement.specifier if specifier.operator == ">="]
+    (bound,) = [
+        specifier.version for specifier in requirement.specifier if specifier.operator == ">="
+    ]
     return f"{requirement.name}=={bound}"
 
 
 if __name__ == "__main__":
     lowest = PROJECT["requires-python"].removeprefix(">=")
     if not sys.version.startswith(f"{lowest}."):
-        sys.exit(f"lowest versions are tested with Python {lowest}, this is {sys.version.split()[0]}; set PYTHON")
+        sys.exit(
+            f"lowest versions are tested with Python {lowest}, this is {sys.version.split()[0]}; set PYTHON"
+        )
     print("\n".join(map(constraint, requirements("dev"))))

@@ -10,33 +10,82 @@ PACKAGES = ("dem_apps", "seg", "rl")
 MAY_IMPORT = {"dem_apps": {"dem_apps"}, "seg": {"seg", "dem_apps"}, "rl": {"rl", "dem_apps"}}
 #: The root of a package has its commands and public names; everything else is in a folder below it.
 ROOTS = {
-    "dem_apps": {"__init__", "entropy", "errors", "objective", "objective_input", "reduction", "test_time"},
-    "seg": {"__init__", "adapt", "benchmark", "config", "check", "convert", "evaluate", "export", "export_model",
-            "labels", "train", "tune"},
+    "dem_apps": {
+        "__init__",
+        "entropy",
+        "errors",
+        "objective",
+        "objective_input",
+        "reduction",
+        "test_time",
+    },
+    "seg": {
+        "__init__",
+        "adapt",
+        "benchmark",
+        "config",
+        "check",
+        "convert",
+        "evaluate",
+        "export",
+        "export_model",
+        "labels",
+        "train",
+        "tune",
+    },
     "rl": {"__init__", "benchmark", "config", "evaluate", "export", "plots", "train", "tune"},
-}  # fmt: skip
+}
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_run_from_applications_to_the_core(path):
     package = path.relative_to(ROOT).parts[0]
-    own = imported_packages(path.read_text(encoding="utf-8")) & (set(PACKAGES) | {"tests", "benchmarks"})
-    assert own <= MAY_IMPORT[package], f"{path.relative_to(ROOT)} imports {sorted(own - MAY_IMPORT[package])}"
+    own = imported_packages(path.read_text(encoding="utf-8")) & (
+        set(PACKAGES) | {"tests", "benchmarks"}
+    )
+    assert own <= MAY_IMPORT[package], (
+        f"{path.relative_to(ROOT)} imports {sorted(own - MAY_IMPORT[package])}"
+    )
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_root_of_a_package_has_commands_and_public_names(package):
-    assert not {path.stem for path in SOURCES} & {"utils", "util", "helpers", "helper", "misc", "common"}
+    assert not {path.stem for path in SOURCES} & {
+        "utils",
+        "util",
+        "helpers",
+        "helper",
+        "misc",
+        "common",
+    }
     assert {path.stem for path in (ROOT / package).glob("*.py")} == ROOTS[package]
 
 
 #: Rooms, which are folders below seg and modules at its root, in the order in which they may import: each from itself
 #: and from those before it.
 ROOMS = (
-    "data", "models", "methods", "scores", "config", "maps", "trained", "inference", "training", "adaptation", "adapt",
-    "benchmark", "check", "convert", "evaluate", "export", "export_model", "labels", "train", "tune",
-)  # fmt: skip
+    "data",
+    "models",
+    "methods",
+    "scores",
+    "config",
+    "maps",
+    "trained",
+    "inference",
+    "training",
+    "adaptation",
+    "adapt",
+    "benchmark",
+    "check",
+    "convert",
+    "evaluate",
+    "export",
+    "export_model",
+    "labels",
+    "train",
+    "tune",
+)
 
 
 def test_rooms_import_from_rooms_before_them():
@@ -49,13 +98,20 @@ def test_rooms_import_from_rooms_before_them():
                 room = ".".join(module.split(".")[:2])
                 if module.startswith("seg.") and order.get(room, len(order)) > order[own]:
                     wrong.add(f"{path.relative_to(ROOT)} imports {module}")
-    inside = [path.relative_to(ROOT).with_suffix("").parts for path in SOURCES if (ROOT / "seg") in path.parents]
+    inside = [
+        path.relative_to(ROOT).with_suffix("").parts
+        for path in SOURCES
+        if (ROOT / "seg") in path.parents
+    ]
     assert {".".join(parts[:2]) for parts in inside} - {"seg.__init__"} == set(order)
     assert not wrong, sorted(wrong)
 
 
 def test_imports_have_no_cycle():
-    modules = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__") for path in SOURCES}
+    modules = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for path in SOURCES
+    }
     arrows = {module: set[str]() for module in modules}
     for path in SOURCES:
         own = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")

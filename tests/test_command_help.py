@@ -9,10 +9,23 @@ import pytest
 from support import ROOT, pages, python
 
 COMMANDS = (
-    "seg.train", "seg.evaluate", "seg.export", "seg.export_model", "seg.adapt", "seg.benchmark", "seg.tune",
-    "seg.convert", "seg.labels", "seg.data check", "rl.train", "rl.evaluate", "rl.benchmark", "rl.plots", "rl.tune",
+    "seg.train",
+    "seg.evaluate",
+    "seg.export",
+    "seg.export_model",
+    "seg.adapt",
+    "seg.benchmark",
+    "seg.tune",
+    "seg.convert",
+    "seg.labels",
+    "seg.data check",
+    "rl.train",
+    "rl.evaluate",
+    "rl.benchmark",
+    "rl.plots",
+    "rl.tune",
     "dem_apps.report",
-)  # fmt: skip
+)
 # the commands are run again in this process, where tests of their modules may have imported them
 pytestmark = pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 
@@ -36,7 +49,16 @@ def test_it_fits_the_terminal_and_has_no_noise(command, monkeypatch, capsys):
     assert max(len(line) for line in text.partition("example: ")[0].splitlines()) <= 80
     assert text.startswith(f"usage: python -m {command} ")
     assert text.split("\n\n")[0].count("\n") == 0  # usage is one line
-    for noise in ("print_config", "(type:", "Literal", "default: null", "default: None", "default: []", "+ ", "[W, H]"):
+    for noise in (
+        "print_config",
+        "(type:",
+        "Literal",
+        "default: null",
+        "default: None",
+        "default: []",
+        "+ ",
+        "[W, H]",
+    ):
         assert noise not in text, noise
     # one default a flag, whether a value or words
     for block in re.split(r"\n  (?=-)", text):
@@ -46,7 +68,12 @@ def test_it_fits_the_terminal_and_has_no_noise(command, monkeypatch, capsys):
 def test_topics_of_the_main_command(monkeypatch, capsys):
     text = help_text(monkeypatch, capsys, "seg.train")
     headings = re.findall(r"^(\S.*):$", text, flags=re.MULTILINE)
-    assert headings[:4] == ["options", "method and objective", "training", "scores, checkpoints, pictures"]
+    assert headings[:4] == [
+        "options",
+        "method and objective",
+        "training",
+        "scores, checkpoints, pictures",
+    ]
     assert "source images, labelled" in headings
     assert re.search(r"--max-steps N +training steps \(default: 700\)", text)
     assert re.search(r"--resume +continue", text)  # a switch has no value
@@ -63,8 +90,15 @@ def test_its_example_is_understood(command, monkeypatch, capsys, tmp_path):
     text = help_text(monkeypatch, capsys, command)
     example = text.rpartition("example: ")[2]  # one line, to be copied
     python, flag, module, *arguments = shlex.split(example)
-    assert [python, flag, *command.split()] == ["python", "-m", module, *arguments[: command.count(" ")]]
-    assert pages.reads_its_command_line(pages.Command("--help", module, tuple(arguments)), monkeypatch, tmp_path)
+    assert [python, flag, *command.split()] == [
+        "python",
+        "-m",
+        module,
+        *arguments[: command.count(" ")],
+    ]
+    assert pages.reads_its_command_line(
+        pages.Command("--help", module, tuple(arguments)), monkeypatch, tmp_path
+    )
 
 
 @pytest.mark.parametrize("module", ["seg.train", "seg.export", "rl.train", "rl.tune"])

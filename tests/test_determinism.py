@@ -21,22 +21,46 @@ from seg.data.street.demo_pair import write_demo_pair
 
 ROOT = Path(__file__).resolve().parents[1]
 SEG = [
-    "--max-steps", "2", "--eval-every", "2", "--log-every", "1", "--maps", "0", "--model.output-stride", "8",
-    "--discriminator.channels", "4",
-]  # fmt: skip
+    "--max-steps",
+    "2",
+    "--eval-every",
+    "2",
+    "--log-every",
+    "1",
+    "--maps",
+    "0",
+    "--model.output-stride",
+    "8",
+    "--discriminator.channels",
+    "4",
+]
 RL = [
-    "--env", "MiniGrid-Empty-Random-5x5-v0", "--timesteps", "192", "--eval-freq", "96", "--eval-episodes", "1",
-    "--hyperparameters.n_envs", "4",
-]  # fmt: skip
+    "--env",
+    "MiniGrid-Empty-Random-5x5-v0",
+    "--timesteps",
+    "192",
+    "--eval-freq",
+    "96",
+    "--eval-episodes",
+    "1",
+    "--hyperparameters.n_envs",
+    "4",
+]
 RUNS = {
     "advent": ("seg", [*SEG, "--method", "advent", "--loss", "adadem"]),
     "ppo": ("rl", [*RL, "--hyperparameters.n_steps", "16"]),
-}  # fmt: skip
+}
 
 
 def train_all(pair, folder, seed):
     """Every run of the table in this process."""
-    data = ["--source.root", str(pair / "gta5"), "--target.root", str(pair / "cityscapes"), "--model.encoder=resnet18"]
+    data = [
+        "--source.root",
+        str(pair / "gta5"),
+        "--target.root",
+        str(pair / "cityscapes"),
+        "--model.encoder=resnet18",
+    ]
     for name, (application, flags) in RUNS.items():
         flags = [*flags, "--deterministic", "--seed", str(seed), "--run-dir", str(folder / name)]
         if application == "seg":
@@ -51,10 +75,21 @@ def test_the_same_seed_in_two_processes_writes_the_same_bytes(tmp_path):
     write_demo_pair(tmp_path / "pair", size=(96, 48), source_train=6, target_train=5, target_val=2)
     for names in (["one"], ["two", "other"]):
         subprocess.run(
-            [sys.executable, __file__, str(tmp_path / "pair"), *(str(tmp_path / name) for name in names)],
-            env={**os.environ, "OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(ROOT)},
-            check=True, capture_output=True,
-        )  # fmt: skip
+            [
+                sys.executable,
+                __file__,
+                str(tmp_path / "pair"),
+                *(str(tmp_path / name) for name in names),
+            ],
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "2",
+                "OMP_WAIT_POLICY": "PASSIVE",
+                "PYTHONPATH": str(ROOT),
+            },
+            check=True,
+            capture_output=True,
+        )
     for name in RUNS:
         one, two, other = (tmp_path / folder / name for folder in ("one", "two", "other"))
         for file in ("metrics.jsonl", "eval.json"):

@@ -47,7 +47,9 @@ def relative(actual: Tensor, expected: Tensor) -> float:
     return ((actual.double().cpu() - expected).norm() / expected.norm().clamp_min(1e-30)).item()
 
 
-def value_and_gradient(objective: torch.nn.Module, logits: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
+def value_and_gradient(
+    objective: torch.nn.Module, logits: Tensor, **options: Any
+) -> tuple[Tensor, Tensor]:
     logits = logits.detach().clone(memory_format=torch.preserve_format).requires_grad_()
     loss = objective(logits, **options)
     loss.backward()
@@ -67,22 +69,31 @@ def test_objectives_equal_float64_on_the_cpu(name: str, backend: str, dtype: tor
             exact = build_objective(name, 19, backend="reference").double()
             ours = build_objective(name, 19, backend=backend).to(GPU)
             for masked in (mask, None):  # the second call finds class marginals that have moved
-                expected = value_and_gradient(exact, logits.double(), mask=masked, reduction=reduction)
+                expected = value_and_gradient(
+                    exact, logits.double(), mask=masked, reduction=reduction
+                )
                 on_gpu = None if masked is None else masked.to(GPU)
                 actual = value_and_gradient(ours, given, mask=on_gpu, reduction=reduction)
                 assert relative(actual[0], expected[0]) < 2e-5, (layout, reduction)
-                if dtype != torch.float16 or reduction == "sum":  # a mean's gradients underflow there
+                # a mean's gradients underflow there
+                if dtype != torch.float16 or reduction == "sum":
                     assert relative(actual[1], expected[1]) < TOLERANCES[dtype], (layout, reduction)
             for key, value in exact.state_dict().items():
-                torch.testing.assert_close(ours.state_dict()[key].double().cpu(), value, rtol=1e-5, atol=1e-7)
+                torch.testing.assert_close(
+                    ours.state_dict()[key].double().cpu(), value, rtol=1e-5, atol=1e-7
+                )
 
 
 def test_few_and_many_classes_and_forbidden_ones() -> None:
     for classes in (2, 7, 64, 65, 150):
         logits = torch.randn(5000, classes, dtype=torch.float64)
         logits[::7, 0] = -1e8  # a forbidden class
-        expected = value_and_gradient(build_objective("adadem", classes, backend="reference").double(), logits)
-        actual = value_and_gradient(build_objective("adadem", classes).to(GPU), logits.float().to(GPU))
+        expected = value_and_gradient(
+            build_objective("adadem", classes, backend="reference").double(), logits
+        )
+        actual = value_and_gradient(
+            build_objective("adadem", classes).to(GPU), logits.float().to(GPU)
+        )
         assert relative(actual[0], expected[0]) < 2e-5
         assert relative(actual[1], expected[1]) < 2e-5
     with pytest.raises(InputError, match="at most 64"):
@@ -114,7 +125,9 @@ def test_adapters_learn_what_they_learn_on_the_cpu(method: str, dense: bool) -> 
     for device in ("cpu", GPU):
         torch.manual_seed(0)
         try:
-            adapter = TestTimeAdapter(copy.deepcopy(network).to(device), method=method, objective="adadem", lr=1e-2)
+            adapter = TestTimeAdapter(
+                copy.deepcopy(network).to(device), method=method, objective="adadem", lr=1e-2
+            )
         except InputError:
             pytest.skip(f"{method} asks for more than a network")
         found[device] = [adapter(images.to(device)).detach().cpu() for images in batches()]
@@ -122,7 +135,8 @@ def test_adapters_learn_what_they_learn_on_the_cpu(method: str, dense: bool) -> 
     if method in DRAWS:
         assert all(each.isfinite().all() for each in found[GPU])
     else:
-        torch.testing.assert_close(found[GPU], found["cpu"], rtol=1e-4, atol=1e-6)  # statistics are float32
+        # statistics are float32
+        torch.testing.assert_close(found[GPU], found["cpu"], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
@@ -137,20 +151,36 @@ def test_an_adapter_under_autocast(dtype: torch.dtype) -> None:
 def pair(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     root = tmp_path_factory.mktemp("pair") / "street"
     write_demo_pair(root, size=(96, 48), source_train=6, target_train=5, target_val=4)
-    return ["--source.root", str(root / "gta5"), "--target.root", str(root / "cityscapes"), "--model.encoder=resnet18"]
+    return [
+        "--source.root",
+        str(root / "gta5"),
+        "--target.root",
+        str(root / "cityscapes"),
+        "--model.encoder=resnet18",
+    ]
 
 
-SHORT = ["--max-steps=4", "--eval-every=2", "--log-every=1", "--maps=1", "--discriminator.channels=4"]
+SHORT = [
+    "--max-steps=4",
+    "--eval-every=2",
+    "--log-every=1",
+    "--maps=1",
+    "--discriminator.channels=4",
+]
 
 
 def train(run: Path, *flags: str) -> list[dict[str, float]]:
     """The lines of a short training's ``metrics.jsonl``."""
-    seg.train.train(parse_config(TrainConfig, "seg.train", "", [*SHORT, *flags, "--run-dir", str(run)]))
+    seg.train.train(
+        parse_config(TrainConfig, "seg.train", "", [*SHORT, *flags, "--run-dir", str(run)])
+    )
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.parametrize("method", ["source", "minent", "advent", "self-training"])
-def test_trainings_begin_with_the_losses_of_the_cpu(method: str, pair: list[str], tmp_path: Path) -> None:
+def test_trainings_begin_with_the_losses_of_the_cpu(
+    method: str, pair: list[str], tmp_path: Path
+) -> None:
     flags = [*pair, "--method", method, *(["--loss", "adadem"] if method == "minent" else [])]
     cpu, gpu = (train(tmp_path / device, *flags, "--device", device) for device in ("cpu", GPU))
     for name, value in cpu[0].items():
@@ -162,48 +192,102 @@ def test_trainings_begin_with_the_losses_of_the_cpu(method: str, pair: list[str]
         for name, value in gpu[0].items():
             if name.startswith("source/cross"):
                 assert half[0][name] == pytest.approx(value, rel=0.1), (precision, name)
-        assert all(math.isfinite(value) for line in half for value in line.values() if isinstance(value, float))
+        assert all(
+            math.isfinite(value)
+            for line in half
+            for value in line.values()
+            if isinstance(value, float)
+        )
 
 
 @pytest.mark.parametrize("flag", ["--loss=adadem", "--method=advent", "--method=self-training"])
-def test_deterministic_trainings_are_the_same_bytes(flag: str, pair: list[str], tmp_path: Path) -> None:
+def test_deterministic_trainings_are_the_same_bytes(
+    flag: str, pair: list[str], tmp_path: Path
+) -> None:
     for name in ("one", "two"):
         subprocess.run(
-            [sys.executable, "-m", "seg.train", *SHORT, *pair, flag, "--deterministic", "--device", GPU,
-             "--run-dir", str(tmp_path / name)], check=True, cwd=ROOT, capture_output=True, timeout=300,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "seg.train",
+                *SHORT,
+                *pair,
+                flag,
+                "--deterministic",
+                "--device",
+                GPU,
+                "--run-dir",
+                str(tmp_path / name),
+            ],
+            check=True,
+            cwd=ROOT,
+            capture_output=True,
+            timeout=300,
+        )
     one, two = (load_checkpoint(tmp_path / name / "checkpoints", "last") for name in ("one", "two"))
     assert same(one, two)
-    assert (tmp_path / "one/metrics.jsonl").read_bytes() == (tmp_path / "two/metrics.jsonl").read_bytes()
+    assert (tmp_path / "one/metrics.jsonl").read_bytes() == (
+        tmp_path / "two/metrics.jsonl"
+    ).read_bytes()
 
 
 def test_compiled_network_trains(pair: list[str], tmp_path: Path) -> None:
     plain = train(tmp_path / "plain", *pair, "--loss", "adadem", "--device", GPU)
     compiled = train(tmp_path / "compiled", *pair, "--loss", "adadem", "--device", GPU, "--compile")
-    assert compiled[0]["source/cross_entropy_main"] == pytest.approx(plain[0]["source/cross_entropy_main"], rel=2e-2)
+    assert compiled[0]["source/cross_entropy_main"] == pytest.approx(
+        plain[0]["source/cross_entropy_main"], rel=2e-2
+    )
 
 
 @pytest.mark.parametrize(("first", "second"), [("cpu", GPU), (GPU, "cpu")])
-def test_a_training_goes_on_on_the_other_device(first: str, second: str, pair: list[str], tmp_path: Path) -> None:
-    run, stopped = tmp_path / "run", mock.Mock(side_effect=[*[mock.DEFAULT] * 2, RuntimeError("stopped")])
+def test_a_training_goes_on_on_the_other_device(
+    first: str, second: str, pair: list[str], tmp_path: Path
+) -> None:
+    run, stopped = (
+        tmp_path / "run",
+        mock.Mock(side_effect=[*[mock.DEFAULT] * 2, RuntimeError("stopped")]),
+    )
     step = mock.Mock(side_effect=lambda *given: (stopped(), training_step(*given))[1])
-    with mock.patch("seg.training.loop.training_step", step), pytest.raises(RuntimeError, match="stopped"):
+    with (
+        mock.patch("seg.training.loop.training_step", step),
+        pytest.raises(RuntimeError, match="stopped"),
+    ):
         train(run, *pair, "--loss", "adadem", "--device", first)
-    seg.train.train(parse_config(TrainConfig, "seg.train", "", ["--resume", str(run), "--device", second]))
+    seg.train.train(
+        parse_config(TrainConfig, "seg.train", "", ["--resume", str(run), "--device", second])
+    )
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert max(steps) == 4
 
 
 def test_torchrun_with_one_process(pair: list[str], tmp_path: Path) -> None:
     subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=1", "-m", "seg.train",
-         *SHORT, *pair, "--loss", "adadem", "--run-dir", str(tmp_path / "run")],
-        check=True, cwd=ROOT, capture_output=True, timeout=300,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node=1",
+            "-m",
+            "seg.train",
+            *SHORT,
+            *pair,
+            "--loss",
+            "adadem",
+            "--run-dir",
+            str(tmp_path / "run"),
+        ],
+        check=True,
+        cwd=ROOT,
+        capture_output=True,
+        timeout=300,
+    )
     assert json.loads((tmp_path / "run/eval.json").read_text())["miou"] >= 0
 
 
-def test_seg_adapt_predicts_what_it_predicts_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seg_adapt_predicts_what_it_predicts_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "images").mkdir()
     generator = np.random.default_rng(0)
     for k in range(5):
@@ -215,8 +299,24 @@ def test_seg_adapt_predicts_what_it_predicts_on_the_cpu(tmp_path: Path, monkeypa
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "tests"))
     found = {}
     for device in ("cpu", GPU):
-        flags = ["--model", "network_of_gpu_test:build", "--images", str(tmp_path / "images"), "--method", "tent"]
-        flags += ["--loss", "adadem", "--accept", "true", "--device", device, "--out", str(tmp_path / device)]
+        flags = [
+            "--model",
+            "network_of_gpu_test:build",
+            "--images",
+            str(tmp_path / "images"),
+            "--method",
+            "tent",
+        ]
+        flags += [
+            "--loss",
+            "adadem",
+            "--accept",
+            "true",
+            "--device",
+            device,
+            "--out",
+            str(tmp_path / device),
+        ]
         monkeypatch.setattr(sys, "argv", ["seg.adapt", *flags])
         seg.adapt.main()
         files = sorted((tmp_path / device / "after").rglob("*labelIds.png"))
@@ -239,7 +339,18 @@ def test_policies_learn_on_a_gpu(algo: str, where: str, tmp_path: Path) -> None:
 
 def test_rl_train_on_a_gpu(tmp_path: Path) -> None:
     rl.train.main(
-        ["--env", "MiniGrid-Empty-Random-5x5-v0", "--timesteps=192", "--eval-freq=96", "--eval-episodes=1", "--device",
-         GPU, "--hyperparameters.n_envs=4", "--hyperparameters.n_steps=16", "--run-dir", str(tmp_path / "run")]
-    )  # fmt: skip
+        [
+            "--env",
+            "MiniGrid-Empty-Random-5x5-v0",
+            "--timesteps=192",
+            "--eval-freq=96",
+            "--eval-episodes=1",
+            "--device",
+            GPU,
+            "--hyperparameters.n_envs=4",
+            "--hyperparameters.n_steps=16",
+            "--run-dir",
+            str(tmp_path / "run"),
+        ]
+    )
     assert json.loads((tmp_path / "run/eval.json").read_text())["episodes"] > 0

@@ -39,7 +39,15 @@ from seg.models.settings import ModelConfig
 from seg.trained import advent_weights
 
 #: Python's audit events of what changes a folder, whatever library does it.
-_CHANGES = ("os.rename", "os.link", "os.symlink", "os.remove", "os.mkdir", "os.rmdir", "os.truncate")
+_CHANGES = (
+    "os.rename",
+    "os.link",
+    "os.symlink",
+    "os.remove",
+    "os.mkdir",
+    "os.rmdir",
+    "os.truncate",
+)
 
 
 def command(module: str, *arguments: str) -> Callable[[], None]:
@@ -52,7 +60,9 @@ def command(module: str, *arguments: str) -> Callable[[], None]:
     return run
 
 
-def writes(work: Callable[[], None], folder: Path, stop_at: int | None = None) -> tuple[int, list[str]]:
+def writes(
+    work: Callable[[], None], folder: Path, stop_at: int | None = None
+) -> tuple[int, list[str]]:
     """Status of a process that does the work in ``folder``, and its writes below it.
 
     It is killed before number ``stop_at`` of these: a file opened to be written, renamed, linked, removed or flushed.
@@ -72,14 +82,20 @@ def _work(work: Callable[[], None], folder: Path, journal: Path, stop_at: int | 
     os.chdir(folder)
     parent, root = os.getpid(), str(folder.resolve())
     seen = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    output = os.open(folder.with_name(f"{folder.name}.output"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    output = os.open(
+        folder.with_name(f"{folder.name}.output"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    )
     os.dup2(output, 1)
     os.dup2(output, 2)
     count = 0
 
     def written(what: str, name: Any) -> None:
         nonlocal count
-        path = os.path.abspath(os.fsdecode(name)) if isinstance(name, (str, bytes, os.PathLike)) else ""
+        path = (
+            os.path.abspath(os.fsdecode(name))
+            if isinstance(name, (str, bytes, os.PathLike))
+            else ""
+        )
         if os.getpid() != parent or not path.startswith(f"{root}/"):
             return
         if count == stop_at:
@@ -88,13 +104,17 @@ def _work(work: Callable[[], None], folder: Path, journal: Path, stop_at: int | 
         os.write(seen, f"{what} {os.path.relpath(path, root)}\n".encode())
 
     def hook(event: str, given: tuple[Any, ...]) -> None:
-        if (event == "open" and given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)) or event in _CHANGES:
+        if (
+            event == "open" and given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        ) or event in _CHANGES:
             written(event, given[0])
 
     flush = os.fsync
     sys.stdout = sys.stderr = open(output, "w", buffering=1)  # noqa: SIM115
     sys.addaudithook(hook)
-    os.fsync = lambda descriptor: written("flush", os.readlink(f"/proc/self/fd/{descriptor}")) or flush(descriptor)
+    os.fsync = lambda descriptor: (
+        written("flush", os.readlink(f"/proc/self/fd/{descriptor}")) or flush(descriptor)
+    )
     try:
         work()
         code: Any = 0
@@ -109,23 +129,67 @@ def _work(work: Callable[[], None], folder: Path, journal: Path, stop_at: int | 
 
 #: A teacher, all that is drawn per sample, and statistics that are re-estimated for each checkpoint.
 SEG = [
-    "seg.train", "--loss", "adadem", "--max-steps", "12", "--eval-every", "3", "--log-every", "1", "--maps", "0",
-    "--batch-size", "1", "--source.size", "32,16", "--target.size", "32,16", "--model.output-stride", "16",
+    "seg.train",
+    "--loss",
+    "adadem",
+    "--max-steps",
+    "12",
+    "--eval-every",
+    "3",
+    "--log-every",
+    "1",
+    "--maps",
+    "0",
+    "--batch-size",
+    "1",
+    "--source.size",
+    "32,16",
+    "--target.size",
+    "32,16",
+    "--model.output-stride",
+    "16",
     "--model.encoder=resnet18",
-    "--method", "self-training", "--self-training.mask-ratio", "0.5", "--self-training.weighting", "pixel",
-    "--source.style", "fourier", "--source.rare-class-temperature", "0.01", "--target.labelled-part", "0.4",
-    "--batch-norm-after", "target",
-]  # fmt: skip
+    "--method",
+    "self-training",
+    "--self-training.mask-ratio",
+    "0.5",
+    "--self-training.weighting",
+    "pixel",
+    "--source.style",
+    "fourier",
+    "--source.rare-class-temperature",
+    "0.01",
+    "--target.labelled-part",
+    "0.4",
+    "--batch-norm-after",
+    "target",
+]
 RL = [
-    "rl.train", "--loss", "adadem", "--env", "MiniGrid-Empty-Random-5x5-v0", "--timesteps", "4096", "--eval-freq",
-    "1000", "--eval-episodes", "1", "--hyperparameters.n_steps", "64", "--hyperparameters.n_envs", "2",
-    "--hyperparameters.learning_rate", "lin_1.0e-3",
-]  # fmt: skip
+    "rl.train",
+    "--loss",
+    "adadem",
+    "--env",
+    "MiniGrid-Empty-Random-5x5-v0",
+    "--timesteps",
+    "4096",
+    "--eval-freq",
+    "1000",
+    "--eval-episodes",
+    "1",
+    "--hyperparameters.n_steps",
+    "64",
+    "--hyperparameters.n_envs",
+    "2",
+    "--hyperparameters.learning_rate",
+    "lin_1.0e-3",
+]
 
 
 def start(flags, run, *more):
     """The command in a process that is forked, so that it need not import torch again."""
-    process = multiprocessing.get_context("fork").Process(target=command(*flags, "--run-dir", str(run), *more))
+    process = multiprocessing.get_context("fork").Process(
+        target=command(*flags, "--run-dir", str(run), *more)
+    )
     process.start()
     return process
 
@@ -133,8 +197,16 @@ def start(flags, run, *more):
 @pytest.mark.parametrize("flags", [SEG, RL], ids=["seg", "rl"])
 def test_a_killed_training_goes_on_to_the_same_numbers(flags, tmp_path, capfd):
     if flags is SEG:
-        pair = write_demo_pair(tmp_path / "pair", size=(96, 48), source_train=4, target_train=3, target_val=2)
-        flags = [*flags, "--source.root", str(pair / "gta5"), "--target.root", str(pair / "cityscapes")]
+        pair = write_demo_pair(
+            tmp_path / "pair", size=(96, 48), source_train=4, target_train=3, target_val=2
+        )
+        flags = [
+            *flags,
+            "--source.root",
+            str(pair / "gta5"),
+            "--target.root",
+            str(pair / "cityscapes"),
+        ]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     first, alone = start(flags, killed), start(flags, whole)
     deadline = time.monotonic() + 120
@@ -167,41 +239,98 @@ class Writer:
     module: str
     flags: tuple[str, ...]
     resumes: bool = False
-    job: str | None = None  #: the run folder that each of its trainings leaves, which are not what is tested here
+    #: the run folder that each of its trainings leaves, which are not what is tested here
+    job: str | None = None
     otherwise: tuple[str, ...] = field(default=())
 
 
 WRITERS = {
-    "seg.train": Writer("seg.train", ("--loss=adadem", "--max-steps=2", "--eval-every=1", "--maps=1",
-        "--source.root={pair}/gta5", "--target.root={pair}/cityscapes", *SMALL, "--run-dir=run"), resumes=True),
-    "seg.evaluate": Writer("seg.evaluate", ("--run={seg}", "--save-predictions=predictions", "--out=scores.json")),
-    "seg.export": Writer("seg.export", ("--run={seg}", "--images={images}", "--out=out", "--raw=npz",
-        "--pre-labels=cvat,label-studio")),
+    "seg.train": Writer(
+        "seg.train",
+        (
+            "--loss=adadem",
+            "--max-steps=2",
+            "--eval-every=1",
+            "--maps=1",
+            "--source.root={pair}/gta5",
+            "--target.root={pair}/cityscapes",
+            *SMALL,
+            "--run-dir=run",
+        ),
+        resumes=True,
+    ),
+    "seg.evaluate": Writer(
+        "seg.evaluate", ("--run={seg}", "--save-predictions=predictions", "--out=scores.json")
+    ),
+    "seg.export": Writer(
+        "seg.export",
+        (
+            "--run={seg}",
+            "--images={images}",
+            "--out=out",
+            "--raw=npz",
+            "--pre-labels=cvat,label-studio",
+        ),
+    ),
     "seg.export_model": Writer("seg.export_model", ("--run={seg}", "--out=out")),
-    "seg.adapt": Writer("seg.adapt", ("--model={seg}", "--images={images}", "--out=out", "--size=32,32")),
+    "seg.adapt": Writer(
+        "seg.adapt", ("--model={seg}", "--images={images}", "--out=out", "--size=32,32")
+    ),
     "seg.benchmark": Writer("seg.benchmark", ("--config={grid}", "--folder=grid"), job="seg_done"),
-    "seg.tune": Writer("seg.tune", ("--train.source.root={pair}/gta5", "--train.target.root={pair}/cityscapes",
-        "--trials=2", "--share=0.5", "--study-dir=study"), job="seg_done", otherwise=("journal.log",)),
-    "seg.labels": Writer("seg.labels", ("--annotations={cvat}/cvat.zip", "--classes=road,pole", "--out=out")),
-    "rl.train": Writer("rl.train", ("--env=CartPole-v1", "--timesteps=128", "--eval-freq=64", "--eval-episodes=1",
-        "--final-episodes=1", "--hyperparameters.n_steps=32", "--hyperparameters.n_envs=2", "--video",
-        "--run-dir=run"), resumes=True),
+    "seg.tune": Writer(
+        "seg.tune",
+        (
+            "--train.source.root={pair}/gta5",
+            "--train.target.root={pair}/cityscapes",
+            "--trials=2",
+            "--share=0.5",
+            "--study-dir=study",
+        ),
+        job="seg_done",
+        otherwise=("journal.log",),
+    ),
+    "seg.labels": Writer(
+        "seg.labels", ("--annotations={cvat}/cvat.zip", "--classes=road,pole", "--out=out")
+    ),
+    "rl.train": Writer(
+        "rl.train",
+        (
+            "--env=CartPole-v1",
+            "--timesteps=128",
+            "--eval-freq=64",
+            "--eval-episodes=1",
+            "--final-episodes=1",
+            "--hyperparameters.n_steps=32",
+            "--hyperparameters.n_envs=2",
+            "--video",
+            "--run-dir=run",
+        ),
+        resumes=True,
+    ),
     "seg.convert": Writer("seg.convert", ("--advent={advent}", "--run-dir=run")),
-    "rl.evaluate": Writer("rl.evaluate", ("--run={rl}", "--episodes=1", "--out=scores.json", "--video=a.gif")),
+    "rl.evaluate": Writer(
+        "rl.evaluate", ("--run={rl}", "--episodes=1", "--out=scores.json", "--video=a.gif")
+    ),
     "rl.export": Writer("rl.export", ("--run={rl}", "--out=a.zip")),
     "rl.plots": Writer("rl.plots", ("{rl_done}", "--out=plots")),
     "rl.benchmark": Writer("rl.benchmark", ("--config={rl_grid}", "--folder=grid"), job="rl_done"),
-    "rl.tune": Writer("rl.tune", ("--train.loss=adadem", "--trials=2", "--seeds=1", "--final-seeds=1",
-        "--study-dir=study"), job="rl_done", otherwise=("journal.log",)),
+    "rl.tune": Writer(
+        "rl.tune",
+        ("--train.loss=adadem", "--trials=2", "--seeds=1", "--final-seeds=1", "--study-dir=study"),
+        job="rl_done",
+        otherwise=("journal.log",),
+    ),
     "dem_apps.report": Writer("dem_apps.report", ("{rl_done}", "--out=page.html")),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """What the commands read, which no command writes to."""
     root = tmp_path_factory.mktemp("inputs")
-    pair = write_demo_pair(root / "pair", size=(32, 16), source_train=2, target_train=2, target_val=2)
+    pair = write_demo_pair(
+        root / "pair", size=(32, 16), source_train=2, target_train=2, target_val=2
+    )
     (root / "images").mkdir()
     for index in range(2):
         pixels = np.random.default_rng(index).integers(0, 255, (32, 32, 3), np.uint8)
@@ -211,8 +340,12 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     seg_run(root / "seg_done")
     torch.save({"layer6.bias": torch.zeros(2)}, root / "advent")
     rl_run(root / "rl_done", 0.5, "adadem", 0, "CartPole-v1")
-    (root / "grid").write_text("arms: {a: {method: minent, loss: entropy, max_steps: 20}}\nseeds: [0]\n")
-    (root / "rl_grid").write_text("envs: {CartPole-v1: {timesteps: 20}}\narms: {a: {ent_coef: 0.1}}\nseeds: [0]\n")
+    (root / "grid").write_text(
+        "arms: {a: {method: minent, loss: entropy, max_steps: 20}}\nseeds: [0]\n"
+    )
+    (root / "rl_grid").write_text(
+        "envs: {CartPole-v1: {timesteps: 20}}\narms: {a: {ent_coef: 0.1}}\nseeds: [0]\n"
+    )
     (root / "cvat").mkdir()
     painted = CvatMasks(root / "cvat", named_classes(["road", "pole"]))
     painted.add(Path("a.png"), np.eye(8, dtype=np.uint8), None)
@@ -220,7 +353,10 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     flags = [flag for flag in WRITERS["rl.train"].flags if flag not in ("--video", "--run-dir=run")]
     normalised = "--hyperparameters.normalize=true"
     (root / "rl_folder").mkdir()
-    assert writes(command("rl.train", *flags, normalised, "--run-dir=../rl"), root / "rl_folder")[0] == 0
+    assert (
+        writes(command("rl.train", *flags, normalised, "--run-dir=../rl"), root / "rl_folder")[0]
+        == 0
+    )
     return {file.name: file for file in root.iterdir()}
 
 
@@ -237,7 +373,10 @@ def content(folder: Path, writer: Writer) -> dict[str, Any]:
         if file.suffix != ".zip":
             return file.read_bytes()
         with zipfile.ZipFile(file) as archive:
-            return {name: archive.read(name) if name.endswith(".pth") else None for name in archive.namelist()}
+            return {
+                name: archive.read(name) if name.endswith(".pth") else None
+                for name in archive.namelist()
+            }
 
     return {
         str(file.relative_to(folder)): read(file)
@@ -252,7 +391,9 @@ def values(kept: Any) -> Any:
         return {key: values(value) for key, value in kept.items()}
     if isinstance(kept, (list, tuple)):
         return [values(value) for value in kept]
-    return (str(kept.dtype), kept.numpy().tobytes()) if isinstance(kept, torch.Tensor) else repr(kept)
+    return (
+        (str(kept.dtype), kept.numpy().tobytes()) if isinstance(kept, torch.Tensor) else repr(kept)
+    )
 
 
 def work_of(writer: Writer, inputs: dict[str, Path], folder: Path) -> Callable[[], None]:
@@ -263,7 +404,8 @@ def work_of(writer: Writer, inputs: dict[str, Path], folder: Path) -> Callable[[
 
     def work() -> None:
         torch.set_num_threads(1)
-        adaptation._CLEARLY = math.inf  # convolutions go by no clock, whose other kernel rounds otherwise
+        # convolutions go by no clock, whose other kernel rounds otherwise
+        adaptation._CLEARLY = math.inf
         advent_weights.from_advent = lambda *_: {"main_head.bias": torch.zeros(2)}  # type: ignore[assignment]  # small
         if writer.job is not None:
             Job.command = lambda job: ["cp", "-r", str(inputs[str(writer.job)]), str(job.run)]  # type: ignore[method-assign]

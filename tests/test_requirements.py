@@ -39,7 +39,11 @@ def test_an_application_installs_its_imports(extra):
     files = [*(ROOT / extra).rglob("*.py"), *(ROOT / "dem_apps").rglob("*.py")]
     imported = set().union(*(imported_packages(file.read_text(encoding="utf-8")) for file in files))
     others = imported - {"dem_apps", "seg", "rl", "__future__"} - sys.stdlib_module_names
-    missing = {name for name in others if not installed & set(map(canonicalize_name, owners.get(name, [name])))}
+    missing = {
+        name
+        for name in others
+        if not installed & set(map(canonicalize_name, owners.get(name, [name])))
+    }
     assert not missing, f"the extra '{extra}' lacks the packages of {sorted(missing)}"
 
 
@@ -105,4 +109,6 @@ def test_every_objective_works_with_torch_and_numpy_only(tmp_path):
 
 
 def test_every_objective_trains_a_policy_with_stable_baselines3_only(tmp_path):
-    assert {"adadem", "entropy", "none"} <= set(run_alone(OF_THE_HOOK, tmp_path, "stable-baselines3"))
+    assert {"adadem", "entropy", "none"} <= set(
+        run_alone(OF_THE_HOOK, tmp_path, "stable-baselines3")
+    )

@@ -27,7 +27,9 @@ from seg.trained.trained_network import Training
 COMMANDS = [file for package in ("seg", "rl") for file in (ROOT / package).glob("[a-z]*.py")]
 MODULES = [importlib.import_module(f"{file.parent.name}.{file.stem}") for file in COMMANDS]
 #: What the commands read their settings into.
-SETTINGS = {value for module in MODULES for name, value in vars(module).items() if name.endswith("Config")}
+SETTINGS = {
+    value for module in MODULES for name, value in vars(module).items() if name.endswith("Config")
+}
 #: Checked where they are used: a coefficient may be a schedule, objectives check their own, a scale is one of two;
 #: a return and a mean may be any.
 _ELSEWHERE = {"ent_coef", "goal_return", "size", "mean", "scale", *OPTION_NAMES}
@@ -42,13 +44,19 @@ def numbers(config_class):
     return [
         (key, field.metadata["range"])
         for key, field, hint in fields_of(config_class)
-        if not dataclasses.is_dataclass(hint) and {int, float} & kinds(hint) and dict not in kinds(hint)
+        if not dataclasses.is_dataclass(hint)
+        and {int, float} & kinds(hint)
+        and dict not in kinds(hint)
     ]
 
 
 @pytest.mark.parametrize("config_class", sorted(SETTINGS, key=str))
 def test_every_number_has_a_lower_bound(config_class):
-    unbounded = [key for key, bounds in numbers(config_class) if bounds["at_least"] is None and bounds["above"] is None]
+    unbounded = [
+        key
+        for key, bounds in numbers(config_class)
+        if bounds["at_least"] is None and bounds["above"] is None
+    ]
     assert set(unbounded) <= _ELSEWHERE
 
 
@@ -72,21 +80,40 @@ def test_ends_are_open_or_closed():
 def test_every_number_of_an_entry_has_a_range(algo):
     parameters = inspect.signature(ALGORITHMS[algo]).parameters
     takes_a_number = {
-        name for name, parameter in parameters.items()
-        if name not in _NOT_IN_ENTRIES and isinstance(parameter.default, (int, float))
+        name
+        for name, parameter in parameters.items()
+        if name not in _NOT_IN_ENTRIES
+        and isinstance(parameter.default, (int, float))
         and not isinstance(parameter.default, bool)
-    }  # fmt: skip
+    }
     assert takes_a_number <= {*_RANGES, *_WHOLE_NUMBERS}
 
 
 @cases(
-    ("gamma", 2), ("gamma", -0.1), ("gae_lambda", 1.5), ("clip_range", -1), ("clip_range", 0),
-    ("clip_range", "lin_-1"), ("learning_rate", -1e-3), ("learning_rate", "lin_-1e-3"), ("vf_coef", -1),
-    ("max_grad_norm", 0), ("target_kl", -1), ("stats_window_size", -1), ("sde_sample_freq", -2), ("gamma", "lin_0.9"),
+    ("gamma", 2),
+    ("gamma", -0.1),
+    ("gae_lambda", 1.5),
+    ("clip_range", -1),
+    ("clip_range", 0),
+    ("clip_range", "lin_-1"),
+    ("learning_rate", -1e-3),
+    ("learning_rate", "lin_-1e-3"),
+    ("vf_coef", -1),
+    ("max_grad_norm", 0),
+    ("target_kl", -1),
+    ("stats_window_size", -1),
+    ("sde_sample_freq", -2),
+    ("gamma", "lin_0.9"),
     ("clip_range_vf", -0.1),
-)  # fmt: skip
+)
 def test_an_entry_beyond_its_range_is_one_sentence(key, value):
-    entry = {"policy": "MlpPolicy", "n_timesteps": 1e5, "gamma": 0.99, "learning_rate": "lin_2.5e-4", "clip_range": 0.2}
+    entry = {
+        "policy": "MlpPolicy",
+        "n_timesteps": 1e5,
+        "gamma": 0.99,
+        "learning_rate": "lin_2.5e-4",
+        "clip_range": 0.2,
+    }
     check_entry(entry, "ppo", "here")
     refuses(rf"^here: {key}", check_entry, {**entry, key: value}, "ppo", "here")
 
@@ -96,7 +123,9 @@ def test_a_protocol_names_no_objective_where_none_is_trained_with():
     names = ("loss", "reduction", "balance")
     said = protocol(Training(config, "last", 1), nn.Conv2d(3, 2, 1))
     assert [said[name] for name in names] == [None] * 3
-    assert protocol(Training(TrainConfig(loss="dem"), "last", 1), nn.Conv2d(3, 2, 1))["loss"] == "dem"
+    assert (
+        protocol(Training(TrainConfig(loss="dem"), "last", 1), nn.Conv2d(3, 2, 1))["loss"] == "dem"
+    )
 
 
 CONFIGS = [seg.config.TrainConfig, rl.config.TrainConfig]
@@ -107,7 +136,9 @@ GIVEN = {"tau": 0.5, "alpha": 0.7, "momentum": 0.3, "norm": "l2", "delta": "entr
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
 def test_every_option_is_a_flag_and_reaches_the_objective(config_class, name):
     defaults = inspect.signature(objective_class(name)).parameters
-    options = {option: GIVEN.get(option, defaults[option].default) for option in objective_options(name)}
+    options = {
+        option: GIVEN.get(option, defaults[option].default) for option in objective_options(name)
+    }
     flags = [part for option, value in options.items() for part in (f"--{option}", str(value))]
     config = parse_config(config_class, "", "", ["--loss", name, *flags])
     check_options(config)
@@ -117,18 +148,27 @@ def test_every_option_is_a_flag_and_reaches_the_objective(config_class, name):
 
 
 def test_the_settings_are_the_options_of_the_objectives():
-    assert set(OPTION_NAMES) == {option for name in OBJECTIVE_NAMES for option in objective_options(name)}
+    assert set(OPTION_NAMES) == {
+        option for name in OBJECTIVE_NAMES for option in objective_options(name)
+    }
     for field in dataclasses.fields(ObjectiveSettings):
         if field.name != "loss":
             owners = [name for name in OBJECTIVE_NAMES if field.name in objective_options(name)]
-            declared = {inspect.signature(objective_class(name)).parameters[field.name].default for name in owners}
+            declared = {
+                inspect.signature(objective_class(name)).parameters[field.name].default
+                for name in owners
+            }
             (default,) = declared
             shown = f"{default:g}" if isinstance(default, float) else default
-            assert field.metadata["help"].endswith(f", of --loss {', '.join(owners)}; default: {shown}")
+            assert field.metadata["help"].endswith(
+                f", of --loss {', '.join(owners)}; default: {shown}"
+            )
 
 
 def test_what_an_objective_does_not_have_is_refused():
     config = seg.config.TrainConfig(loss="cadf", tau=0.5)
     refuses(r"^--tau: belongs to --loss dem, not to --loss cadf$", check_options, config)
-    with pytest.raises(InputError, match=r"^--tau: is an option of --loss, and this --method trains without"):
+    with pytest.raises(
+        InputError, match=r"^--tau: is an option of --loss, and this --method trains without"
+    ):
         check_options(dataclasses.replace(config, loss="dem"), trained=False)

@@ -38,7 +38,9 @@ def installed(wheel, tmp_path_factory):
 
 
 def run(interpreter, folder, *arguments, flag="-m"):
-    return python(flag, *arguments, folder=folder, by=interpreter, PYTHONPATH="", OMP_NUM_THREADS="1")
+    return python(
+        flag, *arguments, folder=folder, by=interpreter, PYTHONPATH="", OMP_NUM_THREADS="1"
+    )
 
 
 def test_it_holds_what_is_no_python(wheel):
@@ -60,9 +62,26 @@ def test_commands_work_elsewhere(installed, tmp_path):
     assert json.loads((tmp_path / "runs/a/eval.json").read_text())["miou"] is not None
     run(installed, tmp_path, "seg.evaluate", "--run", "runs/a")
     images = next((tmp_path / "runs/a/entropy_maps").glob("*/image.png")).parent
-    run(installed, tmp_path, "seg.export", "--run", "runs/a", "--images", str(images), "--out", "export")
+    run(
+        installed,
+        tmp_path,
+        "seg.export",
+        "--run",
+        "runs/a",
+        "--images",
+        str(images),
+        "--out",
+        "export",
+    )
     run(installed, tmp_path, "seg.export_model", "--run", "runs/a", "--out", "model")
-    run(installed, tmp_path, "rl.train", "--env=MiniGrid-DoorKey-5x5-v0", "--timesteps=512", "--run-dir=runs/rl")
+    run(
+        installed,
+        tmp_path,
+        "rl.train",
+        "--env=MiniGrid-DoorKey-5x5-v0",
+        "--timesteps=512",
+        "--run-dir=runs/rl",
+    )
     page = run(installed, tmp_path, "dem_apps.report", "runs/a", "runs/b", "--out", "report.html")
     assert "report.html" in page
     assert (tmp_path / "report.html").stat().st_size > 10_000

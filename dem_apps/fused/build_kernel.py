@@ -28,9 +28,16 @@ from dem_apps.runtime.files import cache_dir
 ONE_PASS = Path(__file__).with_name("one_pass.cpp")
 # Not -ffast-math: it assumes that there is no NaN, and switches denormal numbers off for the whole process.
 _FLAGS = (
-    "-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fno-signed-zeros",
-    "-fopenmp", "-shared", "-fPIC",
-)  # fmt: skip
+    "-std=c++17",
+    "-O3",
+    "-march=native",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-signed-zeros",
+    "-fopenmp",
+    "-shared",
+    "-fPIC",
+)
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +45,12 @@ _log = logging.getLogger(__name__)
 @functools.cache
 def load_kernel(source: Path = ONE_PASS) -> ctypes.CDLL | None:
     """The library of a C++ file with a C interface, or None where it cannot be built; the reason is logged once."""
-    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++") or shutil.which("c++")
+    compiler = (
+        os.environ.get("CXX")
+        or shutil.which("g++")
+        or shutil.which("clang++")
+        or shutil.which("c++")
+    )
     if compiler is None:
         _log.info("no C++ compiler found: %s is not used, PyTorch computes the same", source.name)
         return None
@@ -46,15 +58,20 @@ def load_kernel(source: Path = ONE_PASS) -> ctypes.CDLL | None:
         return ctypes.CDLL(str(_built(source, compiler)))
     except subprocess.CalledProcessError as error:
         reason = error.stderr.strip()[:500]
-        _log.warning("the kernel %s could not be built, using PyTorch instead: %s", source.name, reason)
+        _log.warning(
+            "the kernel %s could not be built, using PyTorch instead: %s", source.name, reason
+        )
     except (OSError, subprocess.SubprocessError) as error:
-        _log.warning("the kernel %s could not be loaded, using PyTorch instead: %s", source.name, error)
+        _log.warning(
+            "the kernel %s could not be loaded, using PyTorch instead: %s", source.name, error
+        )
     return None
 
 
 def address(array: np.ndarray) -> int:
     """The address of an array's memory."""
-    try:  # three times as fast as numpy's own, which on a minibatch of PPO takes as long as the kernel
+    # three times as fast as numpy's own, which on a minibatch of PPO takes as long as the kernel
+    try:
         return ctypes.addressof(ctypes.c_char.from_buffer(array))  # type: ignore[arg-type]
     except (TypeError, ValueError):  # read-only, in another order, or empty
         begin: int = array.__array_interface__["data"][0]

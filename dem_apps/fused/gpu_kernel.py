@@ -41,9 +41,17 @@ def gpu_pass(rows: Tensor, counted: Tensor | None, spec: ObjectiveSpec, grouped:
     partial = torch.empty(programs, 2 * size + 2 * side**2, dtype=torch.float32, device=rows.device)
     with torch.cuda.device_of(rows):
         _sums_kernel[(programs,)](
-            rows, counted, partial, tiles, **_arguments(rows, spec), MASKED=counted is not None, GROUPED=grouped,
-            BLOCK=block, num_warps=warps, num_stages=stages,
-        )  # fmt: skip
+            rows,
+            counted,
+            partial,
+            tiles,
+            **_arguments(rows, spec),
+            MASKED=counted is not None,
+            GROUPED=grouped,
+            BLOCK=block,
+            num_warps=warps,
+            num_stages=stages,
+        )
     return partial.sum(0, dtype=sums_in(rows))
 
 
@@ -62,15 +70,29 @@ def gpu_gradient(
     columns = wide if weighted_rows is None else weighted_rows.float().contiguous()
     with torch.cuda.device_of(rows):
         _gradient_kernel[(outer * triton.cdiv(inner, block),)](
-            rows, counted, gradient, wide, columns, *gradient.stride(), **_arguments(rows, spec),
-            MASKED=counted is not None, GROUPED=len(weights) > 1, CLASSES_LAST=gradient.stride(1) == 1,
-            BLOCK=block, num_warps=warps, num_stages=stages,
-        )  # fmt: skip
+            rows,
+            counted,
+            gradient,
+            wide,
+            columns,
+            *gradient.stride(),
+            **_arguments(rows, spec),
+            MASKED=counted is not None,
+            GROUPED=len(weights) > 1,
+            CLASSES_LAST=gradient.stride(1) == 1,
+            BLOCK=block,
+            num_warps=warps,
+            num_stages=stages,
+        )
 
 
 @cache
 def _processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+    return (
+        torch.cuda.get_device_properties(device).multi_processor_count
+        if device.type == "cuda"
+        else 1
+    )
 
 
 @cache
@@ -82,19 +104,28 @@ def _takes_ptx(device: torch.device) -> bool:
 
 def _arguments(rows: Tensor, spec: ObjectiveSpec) -> dict[str, Any]:
     """What both kernels take: shape, strides in elements, and the member of the family."""
-    strides = dict(zip(("outer_stride", "class_stride", "inner_stride"), rows.stride(), strict=True))
+    strides = dict(
+        zip(("outer_stride", "class_stride", "inner_stride"), rows.stride(), strict=True)
+    )
     return strides | {
-        "inner": rows.shape[2], "tau": spec.tau, "alpha": spec.alpha,
+        "inner": rows.shape[2],
+        "tau": spec.tau,
+        "alpha": spec.alpha,
         "floor": ENTROPY_DELTA_FLOOR if spec.delta == "entropy" else 0.0,
-        "C": rows.shape[1], "BLOCK_C": max(16, triton.next_power_of_2(rows.shape[1])),
-        "CALIBRATOR": spec.calibrator, "NORM": spec.norm or "", "OF_ENTROPY": spec.delta == "entropy",
+        "C": rows.shape[1],
+        "BLOCK_C": max(16, triton.next_power_of_2(rows.shape[1])),
+        "CALIBRATOR": spec.calibrator,
+        "NORM": spec.norm or "",
+        "OF_ENTROPY": spec.delta == "entropy",
         "TEMPERED": spec.tau != 1.0,
         "PTX": _takes_ptx(rows.device),
-    }  # fmt: skip
+    }
 
 
 @triton.jit
-def _side_by_side(columns, first: tl.constexpr, step: tl.constexpr, BLOCK: tl.constexpr, N: tl.constexpr):
+def _side_by_side(
+    columns, first: tl.constexpr, step: tl.constexpr, BLOCK: tl.constexpr, N: tl.constexpr
+):
     """N of the columns, ``first``, ``first + step``, …, as (BLOCK, N): one row a thread, so nothing is moved."""
     if N == 2:
         table = tl.join(columns[first], columns[first + step])
@@ -134,8 +165,12 @@ def _add(sums, one_hot, x, PTX: tl.constexpr):
             cvt.rn.bf16x2.f32 $1, second, first;
             }
             """,
-            "=r,=r,r,r", [x], (tl.bfloat16, tl.bfloat16), False, 2,
-        )  # fmt: skip
+            "=r,=r,r,r",
+            [x],
+            (tl.bfloat16, tl.bfloat16),
+            False,
+            2,
+        )
         sums = tl.dot(one_hot, low, tl.dot(one_hot, high, sums))
     else:
         sums = tl.dot(one_hot, x, sums, input_precision="ieee")
@@ -144,9 +179,17 @@ def _add(sums, one_hot, x, PTX: tl.constexpr):
 
 @triton.jit
 def _read(
-    logits, counted, tile, inner, outer_stride, class_stride, inner_stride,
-    C: tl.constexpr, BLOCK: tl.constexpr, MASKED: tl.constexpr,
-):  # fmt: skip
+    logits,
+    counted,
+    tile,
+    inner,
+    outer_stride,
+    class_stride,
+    inner_stride,
+    C: tl.constexpr,
+    BLOCK: tl.constexpr,
+    MASKED: tl.constexpr,
+):
     """Tile's logits, 0 where none is read; which elements count; where the tile is."""
     per_row = tl.cdiv(inner, BLOCK)
     outer = (tile // per_row).to(tl.int64)
@@ -165,9 +208,17 @@ def _read(
 
 @triton.jit
 def _equations(
-    logits, tau, alpha, floor, C: tl.constexpr, CALIBRATOR: tl.constexpr, NORM: tl.constexpr,
-    OF_ENTROPY: tl.constexpr, TEMPERED: tl.constexpr, PTX: tl.constexpr,
-):  # fmt: skip
+    logits,
+    tau,
+    alpha,
+    floor,
+    C: tl.constexpr,
+    CALIBRATOR: tl.constexpr,
+    NORM: tl.constexpr,
+    OF_ENTROPY: tl.constexpr,
+    TEMPERED: tl.constexpr,
+    PTX: tl.constexpr,
+):
     """The chunk pass of :mod:`dem_apps.fused.one_pass`; p and R without their divisors, whose inverses are returned."""
     top = logits[0]
     predicted = tl.zeros(top.shape, tl.int32)
@@ -202,7 +253,9 @@ def _equations(
         delta = tl.sqrt(delta)
     scale = tl.full(top.shape, 1.0, tl.float32)
     if NORM != "":
-        scale = 1.0 / tl.maximum(delta / total, floor) if OF_ENTROPY else softened_total * tau / delta
+        scale = (
+            1.0 / tl.maximum(delta / total, floor) if OF_ENTROPY else softened_total * tau / delta
+        )
     if CALIBRATOR == "gmc":
         value = alpha * tl.log(total) + (alpha - 1.0) * top - mean
     elif CALIBRATOR == "mec":
@@ -214,11 +267,28 @@ def _equations(
 
 @triton.jit
 def _sums_kernel(
-    logits, counted, partial, tiles, outer_stride, class_stride, inner_stride, inner, tau, alpha, floor,
-    C: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr, CALIBRATOR: tl.constexpr, NORM: tl.constexpr,
-    OF_ENTROPY: tl.constexpr, TEMPERED: tl.constexpr, MASKED: tl.constexpr, GROUPED: tl.constexpr,
+    logits,
+    counted,
+    partial,
+    tiles,
+    outer_stride,
+    class_stride,
+    inner_stride,
+    inner,
+    tau,
+    alpha,
+    floor,
+    C: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CALIBRATOR: tl.constexpr,
+    NORM: tl.constexpr,
+    OF_ENTROPY: tl.constexpr,
+    TEMPERED: tl.constexpr,
+    MASKED: tl.constexpr,
+    GROUPED: tl.constexpr,
     PTX: tl.constexpr,
-):  # fmt: skip
+):
     """One row of partial sums a program: products with the one-hot predicted class, of ``WIDE`` columns each."""
     USED: tl.constexpr = 2 * C + 2 if CALIBRATOR == "mec" else 2  # 1, the value, p, z/δ
     WIDE: tl.constexpr = 8 if PTX else 16
@@ -247,7 +317,9 @@ def _sums_kernel(
                 # volatile, which hides the joins: for their sake Triton would choose an operand layout that moves
                 # registers before each product
                 narrow: tl.constexpr = "cvt.rn.bf16x2.f32 $0, $2, $1;"
-                one_hot = tl.inline_asm_elementwise(narrow, "=r,r,r", [one_hot], tl.bfloat16, False, 2)
+                one_hot = tl.inline_asm_elementwise(
+                    narrow, "=r,r,r", [one_hot], tl.bfloat16, False, 2
+                )
             one_hot = tl.trans(one_hot)
             columns = (zero + 1.0, value)
             if CALIBRATOR == "mec":
@@ -259,7 +331,9 @@ def _sums_kernel(
                 columns += (zero,)
             added = ()
             for g in tl.static_range(GROUPS):
-                added += (_add(sums[g], one_hot, _side_by_side(columns, g * WIDE, 1, BLOCK, WIDE), PTX),)
+                added += (
+                    _add(sums[g], one_hot, _side_by_side(columns, g * WIDE, 1, BLOCK, WIDE), PTX),
+                )
             sums = added
         else:
             count += tl.where(counts, 1.0, 0.0)
@@ -270,7 +344,9 @@ def _sums_kernel(
         for g in tl.static_range(GROUPS):
             column = g * WIDE + tl.arange(0, WIDE)[None, :]
             square = column - 2
-            place = tl.where(column < 2, column * C + c, 2 * C + square // C * (C * C) + c * C + square % C)
+            place = tl.where(
+                column < 2, column * C + c, 2 * C + square // C * (C * C) + c * C + square % C
+            )
             tl.store(out + place, sums[g], mask=(c < C) & (column < USED))
     else:
         tl.store(partial + 2 * tl.program_id(0), tl.sum(count, 0))
@@ -279,15 +355,45 @@ def _sums_kernel(
 
 @triton.jit
 def _gradient_kernel(
-    logits, counted, gradient, weights, weighted_rows, to_outer, to_class, to_inner,
-    outer_stride, class_stride, inner_stride, inner, tau, alpha, floor,
-    C: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr, CALIBRATOR: tl.constexpr, NORM: tl.constexpr,
-    OF_ENTROPY: tl.constexpr, TEMPERED: tl.constexpr, MASKED: tl.constexpr, GROUPED: tl.constexpr,
-    CLASSES_LAST: tl.constexpr, PTX: tl.constexpr,
-):  # fmt: skip
+    logits,
+    counted,
+    gradient,
+    weights,
+    weighted_rows,
+    to_outer,
+    to_class,
+    to_inner,
+    outer_stride,
+    class_stride,
+    inner_stride,
+    inner,
+    tau,
+    alpha,
+    floor,
+    C: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    BLOCK: tl.constexpr,
+    CALIBRATOR: tl.constexpr,
+    NORM: tl.constexpr,
+    OF_ENTROPY: tl.constexpr,
+    TEMPERED: tl.constexpr,
+    MASKED: tl.constexpr,
+    GROUPED: tl.constexpr,
+    CLASSES_LAST: tl.constexpr,
+    PTX: tl.constexpr,
+):
     """``weights[k] · marginal-free gradient + weighted_rows[k]/δ`` of one tile."""
     read, counts, outer, element = _read(
-        logits, counted, tl.program_id(0), inner, outer_stride, class_stride, inner_stride, C, BLOCK, MASKED
+        logits,
+        counted,
+        tl.program_id(0),
+        inner,
+        outer_stride,
+        class_stride,
+        inner_stride,
+        C,
+        BLOCK,
+        MASKED,
     )
     z, p, of_p, reward, of_reward, mean, scale, _value, predicted = _equations(
         read, tau, alpha, floor, C, CALIBRATOR, NORM, OF_ENTROPY, TEMPERED, PTX
@@ -313,7 +419,9 @@ def _gradient_kernel(
             finished += (scale,)
         c = tl.arange(0, BLOCK_C)[None, :]
         table = _side_by_side(finished, 0, 1, BLOCK, BLOCK_C).to(gradient.dtype.element_ty)
-        tl.store(out + element[:, None] * to_inner + c, table, mask=(c < C) & (element < inner)[:, None])
+        tl.store(
+            out + element[:, None] * to_inner + c, table, mask=(c < C) & (element < inner)[:, None]
+        )
     else:
         out += element * to_inner
         for c in tl.static_range(C):

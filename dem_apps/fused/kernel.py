@@ -30,7 +30,12 @@ def supports_kernel(logits: Tensor, num_classes: int) -> bool:
         # the Triton of torch 2.8 and earlier does not compile it
         found = torch.__version__ >= "2.9" and importlib.util.find_spec("triton") is not None
         return found and num_classes <= GPU_KERNEL_MAX_CLASSES
-    if name is None or logits.device.type != "cpu" or logits.is_neg() or num_classes > KERNEL_MAX_CLASSES:
+    if (
+        name is None
+        or logits.device.type != "cpu"
+        or logits.is_neg()
+        or num_classes > KERNEL_MAX_CLASSES
+    ):
         return False
     kernel = load_kernel()
     return kernel is not None and hasattr(kernel, f"pass_{name}")
@@ -54,14 +59,21 @@ def kernel_pass(
 
 
 def kernel_finish(
-    rows: Tensor, predicted: Tensor, inverse_delta: Tensor | None, weights: Tensor, weighted_rows: Tensor | None
+    rows: Tensor,
+    predicted: Tensor,
+    inverse_delta: Tensor | None,
+    weights: Tensor,
+    weighted_rows: Tensor | None,
 ) -> None:
     """Arguments as of :func:`dem_apps.fused.one_pass.chunked_finish`."""
     function = getattr(load_kernel(), f"finish_{_DTYPES[rows.dtype]}")
     settings = _settings(rows, ObjectiveSpec("gmc"), True)
     weights = weights.float().contiguous()
     weighted_rows = None if weighted_rows is None else weighted_rows.float().contiguous()
-    function(ctypes.byref(settings), *map(_pointer, [rows, predicted, inverse_delta, weights, weighted_rows]))
+    function(
+        ctypes.byref(settings),
+        *map(_pointer, [rows, predicted, inverse_delta, weights, weighted_rows]),
+    )
 
 
 class _Settings(ctypes.Structure):
@@ -70,20 +82,34 @@ class _Settings(ctypes.Structure):
     _fields_ = (
         *[(name, ctypes.c_int64) for name in ("outer", "classes", "inner")],
         *[(name, ctypes.c_int64) for name in ("outer_stride", "class_stride", "inner_stride")],
-        *[(name, ctypes.c_int32) for name in ("calibrator", "norm", "delta_of_entropy", "per_class", "threads")],
+        *[
+            (name, ctypes.c_int32)
+            for name in ("calibrator", "norm", "delta_of_entropy", "per_class", "threads")
+        ],
         *[(name, ctypes.c_float) for name in ("tau", "alpha", "delta_floor")],
     )
 
 
 def pass_settings(
-    shape: tuple[int, ...], strides: tuple[int, ...], spec: ObjectiveSpec, grouped: bool, threads: int
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    spec: ObjectiveSpec,
+    grouped: bool,
+    threads: int,
 ) -> ctypes.Structure:
     """The kernel's settings for logits of ``shape`` (O, C, I) with ``strides`` in elements, and at most ``threads``."""
     return _Settings(
-        *shape, *strides, calibrator=_CALIBRATORS[spec.calibrator], norm=_NORMS[spec.norm],
-        delta_of_entropy=spec.delta == "entropy", per_class=grouped, threads=threads, tau=spec.tau, alpha=spec.alpha,
+        *shape,
+        *strides,
+        calibrator=_CALIBRATORS[spec.calibrator],
+        norm=_NORMS[spec.norm],
+        delta_of_entropy=spec.delta == "entropy",
+        per_class=grouped,
+        threads=threads,
+        tau=spec.tau,
+        alpha=spec.alpha,
         delta_floor=ENTROPY_DELTA_FLOOR if spec.delta == "entropy" else 0.0,
-    )  # fmt: skip
+    )
 
 
 def _settings(rows: Tensor, spec: ObjectiveSpec, grouped: bool) -> ctypes.Structure:

@@ -29,7 +29,9 @@ class KernelObjective:
     Only where :func:`has_kernel_for`.
     """
 
-    def __init__(self, spec: ObjectiveSpec, momentum: float, class_marginals: np.ndarray | None) -> None:
+    def __init__(
+        self, spec: ObjectiveSpec, momentum: float, class_marginals: np.ndarray | None
+    ) -> None:
         kernel = load_kernel()
         assert kernel is not None  # the caller has asked for one
         self._pass, self._finish = kernel.pass_float32, kernel.finish_float32
@@ -42,12 +44,20 @@ class KernelObjective:
         rows, classes = logits.shape
         work = self._work.get(logits.shape)
         if work is None:
-            work = self._work[logits.shape] = _Work(rows, classes, self._spec, self._marginals is not None)
+            work = self._work[logits.shape] = _Work(
+                rows, classes, self._spec, self._marginals is not None
+            )
         gradient = np.empty_like(logits)
         at_gradient = _pointer(gradient)
         self._pass(
-            work.settings, _pointer(logits), None, at_gradient, work.at_predicted, work.at_inverse_delta, work.at_sums
-        )  # fmt: skip
+            work.settings,
+            _pointer(logits),
+            None,
+            at_gradient,
+            work.at_predicted,
+            work.at_inverse_delta,
+            work.at_sums,
+        )
         if self._marginals is None:
             gradient *= np.float32(1 / rows)
             return float(work.sums[classes]) / rows, gradient
@@ -57,10 +67,17 @@ class KernelObjective:
         moved = (1 - self._momentum) * self._marginals + self._momentum * means
         self._marginals[present] = moved[present]
         calibration = self._spec.alpha * self._marginals
-        value = (work.sums[classes : 2 * classes].sum() + np.vdot(calibration, work.tables[1])) / rows
+        value = (
+            work.sums[classes : 2 * classes].sum() + np.vdot(calibration, work.tables[1])
+        ) / rows
         work.weighted_rows[:] = calibration / rows
         self._finish(
-            work.settings, at_gradient, work.at_predicted, work.at_inverse_delta, work.at_weights, work.at_weighted_rows
+            work.settings,
+            at_gradient,
+            work.at_predicted,
+            work.at_inverse_delta,
+            work.at_weights,
+            work.at_weighted_rows,
         )
         return float(value), gradient
 
@@ -74,12 +91,19 @@ class _Work:
     """The arrays of calls on logits of one shape, made once: finding an address takes as long as the arithmetic."""
 
     def __init__(self, rows: int, classes: int, spec: ObjectiveSpec, grouped: bool) -> None:
-        strides = rows * classes, 1, classes  # the classes in the middle: one outer, C classes, B inner
-        self.settings = ctypes.byref(pass_settings((1, classes, rows), strides, spec, grouped, threads=1))
+        # the classes in the middle: one outer, C classes, B inner
+        strides = rows * classes, 1, classes
+        self.settings = ctypes.byref(
+            pass_settings((1, classes, rows), strides, spec, grouped, threads=1)
+        )
         self.sums = np.empty(2 * classes + (2 * classes**2 if grouped else 0))
         self.tables = self.sums[2 * classes :].reshape(-1, classes, classes)
         self.weighted_rows = np.empty((classes, classes), np.float32)
-        self._others = np.empty(rows, np.int32), np.empty(rows, np.float32), np.full(classes, 1 / rows, np.float32)
+        self._others = (
+            np.empty(rows, np.int32),
+            np.empty(rows, np.float32),
+            np.full(classes, 1 / rows, np.float32),
+        )
         self.at_sums, self.at_weighted_rows = _pointer(self.sums), _pointer(self.weighted_rows)
         self.at_predicted, self.at_inverse_delta, self.at_weights = map(_pointer, self._others)
 

@@ -26,7 +26,13 @@ import torch
 from torch import Tensor
 from torch._C._functorch import is_batchedtensor, is_legacy_batchedtensor
 
-from dem_apps.entropy import ENTROPY_DELTA_FLOOR, ObjectiveSpec, are_ordinary, computed_in, forbidden_below
+from dem_apps.entropy import (
+    ENTROPY_DELTA_FLOOR,
+    ObjectiveSpec,
+    are_ordinary,
+    computed_in,
+    forbidden_below,
+)
 from dem_apps.errors import InputError
 from dem_apps.fused.kernel import kernel_finish, kernel_pass
 from dem_apps.reduction import sums_in
@@ -46,7 +52,8 @@ class FusedSums:
     values: Tensor  # (G,) sums of the marginal-free values
     probabilities: Tensor  # (C, C) sums of p; (0, 0) without class marginals
     scaled_logits: Tensor  # (C, C) sums of (z − max z)/δ; (0, 0) without class marginals
-    gradient: Tensor | None  # like the logits, not yet weighted; None on a GPU's kernel, as the next two
+    # like the logits, not yet weighted; None on a GPU's kernel, as the next two
+    gradient: Tensor | None
     predicted: Tensor | None  # (O, I) int32, where grouped
     inverse_delta: Tensor | None  # (O, I), with class marginals only
     #: False where a logit is NaN or infinite or forbids a class: the class marginals no longer enter linearly then
@@ -59,7 +66,8 @@ class FusedPass:
 
     spec: ObjectiveSpec  #: the member of the family
     dim: int  #: the class dimension, not negative
-    mask: Tensor | None  #: boolean, the logits' shape without ``dim``; False elements are left out of every sum
+    #: boolean, the logits' shape without ``dim``; False elements are left out of every sum
+    mask: Tensor | None
     per_class: bool  #: group counts and values by predicted class (always so with class marginals)
     compiled: bool  #: the C++ kernel (CPU) or Triton's (GPU) instead of plain PyTorch
 
@@ -90,15 +98,30 @@ class FusedPass:
         counts, values, p, z = sums.split([size, size, side**2, side**2])
         square = (side, side)
         # one wait for the device
-        total, lowest = torch.stack([sums.sum(), z.amin() if with_marginals else sums.new_zeros(())]).tolist()
+        total, lowest = torch.stack(
+            [sums.sum(), z.amin() if with_marginals else sums.new_zeros(())]
+        ).tolist()
         ordinary = abs(total) < HUGE
         # forbidden classes matter to class marginals alone; as δ ≤ 2 H + 1, a single one makes a sum of z/δ this low
         if ordinary and lowest <= forbidden_below(logits.dtype) / (4 * math.log(rows.shape[1]) + 2):
             ordinary = are_ordinary(logits)
-        return FusedSums(counts, values, p.view(square), z.view(square), gradient, predicted, inverse_delta, ordinary)
+        return FusedSums(
+            counts,
+            values,
+            p.view(square),
+            z.view(square),
+            gradient,
+            predicted,
+            inverse_delta,
+            ordinary,
+        )
 
     def finish(
-        self, sums: FusedSums, weights: Tensor, weighted_rows: Tensor | None, logits: Callable[[], Tensor]
+        self,
+        sums: FusedSums,
+        weights: Tensor,
+        weighted_rows: Tensor | None,
+        logits: Callable[[], Tensor],
     ) -> Tensor:
         """Weight the gradient by class and add the marginals' part, in place; the sums are used up.
 
@@ -111,7 +134,9 @@ class FusedPass:
 
             given, rows, counted = self.views(logits())
             gradient = torch.empty_like(given)
-            gpu_gradient(rows, counted, _rows(gradient, self.dim), self.spec, weights, weighted_rows)
+            gpu_gradient(
+                rows, counted, _rows(gradient, self.dim), self.spec, weights, weighted_rows
+            )
             return gradient
         if sums.predicted is None:
             # a float32 factor, since 1/N may be too small for half precision
@@ -128,7 +153,9 @@ class FusedPass:
         if not (logits.is_contiguous() or logits.movedim(self.dim, -1).is_contiguous()):
             logits = logits.contiguous()
         rows = _rows(logits, self.dim)
-        counted = None if self.mask is None else self.mask.contiguous().view(rows.shape[0], rows.shape[2])
+        counted = (
+            None if self.mask is None else self.mask.contiguous().view(rows.shape[0], rows.shape[2])
+        )
         return logits, rows, counted
 
     def _in_kernel(self, rows: Tensor) -> bool:
@@ -167,7 +194,12 @@ class _ReadyGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx, logits, value, one_pass, sums, weights, weighted_rows):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(logits)
-        ctx.one_pass, ctx.sums, ctx.weights, ctx.weighted_rows = one_pass, sums, weights, weighted_rows
+        ctx.one_pass, ctx.sums, ctx.weights, ctx.weighted_rows = (
+            one_pass,
+            sums,
+            weights,
+            weighted_rows,
+        )
         return value
 
     @staticmethod
@@ -182,7 +214,9 @@ class _ReadyGradient(torch.autograd.Function):
         batched = is_batchedtensor(incoming) or is_legacy_batchedtensor(incoming)
         scale = 1.0 if batched else incoming  # no kernel takes the batches of is_grads_batched
         weighted_rows = None if ctx.weighted_rows is None else ctx.weighted_rows * scale
-        gradient = ctx.one_pass.finish(sums, ctx.weights * scale, weighted_rows, lambda: ctx.saved_tensors[0])
+        gradient = ctx.one_pass.finish(
+            sums, ctx.weights * scale, weighted_rows, lambda: ctx.saved_tensors[0]
+        )
         return gradient * incoming if batched else gradient, None, None, None, None, None
 
 
@@ -212,13 +246,19 @@ def chunked_pass(
     length = 2 * size + (2 * num_classes**2 if spec.calibrator == "mec" else 0)
     sums = torch.zeros(length, dtype=sums_in(rows), device=rows.device)
     for o, start, stop in _chunks(rows):
-        parts = (None if each is None else each[o, ..., start:stop] for each in (rows, counted, *out))
+        parts = (
+            None if each is None else each[o, ..., start:stop] for each in (rows, counted, *out)
+        )
         sums += _chunk_pass(*parts, spec, grouped)  # type: ignore[call-arg, arg-type]
     return sums
 
 
 def chunked_finish(
-    rows: Tensor, predicted: Tensor, inverse_delta: Tensor | None, weights: Tensor, weighted_rows: Tensor | None
+    rows: Tensor,
+    predicted: Tensor,
+    inverse_delta: Tensor | None,
+    weights: Tensor,
+    weighted_rows: Tensor | None,
 ) -> None:
     """``weights[k] · gradient + weighted_rows[k]/δ`` in place; see :meth:`FusedPass.finish`.
 
@@ -240,7 +280,11 @@ def chunked_finish(
 def _chunks(rows: Tensor) -> list[tuple[int, int, int]]:
     size = _GPU_CHUNK if rows.is_cuda else _CPU_CHUNK
     inner = rows.shape[2]
-    return [(o, start, min(start + size, inner)) for o in range(rows.shape[0]) for start in range(0, inner, size)]
+    return [
+        (o, start, min(start + size, inner))
+        for o in range(rows.shape[0])
+        for start in range(0, inner, size)
+    ]
 
 
 def _chunk_pass(
@@ -272,21 +316,27 @@ def _chunk_pass(
     if inverse_delta_n is not None:
         inverse_delta_n.copy_(scale)
     if not grouped:
-        count = torch.full_like(value.sum(), value.numel()) if counted_n is None else counted_n.sum()
+        count = (
+            torch.full_like(value.sum(), value.numel()) if counted_n is None else counted_n.sum()
+        )
         return torch.stack([count.to(sums_in(value)), value.sum(dtype=sums_in(value))])
     classes = torch.arange(z.shape[0], dtype=torch.int32, device=z.device).unsqueeze(1)
     # the first of the largest, as argmax
     predicted = torch.where(z == 0, classes, z.shape[0] - 1).amin(0)
     if predicted_n is not None:
         predicted_n.copy_(predicted)
-    one_hot = ((classes == predicted) if counted_n is None else (classes == predicted) & counted_n).to(z.dtype)
+    one_hot = (
+        (classes == predicted) if counted_n is None else (classes == predicted) & counted_n
+    ).to(z.dtype)
     sums = [one_hot.sum(1), one_hot @ value]
     if spec.calibrator == "mec":
         sums += [(one_hot @ p.t()).flatten(), ((one_hot * scale) @ z.t()).flatten()]
     return torch.cat(sums).to(sums_in(value))
 
 
-def _terms(z: Tensor, top: Tensor, spec: ObjectiveSpec) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def _terms(
+    z: Tensor, top: Tensor, spec: ObjectiveSpec
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """p and the reward R_T, (C, n), with Σ p_τ z, 1/δ and the marginal-free value, (n,); of z without its maximum."""
     p = z.exp()
     total = p.sum(0)
@@ -294,7 +344,9 @@ def _terms(z: Tensor, top: Tensor, spec: ObjectiveSpec) -> tuple[Tensor, Tensor,
     softened = p if spec.tau == 1.0 else (z / spec.tau).softmax(0)
     mean = (softened * z).sum(0)
     reward = softened * (z - mean + spec.tau) / spec.tau
-    scale = torch.ones_like(mean) if spec.norm is None else 1.0 / _delta(reward, p * (z - mean), spec)
+    scale = (
+        torch.ones_like(mean) if spec.norm is None else 1.0 / _delta(reward, p * (z - mean), spec)
+    )
     if spec.calibrator == "gmc":
         value = -mean + spec.alpha * total.log() + (spec.alpha - 1.0) * top
     elif spec.calibrator == "mec":

@@ -38,16 +38,22 @@ class ExecutorConfig:
     """Where trainings run."""
 
     executor: str = option(
-        "local", "where they run; local: processes on this machine, ray: a cluster", choices=("local", "ray"),
+        "local",
+        "where they run; local: processes on this machine, ray: a cluster",
+        choices=("local", "ray"),
         group="where trainings run",
-    )  # fmt: skip
+    )
     workers: int = option(1, "trainings at a time", at_least=1, at_most=1000)
     ray_address: str = option(
-        "auto", "the cluster's head; auto: of the cluster that this machine is in", value="HOST:PORT",
+        "auto",
+        "the cluster's head; auto: of the cluster that this machine is in",
+        value="HOST:PORT",
         flag_only="ray-address",
-    )  # fmt: skip
+    )
     cores_per_job: int = option(1, "cores that ray sets aside for a training", at_least=1)
-    gpus_per_job: float = option(0.0, "GPUs that ray sets aside for a training, or a share of one", at_least=0)
+    gpus_per_job: float = option(
+        0.0, "GPUs that ray sets aside for a training, or a share of one", at_least=0
+    )
 
 
 @dataclass(frozen=True)
@@ -63,9 +69,13 @@ class SearchConfig(ExecutorConfig):
 
 
 def parse_search(
-    search_class: type[Config], train_class: type[TrainingConfig], module: str, train_module: str, example: str,
+    search_class: type[Config],
+    train_class: type[TrainingConfig],
+    module: str,
+    train_module: str,
+    example: str,
     argv: Sequence[str],
-) -> tuple[Config, TrainingConfig, list[str]]:  # fmt: skip
+) -> tuple[Config, TrainingConfig, list[str]]:
     """Read the settings of a search over trainings: the search's own, the trainings', and the flags that made these.
 
     ``--config FILE`` and ``--train.FLAG`` are of the training, everything else of the search. Raises InputError: as of
@@ -83,8 +93,14 @@ def parse_search(
             argument = "--" + argument[2:].removeprefix("train.")
         to.append(argument)
     # --config goes to the training, and is named in the search's help all the same
-    search = parse_config(search_class, f"python -m {module}", example, own, f"YAML file of {train_module}")
-    return search, parse_config(train_class, f"python -m {train_module}", example, train_flags), train_flags
+    search = parse_config(
+        search_class, f"python -m {module}", example, own, f"YAML file of {train_module}"
+    )
+    return (
+        search,
+        parse_config(train_class, f"python -m {train_module}", example, train_flags),
+        train_flags,
+    )
 
 
 class JobFailed(Exception):
@@ -138,7 +154,10 @@ class Job:
 
 
 def run_job(
-    job: Job, environment: Mapping[str, str], folder: str | None = None, stop: threading.Event | None = None
+    job: Job,
+    environment: Mapping[str, str],
+    folder: str | None = None,
+    stop: threading.Event | None = None,
 ) -> None:
     """Return when the job has its result, at once where it has one already; see the exceptions above.
 
@@ -151,9 +170,15 @@ def run_job(
         with FileLock(f"{job.run}.lock", timeout=0):
             if job.run.is_dir():  # a training may have outlived the command that started it
                 FileLock(job.run / LOCK, timeout=0).acquire().lock.release()
-            status = _process(job, environment, folder, stop or threading.Event()) if job.scores() is None else 0
+            status = (
+                _process(job, environment, folder, stop or threading.Event())
+                if job.scores() is None
+                else 0
+            )
     except Timeout as error:
-        raise JobTaken("another command runs it, or its training goes on after the command was killed") from error
+        raise JobTaken(
+            "another command runs it, or its training goes on after the command was killed"
+        ) from error
     output = f"(all of its output: {job.log})"
     # a training that a signal has stopped after it has saved ends with 128 + the signal's number
     number = -status if status < 0 else status - 128
@@ -165,7 +190,9 @@ def run_job(
         raise JobFailed(f"ended without an eval.json {output}")
 
 
-def _process(job: Job, environment: Mapping[str, str], folder: str | None, stop: threading.Event) -> int:
+def _process(
+    job: Job, environment: Mapping[str, str], folder: str | None, stop: threading.Event
+) -> int:
     """Exit status of the training, minus the signal's number if a signal killed it."""
     if stop.is_set():
         return -signal.SIGTERM
@@ -174,7 +201,12 @@ def _process(job: Job, environment: Mapping[str, str], folder: str | None, stop:
         log.write(os.fsencode(f"$ {shlex.join(command)}\n"))
         log.flush()
         process = subprocess.Popen(
-            command, env={**os.environ, **environment}, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            command,
+            env={**os.environ, **environment},
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
         )
         try:
             while process.poll() is None and not stop.wait(0.05):
@@ -197,9 +229,12 @@ class Executor:
         run_job(job, self._environment, stop=self._stop)
 
     def each(
-        self, workers: int, items: Iterator[Item], work: Callable[[Item], Result],
+        self,
+        workers: int,
+        items: Iterator[Item],
+        work: Callable[[Item], Result],
         look: Callable[[Sequence[Item]], None] = lambda _: None,
-    ) -> Generator[tuple[Item, Future[Result]], None, None]:  # fmt: skip
+    ) -> Generator[tuple[Item, Future[Result]], None, None]:
         """The items as their ``work`` ends, which is done by so many threads; to be closed.
 
         An item is taken when a thread is free; ``look`` is called with those at work now and then. After an
@@ -228,27 +263,42 @@ class RayExecutor(Executor):
     """Runs jobs as tasks on the nodes of a Ray cluster, which share the folders of the runs; an InputError without."""
 
     def __init__(self, environment: Mapping[str, str], config: ExecutorConfig) -> None:
-        super().__init__({**{key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}, **environment})
+        super().__init__(
+            {
+                **{key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ},
+                **environment,
+            }
+        )
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         handler = signal.getsignal(signal.SIGTERM)
         try:
             import ray
 
-            ray.init(address=config.ray_address, log_to_driver=False, logging_level=logging.CRITICAL)
+            ray.init(
+                address=config.ray_address, log_to_driver=False, logging_level=logging.CRITICAL
+            )
         except ImportError as error:
-            raise InputError("--executor ray: needs ray, not installed here; pip install -e '.[cluster]'") from error
+            raise InputError(
+                "--executor ray: needs ray, not installed here; pip install -e '.[cluster]'"
+            ) from error
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             why = first_words(error, 200)
-            raise InputError(f"--ray-address: no cluster of Ray's at '{config.ray_address}' ({why})") from error
+            raise InputError(
+                f"--ray-address: no cluster of Ray's at '{config.ray_address}' ({why})"
+            ) from error
         finally:
             signal.signal(signal.SIGTERM, handler)  # Ray takes it for itself
         self._ray: Any = ray
-        self._task: Any = ray.remote(run_job).options(num_cpus=config.cores_per_job, num_gpus=config.gpus_per_job)
+        self._task: Any = ray.remote(run_job).options(
+            num_cpus=config.cores_per_job, num_gpus=config.gpus_per_job
+        )
 
     def run(self, job: Job) -> None:
         """See :meth:`Executor.run`."""
         errors = self._ray.exceptions
-        task = self._task.remote(replace(job, run=job.run.absolute()), self._environment, os.getcwd())
+        task = self._task.remote(
+            replace(job, run=job.run.absolute()), self._environment, os.getcwd()
+        )
         try:
             while not self._ray.wait([task], timeout=0.2)[0]:
                 if self._stop.is_set():
@@ -258,7 +308,9 @@ class RayExecutor(Executor):
         except errors.TaskCancelledError as error:
             raise JobKilled("stopped") from error
         except errors.RayTaskError as error:
-            raise error.cause if isinstance(error.cause, JobFailed) else JobFailed(f"{error.cause}") from error
+            raise (
+                error.cause if isinstance(error.cause, JobFailed) else JobFailed(f"{error.cause}")
+            ) from error
         except errors.RayError as error:
             raise JobKilled(f"its node went down ({first_words(error, 200)})") from error
 
@@ -270,5 +322,9 @@ def build_executor(config: ExecutorConfig, environment: Mapping[str, str]) -> Ex
 
 def threads_of_jobs(config: ExecutorConfig) -> dict[str, str]:
     """Threads of a training: Ray's cores, or its share of this machine's, unless ``OMP_NUM_THREADS`` is set."""
-    threads = config.cores_per_job if config.executor == "ray" else max(1, (os.cpu_count() or 1) // config.workers)
+    threads = (
+        config.cores_per_job
+        if config.executor == "ray"
+        else max(1, (os.cpu_count() or 1) // config.workers)
+    )
     return {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}

@@ -50,7 +50,10 @@ class Space:
     @property
     def distributions(self) -> dict[str, BaseDistribution]:
         """The ranges as Optuna has them."""
-        return {name: FloatDistribution(low, high, step=step) for name, (low, high, step) in self.ranges.items()}
+        return {
+            name: FloatDistribution(low, high, step=step)
+            for name, (low, high, step) in self.ranges.items()
+        }
 
     def points(self) -> list[Values]:
         """Every allowed combination."""
@@ -96,12 +99,21 @@ class Plan:
         copy.add_trials(tried)
         proposal = copy.ask(self.space.distributions).params
         steps = {name: step for name, (_, _, step) in self.space.ranges.items()}
-        return min(free, key=lambda point: sum(abs(point[name] - proposal[name]) / steps[name] for name in steps))
+        return min(
+            free,
+            key=lambda point: sum(
+                abs(point[name] - proposal[name]) / steps[name] for name in steps
+            ),
+        )
 
 
 @contextmanager
 def opened_study(
-    module: str, arguments: Sequence[str], config: SearchConfig, settings: Mapping[str, Any], free: Sequence[str] = ()
+    module: str,
+    arguments: Sequence[str],
+    config: SearchConfig,
+    settings: Mapping[str, Any],
+    free: Sequence[str] = (),
 ) -> Iterator[tuple[Path, optuna.Study]]:
     """The folder of a study and the study, begun or continued; an interruption says how to go on.
 
@@ -115,36 +127,54 @@ def opened_study(
     (path / "trials").mkdir(parents=True, exist_ok=True)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-    warnings.filterwarnings("ignore", message="The reported value is ignored")  # of a trial that goes on
+    # of a trial that goes on
+    warnings.filterwarnings("ignore", message="The reported value is ignored")
     then = f"the same command continues: {command_line(module, again)}"
     taken = f"{path}: another command runs this search; wait for it, or name another folder"
-    with refused(lambda _: taken, Timeout), FileLock(path / "study.lock", timeout=0), going_on_with(then):
+    with (
+        refused(lambda _: taken, Timeout),
+        FileLock(path / "study.lock", timeout=0),
+        going_on_with(then),
+    ):
         yield path, _study(path, config.storage, settings, free)
 
 
-def _study(path: Path, storage: str | None, settings: Mapping[str, Any], free: Sequence[str]) -> optuna.Study:
+def _study(
+    path: Path, storage: str | None, settings: Mapping[str, Any], free: Sequence[str]
+) -> optuna.Study:
     journal = path / "journal.log"
-    for left in path.glob(f"{journal.name}.lock*"):  # Optuna's own lock, of a killed command: the study's is held here
+    # Optuna's own lock, of a killed command: the study's is held here
+    for left in path.glob(f"{journal.name}.lock*"):
         left.unlink()
     if storage is None and journal.is_file():
         *_, cut = journal.read_bytes().rpartition(b"\n")
-        os.truncate(journal, journal.stat().st_size - len(cut))  # a line that a full disk or a power cut ended
+        # a line that a full disk or a power cut ended
+        os.truncate(journal, journal.stat().st_size - len(cut))
     try:
         backend = JournalStorage(JournalFileBackend(str(journal))) if storage is None else storage
         study = optuna.create_study(
-            storage=backend, study_name="search" if storage is None else str(path.resolve()), direction="maximize",
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=5), load_if_exists=True,
-        )  # fmt: skip
-    except Exception as error:  # SQLAlchemy's and those of every database driver have no class in common
+            storage=backend,
+            study_name="search" if storage is None else str(path.resolve()),
+            direction="maximize",
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=5),
+            load_if_exists=True,
+        )
+    except (
+        Exception
+    ) as error:  # SQLAlchemy's and those of every database driver have no class in common
         if isinstance(error, json.JSONDecodeError):
-            raise InputError(f"{journal}: is damaged ({first_words(error)}); name another folder") from error
+            raise InputError(
+                f"{journal}: is damaged ({first_words(error)}); name another folder"
+            ) from error
         if storage is None:
             raise
         raise InputError(
             f"--storage: cannot be opened ({type(error).__name__}); expected a database URL such as sqlite:///study.db"
         ) from error
     if not study.get_trials(deepcopy=False) and any((path / "trials").iterdir()):
-        raise InputError(f"{path}: the study does not know its trials; give their --storage, or name another folder")
+        raise InputError(
+            f"{path}: the study does not know its trials; give their --storage, or name another folder"
+        )
     saved = study.user_attrs.get("settings")
     if saved is None:
         study.set_user_attr("settings", dict(settings))
@@ -153,7 +183,9 @@ def _study(path: Path, storage: str | None, settings: Mapping[str, Any], free: S
     for key in (*here, *there):
         if key.removeprefix("train.") not in free and there.get(key) != here.get(key):
             different = f"{key} is {there.get(key)!r} there, {here.get(key)!r} here"
-            raise InputError(f"{path}: its study belongs to another configuration ({different}); name another folder")
+            raise InputError(
+                f"{path}: its study belongs to another configuration ({different}); name another folder"
+            )
     return study
 
 
@@ -167,7 +199,12 @@ def refuse_given(train: Any, **reasons: str) -> None:
 
 
 def run_search(
-    path: Path, study: optuna.Study, config: SearchConfig, plan: Plan, jobs: TrialJobs, environment: Mapping[str, str]
+    path: Path,
+    study: optuna.Study,
+    config: SearchConfig,
+    plan: Plan,
+    jobs: TrialJobs,
+    environment: Mapping[str, str],
 ) -> None:
     """Run trials in ``path/trials/NNNN`` until the plan has no more, unfinished ones first; writes ``trials.csv``."""
     finished = sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
@@ -175,7 +212,10 @@ def run_search(
     executor = build_executor(config, environment)
     work = partial(_score, path, jobs, executor)
     try:
-        with closing(bar), closing(executor.each(config.workers, _trials(study, plan), work)) as ended:
+        with (
+            closing(bar),
+            closing(executor.each(config.workers, _trials(study, plan), work)) as ended,
+        ):
             for trial, future in ended:
                 point = "  ".join(f"{name} {value:g}" for name, value in trial.params.items())
                 bar.ended(f"trial {trial.number}  {point}  {_settled(study, trial, future)}")
@@ -189,7 +229,11 @@ def _trials(study: optuna.Study, plan: Plan) -> Iterator[optuna.Trial]:
         yield optuna.Trial(study, left._trial_id)
     while (values := plan.next_point(study.get_trials(deepcopy=False))) is not None:
         # whole at once: a kill leaves no trial with some of its parameters
-        study.add_trial(create_trial(state=TrialState.RUNNING, params=values, distributions=plan.space.distributions))
+        study.add_trial(
+            create_trial(
+                state=TrialState.RUNNING, params=values, distributions=plan.space.distributions
+            )
+        )
         yield optuna.Trial(study, study.get_trials(deepcopy=False)[-1]._trial_id)
 
 
@@ -243,7 +287,9 @@ def _write_trials(path: Path, study: optuna.Study, score: str) -> None:
     rows = []
     for trial in study.get_trials(deepcopy=False):
         value = trial.value if trial.state == TrialState.COMPLETE else None
-        rows.append({"trial": trial.number, **trial.params, score: value, "state": trial.state.name.lower()})
+        rows.append(
+            {"trial": trial.number, **trial.params, score: value, "state": trial.state.name.lower()}
+        )
     write_csv(path / "trials.csv", rows)
 
 
@@ -253,6 +299,7 @@ def print_trials(study: optuna.Study, score: str) -> None:
     pruned = sum(trial.state == TrialState.PRUNED for trial in trials)
     print(f"{len(best)} of {len(trials)} trials scored, {pruned} pruned\n")
     rows = [
-        [str(trial.number), *(f"{each:g}" for each in trial.params.values()), f"{trial.value:.4f}"] for trial in best
+        [str(trial.number), *(f"{each:g}" for each in trial.params.values()), f"{trial.value:.4f}"]
+        for trial in best
     ]
     print(markdown(["trial", *best[0].params, score], rows[:10]), end="")

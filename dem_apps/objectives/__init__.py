@@ -71,7 +71,9 @@ def build_objective(
     Raises ValueError: an unknown name, option or value; the message names the nearest known one.
     """
     check_named("objective", name, OBJECTIVES, objective_options, options)
-    return objective_class(name)(num_classes=num_classes, backend=backend, balance=balance, **options)
+    return objective_class(name)(
+        num_classes=num_classes, backend=backend, balance=balance, **options
+    )
 
 
 def objective_options(name: str) -> list[str]:
@@ -83,4 +85,6 @@ def objective_options(name: str) -> list[str]:
     made_of = objective_class(name)
     # the arguments of every objective are no options
     common = inspect.signature(resolve_name("dem_apps.objective:EntropyObjective")).parameters
-    return [argument for argument in inspect.signature(made_of).parameters if argument not in common]
+    return [
+        argument for argument in inspect.signature(made_of).parameters if argument not in common
+    ]

@@ -22,7 +22,9 @@ def opinion_entropy(logits: Tensor, dim: int = -1, class_mask: Tensor | None = N
     logits = logits.to(computed_in(logits.dtype))
     if class_mask is not None:
         logits = logits.masked_fill(class_mask, 0.0)
-    length = torch.linalg.vector_norm(logits, dim=dim, keepdim=True).clamp_min(torch.finfo(logits.dtype).tiny)
+    length = torch.linalg.vector_norm(logits, dim=dim, keepdim=True).clamp_min(
+        torch.finfo(logits.dtype).tiny
+    )
     logits = logits / length * length.detach()
     first = logits.narrow(dim, 0, 1)
     if class_mask is None:

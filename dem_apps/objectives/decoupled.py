@@ -48,7 +48,12 @@ class DecoupledObjective(EntropyObjective):
     start_sums: Tensor | None
 
     def __init__(
-        self, spec: ObjectiveSpec, num_classes: int, momentum: float = 0.1, backend: str = "auto", balance: float = 1.0
+        self,
+        spec: ObjectiveSpec,
+        num_classes: int,
+        momentum: float = 0.1,
+        backend: str = "auto",
+        balance: float = 1.0,
     ) -> None:
         super().__init__(num_classes, backend, balance)
         self.spec = spec
@@ -65,13 +70,21 @@ class DecoupledObjective(EntropyObjective):
         if spec.calibrator == "gmc":
             return entropy.dem(logits, dim, spec.tau, spec.alpha, class_mask)
         if spec.calibrator == "mec":
-            calibration = entropy.marginal_entropy_calibrator(self.class_marginals, batch.predicted, dim, class_mask)
+            calibration = entropy.marginal_entropy_calibrator(
+                self.class_marginals, batch.predicted, dim, class_mask
+            )
         else:
             calibration = entropy.probabilities(logits.detach(), dim, class_mask=class_mask)
         calibration = calibration.to(entropy.computed_in(logits.dtype))
-        delta = 1.0 if spec.norm is None else entropy.reward_norm(logits, dim, spec.norm, spec.delta, class_mask)
+        delta = (
+            1.0
+            if spec.norm is None
+            else entropy.reward_norm(logits, dim, spec.norm, spec.delta, class_mask)
+        )
         total = spec.alpha if spec.calibrator == "self" else None
-        return entropy.calibrated_cadf(logits, spec.alpha * calibration, delta, dim, class_mask, total)
+        return entropy.calibrated_cadf(
+            logits, spec.alpha * calibration, delta, dim, class_mask, total
+        )
 
     def observe(self, sums: Tensor, counts: Tensor) -> None:
         """Move the class marginals towards the batch."""
@@ -90,7 +103,9 @@ class DecoupledObjective(EntropyObjective):
         """The class marginals become what :meth:`start` made them; without a start every row is uniform, 1/C."""
         if self.start_sums is not None:
             numbers = self.start_sums.sum(1, keepdim=True)  # of elements, since each p sums to 1
-            self.class_marginals.copy_(torch.where(numbers > 0, self.start_sums / numbers, 1.0 / self.num_classes))
+            self.class_marginals.copy_(
+                torch.where(numbers > 0, self.start_sums / numbers, 1.0 / self.num_classes)
+            )
         elif self.needs_class_sums:
             self.class_marginals.fill_(1.0 / self.num_classes)
 
@@ -111,7 +126,9 @@ class DecoupledObjective(EntropyObjective):
         if changed or not has_kernel_for(self.num_classes):
             return None
         marginals = self.class_marginals.numpy() if self.needs_class_sums else np.empty(0)
-        fast = KernelObjective(self.spec, self.momentum, marginals if self.needs_class_sums else None)
+        fast = KernelObjective(
+            self.spec, self.momentum, marginals if self.needs_class_sums else None
+        )
 
         def checked(logits: np.ndarray, p: np.ndarray) -> tuple[float, np.ndarray]:
             least = np.minimum.reduce(logits, None, initial=0.0) if self.needs_class_sums else 0.0
@@ -155,7 +172,9 @@ class CADF(DecoupledObjective):
     divided_by_log_c = True
 
     def __init__(self, num_classes: int, backend: str = "auto", balance: float = 1.0) -> None:
-        super().__init__(ObjectiveSpec("gmc", alpha=0.0), num_classes, backend=backend, balance=balance)
+        super().__init__(
+            ObjectiveSpec("gmc", alpha=0.0), num_classes, backend=backend, balance=balance
+        )
 
 
 class DEM(DecoupledObjective):
@@ -173,15 +192,28 @@ class DEM(DecoupledObjective):
     divided_by_log_c = True
 
     def __init__(
-        self, num_classes: int, tau: float = 1.0, alpha: float = 1.0, backend: str = "auto", balance: float = 1.0
+        self,
+        num_classes: int,
+        tau: float = 1.0,
+        alpha: float = 1.0,
+        backend: str = "auto",
+        balance: float = 1.0,
     ) -> None:
-        tau, alpha = number("tau", tau, 1 / _LARGEST, _LARGEST), number("alpha", alpha, 0.0, _LARGEST)
+        tau, alpha = (
+            number("tau", tau, 1 / _LARGEST, _LARGEST),
+            number("alpha", alpha, 0.0, _LARGEST),
+        )
         if alpha > 0 and tau > 2 / alpha:
             warn(
                 f"tau = {tau} is above 2/alpha = {2 / alpha:.3g}: outside Prop. A.1 the reward of the most probable "
                 "class can be negative"
             )
-        super().__init__(ObjectiveSpec("gmc", tau=tau, alpha=alpha), num_classes, backend=backend, balance=balance)
+        super().__init__(
+            ObjectiveSpec("gmc", tau=tau, alpha=alpha),
+            num_classes,
+            backend=backend,
+            balance=balance,
+        )
 
 
 class AdaDEM(DecoupledObjective):
@@ -199,10 +231,18 @@ class AdaDEM(DecoupledObjective):
     """
 
     def __init__(
-        self, num_classes: int, momentum: float = 0.1, alpha: float = 1.0, norm: Norm = "l1",
-        delta: DeltaSource = "cadf", backend: str = "auto", balance: float = 1.0,
-    ) -> None:  # fmt: skip
-        super().__init__(_normalised("mec", alpha, norm, delta), num_classes, momentum, backend, balance)
+        self,
+        num_classes: int,
+        momentum: float = 0.1,
+        alpha: float = 1.0,
+        norm: Norm = "l1",
+        delta: DeltaSource = "cadf",
+        backend: str = "auto",
+        balance: float = 1.0,
+    ) -> None:
+        super().__init__(
+            _normalised("mec", alpha, norm, delta), num_classes, momentum, backend, balance
+        )
 
 
 class AdaDEMNorm(DecoupledObjective):
@@ -215,10 +255,17 @@ class AdaDEMNorm(DecoupledObjective):
     """
 
     def __init__(
-        self, num_classes: int, alpha: float = 1.0, norm: Norm = "l1", delta: DeltaSource = "cadf",
-        backend: str = "auto", balance: float = 1.0,
-    ) -> None:  # fmt: skip
-        super().__init__(_normalised("self", alpha, norm, delta), num_classes, backend=backend, balance=balance)
+        self,
+        num_classes: int,
+        alpha: float = 1.0,
+        norm: Norm = "l1",
+        delta: DeltaSource = "cadf",
+        backend: str = "auto",
+        balance: float = 1.0,
+    ) -> None:
+        super().__init__(
+            _normalised("self", alpha, norm, delta), num_classes, backend=backend, balance=balance
+        )
 
 
 class AdaDEMMEC(DecoupledObjective):
@@ -231,14 +278,23 @@ class AdaDEMMEC(DecoupledObjective):
     """
 
     def __init__(
-        self, num_classes: int, momentum: float = 0.1, alpha: float = 1.0, backend: str = "auto", balance: float = 1.0
+        self,
+        num_classes: int,
+        momentum: float = 0.1,
+        alpha: float = 1.0,
+        backend: str = "auto",
+        balance: float = 1.0,
     ) -> None:
         spec = ObjectiveSpec("mec", alpha=number("alpha", alpha, 0.0, _LARGEST))
         super().__init__(spec, num_classes, momentum, backend, balance)
 
 
-def _normalised(calibrator: Calibrator, alpha: float, norm: Norm, delta: DeltaSource) -> ObjectiveSpec:
+def _normalised(
+    calibrator: Calibrator, alpha: float, norm: Norm, delta: DeltaSource
+) -> ObjectiveSpec:
     """A member with a normalised reward, of checked options."""
     one_of("norm", norm, get_args(Norm))
     one_of("delta", delta, get_args(DeltaSource))
-    return ObjectiveSpec(calibrator, alpha=number("alpha", alpha, 0.0, _LARGEST), norm=norm, delta=delta)
+    return ObjectiveSpec(
+        calibrator, alpha=number("alpha", alpha, 0.0, _LARGEST), norm=norm, delta=delta
+    )

@@ -18,21 +18,28 @@ class ObjectiveSettings:
     loss: str | None = option("adadem", "objective")
     tau: float | None = option(None, "temperature, of --loss dem; default: 1")
     alpha: float | None = option(
-        None, "weight of what is set against CADF, of --loss dem, adadem, adadem-norm, adadem-mec; default: 1"
+        None,
+        "weight of what is set against CADF, of --loss dem, adadem, adadem-norm, adadem-mec; default: 1",
     )
     momentum: float | None = option(
         None, "weight of a batch in the class marginals, of --loss adadem, adadem-mec; default: 0.1"
     )
     norm: str | None = option(
-        None, "norm of the reward that normalises it, of --loss adadem, adadem-norm; default: l1", value="{l1,l2,linf}"
+        None,
+        "norm of the reward that normalises it, of --loss adadem, adadem-norm; default: l1",
+        value="{l1,l2,linf}",
     )
     delta: str | None = option(
-        None, "whose reward that norm measures, of --loss adadem, adadem-norm; default: cadf", value="{cadf,entropy}"
+        None,
+        "whose reward that norm measures, of --loss adadem, adadem-norm; default: cadf",
+        value="{cadf,entropy}",
     )
     eta: float | None = option(None, "power of the penalty, of --loss robust-entropy; default: 2")
 
 
-OPTION_NAMES = tuple(field.name for field in dataclasses.fields(ObjectiveSettings) if field.name != "loss")
+OPTION_NAMES = tuple(
+    field.name for field in dataclasses.fields(ObjectiveSettings) if field.name != "loss"
+)
 
 
 def given_options(settings: ObjectiveSettings) -> dict[str, Any]:
@@ -51,10 +58,14 @@ def check_options(settings: ObjectiveSettings, trained: bool = True) -> None:
 
     for name in given:
         if not trained:
-            raise InputError(f"--{name}: is an option of --loss, and this --method trains without an objective")
+            raise InputError(
+                f"--{name}: is an option of --loss, and this --method trains without an objective"
+            )
         owners = [owner for owner in OBJECTIVE_NAMES if name in objective_options(owner)]
         if settings.loss not in owners:
-            raise InputError(f"--{name}: belongs to --loss {', '.join(owners)}, not to --loss {settings.loss}")
+            raise InputError(
+                f"--{name}: belongs to --loss {', '.join(owners)}, not to --loss {settings.loss}"
+            )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the objective that trains warns

@@ -28,7 +28,9 @@ def mean_prediction(sums: Tensor, counts: Tensor, weights: Tensor) -> Tensor:
     return torch.where(total > 0, weights @ sums / total, 0.0)
 
 
-def information_maximisation(logits: Tensor, mean_p: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
+def information_maximisation(
+    logits: Tensor, mean_p: Tensor, dim: int = -1, class_mask: Tensor | None = None
+) -> Tensor:
     """H + Σ pᵢ log p̄ᵢ per element, with p̄ held constant.
 
     The weighted mean over the elements is mean H − H(p̄), and so is its gradient: that of H(p̄) is
@@ -39,7 +41,11 @@ def information_maximisation(logits: Tensor, mean_p: Tensor, dim: int = -1, clas
     log_mean = mean_p.clamp_min(torch.finfo(mean_p.dtype).tiny).log().to(p.dtype)
     # the probabilities sum to 1, so a constant can be taken out; less is left to cancel in the gradient
     top = log_mean.max()
-    return shannon_entropy(logits, dim, class_mask) + (p.movedim(dim, -1) * (log_mean - top)).sum(-1) + top
+    return (
+        shannon_entropy(logits, dim, class_mask)
+        + (p.movedim(dim, -1) * (log_mean - top)).sum(-1)
+        + top
+    )
 
 
 class InfoMax(EntropyObjective):

@@ -44,7 +44,9 @@ class RobustEntropy(EntropyObjective):
     tensor([1.0000, 0.0772])
     """
 
-    def __init__(self, num_classes: int, eta: float = 2.0, backend: str = "auto", balance: float = 1.0) -> None:
+    def __init__(
+        self, num_classes: int, eta: float = 2.0, backend: str = "auto", balance: float = 1.0
+    ) -> None:
         super().__init__(num_classes, backend, balance)
         self.eta = number("eta", eta, 1e-6, 1e6)
 

@@ -24,7 +24,13 @@ _LONGEST = 100
 
 
 def mean_curve(
-    axes: Axes, runs: Iterable[Run], metric: str, position: int, label: str, scale: float = 1.0, few: str = ""
+    axes: Axes,
+    runs: Iterable[Run],
+    metric: str,
+    position: int,
+    label: str,
+    scale: float = 1.0,
+    few: str = "",
 ) -> None:
     """Draw a metric's mean over runs against the steps that all have, with its 95 % CI; nothing where none has it.
 
@@ -37,7 +43,8 @@ def mean_curve(
     values = scale * np.array([[curve[step] for step in steps] for curve in curves])
     colour, dashes = COLOURS[position % len(COLOURS)], DASHES[position % len(DASHES)]
     marker = few if len(steps) < 30 else ""
-    label = f" {label}" if label.startswith("_") else label  # else it has no place in matplotlib's legends
+    # else it has no place in matplotlib's legends
+    label = f" {label}" if label.startswith("_") else label
     axes.plot(steps, values.mean(0), label=label, marker=marker, color=colour, linestyle=dashes)
     if len(curves) > 1 and steps:
         _, low, high = mean_band(values)
@@ -46,12 +53,18 @@ def mean_curve(
 
 def curve_charts(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[str]:
     """A chart for each heading: of one run all its metrics, of several groups one chart a metric, mean and 95 % CI."""
-    logged = {name for group in groups for run in group.runs for line in run.metrics for name in line}
+    logged = {
+        name for group in groups for run in group.runs for line in run.metrics for name in line
+    }
     several = len(groups) > 1 or len(groups[0].runs) > 1
     charts: dict[str, list[Metric]] = {}
     for metric in metrics:
         if metric.name in logged:
-            heading = ", ".join(filter(None, (metric.chart, metric.title))) if several else metric.chart or metric.title
+            heading = (
+                ", ".join(filter(None, (metric.chart, metric.title)))
+                if several
+                else metric.chart or metric.title
+            )
             charts.setdefault(heading, []).append(metric)
     drawn = []
     for heading, members in charts.items():
@@ -62,7 +75,9 @@ def curve_charts(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[str
         axes.set_ylabel(members[0].unit or members[0].note, fontsize=8)
         axes.tick_params(labelsize=8)
         axes.grid(alpha=0.3)
-        for position, (group, metric) in enumerate((group, metric) for metric in members for group in groups):
+        for position, (group, metric) in enumerate(
+            (group, metric) for metric in members for group in groups
+        ):
             label = group.name if len(groups) > 1 else metric.title
             mean_curve(axes, group.runs, metric.name, position, label, scale=metric.scale, few=".")
         drawn.append(_svg(figure, axes))
@@ -71,7 +86,11 @@ def curve_charts(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[str
 
 def _svg(figure: Figure, axes: Axes) -> str:
     """A data URI; texts, which may come from a run's files, are of few characters and no formulas."""
-    legend = axes.legend(fontsize=7, frameon=False) if len(axes.get_legend_handles_labels()[0]) > 1 else None
+    legend = (
+        axes.legend(fontsize=7, frameon=False)
+        if len(axes.get_legend_handles_labels()[0]) > 1
+        else None
+    )
     for text in (axes.title, axes.yaxis.label, *(legend.get_texts() if legend else ())):
         text.set_text(printable(text.get_text())[:_LONGEST])
         text.set_parse_math(False)
@@ -82,5 +101,7 @@ def drawn(figure: Figure, kind: str) -> bytes:
     """The content of a file of the ``kind`` ``svg`` or ``png``; the same figure gives the same bytes."""
     content = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": "dem-apps", "svg.fonttype": "path"}):
-        figure.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {})
+        figure.savefig(
+            content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {}
+        )
     return content.getvalue()

@@ -45,7 +45,9 @@ def mean_interval(values: Sequence[float]) -> Interval:
     return Interval(float(mean[0]), float(low[0]), float(high[0]))
 
 
-def mean_band(values_SX: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def mean_band(
+    values_SX: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """:func:`mean_interval` along a curve: mean, lower and upper end, (X,) each, of S ≥ 2 seeds at X steps."""
     mean = values_SX.mean(axis=0)
     half = stats.t.ppf(0.5 + LEVEL / 2, len(values_SX) - 1) * stats.sem(values_SX, axis=0)

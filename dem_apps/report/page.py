@@ -16,7 +16,16 @@ from markupsafe import Markup
 from dem_apps.errors import InputError, printable
 from dem_apps.report.charts import curve_charts
 from dem_apps.report.pictures import compared_pictures, embed_videos, find_pictures, gallery
-from dem_apps.report.runs import NOT_OF_AN_ARM, Finished, Group, Run, differing, flat, grouped, read_runs
+from dem_apps.report.runs import (
+    NOT_OF_AN_ARM,
+    Finished,
+    Group,
+    Run,
+    differing,
+    flat,
+    grouped,
+    read_runs,
+)
 from dem_apps.report.tables import Cell, Table, answer, class_table, comparison_table, scores_of
 from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Metric, Score
@@ -44,8 +53,21 @@ class Section:
     """
 
     heading: str
-    kind: Literal["text", "notes", "facts", "table", "charts", "gallery", "slider", "comparison", "frames", "videos",
-                  "colours", "folded", "more"]  # fmt: skip
+    kind: Literal[
+        "text",
+        "notes",
+        "facts",
+        "table",
+        "charts",
+        "gallery",
+        "slider",
+        "comparison",
+        "frames",
+        "videos",
+        "colours",
+        "folded",
+        "more",
+    ]
     content: Any
 
 
@@ -63,7 +85,10 @@ def write_report(paths: Sequence[Path], out: Path, baseline: Path | None = None)
     if out.exists() and (not out.is_file() or not out.read_bytes().startswith(GENERATOR.encode())):
         raise InputError(f"--out: {out} exists and is no report of this command; give another file")
     runs = read_runs(paths)
-    first = next((run for run in runs if baseline is not None and run.path.resolve() == baseline.resolve()), None)
+    first = next(
+        (run for run in runs if baseline is not None and run.path.resolve() == baseline.resolve()),
+        None,
+    )
     if baseline is not None and first is None:
         raise InputError(f"--baseline: {baseline} is none of the runs given; name one of them")
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +100,8 @@ def write_grid_page(finished: Sequence[Finished], out: Path, control: str | None
     """Write the page of a grid's finished runs, named by their arms; ``control`` is by default the first arm."""
     several = len({run.seed for *_, run in finished}) > 1
     runs = [
-        replace(run, name=f"{arm}, seed {run.seed}" if several else arm, row=row, arm=arm) for row, arm, run in finished
+        replace(run, name=f"{arm}, seed {run.seed}" if several else arm, row=row, arm=arm)
+        for row, arm, run in finished
     ]
     baseline = next((run for run in runs if run.arm == control), None)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -90,7 +116,9 @@ def render_runs(runs: Sequence[Run], baseline: Run | None = None) -> bytes:
         kinds.setdefault(run.kind, []).append(run)
     sections = [section for members in kinds.values() for section in _sections(members, baseline)]
     if len(kinds) > 1:
-        several = f"{len(kinds)} different tasks, whose scores cannot be compared: {'; '.join(kinds)}."
+        several = (
+            f"{len(kinds)} different tasks, whose scores cannot be compared: {'; '.join(kinds)}."
+        )
         sections.insert(0, Section("", "notes", [several]))
     arms = [group.name for group in grouped(runs)]
     return render(", ".join(arms) if len(arms) <= _ARMS else f"{len(runs)} runs compared", sections)
@@ -103,14 +131,19 @@ def render(title: str, sections: Sequence[Section]) -> bytes:
         loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_shown
     )
     shown = [section for section in sections if section.content]
-    script = Markup(_SLIDE) if any(section.kind in ("slider", "frames") for section in shown) else ""
+    script = (
+        Markup(_SLIDE) if any(section.kind in ("slider", "frames") for section in shown) else ""
+    )
     digest = base64.b64encode(hashlib.sha256(_SLIDE.encode()).digest()).decode()
-    text = environment.get_template("page.html").render(title=title, sections=shown, script=script, script_hash=digest)
+    text = environment.get_template("page.html").render(
+        title=title, sections=shown, script=script, script_hash=digest
+    )
     return f"{GENERATOR}\n{text}".encode(errors="replace")
 
 
 def _shown(value: Any) -> Any:
-    return printable(value) if type(value) is str else value  # and not Markup, which is the template's
+    # and not Markup, which is the template's
+    return printable(value) if type(value) is str else value
 
 
 def _sections(runs: Sequence[Run], baseline: Run | None) -> list[Section]:
@@ -132,18 +165,34 @@ def _sections(runs: Sequence[Run], baseline: Run | None) -> list[Section]:
     return [
         Section(runs[0].kind, "text", [first_answer] if first_answer else []),
         Section("", "comparison", compared_pictures(found) if len(shown) > 1 else None),
-        Section("" if several else runs[0].kind, "text", [] if several else _summary(scores, runs[0])),
-        Section("Scores", "table", _scores_table(scores[:_SCORES], groups, reference) if several else None),
+        Section(
+            "" if several else runs[0].kind, "text", [] if several else _summary(scores, runs[0])
+        ),
+        Section(
+            "Scores",
+            "table",
+            _scores_table(scores[:_SCORES], groups, reference) if several else None,
+        ),
         Section("Arms", "text", _arms(groups) if several else []),
         Section("", "facts", [] if several else _facts(runs[0])),
-        Section("Missing", "notes", [f"{run.name}: {sentence}" for run in runs for sentence in run.missing]),
+        Section(
+            "Missing",
+            "notes",
+            [f"{run.name}: {sentence}" for run in runs for sentence in run.missing],
+        ),
         Section("Alarms", "notes", alarms),
         Section("Settings that differ", "table", _differences(groups)),
         Section("Pictures", "gallery", pictures),
         Section("", "colours", colours),
-        Section("", "notes", ["Pictures are of the first run of each arm."] if first_of_arm else []),
+        Section(
+            "", "notes", ["Pictures are of the first run of each arm."] if first_of_arm else []
+        ),
         Section("Videos", "videos", videos),
-        Section("Scores", "table", None if several else _scores_table(scores[:_SCORES], groups, reference)),
+        Section(
+            "Scores",
+            "table",
+            None if several else _scores_table(scores[:_SCORES], groups, reference),
+        ),
         Section("More scores", "more", _scores_table(scores[_SCORES:], groups, reference)),
         Section("Classes", "table", class_table(groups)),
         *(Section(name, "charts", curve_charts(groups, drawn)) for name, drawn in curves.items()),
@@ -165,10 +214,16 @@ def _summary(scores: Sequence[Score], run: Run) -> list[str]:
 def _arms(groups: Sequence[Group]) -> list[str]:
     """What each arm is, where its name does not say it."""
     summaries = [(group.name, group.runs[0].info.summary) for group in groups]
-    return [f"{name}: {summary}" for name, summary in summaries if summary and not summary.startswith(name)]
+    return [
+        f"{name}: {summary}"
+        for name, summary in summaries
+        if summary and not summary.startswith(name)
+    ]
 
 
-def _scores_table(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -> Table | None:
+def _scores_table(
+    scores: Sequence[Score], groups: Sequence[Group], reference: Group
+) -> Table | None:
     """Arms as rows; of one arm, and of a few, scores as rows."""
     if not scores:
         return None
@@ -176,7 +231,10 @@ def _scores_table(scores: Sequence[Score], groups: Sequence[Group], reference: G
     if len(groups) > 5:
         return table
     names = [f"{score.title} ({score.note})" if score.note else score.title for score in scores]
-    rows = [(name, [cells[place] for _, cells in table.rows]) for place, name in enumerate(names, start=1)]
+    rows = [
+        (name, [cells[place] for _, cells in table.rows])
+        for place, name in enumerate(names, start=1)
+    ]
     return Table(table.caption, ["score", *(name for name, _ in table.rows)], rows, table.note)
 
 
@@ -184,9 +242,13 @@ def _differences(groups: Sequence[Group]) -> Table | None:
     if len(groups) < 2:
         return None
     first = [group.runs[0] for group in groups]
-    named = {key for run in first for key in run.info.settings}  # a run does not name those that it makes no use of
+    # a run does not name those that it makes no use of
+    named = {key for run in first for key in run.info.settings}
     rows = differing(
-        [{k: v for k, v in flat(run.config).items() if k not in named - set(run.info.settings)} for run in first]
+        [
+            {k: v for k, v in flat(run.config).items() if k not in named - set(run.info.settings)}
+            for run in first
+        ]
     )
     rows = {key: values for key, values in rows.items() if key not in NOT_OF_AN_ARM}
     rows["seeds"] = [", ".join(group.seeds) for group in groups]
@@ -196,9 +258,17 @@ def _differences(groups: Sequence[Group]) -> Table | None:
 
 def _facts(run: Run) -> list[tuple[str, str]]:
     settings = flat(run.config)
-    facts = [(key.replace("_", " "), settings[key]) for key in (*run.info.settings, "seed") if key in settings]
+    facts = [
+        (key.replace("_", " "), settings[key])
+        for key in (*run.info.settings, "seed")
+        if key in settings
+    ]
     steps = max((line["step"] for line in run.metrics), default=0)
-    return [*facts, ("steps", f"{steps:,}"), ("state", "finished" if run.evaluation else "not finished")]
+    return [
+        *facts,
+        ("steps", f"{steps:,}"),
+        ("state", "finished" if run.evaluation else "not finished"),
+    ]
 
 
 def _made(run: Run) -> list[tuple[str, str]]:
@@ -207,7 +277,13 @@ def _made(run: Run) -> list[tuple[str, str]]:
     command = ""
     if isinstance(words, list) and words:
         program = PurePath(str(words[0]))
-        command = f"python -m {program.parent.name}.{program.stem} {shlex.join(map(str, words[1:]))}"
+        command = (
+            f"python -m {program.parent.name}.{program.stem} {shlex.join(map(str, words[1:]))}"
+        )
     where = {"folder": str(run.path), **run.environment}
-    documents = {"settings": run.config, "protocol": run.evaluation.get("protocol", {}), "environment": where}
+    documents = {
+        "settings": run.config,
+        "protocol": run.evaluation.get("protocol", {}),
+        "environment": where,
+    }
     return [("command", command), *flat(documents).items()]

@@ -55,7 +55,11 @@ def find_pictures(run: Run) -> list[Picture]:
             file = image / f"{view.name}.png"
             if os.path.lexists(file):
                 with named_in(run.missing):
-                    found.append(Picture(run.name, picture_uri(file, view.classes, run.path), image.name, view))
+                    found.append(
+                        Picture(
+                            run.name, picture_uri(file, view.classes, run.path), image.name, view
+                        )
+                    )
     return found
 
 
@@ -74,7 +78,11 @@ def gallery(pictures: Sequence[Picture]) -> Gallery:
 def compared_pictures(pictures: Sequence[Picture]) -> Comparison | None:
     """The first image that several runs have, in the views that a page shows unfolded, and its label."""
     for image, views in gallery(pictures):
-        shared = [shots[0] for view, shots in views if len(shots) == 1 and (view.main or view.name == "label")]
+        shared = [
+            shots[0]
+            for view, shots in views
+            if len(shots) == 1 and (view.main or view.name == "label")
+        ]
         lines = [(view, shots) for view, shots in views if len(shots) > 1 and view.main]
         if lines:
             return Comparison(image, shared, lines)
@@ -98,8 +106,12 @@ def picture_uri(file: Path, crisp: bool, inside: Path | None = None) -> str:
         if file.stat().st_size <= _SMALL:
             return _data("image/png", file.read_bytes())
         image, content = opened.convert("RGB"), io.BytesIO()
-        image.thumbnail((_WIDEST, _WIDEST), Image.Resampling.NEAREST if crisp else Image.Resampling.BOX)
-        (image.quantize(256) if crisp else image).save(content, "PNG" if crisp else "JPEG", optimize=crisp, quality=85)
+        image.thumbnail(
+            (_WIDEST, _WIDEST), Image.Resampling.NEAREST if crisp else Image.Resampling.BOX
+        )
+        (image.quantize(256) if crisp else image).save(
+            content, "PNG" if crisp else "JPEG", optimize=crisp, quality=85
+        )
         return _data("image/png" if crisp else "image/jpeg", content.getvalue())
 
 

@@ -28,9 +28,11 @@ class Run:
     info: MetricsInfo
     config: dict[str, Any]
     environment: dict[str, Any] = field(default_factory=dict)  #: ``environment.json``
-    evaluation: dict[str, Any] = field(default_factory=dict)  #: ``eval.json``; empty while the run is not finished
+    #: ``eval.json``; empty while the run is not finished
+    evaluation: dict[str, Any] = field(default_factory=dict)
     metrics: list[dict[str, Any]] = field(default_factory=list)  #: the lines of ``metrics.jsonl``
-    missing: list[str] = field(default_factory=list)  #: a sentence for each part that is not there or is damaged
+    #: a sentence for each part that is not there or is damaged
+    missing: list[str] = field(default_factory=list)
     row: str = ""  #: of a grid with rows: the name of the run's row
     arm: str = ""  #: of a grid: the name of the run's arm
 
@@ -52,7 +54,9 @@ class Run:
             document = read_json(file, self.path) if file.exists() else {"classes": []}
             with passed_on(f"{file}: expected classes with a name and three numbers from 0 to 255"):
                 rows = document["classes"]
-                coloured = [(str(row["name"]), bytes([*row["color"]])) for row in rows if row.get("color")]
+                coloured = [
+                    (str(row["name"]), bytes([*row["color"]])) for row in rows if row.get("color")
+                ]
                 return [(name, "#{:02x}{:02x}{:02x}".format(*colour)) for name, colour in coloured]
         return []
 
@@ -63,11 +67,19 @@ class Run:
     def by_class(self, key: str) -> dict[str, float | None]:
         """A mapping from classes to numbers; None for a class without one."""
         found = at(self.evaluation, key)
-        return {str(name): number(value) for name, value in found.items()} if isinstance(found, dict) else {}
+        return (
+            {str(name): number(value) for name, value in found.items()}
+            if isinstance(found, dict)
+            else {}
+        )
 
     def curve(self, key: str) -> dict[int, float]:
         """Value of a metric by step; lines without a finite value are left out."""
-        points = {line["step"]: value for line in self.metrics if (value := number(line.get(key))) is not None}
+        points = {
+            line["step"]: value
+            for line in self.metrics
+            if (value := number(line.get(key))) is not None
+        }
         return dict(sorted(points.items()))
 
     def alarms(self) -> list[tuple[int, str]]:
@@ -95,7 +107,11 @@ class Group:
 
     def censored(self, score: Score) -> bool:
         """Whether a run has a bound of the score alone; see :attr:`Score.reached`."""
-        bounds = [run for run in self.runs if run.score(score.key) is not None and run.score(score.reached) is None]
+        bounds = [
+            run
+            for run in self.runs
+            if run.score(score.key) is not None and run.score(score.reached) is None
+        ]
         return bool(score.reached and bounds)
 
 
@@ -116,7 +132,9 @@ def read_run(path: Path, name: str | None = None) -> Run:
     if not (path / "config.yaml").exists():
         raise InputError(f"{path}: not a run folder (it has no config.yaml)")
     if not (path / FILE).exists():
-        raise InputError(f"{path}: is a run of an earlier version, or no training (it has no {FILE})")
+        raise InputError(
+            f"{path}: is a run of an earlier version, or no training (it has no {FILE})"
+        )
     missing: list[str] = []
 
     def read(file: str, consequence: str, reader: Callable[[], Any] | None = None) -> Any:
@@ -128,15 +146,24 @@ def read_run(path: Path, name: str | None = None) -> Run:
 
     config = read("config.yaml", "its settings are unknown", lambda: read_config(path)) or {}
     unknown = "its metrics, scores and pictures are unknown"
-    info = read(FILE, unknown, lambda: shaped(MetricsInfo, read_json(path / FILE, path), str(path / FILE)))
+    info = read(
+        FILE, unknown, lambda: shaped(MetricsInfo, read_json(path / FILE, path), str(path / FILE))
+    )
     info = info or MetricsInfo("A run of an unknown kind")
     environment = read("environment.json", "versions and command are unknown") or {}
     evaluation = read("eval.json", "the run has not finished, so there are no final scores") or {}
     metrics = read("metrics.jsonl", "there are no curves", lambda: read_metrics(path)) or []
-    for part, kind in (*((each.key, float) for each in info.scores), *((each.key, dict) for each in info.classes)):
+    for part, kind in (
+        *((each.key, float) for each in info.scores),
+        *((each.key, dict) for each in info.classes),
+    ):
         if (value := at(evaluation, part)) is not None and not is_a(value, kind):
-            missing.append(f"eval.json: '{part}' is of the wrong type ({type(value).__name__}): it is left out.")
-    return Run(name or path.resolve().name, path, info, config, environment, evaluation, metrics, missing)
+            missing.append(
+                f"eval.json: '{part}' is of the wrong type ({type(value).__name__}): it is left out."
+            )
+    return Run(
+        name or path.resolve().name, path, info, config, environment, evaluation, metrics, missing
+    )
 
 
 @contextmanager
@@ -165,10 +192,14 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
         elif len(bare) == 1 and bare != {""}:
             name = bare.pop()
         else:
-            name = ", ".join(f"{key} {values[position]}" for key, values in list(differences.items())[:4])
+            name = ", ".join(
+                f"{key} {values[position]}" for key, values in list(differences.items())[:4]
+            )
         name = name or "all runs"
         names.append(name if name not in names else f"{name} ({position + 1})")
-    return [Group(name, tuple(of_group)) for name, of_group in zip(names, members.values(), strict=True)]
+    return [
+        Group(name, tuple(of_group)) for name, of_group in zip(names, members.values(), strict=True)
+    ]
 
 
 def differing(settings: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
@@ -181,7 +212,8 @@ def differing(settings: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
 def flat(document: Mapping[str, Any]) -> dict[str, str]:
     """Nested settings as dotted keys and short texts."""
     return {
-        key: f"{value:g}" if isinstance(value, float) else str(value)[:400] for key, value in dotted(document).items()
+        key: f"{value:g}" if isinstance(value, float) else str(value)[:400]
+        for key, value in dotted(document).items()
     }
 
 

@@ -47,12 +47,22 @@ class Table:
 
 def scores_of(runs: Sequence[Run]) -> tuple[Score, ...]:
     """The scores that the runs describe and at least one of them has."""
-    return tuple(score for score in runs[0].info.scores if any(run.score(score.key) is not None for run in runs))
+    return tuple(
+        score
+        for score in runs[0].info.scores
+        if any(run.score(score.key) is not None for run in runs)
+    )
 
 
-def comparison_table(scores: Sequence[Score], groups: Sequence[Group], baseline: Group | None) -> Table:
+def comparison_table(
+    scores: Sequence[Score], groups: Sequence[Group], baseline: Group | None
+) -> Table:
     """A row per group and a column per score: mean ± standard deviation over seeds, and the difference."""
-    note = "Mean ± sample standard deviation over seeds." if any(len(group.runs) > 1 for group in groups) else ""
+    note = (
+        "Mean ± sample standard deviation over seeds."
+        if any(len(group.runs) > 1 for group in groups)
+        else ""
+    )
     if baseline is not None and len(groups) > 1:
         note += (
             f" Small: difference to the baseline “{baseline.name}” with its 95 % CI (Student's t over seeds that both "
@@ -113,7 +123,9 @@ def answer(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -
     sentences = [
         f"The {kind} {title} is {score.text(_mean(score, best))}, by “{best.name}”{over}.",
         f"Then follow {others}." if len(scored) < 7 else "",
-        "One seed an arm: a difference of a few points may be chance." if small and "[" not in small else "",
+        "One seed an arm: a difference of a few points may be chance."
+        if small and "[" not in small
+        else "",
     ]
     return " ".join(filter(None, sentences))
 
@@ -126,7 +138,11 @@ def class_table(groups: Sequence[Group], tail: Sequence[str] = ()) -> Table | No
     """Scores by class, a column per group, of a single run one for each mapping; None where there is none."""
     info = groups[0].runs[0].info
     runs = [run for group in groups for run in group.runs]
-    known = [each for each in info.classes if any(set(run.by_class(each.key).values()) - {None} for run in runs)]
+    known = [
+        each
+        for each in info.classes
+        if any(set(run.by_class(each.key).values()) - {None} for run in runs)
+    ]
     if not known:
         return None
     main = known[0]  # without labels there is no IoU
@@ -138,13 +154,21 @@ def class_table(groups: Sequence[Group], tail: Sequence[str] = ()) -> Table | No
     table = Table(f"{main.title} by class", ["class", *(heading for heading, *_ in columns)])
     for name in names:
         cells = [
-            Cell(spread(score, [v for run in members if (v := run.by_class(score.key).get(name)) is not None]))
+            Cell(
+                spread(
+                    score,
+                    [v for run in members if (v := run.by_class(score.key).get(name)) is not None],
+                )
+            )
             for _, score, members in columns
         ]
         table.rows.append((f"{name} (tail)" if name in tails else name, cells))
     if tails & set(names) and main == info.classes[0]:
         of_main = [members if score == main else () for _, score, members in columns]
-        means = [[mean for run in members if (mean := tail_mean(run, tails)) is not None] for members in of_main]
+        means = [
+            [mean for run in members if (mean := tail_mean(run, tails)) is not None]
+            for members in of_main
+        ]
         table.rows.append(("mean over tail classes", [Cell(spread(main, each)) for each in means]))
     return table
 
@@ -152,7 +176,9 @@ def class_table(groups: Sequence[Group], tail: Sequence[str] = ()) -> Table | No
 def tail_classes(runs: Sequence[Run], tail: Sequence[str]) -> set[str]:
     """The classes that are named, else those that are rare in the labels of the first run that says so."""
     shares = next(filter(None, (run.by_class(run.info.class_share) for run in runs)), {})
-    return set(tail) or {name for name, share in shares.items() if share is not None and share < TAIL_SHARE}
+    return set(tail) or {
+        name for name, share in shares.items() if share is not None and share < TAIL_SHARE
+    }
 
 
 def tail_mean(run: Run, tails: set[str]) -> float | None:
@@ -165,19 +191,29 @@ def tail_mean(run: Run, tails: set[str]) -> float | None:
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table, with an empty line behind it."""
     lines = [header, ["---"] * len(header), *rows]
-    return "".join(f"| {' | '.join(printable(cell).replace('|', '/') for cell in line)} |\n" for line in lines) + "\n"
+    return (
+        "".join(
+            f"| {' | '.join(printable(cell).replace('|', '/') for cell in line)} |\n"
+            for line in lines
+        )
+        + "\n"
+    )
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """A line per row under a line of keys; a key that a row lacks, and None, are empty; of file names UTF-8 alone."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n")
+    writer = csv.DictWriter(
+        text, list(dict.fromkeys(key for row in rows for key in row)), lineterminator="\n"
+    )
     writer.writeheader()
     writer.writerows(rows)
     write_atomically(path, text.getvalue().encode(errors="backslashreplace"))
 
 
-def write_grid_report(finished: Sequence[Finished], out: Path, control: str | None, tail: Sequence[str]) -> str:
+def write_grid_report(
+    finished: Sequence[Finished], out: Path, control: str | None, tail: Sequence[str]
+) -> str:
     """Write ``runs.csv`` and ``table.md``, and return the tables of the first score alone, which fit a terminal.
 
     ``tail`` defaults to the labels' rare classes.
@@ -197,13 +233,18 @@ def by_row(runs: Sequence[Finished]) -> Compared:
         of_arm = compared.setdefault(row, {}).setdefault(arm, [])
         for other in of_arm:
             if other.seed == run.seed:
-                raise InputError(f"{other.path} and {run.path}: both are {arm}, seed {run.seed}; leave one out")
+                raise InputError(
+                    f"{other.path} and {run.path}: both are {arm}, seed {run.seed}; leave one out"
+                )
         of_arm.append(run)
     return compared
 
 
 def score_tables(
-    compared: Compared, control: str | None, keys: Collection[str] | None = None, tail: Sequence[str] = ()
+    compared: Compared,
+    control: str | None,
+    keys: Collection[str] | None = None,
+    tail: Sequence[str] = (),
 ) -> str:
     """Tables in Markdown, a line per arm: mean ± standard deviation over seeds, in parentheses the difference to the
     control. ``keys`` names the scores; None is for all of them, and those of each class."""
@@ -212,7 +253,9 @@ def score_tables(
         groups = [Group(arm, tuple(runs)) for arm, runs in by_arm.items()]
         every = scores_of([run for group in groups for run in group.runs])
         scores = [score for score in every if keys is None or score.key in keys]
-        table = comparison_table(scores, groups, next((group for group in groups if group.name == control), None))
+        table = comparison_table(
+            scores, groups, next((group for group in groups if group.name == control), None)
+        )
         classes = class_table(groups, tail) if keys is None else None
         text += f"## {row}\n\n" if row else ""
         reference = next((group for group in groups if group.name == control), groups[0])
@@ -220,8 +263,12 @@ def score_tables(
         text += f"{sentence}\n\n" if sentence else ""
         for each in filter(None, (table, classes)):
             lines = [each.header, *([name, *map(_in_one_line, cells)] for name, cells in each.rows)]
-            widths = [max(map(len, column)) for column in zip(*lines, strict=True)]  # for a terminal
-            header, *rows = [[f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)] for line in lines]
+            # for a terminal
+            widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+            header, *rows = [
+                [f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)]
+                for line in lines
+            ]
             text += f"{each.caption}\n\n{markdown(header, rows)}"
         note = max(note, table.note.replace("Small", "In parentheses"), key=len)
     return f"{text}{note}\n"
@@ -238,7 +285,9 @@ def _with_tail(runs: Sequence[Finished], tail: Sequence[str]) -> list[Finished]:
     for row, arm, run in runs:
         mean = tail_mean(run, tails) if run.info.classes else None
         info = replace(run.info, scores=(*run.info.scores, _TAIL))
-        extended.append((row, arm, replace(run, info=info, evaluation={**run.evaluation, _TAIL.key: mean})))
+        extended.append(
+            (row, arm, replace(run, info=info, evaluation={**run.evaluation, _TAIL.key: mean}))
+        )
     return extended
 
 
@@ -248,9 +297,14 @@ def _csv_rows(runs: Sequence[Finished]) -> list[dict[str, Any]]:
     rows = []
     for position, (row, arm, run) in enumerate(runs):
         line = {"row": row, "arm": arm, "seed": run.seed}
-        line |= {key: values[position] for key, values in differ.items() if key not in NOT_OF_AN_ARM}
+        line |= {
+            key: values[position] for key, values in differ.items() if key not in NOT_OF_AN_ARM
+        }
         line |= {score.key: run.score(score.key) for score in run.info.scores}
         for classes in run.info.classes[:1]:
-            line |= {f"{classes.title} {name}": value for name, value in run.by_class(classes.key).items()}
+            line |= {
+                f"{classes.title} {name}": value
+                for name, value in run.by_class(classes.key).items()
+            }
         rows.append(line)
     return rows

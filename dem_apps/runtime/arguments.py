@@ -17,7 +17,9 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 CONFIGS = _PACKAGE / "configs" if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent / "configs"
 
 
-def fields_of(config_class: type, prefix: str = "") -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:
+def fields_of(
+    config_class: type, prefix: str = ""
+) -> Iterator[tuple[str, dataclasses.Field[Any], Any]]:
     """Dotted key, field and annotation of every setting, and of every group before what is in it."""
     hints = get_type_hints(config_class)
     for field in dataclasses.fields(config_class):
@@ -55,7 +57,11 @@ def needed_flags(config_class: type) -> list[str]:
 
 def mapping_keys(config_class: type) -> list[str]:
     """The dotted keys that a mapping usually has, of every mapping: ``hyperparameters.n_steps``."""
-    return [f"{key}.{name}" for key, field, _ in fields_of(config_class) for name in field.metadata.get("keys", ())]
+    return [
+        f"{key}.{name}"
+        for key, field, _ in fields_of(config_class)
+        for name in field.metadata.get("keys", ())
+    ]
 
 
 def line_only(config_class: type) -> dict[str, str]:
@@ -73,7 +79,9 @@ def of_machine(config_class: type) -> list[str]:
 NestedFlag = tuple[str, str, str]
 
 
-def normalise(arguments: Sequence[str], config_class: type) -> tuple[list[str], list[Path], list[NestedFlag]]:
+def normalise(
+    arguments: Sequence[str], config_class: type
+) -> tuple[list[str], list[Path], list[NestedFlag]]:
     """Arguments as ``--name=value``, the files of ``--config``, and flags of nested keys.
 
     Raises InputError for an unknown flag.
@@ -84,7 +92,11 @@ def normalise(arguments: Sequence[str], config_class: type) -> tuple[list[str], 
     if {"-h", "--help"} & set(arguments):
         return ["--help"], [], []
     only = line_only(config_class)
-    hints = {flag(only.get(key, key)): hint for key, _, hint in fields_of(config_class) if not is_dataclass(hint)}
+    hints = {
+        flag(only.get(key, key)): hint
+        for key, _, hint in fields_of(config_class)
+        if not is_dataclass(hint)
+    }
     normal, files, rest = list[str](), list[Path](), list(arguments)
     nested = list[NestedFlag]()
     while rest:
@@ -96,10 +108,16 @@ def normalise(arguments: Sequence[str], config_class: type) -> tuple[list[str], 
             )
         field, dot, key = given[2:].partition(".")
         # the keys of a mapping are not ours to spell: --hyperparameters.n_steps
-        name = f"{flag(field)}{dot}{key}" if get_origin(hints.get(flag(field))) is dict else flag(given[2:])
+        name = (
+            f"{flag(field)}{dot}{key}"
+            if get_origin(hints.get(flag(field))) is dict
+            else flag(given[2:])
+        )
         if name != "--config" and hints.keys().isdisjoint({name, flag(field) if dot else name}):
             keys = [f"--{key}" for key in mapping_keys(config_class)]
-            raise InputError(f"unknown argument '{given}'{nearest(given, [*hints, *keys, '--config', '--help'])}")
+            raise InputError(
+                f"unknown argument '{given}'{nearest(given, [*hints, *keys, '--config', '--help'])}"
+            )
         if not equals and hints.get(name) in (bool, bool | None):
             value = rest.pop(0) if rest and not rest[0].startswith("-") else "true"
             if name == "--resume" and value not in ("true", "false"):
@@ -141,7 +159,8 @@ def set_nested(mapping: dict[str, Any], key: str, value: Any) -> None:
 def shipped_with(config_class: type) -> dict[str, Path]:
     """The files of settings that come with a command's application, by name."""
     module = config_class.__module__
-    if module == "__main__":  # a command that was started by ``python -m`` and has its settings in its own file
+    # a command that was started by ``python -m`` and has its settings in its own file
+    if module == "__main__":
         module = getattr(sys.modules[module].__spec__, "name", module)
     application = module.partition(".")[0]
     return {file.stem: file for file in sorted((CONFIGS / application).glob("*.yaml"))}

@@ -44,14 +44,22 @@ def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
     file = folder / f"{name}{SUFFIX}"
     if not file.is_file():
         present = sorted(path.stem for path in folder.glob(f"*{SUFFIX}"))
-        raise InputError(f"{folder}: no checkpoint '{name}'; there is {', '.join(present) or 'none'}")
+        raise InputError(
+            f"{folder}: no checkpoint '{name}'; there is {', '.join(present) or 'none'}"
+        )
     try:
         state = _restored(read_saved(file))
-        if not isinstance(state, dict) or not isinstance(state.get("step"), int) or state["step"] < 0:
+        if (
+            not isinstance(state, dict)
+            or not isinstance(state.get("step"), int)
+            or state["step"] < 0
+        ):
             raise ValueError("no mapping with a 'step'")
     except Exception as error:  # zipfile and unpickling raise nearly anything for a damaged file
         reason = f"{type(error).__name__}: {first_words(error)}"
-        raise InputError(f"{file}: damaged, or not a checkpoint of this program ({reason})") from error
+        raise InputError(
+            f"{file}: damaged, or not a checkpoint of this program ({reason})"
+        ) from error
     return state
 
 
@@ -106,9 +114,16 @@ def _plain(value: Any, file: Path, path: str = "") -> Any:
         return value.item()
     if isinstance(value, Tensor):
         if not all_finite([value]):
-            intact = f"the previous checkpoint {file} is intact" if file.exists() else "nothing was overwritten"
-            raise NotFiniteError(f"{file}: '{path}' holds NaN or infinite values and is not saved; {intact}")
-        return value.detach().cpu().clone()  # in its own order in memory, on which the rounding of a sum depends
+            intact = (
+                f"the previous checkpoint {file} is intact"
+                if file.exists()
+                else "nothing was overwritten"
+            )
+            raise NotFiniteError(
+                f"{file}: '{path}' holds NaN or infinite values and is not saved; {intact}"
+            )
+        # in its own order in memory, on which the rounding of a sum depends
+        return value.detach().cpu().clone()
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     raise TypeError(f"a checkpoint cannot hold {type(value).__name__} at '{path}'")
@@ -117,7 +132,11 @@ def _plain(value: Any, file: Path, path: str = "") -> Any:
 def _restored(value: Any) -> Any:
     if isinstance(value, dict):
         array = value.get(_ARRAY)
-        return array.numpy() if array is not None else {key: _restored(item) for key, item in value.items()}
+        return (
+            array.numpy()
+            if array is not None
+            else {key: _restored(item) for key, item in value.items()}
+        )
     if isinstance(value, (list, tuple)):
         return type(value)(_restored(item) for item in value)
     return value

@@ -14,13 +14,28 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any, NoReturn
 
-from dem_apps.errors import DISK_FULL, UNWRITABLE, InputError, Interrupted, first_words, printable, printable_lines
+from dem_apps.errors import (
+    DISK_FULL,
+    UNWRITABLE,
+    InputError,
+    Interrupted,
+    first_words,
+    printable,
+    printable_lines,
+)
 
 #: Errors about a path that the user gave, where the system names the path.
 _PATH_ERRORS = (
-    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOENT,
+    errno.EEXIST,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ELOOP,
     errno.ENAMETOOLONG,
-)  # fmt: skip
+)
 #: Messages of torch's allocators on a CPU, on a GPU, and where the size of a tensor is no number any more.
 _NO_MEMORY = re.compile(
     r"not enough memory|allocate memory|out of memory|calculation overflowed|multiplication overflow"
@@ -49,7 +64,8 @@ class _Escaped:
 def run_command(main: Callable[[], None]) -> None:
     """Run ``main``; input errors are a line on stderr and exit status 2, values not finite 1, signals 130 and 143."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # a character without a code there is printed as an escape
+        # a character without a code there is printed as an escape
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     standard_output, sys.stdout = sys.stdout, _Escaped(sys.stdout)
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -64,7 +80,8 @@ def run_command(main: Callable[[], None]) -> None:
     except InputError as error:
         _end(f"error: {error}", error.status)
     except BrokenPipeError:
-        with suppress(OSError, ValueError):  # else Python tells at its end that it cannot write the rest
+        # else Python tells at its end that it cannot write the rest
+        with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), standard_output.fileno())
         said = "what reads this command's output has ended, and so has the command; a run goes on with --resume"
         _end(f"error: {said}", 128 + signal.SIGPIPE)
@@ -74,15 +91,22 @@ def run_command(main: Callable[[], None]) -> None:
         if _NO_READER.search(str(error)):
             reason = str(error).strip().splitlines()[-1]
             lost = f"a process that reads images was lost or had no shared memory ({reason})"
-            _end(f"error: {lost}; --workers 0 needs none, and Docker's --shm-size gives more; --resume goes on", 2)
+            _end(
+                f"error: {lost}; --workers 0 needs none, and Docker's --shm-size gives more; --resume goes on",
+                2,
+            )
         if any(mark in str(error) for mark in _LOST):
             of = f"process {os.environ.get('RANK', '?')} of {os.environ.get('WORLD_SIZE', '?')}"
             _end(
-                f"error: {of} lost its connection to another one, which ended or cannot be reached; --resume goes on", 1
+                f"error: {of} lost its connection to another one, which ended or cannot be reached; --resume goes on",
+                1,
             )
         if not is_out_of_memory(error):
             raise
-        _end(f"error: not enough memory ({first_words(error)}); smaller images, batches or settings need less", 2)
+        _end(
+            f"error: not enough memory ({first_words(error)}); smaller images, batches or settings need less",
+            2,
+        )
     except KeyboardInterrupt as interruption:
         if not isinstance(interruption, Interrupted):
             interruption = Interrupted(signal.SIGINT, "interrupted")
@@ -103,13 +127,18 @@ def command_needs(extra: str, *modules: str) -> None:
     missing = [module for module in modules if find_spec(module) is None]
     if sys.argv[:1] == ["-m"] and missing:
         names = ", ".join(missing)
-        print(f"error: this command needs {names}, not installed here; pip install -e '.[{extra}]'", file=sys.stderr)
+        print(
+            f"error: this command needs {names}, not installed here; pip install -e '.[{extra}]'",
+            file=sys.stderr,
+        )
         sys.exit(2)
 
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether an allocator of Python, numpy or torch, on a CPU or a GPU, has no more."""
-    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and bool(_NO_MEMORY.search(str(error))))
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and bool(_NO_MEMORY.search(str(error)))
+    )
 
 
 def _of_a_path(error: OSError) -> str:

@@ -18,7 +18,9 @@ def torch_device(name: str) -> torch.device:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
-        raise InputError(f"--device: torch cannot use '{name}' here ({reason}); take cpu, or auto") from error
+        raise InputError(
+            f"--device: torch cannot use '{name}' here ({reason}); take cpu, or auto"
+        ) from error
 
 
 def processor() -> tuple[str, list[str]]:
@@ -27,4 +29,6 @@ def processor() -> tuple[str, list[str]]:
     lines = file.read_text().splitlines() if file.is_file() else []
     info = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     instructions = info.get("flags") or info.get("Features", "")  # of x86, of ARM
-    return info.get("model name") or platform.processor() or platform.machine(), instructions.split()
+    return info.get(
+        "model name"
+    ) or platform.processor() or platform.machine(), instructions.split()

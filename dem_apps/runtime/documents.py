@@ -21,12 +21,19 @@ Shape = TypeVar("Shape")
 LARGEST_YAML, DEEPEST = 1_000_000, 100
 #: Errors of PyYAML and jsonargparse for a value that cannot be read; they have no common class.
 UNREADABLE = (
-    yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
-)  # fmt: skip
+    yaml.YAMLError,
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 #: Without the base 60 of YAML 1.1, which reads 1:30 as 90, and with 1e-3, which it reads as text.
 _YAML_INT = re.compile(r"[-+]?(0b[01_]+|0x[0-9a-f_]+|0[0-7_]*|[1-9][0-9_]*)$", re.I)
 _YAML_FLOAT = re.compile(
-    r"[-+]?(\d[\d_]*\.[\d_]*(e[-+]?\d+)?|\d[\d_]*e[-+]?\d+|\.\d[\d_]*(e[-+]?\d+)?|\.inf|\.nan)$", re.I | re.A
+    r"[-+]?(\d[\d_]*\.[\d_]*(e[-+]?\d+)?|\d[\d_]*e[-+]?\d+|\.\d[\d_]*(e[-+]?\d+)?|\.inf|\.nan)$",
+    re.I | re.A,
 )
 
 
@@ -38,11 +45,17 @@ def read_json(file: Path, inside: Path | None = None) -> Any:
 def parsed_json(text: str, where: str) -> Any:
     """The value of a JSON text, with None for NaN, which JSON has not; ``where`` names it in errors."""
     with refused(lambda why: f"{where}: not valid JSON ({why})", ValueError, RecursionError):
-        document = json.loads(text, parse_int=_whole_number, parse_float=_finite, parse_constant=lambda _: None)
+        document = json.loads(
+            text, parse_int=_whole_number, parse_float=_finite, parse_constant=lambda _: None
+        )
     level, depth = [document], 0
     while level:
-        level = [item for each in level if isinstance(each, (dict, list))
-                 for item in (each.values() if isinstance(each, dict) else each)]  # fmt: skip
+        level = [
+            item
+            for each in level
+            if isinstance(each, (dict, list))
+            for item in (each.values() if isinstance(each, dict) else each)
+        ]
         depth += 1
         if depth > DEEPEST + 1:
             raise InputError(f"{where}: not valid JSON (nested more than {DEEPEST} times)")
@@ -64,7 +77,11 @@ class PlainValues(yaml.SafeLoader):
     """PyYAML's safe loader with this module's numbers and limits; reads every YAML."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 (of PyYAML's class)
-        first: [(tag, form) for tag, form in forms if tag.rpartition(":")[2] not in ("int", "float", "timestamp")]
+        first: [
+            (tag, form)
+            for tag, form in forms
+            if tag.rpartition(":")[2] not in ("int", "float", "timestamp")
+        ]
         for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
@@ -77,8 +94,11 @@ class PlainValues(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """A mapping in which no key is there twice."""
         keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        if twice := [key for key, times in keys.items() if times > 1]:  # of which YAML keeps the last
-            raise yaml.MarkedYAMLError(problem=f"the key '{twice[0]}' is there twice", problem_mark=node.start_mark)
+        # of which YAML keeps the last
+        if twice := [key for key, times in keys.items() if times > 1]:
+            raise yaml.MarkedYAMLError(
+                problem=f"the key '{twice[0]}' is there twice", problem_mark=node.start_mark
+            )
         return super().construct_mapping(node, deep)
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
@@ -100,7 +120,9 @@ def _characters(node: Any, counted: dict[int, int]) -> int:
         counted[id(node)] = LARGEST_YAML + 1
         parts = node.value if isinstance(node.value, list) else ()
         items = [item for part in parts for item in (part if isinstance(part, tuple) else (part,))]
-        counted[id(node)] = sum(_characters(item, counted) for item in items) + 1 if items else len(node.value) + 1
+        counted[id(node)] = (
+            sum(_characters(item, counted) for item in items) + 1 if items else len(node.value) + 1
+        )
     return counted[id(node)]
 
 
@@ -129,7 +151,9 @@ def is_a(value: Any, hint: Any) -> bool:
     if kind is Literal:
         return any(value == part for part in parts)
     if kind in (list, tuple):
-        return isinstance(value, (list, tuple)) and all(is_a(item, part) for item in value for part in parts[:1])
+        return isinstance(value, (list, tuple)) and all(
+            is_a(item, part) for item in value for part in parts[:1]
+        )
     if kind is dict and parts:
         return isinstance(value, dict) and all(is_a(each, parts[1]) for each in value.values())
     if kind in (int, float):
@@ -145,7 +169,9 @@ def required(document: Any, where: str, /, **kinds: Any) -> dict[str, Any]:
         if key not in document:
             raise InputError(f"{where}: holds no '{key}'")
         if not is_a(document[key], kind):
-            raise InputError(f"{where}: '{key}' is of the wrong type ({type(document[key]).__name__})")
+            raise InputError(
+                f"{where}: '{key}' is of the wrong type ({type(document[key]).__name__})"
+            )
     return document
 
 
@@ -153,9 +179,16 @@ def shaped(kind: type[Shape], document: Any, where: str) -> Shape:
     """The dataclass that a JSON document describes, with nested ones; an InputError for another key or type."""
     hints, found = get_type_hints(kind), dict(required(document, where))
     for key, value in found.items():
-        of_items = [each for each in get_args(hints.get(key)) if is_dataclass(each) and isinstance(each, type)]
+        of_items = [
+            each
+            for each in get_args(hints.get(key))
+            if is_dataclass(each) and isinstance(each, type)
+        ]
         if isinstance(value, list) and of_items:
-            value = [shaped(of_items[0], item, f"{where}, {key}[{place}]") for place, item in enumerate(value)]
+            value = [
+                shaped(of_items[0], item, f"{where}, {key}[{place}]")
+                for place, item in enumerate(value)
+            ]
         found[key] = tuple(value) if isinstance(value, list) else value
     required(found, where, **{key: hints.get(key, Any) for key in found})
     with passed_on(where):  # of Python: a key that is missing, or is none

@@ -44,7 +44,9 @@ def regular_file(file: Path, inside: Path | None = None, most: float = math.inf)
     if leads_out:
         raise InputError(f"{file}: cannot be read (a link to a file outside {inside})")
     if status.st_size > most:
-        raise InputError(f"{file}: cannot be read ({status.st_size:,} bytes; at most {most:,.0f} are read)")
+        raise InputError(
+            f"{file}: cannot be read ({status.st_size:,} bytes; at most {most:,.0f} are read)"
+        )
     return file
 
 
@@ -136,7 +138,9 @@ def _link(temporary: Path, path: Path, flag: str) -> None:
         os.link(temporary, path)
     except FileExistsError as error:
         if not (path.is_file() and filecmp.cmp(temporary, path, shallow=False)):
-            raise InputError(f"{flag}: {path} exists already and is never overwritten; give another name") from error
+            raise InputError(
+                f"{flag}: {path} exists already and is never overwritten; give another name"
+            ) from error
     except OSError:  # a file system without links
         os.replace(temporary, path)
 
@@ -161,7 +165,9 @@ def refuse_used_file(path: Path, flag: str, suffix: str | None = None, last: boo
         raise InputError(f"{flag}: expected a file ending in {suffix}, got {path}")
     sweep(path.parent)
     if last and (path.exists() or path.is_symlink()):
-        raise InputError(f"{flag}: {path} exists already and is never overwritten; give another file")
+        raise InputError(
+            f"{flag}: {path} exists already and is never overwritten; give another file"
+        )
     if not path.parent.is_dir():
         raise InputError(f"{flag}: the folder {path.parent} does not exist")
 
@@ -169,10 +175,14 @@ def refuse_used_file(path: Path, flag: str, suffix: str | None = None, last: boo
 def refuse_used_folder(path: Path, flag: str) -> None:
     """An InputError that names ``flag`` unless ``path`` is new or an empty folder."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        what = "holds files already, which are never overwritten" if path.is_dir() else "is no folder"
+        what = (
+            "holds files already, which are never overwritten" if path.is_dir() else "is no folder"
+        )
         raise InputError(f"{flag}: {path} {what}; give a new or empty folder")
     if path.is_mount():
-        raise InputError(f"{flag}: {path} is where a disk is mounted, and cannot be replaced; give a folder in it")
+        raise InputError(
+            f"{flag}: {path} is where a disk is mounted, and cannot be replaced; give a folder in it"
+        )
 
 
 def new_run_dir(*parts: str) -> Path:
@@ -190,7 +200,11 @@ def cache_dir() -> Path:
     """Where files that can be made again are kept: ``$DEM_APPS_CACHE``, else ``dem-apps`` in the user's cache."""
     own = os.environ.get("DEM_APPS_CACHE")
     try:
-        return Path(own) if own else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dem-apps"
+        return (
+            Path(own)
+            if own
+            else Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dem-apps"
+        )
     except RuntimeError:  # a user without a home, as in a container
         return Path(_cache_of_this_process(prefix="dem-apps-"))
 

@@ -21,16 +21,21 @@ _OPENING = threading.Lock()
 
 
 @contextmanager
-def opened_image(file: Path, formats: tuple[str, ...] = FORMATS, inside: Path | None = None) -> Iterator[Image.Image]:
+def opened_image(
+    file: Path, formats: tuple[str, ...] = FORMATS, inside: Path | None = None
+) -> Iterator[Image.Image]:
     """The image of a :func:`regular_file` of one of Pillow's ``formats``, not decoded yet; an InputError if damaged."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             with _header_read(regular_file(file, inside), formats) as picture:
                 if picture.width * picture.height > MOST_PIXELS:
-                    raise InputError(f"{file}: more than {MOST_PIXELS:,} pixels; make it smaller first")
+                    raise InputError(
+                        f"{file}: more than {MOST_PIXELS:,} pixels; make it smaller first"
+                    )
                 yield picture
-                if picture.format == "PNG" and not picture.tile:  # it was decoded, which compares no checksums
+                # it was decoded, which compares no checksums
+                if picture.format == "PNG" and not picture.tile:
                     with _header_read(file, ("PNG",)) as again:
                         again.verify()
     except InputError:

@@ -78,6 +78,7 @@ class MetricsInfo:
     control: str = ""  #: what a run has to be compared with, in words
     metrics: tuple[Metric, ...] = ()
     scores: tuple[Score, ...] = ()  #: the first is the one that a page begins with
-    classes: tuple[Score, ...] = ()  #: mappings from classes to numbers, the first being the main one
+    #: mappings from classes to numbers, the first being the main one
+    classes: tuple[Score, ...] = ()
     class_share: str = ""  #: key of each class's share of the labels
     views: tuple[View, ...] = ()

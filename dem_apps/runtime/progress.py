@@ -35,11 +35,17 @@ def console(**options: Any) -> Console:
 
 
 def print_table(
-    title: str, header: Sequence[str], rows: Iterable[Sequence[str]], left: Collection[str] = (),
-    caption: str | None = None, screen: Console | None = None,
-) -> None:  # fmt: skip
+    title: str,
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    left: Collection[str] = (),
+    caption: str | None = None,
+    screen: Console | None = None,
+) -> None:
     """Print a table, columns of words (the first, and those named ``left``) left-aligned; an empty row is a line."""
-    columns = [Column(name, justify="left" if name in (header[0], *left) else "right") for name in header]
+    columns = [
+        Column(name, justify="left" if name in (header[0], *left) else "right") for name in header
+    ]
     table = Table(*columns, title=title, caption=caption)
     for row in rows:
         table.add_row(*row) if row else table.add_section()
@@ -49,15 +55,20 @@ def print_table(
 class Progress:
     """Shows of ``total`` steps those done, their rate and the remaining time; ``done`` were made before."""
 
-    def __init__(self, total: int, done: int = 0, title: str = "training", unit: str = "steps") -> None:
+    def __init__(
+        self, total: int, done: int = 0, title: str = "training", unit: str = "steps"
+    ) -> None:
         self.total, self._title, self._unit, self._before = total, title, unit, done
         self._started = self._spoke = time.monotonic()
         screen, whole = console(), Column(no_wrap=True)  # in a narrow terminal the bar gives way
         self._bar = rich.progress.Progress(
-            TextColumn(title), BarColumn(None, table_column=Column(max_width=40)),
-            MofNCompleteColumn(table_column=whole), TextColumn("{task.fields[outlook]}", table_column=whole.copy()),
-            console=screen, disable=not screen.is_terminal or screen.is_dumb_terminal,
-        )  # fmt: skip
+            TextColumn(title),
+            BarColumn(None, table_column=Column(max_width=40)),
+            MofNCompleteColumn(table_column=whole),
+            TextColumn("{task.fields[outlook]}", table_column=whole.copy()),
+            console=screen,
+            disable=not screen.is_terminal or screen.is_dumb_terminal,
+        )
         self._task = self._bar.add_task("", total=total, completed=done, outlook="")
         self._bar.start()
 

@@ -27,7 +27,11 @@ def seed_everything(seed: int) -> None:
 
 def random_states() -> dict[str, Any]:
     """Python's, numpy's and torch's global generators, for a checkpoint."""
-    states = {"python": random.getstate(), "numpy": np.random.get_state(), "torch": torch.get_rng_state()}
+    states = {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "torch": torch.get_rng_state(),
+    }
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state_all()
     return states
@@ -51,7 +55,9 @@ def deterministic_algorithms(wanted: bool) -> Iterator[None]:
         return
     if os.environ.get(_CUBLAS) not in (":4096:8", ":16:8"):
         if torch.cuda.is_initialized():
-            raise InputError(f"--deterministic: CUDA has started; set {_CUBLAS}=:4096:8 in the environment before")
+            raise InputError(
+                f"--deterministic: CUDA has started; set {_CUBLAS}=:4096:8 in the environment before"
+            )
         os.environ[_CUBLAS] = ":4096:8"
     before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark
     torch.use_deterministic_algorithms(True)

@@ -36,9 +36,15 @@ from dem_apps.runtime.run_reader import LOCK, read_config, read_metrics
 #: Files of a run that was killed before it had its ``config.yaml``.
 _NO_RUN_YET = {LOCK, "environment.json", METRICS_INFO}
 _PACKAGES = (
-    "torch", "torchvision", "segmentation-models-pytorch", "albumentations", "stable-baselines3",
-    "gymnasium", "minigrid", "numpy",
-)  # fmt: skip
+    "torch",
+    "torchvision",
+    "segmentation-models-pytorch",
+    "albumentations",
+    "stable-baselines3",
+    "gymnasium",
+    "minigrid",
+    "numpy",
+)
 
 
 class RunFolder:
@@ -62,12 +68,19 @@ class RunFolder:
                 kept = [line for line in read_metrics(path) if line["step"] <= (start_step or 0)]
                 write_atomically(log, "".join(json.dumps(line) + "\n" for line in kept).encode())
             self._metrics = undone.enter_context(open(log, "a", encoding="utf-8"))
-            self._tensorboard = SummaryWriter(str(path), purge_step=None if start_step is None else start_step + 1)
+            self._tensorboard = SummaryWriter(
+                str(path), purge_step=None if start_step is None else start_step + 1
+            )
             undone.pop_all()
 
     @classmethod
     def create(
-        cls, path: Path, config: dict[str, Any], seed: int, device: str, info: MetricsInfo | None = None
+        cls,
+        path: Path,
+        config: dict[str, Any],
+        seed: int,
+        device: str,
+        info: MetricsInfo | None = None,
     ) -> RunFolder:
         """Start a run with its resolved settings; an InputError where the folder is used or cannot be made."""
         _refuse_used(path)
@@ -79,7 +92,8 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
             lock = _locked(path)
             undone.callback(lock.release)
-            _refuse_used(path)  # another process may have made a run of it before this one had the lock
+            # another process may have made a run of it before this one had the lock
+            _refuse_used(path)
             write_json(path / "environment.json", environment(seed, device))
             if info is not None:
                 write_json(path / METRICS_INFO, asdict(info))
@@ -96,7 +110,10 @@ class RunFolder:
     def log(self, step: int, **values: float | str) -> None:
         """Append one line to ``metrics.jsonl``; numbers go to TensorBoard as well."""
         # JSON has no NaN
-        finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+        finite = {
+            k: None if isinstance(v, float) and not math.isfinite(v) else v
+            for k, v in values.items()
+        }
         with self._writing():
             self._metrics.write(json.dumps({"step": step, **finite}) + "\n")
             self._metrics.flush()
@@ -129,7 +146,8 @@ class RunFolder:
     def close(self) -> None:
         """Close the files; safe to call twice."""
         for file in (self._metrics, self._tensorboard):
-            with suppress(NotWritten), self._writing():  # a full disk has been reported by the write itself
+            # a full disk has been reported by the write itself
+            with suppress(NotWritten), self._writing():
                 file.close()
         self._lock.release()
 
@@ -154,12 +172,17 @@ def _refuse_used(path: Path) -> None:
         what, hint = "other files", ""
         if (path / "config.yaml").is_file():
             what, hint = "another run", ", or continue it with --resume"
-        raise InputError(f"{path}: holds {what}, which is never overwritten; give another --run-dir{hint}")
+        raise InputError(
+            f"{path}: holds {what}, which is never overwritten; give another --run-dir{hint}"
+        )
 
 
 def _locked(path: Path) -> FileLock:
     lock = FileLock(path / LOCK)
-    with refused(lambda _: f"{path}: another process is writing to this run; stop it, or wait for its end", Timeout):
+    with refused(
+        lambda _: f"{path}: another process is writing to this run; stop it, or wait for its end",
+        Timeout,
+    ):
         lock.acquire(blocking=False)
     return lock
 
@@ -175,17 +198,26 @@ def checkpoint_to_resume(path: Path) -> dict[str, Any] | None:
 
 def environment(seed: int, device: str) -> dict[str, Any]:
     """Versions, device, seed and git commit: what repeats a run elsewhere."""
-    device_name = torch.cuda.get_device_name(device) if device.startswith("cuda") else processor()[0]
+    device_name = (
+        torch.cuda.get_device_name(device) if device.startswith("cuda") else processor()[0]
+    )
     versions = dict[str, str]()
     for name in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     return {
-        "command": sys.argv, "seed": seed, "device": device, "device_name": device_name, "cpu_count": os.cpu_count(),
-        "torch_threads": torch.get_num_threads(), "python": platform.python_version(), "platform": platform.platform(),
-        "packages": versions, "git_commit": git_commit(),
+        "command": sys.argv,
+        "seed": seed,
+        "device": device,
+        "device_name": device_name,
+        "cpu_count": os.cpu_count(),
+        "torch_threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": versions,
+        "git_commit": git_commit(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }  # fmt: skip
+    }
 
 
 def git_commit() -> str | None:
@@ -195,5 +227,7 @@ def git_commit() -> str | None:
         return None
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     with suppress(OSError, subprocess.SubprocessError):
-        return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        return subprocess.run(
+            command, cwd=root, capture_output=True, text=True, timeout=10, check=True
+        ).stdout.strip()
     return None

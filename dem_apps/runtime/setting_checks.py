@@ -18,9 +18,11 @@ from dem_apps.runtime.arguments import fields_of, flag, needed_flags
 from dem_apps.runtime.documents import is_a, parsed_yaml
 
 _BOUNDS: dict[str, tuple[Callable[[float, float], bool], str]] = {
-    "at_least": (operator.ge, "{} or more"), "at_most": (operator.le, "{} at most"),
-    "above": (operator.gt, "more than {}"), "below": (operator.lt, "less than {}"),
-}  # fmt: skip
+    "at_least": (operator.ge, "{} or more"),
+    "at_most": (operator.le, "{} at most"),
+    "above": (operator.gt, "more than {}"),
+    "below": (operator.lt, "less than {}"),
+}
 
 
 def converted(given: Any, hint: Any) -> Any:
@@ -34,18 +36,24 @@ def converted(given: Any, hint: Any) -> Any:
     if isinstance(given, str):
         word = bool(kinds & {str, Literal})
         if list[str] in parts and not given.startswith("["):
-            return [name for each in given.split(",") if (name := each.strip())]  # a folder may be called 2024
-        several = list in kinds and not (word and given.isalpha())  # which may come without brackets
+            # a folder may be called 2024
+            return [name for each in given.split(",") if (name := each.strip())]
+        # which may come without brackets
+        several = list in kinds and not (word and given.isalpha())
         if word and not several and float not in kinds:
             return None if given == "null" and types.NoneType in kinds else given
         try:
-            value = parsed_yaml(f"[{given}]" if several and given != "null" and given[:1] != "[" else given, "")
+            value = parsed_yaml(
+                f"[{given}]" if several and given != "null" and given[:1] != "[" else given, ""
+            )
         except InputError:
             value = [given] if several else given  # no list of numbers is a text
         given = given if word and isinstance(value, str) else value
     if float in kinds or list[float] in parts:
         with suppress(OverflowError):
-            return [_floating(item) for item in given] if isinstance(given, list) else _floating(given)
+            return (
+                [_floating(item) for item in given] if isinstance(given, list) else _floating(given)
+            )
     return given
 
 
@@ -75,13 +83,17 @@ def check_settings(settings: Any, name: Callable[[str], str] = flag) -> None:
         if field.metadata.get("needed") and not value:
             missing.append(key)
         elif "" in items:  # as a path it would be the current folder
-            raise InputError(f"{name(key)}: is empty; leave the setting out where its default is meant")
+            raise InputError(
+                f"{name(key)}: is empty; leave the setting out where its default is meant"
+            )
         elif wrong:
             one_of(name(key), wrong[0], choices)
         elif problem := out_of_range(items, **field.metadata.get("range", {})):
             raise InputError(f"{name(key)}: {problem}")
     if missing:
-        raise InputError(f"{name(missing[0])}: is missing; needed: {' '.join(needed_flags(type(settings)))}")
+        raise InputError(
+            f"{name(missing[0])}: is missing; needed: {' '.join(needed_flags(type(settings)))}"
+        )
 
 
 def check_paths(config: Any) -> None:
@@ -97,7 +109,8 @@ def check_paths(config: Any) -> None:
 def out_of_range(items: Iterable[Any], **bounds: float | None) -> str | None:
     """The fault, as half a sentence, of the first number that is not finite or beyond one of ``_BOUNDS``."""
     for number in items:
-        if isinstance(number, (int, float)) and not abs(number) <= sys.float_info.max:  # nor does a larger int fit
+        # nor does a larger int fit
+        if isinstance(number, (int, float)) and not abs(number) <= sys.float_info.max:
             return f"expected a finite number, got {shown(number)}"
         for name, bound in bounds.items():
             fits, expected = _BOUNDS[name]

@@ -48,11 +48,23 @@ _KINDS = {int: "N", float: "X"}
 
 
 def option(
-    default: Any, help: str, choices: Iterable[str] = (), *, at_least: float | None = None,
-    at_most: float | None = None, above: float | None = None, below: float | None = None, value: str | None = None,
-    group: str | None = None, flag_only: str | None = None, needed: bool = False, exists: bool = False,
-    of_machine: bool = False, code: str | None = None, keys: Iterable[str] = (),
-) -> Any:  # fmt: skip
+    default: Any,
+    help: str,
+    choices: Iterable[str] = (),
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    value: str | None = None,
+    group: str | None = None,
+    flag_only: str | None = None,
+    needed: bool = False,
+    exists: bool = False,
+    of_machine: bool = False,
+    code: str | None = None,
+    keys: Iterable[str] = (),
+) -> Any:
     """A dataclass field with its line of help.
 
     Args:
@@ -70,11 +82,18 @@ def option(
         keys: of a mapping, those that are suggested where a flag was meant as one of them.
     """
     metadata = {
-        "help": help, "choices": tuple(choices), "value": value,
-        "range": {"at_least": at_least, "at_most": at_most, "above": above, "below": below}, "group": group,
-        "flag_only": flag_only, "needed": needed, "exists": exists, "of_machine": of_machine, "code": code,
+        "help": help,
+        "choices": tuple(choices),
+        "value": value,
+        "range": {"at_least": at_least, "at_most": at_most, "above": above, "below": below},
+        "group": group,
+        "flag_only": flag_only,
+        "needed": needed,
+        "exists": exists,
+        "of_machine": of_machine,
+        "code": code,
         "keys": tuple(keys),
-    }  # fmt: skip
+    }
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=lambda: type(default)(default), metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -86,10 +105,14 @@ def section(make: Callable[[], Any], group: str) -> Any:
 
 
 def parse_config(
-    config_class: type[Config], prog: str, example: str, argv: Sequence[str] | None = None,
+    config_class: type[Config],
+    prog: str,
+    example: str,
+    argv: Sequence[str] | None = None,
     config_help: str = "YAML file with any of the settings below, as keys with underscores; flags win over it",
-    description: str | None = None, in_file: Mapping[str, Any] | None = None,
-) -> Config:  # fmt: skip
+    description: str | None = None,
+    in_file: Mapping[str, Any] | None = None,
+) -> Config:
     """Read a command's configuration from ``--config FILE`` and flags; a file cannot set what runs code.
 
     With ``--resume`` the settings are those of the run in ``--run-dir``, and one that is given again must be the same.
@@ -98,10 +121,15 @@ def parse_config(
     dotted keys from another file. Raises InputError: an unknown key, a wrong type, an unreadable file.
     """
     arguments, files, nested = normalise(sys.argv[1:] if argv is None else argv, config_class)
-    common = () if "all" in (sys.argv if argv is None else argv) else getattr(config_class, "COMMON", ())
+    common = (
+        () if "all" in (sys.argv if argv is None else argv) else getattr(config_class, "COMMON", ())
+    )
     parser = build_parser(config_class, prog, example, config_help, description, common)
     line = _read(parser.parse_args, arguments)
-    documents = [("", in_file or {}), *(("--config: ", _document(file, config_class)) for file in files)]
+    documents = [
+        ("", in_file or {}),
+        *(("--config: ", _document(file, config_class)) for file in files),
+    ]
     before: Namespace | None = None
     settings = dict[str, Any]()
     for where, document in documents:
@@ -114,12 +142,17 @@ def parse_config(
     if nested:
         before = _read(parser.parse_object, settings)
     given = _read(parser.parse_args, arguments, before)
-    config = _checked(config_class, _read(parser.parse_args, arguments, before, defaults=True), flag)
+    config = _checked(
+        config_class, _read(parser.parse_args, arguments, before, defaults=True), flag
+    )
     return _resumed(config, line, given) if getattr(config, "resume", False) else config
 
 
 def from_dict(
-    config_class: type[Config], values: dict[str, Any], where: str, line: Mapping[str, Any] | Namespace | None = None
+    config_class: type[Config],
+    values: dict[str, Any],
+    where: str,
+    line: Mapping[str, Any] | Namespace | None = None,
 ) -> Config:
     """Rebuild a configuration that ``dataclasses.asdict`` made; an InputError for an unknown key or a wrong value.
 
@@ -130,7 +163,9 @@ def from_dict(
     def name(key: str) -> str:
         return f"{where}, {key}"
 
-    read = _read(parser.parse_object, _known(values, config_class, f"{where}: ", name), defaults=True)
+    read = _read(
+        parser.parse_object, _known(values, config_class, f"{where}: ", name), defaults=True
+    )
     for key in line_only(config_class):
         read.pop(key, None)
     _refuse_code(config_class, read, line or {}, f"{where}, ")
@@ -138,7 +173,10 @@ def from_dict(
 
 
 def _refuse_code(
-    config_class: type, of_file: Mapping[str, Any] | Namespace, line: Mapping[str, Any] | Namespace, where: str
+    config_class: type,
+    of_file: Mapping[str, Any] | Namespace,
+    line: Mapping[str, Any] | Namespace,
+    where: str,
 ) -> None:
     """Refuse values out of a file that would run code, or name a second file, and are not on the command ``line``.
 
@@ -147,7 +185,9 @@ def _refuse_code(
     only = line_only(config_class)
     for key, name in only.items():
         if (value := of_file.get(key)) is not None and key not in line:
-            raise InputError(f"{where}{key}: can only be given on the command line, as {flag(name)} {value}")
+            raise InputError(
+                f"{where}{key}: can only be given on the command line, as {flag(name)} {value}"
+            )
     named = {name: str(line.get(key) or "").split(",") for key, name in only.items()}
     for key, field, _ in fields_of(config_class):
         value, by = str(of_file.get(key)), field.metadata.get("code")
@@ -162,37 +202,57 @@ def _refuse_code(
             )
 
 
-def _known(document: Mapping[str, Any], config_class: type, where: str, name: Callable[[str], str]) -> dict[str, Any]:
+def _known(
+    document: Mapping[str, Any], config_class: type, where: str, name: Callable[[str], str]
+) -> dict[str, Any]:
     """The settings of a document by dotted keys; an InputError for a key that is none."""
     hints = {key: hint for key, _, hint in fields_of(config_class)}
     only = [name.replace("-", "_") for name in line_only(config_class).values()]
-    settings = {str(key).replace("-", "_"): value for key, value in dotted(document, config_class).items()}
+    settings = {
+        str(key).replace("-", "_"): value for key, value in dotted(document, config_class).items()
+    }
     for key, value in settings.items():
         if dataclasses.is_dataclass(hints.get(key)):
             raise InputError(f"{name(key)}: expected a mapping of keys, got {shown(value)}")
         if key not in (*hints, *only) and get_origin(hints.get(key.partition(".")[0])) is not dict:
-            raise InputError(f"{where}unknown key '{key}'{nearest(key, [*hints, *mapping_keys(config_class)])}")
+            raise InputError(
+                f"{where}unknown key '{key}'{nearest(key, [*hints, *mapping_keys(config_class)])}"
+            )
     return settings
 
 
-def dotted(values: Mapping[str, Any], config_class: type | None = None, prefix: str = "") -> dict[str, Any]:
+def dotted(
+    values: Mapping[str, Any], config_class: type | None = None, prefix: str = ""
+) -> dict[str, Any]:
     """Nested settings by dotted keys; an empty mapping is a value, of ``config_class`` each that is no dataclass."""
     hints = get_type_hints(config_class) if config_class else {}
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        nested = isinstance(value, Mapping) and (dataclasses.is_dataclass(hints.get(key)) if config_class else value)
-        flat |= dotted(value, hints.get(key), f"{prefix}{key}.") if nested else {f"{prefix}{key}": value}
+        nested = isinstance(value, Mapping) and (
+            dataclasses.is_dataclass(hints.get(key)) if config_class else value
+        )
+        flat |= (
+            dotted(value, hints.get(key), f"{prefix}{key}.")
+            if nested
+            else {f"{prefix}{key}": value}
+        )
     return flat
 
 
 def merged(settings: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by dotted keys, of which the ``later`` win; those that are mappings are merged by key."""
     earlier = {key: value for key, value in settings.items() if isinstance(value, Mapping)}
-    both = {key: {**earlier[key], **later[key]} for key in earlier if isinstance(later.get(key), Mapping)}
+    both = {
+        key: {**earlier[key], **later[key]}
+        for key in earlier
+        if isinstance(later.get(key), Mapping)
+    }
     return {**settings, **later, **both}
 
 
-def _read(parse: Callable[..., Namespace], given: Any, before: Any = None, defaults: bool = False) -> Namespace:
+def _read(
+    parse: Callable[..., Namespace], given: Any, before: Any = None, defaults: bool = False
+) -> Namespace:
     """Arguments or a document of known names, parsed by jsonargparse."""
     with refused(str, argparse.ArgumentError, *UNREADABLE):
         return parse(given, before, defaults=defaults)
@@ -200,7 +260,9 @@ def _read(parse: Callable[..., Namespace], given: Any, before: Any = None, defau
 
 def _checked(config_class: type[Config], values: Namespace, name: Callable[[str], str]) -> Config:
     """The dataclass of parsed values, each in its range."""
-    config: Config = _built(config_class, {k: v for k, v in values.as_dict().items() if k != "config"})
+    config: Config = _built(
+        config_class, {k: v for k, v in values.as_dict().items() if k != "config"}
+    )
     check_settings(config, name)
     return config
 
@@ -208,7 +270,11 @@ def _checked(config_class: type[Config], values: Namespace, name: Callable[[str]
 def _built(config_class: type, values: Mapping[str, Any]) -> Any:
     """The dataclass, nested ones included."""
     hints = get_type_hints(config_class)
-    nested = {key: _built(hints[key], values[key]) for key in values if dataclasses.is_dataclass(hints[key])}
+    nested = {
+        key: _built(hints[key], values[key])
+        for key in values
+        if dataclasses.is_dataclass(hints[key])
+    }
     return config_class(**{**values, **nested})
 
 
@@ -219,10 +285,16 @@ def _document(file: Path, config_class: type) -> dict[str, Any]:
     except InputError as error:
         known = shipped_with(config_class)
         named = bool(known) and not file.suffix
-        has = f"; those that come with it: {', '.join(known)}{nearest(file.name, known)}" if named else ""
+        has = (
+            f"; those that come with it: {', '.join(known)}{nearest(file.name, known)}"
+            if named
+            else ""
+        )
         raise InputError(f"--config: {str(error).removeprefix(': ')}{has}") from error
     if not isinstance(document, dict) or not document:
-        raise InputError("--config: expected a mapping of keys, such as 'max_steps: 100', and at least one")
+        raise InputError(
+            "--config: expected a mapping of keys, such as 'max_steps: 100', and at least one"
+        )
     return document
 
 
@@ -246,9 +318,13 @@ def _resumed(config: Any, line: Namespace, given: Namespace) -> Any:
 
 
 def build_parser(
-    config_class: type, prog: str, example: str = "", config_help: str = "", description: str | None = None,
+    config_class: type,
+    prog: str,
+    example: str = "",
+    config_help: str = "",
+    description: str | None = None,
     common: Sequence[str] = (),
-) -> ArgumentParser:  # fmt: skip
+) -> ArgumentParser:
     """A flag for every setting; the arguments are those of :func:`parse_config`."""
     number = sum(not dataclasses.is_dataclass(hint) for *_, hint in fields_of(config_class))
     more = f"--help all lists all {number} settings.\n\n" if common else ""
@@ -264,7 +340,11 @@ def build_parser(
     )
     _loaders_dumpers.yaml_default_loader = PlainValues  # type: ignore[assignment]  # of mappings; its own reads 1:30 as 90
     parser.add_argument("--config", type=str, help=config_help, metavar="FILE")
-    defaults, only, group = config_class(), line_only(config_class), parser.add_argument_group("settings")
+    defaults, only, group = (
+        config_class(),
+        line_only(config_class),
+        parser.add_argument_group("settings"),
+    )
     for key, field, hint in fields_of(config_class):
         heading, nested = field.metadata.get("group"), dataclasses.is_dataclass(hint)
         if heading or nested:
@@ -274,11 +354,14 @@ def build_parser(
         default = attrgetter(key)(defaults)
         text = _help_line(field.metadata["help"], default, field.metadata["needed"])
         group.add_argument(
-            flag(only.get(key, key)), dest=key, default=default,
+            flag(only.get(key, key)),
+            dest=key,
+            default=default,
             type=hint if get_origin(hint) is dict else partial(converted, hint=hint),
             help=text if not common or key in common else argparse.SUPPRESS,
-            metavar=field.metadata["value"] or _metavar(hint, default, choices_of(field, hint), field.name),
-        )  # fmt: skip
+            metavar=field.metadata["value"]
+            or _metavar(hint, default, choices_of(field, hint), field.name),
+        )
     return parser
 
 
@@ -293,7 +376,9 @@ class CommandHelp(argparse.HelpFormatter):
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n\n".join(
-            part if part.startswith(self.EXAMPLE) else super(CommandHelp, self)._fill_text(part, width, indent)
+            part
+            if part.startswith(self.EXAMPLE)
+            else super(CommandHelp, self)._fill_text(part, width, indent)
             for part in text.split("\n\n")
         )
 
@@ -320,6 +405,10 @@ def _help_line(text: str, default: Any, needed: bool) -> str:
     remark = "needed"
     if not needed:
         nothing = default is None or default is False or default in ("", [], {})
-        remark = "" if nothing else f"default: {default if isinstance(default, str) else json.dumps(default)}"
+        remark = (
+            ""
+            if nothing
+            else f"default: {default if isinstance(default, str) else json.dumps(default)}"
+        )
     # argparse reads % as the beginning of a placeholder
     return (f"{text} ({remark})" if remark else text).replace("%", "%%")

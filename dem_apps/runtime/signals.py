@@ -42,7 +42,8 @@ class StopRequest:
 
     def __enter__(self) -> StopRequest:
         self._process = os.getpid()
-        if threading.current_thread() is threading.main_thread():  # Python changes handlers nowhere else
+        # Python changes handlers nowhere else
+        if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         return self
 
@@ -68,7 +69,8 @@ class StopRequest:
         return self._exception(self._agreed, f"interrupted at step {step}, everything is saved")
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if os.getpid() != self._process:  # a worker that inherited this handler ends with the training
+        # a worker that inherited this handler ends with the training
+        if os.getpid() != self._process:
             return
         if not self._received:
             self._received, self._since = number, time.monotonic()
@@ -109,5 +111,15 @@ def resume_command(module: str, run: Path) -> str:
     if world_size() == 1:
         return command_line(module, arguments)
     if os.environ.get("LOCAL_WORLD_SIZE") == str(world_size()):
-        return shlex.join(["torchrun", "--standalone", "--nproc-per-node", str(world_size()), "-m", module, *arguments])
+        return shlex.join(
+            [
+                "torchrun",
+                "--standalone",
+                "--nproc-per-node",
+                str(world_size()),
+                "-m",
+                module,
+                *arguments,
+            ]
+        )
     return f"the launcher of this run and -m {module} {shlex.join(arguments)}"

@@ -42,7 +42,9 @@ METHODS = {
 def method_class(name: str) -> type[Method]:
     """The class of a method of :data:`METHODS`."""
     row = METHODS[name]
-    found: type[Method] = getattr(import_module(f"dem_apps.test_time_methods.{row.module}"), row.name)
+    found: type[Method] = getattr(
+        import_module(f"dem_apps.test_time_methods.{row.module}"), row.name
+    )
     return found
 
 

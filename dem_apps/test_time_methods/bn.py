@@ -21,7 +21,9 @@ class BatchStatistics(Method):
     def begin(self, learner: Learner) -> None:
         """Refuses a network without batch norm."""
         if not batch_norms(learner.network.model):
-            raise InputError("method 'bn': the network has no batch norm, so there are no statistics to replace")
+            raise InputError(
+                "method 'bn': the network has no batch norm, so there are no statistics to replace"
+            )
 
 
 class Unadapted(Method):

@@ -32,7 +32,9 @@ def put_values(model: nn.Module, values: Mapping[str, Tensor]) -> None:
 def in_float32(values: Mapping[str, nn.Parameter]) -> dict[str, nn.Parameter]:
     """Float32 copies of parameters in half precision, where small steps add up to nothing; all others as they are."""
     return {
-        name: nn.Parameter(value.detach().float(), value.requires_grad) if value.itemsize < 4 else value
+        name: nn.Parameter(value.detach().float(), value.requires_grad)
+        if value.itemsize < 4
+        else value
         for name, value in values.items()
     }
 
@@ -45,7 +47,13 @@ def deep_copy(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module
     """
     memo = {} if memo is None else memo
     kept = [each for module in nn.Module.modules(model) for each in tree_leaves(vars(module))]
-    memo.update({id(each): each.detach().clone() for each in kept if isinstance(each, Tensor) and each.grad_fn})
+    memo.update(
+        {
+            id(each): each.detach().clone()
+            for each in kept
+            if isinstance(each, Tensor) and each.grad_fn
+        }
+    )
     copied = copy.deepcopy(model, memo)
     for module in nn.Module.modules(copied):
         for name, value in vars(module).items():
@@ -56,8 +64,15 @@ def deep_copy(model: nn.Module, memo: dict[int, Any] | None = None) -> nn.Module
 def _rebound(value: Any, memo: dict[int, Any]) -> Any:
     """A function whose variables hold parts of a network, with their copies in ``memo``; all else as it is."""
     if isinstance(value, MethodType):
-        owner, function = memo.get(id(value.__self__), value.__self__), _rebound(value.__func__, memo)
-        return value if owner is value.__self__ and function is value.__func__ else MethodType(function, owner)
+        owner, function = (
+            memo.get(id(value.__self__), value.__self__),
+            _rebound(value.__func__, memo),
+        )
+        return (
+            value
+            if owner is value.__self__ and function is value.__func__
+            else MethodType(function, owner)
+        )
     if isinstance(value, partial):
         given = [_rebound(each, memo) for each in value.args]
         return partial(_rebound(value.func, memo), *given, **value.keywords)
@@ -69,10 +84,14 @@ def _rebound(value: Any, memo: dict[int, Any]) -> Any:
     if id(value) in memo:  # one that calls itself
         return memo[id(value)]
     memo[id(value)] = value
-    cells = [(cell.cell_contents, _rebound(cell.cell_contents, memo)) for cell in value.__closure__ or ()]
+    cells = [
+        (cell.cell_contents, _rebound(cell.cell_contents, memo)) for cell in value.__closure__ or ()
+    ]
     if any(old is not new for old, new in cells):
         closure = tuple(CellType(new) for _, new in cells)
-        made = FunctionType(value.__code__, value.__globals__, value.__name__, value.__defaults__, closure)
+        made = FunctionType(
+            value.__code__, value.__globals__, value.__name__, value.__defaults__, closure
+        )
         made.__kwdefaults__ = value.__kwdefaults__
         made.__dict__.update({name: _rebound(each, memo) for name, each in vars(value).items()})
         memo[id(value)] = made
@@ -83,15 +102,25 @@ def make_adaptable(model: nn.Module) -> None:
     """Refuses what torch cannot adapt; buffers of inference mode, or with shared elements, become ordinary ones."""
     modules = list(nn.Module.modules(model))  # by the class: networks have attributes of that name
     if any(is_lazy(parameter) for parameter in model.parameters()):
-        raise InputError("model: it has lazy layers without weights; predict once with it, or load its weights, before")
+        raise InputError(
+            "model: it has lazy layers without weights; predict once with it, or load its weights, before"
+        )
     if any(parameter.is_meta for parameter in model.parameters()):
-        raise InputError("model: parameters are on the device meta, without numbers; load it whole onto one device")
+        raise InputError(
+            "model: parameters are on the device meta, without numbers; load it whole onto one device"
+        )
     if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
-        raise InputError("model: it is a ScriptModule, which cannot be adapted; give the nn.Module it was made from")
+        raise InputError(
+            "model: it is a ScriptModule, which cannot be adapted; give the nn.Module it was made from"
+        )
     if any(isinstance(module, nn.parallel.DistributedDataParallel) for module in modules):
-        raise InputError("model: it is a DistributedDataParallel, which takes no further forward; give its .module")
+        raise InputError(
+            "model: it is a DistributedDataParallel, which takes no further forward; give its .module"
+        )
     if any(parameter.is_inference() for parameter in model.parameters()):
-        raise InputError("model: its parameters were made under inference_mode(), without gradients; make it outside")
+        raise InputError(
+            "model: its parameters were made under inference_mode(), without gradients; make it outside"
+        )
     for module in modules:
         for name, buffer in module.named_buffers(recurse=False):
             if buffer.is_inference() or 0 in buffer.stride():
@@ -101,7 +130,9 @@ def make_adaptable(model: nn.Module) -> None:
 
 def _refuse_changing(model: nn.Module, modules: list[nn.Module]) -> None:
     """Refuses layers whose weights are others in ``eval()``, and exported networks, which have no ``eval()``."""
-    own = [each for each in modules if type(each).train is not nn.Module.train or "train" in vars(each)]
+    own = [
+        each for each in modules if type(each).train is not nn.Module.train or "train" in vars(each)
+    ]
     if not own:
         return
     flags, held = flags_of(model), dict([*model.named_parameters(), *model.named_buffers()])
@@ -109,7 +140,9 @@ def _refuse_changing(model: nn.Module, modules: list[nn.Module]) -> None:
     try:
         model.eval()
     except NotImplementedError:
-        raise InputError("model: it was exported, and its layers are operations; give the nn.Module it is of") from None
+        raise InputError(
+            "model: it was exported, and its layers are operations; give the nn.Module it is of"
+        ) from None
     written = [name for name, value in held.items() if not torch.equal(value, before[name])]
     for module in own:
         module.train(flags[modules.index(module)][2])

@@ -44,17 +44,26 @@ class CoTTA(Method):
     teacher: nn.Module  #: the moving average, made before any batch
 
     def __init__(
-        self, momentum: float = 0.999, restore: float = 0.01, scales: Sequence[float] = (), mirror: bool = True,
-        augment_below: float | None = None, objective_weight: float = 0.0,
-    ) -> None:  # fmt: skip
+        self,
+        momentum: float = 0.999,
+        restore: float = 0.01,
+        scales: Sequence[float] = (),
+        mirror: bool = True,
+        augment_below: float | None = None,
+        objective_weight: float = 0.0,
+    ) -> None:
         self.momentum = number("momentum", momentum, 0.0, 1.0)
         self.restore = number("restore", restore, 0.0, 1.0)
         self.scales = [number("scales", scale, 0.05, 20.0) for scale in scales]
         self.mirror = mirror
-        self.augment_below = None if augment_below is None else number("augment_below", augment_below, 0.0, 1.0)
+        self.augment_below = (
+            None if augment_below is None else number("augment_below", augment_below, 0.0, 1.0)
+        )
         self.objective_weight = number("objective_weight", objective_weight, 0.0)
         if not (mirror or self.scales or objective_weight):
-            raise InputError("cotta: without mirror, scales and objective_weight nothing is learnt; use one of them")
+            raise InputError(
+                "cotta: without mirror, scales and objective_weight nothing is learnt; use one of them"
+            )
 
     def begin(self, learner: Learner) -> None:
         """The teacher begins as the network."""
@@ -92,7 +101,9 @@ class CoTTA(Method):
             if sure.item() >= self.augment_below:
                 return plain
         if images.ndim != 4:
-            raise InputError(f"images: scales and mirror need (B, C, H, W), got shape {tuple(images.shape)}")
+            raise InputError(
+                f"images: scales and mirror need (B, C, H, W), got shape {tuple(images.shape)}"
+            )
         views = []
         for scale in self.scales or [1.0]:
             size = [max(1, round(side * scale)) for side in images.shape[2:]]
@@ -100,7 +111,9 @@ class CoTTA(Method):
             for turned in (False, True)[: 1 + self.mirror]:
                 logits = network.logits(sized.flip(3) if turned else sized, self.teacher)
                 logits = logits.flip(3) if turned and logits.ndim == 4 else logits
-                views.append(logits if logits.shape == plain.shape else resized(logits, plain.shape[2:]))
+                views.append(
+                    logits if logits.shape == plain.shape else resized(logits, plain.shape[2:])
+                )
         return torch.stack(views).mean(0)
 
     def _compare(self, network: AdaptedNetwork, images: Tensor) -> None:
@@ -120,10 +133,13 @@ class CoTTA(Method):
     def _cross_entropy(self, logits: Tensor, taught: Tensor, counted: Tensor | None) -> Tensor:
         """−Σ p_teacher log p per element, (B,) or (B, H, W)."""
         if counted is not None:  # NaN where nothing counts must not reach the gradient
-            logits, taught = (each.masked_fill(~counted.unsqueeze(1), 0.0) for each in (logits, taught))
+            logits, taught = (
+                each.masked_fill(~counted.unsqueeze(1), 0.0) for each in (logits, taught)
+            )
         wide = computed_in(logits.dtype)
         p = taught.to(wide).softmax(1)
-        return -(p * logits.to(wide).log_softmax(1)).where(p > 0, 0.0).sum(1)  # 0 · −inf is of forbidden classes
+        # 0 · −inf is of forbidden classes
+        return -(p * logits.to(wide).log_softmax(1)).where(p > 0, 0.0).sum(1)
 
     @torch.no_grad()
     def _follow(self, learner: Learner) -> None:

@@ -33,12 +33,20 @@ class DeYO(Method):
     """
 
     def __init__(
-        self, filter_by: str = "element", entropy_margin: float | None = None, weight_margin: float | None = None,
-        plpd_above: float = 0.2, patches: int = 4,
-    ) -> None:  # fmt: skip
+        self,
+        filter_by: str = "element",
+        entropy_margin: float | None = None,
+        weight_margin: float | None = None,
+        plpd_above: float = 0.2,
+        patches: int = 4,
+    ) -> None:
         self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
-        self.entropy_margin = None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
-        self.weight_margin = None if weight_margin is None else number("weight_margin", weight_margin, 0.0)
+        self.entropy_margin = (
+            None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
+        )
+        self.weight_margin = (
+            None if weight_margin is None else number("weight_margin", weight_margin, 0.0)
+        )
         self.plpd_above = number("plpd_above", plpd_above, -1.0, 1.0)
         if isinstance(patches, bool) or not isinstance(patches, int) or patches < 1:
             raise InputError(f"patches: expected an integer of at least 1, got {patches!r}")
@@ -60,11 +68,15 @@ class DeYO(Method):
         return logits
 
     @torch.no_grad()
-    def _plpd(self, learner: Learner, images: Tensor, logits: Tensor, judged: Units, kept: Tensor) -> Tensor:
+    def _plpd(
+        self, learner: Learner, images: Tensor, logits: Tensor, judged: Units, kept: Tensor
+    ) -> Tensor:
         """The probability differences of the judged units; 0 in images of which nothing is kept."""
         chosen = kept.flatten(1).any(1) if kept.ndim > 1 else kept
         p = probabilities(logits.detach()[chosen], 1)
-        shuffled = probabilities(learner.logits(self.shuffled(images[chosen], learner.generator)), 1)
+        shuffled = probabilities(
+            learner.logits(self.shuffled(images[chosen], learner.generator)), 1
+        )
         label = p.argmax(1, keepdim=True)
         lost = (p.gather(1, label) - shuffled.gather(1, label))[:, 0]
         if lost.ndim != judged.entropy.ndim:  # images are judged, by the mean over their elements
@@ -77,12 +89,30 @@ class DeYO(Method):
     def shuffled(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """(B, C, H, W) images with the patches of each in a random order."""
         if images.ndim != 4:
-            raise InputError(f"images: method 'deyo' shuffles patches of (B, C, H, W), got shape {tuple(images.shape)}")
+            raise InputError(
+                f"images: method 'deyo' shuffles patches of (B, C, H, W), got shape {tuple(images.shape)}"
+            )
         n, (height, width) = self.patches, images.shape[2:]
         size = (max(height // n, 1) * n, max(width // n, 1) * n)
         fitting = images if size == (height, width) else resized(images, size)
-        order = torch.stack([torch.randperm(n * n, generator=generator, device="cpu") for _ in images])
-        rows, order = torch.arange(len(images), device=images.device)[:, None], order.to(images.device)
-        patches = fitting.unflatten(3, (n, -1)).unflatten(2, (n, -1)).permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
-        mixed = patches[rows, order].unflatten(1, (n, n)).permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
+        order = torch.stack(
+            [torch.randperm(n * n, generator=generator, device="cpu") for _ in images]
+        )
+        rows, order = (
+            torch.arange(len(images), device=images.device)[:, None],
+            order.to(images.device),
+        )
+        patches = (
+            fitting.unflatten(3, (n, -1))
+            .unflatten(2, (n, -1))
+            .permute(0, 2, 4, 1, 3, 5)
+            .flatten(1, 2)
+        )
+        mixed = (
+            patches[rows, order]
+            .unflatten(1, (n, n))
+            .permute(0, 3, 1, 4, 2, 5)
+            .flatten(4, 5)
+            .flatten(2, 3)
+        )
         return mixed if size == (height, width) else resized(mixed, (height, width))

@@ -36,10 +36,15 @@ class ETA(Method):
     memory = ("mean_p",)
 
     def __init__(
-        self, filter_by: str = "element", entropy_margin: float | None = None, similarity: float | None = None
+        self,
+        filter_by: str = "element",
+        entropy_margin: float | None = None,
+        similarity: float | None = None,
     ) -> None:
         self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
-        self.entropy_margin = None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
+        self.entropy_margin = (
+            None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
+        )
         self.similarity = None if similarity is None else number("similarity", similarity, 0.0, 1.0)
         self.mean_p: Tensor | None = None
 
@@ -89,9 +94,13 @@ class EATA(ETA):
     lasting = ("fisher",)
 
     def __init__(
-        self, source_images: Iterable[Tensor] | None = None, fisher_weight: float = 2000.0, filter_by: str = "element",
-        entropy_margin: float | None = None, similarity: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        source_images: Iterable[Tensor] | None = None,
+        fisher_weight: float = 2000.0,
+        filter_by: str = "element",
+        entropy_margin: float | None = None,
+        similarity: float | None = None,
+    ) -> None:
         super().__init__(filter_by, entropy_margin, similarity)
         if source_images is None:
             raise InputError(
@@ -106,7 +115,9 @@ class EATA(ETA):
         """Compute ω."""
         batches, given = 0, self._source_images
         if isinstance(given, Tensor):
-            raise InputError("source_images: expected batches of images, got one tensor; pass a list with it inside")
+            raise InputError(
+                "source_images: expected batches of images, got one tensor; pass a list with it inside"
+            )
         for each in given:
             images = checked_images("source_images", each)
             if not len(images):
@@ -119,7 +130,9 @@ class EATA(ETA):
                 square = torch.zeros_like(weight) if weight.grad is None else weight.grad.square()
                 self.fisher[name] = self.fisher[name] + square if name in self.fisher else square
         if not batches and given != ():
-            raise InputError("source_images: there is no image in it (drop_last=True may drop all); () is for none")
+            raise InputError(
+                "source_images: there is no image in it (drop_last=True may drop all); () is for none"
+            )
         self._source_images = ()
         self.fisher = {name: total / batches for name, total in self.fisher.items()}
         learner.reset()
@@ -127,5 +140,8 @@ class EATA(ETA):
     def penalty(self, learner: Learner) -> Tensor | float:
         """β Σ ω (θ − θ₀)²."""
         weights, start = learner.network.weights, learner.network.start
-        parts = [(omega * (weights[name] - start[name]).square()).sum() for name, omega in self.fisher.items()]
+        parts = [
+            (omega * (weights[name] - start[name]).square()).sum()
+            for name, omega in self.fisher.items()
+        ]
         return self.fisher_weight * torch.stack(parts).sum() if parts else 0.0

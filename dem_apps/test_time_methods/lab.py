@@ -21,7 +21,11 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 #: Linear sRGB to XYZ (IEC 61966-2-1), and the white of D65.
-_TO_XYZ = ((0.4124564, 0.3575761, 0.1804375), (0.2126729, 0.7151522, 0.0721750), (0.0193339, 0.1191920, 0.9503041))
+_TO_XYZ = (
+    (0.4124564, 0.3575761, 0.1804375),
+    (0.2126729, 0.7151522, 0.0721750),
+    (0.0193339, 0.1191920, 0.9503041),
+)
 _WHITE = (0.95047, 1.0, 1.08883)
 #: Below its cube CIE Lab's cube root is a straight line.
 _BEND = 6 / 29
@@ -33,9 +37,13 @@ def rgb_to_lab(rgb: Tensor) -> Tensor:
     >>> rgb_to_lab(torch.ones(1, 3, 1, 1)).flatten().round(decimals=2).abs()  # white
     tensor([100.,   0.,   0.])
     """
-    linear = torch.where(rgb <= 0.04045, rgb / 12.92, ((rgb.clamp_min(0.04045) + 0.055) / 1.055) ** 2.4)
+    linear = torch.where(
+        rgb <= 0.04045, rgb / 12.92, ((rgb.clamp_min(0.04045) + 0.055) / 1.055) ** 2.4
+    )
     xyz = torch.einsum("ij,bjhw->bihw", rgb.new_tensor(_TO_XYZ), linear) / _column(_WHITE, rgb)
-    f = torch.where(xyz > _BEND**3, xyz.clamp_min(_BEND**3) ** (1 / 3), xyz / (3 * _BEND**2) + 4 / 29)
+    f = torch.where(
+        xyz > _BEND**3, xyz.clamp_min(_BEND**3) ** (1 / 3), xyz / (3 * _BEND**2) + 4 / 29
+    )
     x, y, z = f.unbind(1)
     return torch.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], 1)
 
@@ -46,19 +54,30 @@ def lab_to_rgb(lab: Tensor) -> Tensor:
     y = (lightness + 16) / 116
     f = torch.stack([y + a / 500, y, y - b / 200], 1)
     xyz = torch.where(f > _BEND, f**3, 3 * _BEND**2 * (f - 4 / 29)) * _column(_WHITE, lab)
-    linear = torch.einsum("ij,bjhw->bihw", torch.linalg.inv(lab.new_tensor(_TO_XYZ)), xyz).clamp(0, 1)
-    return torch.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear.clamp_min(0.0031308) ** (1 / 2.4) - 0.055)
+    linear = torch.einsum("ij,bjhw->bihw", torch.linalg.inv(lab.new_tensor(_TO_XYZ)), xyz).clamp(
+        0, 1
+    )
+    return torch.where(
+        linear <= 0.0031308,
+        linear * 12.92,
+        1.055 * linear.clamp_min(0.0031308) ** (1 / 2.4) - 0.055,
+    )
 
 
 @torch.no_grad()
 def lab_statistics(
-    batches: Iterable[Tensor], mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD
+    batches: Iterable[Tensor],
+    mean: Sequence[float] = IMAGENET_MEAN,
+    std: Sequence[float] = IMAGENET_STD,
 ) -> dict[str, tuple[float, ...]]:
     """The six numbers of the source: means over images of each image's Lab mean and deviation, options of ``lab``.
 
     The (B, 3, H, W) images are normalised by ``mean`` and ``std``, of RGB from 0 to 1.
     """
-    parts = [torch.cat(_moments(rgb_to_lab(_plain(images, mean, std)), None), 1)[..., 0, 0] for images in batches]
+    parts = [
+        torch.cat(_moments(rgb_to_lab(_plain(images, mean, std)), None), 1)[..., 0, 0]
+        for images in batches
+    ]
     if not parts:
         raise InputError("batches: there is no image to take colours from")
     six = torch.cat(parts).cpu().double().mean(0).tolist()
@@ -79,15 +98,21 @@ class LabTransfer(Method):
     batch_norm = "stored"
 
     def __init__(
-        self, source_mean: Sequence[float] | None = None, source_std: Sequence[float] | None = None,
-        mean: Sequence[float] = IMAGENET_MEAN, std: Sequence[float] = IMAGENET_STD,
-    ) -> None:  # fmt: skip
+        self,
+        source_mean: Sequence[float] | None = None,
+        source_std: Sequence[float] | None = None,
+        mean: Sequence[float] = IMAGENET_MEAN,
+        std: Sequence[float] = IMAGENET_STD,
+    ) -> None:
         if source_mean is None or source_std is None:
             raise InputError(
                 "method 'lab': it needs source_mean= and source_std=, three Lab numbers each of the images that the "
                 "network was trained on; dem_apps.test_time_methods.lab.lab_statistics makes them"
             )
-        self.source_mean, self.source_std = _three("source_mean", source_mean), _three("source_std", source_std)
+        self.source_mean, self.source_std = (
+            _three("source_mean", source_mean),
+            _three("source_std", source_std),
+        )
         self.mean, self.std = _three("mean", mean), _three("std", std)
 
     @torch.no_grad()
@@ -100,17 +125,25 @@ class LabTransfer(Method):
     def transferred(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
         """(B, 3, H, W) normalised images in the source's colours; a mask leaves pixels out of the statistics."""
         if images.ndim != 4 or images.shape[1] != 3:
-            raise InputError(f"images: method 'lab' needs RGB, (B, 3, H, W), got shape {tuple(images.shape)}")
+            raise InputError(
+                f"images: method 'lab' needs RGB, (B, 3, H, W), got shape {tuple(images.shape)}"
+            )
         lab = rgb_to_lab(_plain(images, self.mean, self.std))
-        if mask is not None and (not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim not in (1, 3)):
+        if mask is not None and (
+            not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim not in (1, 3)
+        ):
             fitted_mask(mask, images, images)  # which says why not
         if mask is not None and mask.ndim == 1:
             mask = mask[:, None, None].expand(len(images), *images.shape[2:])
         elif mask is not None and mask.shape[1:] != images.shape[2:]:
             mask = interpolate(mask[:, None].float(), images.shape[2:])[:, 0] > 0.5
         mean, std = _moments(lab, mask)
-        moved = (lab - mean) * (_column(self.source_std, lab) / std.clamp_min(1e-3)) + _column(self.source_mean, lab)
-        return ((lab_to_rgb(moved) - _column(self.mean, lab)) / _column(self.std, lab)).to(images.dtype)
+        moved = (lab - mean) * (_column(self.source_std, lab) / std.clamp_min(1e-3)) + _column(
+            self.source_mean, lab
+        )
+        return ((lab_to_rgb(moved) - _column(self.mean, lab)) / _column(self.std, lab)).to(
+            images.dtype
+        )
 
 
 def _plain(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:

@@ -19,7 +19,11 @@ from dem_apps.test_time_methods.network import AdaptedNetwork, check_finite
 
 OptimizerBuilder = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
-OPTIMIZERS = {"sgd": partial(torch.optim.SGD, momentum=0.9), "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+OPTIMIZERS = {
+    "sgd": partial(torch.optim.SGD, momentum=0.9),
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
 
 #: Where class marginals begin, see :class:`dem_apps.TestTimeAdapter`; the first is the default.
 MARGINALS = ("start", "uniform")
@@ -33,10 +37,17 @@ class Learner:
     """A network with an objective and an optimiser; the arguments are those of :class:`dem_apps.TestTimeAdapter`."""
 
     def __init__(
-        self, network: AdaptedNetwork, objective: str | EntropyObjective, objective_options: dict[str, Any],
-        optimizer: str | OptimizerBuilder, lr: float, reduction: str, num_classes: int | None, seed: int,
+        self,
+        network: AdaptedNetwork,
+        objective: str | EntropyObjective,
+        objective_options: dict[str, Any],
+        optimizer: str | OptimizerBuilder,
+        lr: float,
+        reduction: str,
+        num_classes: int | None,
+        seed: int,
         marginals: str | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.network, self.reduction = network, one_of("reduction", reduction, AVERAGES)
         self._objective: EntropyObjective | None = None
         self._first_objective: dict[str, Any] = {}
@@ -45,10 +56,18 @@ class Learner:
         self._starts = one_of("marginals", marginals or MARGINALS[0], MARGINALS) == "start"
         if isinstance(objective, EntropyObjective):
             classes = num_classes not in (None, objective.num_classes)
-            own = {"objective_options": objective_options, "marginals": marginals, "num_classes": classes}
+            own = {
+                "objective_options": objective_options,
+                "marginals": marginals,
+                "num_classes": classes,
+            }
             for what in (name for name, given in own.items() if given):
                 raise InputError(f"{what}: the objective that is given has its own; leave it out")
-            num_classes, self._observes, self._starts = objective.num_classes, objective.training, False
+            num_classes, self._observes, self._starts = (
+                objective.num_classes,
+                objective.training,
+                False,
+            )
             self._take_objective(objective)
         elif isinstance(objective, str):
             self._build = partial(build_objective, objective, **objective_options)
@@ -81,7 +100,9 @@ class Learner:
     def prepare(self, num_classes: int, device: torch.device) -> None:
         """The objective for so many classes, on the logits' device."""
         if self.num_classes not in (None, num_classes):
-            raise InputError(f"num_classes: {self.num_classes}, but the network's logits have {num_classes} classes")
+            raise InputError(
+                f"num_classes: {self.num_classes}, but the network's logits have {num_classes} classes"
+            )
         self.num_classes = num_classes
         if self.optimizer is None:
             return
@@ -105,7 +126,8 @@ class Learner:
 
     def start(self, logits: Tensor, counted: Tensor | None = None, further: bool = False) -> None:
         """Start the class marginals from predictions, see :meth:`dem_apps.EntropyObjective.start`."""
-        with suppress(NotFiniteError):  # the loss is NaN as well, and its error says what became of the batch
+        # the loss is NaN as well, and its error says what became of the batch
+        with suppress(NotFiniteError):
             self.objective.start(logits.detach(), 1, counted, further=further)
 
     def start_for_good(self, logits: Tensor, counted: Tensor | None) -> None:
@@ -114,7 +136,11 @@ class Learner:
         self._first_objective = copy.deepcopy(self.objective.state_dict())
 
     def loss(
-        self, logits: Tensor, counted: Tensor | None = None, weights: Tensor | None = None, observe: bool = True
+        self,
+        logits: Tensor,
+        counted: Tensor | None = None,
+        weights: Tensor | None = None,
+        observe: bool = True,
     ) -> Tensor:
         """The objective's mean over the elements that count, of logits (B, C) or (B, C, H, W).
 
@@ -126,13 +152,19 @@ class Learner:
         objective = self.objective.train(observe and self._observes)
         if weights is None or counted is None:
             return torch.as_tensor(objective(logits, dim=1, mask=counted, reduction=self.reduction))
-        return self.weighed(objective(logits, dim=1, mask=counted, reduction="none") * weights, logits, counted)
+        return self.weighed(
+            objective(logits, dim=1, mask=counted, reduction="none") * weights, logits, counted
+        )
 
     def weighed(self, values: Tensor, logits: Tensor, counted: Tensor | None) -> Tensor:
         """(B,) or (B, H, W) values, 0 where nothing counts, reduced as the objective's, by the ``logits``' classes."""
         balanced = self.reduction == "balanced"
-        groups = logits.detach().argmax(1) if balanced else torch.zeros_like(values, dtype=torch.long)
-        counts = torch.bincount(groups.flatten() if counted is None else groups[counted], minlength=logits.shape[1])
+        groups = (
+            logits.detach().argmax(1) if balanced else torch.zeros_like(values, dtype=torch.long)
+        )
+        counts = torch.bincount(
+            groups.flatten() if counted is None else groups[counted], minlength=logits.shape[1]
+        )
         each = class_weights(counts.to(sums_in(counts)), self.reduction, self.objective.balance)
         return torch.as_tensor((values * each.to(values.dtype)[groups]).sum())
 
@@ -140,7 +172,8 @@ class Learner:
     def checked(self) -> Iterator[None]:
         """Around a batch, whose step every method takes by this class and its checks: what fails inside is undone."""
         before = self.state_dict()
-        before |= {part: copy.deepcopy(before[part]) for part in ("optimizer", "objective")}  # the others are copies
+        # the others are copies
+        before |= {part: copy.deepcopy(before[part]) for part in ("optimizer", "objective")}
         try:
             with self.network.step():
                 yield
@@ -152,11 +185,14 @@ class Learner:
         """The gradients of a loss in place of the earlier ones; both have to be finite."""
         check_finite("the loss", loss)
         if not loss.requires_grad:
-            raise InputError("parameters: the logits do not depend on what learns, or are detached; choose others")
+            raise InputError(
+                "parameters: the logits do not depend on what learns, or are detached; choose others"
+            )
         assert self.optimizer is not None  # for the type checker: only methods that learn come here
         for factor in _LOSS_FACTORS if self.network.used_float16 else (1.0,):
             for parameter in (*self.network.learning.values(), *self.network.weights.values()):
-                parameter.grad = None  # also of the network in half precision, of which the optimiser has copies
+                # also of the network in half precision, of which the optimiser has copies
+                parameter.grad = None
             (loss * factor).backward(retain_graph=factor != 1.0)
             gradients = self.network.take_gradients(factor)
             if not gradients:
@@ -174,8 +210,17 @@ class Learner:
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.network.write()
-        state = [value for kept in self.optimizer.state.values() for value in kept.values() if torch.is_tensor(value)]
-        check_finite("a weight or the optimiser's state after the step", *self.network.learning.values(), *state)
+        state = [
+            value
+            for kept in self.optimizer.state.values()
+            for value in kept.values()
+            if torch.is_tensor(value)
+        ]
+        check_finite(
+            "a weight or the optimiser's state after the step",
+            *self.network.learning.values(),
+            *state,
+        )
 
     def descend(self, loss: Tensor) -> None:
         """Gradients of a loss, and one step of the optimiser."""
@@ -212,26 +257,39 @@ class Learner:
             self.prepare(state["num_classes"], next(self.network.model.parameters()).device)
             _check_same("objective", state["objective"], self.objective.state_dict())
         if self.optimizer is not None:
-            first, own = state["optimizer"]["param_groups"][0], self.optimizer.state_dict()["param_groups"][0]
+            first, own = (
+                state["optimizer"]["param_groups"][0],
+                self.optimizer.state_dict()["param_groups"][0],
+            )
             _check_same("optimizer", first, own)
         self.network.load_state_dict(state["network"])
         begun = state["num_classes"] is not None
         if begun:
             self._first_objective = state.get("first_objective", self._first_objective)
-        self._put(state["optimizer"], state["objective"] if begun else self._first_objective, state["generator"])
+        self._put(
+            state["optimizer"],
+            state["objective"] if begun else self._first_objective,
+            state["generator"],
+        )
 
 
 def _check_same(argument: str, given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     if (given.keys() ^ own.keys()) - {"start_sums"}:  # which an objective has once it was started
-        raise InputError(f"state: it is of an adapter with another {argument}=; give the one that it was made with")
+        raise InputError(
+            f"state: it is of an adapter with another {argument}=; give the one that it was made with"
+        )
 
 
-def _optimizer(network: AdaptedNetwork, optimizer: str | OptimizerBuilder, lr: float) -> torch.optim.Optimizer | None:
+def _optimizer(
+    network: AdaptedNetwork, optimizer: str | OptimizerBuilder, lr: float
+) -> torch.optim.Optimizer | None:
     """The optimiser of the parameters that learn; None without any."""
     lr, parameters = number("lr", lr, 0.0), [*network.weights.values()]
     if not isinstance(optimizer, str):
         made = optimizer(parameters) if parameters and callable(optimizer) else None
-        if parameters and (not isinstance(made, torch.optim.Optimizer) or isinstance(made, torch.optim.LBFGS)):
+        if parameters and (
+            not isinstance(made, torch.optim.Optimizer) or isinstance(made, torch.optim.LBFGS)
+        ):
             raise InputError(
                 f"optimizer: expected one of {', '.join(OPTIMIZERS)}, or a function that makes one which takes single "
                 f"steps, such as lambda parameters: torch.optim.SGD(parameters, lr=0.01), got {made or optimizer!r:.80}"

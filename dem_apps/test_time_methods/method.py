@@ -66,14 +66,18 @@ def checked_images(name: str, images: Any) -> Tensor:
     if isinstance(images, Tensor) and images.ndim:
         return images.detach()
     several = isinstance(images, (list, tuple, Mapping))
-    what = f"a {type(images).__name__}" + (f" of {len(images)}; pass the images of it" if several else "")
+    what = f"a {type(images).__name__}" + (
+        f" of {len(images)}; pass the images of it" if several else ""
+    )
     raise InputError(f"{name}: expected a tensor of images (B, …), got {what}")
 
 
 def resized(images: Tensor, size: Sequence[int]) -> Tensor:
     """(B, C, h, w) → (B, C, *size), bilinear with antialiasing, which torch has in half precision on a GPU alone."""
     wide = images.to(computed_in(images.dtype))
-    return torch.nn.functional.interpolate(wide, size, mode="bilinear", antialias=True).to(images.dtype)
+    return torch.nn.functional.interpolate(wide, size, mode="bilinear", antialias=True).to(
+        images.dtype
+    )
 
 
 def fitted_mask(mask: Tensor | None, images: Tensor, logits: Tensor) -> Tensor | None:
@@ -87,12 +91,18 @@ def fitted_mask(mask: Tensor | None, images: Tensor, logits: Tensor) -> Tensor |
     pixels = images.shape[:1] + images.shape[2:]
     if not isinstance(mask, Tensor):
         raise InputError(f"mask: expected a boolean tensor, got a {type(mask).__name__}")
-    if mask.dtype != torch.bool or mask.shape not in (elements, pixels) or mask.ndim != len(elements):
+    if (
+        mask.dtype != torch.bool
+        or mask.shape not in (elements, pixels)
+        or mask.ndim != len(elements)
+    ):
         raise InputError(
             f"mask: expected bool of shape {tuple(elements)} (the logits without classes) or of the images' size, got "
             f"{mask.dtype} of shape {tuple(mask.shape)}"
         )
     if mask.shape != elements:
-        share = torch.nn.functional.interpolate(mask[:, None].float(), elements[1:], mode="area")[:, 0]
+        share = torch.nn.functional.interpolate(mask[:, None].float(), elements[1:], mode="area")[
+            :, 0
+        ]
         mask = share > 1 - 1e-6
     return mask

@@ -17,21 +17,35 @@ from torch.func import functional_call
 from dem_apps.errors import InputError, NotFiniteError, first_words, number, one_of, passed_on, warn
 from dem_apps.reduction import all_finite
 from dem_apps.test_time_methods.copies import deep_copy, in_float32, make_adaptable, put_values
-from dem_apps.test_time_methods.normalisation import BATCH_NORM, affine_parameters, flags_of, own_statistics, set_modes
+from dem_apps.test_time_methods.normalisation import (
+    BATCH_NORM,
+    affine_parameters,
+    flags_of,
+    own_statistics,
+    set_modes,
+)
 
 #: Where logits are looked for in a mapping: our networks, and torchvision's.
 LOGITS_KEYS = ("logits", "main", "out")
 #: Parts of torch's messages, and the sentences for them.
 _TORCH_SAYS = {
-    ("type (", "scalar type", "same dtype", "channels, but got", "D input (got", "cannot be multiplied"):
-        "images: the network does not take {0.dtype} of shape {1}; give what it was trained on, mostly normalised "
-        "floats (B, C, H, W) of its dtype ({2})",
-    ("Inference tensors cannot",):
-        "model: it keeps tensors that were made under torch.inference_mode(), which torch cannot learn with; make the "
-        "network anew, and predict under torch.no_grad() before it is adapted",
-    ("more than 1 value per channel",):
-        "images: a batch norm got a single value per channel, which has no variance; give at least two at a time",
-}  # fmt: skip
+    (
+        "type (",
+        "scalar type",
+        "same dtype",
+        "channels, but got",
+        "D input (got",
+        "cannot be multiplied",
+    ): "images: the network does not take {0.dtype} of shape {1}; give what it was trained on, mostly normalised "
+    "floats (B, C, H, W) of its dtype ({2})",
+    (
+        "Inference tensors cannot",
+    ): "model: it keeps tensors that were made under torch.inference_mode(), which torch cannot learn with; make the "
+    "network anew, and predict under torch.no_grad() before it is adapted",
+    (
+        "more than 1 value per channel",
+    ): "images: a batch norm got a single value per channel, which has no variance; give at least two at a time",
+}
 
 
 def find_logits(output: Any) -> Any:
@@ -50,7 +64,9 @@ def find_logits(output: Any) -> Any:
 
 
 def refuse_probabilities(
-    output: Tensor, name: str = "model", remedy: str = "if these are logits, give logits_of=lambda output: output - 1"
+    output: Tensor,
+    name: str = "model",
+    remedy: str = "if these are logits, give logits_of=lambda output: output - 1",
 ) -> None:
     """Raises an InputError for an output (B, C, …) of softmax, by its sum, or of sigmoids, by its range."""
     values, rounding = output.detach().float(), max(1e-3, 4 * torch.finfo(output.dtype).eps)
@@ -83,34 +99,48 @@ class AdaptedNetwork:
     """A network, the parameters of it that learn (none with ``parameters=None``), and a copy of whatever can change."""
 
     def __init__(
-        self, model: nn.Module, parameters: str | None, skip: str | None, batch_norm: str,
-        logits_of: Callable[[Any], Any], bn_alpha: float | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        model: nn.Module,
+        parameters: str | None,
+        skip: str | None,
+        batch_norm: str,
+        logits_of: Callable[[Any], Any],
+        bn_alpha: float | None = None,
+    ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
         self.batch_norm = one_of("batch_norm", batch_norm, BATCH_NORM)
         if bn_alpha is not None and batch_norm != "batch":
-            raise InputError(f"bn_alpha: batch norm uses the {batch_norm} statistics here; leave it out")
+            raise InputError(
+                f"bn_alpha: batch norm uses the {batch_norm} statistics here; leave it out"
+            )
         self.bn_alpha = None if bn_alpha is None else number("bn_alpha", bn_alpha, 0.0, 1.0)
         make_adaptable(model)
         self.learning = {} if parameters is None else _chosen(model, parameters, skip)
         self.model, self.logits_of, self._seen, self._stepping = model, logits_of, False, False
         own = {id(each) for each in self.learning.values()}
-        self._fixed = [(id(each), each._version) for each in model.parameters() if id(each) not in own]
+        self._fixed = [
+            (id(each), each._version) for each in model.parameters() if id(each) not in own
+        ]
         self._flags = flags_of(model)
         self.freeze()
         #: The optimiser's: the parameters that learn, or their float32 copies, see :func:`in_float32`.
         self.weights = in_float32(self.learning)
         pairs = zip(self.learning.values(), self.weights.values(), strict=True)
-        self._in_half = [(parameter, weight) for parameter, weight in pairs if weight is not parameter]
-        apart = max((torch.finfo(parameter.dtype).eps for parameter, _ in self._in_half), default=0.0)
+        self._in_half = [
+            (parameter, weight) for parameter, weight in pairs if weight is not parameter
+        ]
+        apart = max(
+            (torch.finfo(parameter.dtype).eps for parameter, _ in self._in_half), default=0.0
+        )
         if apart:
             warn(
                 f"model: its numbers above 1 are {apart:.1g} apart; what learns is kept in float32, and less shows "
                 "once it adds up, or at once in a float32 network under torch.autocast"
             )
         self._in_float16 = any(parameter.dtype == torch.float16 for parameter in model.parameters())
-        self._writes_images: bool | None = None  #: whether it normalises its input in place; None is not known yet
+        #: whether it normalises its input in place; None is not known yet
+        self._writes_images: bool | None = None
         self.used_float16 = False  #: whether the last forward was, or in part
         self._start = self._copies()
 
@@ -147,14 +177,16 @@ class AdaptedNetwork:
         """Called when the weights have moved: the network's own follow where they are in half precision."""
         for parameter, weight in self._in_half:
             parameter.copy_(weight)
-        torch.clear_autocast_cache()  # else a forward in the same autocast goes by the weights before
+        # else a forward in the same autocast goes by the weights before
+        torch.clear_autocast_cache()
 
     def take_gradients(self, factor: float) -> list[Tensor]:
         """The weights' gradients, of a loss that was multiplied by ``factor``."""
         for parameter, weight in self._in_half:
             if parameter.grad is not None:
                 own, parameter.grad = parameter.grad.float(), None
-                weight.grad = own if weight.grad is None else weight.grad + own  # a penalty's is there already
+                # a penalty's is there already
+                weight.grad = own if weight.grad is None else weight.grad + own
         gradients = [weight.grad for weight in self.weights.values() if weight.grad is not None]
         for gradient in gradients if factor != 1.0 else ():
             gradient /= factor
@@ -163,11 +195,17 @@ class AdaptedNetwork:
     def first_logits(self, images: Tensor) -> Tensor:
         """The logits of the first weights."""
         start = {name: value.to(self.learning[name].dtype) for name, value in self.start.items()}
-        start |= {name: value.clone() for name, value in self._start["buffers"].items()}  # a forward may move them
-        return self.logits(images, forward=lambda given: functional_call(self.model, start, (given,)))
+        # a forward may move them
+        start |= {name: value.clone() for name, value in self._start["buffers"].items()}
+        return self.logits(
+            images, forward=lambda given: functional_call(self.model, start, (given,))
+        )
 
     def logits(
-        self, images: Tensor, model: nn.Module | None = None, forward: Callable[[Tensor], Any] | None = None
+        self,
+        images: Tensor,
+        model: nn.Module | None = None,
+        forward: Callable[[Tensor], Any] | None = None,
     ) -> Tensor:
         """(B, C) or (B, C, H, W) logits, in the modes that adapting needs; of another ``model`` such as a teacher."""
         model = self.model if model is None else model
@@ -181,15 +219,29 @@ class AdaptedNetwork:
         except (RuntimeError, ValueError) as error:
             for parts, sentence in _TORCH_SAYS.items():
                 if any(part in str(error) for part in parts):
-                    raise InputError(sentence.format(images, tuple(images.shape), first_words(error))) from error
+                    raise InputError(
+                        sentence.format(images, tuple(images.shape), first_words(error))
+                    ) from error
             raise
         self._writes_images = self._writes_images or images._version != version
         logits = self.logits_of(output)
-        if not isinstance(logits, Tensor) or not logits.is_floating_point() or logits.ndim not in (2, 4):
-            what = f"{logits.dtype} of shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits)
-            raise InputError(f"model: expected logits (B, C) or (B, C, H, W), got {what}; logits_of= may take them out")
+        if (
+            not isinstance(logits, Tensor)
+            or not logits.is_floating_point()
+            or logits.ndim not in (2, 4)
+        ):
+            what = (
+                f"{logits.dtype} of shape {tuple(logits.shape)}"
+                if isinstance(logits, Tensor)
+                else type(logits)
+            )
+            raise InputError(
+                f"model: expected logits (B, C) or (B, C, H, W), got {what}; logits_of= may take them out"
+            )
         device = logits.device.type
-        half = torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16
+        half = (
+            torch.is_autocast_enabled(device) and torch.get_autocast_dtype(device) == torch.float16
+        )
         self.used_float16 = half or self._in_float16 or logits.dtype == torch.float16
         if not self._seen and logits.numel():
             refuse_probabilities(logits)
@@ -205,8 +257,11 @@ class AdaptedNetwork:
     def reset(self) -> None:
         """The first weights and buffers, bit for bit."""
         versions = {id(each): each._version for each in self.model.parameters()}
-        if any(versions.get(known, version) != version for known, version in self._fixed):  # of a copy none is known
-            raise InputError("model: weights that do not learn were written since the adapter was made; make a new one")
+        # of a copy none is known
+        if any(versions.get(known, version) != version for known, version in self._fixed):
+            raise InputError(
+                "model: weights that do not learn were written since the adapter was made; make a new one"
+            )
         self.freeze()
         self._put(self._start)
 
@@ -224,7 +279,9 @@ class AdaptedNetwork:
         """Continue from a :meth:`state_dict`; the weights that never learn must be the same."""
         given, own = state["now"]["parameters"], self.weights
         if given.keys() != own.keys() or any(given[name].shape != own[name].shape for name in own):
-            raise InputError("state: its parameters are not those that learn here; use the same model and options")
+            raise InputError(
+                "state: its parameters are not those that learn here; use the same model and options"
+            )
         self._put(state["now"])
         self._start = state["start"]
 
@@ -253,7 +310,9 @@ def _chosen(model: nn.Module, parameters: str, skip: str | None) -> dict[str, nn
     # whole numbers, as of quantised layers, have no gradient
     chosen = {name: each for name, each in chosen.items() if each.is_floating_point()}
     if skip is not None:
-        chosen = {name: each for name, each in chosen.items() if not _pattern("skip", skip).search(name)}
+        chosen = {
+            name: each for name, each in chosen.items() if not _pattern("skip", skip).search(name)
+        }
     if not chosen:
         raise InputError(
             f"parameters: nothing would learn with parameters='{parameters}' and skip={skip!r}; TestTimeAdapter "

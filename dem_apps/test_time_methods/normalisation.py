@@ -48,8 +48,14 @@ def flags_of(model: nn.Module) -> list[tuple[Any, str, bool]]:
     """The flags of a network's layers and parameters, to be restored by ``setattr``."""
     return [
         *((module, "training", module.training) for module in nn.Module.modules(model)),
-        *((layer, "track_running_stats", layer.track_running_stats) for layer in batch_norms(model)),
-        *((parameter, "requires_grad", parameter.requires_grad) for parameter in model.parameters()),
+        *(
+            (layer, "track_running_stats", layer.track_running_stats)
+            for layer in batch_norms(model)
+        ),
+        *(
+            (parameter, "requires_grad", parameter.requires_grad)
+            for parameter in model.parameters()
+        ),
     ]
 
 
@@ -61,13 +67,16 @@ def mixed(
     The variance includes the distance of the means, which Schneider et al. (NeurIPS 2020) leave out.
     """
     apart = share * (1 - share) * (new_mean.to(mean) - mean).square()
-    return torch.lerp(mean, new_mean.to(mean), share), torch.lerp(variance, new_variance.to(variance), share) + apart
+    return torch.lerp(mean, new_mean.to(mean), share), torch.lerp(
+        variance, new_variance.to(variance), share
+    ) + apart
 
 
 def moments(features: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and variance (divided by the number), (C,) float32, of (B, C, …) features."""
     wide = features.float()
-    if wide.device.type in _OWN_PASS:  # many times as fast on a CPU as torch.var_mean over several dimensions
+    # many times as fast on a CPU as torch.var_mean over several dimensions
+    if wide.device.type in _OWN_PASS:
         return torch.batch_norm_update_stats(wide, None, None, 0.0)
     variance, mean = torch.var_mean(wide, [0, *range(2, wide.ndim)], correction=0)
     return mean, variance

@@ -38,11 +38,16 @@ class SAR(Method):
     memory = ("mean_entropy",)
 
     def __init__(
-        self, filter_by: str = "element", entropy_margin: float | None = None, rho: float = 0.05,
+        self,
+        filter_by: str = "element",
+        entropy_margin: float | None = None,
+        rho: float = 0.05,
         reset_below: float | None = 0.2,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
-        self.entropy_margin = None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
+        self.entropy_margin = (
+            None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
+        )
         self.rho = number("rho", rho, 0.0)
         self.reset_below = None if reset_below is None else number("reset_below", reset_below, 0.0)
         self.mean_entropy: float | None = None
@@ -66,8 +71,11 @@ class SAR(Method):
         if bool(kept.any()):
             learner.apply()
             entropy = judged.entropy[kept].mean().item()
-            self.mean_entropy = entropy if self.mean_entropy is None else 0.9 * self.mean_entropy + 0.1 * entropy
-            if self.reset_below is not None and self.mean_entropy < self.reset_below:  # it has collapsed
+            self.mean_entropy = (
+                entropy if self.mean_entropy is None else 0.9 * self.mean_entropy + 0.1 * entropy
+            )
+            # it has collapsed
+            if self.reset_below is not None and self.mean_entropy < self.reset_below:
                 learner.reset()
                 self.mean_entropy = None
         return logits

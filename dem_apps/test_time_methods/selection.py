@@ -28,7 +28,8 @@ class Units:
     entropy: Tensor  #: U, in nats; of an image the mean over its elements
     counted: Tensor  #: U, False where the mask leaves all elements out
     elements: Tensor  #: (B,) or (B, H, W), False where the mask leaves the element out
-    possible: Tensor | float  #: log C of the classes that are allowed, U where these differ; what entropy can be
+    #: log C of the classes that are allowed, U where these differ; what entropy can be
+    possible: Tensor | float
 
     def of_elements(self, values: Tensor) -> Tensor:
         """U → (B,) or (B, H, W): the value of the unit that each element belongs to."""
@@ -53,7 +54,11 @@ def units(logits: Tensor, mask: Tensor | None, filter_by: str) -> Units:
     Raises NotFiniteError: an entropy that is NaN, which no threshold can judge.
     """
     logits = logits.detach()
-    elements = logits.new_ones(logits.shape[:1] + logits.shape[2:], dtype=torch.bool) if mask is None else mask
+    elements = (
+        logits.new_ones(logits.shape[:1] + logits.shape[2:], dtype=torch.bool)
+        if mask is None
+        else mask
+    )
     if mask is not None:
         logits = logits.masked_fill(~mask.unsqueeze(1), 0.0)
     p, h, counted = entropy.probabilities(logits, 1), entropy.shannon_entropy(logits, 1), elements

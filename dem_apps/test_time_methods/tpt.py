@@ -42,7 +42,9 @@ class TPT(Method):
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
         """A forward of each image's views, one and a backward of the kept; the logits of the images as they are."""
         if images.ndim != 4:
-            raise InputError(f"images: method 'tpt' needs (B, C, H, W), got shape {tuple(images.shape)}")
+            raise InputError(
+                f"images: method 'tpt' needs (B, C, H, W), got shape {tuple(images.shape)}"
+            )
         with torch.no_grad():
             plain = learner.logits(images)
         counted = fitted_mask(mask, images, plain)
@@ -55,7 +57,9 @@ class TPT(Method):
                 logits = _aligned(learner.logits(views), mirrored)
             own = None if counted is None else counted[index]
             if starting:  # a single image has many views
-                learner.start(logits, None if own is None else own.expand(len(logits), *own.shape), index > 0)
+                learner.start(
+                    logits, None if own is None else own.expand(len(logits), *own.shape), index > 0
+                )
             best = self.best(logits, own)
             means.append(log_mean(_aligned(learner.logits(views[best]), mirrored[best])))
         learner.descend(learner.loss(torch.stack(means), counted))
@@ -68,15 +72,20 @@ class TPT(Method):
             entropy = entropy.where(counted.flatten(), 0.0)
         return entropy.mean(1).argsort()[: max(1, int(self.kept * len(logits)))]
 
-    def drawn(self, image: Tensor, generator: torch.Generator, dense: bool) -> tuple[Tensor, Tensor]:
+    def drawn(
+        self, image: Tensor, generator: torch.Generator, dense: bool
+    ) -> tuple[Tensor, Tensor]:
         """(N, C, H, W) views of an image, the first as it is, and which are mirrored, (N,)."""
         draws = torch.rand(self.views, 4, generator=generator, device="cpu").tolist()
         mirrored = torch.tensor(
-            [index > 0 and flip < 0.5 for index, (flip, *_) in enumerate(draws)], device=image.device
+            [index > 0 and flip < 0.5 for index, (flip, *_) in enumerate(draws)],
+            device=image.device,
         )
         views = [image]
         for _, area, across, down in draws[1:]:
-            views.append(_recoloured(image, across, down) if dense else _crop(image, area, across, down))
+            views.append(
+                _recoloured(image, across, down) if dense else _crop(image, area, across, down)
+            )
         stacked = torch.stack(views)
         return torch.where(mirrored[:, None, None, None], stacked.flip(3), stacked), mirrored
 
@@ -89,7 +98,11 @@ def log_mean(logits: Tensor) -> Tensor:
 
 def _aligned(logits: Tensor, mirrored: Tensor) -> Tensor:
     """Dense logits of mirrored views mirrored back."""
-    return torch.where(mirrored[:, None, None, None], logits.flip(3), logits) if logits.ndim == 4 else logits
+    return (
+        torch.where(mirrored[:, None, None, None], logits.flip(3), logits)
+        if logits.ndim == 4
+        else logits
+    )
 
 
 def _crop(image: Tensor, area: float, across: float, down: float) -> Tensor:

@@ -28,12 +28,16 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
         self._where = f"--env {env_id}"
         self._shape = env.observation_space.shape
         parts = dict(getattr(env.observation_space, "spaces", {"": env.observation_space}))
-        self._dtypes = {key: part.dtype for key, part in parts.items() if isinstance(part, spaces.Box)}
+        self._dtypes = {
+            key: part.dtype for key, part in parts.items() if isinstance(part, spaces.Box)
+        }
         self._counted = {key: part for key, part in parts.items() if isinstance(part, COUNTED)}
         #: What the episode has said of success, the latest word; None if nothing.
         self._success: float | None = None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Reset, and check the observation."""
         observation, info = self.env.reset(seed=seed, options=options)
         self._success = None
@@ -47,7 +51,9 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
             # an array of one value is a reward too, and NumPy no longer makes a float of it
             reward = float(reward.item() if isinstance(reward, np.ndarray) else reward)
         except (TypeError, ValueError) as error:
-            raise InputError(f"{self._where}: its step() gave the reward {reward!r:.50}, which is no number") from error
+            raise InputError(
+                f"{self._where}: its step() gave the reward {reward!r:.50}, which is no number"
+            ) from error
         if terminated or truncated:
             observation = copy.deepcopy(observation)
         info = {key: value for key, value in info.items() if key not in _OF_SB3}
@@ -61,7 +67,8 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
     def _checked(self, observation: Any, call: str) -> Any:
         """The observation; of a Box, an array of the declared type, as SB3's buffers have it."""
         shape = observation.shape if isinstance(observation, np.ndarray) else np.shape(observation)
-        if self._shape is not None and shape != self._shape:  # None: several arrays, which the policy checks
+        # None: several arrays, which the policy checks
+        if self._shape is not None and shape != self._shape:
             raise InputError(
                 f"{self._where}: its {call}() gave an observation of shape {shape}, and its observation_space says "
                 f"{self._shape}"
@@ -69,12 +76,17 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
         for key, dtype in self._dtypes.items():
             seen = observation[key] if key else observation
             if not isinstance(seen, np.ndarray) or seen.dtype != dtype:
-                seen = self._cast(np.asarray(seen), dtype, f"{call}() gave the observation {key}".rstrip())
+                seen = self._cast(
+                    np.asarray(seen), dtype, f"{call}() gave the observation {key}".rstrip()
+                )
                 observation = {**observation, key: seen} if key else seen
         for key, part in self._counted.items():
             seen = observation[key] if key else observation
             number = np.asarray(seen, float) - part.start
-            if not ((number >= 0) & (number < (part.n if isinstance(part, spaces.Discrete) else part.nvec))).all():
+            if not (
+                (number >= 0)
+                & (number < (part.n if isinstance(part, spaces.Discrete) else part.nvec))
+            ).all():
                 said = " ".join(f"{key} {seen} outside of its space {part}".split())
                 raise InputError(f"{self._where}: its {call}() gave the observation {said}")
         return observation
@@ -84,7 +96,9 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
             with np.errstate(all="ignore"):
                 cast = seen.astype(dtype)
         except (TypeError, ValueError) as error:
-            raise InputError(f"{self._where}: its {gave} in {seen.dtype}, which is no number") from error
+            raise InputError(
+                f"{self._where}: its {gave} in {seen.dtype}, which is no number"
+            ) from error
         if np.issubdtype(dtype, np.integer) and (changed := cast != seen).any():
             raise InputError(
                 f"{self._where}: its {gave} with the value {seen[changed][0]:g} in {seen.dtype}, of which {dtype}, as "

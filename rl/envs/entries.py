@@ -26,7 +26,15 @@ ALGORITHMS: dict[str, type[PPO] | type[A2C]] = {"ppo": PPO, "a2c": A2C}
 #: Keys of an entry that describe the environment; all others are arguments of the algorithm.
 ENVIRONMENT_KEYS = ("env_wrapper", "normalize", "n_envs", "n_timesteps", "policy")
 #: Arguments of the algorithm that have a flag of their own, or none.
-_NOT_IN_ENTRIES = ("self", "env", "seed", "device", "verbose", "tensorboard_log", "_init_setup_model")
+_NOT_IN_ENTRIES = (
+    "self",
+    "env",
+    "seed",
+    "device",
+    "verbose",
+    "tensorboard_log",
+    "_init_setup_model",
+)
 _WHOLE_NUMBERS = ("n_envs", "n_timesteps", "n_steps", "batch_size", "n_epochs")
 #: Steps of an environment without an entry.
 DEFAULT_TIMESTEPS = 1e5
@@ -35,11 +43,19 @@ DEFAULT_WEIGHT = 0.001
 _SHARE = {"at_least": 0.0, "at_most": 1.0}
 #: Bounds of every other argument that is a number.
 _RANGES: dict[str, dict[str, float]] = {
-    "learning_rate": {"at_least": 0}, "gamma": _SHARE, "gae_lambda": _SHARE, "clip_range": {"above": 0},
-    "clip_range_vf": {"above": 0}, "ent_coef": {"at_least": 0}, "vf_coef": {"at_least": 0},
-    "max_grad_norm": {"above": 0}, "target_kl": {"above": 0}, "sde_sample_freq": {"at_least": -1},
-    "stats_window_size": {"at_least": 1}, "rms_prop_eps": {"above": 0},
-}  # fmt: skip
+    "learning_rate": {"at_least": 0},
+    "gamma": _SHARE,
+    "gae_lambda": _SHARE,
+    "clip_range": {"above": 0},
+    "clip_range_vf": {"above": 0},
+    "ent_coef": {"at_least": 0},
+    "vf_coef": {"at_least": 0},
+    "max_grad_norm": {"above": 0},
+    "target_kl": {"above": 0},
+    "sde_sample_freq": {"at_least": -1},
+    "stats_window_size": {"at_least": 1},
+    "rms_prop_eps": {"above": 0},
+}
 #: Arguments that may fall with the progress of training.
 _SCHEDULES = ("learning_rate", "clip_range", "clip_range_vf", "ent_coef")
 #: Names that an expression may use, with any module in front (``nn.Tanh``, ``th.nn.Tanh``).
@@ -70,17 +86,28 @@ def find_entry(
         entry = _sb3_defaults(env_id, given)
         where = f"SB3's defaults, since neither {path.name} nor a family of environments has {name}"
     else:
-        raise InputError(f"{path}: has no entry for '{name}', only for {', '.join(map(str, entries))}; write one")
+        raise InputError(
+            f"{path}: has no entry for '{name}', only for {', '.join(map(str, entries))}; write one"
+        )
     ours = file is None and name in entries
-    kept = {key: value for key, value in required(entry, where).items() if key != "ent_coef" or ours}
+    kept = {
+        key: value for key, value in required(entry, where).items() if key != "ent_coef" or ours
+    }
     return {**kept, **given}, where
 
 
 def _sb3_defaults(env_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
     space = make_env(env_id, given.get("env_wrapper")).observation_space
-    normalised, _ = normalisation(given.get("normalize", False)) or (False, False)  # to floats, for which no CNN is
+    # to floats, for which no CNN is
+    normalised, _ = normalisation(given.get("normalize", False)) or (False, False)
     picture = is_picture(space) and not normalised
-    policy = "MultiInputPolicy" if isinstance(space, spaces.Dict) else "CnnPolicy" if picture else "MlpPolicy"
+    policy = (
+        "MultiInputPolicy"
+        if isinstance(space, spaces.Dict)
+        else "CnnPolicy"
+        if picture
+        else "MlpPolicy"
+    )
     return {"policy": policy, "n_timesteps": DEFAULT_TIMESTEPS}
 
 
@@ -110,7 +137,9 @@ def wrong_value(key: str, value: Any, default: Any) -> str | None:
         if (start := _start(value)) is None:
             return f"expected a number, or lin_ and a number, not '{value}'"
         number = start
-    is_number = isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)
+    is_number = (
+        isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)
+    )
     if key in _WHOLE_NUMBERS and not (is_number and 1 <= number < 1 << 40 and number % 1 == 0):
         return f"expected a whole number above 0, not {shown(value)}"  # perhaps written as 1e5
     if isinstance(default, (int, float)) and not isinstance(default, bool) and not is_number:
@@ -138,7 +167,9 @@ def hyperparameter(key: str, value: Any) -> Any:
     if key == "policy_kwargs":
         parsed = parsed_expression(key, value) if isinstance(value, str) else value
         if not isinstance(parsed, dict):
-            raise InputError(f"hyperparameters, {key}: expected a mapping or dict(…), not {value!r}")
+            raise InputError(
+                f"hyperparameters, {key}: expected a mapping or dict(…), not {value!r}"
+            )
         if isinstance(activation := parsed.get("activation_fn"), str):  # in a mapping of YAML
             return {**parsed, "activation_fn": parsed_expression(key, activation)}
         return parsed
@@ -173,7 +204,10 @@ class _Literals(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         if ast.unparse(node.func) == "dict" and not node.args and all(k.arg for k in node.keywords):
-            return ast.Dict([ast.Constant(k.arg) for k in node.keywords], [self.visit(k.value) for k in node.keywords])
+            return ast.Dict(
+                [ast.Constant(k.arg) for k in node.keywords],
+                [self.visit(k.value) for k in node.keywords],
+            )
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:

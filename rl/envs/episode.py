@@ -30,16 +30,28 @@ _LARGE, _LARGEST = 1 << 20, 1 << 28
 _PLAIN = (bool, int, float, str, np.generic, type(None))
 #: Random generators, with how their state is asked for and put back.
 _GENERATORS: dict[type, tuple[Callable[[Any], Any], Callable[[Any, Any], None]]] = {
-    np.random.Generator: (lambda own: own.bit_generator.state, lambda own, to: setattr(own.bit_generator, "state", to)),
-    np.random.RandomState: (lambda own: own.get_state(legacy=False), lambda own, to: own.set_state(to)),
+    np.random.Generator: (
+        lambda own: own.bit_generator.state,
+        lambda own, to: setattr(own.bit_generator, "state", to),
+    ),
+    np.random.RandomState: (
+        lambda own: own.get_state(legacy=False),
+        lambda own, to: own.set_state(to),
+    ),
     random.Random: (lambda own: own.getstate(), lambda own, to: own.setstate(to)),
     torch.Generator: (lambda own: own.get_state(), lambda own, to: own.set_state(to)),
 }
 #: Code and descriptions, which no step changes.
 _FIXED = (
-    type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial,
-    np.dtype, EnvSpec,
-)  # fmt: skip
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    functools.partial,
+    np.dtype,
+    EnvSpec,
+)
 _ANY = np.dtype(object)
 #: Containers that change in place, and types of which one is made again where it lies inside of another.
 _CHANGING = (list, set, dict, deque)
@@ -61,7 +73,9 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
         #: Called once, at the latest when this object goes: a simulator ends, and files are written.
         self._close = weakref.finalize(self, env.close)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Reset, after noting where the randomness of this episode starts."""
         # With a seed the environment makes a new generator from it; the present one does not matter.
         generator = self.unwrapped.np_random.bit_generator.state if seed is None else None
@@ -91,8 +105,17 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
             for path, digest in found.items()
             if digest == self._new.get(path) or places[path][2].nbytes > _LARGEST
         }
-        kept = {path: compared.get(path) or _kept(value) for path, (_, _, value) in places.items() if value is not held}
-        return {**self._start, "actions": list(self._actions), "rewards": list(self._monitor.rewards), "held": kept}
+        kept = {
+            path: compared.get(path) or _kept(value)
+            for path, (_, _, value) in places.items()
+            if value is not held
+        }
+        return {
+            **self._start,
+            "actions": list(self._actions),
+            "rewards": list(self._monitor.rewards),
+            "held": kept,
+        }
 
     def restore(self, record: dict[str, Any]) -> tuple[Any, bool]:
         """Bring the environment to the state in which :meth:`episode_record` was called.
@@ -113,9 +136,19 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
         known = {path for path, (_, _, value) in present.items() if value is not held}
         for path, value in kept.items():
             # an attribute that an earlier episode has made is made beside its object's others
-            made = (holder for other, (holder, _, _) in present.items() if _object(other) == _object(path) is not None)
-            holder, key, own = present[path] if path in known else (next(made, None), path.rpartition(".")[2], None)
-            with fitting(f"--resume: the environment's {path}, which outlives an episode, cannot be put back"):
+            made = (
+                holder
+                for other, (holder, _, _) in present.items()
+                if _object(other) == _object(path) is not None
+            )
+            holder, key, own = (
+                present[path]
+                if path in known
+                else (next(made, None), path.rpartition(".")[2], None)
+            )
+            with fitting(
+                f"--resume: the environment's {path}, which outlives an episode, cannot be put back"
+            ):
                 if not isinstance(value, tuple) or value[0] != "digest":
                     _put_back(holder, key, own, value)
                 elif self._new.get(path) != value[1]:
@@ -152,7 +185,9 @@ def held(env: gym.Env) -> dict[str, _Place]:
     return dict(_places("env", {"env": env}, "env", env, set()))
 
 
-def _places(path: str, holder: Any, key: Any, value: Any, seen: set[int]) -> Iterator[tuple[str, _Place]]:
+def _places(
+    path: str, holder: Any, key: Any, value: Any, seen: set[int]
+) -> Iterator[tuple[str, _Place]]:
     if isinstance(value, _FIXED):
         return
     if isinstance(value, _PLAIN):
@@ -163,7 +198,10 @@ def _places(path: str, holder: Any, key: Any, value: Any, seen: set[int]) -> Ite
     seen.add(id(value))
     if isinstance(value, tuple(_GENERATORS)) or _is_plain(value, outermost=True):
         yield path, (holder, key, value)
-    elif isinstance(value, (dict, list, tuple, deque, np.ndarray)) and getattr(value, "dtype", _ANY) == _ANY:
+    elif (
+        isinstance(value, (dict, list, tuple, deque, np.ndarray))
+        and getattr(value, "dtype", _ANY) == _ANY
+    ):
         items = value.items() if isinstance(value, dict) else enumerate(value)
         for name, item in np.ndenumerate(value) if isinstance(value, np.ndarray) else items:
             yield from _places(f"{path}[{name!r}]", value, name, item, seen)
@@ -203,7 +241,11 @@ def _is_plain(value: Any, outermost: bool = False) -> bool:
         made = type(value) in _MADE.values() or (outermost and isinstance(value, _CHANGING))
         return made and all(map(_is_plain, parts))
     if isinstance(value, (np.ndarray, Tensor)):
-        whole = not value.dtype.hasobject if isinstance(value, np.ndarray) else value.layout == torch.strided
+        whole = (
+            not value.dtype.hasobject
+            if isinstance(value, np.ndarray)
+            else value.layout == torch.strided
+        )
         return whole and (outermost or not _is_large(value))
     return isinstance(value, _PLAIN)
 
@@ -214,12 +256,26 @@ def _kept(value: Any) -> Any:
         if isinstance(value, kind):
             return "generator", state(value)
     if isinstance(value, (np.ndarray, np.generic)):
-        return "array", np.lib.format.dtype_to_descr(np.asarray(value).dtype), value.shape, _bytes(value).copy()
+        return (
+            "array",
+            np.lib.format.dtype_to_descr(np.asarray(value).dtype),
+            value.shape,
+            _bytes(value).copy(),
+        )
     if isinstance(value, Tensor):
-        return "tensor", str(value.dtype).partition(".")[2], tuple(value.shape), _bytes(value).copy()
+        return (
+            "tensor",
+            str(value.dtype).partition(".")[2],
+            tuple(value.shape),
+            _bytes(value).copy(),
+        )
     if isinstance(value, dict):
         return type(value).__name__, [(_kept(key), _kept(item)) for key, item in value.items()]
-    return (type(value).__name__, [_kept(item) for item in value]) if isinstance(value, (tuple, *_CHANGING)) else value
+    return (
+        (type(value).__name__, [_kept(item) for item in value])
+        if isinstance(value, (tuple, *_CHANGING))
+        else value
+    )
 
 
 def _bytes(value: Any) -> np.ndarray:
@@ -254,7 +310,11 @@ def _put_back(holder: Any, key: Any, present: Any, kept: Any) -> None:
         if isinstance(present, kind):
             put(present, kept[1])
             return
-    if isinstance(present, _CHANGING) and isinstance(kept, tuple) and kept[0] == type(present).__name__:
+    if (
+        isinstance(present, _CHANGING)
+        and isinstance(kept, tuple)
+        and kept[0] == type(present).__name__
+    ):
         content = _value(kept, "dict" if isinstance(present, dict) else "list")
         present.clear()
         (present.extend if isinstance(present, (list, deque)) else present.update)(content)
@@ -262,7 +322,11 @@ def _put_back(holder: Any, key: Any, present: Any, kept: Any) -> None:
     value = _value(kept)
     if isinstance(present, np.ndarray) and np.shape(value) == present.shape:
         np.copyto(present, value)
-    elif all(isinstance(each, Tensor) for each in (present, value)) and present.shape == value.shape:
+    elif (
+        all(isinstance(each, Tensor) for each in (present, value)) and present.shape == value.shape
+    ):
         present.detach().copy_(value)
-    elif not isinstance(holder, tuple) or value != present:  # what has not changed may be in a named tuple
+    elif (
+        not isinstance(holder, tuple) or value != present
+    ):  # what has not changed may be in a named tuple
         holder[key] = value

@@ -56,5 +56,10 @@ def counts_as_success(env_id: str, episode_return: float, goal: float | None) ->
 def family_of(env_id: str) -> Family:
     """The family with the longest prefix that fits the id."""
     name = own_id(env_id)
-    fits = {prefix: family for family in FAMILIES.values() for prefix in family.prefixes if name.startswith(prefix)}
+    fits = {
+        prefix: family
+        for family in FAMILIES.values()
+        for prefix in family.prefixes
+        if name.startswith(prefix)
+    }
     return fits[max(fits, key=len)]

@@ -18,7 +18,8 @@ class Family:
     prefixes: tuple[str, ...]
     #: Importing it registers the ids with gymnasium; as ``module:function`` this function is called as well.
     module: str | None = None
-    innermost: str | None = None  #: a wrapper, as ``module:Class``, that every environment of the family needs
+    #: a wrapper, as ``module:Class``, that every environment of the family needs
+    innermost: str | None = None
     #: Names that an entry's ``env_wrapper`` may have, as the Zoo writes them, and the class behind each, as
     #: ``module:Class``. An entry of any environment may use those of all families.
     wrappers: Mapping[str, str] = field(default_factory=dict)
@@ -39,4 +40,6 @@ def import_modules(names: Sequence[str], flag: str) -> None:
         try:
             importlib.import_module(name)
         except (Exception, SystemExit) as error:  # the module's own code may raise anything
-            raise InputError(f"{flag}: {name} cannot be imported ({first_words(error, 300)})") from error
+            raise InputError(
+                f"{flag}: {name} cannot be imported ({first_words(error, 300)})"
+            ) from error

@@ -48,7 +48,9 @@ def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> 
     wrappers, family = _wrappers(wrapper), family_of(env_id)
     check_env_id(env_id)
     # drawn without the checker, whose warnings are of training
-    env = _made(env_id, **({"render_mode": render_mode, "disable_env_checker": True} if render_mode else {}))
+    env = _made(
+        env_id, **({"render_mode": render_mode, "disable_env_checker": True} if render_mode else {})
+    )
     _own_spaces(env.unwrapped)
     if family.innermost is not None:
         env = pkgutil.resolve_name(family.innermost)(env)
@@ -56,17 +58,28 @@ def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> 
         try:
             env = pkgutil.resolve_name(WRAPPERS[name])(env, **arguments)
         except (AssertionError, AttributeError, ImportError, KeyError, TypeError) as error:
-            raise InputError(f"env_wrapper: {name} cannot wrap {env_id} with {arguments} ({error})") from error
+            raise InputError(
+                f"env_wrapper: {name} cannot wrap {env_id} with {arguments} ({error})"
+            ) from error
     space, actions = env.observation_space, env.action_space
     parts = space.values() if isinstance(space, spaces.Dict) else [space]
     if not all(isinstance(part, (spaces.Box, *COUNTED, spaces.MultiBinary)) for part in parts):
-        flag, kind = "name a wrapper that makes one array of them: --hyperparameters.env_wrapper", type(space).__name__
+        flag, kind = (
+            "name a wrapper that makes one array of them: --hyperparameters.env_wrapper",
+            type(space).__name__,
+        )
         advice = "wrap it in a module of your own so that it gives one array"
         with suppress(NotImplementedError):  # a space of one's own does not say
-            advice = f"{flag} gymnasium.wrappers.FlattenObservation" if space.is_np_flattenable else advice
+            advice = (
+                f"{flag} gymnasium.wrappers.FlattenObservation"
+                if space.is_np_flattenable
+                else advice
+            )
         if "mission" in getattr(space, "spaces", ()):
             advice = f"{flag} minigrid.wrappers.FlatObsWrapper"
-        raise InputError(f"--env {env_id}: its observations are a {kind} that SB3 has no network for; {advice}")
+        raise InputError(
+            f"--env {env_id}: its observations are a {kind} that SB3 has no network for; {advice}"
+        )
     env = CheckedEnv(env, env_id)
     if (converted := _converted(space)) is not None:
         env = TransformObservation(env, converted[1], converted[0])
@@ -82,10 +95,13 @@ def _made(env_id: str, **arguments: Any) -> gym.Env:
     except (gym.error.Error, ImportError) as error:
         raise InputError(f"--env {env_id}: {error}") from error
     except TypeError as error:
-        cause = error.__cause__ or error  # gymnasium raises it again, with all arguments in its text
+        # gymnasium raises it again, with all arguments in its text
+        cause = error.__cause__ or error
         if "__init__() missing" not in str(cause):  # the environment's own error
             raise
-        raise InputError(f"--env {env_id}: {cause}; gymnasium.register(…, kwargs=…) gives it arguments") from error
+        raise InputError(
+            f"--env {env_id}: {cause}; gymnasium.register(…, kwargs=…) gives it arguments"
+        ) from error
 
 
 def _own_spaces(env: gym.Env) -> None:
@@ -108,7 +124,9 @@ def drawn_from(seed: int) -> Iterator[None]:
     """
     states, fresh = random_states(), seeding.np_random
     seed_everything(seed)
-    seeding.np_random = lambda seed=None: fresh(int(np.random.randint(1 << 31)) if seed is None else seed)
+    seeding.np_random = lambda seed=None: fresh(
+        int(np.random.randint(1 << 31)) if seed is None else seed
+    )
     try:
         yield
     finally:
@@ -124,12 +142,26 @@ def is_picture(space: spaces.Space[Any]) -> bool:
 def _converted(space: spaces.Space[Any]) -> tuple[spaces.Space[Any], Callable[[Any], Any]] | None:
     """The space and the conversion of observations that SB3's networks or buffers would misread; None for others."""
     if isinstance(space, spaces.Dict):
-        parts = {key: found for key, part in space.items() if (found := _converted(part) or _scaled(part)) is not None}
-        whole = spaces.Dict({**space.spaces, **{key: changed for key, (changed, _) in parts.items()}})
-        return (whole, lambda seen: {**seen, **{k: f(seen[k]) for k, (_, f) in parts.items()}}) if parts else None
+        parts = {
+            key: found
+            for key, part in space.items()
+            if (found := _converted(part) or _scaled(part)) is not None
+        }
+        whole = spaces.Dict(
+            {**space.spaces, **{key: changed for key, (changed, _) in parts.items()}}
+        )
+        return (
+            (whole, lambda seen: {**seen, **{k: f(seen[k]) for k, (_, f) in parts.items()}})
+            if parts
+            else None
+        )
     if isinstance(space, COUNTED):
         counted = _from_zero(space)
-        return (counted, lambda seen: np.reshape(seen - space.start, counted.shape)) if counted != space else None
+        return (
+            (counted, lambda seen: np.reshape(seen - space.start, counted.shape))
+            if counted != space
+            else None
+        )
     if isinstance(space, spaces.Box) and not is_image_space(space):
         shape: tuple[int, ...] = space.shape or (1,)  # a single number is an array of one
         if shape != space.shape or space.dtype not in (np.float32, np.float64):
@@ -142,12 +174,18 @@ def _scaled(space: spaces.Space[Any]) -> tuple[spaces.Space[Any], Callable[[Any]
     """A picture of a dictionary that is too small for SB3's NatureCNN, divided by 255 as SB3 does; None for others."""
     if not is_image_space(space) or is_picture(space):
         return None
-    return spaces.Box(0, 1, space.shape, np.float32), lambda seen: np.asarray(seen, np.float32) / np.float32(255)
+    return spaces.Box(
+        0, 1, space.shape, np.float32
+    ), lambda seen: np.asarray(seen, np.float32) / np.float32(255)
 
 
 def _from_zero(space: Any) -> spaces.Space[Any]:
     """A Discrete space that counts from 0, as SB3 does, or such a MultiDiscrete space of one axis."""
-    return spaces.Discrete(space.n) if isinstance(space, spaces.Discrete) else spaces.MultiDiscrete(space.nvec.ravel())
+    return (
+        spaces.Discrete(space.n)
+        if isinstance(space, spaces.Discrete)
+        else spaces.MultiDiscrete(space.nvec.ravel())
+    )
 
 
 def make_training_envs(env_id: str, wrapper: Wrappers, count: int) -> VecEnv:
@@ -159,19 +197,26 @@ def make_training_envs(env_id: str, wrapper: Wrappers, count: int) -> VecEnv:
     return kind([lambda env=env: env for env in made])  # type: ignore[misc]
 
 
-def normalised(envs: VecEnv, gamma: float, observations: bool = True, rewards: bool = True) -> VecNormalize:
+def normalised(
+    envs: VecEnv, gamma: float, observations: bool = True, rewards: bool = True
+) -> VecNormalize:
     """Running normalisation, of dictionaries by key; an InputError for observations such as Discrete.
 
     ``gamma`` is of the returns that rewards are scaled by.
     """
     space = envs.observation_space
-    if isinstance(space, spaces.Box) and len(space.shape) == 1 and np.issubdtype(space.dtype, np.floating):
+    if (
+        isinstance(space, spaces.Box)
+        and len(space.shape) == 1
+        and np.issubdtype(space.dtype, np.floating)
+    ):
         compact = CompactNormalize(envs, gamma)
         compact.norm_obs, compact.norm_reward = observations, rewards
         return compact
     keys = None
     if isinstance(space, spaces.Dict):
-        envs.observation_space = copy.deepcopy(space)  # VecNormalize changes it, and it may be the environments' own
+        # VecNormalize changes it, and it may be the environments' own
+        envs.observation_space = copy.deepcopy(space)
         keys = [key for key, part in space.items() if isinstance(part, spaces.Box)]
     with refused(lambda why: f"normalize: {why}; give dict(norm_obs=False)", ValueError):
         return VecNormalize(envs, True, observations, rewards, gamma=gamma, norm_obs_keys=keys)
@@ -182,7 +227,9 @@ class StackedEnvs(DummyVecEnv):
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         """As in DummyVecEnv; each info is a new dictionary (of CheckedEnv), what it holds is the environment's own."""
-        observations = np.empty((self.num_envs, *(self.observation_space.shape or ())), self.observation_space.dtype)
+        observations = np.empty(
+            (self.num_envs, *(self.observation_space.shape or ())), self.observation_space.dtype
+        )
         rewards, dones = np.empty(self.num_envs, np.float32), np.empty(self.num_envs, bool)
         infos: list[dict[str, Any]] = []
         for index, env in enumerate(self.envs):
@@ -204,14 +251,17 @@ def _wrappers(given: Wrappers) -> list[tuple[str, dict[str, Any]]]:
         for name, arguments in item.items() if isinstance(item, dict) else [(item, None)]:
             if name not in WRAPPERS:
                 known = ", ".join(WRAPPERS)
-                raise InputError(f"env_wrapper: unknown wrapper '{name}'{nearest(name, WRAPPERS)}; known are {known}")
+                raise InputError(
+                    f"env_wrapper: unknown wrapper '{name}'{nearest(name, WRAPPERS)}; known are {known}"
+                )
             wrappers.append((str(name), arguments or {}))
     return wrappers
 
 
 def episode_limit(env_id: str, wrapper: Wrappers = None) -> int | None:
     """Steps after which an episode is cut off: gymnasium's time limit, or MiniGrid's ``max_steps``; None if unknown."""
-    given = [arguments.get("max_episode_steps") for _, arguments in _wrappers(wrapper)]  # of TimeLimit
+    # of TimeLimit
+    given = [arguments.get("max_episode_steps") for _, arguments in _wrappers(wrapper)]
     limits = [limit for limit in (*given, gym.spec(own_id(env_id)).max_episode_steps) if limit]
     if limits:
         return min(limits)
@@ -241,8 +291,15 @@ def check_env_id(env_id: str) -> None:
     hint = nearest(name, ids) or f"; no package with ids of {space}/ is imported" * bool(slash)
     hint = f"{hint}; --import MODULE registers your own, as does --env MODULE:{name}"
     if own:
-        made_by = {known: spec.entry_point for known, spec in gym.registry.items()}  # a class, or module:name
-        homes = {known: re.split("[.:]", str(getattr(by, "__module__", by)))[0] for known, by in made_by.items()}
+        # a class, or module:name
+        made_by = {known: spec.entry_point for known, spec in gym.registry.items()}
+        homes = {
+            known: re.split("[.:]", str(getattr(by, "__module__", by)))[0]
+            for known, by in made_by.items()
+        }
         ids = [known for known, home in homes.items() if home == own.partition(".")[0]]
-        hint = nearest(name, ids, prefix=own + colon) or f"; {own} has {', '.join(ids[:_SHOWN]) or 'none'}"
+        hint = (
+            nearest(name, ids, prefix=own + colon)
+            or f"; {own} has {', '.join(ids[:_SHOWN]) or 'none'}"
+        )
     raise InputError(f"--env: unknown environment '{env_id}'{hint}")

@@ -26,7 +26,9 @@ class SeededGame(gym.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gym.Env) -> None:
         super().__init__(TimeLimit(env, LONGEST_EPISODE))
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
         """Reset with a new generator of the game."""
         game: Any = self.unwrapped
         if seed is not None:
@@ -43,7 +45,10 @@ MINATAR = Family(
     entry_of="MinAtar/Breakout-v1",
     # ten times the mean return of random actions over 300 episodes (Freeway: 24 episodes): 0.50, 0.41, 0.25, 0.09, 4.2
     goals={
-        "MinAtar/Asterix-": 5.0, "MinAtar/Breakout-": 4.0, "MinAtar/Freeway-": 2.5, "MinAtar/Seaquest-": 0.9,
+        "MinAtar/Asterix-": 5.0,
+        "MinAtar/Breakout-": 4.0,
+        "MinAtar/Freeway-": 2.5,
+        "MinAtar/Seaquest-": 0.9,
         "MinAtar/SpaceInvaders-": 42.0,
     },
-)  # fmt: skip
+)

@@ -23,7 +23,8 @@ class CompactNormalize(VecNormalize):
     def __init__(self, venv: VecEnv, gamma: float) -> None:
         #: (D,) indices of the columns in use, rising.
         self.columns = np.arange(0)
-        self._moments, self._unused_var = RunningMeanStd(), 1.0  # of these columns; the variance of all others
+        # of these columns; the variance of all others
+        self._moments, self._unused_var = RunningMeanStd(), 1.0
         self._bits = np.dtype(f"u{np.dtype(venv.observation_space.dtype).itemsize}")
         super().__init__(venv, gamma=gamma)
 
@@ -33,7 +34,10 @@ class CompactNormalize(VecNormalize):
         running = RunningMeanStd()
         running.mean = np.zeros(self.observation_space.shape or ())
         running.var = np.full(self.observation_space.shape or (), self._unused_var)
-        running.mean[self.columns], running.var[self.columns] = self._moments.mean, self._moments.var
+        running.mean[self.columns], running.var[self.columns] = (
+            self._moments.mean,
+            self._moments.var,
+        )
         running.count = self._moments.count
         return running
 
@@ -53,7 +57,10 @@ class CompactNormalize(VecNormalize):
 
     def _select(self, running: RunningMeanStd) -> None:
         """Set the arrays that depend on :attr:`columns`."""
-        self._moments.mean, self._moments.var = running.mean[self.columns], running.var[self.columns]
+        self._moments.mean, self._moments.var = (
+            running.mean[self.columns],
+            running.var[self.columns],
+        )
         self._moments.count = float(running.count)
         self._unused_bits = np.full(running.mean.shape, np.iinfo(self._bits).max, self._bits)
         self._unused_bits[self.columns] = 0
@@ -77,7 +84,9 @@ class CompactNormalize(VecNormalize):
         observations, rewards, dones, infos = self._step_wait_compact()
         return self.expand(observations), rewards, dones, infos
 
-    def step_compact(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    def step_compact(
+        self, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
         """As ``step``, with the columns in use only; there may be more of them afterwards than before."""
         self.step_async(actions)
         return self._step_wait_compact()
@@ -104,10 +113,13 @@ class CompactNormalize(VecNormalize):
     def _normalised(self, observations: np.ndarray) -> np.ndarray:
         """Move the statistics if training, and return the columns in use, normalised."""
         self._take_into_use(observations)
-        compact = observations.take(self.columns, axis=1)  # an index would give another order in memory
+        # an index would give another order in memory
+        compact = observations.take(self.columns, axis=1)
         if self.training and self.norm_obs:
             mean, var, batch = _moments(compact)
-            self._unused_var = self._unused_var * self._moments.count / (self._moments.count + batch)
+            self._unused_var = (
+                self._unused_var * self._moments.count / (self._moments.count + batch)
+            )
             self._moments.update_from_moments(mean, var, batch)
         return self.scaled(compact)
 

@@ -22,7 +22,9 @@ from minigrid.wrappers import FlatObsWrapper
 #: A cell as four bytes: kind, colour, state, and whether one sees through it.
 _HIDDEN = bytes((OBJECT_TO_IDX["unseen"], 0, 0))
 _EMPTY = bytes((OBJECT_TO_IDX["empty"], 0, 0, 1))
-_WALLS = {color: bytes((OBJECT_TO_IDX["wall"], index, 0, 0)) for color, index in COLOR_TO_IDX.items()}
+_WALLS = {
+    color: bytes((OBJECT_TO_IDX["wall"], index, 0, 0)) for color, index in COLOR_TO_IDX.items()
+}
 #: What lies around the grid.
 _OUTSIDE = _WALLS[Wall().color]
 #: Where an agent that faces right, down, left, up looks to, and what is to its right.
@@ -69,7 +71,9 @@ def _observation(env: MiniGridEnv, cells: _Cells) -> dict[str, Any]:
     if type(grid) is not Grid:
         raise TypeError(f"expected minigrid's own Grid, got {type(grid).__name__}")
     x, y = env.agent_pos
-    seen = _cells_in_view(grid.width, grid.height, size, int(x), int(y), int(env.agent_dir))(cells.of(grid))
+    seen = _cells_in_view(grid.width, grid.height, size, int(x), int(y), int(env.agent_dir))(
+        cells.of(grid)
+    )
     # what the agent carries is shown where it stands
     carried = _EMPTY if env.carrying is None else _cell_bytes(env.carrying)
     image = _image(seen, size, through, carried).copy()
@@ -93,9 +97,14 @@ class _Cells:
             self._objects = list(grid.grid)
             self._walls = [cell for cell in self._objects if cell.__class__ is Wall]
             self._colors = [wall.color for wall in self._walls]
-            self._bytes = [_EMPTY if cell is None else _cell_bytes(cell) for cell in self._objects] + [_OUTSIDE]
-            self._others = [(place, cell) for place, cell in enumerate(self._objects)
-                            if cell is not None and cell.__class__ is not Wall]  # fmt: skip
+            self._bytes = [
+                _EMPTY if cell is None else _cell_bytes(cell) for cell in self._objects
+            ] + [_OUTSIDE]
+            self._others = [
+                (place, cell)
+                for place, cell in enumerate(self._objects)
+                if cell is not None and cell.__class__ is not Wall
+            ]
         for place, cell in self._others:
             self._bytes[place] = _cell_bytes(cell)
         return self._bytes
@@ -113,13 +122,22 @@ def _image(seen: tuple[bytes, ...], size: int, through: bool, carried: bytes) ->
             rows += [_HIDDEN * size] * (size - len(rows))
             break
     rows.reverse()
-    image = np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(size, size, 3).transpose(1, 0, 2).copy()
+    image = (
+        np.frombuffer(b"".join(rows), dtype=np.uint8)
+        .reshape(size, size, 3)
+        .transpose(1, 0, 2)
+        .copy()
+    )
     image[size // 2, size - 1] = tuple(carried[:3])
     return image
 
 
 def _cell_bytes(cell: Any) -> bytes:
-    return _WALLS[cell.color] if cell.__class__ is Wall else bytes((*cell.encode(), bool(cell.see_behind())))
+    return (
+        _WALLS[cell.color]
+        if cell.__class__ is Wall
+        else bytes((*cell.encode(), bool(cell.see_behind())))
+    )
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -127,7 +145,9 @@ def _row(cells: tuple[bytes, ...], lit: int, through: bool) -> tuple[bytes, int]
     """One row of the view as three bytes per cell, and the cells of the next row that get light, see :func:`_light`."""
     clear = sum(cell[3] << place for place, cell in enumerate(cells))
     seen, ahead = (lit, lit) if through else _light(lit, clear, len(cells))
-    return b"".join(cell[:3] if seen >> place & 1 else _HIDDEN for place, cell in enumerate(cells)), ahead
+    return b"".join(
+        cell[:3] if seen >> place & 1 else _HIDDEN for place, cell in enumerate(cells)
+    ), ahead
 
 
 @functools.cache

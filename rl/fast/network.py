@@ -29,15 +29,31 @@ ACTIVATIONS = (nn.Tanh, nn.ReLU)
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 #: What a policy may override, in its class or by an attribute, to act by other logits than those of its ``action_net``.
 _ACTING = {
-    "forward", "evaluate_actions", "get_distribution", "_get_action_dist_from_latent", "_predict", "predict_values",
-    "extract_features", "proba_distribution",
-}  # fmt: skip
+    "forward",
+    "evaluate_actions",
+    "get_distribution",
+    "_get_action_dist_from_latent",
+    "_predict",
+    "predict_values",
+    "extract_features",
+    "proba_distribution",
+}
 
 _SOURCE = Path(__file__).with_name("mlp.cpp")
 _POINTER, _NUMBER, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _ARGUMENTS = {
     "mlp_forward": (_POINTER, _NUMBER, _NUMBER, _POINTER, _POINTER, _NUMBER, _POINTER, _POINTER),
-    "mlp_backward": (_POINTER, _NUMBER, _NUMBER, _POINTER, _POINTER, _POINTER, _NUMBER, _POINTER, _POINTER),
+    "mlp_backward": (
+        _POINTER,
+        _NUMBER,
+        _NUMBER,
+        _POINTER,
+        _POINTER,
+        _POINTER,
+        _NUMBER,
+        _POINTER,
+        _POINTER,
+    ),
     "ppo_loss": (*(_NUMBER,) * 2, *(_POINTER,) * 7, _NUMBER, *(_REAL,) * 3, *(_POINTER,) * 6),
     "adam_step": (_NUMBER, *(_POINTER,) * 4, *(_REAL,) * 6),
 }
@@ -61,7 +77,12 @@ class Chain:
     """
 
     def __init__(
-        self, kernel: ctypes.CDLL, is_tanh: bool, widths: Sequence[int], weights: Tensor, gradient: Tensor
+        self,
+        kernel: ctypes.CDLL,
+        is_tanh: bool,
+        widths: Sequence[int],
+        weights: Tensor,
+        gradient: Tensor,
     ) -> None:
         self._kernel, self._is_tanh = kernel, is_tanh
         self._widths, self._layers = np.array(widths, np.int64), len(widths) - 1
@@ -82,7 +103,9 @@ class Chain:
             self._hidden = np.empty(needed, np.float32)
             self._at_hidden = address(self._hidden)
         outputs = np.empty((rows, self._out), np.float32)
-        self._kernel.mlp_forward(*self._shape, self._at_inputs, rows, self._at_hidden, address(outputs))
+        self._kernel.mlp_forward(
+            *self._shape, self._at_inputs, rows, self._at_hidden, address(outputs)
+        )
         return outputs
 
     @property
@@ -95,21 +118,35 @@ class Chain:
         """Fill the gradient from that of the outputs, (B, out) float32."""
         incoming = np.ascontiguousarray(incoming)
         self._kernel.mlp_backward(
-            *self._shape, self._gradient, self._at_inputs, len(incoming), self._at_hidden, address(incoming)
+            *self._shape,
+            self._gradient,
+            self._at_inputs,
+            len(incoming),
+            self._at_hidden,
+            address(incoming),
         )
 
 
 class Network:
     """A copy of a policy over ``columns``, (D,) indices, and ``with_adam`` of its optimiser; see :meth:`write_back`."""
 
-    def __init__(self, policy: ActorCriticPolicy, columns: np.ndarray, with_adam: bool = False) -> None:
+    def __init__(
+        self, policy: ActorCriticPolicy, columns: np.ndarray, with_adam: bool = False
+    ) -> None:
         self._policy = policy
         first = {id(chain[0].weight) for chain in chains(policy)}
-        self._parameters = [p for chain in chains(policy) for layer in chain for p in (layer.weight, layer.bias)]
+        self._parameters = [
+            p for chain in chains(policy) for layer in chain for p in (layer.weight, layer.bias)
+        ]
         in_use: Any = (slice(None), torch.from_numpy(columns))
         #: The index of what is in use of each parameter, and its shape.
-        self._used = [in_use if id(parameter) in first else (...,) for parameter in self._parameters]
-        self._shapes = [parameter[used].shape for parameter, used in zip(self._parameters, self._used, strict=True)]
+        self._used = [
+            in_use if id(parameter) in first else (...,) for parameter in self._parameters
+        ]
+        self._shapes = [
+            parameter[used].shape
+            for parameter, used in zip(self._parameters, self._used, strict=True)
+        ]
         self.weights = self._packed([parameter.detach() for parameter in self._parameters])
         self.gradient = torch.zeros_like(self.weights)
         kernel = load_mlp_kernel()
@@ -121,7 +158,9 @@ class Network:
         #: From observations (B, D) float32 to logits (B, A), and to values (B, 1).
         self.actor, self.critic = (
             Chain(kernel, is_tanh, [shapes[0][1], *(shape[0] for shape in shapes[1::2])], *flat)
-            for shapes, *flat in zip(parts, self.weights.split(numbers), self.gradient.split(numbers), strict=True)
+            for shapes, *flat in zip(
+                parts, self.weights.split(numbers), self.gradient.split(numbers), strict=True
+            )
         )
         if with_adam:
             self._load_adam()
@@ -157,7 +196,9 @@ class Network:
         self._places = len(self.weights), *(tensor.data_ptr() for tensor in flat)
 
     def _packed(self, tensors: list[Tensor]) -> Tensor:
-        return torch.cat([tensor[used].flatten() for tensor, used in zip(tensors, self._used, strict=True)])
+        return torch.cat(
+            [tensor[used].flatten() for tensor, used in zip(tensors, self._used, strict=True)]
+        )
 
     def _unpack(self, flat: Tensor, tensors: list[Tensor]) -> None:
         parts = flat.split([math.prod(shape) for shape in self._shapes])
@@ -193,7 +234,11 @@ def why_no_network(model: OnPolicyAlgorithm) -> str | None:
 def _is_mlp_policy(policy: ActorCriticPolicy) -> bool:
     """Whether the policy computes what SB3's own MlpPolicy does and acts by the logits of a linear ``action_net``."""
     classes = type(policy).__mro__
-    above = [kind for kind in classes[: classes.index(ActorCriticPolicy)] if kind is not EntropyObjectivePolicy]
+    above = [
+        kind
+        for kind in classes[: classes.index(ActorCriticPolicy)]
+        if kind is not EntropyObjectivePolicy
+    ]
     if any(_ACTING & set(vars(part)) for part in (*above, policy, policy.action_dist)):
         return False
     extractor = policy.mlp_extractor
@@ -212,5 +257,8 @@ def _is_mlp_policy(policy: ActorCriticPolicy) -> bool:
 def chains(policy: ActorCriticPolicy) -> tuple[list[nn.Linear], list[nn.Linear]]:
     """The linear layers from observation to logits, and from observation to value."""
     extractor = policy.mlp_extractor
-    hidden = [[m for m in net if isinstance(m, nn.Linear)] for net in (extractor.policy_net, extractor.value_net)]
+    hidden = [
+        [m for m in net if isinstance(m, nn.Linear)]
+        for net in (extractor.policy_net, extractor.value_net)
+    ]
     return [*hidden[0], policy.action_net], [*hidden[1], policy.value_net]  # type: ignore[list-item]

@@ -57,7 +57,12 @@ class FastPPO(PPO):
             return "the objective's value head has no hidden layer to act on"
         optimizer = self.policy.optimizer
         group = optimizer.param_groups[0]
-        if type(optimizer) is not torch.optim.Adam or group["weight_decay"] or group["amsgrad"] or group["maximize"]:
+        if (
+            type(optimizer) is not torch.optim.Adam
+            or group["weight_decay"]
+            or group["amsgrad"]
+            or group["maximize"]
+        ):
             return f"the optimiser is {type(optimizer).__name__}, not Adam without options"
         return None
 
@@ -79,10 +84,16 @@ class FastPPO(PPO):
                 rewards = shannon_entropy(logits, 1)
             else:
                 rewards = policy.entropy_objective[0](logits, dim=1, reduction="none")
-        return rewards.numpy(), np.concatenate([network.actor.hidden, network.critic.hidden], axis=1)
+        return rewards.numpy(), np.concatenate(
+            [network.actor.hidden, network.critic.hidden], axis=1
+        )
 
     def collect_rollouts(
-        self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
+        self,
+        env: VecEnv,
+        callback: BaseCallback,
+        rollout_buffer: RolloutBuffer,
+        n_rollout_steps: int,
     ) -> bool:
         """As in SB3."""
         if self.not_fast is not None:
@@ -112,15 +123,24 @@ class FastPPO(PPO):
                 stored = widened(stored, columns, compact.columns)
                 columns = compact.columns
                 network = Network(self.policy, columns)
-            for index, last in cut_off(infos, dones):  # its value is added as SB3 does (its issue 633)
-                rewards[index] += self.gamma * network.critic(last[None].take(columns, axis=1))[0, 0]
+            # its value is added as SB3 does (its issue 633)
+            for index, last in cut_off(infos, dones):
+                rewards[index] += (
+                    self.gamma * network.critic(last[None].take(columns, axis=1))[0, 0]
+                )
             rollout_buffer.actions[step, :, 0] = actions
             rollout_buffer.rewards[step] = rewards
             rollout_buffer.values[step], rollout_buffer.log_probs[step] = values, log_probs
             obs, self._last_episode_starts = new_obs, dones
         self._last_obs = compact.expand(obs)
-        rollout_buffer.observations, rollout_buffer.pos, rollout_buffer.full = stored, n_rollout_steps, True
-        rollout_buffer.compute_returns_and_advantage(torch.from_numpy(network.critic(obs)[:, 0]), dones)
+        rollout_buffer.observations, rollout_buffer.pos, rollout_buffer.full = (
+            stored,
+            n_rollout_steps,
+            True,
+        )
+        rollout_buffer.compute_returns_and_advantage(
+            torch.from_numpy(network.critic(obs)[:, 0]), dones
+        )
         callback.update_locals(locals())
         callback.on_rollout_end()
         return True
@@ -138,33 +158,58 @@ class FastPPO(PPO):
             epochs = self._update(network)
         network.write_back()
         self._n_updates += len(epochs)
-        every = {name: [figures[name] for epoch in epochs for figures in epoch] for name in epochs[-1][-1]}
+        every = {
+            name: [figures[name] for epoch in epochs for figures in epoch]
+            for name in epochs[-1][-1]
+        }
         entropies = every.pop("entropy")
         if isinstance(self.policy, EntropyObjectivePolicy):
-            self.policy.entropy_totals += (-sum(every["entropy_loss"]), sum(entropies), len(entropies))
+            self.policy.entropy_totals += (
+                -sum(every["entropy_loss"]),
+                sum(entropies),
+                len(entropies),
+            )
         # as in SB3, approx_kl is that of the last epoch and loss that of the last minibatch
-        every |= {"approx_kl": [figures["approx_kl"] for figures in epochs[-1]], "loss": every["loss"][-1:]}
+        every |= {
+            "approx_kl": [figures["approx_kl"] for figures in epochs[-1]],
+            "loss": every["loss"][-1:],
+        }
         self._log({name: np.mean(values) for name, values in every.items()})
 
     def _update(self, network: Network) -> list[list[Figures]]:
         """Train the network on the rollout, ``n_epochs`` times over; the figures of each epoch's minibatches."""
-        samples, term, clips, epochs = _samples(self.rollout_buffer), _term(self.policy), self._clips(), []
+        samples, term, clips, epochs = (
+            _samples(self.rollout_buffer),
+            _term(self.policy),
+            self._clips(),
+            [],
+        )
         for _ in range(self.n_epochs):
             order = np.random.permutation(len(samples[0]))  # by numpy's global generator, as in SB3
             shuffled = [array[order] for array in samples]
             epochs.append(list[Figures]())
             for start in range(0, len(order), self.batch_size):
-                observations, *taken = (array[start : start + self.batch_size] for array in shuffled)
+                observations, *taken = (
+                    array[start : start + self.batch_size] for array in shuffled
+                )
                 logits, values = network.actor(observations), network.critic(observations)[:, 0]
-                means, of_logits, (entropy, by_values) = self._losses(network.kernel, logits, values, taken, clips)
+                means, of_logits, (entropy, by_values) = self._losses(
+                    network.kernel, logits, values, taken, clips
+                )
                 policy_loss, value_loss, divergence, clip_fraction, mean_entropy = means
                 log_p, p, by_logits = of_logits
                 value, term_by_logits = term(logits, log_p, p, entropy)
-                epochs[-1].append({
-                    "policy_gradient_loss": policy_loss, "value_loss": value_loss, "entropy_loss": -value,
-                    "clip_fraction": clip_fraction, "approx_kl": divergence,
-                    "loss": policy_loss - self.ent_coef * value + self.vf_coef * value_loss, "entropy": mean_entropy,
-                })  # fmt: skip
+                epochs[-1].append(
+                    {
+                        "policy_gradient_loss": policy_loss,
+                        "value_loss": value_loss,
+                        "entropy_loss": -value,
+                        "clip_fraction": clip_fraction,
+                        "approx_kl": divergence,
+                        "loss": policy_loss - self.ent_coef * value + self.vf_coef * value_loss,
+                        "entropy": mean_entropy,
+                    }
+                )
                 if self.target_kl is not None and divergence > 1.5 * self.target_kl:
                     return epochs  # the policy has moved too far
                 network.actor.backward(by_logits - np.float32(self.ent_coef) * term_by_logits)
@@ -173,9 +218,13 @@ class FastPPO(PPO):
         return epochs
 
     def _losses(
-        self, kernel: ctypes.CDLL, logits: np.ndarray, values: np.ndarray, taken: list[np.ndarray],
+        self,
+        kernel: ctypes.CDLL,
+        logits: np.ndarray,
+        values: np.ndarray,
+        taken: list[np.ndarray],
         clips: dict[str, float],
-    ) -> tuple[list[float], np.ndarray, np.ndarray]:  # fmt: skip
+    ) -> tuple[list[float], np.ndarray, np.ndarray]:
         """The losses in C++, without the entropy term, of logits (B, A), values (B,) and what :func:`_samples` has.
 
         Returns the losses of policy and values, the KL divergence, the clipped share and the mean entropy;
@@ -190,10 +239,21 @@ class FastPPO(PPO):
         places = [begin + 4 * offset for offset in (0, wide, 3 * wide, 2 * wide, 3 * wide + rows)]
         given = [np.ascontiguousarray(array) for array in (logits, values, *taken)]
         kernel.ppo_loss(
-            rows, number, *map(address, given), self.normalize_advantage, clips["clip_range"],
-            clips.get("clip_range_vf", -1.0), self.vf_coef, *places, address(losses),
-        )  # fmt: skip
-        return losses.tolist(), made[: 3 * wide].reshape(3, rows, number), made[3 * wide :].reshape(2, rows)
+            rows,
+            number,
+            *map(address, given),
+            self.normalize_advantage,
+            clips["clip_range"],
+            clips.get("clip_range_vf", -1.0),
+            self.vf_coef,
+            *places,
+            address(losses),
+        )
+        return (
+            losses.tolist(),
+            made[: 3 * wide].reshape(3, rows, number),
+            made[3 * wide :].reshape(2, rows),
+        )
 
     def _clips(self) -> dict[str, float]:
         """The clip ranges as they are now, under SB3's names."""
@@ -203,7 +263,10 @@ class FastPPO(PPO):
 
     def _log(self, means: dict[str, Any]) -> None:
         """Under SB3's names."""
-        values, returns = self.rollout_buffer.values.flatten(), self.rollout_buffer.returns.flatten()
+        values, returns = (
+            self.rollout_buffer.values.flatten(),
+            self.rollout_buffer.returns.flatten(),
+        )
         means |= {"explained_variance": explained_variance(values, returns), **self._clips()}
         for name, value in means.items():
             self.logger.record(f"train/{name}", value)
@@ -214,7 +277,10 @@ def _term(policy: ActorCriticPolicy) -> Term:
     """The entropy term that ``policy.evaluate_actions`` returns while the policy trains."""
     objective = policy.objective if isinstance(policy, EntropyObjectivePolicy) else STOCK
     if objective == STOCK:
-        return lambda _logits, log_p, p, entropy: (float(entropy.mean()), entropy_gradient(log_p, p, entropy))
+        return lambda _logits, log_p, p, entropy: (
+            float(entropy.mean()),
+            entropy_gradient(log_p, p, entropy),
+        )
     if objective == NONE:
         return lambda logits, _log_p, _p, _entropy: (0.0, np.zeros_like(logits))
     module = policy.entropy_objective[0]  # type: ignore[index]
@@ -229,8 +295,14 @@ def _samples(buffer: RolloutBuffer) -> list[np.ndarray]:
     Then values and log-probabilities of when the actions were taken, advantages and returns, (N,) float32.
     """
     names = ("observations", "actions", "values", "log_probs", "advantages", "returns")
-    observations, actions, *others = (buffer.swap_and_flatten(getattr(buffer, name)) for name in names)
-    return [observations, actions[:, 0].astype(np.int64), *(array[:, 0].astype(np.float32) for array in others)]
+    observations, actions, *others = (
+        buffer.swap_and_flatten(getattr(buffer, name)) for name in names
+    )
+    return [
+        observations,
+        actions[:, 0].astype(np.int64),
+        *(array[:, 0].astype(np.float32) for array in others),
+    ]
 
 
 def _sample(network: Network, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -245,4 +317,6 @@ def _compact(env: VecEnv) -> Any:
     if isinstance(env, CompactNormalize):
         return env
     columns = np.arange(env.observation_space.shape[0])  # type: ignore[index]
-    return SimpleNamespace(columns=columns, step_compact=env.step, expand=lambda observations: observations)
+    return SimpleNamespace(
+        columns=columns, step_compact=env.step, expand=lambda observations: observations
+    )

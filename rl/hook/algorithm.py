@@ -36,7 +36,10 @@ from rl.hook.terms import AdaptiveEntropy, Complexity
 Algorithm = TypeVar("Algorithm", bound=OnPolicyAlgorithm)
 
 #: Terms in addition to the core's.
-POLICY_TERMS: dict[str, type[EntropyObjective]] = {"complexity": Complexity, "adaptive-entropy": AdaptiveEntropy}
+POLICY_TERMS: dict[str, type[EntropyObjective]] = {
+    "complexity": Complexity,
+    "adaptive-entropy": AdaptiveEntropy,
+}
 #: No entropy term, at any ``ent_coef``.
 NONE = "none"
 #: SB3's own entropy, untouched: the same run bit for bit.
@@ -48,9 +51,14 @@ _STATE = ("entropy_objective.", "entropy_value.")
 
 
 def with_entropy_objective(
-    algorithm: type[Algorithm], objective: str = "adadem", where: str = "loss", return_weight: float | None = None,
-    return_gamma: float = 0.9, return_lambda: float = 0.95, **options: Any,
-) -> type[Algorithm]:  # fmt: skip
+    algorithm: type[Algorithm],
+    objective: str = "adadem",
+    where: str = "loss",
+    return_weight: float | None = None,
+    return_gamma: float = 0.9,
+    return_lambda: float = 0.95,
+    **options: Any,
+) -> type[Algorithm]:
     """A class that is ``algorithm`` with another entropy term; use it as you would use ``algorithm``.
 
     Args:
@@ -91,14 +99,27 @@ def with_entropy_objective(
         )
     one_of("objective", objective, (*OBJECTIVE_NAMES, *POLICY_TERMS, NONE))
     if objective != NONE:
-        build_term(objective, num_classes=2, **options)  # a wrong option is an error here, not after minutes
+        # a wrong option is an error here, not after minutes
+        build_term(objective, num_classes=2, **options)
     elif options:
-        raise InputError(f"the entropy objective '{objective}' has no options, but got {', '.join(sorted(options))}")
+        raise InputError(
+            f"the entropy objective '{objective}' has no options, but got {', '.join(sorted(options))}"
+        )
     in_return = InReturn.checked(where, return_weight, return_gamma, return_lambda)
-    if in_return is not None and (objective == NONE or issubclass(algorithm, contrib.ALGORITHMS[1])):
-        what = f"the objective '{NONE}'" if objective == NONE else "RecurrentPPO, whose states have a memory"
-        raise InputError(f"where: '{where}' rewards the objective's value of a state and cannot serve {what}")
-    return _hooked(_EntropyObjectiveAlgorithm, algorithm, objective, in_return, *sorted(options.items()))
+    if in_return is not None and (
+        objective == NONE or issubclass(algorithm, contrib.ALGORITHMS[1])
+    ):
+        what = (
+            f"the objective '{NONE}'"
+            if objective == NONE
+            else "RecurrentPPO, whose states have a memory"
+        )
+        raise InputError(
+            f"where: '{where}' rewards the objective's value of a state and cannot serve {what}"
+        )
+    return _hooked(
+        _EntropyObjectiveAlgorithm, algorithm, objective, in_return, *sorted(options.items())
+    )
 
 
 class _Hooked(ABCMeta):
@@ -107,21 +128,29 @@ class _Hooked(ABCMeta):
 
 @functools.cache
 def _hooked(
-    mixin: type[Any], base: type[Any], objective: str, in_return: InReturn | None, *options: tuple[str, Any]
+    mixin: type[Any],
+    base: type[Any],
+    objective: str,
+    in_return: InReturn | None,
+    *options: tuple[str, Any],
 ) -> type[Any]:
     """``base`` with the mixin before it; the same class for the same parts, out of a pickle too."""
     attributes = {
-        "objective": objective, "in_return": in_return, "objective_options": dict(options),
-        "__doc__": base.__doc__, "__module__": __name__,
+        "objective": objective,
+        "in_return": in_return,
+        "objective_options": dict(options),
+        "__doc__": base.__doc__,
+        "__module__": __name__,
         "__qualname__": f"{base.__qualname__}_{objective.replace('-', '_')}",
         "made_of": (mixin, base, objective, in_return, *options),
-    }  # fmt: skip
+    }
     # The name stays: it is in SB3's messages, and SB3 compares a policy's. repr() shows the qualified name.
     return type(base.__name__, (base,) if issubclass(base, mixin) else (mixin, base), attributes)
 
 
 def _pickled(made: type[Any]) -> Any:
-    return (_hooked, made.made_of) if "made_of" in vars(made) else made.__qualname__  # a subclass of one's own
+    # a subclass of one's own
+    return (_hooked, made.made_of) if "made_of" in vars(made) else made.__qualname__
 
 
 copyreg.pickle(_Hooked, _pickled)
@@ -156,7 +185,9 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
                     self.objective,
                 )
         _warn_if_observations_are_cut(self.get_vec_normalize_env())
-        self.policy_class: type[EntropyObjectivePolicy] = policy_with_objective(self.policy_class, *self.made_of[2:])
+        self.policy_class: type[EntropyObjectivePolicy] = policy_with_objective(
+            self.policy_class, *self.made_of[2:]
+        )
         super()._setup_model()
 
     def collect_rollouts(self, *args: Any, **kwargs: Any) -> bool:
@@ -164,7 +195,9 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
         self._steps, self.cut_off = 0, []
         return super().collect_rollouts(*args, **kwargs)
 
-    def _update_info_buffer(self, infos: list[dict[str, Any]], dones: np.ndarray | None = None) -> None:
+    def _update_info_buffer(
+        self, infos: list[dict[str, Any]], dones: np.ndarray | None = None
+    ) -> None:
         super()._update_info_buffer(infos, dones)
         if self.in_return is not None and dones is not None:
             self.cut_off += [(self._steps, index, last) for index, last in cut_off(infos, dones)]
@@ -235,7 +268,9 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
         sizes = [] if self.objective in (NONE, STOCK) else action_sizes(self.action_space)
         #: One objective per action dimension that has a choice.
         self.entropy_objective = nn.ModuleList(
-            build_term(self.objective, num_classes=size, **self.objective_options) for size in sizes if size > 1
+            build_term(self.objective, num_classes=size, **self.objective_options)
+            for size in sizes
+            if size > 1
         )
         extractor: Any = getattr(self, "mlp_extractor", None)
         #: The value head of an objective in the return.
@@ -265,7 +300,9 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
         """As in torch. The state of a plain policy, without any of the objective, starts that afresh."""
-        fresh = {name: value for name, value in self.state_dict().items() if name.startswith(_STATE)}
+        fresh = {
+            name: value for name, value in self.state_dict().items() if name.startswith(_STATE)
+        }
         if fresh and not any(name.startswith(_STATE) for name in state_dict):
             aside = getattr(state_dict, "_metadata", {}).get(_STATE[0])
             if strict and not aside:
@@ -297,7 +334,11 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
         with distributions_made(self.action_dist) as made:
             values, log_prob, entropy = super().evaluate_actions(obs, actions, *args, **kwargs)  # type: ignore[misc]
         if self.rates_states:
-            return values, log_prob, self._entropy_term([self._made, *made], actions, log_prob, entropy, "none")
+            return (
+                values,
+                log_prob,
+                self._entropy_term([self._made, *made], actions, log_prob, entropy, "none"),
+            )
         if not (self.training and torch.is_grad_enabled()):
             return values, log_prob, entropy
         term = self._entropy_term([self._made, *made], actions, log_prob, entropy)
@@ -306,7 +347,12 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
         return values, log_prob, term
 
     def _entropy_term(
-        self, made: list[Made], actions: Tensor, log_prob: Tensor, entropy: Tensor | None, reduction: str = "mean"
+        self,
+        made: list[Made],
+        actions: Tensor,
+        log_prob: Tensor,
+        entropy: Tensor | None,
+        reduction: str = "mean",
     ) -> Tensor | None:
         if self.objective == STOCK:
             return entropy
@@ -322,13 +368,17 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
         # Like the entropy, the terms of dimensions add up. The mean at once, which SB3 takes anyway, is one pass.
         term = sum(
             (
-                objective(head, dim=1, mask=self.counted_rows, class_mask=class_mask, reduction=reduction)
+                objective(
+                    head, dim=1, mask=self.counted_rows, class_mask=class_mask, reduction=reduction
+                )
                 for objective, (head, class_mask) in zip(self.entropy_objective, heads, strict=True)
             ),
             start=log_prob.new_zeros(()),
         )
         # RecurrentPPO picks the rows that count out of the term before it averages
-        return term if self.counted_rows is None and reduction == "mean" else term.expand_as(log_prob)
+        return (
+            term if self.counted_rows is None and reduction == "mean" else term.expand_as(log_prob)
+        )
 
     def _mean(self, term: Tensor) -> float:
         if term.dim() == 0 or self.counted_rows is None:

@@ -45,15 +45,21 @@ class InReturn(NamedTuple):
     gae_lambda: float
 
     @classmethod
-    def checked(cls, where: str, weight: float | None, gamma: float, gae_lambda: float) -> InReturn | None:
+    def checked(
+        cls, where: str, weight: float | None, gamma: float, gae_lambda: float
+    ) -> InReturn | None:
         """None for ``"loss"``; an InputError for another word, a number out of its range, or one without use."""
         one_of("where", where, WHERE)
         made = cls(
-            where, None if weight is None else number("return_weight", weight, 0.0),
-            number("return_gamma", gamma, 0.0, 1.0), number("return_lambda", gae_lambda, 0.0, 1.0),
-        )  # fmt: skip
+            where,
+            None if weight is None else number("return_weight", weight, 0.0),
+            number("return_gamma", gamma, 0.0, 1.0),
+            number("return_lambda", gae_lambda, 0.0, 1.0),
+        )
         if where == "loss" and weight is not None:
-            raise InputError("return_weight: has no effect where the objective is in the loss alone")
+            raise InputError(
+                "return_weight: has no effect where the objective is in the loss alone"
+            )
         return None if where == "loss" else made
 
 
@@ -82,7 +88,10 @@ class ReturnValue(nn.Module):
         """Move towards the returns (rows,) of a rollout."""
         rows = _with_constant(hidden)
         share = 1 - 0.5 ** (len(rows) / HALF_LIFE) if self.moments.any() else 1.0
-        for buffer, mean in ((self.moments, rows.T @ rows / len(rows)), (self.products, rows.T @ returns / len(rows))):
+        for buffer, mean in (
+            (self.moments, rows.T @ rows / len(rows)),
+            (self.products, rows.T @ returns / len(rows)),
+        ):
             buffer.lerp_(torch.from_numpy(mean).to(buffer), share)
 
 
@@ -91,7 +100,12 @@ def _with_constant(hidden: np.ndarray) -> np.ndarray:
 
 
 def generalised_advantages(
-    rewards: np.ndarray, values: np.ndarray, starts: np.ndarray, last_values: np.ndarray, cut: np.ndarray, own: InReturn
+    rewards: np.ndarray,
+    values: np.ndarray,
+    starts: np.ndarray,
+    last_values: np.ndarray,
+    cut: np.ndarray,
+    own: InReturn,
 ) -> np.ndarray:
     """GAE (T, E) of rewards and values (T, E) that are of T states of E environments.
 
@@ -102,7 +116,12 @@ def generalised_advantages(
     for t in reversed(range(len(rewards))):
         goes_on = 1.0 - starts[t + 1]
         then = (last_values if t + 1 == len(rewards) else values[t + 1]) * goes_on + cut[t]
-        following = rewards[t] + own.gamma * then - values[t] + own.gamma * own.gae_lambda * goes_on * following
+        following = (
+            rewards[t]
+            + own.gamma * then
+            - values[t]
+            + own.gamma * own.gae_lambda * goes_on * following
+        )
         advantages[t] = following
     return advantages
 
@@ -123,19 +142,28 @@ def add_advantages(model: Any, own: InReturn, weight: float) -> dict[str, float]
     buffer, policy, head = model.rollout_buffer, model.policy, model.policy.entropy_value
     weight = weight if own.weight is None else own.weight
     steps, count = buffer.advantages.shape
-    policy.set_training_mode(False)  # as while the actions were taken; the objective's state stands still
+    # as while the actions were taken; the objective's state stands still
+    policy.set_training_mode(False)
     masks = {"action_masks": _rows(buffer.action_masks)} if hasattr(buffer, "action_masks") else {}
-    rewards, hidden = rated_states(model, _rows(buffer.observations), _rows(buffer.actions), **masks)
+    rewards, hidden = rated_states(
+        model, _rows(buffer.observations), _rows(buffer.actions), **masks
+    )
     parts = [hidden, rated_states(model, model._last_obs)[1]]
     places = [(step, index) for step, index, _ in model.cut_off]
     if places:  # at once, for a call costs more than its rows
         parts.append(rated_states(model, stacked([last for *_, last in model.cut_off]))[1])
-    values, after, ended = np.split(head(np.concatenate(parts)), [steps * count, (steps + 1) * count])
+    values, after, ended = np.split(
+        head(np.concatenate(parts)), [steps * count, (steps + 1) * count]
+    )
     values, cut = values.reshape(steps, count), np.zeros((steps, count))
     for place, value in zip(places, ended, strict=True):
         cut[place] = value
-    starts = np.concatenate([buffer.episode_starts, np.asarray(model._last_episode_starts, float)[None]])
-    advantages = generalised_advantages(rewards.reshape(steps, count), values, starts, after, cut, own)
+    starts = np.concatenate(
+        [buffer.episode_starts, np.asarray(model._last_episode_starts, float)[None]]
+    )
+    advantages = generalised_advantages(
+        rewards.reshape(steps, count), values, starts, after, cut, own
+    )
     returns = (advantages + values).ravel()
     head.fit(hidden, returns)
     if weight:
@@ -160,8 +188,13 @@ def rated_states(
     policy, seen = model.policy, dict[str, Tensor]()
     given = policy.obs_to_tensor(observations)[0]
     rows = len(next(iter(given.values())) if isinstance(given, dict) else given)
-    chosen = np.zeros((rows, int(np.prod(model.action_space.shape))), np.float32) if actions is None else actions
-    drawn = torch.as_tensor(chosen, dtype=torch.float32, device=model.device)  # as SB3's buffer gives them
+    chosen = (
+        np.zeros((rows, int(np.prod(model.action_space.shape))), np.float32)
+        if actions is None
+        else actions
+    )
+    # as SB3's buffer gives them
+    drawn = torch.as_tensor(chosen, dtype=torch.float32, device=model.device)
     drawn = drawn.long().flatten() if isinstance(model.action_space, spaces.Discrete) else drawn
     layers = {"actor": policy.action_net, "critic": policy.value_net}
     hooks = [
@@ -177,8 +210,12 @@ def rated_states(
         for hook in hooks:
             hook.remove()
     if term is None:
-        raise InputError("where: the policy's distribution has no entropy in closed form, which could be rewarded")
-    return term.cpu().numpy(), torch.cat([seen[name].flatten(1) for name in layers], dim=1).cpu().numpy()
+        raise InputError(
+            "where: the policy's distribution has no entropy in closed form, which could be rewarded"
+        )
+    return term.cpu().numpy(), torch.cat(
+        [seen[name].flatten(1) for name in layers], dim=1
+    ).cpu().numpy()
 
 
 def stacked(observations: Sequence[Any]) -> Any:

@@ -42,7 +42,9 @@ def distributions_made(distribution: Distribution) -> Iterator[list[Made]]:
             distribution.proba_distribution = patched  # type: ignore[method-assign]
 
 
-def acting_heads(made: list[Made], space: spaces.Space[Any], actions: Tensor, log_prob: Tensor) -> list[Head] | None:
+def acting_heads(
+    made: list[Made], space: spaces.Space[Any], actions: Tensor, log_prob: Tensor
+) -> list[Head] | None:
     """The head of each action dimension with a choice, by which ``actions`` (rows, …) have ``log_prob`` (rows,).
 
     A policy may change its logits at any place between its last layer and its score (a mask, a temperature, a prior).
@@ -52,21 +54,32 @@ def acting_heads(made: list[Made], space: spaces.Space[Any], actions: Tensor, lo
     chosen = actions.detach().long().reshape(-1, len(sizes))
     for raw, distribution in reversed(made):
         # torch's distributions, one per dimension; sb3-contrib's plural has them under another name
-        parts = getattr(distribution, "distributions", None) or getattr(distribution, "distribution", None)
+        parts = getattr(distribution, "distributions", None) or getattr(
+            distribution, "distribution", None
+        )
         parts = parts if isinstance(parts, list) else [parts] * len(sizes)
         allowed = [getattr(part, "masks", None) for part in parts]  # of MaskablePPO
         for own in (False, True):
             if own:
                 logits = [getattr(part, "logits", torch.empty(0)) for part in parts]
             else:
-                logits = [] if raw is None else list(raw.reshape(-1, sum(sizes)).split(sizes, dim=1))
+                logits = (
+                    [] if raw is None else list(raw.reshape(-1, sum(sizes)).split(sizes, dim=1))
+                )
             if [tuple(part.shape) for part in logits] != [(len(chosen), size) for size in sizes]:
                 continue
-            heads = [(part, None if mask is None else ~mask) for part, mask in zip(logits, allowed, strict=True)]
+            heads = [
+                (part, None if mask is None else ~mask)
+                for part, mask in zip(logits, allowed, strict=True)
+            ]
             score = _score(heads, chosen, own).to(log_prob)
             # relative too: the rounding of a sum over many dimensions; NaN is another check's
             if torch.allclose(score, log_prob.detach(), rtol=1e-5, atol=1e-4, equal_nan=True):
-                return [(head, _with_impossible(head, mask)) for head, mask in heads if head.shape[1] > 1]
+                return [
+                    (head, _with_impossible(head, mask))
+                    for head, mask in heads
+                    if head.shape[1] > 1
+                ]
     return None
 
 

@@ -54,9 +54,16 @@ def save_plain(model: OnPolicyAlgorithm, file: str | Path, flag: str | None = No
 def _plain_statistics(envs: VecNormalize) -> VecNormalize:
     """SB3's own VecNormalize with the statistics of a subclass; it does not learn until ``training`` is set."""
     plain = VecNormalize(
-        envs.venv, training=False, norm_obs=envs.norm_obs, norm_reward=envs.norm_reward, clip_obs=envs.clip_obs,
-        clip_reward=envs.clip_reward, gamma=envs.gamma, epsilon=envs.epsilon, norm_obs_keys=envs.norm_obs_keys,
-    )  # fmt: skip
+        envs.venv,
+        training=False,
+        norm_obs=envs.norm_obs,
+        norm_reward=envs.norm_reward,
+        clip_obs=envs.clip_obs,
+        clip_reward=envs.clip_reward,
+        gamma=envs.gamma,
+        epsilon=envs.epsilon,
+        norm_obs_keys=envs.norm_obs_keys,
+    )
     plain.ret_rms = envs.ret_rms
     if envs.norm_obs:
         plain.obs_rms = envs.obs_rms

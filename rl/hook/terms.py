@@ -46,7 +46,9 @@ class AdaptiveEntropy(EntropyObjective):
         """The entropy of each element."""
         return shannon_entropy(logits, dim, class_mask)
 
-    def forward(self, logits: Tensor, dim: int = 1, mask: Tensor | None = None, *args: Any, **kwargs: Any) -> Tensor:
+    def forward(
+        self, logits: Tensor, dim: int = 1, mask: Tensor | None = None, *args: Any, **kwargs: Any
+    ) -> Tensor:
         """The weighted mean, after which w moves if an element counts; with another reduction that one."""
         entropy: Tensor = super().forward(logits, dim, mask, *args, **kwargs)
         target = self.share * _most_possible(logits.detach(), dim, mask, *args, **kwargs)
@@ -64,7 +66,11 @@ class AdaptiveEntropy(EntropyObjective):
 
 
 def _most_possible(
-    logits: Tensor, dim: int, mask: Tensor | None, class_mask: Tensor | None = None, reduction: str = "mean"
+    logits: Tensor,
+    dim: int,
+    mask: Tensor | None,
+    class_mask: Tensor | None = None,
+    reduction: str = "mean",
 ) -> float:
     """The mean of log(allowed classes) over the elements that count; NaN where none does."""
     forbidden = forbidden_classes(logits, dim)
@@ -81,9 +87,13 @@ def complexity(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) 
     tensor(0.0703)
     """
     p = probabilities(logits, dim, class_mask=class_mask)
-    allowed = logits.shape[dim] if class_mask is None else (~class_mask).sum(dim).clamp_min(1).to(p.dtype)
+    allowed = (
+        logits.shape[dim] if class_mask is None else (~class_mask).sum(dim).clamp_min(1).to(p.dtype)
+    )
     # Σ (p − 1/C)² = Σ p² − 1/C, and not below 0 by rounding
-    return shannon_entropy(logits, dim, class_mask) * (p.square().sum(dim) - 1 / allowed).clamp_min(0.0)
+    return shannon_entropy(logits, dim, class_mask) * (p.square().sum(dim) - 1 / allowed).clamp_min(
+        0.0
+    )
 
 
 class Complexity(EntropyObjective):

@@ -23,9 +23,22 @@ from rl.results.described_metrics import ACTIONS
 _TABLE = ("sampled.mean_return", "greedy.mean_return", "sampled.success_rate", "steps_without_goal")
 #: Settings that do not make two runs different arms.
 _NOT_OF_THE_ARM = (
-    "env", "seed", "timesteps", "eval_freq", "eval_episodes", "final_episodes", "run_dir", "resume", "device",
-    "threads", "loss", "video", "goal_return", "import_modules", "hyperparameters_file",
-)  # fmt: skip
+    "env",
+    "seed",
+    "timesteps",
+    "eval_freq",
+    "eval_episodes",
+    "final_episodes",
+    "run_dir",
+    "resume",
+    "device",
+    "threads",
+    "loss",
+    "video",
+    "goal_return",
+    "import_modules",
+    "hyperparameters_file",
+)
 
 
 def find_runs(paths: Sequence[Path]) -> list[Run]:
@@ -35,11 +48,17 @@ def find_runs(paths: Sequence[Path]) -> list[Run]:
     """
     found: dict[Path, Run] = {}
     for path in paths:
-        files = [file for file in sorted(path.rglob("eval.json")) if (file.parent / "config.yaml").is_file()]
+        files = [
+            file
+            for file in sorted(path.rglob("eval.json"))
+            if (file.parent / "config.yaml").is_file()
+        ]
         runs = {file.parent: read_run(file.parent) for file in files}
         ours = {folder: run for folder, run in runs.items() if {"env", "loss"} <= run.config.keys()}
         if not ours:
-            raise InputError(f"{path}: no finished run of rl.train in or below it (a finished one has an eval.json)")
+            raise InputError(
+                f"{path}: no finished run of rl.train in or below it (a finished one has an eval.json)"
+            )
         if others := ", ".join(str(folder) for folder in runs if folder not in ours):
             print(printable(f"left out, for it is no run of rl.train: {others}"), file=sys.stderr)
         found |= ours
@@ -52,9 +71,17 @@ def arm_names(runs: Sequence[Run]) -> list[str]:
     names = []
     settings = [flat(run.config) for run in runs]
     for mine, run in zip(settings, runs, strict=True):
-        alike = [theirs for theirs in settings if (theirs["loss"], theirs["env"]) == (mine["loss"], mine["env"])]
+        alike = [
+            theirs
+            for theirs in settings
+            if (theirs["loss"], theirs["env"]) == (mine["loss"], mine["env"])
+        ]
         keys = [key for key in differing(alike) if key.partition(".")[0] not in _NOT_OF_THE_ARM]
-        names.append(", ".join([run.config["loss"], *(f"{key.replace('_', '-')} {mine.get(key)}" for key in keys)]))
+        names.append(
+            ", ".join(
+                [run.config["loss"], *(f"{key.replace('_', '-')} {mine.get(key)}" for key in keys)]
+            )
+        )
     return names
 
 
@@ -67,17 +94,23 @@ def write_report(runs: Sequence[Finished], out: Path, baseline: str | None) -> s
     arms = list(dict.fromkeys(arm for _, arm, _ in runs))
     if baseline is not None and baseline not in arms:
         known = ", ".join(arms)
-        raise InputError(f"--baseline: '{baseline}' is not one of the arms {known}{nearest(baseline, arms)}")
+        raise InputError(
+            f"--baseline: '{baseline}' is not one of the arms {known}{nearest(baseline, arms)}"
+        )
     compared = by_row(runs)
     out.mkdir(parents=True, exist_ok=True)
     text = score_tables(compared, baseline, _TABLE)
     write_csv(out / "runs.csv", [_row(run, arm) for _, arm, run in runs])
     write_atomically(out / "table.md", text.encode())
     figures = {
-        f"returns_{actions}": curves_figure(compared, f"eval/mean_return_{actions}", f"return, {actions} actions")
+        f"returns_{actions}": curves_figure(
+            compared, f"eval/mean_return_{actions}", f"return, {actions} actions"
+        )
         for actions in ACTIONS
     }
-    figures["policy_entropy"] = curves_figure(compared, "train/policy_entropy", "policy entropy, nats")
+    figures["policy_entropy"] = curves_figure(
+        compared, "train/policy_entropy", "policy entropy, nats"
+    )
     for name, figure in figures.items():
         for kind in ("png", "svg"):
             write_atomically(out / f"{name}.{kind}", drawn(figure, kind))
@@ -92,7 +125,8 @@ def curves_figure(compared: Compared, metric: str, up: str) -> Figure:
     panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     arms = list(dict.fromkeys(arm for by_arm in compared.values() for arm in by_arm))
     for axes, (env, by_arm) in zip(panels, compared.items(), strict=False):
-        title = env.removeprefix("MiniGrid-").removesuffix("-v0")  # without what all MiniGrid names share
+        # without what all MiniGrid names share
+        title = env.removeprefix("MiniGrid-").removesuffix("-v0")
         axes.set_title(title, fontsize=11, parse_math=False)
         axes.grid(alpha=0.3)
         for position, arm in enumerate(arms):
@@ -101,9 +135,17 @@ def curves_figure(compared: Compared, metric: str, up: str) -> Figure:
         axes.axis("off")
     figure.supxlabel("environment steps (line: mean over seeds; band: 95 % CI)", fontsize=10)
     figure.supylabel(up, fontsize=10)
-    lines = {label: line for axes in panels for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    lines = {
+        label: line
+        for axes in panels
+        for line, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
     figure.legend(
-        lines.values(), lines.keys(), loc="outside upper center", ncols=min(4, len(lines) or 1), frameon=False
+        lines.values(),
+        lines.keys(),
+        loc="outside upper center",
+        ncols=min(4, len(lines) or 1),
+        frameon=False,
     )
     return figure
 

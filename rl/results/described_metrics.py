@@ -7,13 +7,28 @@ from dem_apps.runtime.metrics_info import Metric, MetricsInfo, Score
 #: Both are reported everywhere: one policy can score very differently under the two.
 ACTIONS = ("sampled", "greedy")
 METRICS = (
-    *(Metric(f"eval/mean_return_{actions}", actions, "Return", "the environment's reward") for actions in ACTIONS),
+    *(
+        Metric(f"eval/mean_return_{actions}", actions, "Return", "the environment's reward")
+        for actions in ACTIONS
+    ),
     *(Metric(f"eval/success_rate_{actions}", actions, "Success rate") for actions in ACTIONS),
     Metric("train/policy_entropy", "policy entropy", unit="nats"),
-    Metric("rollout/ep_rew_mean", "return of the last 100 training episodes", unit="the environment's reward"),
-    Metric("train/entropy_objective", "entropy term", note="values of different objectives cannot be compared"),
+    Metric(
+        "rollout/ep_rew_mean",
+        "return of the last 100 training episodes",
+        unit="the environment's reward",
+    ),
+    Metric(
+        "train/entropy_objective",
+        "entropy term",
+        note="values of different objectives cannot be compared",
+    ),
     Metric("train/ent_coef", "weight of the entropy term"),
-    Metric("train/entropy_reward", "value of the entropy term in a state", note="with --entropy return or both"),
+    Metric(
+        "train/entropy_reward",
+        "value of the entropy term in a state",
+        note="with --entropy return or both",
+    ),
     Metric("train/approx_kl", "KL divergence from the policy that acted", unit="nats"),
     Metric("train/clip_fraction", "share of samples that were clipped"),
     Metric("train/value_loss", "loss of the value function"),
@@ -23,17 +38,33 @@ METRICS = (
 
 def _scores(policy: str, prefix: str) -> list[Score]:
     return [
-        *(Score(f"{prefix}{actions}.mean_return", f"return, {policy}{actions}", "higher") for actions in ACTIONS),
-        *(Score(f"{prefix}{actions}.success_rate", f"success %, {policy}{actions}", "higher", scale=100, digits=1)
-          for actions in ACTIONS),
-        *(Score(f"{prefix}{actions}.mean_length", f"length, {policy}{actions}", digits=1) for actions in ACTIONS),
-    ]  # fmt: skip
+        *(
+            Score(f"{prefix}{actions}.mean_return", f"return, {policy}{actions}", "higher")
+            for actions in ACTIONS
+        ),
+        *(
+            Score(
+                f"{prefix}{actions}.success_rate",
+                f"success %, {policy}{actions}",
+                "higher",
+                scale=100,
+                digits=1,
+            )
+            for actions in ACTIONS
+        ),
+        *(
+            Score(f"{prefix}{actions}.mean_length", f"length, {policy}{actions}", digits=1)
+            for actions in ACTIONS
+        ),
+    ]
 
 
 def described_metrics(summary: str = "") -> MetricsInfo:
     """The description of a run, which ``summary`` names in a few words."""
     note = "all steps where it was not reached, then no difference"
-    to_goal = Score("steps_without_goal", "steps to the goal", "lower", note, digits=0, reached="steps_to_goal")
+    to_goal = Score(
+        "steps_without_goal", "steps to the goal", "lower", note, digits=0, reached="steps_to_goal"
+    )
     last, best = _scores("", ""), _scores("best policy, ", "best.")
     return MetricsInfo(
         "Reinforcement learning",
@@ -41,5 +72,6 @@ def described_metrics(summary: str = "") -> MetricsInfo:
         settings=("env", "algo", "loss", "ent_coef"),
         task="env",
         metrics=METRICS,
-        scores=(*last[:4], to_goal, *best[:4], *last[4:], *best[4:]),  # a page folds those after the sixth
+        # a page folds those after the sixth
+        scores=(*last[:4], to_goal, *best[:4], *last[4:], *best[4:]),
     )

@@ -48,7 +48,8 @@ class Episode:
     seed: int  #: of the environment
     actions: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
-    said_success: bool | None = None  #: the environment's ``is_success`` at the end; None without one
+    #: the environment's ``is_success`` at the end; None without one
+    said_success: bool | None = None
     cut: bool = False  #: whether it was ended by :func:`play` and not by the environment
     place: int = 0  #: of its environment among those that played
 
@@ -74,18 +75,31 @@ class Acting:
     def __init__(self, model: OnPolicyAlgorithm) -> None:
         self._policy, self._envs = model.policy, model.get_vec_normalize_env()
         self._network: Network | None = None
-        self._noise: Any = model.policy.action_dist if model.use_sde else None  # of gSDE, which serves some steps
-        self._steps, self._noise_steps = 0, model.sde_sample_freq if model.sde_sample_freq > 0 else model.n_steps
+        # of gSDE, which serves some steps
+        self._noise: Any = model.policy.action_dist if model.use_sde else None
+        self._steps, self._noise_steps = (
+            0,
+            model.sde_sample_freq if model.sde_sample_freq > 0 else model.n_steps,
+        )
         model.policy.set_training_mode(False)
         if isinstance(self._envs, CompactNormalize) and why_no_network(model) is None:
             self._network = Network(model.policy, self._envs.columns)
-            self._others = np.delete(np.arange(self._envs.observation_space.shape[0]), self._envs.columns)  # type: ignore
+            self._others = np.delete(
+                np.arange(self._envs.observation_space.shape[0]), self._envs.columns
+            )  # type: ignore
 
     def __call__(self, observations: Any, greedy: bool) -> np.ndarray:
         """Actions (N, …) for raw observations, (N, …) or a dictionary of such: the most probable ones, or drawn."""
         if self._noise is not None and not greedy:
-            count = len(next(iter(observations.values())) if isinstance(observations, dict) else observations)
-            if self._steps % self._noise_steps == 0 or len(self._noise.exploration_matrices) != count:
+            count = len(
+                next(iter(observations.values()))
+                if isinstance(observations, dict)
+                else observations
+            )
+            if (
+                self._steps % self._noise_steps == 0
+                or len(self._noise.exploration_matrices) != count
+            ):
                 self._policy.reset_noise(count)
             self._steps += 1
         # a column that training has never seen set is normalised by SB3 like any other
@@ -100,7 +114,11 @@ class Acting:
 
 
 def play(
-    model: OnPolicyAlgorithm, envs: Sequence[gym.Env], seeds: Sequence[int], greedy: bool, length: int = LONGEST_EPISODE
+    model: OnPolicyAlgorithm,
+    envs: Sequence[gym.Env],
+    seeds: Sequence[int],
+    greedy: bool,
+    length: int = LONGEST_EPISODE,
 ) -> list[Episode]:
     """Play one episode per seed, each to its end; returned in the seeds' order.
 
@@ -148,20 +166,31 @@ class Evaluator:
     """
 
     def __init__(
-        self, env_id: str, wrapper: Wrappers, episodes: int, seed: int, purpose: int,
-        goal: float | None = None, length: int = LONGEST_EPISODE,
-    ) -> None:  # fmt: skip
+        self,
+        env_id: str,
+        wrapper: Wrappers,
+        episodes: int,
+        seed: int,
+        purpose: int,
+        goal: float | None = None,
+        length: int = LONGEST_EPISODE,
+    ) -> None:
         seeds = np.random.SeedSequence([seed, purpose]).generate_state(episodes + 1).tolist()
         self._sampling_seed, self._seeds = seeds[0], seeds[1:]
         self.env_id, self._wrapper, self._goal, self._length = env_id, wrapper, goal, length
 
-    def __call__(self, model: OnPolicyAlgorithm, kinds: Sequence[str] = ACTIONS) -> dict[str, dict[str, float | None]]:
+    def __call__(
+        self, model: OnPolicyAlgorithm, kinds: Sequence[str] = ACTIONS
+    ) -> dict[str, dict[str, float | None]]:
         """Figures by kind of actions, ``"sampled"`` and ``"greedy"``: see :func:`summary`."""
         return {
-            actions: summary(self.episodes(model, actions == "greedy"), self.env_id, self._goal) for actions in kinds
+            actions: summary(self.episodes(model, actions == "greedy"), self.env_id, self._goal)
+            for actions in kinds
         }
 
-    def environments(self, model: OnPolicyAlgorithm, render_mode: str | None = None) -> list[RestorableEpisode]:
+    def environments(
+        self, model: OnPolicyAlgorithm, render_mode: str | None = None
+    ) -> list[RestorableEpisode]:
         """Those that :meth:`episodes` plays in: new ones, the same at every call, in the scale that training has."""
         assert model.env is not None
         (statistics,) = model.env.env_method("statistics", indices=0)
@@ -187,12 +216,15 @@ class Evaluator:
             print(
                 f"note: {len(cut)} of {len(episodes)} episodes of the evaluation did not end within {max(cut):,} steps "
                 "and count up to there; give the environment a max_episode_steps",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
+                file=sys.stderr,
+                flush=True,
+            )
         return episodes
 
 
-def summary(episodes: Sequence[Episode], env_id: str, goal: float | None = None) -> dict[str, float | None]:
+def summary(
+    episodes: Sequence[Episode], env_id: str, goal: float | None = None
+) -> dict[str, float | None]:
     """Mean and standard deviation (divisor n) of the undiscounted return, success rate in 0..1, mean length.
 
     Success is the environment's ``is_success``, False where only other episodes have it; without any it is
@@ -219,4 +251,6 @@ def print_results(title: str, results: Sequence[dict[str, Any]]) -> None:
         spread = f"{figures['mean_return']:.3f} ± {figures['std_return']:.3f}"
         rate = "–" if figures["success_rate"] is None else f"{figures['success_rate']:.0%}"
         rows.append([result["checkpoint"], f"{result['step']:,}", actions, spread, rate])
-    print_table(title, ["checkpoint", "step", "actions", "return", "success"], rows, left=("actions",))
+    print_table(
+        title, ["checkpoint", "step", "actions", "return", "success"], rows, left=("actions",)
+    )

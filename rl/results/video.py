@@ -25,7 +25,11 @@ _PICTURE, _TOP = 360, 76
 
 
 def record_episodes(
-    evaluator: Evaluator, model: OnPolicyAlgorithm, episodes: Sequence[Episode], file: Path, about: str
+    evaluator: Evaluator,
+    model: OnPolicyAlgorithm,
+    episodes: Sequence[Episode],
+    file: Path,
+    about: str,
 ) -> None:
     """Write the best, the worst and two episodes between to a new GIF titled ``about``; an InputError if impossible.
 
@@ -37,12 +41,16 @@ def record_episodes(
     with passed_on(f"--video: {evaluator.env_id} cannot be rendered as an image"):
         envs = evaluator.environments(model, render_mode="rgb_array")
     ranked = sorted(episodes, key=lambda episode: (-episode.total, episode.length, episode.number))
-    ranks = sorted({round(rank) for rank in np.linspace(0, len(ranked) - 1, min(EPISODES, len(ranked)))})
+    ranks = sorted(
+        {round(rank) for rank in np.linspace(0, len(ranked) - 1, min(EPISODES, len(ranked)))}
+    )
     frames = [
         frame
         for rank in ranks
         for frame in _film(
-            envs[ranked[rank].place], ranked[rank], f"{about}\nnumber {rank + 1} of {len(ranked)} by return"
+            envs[ranked[rank].place],
+            ranked[rank],
+            f"{about}\nnumber {rank + 1} of {len(ranked)} by return",
         )
     ]
     # one palette for all frames: smaller, and colours do not flicker
@@ -50,7 +58,9 @@ def record_episodes(
     images = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame, _ in frames]
     durations = [_FRAME * times for _, times in frames]
     with whole_file(file, "--video") as temporary:
-        images[0].save(temporary, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0)
+        images[0].save(
+            temporary, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0
+        )
 
 
 def _film(env: gym.Env, episode: Episode, title: str) -> Iterator[tuple[Image.Image, int]]:
@@ -65,14 +75,18 @@ def _film(env: gym.Env, episode: Episode, title: str) -> Iterator[tuple[Image.Im
             return
         again = env.step(action)[1]
         if float(again) != episode.rewards[step]:
-            raise InputError("--video: the episode differs when its actions are repeated; its seed does not decide it")
+            raise InputError(
+                "--video: the episode differs when its actions are repeated; its seed does not decide it"
+            )
         total += episode.rewards[step]
 
 
 def _frame(picture: Any, text: str) -> Image.Image:
     """The rendered environment, and the text above it."""
     frame = Image.new("RGB", (_PICTURE + 32, _TOP + _PICTURE + 16), "white")
-    ImageDraw.Draw(frame).multiline_text((16, 8), text, fill="black", font=ImageFont.load_default(14))
+    ImageDraw.Draw(frame).multiline_text(
+        (16, 8), text, fill="black", font=ImageFont.load_default(14)
+    )
     with passed_on("--video: the environment's render() has to give (H, W, 3) uint8"):
         image = Image.fromarray(np.asarray(picture))
     scale = _PICTURE / max(image.size)

@@ -37,9 +37,15 @@ class TrainingCallback(BaseCallback):
     model: OnPolicyAlgorithm
 
     def __init__(
-        self, env_id: str, eval_freq: int, evaluator: Evaluator, run: RunFolder, stop: StopRequest, progress: Progress,
+        self,
+        env_id: str,
+        eval_freq: int,
+        evaluator: Evaluator,
+        run: RunFolder,
+        stop: StopRequest,
+        progress: Progress,
         best: list[float] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__()
         self._env_id, self._eval_freq, self._evaluator = env_id, eval_freq, evaluator
         self._run, self._stop, self._progress, self._best = run, stop, progress, best
@@ -54,7 +60,10 @@ class TrainingCallback(BaseCallback):
     def _on_step(self) -> bool:
         observations = self.locals["new_obs"]
         parts = observations.values() if isinstance(observations, dict) else [observations]
-        for what, values in (("reward", self.locals["rewards"]), *(("observation", part) for part in parts)):
+        for what, values in (
+            ("reward", self.locals["rewards"]),
+            *(("observation", part) for part in parts),
+        ):
             if not np.isfinite(values).all():
                 wrong = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
                 raise self._not_finite(
@@ -73,7 +82,8 @@ class TrainingCallback(BaseCallback):
     def _on_rollout_start(self) -> None:
         trained = self.model.num_timesteps > self._done_step
         self._update_done(last=False)
-        if trained and self.model.use_sde:  # again: SB3 draws it before the checkpoint, after which a resumed run does
+        # again: SB3 draws it before the checkpoint, after which a resumed run does
+        if trained and self.model.use_sde:
             self.model.policy.reset_noise(self.model.n_envs)
 
     def _on_training_end(self) -> None:
@@ -95,7 +105,10 @@ class TrainingCallback(BaseCallback):
     def _log_and_save(self, step: int, last: bool) -> None:
         evaluate = last or self._every(self._eval_freq)
         if evaluate:
-            self._evaluate(step, ACTIONS if last or self._every(GREEDY_EVERY * self._eval_freq) else (HEADLINE,))
+            self._evaluate(
+                step,
+                ACTIONS if last or self._every(GREEDY_EVERY * self._eval_freq) else (HEADLINE,),
+            )
         self.model.dump_logs()
         if evaluate or self._every(LINES_PER_CHECKPOINT * self._stride):
             self._save()
@@ -138,7 +151,9 @@ class MetricsWriter(KVWriter):
     def __init__(self, run: RunFolder) -> None:
         self._run = run
 
-    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+    def write(
+        self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0
+    ) -> None:
         """One line of ``metrics.jsonl``."""
         numbers = {
             key: value if isinstance(value, int) else float(value)

@@ -37,7 +37,9 @@ def train(config: TrainConfig) -> None:
     """Set up → loop → save, for a resolved configuration."""
     with deterministic_algorithms(config.deterministic):
         torch.set_num_threads(config.threads)
-        checkpoint = checkpoint_to_resume(Path(config.run_dir)) if config.resume and config.run_dir else None
+        checkpoint = (
+            checkpoint_to_resume(Path(config.run_dir)) if config.resume and config.run_dir else None
+        )
         model = untrained_model(config)
         # before the run folder is touched, which a checkpoint that does not fit must leave as it is
         if checkpoint is not None:
@@ -60,13 +62,22 @@ def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm
     fast = fast and config.algo == "ppo" and config.update == "auto"
     algorithm: type[OnPolicyAlgorithm] = FastPPO if fast else ALGORITHMS[config.algo]
     algorithm = with_entropy_objective(
-        algorithm, config.loss, config.entropy, config.entropy_weight, config.entropy_gamma, config.entropy_lambda,
+        algorithm,
+        config.loss,
+        config.entropy,
+        config.entropy_weight,
+        config.entropy_gamma,
+        config.entropy_lambda,
         **given_options(config),
-    )  # fmt: skip
+    )
     with drawn_from(config.seed):
         envs = build_envs(config.env, config.hyperparameters)
     entry = {**config.hyperparameters, "ent_coef": config.ent_coef}
-    arguments = {key: hyperparameter(key, value) for key, value in entry.items() if key not in ENVIRONMENT_KEYS}
+    arguments = {
+        key: hyperparameter(key, value)
+        for key, value in entry.items()
+        if key not in ENVIRONMENT_KEYS
+    }
     with fitting("hyperparameters"):
         return algorithm(entry["policy"], envs, seed=config.seed, device=config.device, **arguments)
 
@@ -80,10 +91,18 @@ def build_envs(env_id: str, entry: dict[str, Any]) -> VecEnv:
 
 def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFolder:
     if config.resume and config.run_dir is not None:
-        return RunFolder.resume(Path(config.run_dir), None if checkpoint is None else checkpoint["step"])
+        return RunFolder.resume(
+            Path(config.run_dir), None if checkpoint is None else checkpoint["step"]
+        )
     env = config.env.replace("/", "-").replace(":", "-")
-    path = Path(config.run_dir) if config.run_dir else new_run_dir("rl", env, config.loss, str(config.seed))
-    return RunFolder.create(path, asdict(config), config.seed, config.device, described_metrics(_in_words(config)))
+    path = (
+        Path(config.run_dir)
+        if config.run_dir
+        else new_run_dir("rl", env, config.loss, str(config.seed))
+    )
+    return RunFolder.create(
+        path, asdict(config), config.seed, config.device, described_metrics(_in_words(config))
+    )
 
 
 def _in_words(config: TrainConfig) -> str:
@@ -97,7 +116,11 @@ def _in_words(config: TrainConfig) -> str:
 def _resume_command(config: TrainConfig, run: RunFolder) -> str:
     modules = [*(config.import_modules or "").split(","), config.env.rpartition(":")[0]]
     command = resume_command("rl.train", run.path)
-    return f"{command} --import {','.join(dict.fromkeys(filter(None, modules)))}" if any(modules) else command
+    return (
+        f"{command} --import {','.join(dict.fromkeys(filter(None, modules)))}"
+        if any(modules)
+        else command
+    )
 
 
 def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
@@ -121,19 +144,29 @@ def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) 
 
 
 def _learn(
-    config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, checkpoint: dict[str, Any] | None, stop: StopRequest
+    config: TrainConfig,
+    run: RunFolder,
+    model: OnPolicyAlgorithm,
+    checkpoint: dict[str, Any] | None,
+    stop: StopRequest,
 ) -> None:
     assert config.timesteps is not None
     assert config.eval_freq is not None
-    evaluator, best = build_evaluator(config, DURING_TRAINING), checkpoint["best"] if checkpoint else None
+    evaluator, best = (
+        build_evaluator(config, DURING_TRAINING),
+        checkpoint["best"] if checkpoint else None,
+    )
     done, rollout = model.num_timesteps, model.n_steps * model.n_envs
     # a rollout that has begun is finished
     progress = Progress(done + -(-max(config.timesteps - done, 0) // rollout) * rollout, done)
     try:
-        with np.errstate(invalid="ignore", over="ignore"):  # the callback stops the training with a sentence
+        # the callback stops the training with a sentence
+        with np.errstate(invalid="ignore", over="ignore"):
             model.learn(
                 total_timesteps=config.timesteps - done,
-                callback=TrainingCallback(config.env, config.eval_freq, evaluator, run, stop, progress, best),
+                callback=TrainingCallback(
+                    config.env, config.eval_freq, evaluator, run, stop, progress, best
+                ),
                 log_interval=None,  # type: ignore[arg-type]  # in SB3: the callback logs
                 reset_num_timesteps=checkpoint is None,
             )
@@ -144,7 +177,9 @@ def _learn(
 def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
     """Score the last and the best policy on episodes that no evaluation during training has seen."""
     evaluator = build_evaluator(config, FINAL)
-    last, best = (evaluate_checkpoint(model, run.checkpoints, name, evaluator) for name in ("last", "best"))
+    last, best = (
+        evaluate_checkpoint(model, run.checkpoints, name, evaluator) for name in ("last", "best")
+    )
     names = ("env", "algo", "loss", "ent_coef", "seed", "timesteps", "deterministic")
     about = {"episodes": config.final_episodes, **{name: getattr(config, name) for name in names}}
     key = f"eval/mean_return_{HEADLINE}"
@@ -155,12 +190,15 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
     video = run.path / "videos" / "last.gif"
     if config.video and not video.exists():  # a finished run that is resumed has it already
         video.parent.mkdir(exist_ok=True)
-        restore_policy(model, load_checkpoint(run.checkpoints, "last"))  # the best one was loaded after it
+        # the best one was loaded after it
+        restore_policy(model, load_checkpoint(run.checkpoints, "last"))
         title = f"{config.env}, {config.loss}, last policy"
         record_episodes(evaluator, model, evaluator.episodes(model, False), video, title)
         print(f"video       {video}")
     print("\n".join(verdict(config, returns, last["mean_return"], figures)))
-    print(f"figures     {file}\ncurves      {run.path / 'metrics.jsonl'}\ncheckpoints {run.checkpoints}")
+    print(
+        f"figures     {file}\ncurves      {run.path / 'metrics.jsonl'}\ncheckpoints {run.checkpoints}"
+    )
     print(f"report      {command_line('dem_apps.report', [str(run.path)])}")
 
 
@@ -169,19 +207,36 @@ def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, 
 
     ``steps_to_goal`` is the first evaluation at the goal; None for a run censored at its last, ``steps_without_goal``.
     """
-    first = None if goal is None else min((step for step, value in returns.items() if value >= goal), default=None)
+    first = (
+        None
+        if goal is None
+        else min((step for step, value in returns.items() if value >= goal), default=None)
+    )
     last = max(returns, default=None) if goal is not None else None
-    return {"goal_return": goal, "steps_to_goal": first, "steps_without_goal": last if first is None else first}
+    return {
+        "goal_return": goal,
+        "steps_to_goal": first,
+        "steps_without_goal": last if first is None else first,
+    }
 
 
-def verdict(config: TrainConfig, returns: Mapping[int, float], last: float, figures: Mapping[str, Any]) -> list[str]:
+def verdict(
+    config: TrainConfig, returns: Mapping[int, float], last: float, figures: Mapping[str, Any]
+) -> list[str]:
     """Lines for a terminal: when the run reached its goal, and a warning where its ``last`` return is its worst."""
     goal, steps = figures["goal_return"], figures["steps_to_goal"]
     lines = []
     if goal is not None:
-        made = figures["steps_without_goal"] or config.timesteps  # whole rollouts, and so more than were asked for
-        when = f"first reached at step {steps:,}" if steps is not None else f"not reached in {made:,} steps"
-        lines.append(f"goal        return {goal:g}: {when} (evaluated every {config.eval_freq:,} steps)")
+        # whole rollouts, and so more than were asked for
+        made = figures["steps_without_goal"] or config.timesteps
+        when = (
+            f"first reached at step {steps:,}"
+            if steps is not None
+            else f"not reached in {made:,} steps"
+        )
+        lines.append(
+            f"goal        return {goal:g}: {when} (evaluated every {config.eval_freq:,} steps)"
+        )
     if len(returns) > 1 and last <= min(returns.values()) and (goal is None or last < goal):
         lines.append(
             f"WARNING     the last policy's return, {last:.3f}, is the lowest of the whole run: nothing was learnt, or "
@@ -192,7 +247,13 @@ def verdict(config: TrainConfig, returns: Mapping[int, float], last: float, figu
 
 def build_evaluator(config: TrainConfig, purpose: int, episodes: int | None = None) -> Evaluator:
     """The evaluator of a training, by default with its own number of episodes; see :class:`Evaluator`."""
-    own = config.final_episodes if purpose == FINAL and config.final_episodes else config.eval_episodes
+    own = (
+        config.final_episodes
+        if purpose == FINAL and config.final_episodes
+        else config.eval_episodes
+    )
     wrapper = config.hyperparameters.get("env_wrapper")
     length = evaluation_length(config)
-    return Evaluator(config.env, wrapper, episodes or own, config.seed, purpose, config.goal_return, length)
+    return Evaluator(
+        config.env, wrapper, episodes or own, config.seed, purpose, config.goal_return, length
+    )

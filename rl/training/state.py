@@ -21,12 +21,17 @@ def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
     """State for an evaluation: the policy with its objective, its normalisation, the ends of its last episodes."""
     assert model.env is not None
     envs = model.get_vec_normalize_env()
-    statistics = None if envs is None else {name: _statistics(running) for name, running in _running(envs).items()}
+    statistics = (
+        None
+        if envs is None
+        else {name: _statistics(running) for name, running in _running(envs).items()}
+    )
     return {
         "step": model.num_timesteps,
         "policy": model.policy.state_dict(),
         "normalisation": statistics,
-        "inside": model.env.env_method("statistics", indices=0)[0],  # of wrappers of the environment itself
+        # of wrappers of the environment itself
+        "inside": model.env.env_method("statistics", indices=0)[0],
         # without the third value of an episode, its wall-clock time: equal runs save equal states
         "episodes": [{"r": info["r"], "l": info["l"]} for info in model.ep_info_buffer or ()],
     }
@@ -47,12 +52,20 @@ def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
             setattr(envs, name, _restored(state["normalisation"][name], running))
 
 
-def evaluate_checkpoint(model: OnPolicyAlgorithm, checkpoints: Path, name: str, evaluator: Evaluator) -> dict[str, Any]:
+def evaluate_checkpoint(
+    model: OnPolicyAlgorithm, checkpoints: Path, name: str, evaluator: Evaluator
+) -> dict[str, Any]:
     """Load a checkpoint's policy into ``model`` and evaluate it: :data:`HEADLINE` figures on top, then both kinds."""
     state = load_checkpoint(checkpoints, name)
     restore_policy(model, state)
     figures = evaluator(model)
-    return {"checkpoint": name, "step": state["step"], "actions": HEADLINE, **figures[HEADLINE], **figures}
+    return {
+        "checkpoint": name,
+        "step": state["step"],
+        "actions": HEADLINE,
+        **figures[HEADLINE],
+        **figures,
+    }
 
 
 def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
@@ -61,15 +74,19 @@ def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
     assert model.ep_success_buffer is not None
     normalised = model.get_vec_normalize_env()
     return {
-        **policy_state(model), "optimizer": model.policy.optimizer.state_dict(), "n_updates": model._n_updates,
-        "progress_remaining": model._current_progress_remaining, "last_obs": model._last_obs,
+        **policy_state(model),
+        "optimizer": model.policy.optimizer.state_dict(),
+        "n_updates": model._n_updates,
+        "progress_remaining": model._current_progress_remaining,
+        "last_obs": model._last_obs,
         "last_episode_starts": model._last_episode_starts,
         "successes": [float(success) for success in model.ep_success_buffer],
         "discounted_returns": None if normalised is None else normalised.returns,
         "raw_obs": None if normalised is None else normalised.old_obs,
         "columns": normalised.columns if isinstance(normalised, CompactNormalize) else None,
-        "envs": model.env.env_method("episode_record", {}), "random": random_states(),
-    }  # fmt: skip
+        "envs": model.env.env_method("episode_record", {}),
+        "random": random_states(),
+    }
 
 
 def restore_train_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
@@ -99,7 +116,11 @@ def restore_train_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None
 
 def _running(envs: VecNormalize) -> dict[str, Any]:
     """SB3's attributes of running moments: of the returns, and of the observations where these are normalised."""
-    return {name: getattr(envs, name) for name in ("ret_rms", "obs_rms") if name == "ret_rms" or envs.norm_obs}
+    return {
+        name: getattr(envs, name)
+        for name in ("ret_rms", "obs_rms")
+        if name == "ret_rms" or envs.norm_obs
+    }
 
 
 def _statistics(running: Any) -> dict[str, Any]:
@@ -112,7 +133,9 @@ def _restored(statistics: dict[str, Any], present: Any) -> Any:
     """The ``present`` running moments with the values of a checkpoint, in their own shape."""
     if isinstance(present, dict):
         return {key: _restored(statistics[key], part) for key, part in present.items()}
-    present.mean, present.var = (np.reshape(statistics[name], np.shape(present.mean)) for name in ("mean", "var"))
+    present.mean, present.var = (
+        np.reshape(statistics[name], np.shape(present.mean)) for name in ("mean", "var")
+    )
     present.count = statistics["count"]
     return present
 
@@ -127,8 +150,12 @@ def _restore_episodes(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
         observation, known = model.env.env_method("restore", record, indices=index)[0]
         if transposing is not None:
             observation = transposing.transpose_observations(observation)
-        seen, right = (each if isinstance(each, dict) else {"": each} for each in (observation, expected))
-        if not known and not all(np.array_equal(part, right[key][index]) for key, part in seen.items()):
+        seen, right = (
+            each if isinstance(each, dict) else {"": each} for each in (observation, expected)
+        )
+        if not known and not all(
+            np.array_equal(part, right[key][index]) for key, part in seen.items()
+        ):
             raise InputError(
                 "--resume: the environment did not come back to the same observation after its actions were repeated; "
                 "it draws randomness from somewhere else than np_random, so this run cannot be continued exactly"

@@ -59,32 +59,45 @@ class Adaptation:
     predictions: Predictions
     trial: Trial  #: of normalisations
     make: Callable[[], TestTimeAdapter]  #: an adapter of the network
-    batches: list[list[int]]  #: the images to learn from, in order, over all passes; none of a method without learning
+    #: the images to learn from, in order, over all passes; none of a method without learning
+    batches: list[list[int]]
     mode: str = "epochs"
     epochs: int = 1
     prepare: Forward | None = None  #: changes images before the network sees them
-    statistics: bool = False  #: whether a share of the images' statistics is taken once, which the rest stands on
+    #: whether a share of the images' statistics is taken once, which the rest stands on
+    statistics: bool = False
     bn_alpha: float | None = None  #: the share; None for the best
     accept: bool = False  #: whether the user takes what the evidence speaks against
-    steps: Sequence[dict[str, Any]] = ()  #: arguments of the adapters that a step tries; none of other methods
+    #: arguments of the adapters that a step tries; none of other methods
+    steps: Sequence[dict[str, Any]] = ()
 
     def run(self) -> AcceptanceMonitor:
         """Write all predictions; afterwards the network holds the weights that are used."""
         self._predict("before", self.trained.raw_logits)
         network, first = self.trained.network, copy.deepcopy(self.trained.network.state_dict())
         folder, multiple = self.predictions.folder, self.trained.description.multiple
-        halves = [[folder.batch(each) for each in half] for half in folder.halves(PROBE_IMAGES, STEP_IMAGES)]
+        halves = [
+            [folder.batch(each) for each in half]
+            for half in folder.halves(PROBE_IMAGES, STEP_IMAGES)
+        ]
         probes = []
         for half in halves:
             images, masks = zip(*half, strict=True)
             probes.append(Probe.of(network, images, multiple, masks))
         before = [probe.look(plain_forward(network)) for probe in probes]
-        probes = [dataclasses.replace(probe, batches=list(map(self._prepared, probe.batches))) for probe in probes]
+        probes = [
+            dataclasses.replace(probe, batches=list(map(self._prepared, probe.batches)))
+            for probe in probes
+        ]
         baseline = self._baseline()
         score = self._scorer(baseline) if baseline else None
         monitor = AcceptanceMonitor(probes[1], before[1], score, self.accept, baseline=baseline)
         # one batch norm among layer norms, as in SegFormer's head, is late, and other statistics there only harm
-        if self.statistics and tracking(network) and (batch_norm_normalises(network) or not self.batches):
+        if (
+            self.statistics
+            and tracking(network)
+            and (batch_norm_normalises(network) or not self.batches)
+        ):
             self._take_share(monitor, probes, before)
         if self.mode == "episodic":
             self._adapt_to_each(self.make(), monitor)
@@ -96,7 +109,9 @@ class Adaptation:
         self._use_best(monitor, first)
         return monitor
 
-    def _take_share(self, monitor: AcceptanceMonitor, probes: Sequence[Probe], before: Sequence[Evidence]) -> None:
+    def _take_share(
+        self, monitor: AcceptanceMonitor, probes: Sequence[Probe], before: Sequence[Evidence]
+    ) -> None:
         """Give the network the share of the images' statistics with the highest score, the mean of both halves'.
 
         Each half also looks at the share that the other one would choose.
@@ -108,7 +123,9 @@ class Adaptation:
                 score = monitor.score(plain_forward(other)).after
             else:
                 looks.append([probe.look(plain_forward(other)) for probe in probes])
-                score = fmean(look.stability_score(old) for look, old in zip(looks[-1], before, strict=True))
+                score = fmean(
+                    look.stability_score(old) for look, old in zip(looks[-1], before, strict=True)
+                )
             monitor.tried.append((score, self._small_maps(plain_forward(other))))
             return score
 
@@ -119,14 +136,18 @@ class Adaptation:
             chosen = best_share([each[half].stability_score(before[half]) for each in looks])
             monitor.chosen.append(chosen)
             if chosen and monitor.share:
-                monitor.crossed.append(decide(before[1 - half], looks[SHARES.index(chosen)][1 - half]))
+                monitor.crossed.append(
+                    decide(before[1 - half], looks[SHARES.index(chosen)][1 - half])
+                )
 
     def _small_maps(self, forward: Forward) -> list[NDArray[np.uint8]]:
         """Classes of :data:`SHOWN` images, evenly from the folder."""
         maps, align_corners = [], self.trained.description.align_corners
         for index in self.predictions.folder.spread(SHOWN):
             images = self._prepared(self.predictions.folder.seen(index)[0][None])
-            height, width = (-(-side * _SMALL // max(_SMALL, *images.shape[2:])) for side in images.shape[2:])
+            height, width = (
+                -(-side * _SMALL // max(_SMALL, *images.shape[2:])) for side in images.shape[2:]
+            )
             small = upsampled(forward(images), (height, width), align_corners)
             maps.append(small[0].argmax(0).to(torch.uint8).cpu().numpy())
         return maps
@@ -135,7 +156,9 @@ class Adaptation:
         """Of the labelled images (C, C) each: by the unadapted network with the better of the normalisations."""
         if (better := self.trial.kept_back) is not None:
             seen = partial(translated, own=self.trained.description, other=better)
-            return self.predictions.confusions(lambda images: self.trained.raw_logits(seen(images)))[0]
+            return self.predictions.confusions(
+                lambda images: self.trained.raw_logits(seen(images))
+            )[0]
         rows = self.predictions.rows["before"].values()
         return [row.confusion for row in rows if row.confusion is not None]
 
@@ -158,7 +181,11 @@ class Adaptation:
             if self.mode == "online":  # predictions made before the restored state stand
                 until = monitor.used.step if monitor.stopped else monitor.batches
                 streamed = {index for batch in self.batches[:until] for index in batch}
-            chosen = self.statistics and self.bn_alpha is None and not (monitor.used.step or monitor.score)
+            chosen = (
+                self.statistics
+                and self.bn_alpha is None
+                and not (monitor.used.step or monitor.score)
+            )
             if chosen and not self.accept:
                 monitor.kept = self._less_stable(monitor, first, monitor.best)
             if monitor.kept:
@@ -186,24 +213,34 @@ class Adaptation:
         for weights in (first, best):
             put_values(network, weights)
             images = (folder.batch([index]) for index in range(len(folder)))
-            probes = (dataclasses.replace(monitor.probe, batches=[each], masks=[valid]) for each, valid in images)
+            probes = (
+                dataclasses.replace(monitor.probe, batches=[each], masks=[valid])
+                for each, valid in images
+            )
             looks = (probe.look(plain_forward(network)) for probe in probes)
             scores.append([look.stability_score(monitor.before) for look in looks])
-        return tuple(index for index, (old, new) in enumerate(zip(*scores, strict=True)) if new < old)
+        return tuple(
+            index for index, (old, new) in enumerate(zip(*scores, strict=True)) if new < old
+        )
 
     def _differs(self, best: dict[str, Tensor] | None) -> bool:
         """Whether the best state is another one than the unadapted network; the first look need not be."""
         own = self.trained.network.state_dict()
         # a buffer of another size is one that forward makes for each size
         values = [] if best is None else [(own[name], value) for name, value in best.items()]
-        same = bool(values) and all(torch.equal(*pair) for pair in values if pair[0].shape == pair[1].shape)
+        same = bool(values) and all(
+            torch.equal(*pair) for pair in values if pair[0].shape == pair[1].shape
+        )
         return self.prepare is not None or not same
 
     def _prepared(self, images: Tensor) -> Tensor:
         return images if self.prepare is None else self.prepare(images)
 
     def _take_step(
-        self, monitor: AcceptanceMonitor, probe: Probe, batches: Sequence[tuple[Tensor, Tensor | None]]
+        self,
+        monitor: AcceptanceMonitor,
+        probe: Probe,
+        batches: Sequence[tuple[Tensor, Tensor | None]],
     ) -> None:
         """Try each of ``steps`` on a few batches of one half of the images; the monitor looks at the other half.
 
@@ -225,7 +262,9 @@ class Adaptation:
                 for images, valid in islice(cycle(batches), STEP_BATCHES):
                     adapter(images, valid)
                 monitor.batches = STEP_BATCHES
-                monitor.check(plain_forward(network.eval()), copy.deepcopy(network.state_dict()), options)
+                monitor.check(
+                    plain_forward(network.eval()), copy.deepcopy(network.state_dict()), options
+                )
             except NotFiniteError:
                 monitor.stopped = "the loss of the step was not finite"
             adapter.reset()
@@ -233,7 +272,11 @@ class Adaptation:
         if monitor.used is not None and monitor.used.step:  # another of the steps was refused
             monitor.stopped = ""
 
-    def _learn(self, monitor: AcceptanceMonitor, images_of_statistics: Sequence[tuple[Tensor, Tensor | None]]) -> None:
+    def _learn(
+        self,
+        monitor: AcceptanceMonitor,
+        images_of_statistics: Sequence[tuple[Tensor, Tensor | None]],
+    ) -> None:
         """Learn from the batches while the monitor looks."""
         adapter, folder, batches = self.make(), self.predictions.folder, self.batches
         monitor.planned = len(batches)
@@ -278,13 +321,17 @@ class Adaptation:
     def _predict(self, stage: str, forward: Forward, leave: Container[int] = ()) -> None:
         """Write the predictions of a stage, except of the images to ``leave``."""
         folder, before = self.predictions.folder, stage == "before"
-        for index in track(range(len(folder)), len(folder), f"predicting {'before' if before else 'after'}"):
+        for index in track(
+            range(len(folder)), len(folder), f"predicting {'before' if before else 'after'}"
+        ):
             if index not in leave:
                 seen = forward if before else lambda images: forward(self._prepared(images))
                 self.predictions.predict(stage, index, seen)
 
 
-def _deployed_copy(adapter: TestTimeAdapter, images: Sequence[tuple[Tensor, Tensor | None]]) -> nn.Module:
+def _deployed_copy(
+    adapter: TestTimeAdapter, images: Sequence[tuple[Tensor, Tensor | None]]
+) -> nn.Module:
     """A copy of the adapted network in ``eval()`` mode.
 
     Where adapting normalises by the batch, its stored statistics are re-estimated on batches of ``images``, so that one
@@ -356,7 +403,9 @@ def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:
     """Gives (B, 3, h, w) images the Lab mean and deviation of source ``batches``; an InputError if they are no RGB."""
     description = trained.description
     if not description.pixels.is_rgb:
-        raise InputError(f"--method: lab needs 8-bit RGB, and {trained.spec} sees {description.pixels.described}")
+        raise InputError(
+            f"--method: lab needs 8-bit RGB, and {trained.spec} sees {description.pixels.described}"
+        )
     mean, std, rgb = description.pixels.mean, description.pixels.std, description.reordered
     transfer = LabTransfer(**lab_statistics(map(rgb, batches), mean, std), mean=mean, std=std)
     return lambda images: rgb(transfer.transferred(rgb(images)))

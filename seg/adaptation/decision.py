@@ -102,7 +102,10 @@ class Beside:
             f"{self.stability:.2f} times as high"
         )
         if self.classes < STEP_CLASSES:
-            return Verdict(False, f"with fewer than {STEP_CLASSES} classes labels alone speak for a step ({said})")
+            return Verdict(
+                False,
+                f"with fewer than {STEP_CLASSES} classes labels alone speak for a step ({said})",
+            )
         near = self.agreement >= LEAST_AGREEMENT and self.moved <= FARTHEST_MOVE * self.halves
         if near and self.stability >= LEAST_STABILITY:
             return Verdict(True, f"no sign of harm: {said}")
@@ -118,7 +121,8 @@ class Check:
     verdict: Verdict  #: whether it is accepted in place of the unadapted network
     score: LabelScore | None = None  #: on labelled images, where there are any
     beside: Beside | None = None  #: of a step
-    learning: dict[str, Any] | None = None  #: objective and rate of a step, where labels choose them
+    #: objective and rate of a step, where labels choose them
+    learning: dict[str, Any] | None = None
 
 
 def decide(before: Evidence, after: Evidence) -> Verdict:
@@ -149,7 +153,9 @@ def decide_with_labels(label_free: Verdict, score: LabelScore) -> Verdict:
     return label_free
 
 
-def label_score(before: Sequence[NDArray[np.int64]], after: Sequence[NDArray[np.int64]]) -> LabelScore:
+def label_score(
+    before: Sequence[NDArray[np.int64]], after: Sequence[NDArray[np.int64]]
+) -> LabelScore:
     """Scores over all images, from N confusion matrices (C, C) each, and their difference's percentile bootstrap CI."""
     tables = np.stack([np.stack(before), np.stack(after)])
     count = tables.shape[1]
@@ -185,15 +191,19 @@ class AcceptanceMonitor:
     share: float | None = None  #: of the images' batch norm statistics, where they are taken once
     planned: int = 0  #: batches to learn from
     batches: int = 0  #: learnt from so far
-    baseline: list[NDArray[np.int64]] = field(default_factory=list)  #: of the labelled images, where there are any
+    #: of the labelled images, where there are any
+    baseline: list[NDArray[np.int64]] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)  #: the looks so far
     used: Check | None = None  #: the look whose network is used; None for the unadapted one
     best: dict[str, Tensor] | None = None  #: weights of that network
-    refused: dict[str, Tensor] | None = None  #: weights of the last state, where it was not accepted
+    #: weights of the last state, where it was not accepted
+    refused: dict[str, Tensor] | None = None
     kept: tuple[int, ...] = ()  #: images whose prediction from before stays
     stopped: str = ""  #: why learning has ended early, as a clause; empty otherwise
-    chosen: list[float] = field(default_factory=list)  #: the share that each half of the images chooses by itself
-    crossed: list[Verdict] = field(default_factory=list)  #: of each half on the share that the other one chooses
+    #: the share that each half of the images chooses by itself
+    chosen: list[float] = field(default_factory=list)
+    #: of each half on the share that the other one chooses
+    crossed: list[Verdict] = field(default_factory=list)
     #: By share that was looked at: its score, and small class maps of a few images.
     tried: list[tuple[float, list[NDArray[np.uint8]]]] = field(default_factory=list)
     #: The network that a step stands on: its classes (B, h, w) of the probe's batches, and its shares of the classes on
@@ -204,12 +214,18 @@ class AcceptanceMonitor:
     def stand(self, forward: Forward, learnt_from: Probe) -> None:
         """Look from here on beside this network, at steps that learn from the images of another probe."""
         classes = len(self.before.shares)
-        own, others = ([forward(batch).argmax(1) for batch in probe.batches] for probe in (self.probe, learnt_from))
+        own, others = (
+            [forward(batch).argmax(1) for batch in probe.batches]
+            for probe in (self.probe, learnt_from)
+        )
         counts = torch.bincount(torch.cat([batch.flatten() for batch in others]), minlength=classes)
         self.ground = own, (counts / counts.sum()).tolist()
 
     def check(
-        self, forward: Forward, state: dict[str, Tensor] | None = None, learning: dict[str, Any] | None = None
+        self,
+        forward: Forward,
+        state: dict[str, Tensor] | None = None,
+        learning: dict[str, Any] | None = None,
     ) -> bool:
         """Look at a network, whose weights are ``state``; whether it is accepted."""
         check = replace(self._look(forward), learning=learning)
@@ -247,7 +263,10 @@ class AcceptanceMonitor:
             return None
         (own, others), stood = self.ground, self.checks[0].evidence
         assert stood is not None
-        same = [float((new.argmax(1) == old).double().mean()) * len(old) for new, old in zip(logits, own, strict=True)]
+        same = [
+            float((new.argmax(1) == old).double().mean()) * len(old)
+            for new, old in zip(logits, own, strict=True)
+        ]
         stability = evidence.stability_on(stood) / max(stood.stability_on(stood), 1e-12)
         away, halves = moved(evidence.shares, stood.shares), moved(others, stood.shares)
         return Beside(len(stood.shares), sum(same) / sum(map(len, own)), away, halves, stability)

@@ -32,14 +32,25 @@ _FOG = (0.7, 0.7)
 def demo_network() -> Path:
     """The run folder of a network that has seen the source alone; it is trained, or trained on, where there is none."""
     config = TrainConfig(
-        method="source", max_steps=STEPS, batch_size=4, eval_every=STEPS, maps=0, device="cpu",
-        source=SourceConfig(size=list(SEEN)), target=TargetDataConfig(size=list(SEEN)),
-    ).resolved()  # fmt: skip
+        method="source",
+        max_steps=STEPS,
+        batch_size=4,
+        eval_every=STEPS,
+        maps=0,
+        device="cpu",
+        source=SourceConfig(size=list(SEEN)),
+        target=TargetDataConfig(size=list(SEEN)),
+    ).resolved()
     # by all settings, so that a run of a version with others is not opened
-    settings = hashlib.sha256(json.dumps(dataclasses.asdict(config), sort_keys=True).encode()).hexdigest()[:8]
+    settings = hashlib.sha256(
+        json.dumps(dataclasses.asdict(config), sort_keys=True).encode()
+    ).hexdigest()[:8]
     run = cache_dir() / "adapt" / f"source-v{WORLD_VERSION}-{settings}" / "run"
     if not (run / "eval.json").is_file():
-        print(f"training the demo's network on source images, {STEPS} steps, once: about a minute", flush=True)
+        print(
+            f"training the demo's network on source images, {STEPS} steps, once: about a minute",
+            flush=True,
+        )
         train(dataclasses.replace(config, run_dir=str(run), resume=(run / "config.yaml").is_file()))
     return run
 
@@ -52,7 +63,9 @@ def foggy_target() -> tuple[Path, Path]:
             for name in ("images", "labels"):
                 (folder / name).mkdir()
             for index in track(range(IMAGES), IMAGES, "drawing the foggy target"):
-                picture, label = draw_street(target_look(0, 1.0), "val", 1000 + index, seed=0, size=SIZE)
+                picture, label = draw_street(
+                    target_look(0, 1.0), "val", 1000 + index, seed=0, size=SIZE
+                )
                 fog = albumentations.RandomFog(fog_coef_range=_FOG, alpha_coef=0.1, p=1)
                 foggy = albumentations.Compose([fog], seed=index)(image=picture)["image"]
                 Image.fromarray(foggy).save(folder / "images" / f"{index:03d}.png")

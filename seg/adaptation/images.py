@@ -52,7 +52,12 @@ class ImageFolder:
     """
 
     def __init__(
-        self, source: Path, description: Description, size: Size | None, device: torch.device, tile: int | None = None
+        self,
+        source: Path,
+        description: Description,
+        size: Size | None,
+        device: torch.device,
+        tile: int | None = None,
     ) -> None:
         self.description, self.device, self.tile = description, device, tile
         self.most: int | None = None  # images that the network takes at a time
@@ -71,20 +76,32 @@ class ImageFolder:
                     windows = [(slice(0, height), slice(0, width))]
                 else:
                     with opened_picture(file, description.pixels) as picture:
-                        (height, width, _), windows = picture.shape, _windows_with_data(picture, tile)
+                        (height, width, _), windows = (
+                            picture.shape,
+                            _windows_with_data(picture, tile),
+                        )
                 if min(height, width) < LEAST_SIDE:
-                    raise InputError(f"{file}: {width} × {height} pixels; a side has at least {LEAST_SIDE}")
+                    raise InputError(
+                        f"{file}: {width} × {height} pixels; a side has at least {LEAST_SIDE}"
+                    )
                 for rows, columns in windows:
                     self.parts.append((len(self.files), rows, columns))
-                    sides, grid = size or (columns.stop - columns.start, rows.stop - rows.start), description.multiple
+                    sides, grid = (
+                        size or (columns.stop - columns.start, rows.stop - rows.start),
+                        description.multiple,
+                    )
                     wide, high = (max(grid, round(side / grid) * grid) for side in sides)
                     self.sizes.append((wide, high))
                 self.files.append(file)
             except InputError as error:
                 print(f"skipped: {error}", file=sys.stderr, flush=True)
-                self.skipped[file.relative_to(root).as_posix()] = str(error).removeprefix(f"{file}: ")
+                self.skipped[file.relative_to(root).as_posix()] = str(error).removeprefix(
+                    f"{file}: "
+                )
         if not self.parts:
-            raise InputError(f"--images: no image in {source} {'holds data' if self.files else 'can be read'}")
+            raise InputError(
+                f"--images: no image in {source} {'holds data' if self.files else 'can be read'}"
+            )
         self.relative = [file.relative_to(root) for file in self.files]
         self.names = output_names(self.relative)  # where what is written of each begins
 
@@ -94,7 +111,11 @@ class ImageFolder:
     def limit_batches(self, network: nn.Module) -> None:
         """Batches of one image where a network takes no more at a time."""
         image = self.seen(0)[0][None]
-        if len(self.parts) > 1 and not takes(network, torch.cat([image, image])) and takes(network, image):
+        if (
+            len(self.parts) > 1
+            and not takes(network, torch.cat([image, image]))
+            and takes(network, image)
+        ):
             self.most, self.notes = 1, ("the network takes one image at a time, and so do batches",)
 
     def opened(self, image: int) -> AbstractContextManager[ImagePixels | Scene]:
@@ -107,7 +128,11 @@ class ImageFolder:
             return held
         image, rows, columns = self.parts[index]
         with self.opened(image) as picture:
-            return picture if isinstance(picture, ImagePixels) and self.tile is None else picture.window(rows, columns)
+            return (
+                picture
+                if isinstance(picture, ImagePixels) and self.tile is None
+                else picture.window(rows, columns)
+            )
 
     def seen(self, index: int, picture: ImagePixels | None = None) -> tuple[Tensor, Mask]:
         """(3, h, w) of a part as the network takes it, and where it holds data, None for everywhere."""
@@ -131,7 +156,9 @@ class ImageFolder:
         if seed is None:
             return self._of_one_size(range(len(self.parts)), batch_size)
         generator = np.random.default_rng(seed)
-        order = sorted(generator.permutation(len(self.parts)).tolist(), key=lambda index: self.sizes[index])
+        order = sorted(
+            generator.permutation(len(self.parts)).tolist(), key=lambda index: self.sizes[index]
+        )
         batches = self._of_one_size(order, batch_size)
         return [batches[place] for place in generator.permutation(len(batches))]
 
@@ -153,7 +180,10 @@ class ImageFolder:
     def halves(self, most: int, batch_size: int) -> list[list[list[int]]]:
         """The parts of :meth:`spread` in two interleaved halves, as batches of one size each; a single one is both."""
         chosen = self.spread(most)
-        halves = [sorted(half or chosen, key=lambda index: self.sizes[index]) for half in (chosen[0::2], chosen[1::2])]
+        halves = [
+            sorted(half or chosen, key=lambda index: self.sizes[index])
+            for half in (chosen[0::2], chosen[1::2])
+        ]
         return [self._of_one_size(half, batch_size) for half in halves]
 
     def _of_one_size(self, order: Iterable[int], batch_size: int) -> list[list[int]]:
@@ -162,7 +192,8 @@ class ImageFolder:
         for _, same in groupby(order, key=lambda index: self.sizes[index]):
             run = list(same)
             batches += [run[first : first + batch_size] for first in range(0, len(run), batch_size)]
-            if len(run) > batch_size > 1 and len(batches[-1]) == 1:  # statistics of one image are poor
+            # statistics of one image are poor
+            if len(run) > batch_size > 1 and len(batches[-1]) == 1:
                 batches[-2:] = [batches[-2] + batches[-1]]
         return batches
 
@@ -179,12 +210,19 @@ def _windows_with_data(picture: ImagePixels | Scene, side: int) -> list[tuple[sl
 
 
 def confusion_with(
-    label_file: Path, image: Path, classes: ClassSet, predicted: Ids, valid: Mask, layout: Layout = OWN_IDS
+    label_file: Path,
+    image: Path,
+    classes: ClassSet,
+    predicted: Ids,
+    valid: Mask,
+    layout: Layout = OWN_IDS,
 ) -> NDArray[np.int64]:
     """(C, C) pixels by label and predicted train id, at the label's size; InputErrors are those of ``read_label``."""
     label = read_label(label_file, classes, layout, image=image)
     size = (label.shape[1], label.shape[0])
-    predicted = np.asarray(cv2.resize(predicted, size, interpolation=cv2.INTER_NEAREST_EXACT), np.uint8)
+    predicted = np.asarray(
+        cv2.resize(predicted, size, interpolation=cv2.INTER_NEAREST_EXACT), np.uint8
+    )
     counted, here = label != IGNORE_INDEX, resized_mask(valid, size)
     counted = counted if here is None else counted & here
     rows, columns = (torch.from_numpy(ids[counted]).long() for ids in (label, predicted))
@@ -197,7 +235,8 @@ class ImageNumbers:
 
     pixels: NDArray[np.int64]  #: (C,) predicted as each class
     entropy: float  #: mean over its pixels, / log C
-    confusion: NDArray[np.int64] | None  #: (C, C) pixels by label and prediction, of a labelled image
+    #: (C, C) pixels by label and prediction, of a labelled image
+    confusion: NDArray[np.int64] | None
 
 
 @dataclass(frozen=True)
@@ -217,7 +256,9 @@ class Predictions:
         default_factory=lambda: {stage: {} for stage in (*STAGES, REFUSED)}
     )
 
-    def write(self, stage: str, index: int, logits: Tensor, picture: ImagePixels | None = None) -> None:
+    def write(
+        self, stage: str, index: int, logits: Tensor, picture: ImagePixels | None = None
+    ) -> None:
         """Write, or replace, files and row of an image's logits (C, h, w); ``picture`` saves reading it again."""
         finite(logits, str(self.folder.relative[index]))
         picture = self.folder.picture(index) if picture is None else picture
@@ -229,11 +270,15 @@ class Predictions:
         """Predict an image by a network that is called with images as it sees them, and :meth:`write`."""
         with self.folder.opened(index) as picture:
             if isinstance(picture, ImagePixels) and self.folder.tile is None:
-                self.write(stage, index, forward(self.folder.seen(index, picture)[0][None])[0], picture)
+                self.write(
+                    stage, index, forward(self.folder.seen(index, picture)[0][None])[0], picture
+                )
             else:
                 self._write(stage, index, picture, self._tiled.parts(picture, forward))
 
-    def _write(self, stage: str, index: int, picture: ImagePixels | Scene, parts: Iterable[Part]) -> None:
+    def _write(
+        self, stage: str, index: int, picture: ImagePixels | Scene, parts: Iterable[Part]
+    ) -> None:
         """Pictures, GeoTIFF and row of the prediction of an image by its parts' logits."""
         relative, path = self.folder.relative[index], partial(self.file, stage, index)
         prediction, (pixels, entropy) = write_maps(path, parts, picture, self.classes)
@@ -242,9 +287,15 @@ class Predictions:
             save_panel(path(f"{kind}.png"), Image.fromarray(tile))
         table = None
         if relative in self.labels:
-            whole = shown_prediction(path, None, self.classes) if isinstance(picture, Scene) else prediction
+            whole = (
+                shown_prediction(path, None, self.classes)
+                if isinstance(picture, Scene)
+                else prediction
+            )
             label, file = self.labels[relative], self.folder.files[index]
-            table = confusion_with(label, file, self.classes, whole.classes, whole.valid, self.layout)
+            table = confusion_with(
+                label, file, self.classes, whole.classes, whole.valid, self.layout
+            )
         mean = float(entropy.sum() / max(pixels.sum(), 1))
         self.rows[stage][relative.as_posix()] = ImageNumbers(pixels, mean, table)
 
@@ -257,28 +308,38 @@ class Predictions:
         self.rows["after"].update(self.rows["before"])
 
     @torch.no_grad()
-    def confusions(self, *forwards: Forward, most: int | None = None) -> list[list[NDArray[np.int64]]]:
+    def confusions(
+        self, *forwards: Forward, most: int | None = None
+    ) -> list[list[NDArray[np.int64]]]:
         """By each network, called with images as it sees them, (C, C) of the labelled images, ``most`` of them evenly.
 
         Images are read whole, once for all networks.
         """
         folder, tables = self.folder, [list[NDArray[np.int64]]() for _ in forwards]
-        labelled = [index for index, relative in enumerate(folder.relative) if relative in self.labels]
+        labelled = [
+            index for index, relative in enumerate(folder.relative) if relative in self.labels
+        ]
         for index in evenly(labelled, most or len(labelled)):
             file, label = folder.files[index], self.labels[folder.relative[index]]
             picture = read_image(file, folder.description.pixels)
             for forward, found in zip(forwards, tables, strict=True):
                 if folder.tile is None:
-                    logits = self._at_image_size(forward(folder.seen(index, picture)[0][None]), picture)
+                    logits = self._at_image_size(
+                        forward(folder.seen(index, picture)[0][None]), picture
+                    )
                     predicted = logits[0].argmax(0).to(torch.uint8).cpu().numpy()
                 else:
                     predicted = self._tiled.maps(picture, forward).classes
-                found.append(confusion_with(label, file, self.classes, predicted, picture.valid, self.layout))
+                found.append(
+                    confusion_with(label, file, self.classes, predicted, picture.valid, self.layout)
+                )
         return tables
 
     @property
     def _tiled(self) -> TrainedNetwork:
-        return replace(self.trained.seeing(None, self.folder.tile), description=self.folder.description)
+        return replace(
+            self.trained.seeing(None, self.folder.tile), description=self.folder.description
+        )
 
     def file(self, stage: str, index: int, kind: str) -> Path:
         """Where an image's file of a kind is written to."""

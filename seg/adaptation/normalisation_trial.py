@@ -29,9 +29,11 @@ from seg.trained.trained_network import TrainedNetwork
 
 #: Mean and deviation, on a scale of 0 to 1, that networks are usually trained with; each in RGB and in BGR.
 USUAL = {
-    "ImageNet's": (IMAGENET_MEAN, IMAGENET_STD), "0.5": ((0.5,) * 3, (0.5,) * 3), "0 to 1": ((0.0,) * 3, (1.0,) * 3),
+    "ImageNet's": (IMAGENET_MEAN, IMAGENET_STD),
+    "0.5": ((0.5,) * 3, (0.5,) * 3),
+    "0 to 1": ((0.0,) * 3, (1.0,) * 3),
     "0 to 255": ((0.0,) * 3, (1 / 255,) * 3),
-}  # fmt: skip
+}
 #: Most images on which they are tried.
 _MOST_IMAGES = 16
 #: Batch norm layers whose statistics are compared, in the order in which they run: the farther, the more of a shift of
@@ -53,15 +55,19 @@ class Tried:
 
     name: str  #: such as ``0.5, BGR``; ``own`` for what is known or assumed of the network
     description: Description
-    distance: float | None = None  #: of batch norm's stored statistics from the images', in nats a channel
+    #: of batch norm's stored statistics from the images', in nats a channel
+    distance: float | None = None
     score: float | None = None  #: stability score, see :meth:`Evidence.stability_score`
-    labelled: LabelScore | None = None  #: on labelled images, ``before`` by the own one and ``after`` by this
+    #: on labelled images, ``before`` by the own one and ``after`` by this
+    labelled: LabelScore | None = None
 
     @property
     def leads(self) -> str:
         """Both numbers in words."""
         near = "–" if self.distance is None else f"{self.distance:.3g}"
-        return f"stability score {'–' if self.score is None else f'{self.score:.2f}'}, distance {near}"
+        return (
+            f"stability score {'–' if self.score is None else f'{self.score:.2f}'}, distance {near}"
+        )
 
     def document(self) -> dict[str, Any]:
         """For ``adapt.json``."""
@@ -77,7 +83,8 @@ class Trial:
     rows: tuple[Tried, ...]
     better: Tried | None = None  #: clearly better by labels
     sentence: str = ""  #: for the answer; empty where nothing was tried
-    warns: bool = False  #: whether the sentence says that another is better, or that the scale is wrong
+    #: whether the sentence says that another is better, or that the scale is wrong
+    warns: bool = False
 
     @property
     def used(self) -> Description:
@@ -88,12 +95,21 @@ class Trial:
     @property
     def kept_back(self) -> Description | None:
         """The better one's where the own is no guess and stays: for the baseline alone."""
-        return None if self.better is None or self.rows[0].description.guessed else self.better.description
+        return (
+            None
+            if self.better is None or self.rows[0].description.guessed
+            else self.better.description
+        )
 
     def document(self) -> dict[str, Any]:
         """For ``adapt.json``."""
         rows = [row.document() for row in self.rows[1:] and self.rows]
-        return {**self.used.normalisation, "said": self.used.said, "trial": self.sentence, "tried": rows}
+        return {
+            **self.used.normalisation,
+            "said": self.used.said,
+            "trial": self.sentence,
+            "tried": rows,
+        }
 
 
 def usual_ones(own: Description) -> list[Tried]:
@@ -101,10 +117,17 @@ def usual_ones(own: Description) -> list[Tried]:
     tried = []
     for name, numbers in USUAL.items():
         for order in ("rgb", "bgr"):
-            same = np.allclose([*own.pixels.mean, *own.pixels.std], [*numbers[0], *numbers[1]], atol=1e-3, rtol=1e-2)
+            same = np.allclose(
+                [*own.pixels.mean, *own.pixels.std],
+                [*numbers[0], *numbers[1]],
+                atol=1e-3,
+                rtol=1e-2,
+            )
             if not (same and own.order == order):
                 label = name + ", BGR" * (order == "bgr")
-                other = dataclasses.replace(own, pixels=rgb_format(*numbers), order=order, origin=f"tried: {label}")
+                other = dataclasses.replace(
+                    own, pixels=rgb_format(*numbers), order=order, origin=f"tried: {label}"
+                )
                 tried.append(Tried(label, other))
     return tried
 
@@ -133,13 +156,17 @@ def distance_of(stored: tuple[Tensor, Tensor], found: tuple[Tensor, Tensor], lea
 
 
 @torch.no_grad()
-def look(network: nn.Module, probe: Probe, own: Description, seen: Description) -> tuple[Evidence | None, float | None]:
+def look(
+    network: nn.Module, probe: Probe, own: Description, seen: Description
+) -> tuple[Evidence | None, float | None]:
     """Evidence on images normalised as ``own`` and seen as ``seen``, and distance, which is None without batch norm.
 
     There is no evidence where the scale is wrong by the distance.
     """
     forward, sums = plain_forward(network), dict[Any, InputSums]()
-    there = dataclasses.replace(probe, batches=[translated(batch, own, seen) for batch in probe.batches])
+    there = dataclasses.replace(
+        probe, batches=[translated(batch, own, seen) for batch in probe.batches]
+    )
 
     def add(layer: Any, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
         if layer in sums or len(sums) < _LAYERS:
@@ -150,11 +177,17 @@ def look(network: nn.Module, probe: Probe, own: Description, seen: Description) 
             hooks.enter_context(layer.register_forward_pre_hook(add, with_kwargs=True))
         logits = [forward(batch) for batch in there.batches]
     each = [
-        distance_of((layer.running_mean.double(), layer.running_var.double()), part.moments(part.sums), layer.eps)
+        distance_of(
+            (layer.running_mean.double(), layer.running_var.double()),
+            part.moments(part.sums),
+            layer.eps,
+        )
         for layer, part in sums.items()
     ]
     found = sum(each) / len(each) if each else None
-    return (None if found is not None and found >= WRONG_SCALE else there.look(forward, logits)), found
+    return (
+        None if found is not None and found >= WRONG_SCALE else there.look(forward, logits)
+    ), found
 
 
 def tried_normalisations(trained: TrainedNetwork, predictions: Predictions) -> Trial:
@@ -167,7 +200,9 @@ def tried_normalisations(trained: TrainedNetwork, predictions: Predictions) -> T
     network, own = trained.network, trained.description
     probe = Probe.of(network, predictions.folder.spread_batches(_MOST_IMAGES, 4), own.multiple)
     evidence, distance = look(network, probe, own, own)
-    first = Tried("own", own, distance, None if evidence is None else evidence.stability_score(evidence))
+    first = Tried(
+        "own", own, distance, None if evidence is None else evidence.stability_score(evidence)
+    )
     alarm = distance is not None and distance >= WRONG_SCALE
     if not own.pixels.is_rgb or not (alarm or own.guessed):
         return Trial((first,))
@@ -203,7 +238,10 @@ def _without_labels(rows: Sequence[Tried], alarm: bool) -> tuple[str, bool]:
     else:
         both = f"{mine.origin}: {own.leads}; {best.name}: {best.leads}"
         return f"no other usual normalisation is clearly better ({both})", False
-    return f"maybe trained with {better.description.numbers}: {better.leads}, here {own.leads}; {say}", True
+    return (
+        f"maybe trained with {better.description.numbers}: {better.leads}, here {own.leads}; {say}",
+        True,
+    )
 
 
 @torch.no_grad()
@@ -219,15 +257,25 @@ def tried_on_labels(forward: Forward, own: Description, predictions: Predictions
     forwards = [seeing(row.description) for row in rows]
     tables = predictions.confusions(*forwards, most=_MOST_IMAGES)
     scores = [label_score(tables[0], each) for each in tables]
-    rows = [dataclasses.replace(row, labelled=score) for row, score in zip(rows, scores, strict=True)]
+    rows = [
+        dataclasses.replace(row, labelled=score) for row, score in zip(rows, scores, strict=True)
+    ]
     best = max(rows[1:], key=lambda row: row.labelled.after if row.labelled else 0.0)
     score = best.labelled
     if score is None or score.low is None or score.low <= 0:
-        mious = f"{100 * score.after:.1f} % mIoU, here {100 * score.before:.1f}" if score else "not scored"
-        said = f"no other usual normalisation scores clearly higher (the next, {best.name}: {mious})"
+        mious = (
+            f"{100 * score.after:.1f} % mIoU, here {100 * score.before:.1f}"
+            if score
+            else "not scored"
+        )
+        said = (
+            f"no other usual normalisation scores clearly higher (the next, {best.name}: {mious})"
+        )
         return Trial(tuple(rows), None, said)
     origin = f"chosen of the usual ones by {score.images} labelled images"
-    best = dataclasses.replace(best, description=dataclasses.replace(best.description, origin=origin))
+    best = dataclasses.replace(
+        best, description=dataclasses.replace(best.description, origin=origin)
+    )
     kept = "that score is the baseline; predictions keep the own one (--mean, --std, --channels set the other)"
     rest = "the network is adapted from it" if own.guessed else kept
     said = f"not {own.numbers} ({own.origin}) but {best.description.numbers} scores higher: {score.sentence}"

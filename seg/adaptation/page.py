@@ -28,22 +28,41 @@ _IMAGES = 8
 
 def adaptation_page(result: Result, predictions: Predictions) -> bytes:
     """One HTML file with everything in it."""
-    said = "" if result.score is None else result.score.sentence  # which the answer may hold already
+    # which the answer may hold already
+    said = "" if result.score is None else result.score.sentence
     notes = [result.answer, *([f"With labels: {said}."] if said not in result.answer else [])]
     header, *rows = result.shown_shares()
-    shares = Table("Predicted share of the pixels", header, [(name, list(map(Cell, texts))) for name, *texts in rows])
-    shown = "Before and after" if result.adapted else "Before and refused" if result.refused else "Predictions"
+    shares = Table(
+        "Predicted share of the pixels",
+        header,
+        [(name, list(map(Cell, texts))) for name, *texts in rows],
+    )
+    shown = (
+        "Before and after"
+        if result.adapted
+        else "Before and refused"
+        if result.refused
+        else "Predictions"
+    )
     colours = zip(result.classes.names, result.classes.colors, strict=True)
     compared = result.adapted or result.refused
     order = "those whose shares of the classes moved most" if compared else "evenly from the folder"
     sections = [
         Section("Answer", "notes", notes),
         Section("", "facts", _facts(result, predictions.folder.sizes)),
-        Section("Images left out", "notes", [f"{name}: {why}" for name, why in sorted(result.skipped.items())]),
+        Section(
+            "Images left out",
+            "notes",
+            [f"{name}: {why}" for name, why in sorted(result.skipped.items())],
+        ),
         Section(shown, "slider" if compared else "gallery", _gallery(predictions, result)),
-        Section("", "colours", [(name, "#{:02x}{:02x}{:02x}".format(*rgb)) for name, rgb in colours]),
+        Section(
+            "", "colours", [(name, "#{:02x}{:02x}{:02x}".format(*rgb)) for name, rgb in colours]
+        ),
         Section("", "text", [f"At most {_IMAGES} images, {order}."]),
-        Section("By share of the images' batch norm statistics", "frames", _frames(result, predictions)),
+        Section(
+            "By share of the images' batch norm statistics", "frames", _frames(result, predictions)
+        ),
         Section("Classes", "table", shares),
         Section("Evidence", "table", _looks_table(result)),
         Section("Settings", "folded", list(flat(result.settings).items())),
@@ -57,8 +76,15 @@ def _facts(result: Result, sizes: Sequence[tuple[int, int]]) -> list[tuple[str, 
     (width, height), others = Counter(sizes).most_common(1)[0][0], len(set(sizes)) - 1
     other = f" and {others} other size{'s' * (others > 1)}" if others else ""
     classes = f"{len(result.classes)}: {', '.join(result.classes.names[:4])}{', …' * (len(result.classes) > 4)}"
-    facts = [("network", str(settings["model"])), ("images", images), ("method", settings["method"])]
-    facts += [("images seen as", result.trial.used.said), ("images seen at", f"{width}×{height}{other}")]
+    facts = [
+        ("network", str(settings["model"])),
+        ("images", images),
+        ("method", settings["method"]),
+    ]
+    facts += [
+        ("images seen as", result.trial.used.said),
+        ("images seen at", f"{width}×{height}{other}"),
+    ]
     facts.append(("classes", classes))
     facts += [("normalisations tried", result.trial.sentence)] if result.trial.sentence else []
     if outcome.planned:
@@ -87,13 +113,24 @@ def _frames(result: Result, predictions: Predictions) -> Frames | None:
 
 def _looks_table(result: Result) -> Table:
     """The evidence before, and at each look."""
-    numbers = ["entropy", "information maximisation", "stability of the classes", "classes", "shares moved"]
+    numbers = [
+        "entropy",
+        "information maximisation",
+        "stability of the classes",
+        "classes",
+        "shares moved",
+    ]
     header = ["look", *numbers, "verdict"]
     table, before = Table("", header), result.outcome.before
     table.rows.append(("before", [*_evidence_cells(before, before), Cell("–")]))
     for check in result.outcome.checks:
-        cells = [Cell("–")] * len(numbers) if check.evidence is None else _evidence_cells(check.evidence, before)
-        reason = "used" if check is result.outcome.used else check.verdict.reason  # the answer has that of the used one
+        cells = (
+            [Cell("–")] * len(numbers)
+            if check.evidence is None
+            else _evidence_cells(check.evidence, before)
+        )
+        # the answer has that of the used one
+        reason = "used" if check is result.outcome.used else check.verdict.reason
         reason = reason if check.verdict.adapt else f"not used: {reason}"
         look = f"after batch {check.step}" if check.step else "the statistics alone"
         look = look if check.learning is None else f"a step of {result.learning(check)}"
@@ -103,15 +140,21 @@ def _looks_table(result: Result) -> Table:
 
 def _evidence_cells(evidence: Evidence, before: Evidence) -> list[Cell]:
     values = (
-        evidence.entropy, evidence.info_max, evidence.stability_on(before), evidence.effective_classes,
+        evidence.entropy,
+        evidence.info_max,
+        evidence.stability_on(before),
+        evidence.effective_classes,
         moved(before.shares, evidence.shares),
-    )  # fmt: skip
+    )
     return [Cell(f"{value:.3f}") for value in values]
 
 
 def _gallery(predictions: Predictions, result: Result) -> Gallery:
     folder, pictures = predictions.folder, list[Picture]()
-    stages = {"before": "before", **({"refused": REFUSED} if result.refused else {"after": "after"})}
+    stages = {
+        "before": "before",
+        **({"refused": REFUSED} if result.refused else {"after": "after"}),
+    }
     old, new = (predictions.rows[stage] for stage in stages.values())
     paths = [path.as_posix() for path in folder.relative]
     away = [moved(class_shares(old[path].pixels), class_shares(new[path].pixels)) for path in paths]
@@ -124,9 +167,15 @@ def _gallery(predictions: Predictions, result: Result) -> Gallery:
             name = f"{path}: shares moved by {away[index]:.3f}" if any(away) else path
             with folder.opened(index) as opened:
                 picture = opened.reduced(MOST_SHOWN)
-            Image.fromarray(folder.description.pixels.preview(picture.values, picture.valid)).save(preview)
+            Image.fromarray(folder.description.pixels.preview(picture.values, picture.valid)).save(
+                preview
+            )
             for view in VIEWS[:3]:  # image, prediction, entropy
                 for title, stage in stages.items():
-                    file = preview if view.name == "image" else predictions.file(stage, index, f"{view.name}.png")
+                    file = (
+                        preview
+                        if view.name == "image"
+                        else predictions.file(stage, index, f"{view.name}.png")
+                    )
                     pictures.append(Picture(title, picture_uri(file, view.classes), name, view))
         return gallery(pictures)

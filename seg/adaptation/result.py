@@ -16,7 +16,14 @@ from dem_apps.report.tables import write_csv
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.progress import print_table
 from dem_apps.test_time_methods.copies import put_values
-from seg.adaptation.decision import RECORD, AcceptanceMonitor, Check, LabelScore, decide_with_labels, label_score
+from seg.adaptation.decision import (
+    RECORD,
+    AcceptanceMonitor,
+    Check,
+    LabelScore,
+    decide_with_labels,
+    label_score,
+)
 from seg.adaptation.images import ImageNumbers
 from seg.adaptation.normalisation_trial import Trial
 from seg.data.labels import ClassSet
@@ -59,7 +66,11 @@ class Result:
     @property
     def headline(self) -> str:
         """The answer in a few words, with its number."""
-        used, score, done = self.outcome.used, self.score, "Adapted" if self.adapted else "Not adapted"
+        used, score, done = (
+            self.outcome.used,
+            self.score,
+            "Adapted" if self.adapted else "Not adapted",
+        )
         if score is not None and self.settings["method"] != "none":
             ends = ""
             if score.low is not None and score.high is not None:
@@ -68,7 +79,9 @@ class Result:
             return f"{done}: {'' if self.adapted else 'it would be '}mIoU {both}, {100 * score.gain:+.1f}{ends}"
         if used is None or used.evidence is None or not self.adapted:
             return done
-        before, after = (each.stability_on(self.outcome.before) for each in (self.outcome.before, used.evidence))
+        before, after = (
+            each.stability_on(self.outcome.before) for each in (self.outcome.before, used.evidence)
+        )
         return f"{done}, not measured: stability of the predictions {before:.3f} → {after:.3f}"
 
     @property
@@ -82,25 +95,51 @@ class Result:
         why = "no adapted state is better than the unadapted network" if last.adapt else last.reason
         if outcome.share == 0 and not outcome.planned:
             why = "no share of these images' batch norm statistics is clearly better than none (--bn-alpha sets one)"
-        why = "the method is none" if self.settings["method"] == "none" else f"{outcome.stopped or why}{self._doubt}"
-        kept = " Those of the adaptation are in refused/, and --accept takes them." if self.refused else ""
-        return f"Not adapted: {why}; predictions and weights are those of the unadapted network.{kept}"
+        why = (
+            "the method is none"
+            if self.settings["method"] == "none"
+            else f"{outcome.stopped or why}{self._doubt}"
+        )
+        kept = (
+            " Those of the adaptation are in refused/, and --accept takes them."
+            if self.refused
+            else ""
+        )
+        return (
+            f"Not adapted: {why}; predictions and weights are those of the unadapted network.{kept}"
+        )
 
     def _adapted(self) -> str:
         """How far it was adapted and why that stands, then what changed most and what is uncertain."""
         outcome, used = self.outcome, self.outcome.used
         assert used is not None
-        share = {None: "", 1.0: "all of "}.get(outcome.share, f"a share of {outcome.share or 0:g} of ")
+        share = {None: "", 1.0: "all of "}.get(
+            outcome.share, f"a share of {outcome.share or 0:g} of "
+        )
         statistics = f" by {share}these images' batch norm statistics"
-        done = f" up to batch {used.step} of {outcome.planned}" if used.step else f"{statistics} alone"
-        refused = outcome.checks[-1].verdict if outcome.ground is not None and used.beside is None else None
+        done = (
+            f" up to batch {used.step} of {outcome.planned}" if used.step else f"{statistics} alone"
+        )
+        refused = (
+            outcome.checks[-1].verdict
+            if outcome.ground is not None and used.beside is None
+            else None
+        )
         if used.beside is not None:
             done = f"{statistics} and a step of {self.learning(used)}"
-        elif not outcome.stopped and used.step == outcome.batches and self.settings["method"] not in ("bn", "step"):
+        elif (
+            not outcome.stopped
+            and used.step == outcome.batches
+            and self.settings["method"] not in ("bn", "step")
+        ):
             done = ""
         elif not outcome.stopped and used.step:
             done += ", the best state"
-        state = f"the state after batch {used.step}" if used.step else "the statistics alone, before the first batch"
+        state = (
+            f"the state after batch {used.step}"
+            if used.step
+            else "the statistics alone, before the first batch"
+        )
         back = f"{outcome.stopped}{self._doubt}, so it went back to {state}"
         why = back if outcome.stopped and refused is None else self._reason(used) + self._doubt
         said = f"Adapted{done}: {why}."
@@ -115,7 +154,11 @@ class Result:
             keep, number = "keep" if len(outcome.kept) > 1 else "keeps", len(self.rows["before"])
             said += f" Of {number} images {len(outcome.kept)} {keep} the prediction from before, more stable there."
         if len(set(outcome.chosen)) > 1:
-            said += " The share is uncertain: the halves of the images choose {:g} and {:g}.".format(*outcome.chosen)
+            said += (
+                " The share is uncertain: the halves of the images choose {:g} and {:g}.".format(
+                    *outcome.chosen
+                )
+            )
         if outcome.share is not None and outcome.planned == 0 and used.score is None:
             said += (
                 " Of {} adaptations accepted so on other networks and folders {} gained more than 0.5 mIoU and {} lost "
@@ -133,7 +176,11 @@ class Result:
 
     def learning(self, check: Check | None) -> str:
         """Objective, average and rate in words, of a step those that labels have chosen."""
-        chosen = {"objective": self.settings["loss"]} | self.settings | ((check and check.learning) or {})
+        chosen = (
+            {"objective": self.settings["loss"]}
+            | self.settings
+            | ((check and check.learning) or {})
+        )
         return "{objective}, {reduction}, learning rate {lr:g}".format(**chosen)
 
     @property
@@ -154,65 +201,103 @@ class Result:
     @property
     def numbering(self) -> str | None:
         """A sentence about labels whose ids seem to be shifted, by the predictions before."""
-        tables = [row.confusion for row in self.rows["before"].values() if row.confusion is not None]
+        tables = [
+            row.confusion for row in self.rows["before"].values() if row.confusion is not None
+        ]
         return other_numbering(np.sum(tables, axis=0), self.classes.ids) if tables else None
 
     def shares(self) -> list[dict[str, Any]]:
         """A row per class, the largest before first: its share of the pixels before and after."""
-        old, new = (class_shares(np.sum([row.pixels for row in rows.values()], 0)) for rows in self.rows.values())
+        old, new = (
+            class_shares(np.sum([row.pixels for row in rows.values()], 0))
+            for rows in self.rows.values()
+        )
         rows = zip(self.classes.names, old, new, strict=True)
-        table = [{"class": name, "before": a, "after": b, "difference": b - a} for name, a, b in rows]
+        table = [
+            {"class": name, "before": a, "after": b, "difference": b - a} for name, a, b in rows
+        ]
         return sorted(table, key=lambda row: -row["before"])
 
     def shown_shares(self) -> list[list[str]]:
         """The same in per cent, below headings; once where nothing changed, and without classes never predicted."""
         shown = [row for row in self.shares() if row["before"] or row["after"]]
         columns = ("before", "after", "difference") if self.adapted else ("before",)
-        texts = [[f"{100 * row[column]:{'+' * (column == 'difference')}.1f}" for column in columns] for row in shown]
+        texts = [
+            [f"{100 * row[column]:{'+' * (column == 'difference')}.1f}" for column in columns]
+            for row in shown
+        ]
         rows = [[row["class"], *cells] for row, cells in zip(shown, texts, strict=True)]
-        return [["class", *(f"{column} %" for column in (columns if self.adapted else ["share"]))], *rows]
+        return [
+            ["class", *(f"{column} %" for column in (columns if self.adapted else ["share"]))],
+            *rows,
+        ]
 
     def images(self) -> list[dict[str, Any]]:
         """A row per image: its mean entropy before and after, and the share of the class predicted most."""
         return [
             {"image": name}
             | {f"entropy_{stage}": rows[name].entropy for stage, rows in self.rows.items()}
-            | {f"largest_share_{stage}": max(class_shares(rows[name].pixels)) for stage, rows in self.rows.items()}
+            | {
+                f"largest_share_{stage}": max(class_shares(rows[name].pixels))
+                for stage, rows in self.rows.items()
+            }
             for name in self.rows["before"]
         ]
 
     @property
     def mean_entropy(self) -> dict[str, float]:
         """Before and after, the mean over images; 0 is certain, 1 uniform."""
-        return {stage: float(np.mean([row.entropy for row in rows.values()])) for stage, rows in self.rows.items()}
+        return {
+            stage: float(np.mean([row.entropy for row in rows.values()]))
+            for stage, rows in self.rows.items()
+        }
 
     def document(self) -> dict[str, Any]:
         """``adapt.json``."""
         outcome, score = self.outcome, self.score
         return {
-            "adapted": self.adapted, "answer": self.answer, "settings": self.settings,
+            "adapted": self.adapted,
+            "answer": self.answer,
+            "settings": self.settings,
             "images": len(self.rows["before"]),
-            "skipped": [{"image": name, "reason": reason} for name, reason in sorted(self.skipped.items())],
-            "batches": outcome.batches, "planned_batches": outcome.planned, "stopped": outcome.stopped,
-            "share_of_statistics": outcome.share, "share_by_halves": outcome.chosen,
+            "skipped": [
+                {"image": name, "reason": reason} for name, reason in sorted(self.skipped.items())
+            ],
+            "batches": outcome.batches,
+            "planned_batches": outcome.planned,
+            "stopped": outcome.stopped,
+            "share_of_statistics": outcome.share,
+            "share_by_halves": outcome.chosen,
             "kept_before": [[*self.rows["before"]][index] for index in outcome.kept],
             "used_after_batch": outcome.used and outcome.used.step,
-            "evidence": {"before": asdict(outcome.before), "checks": [asdict(check) for check in outcome.checks]},
-            "labels": score and {**asdict(score), "gain": score.gain}, "numbering": self.numbering,
-            "normalisation": self.trial.document(), "mean_entropy": self.mean_entropy,
-        }  # fmt: skip
+            "evidence": {
+                "before": asdict(outcome.before),
+                "checks": [asdict(check) for check in outcome.checks],
+            },
+            "labels": score and {**asdict(score), "gain": score.gain},
+            "numbering": self.numbering,
+            "normalisation": self.trial.document(),
+            "mean_entropy": self.mean_entropy,
+        }
 
     def _spec_of(self, out: Path) -> str:
         """The flags that name the adapted network: the folder as a whole, of a function its weights beside it."""
         if not is_function(str(self.settings["model"])):
             return f"--model {shlex.quote(str(out))}"
         (file,) = (out / ADAPTED).iterdir()
-        used, flags = self.trial.used, f"--model {self.settings['model']} --weights {shlex.quote(str(file))}"
+        used, flags = (
+            self.trial.used,
+            f"--model {self.settings['model']} --weights {shlex.quote(str(file))}",
+        )
         if not used.guessed and used.origin != "the function's facts":
             said = used.normalisation
-            flags += "".join(_flag(name, said[name]) for name in ("mean", "std", "channels", "scale"))
+            flags += "".join(
+                _flag(name, said[name]) for name in ("mean", "std", "channels", "scale")
+            )
         given = {name: self.settings.get(name) for name in ("classes", "size")}
-        return flags + "".join(_flag(name, each) for name, each in given.items() if each not in (None, "auto"))
+        return flags + "".join(
+            _flag(name, each) for name, each in given.items() if each not in (None, "auto")
+        )
 
     def print(self, out: Path) -> None:
         """The result, the reason, class shares, and what to do next, in a terminal."""
@@ -231,11 +316,15 @@ class Result:
         print(f"ONNX:        python -m seg.export_model {spec} --out model --onnx")
         if self.skipped:
             total = len(self.rows["before"]) + len(self.skipped)
-            print(f"skipped:     {len(self.skipped)} of {total} images, which cannot be read; see {out / 'adapt.json'}")
+            print(
+                f"skipped:     {len(self.skipped)} of {total} images, which cannot be read; see {out / 'adapt.json'}"
+            )
 
 
 def _flag(name: str, value: Any) -> str:
-    joined = ",".join(f"{each:g}" for each in value) if isinstance(value, (list, tuple)) else str(value)
+    joined = (
+        ",".join(f"{each:g}" for each in value) if isinstance(value, (list, tuple)) else str(value)
+    )
     return f" --{name} {shlex.quote(joined)}"
 
 
@@ -252,13 +341,20 @@ def label_first(rows: Mapping[str, ImageNumbers]) -> list[dict[str, str]]:
     Next is the image of the largest mean entropy times the share of its pixels whose classes the nearest one before
     lacks.
     """
-    rows, listed = {name: row for name, row in rows.items() if row.confusion is None}, list[dict[str, str]]()
+    rows, listed = (
+        {name: row for name, row in rows.items() if row.confusion is None},
+        list[dict[str, str]](),
+    )
     shares = np.array([class_shares(row.pixels) for row in rows.values()])
     entropy = [row.entropy for row in rows.values()]
     apart, left = np.ones(len(rows)), np.ones(len(rows), np.bool_)
     for _ in range(min(len(rows), _LABEL_FIRST)):
         best = int(np.argmax(np.where(left, entropy * apart, -1)))
-        unlike = f"; {apart[best]:.0%} of its pixels are of other classes than in those above" if listed else ""
+        unlike = (
+            f"; {apart[best]:.0%} of its pixels are of other classes than in those above"
+            if listed
+            else ""
+        )
         reason = f"mean entropy {entropy[best]:.3f}, of the folder {np.mean(entropy):.3f}{unlike}"
         listed.append({"image": [*rows][best], "reason": reason})
         apart, left[best] = np.minimum(apart, 0.5 * np.abs(shares - shares[best]).sum(1)), False

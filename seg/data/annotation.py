@@ -47,10 +47,14 @@ class CvatMasks:
     def __init__(self, folder: Path, classes: ClassSet) -> None:
         self._file, self._names = ZipFile(folder / "cvat.zip", "w"), list[str]()
         self._colors = [
-            (0, 0, 0) if name == BACKGROUND else chosen_color(index + 1) for index, name in enumerate(classes.names)
+            (0, 0, 0) if name == BACKGROUND else chosen_color(index + 1)
+            for index, name in enumerate(classes.names)
         ]
         rows = {BACKGROUND: (0, 0, 0), **dict(zip(classes.names, self._colors, strict=True))}
-        lines = ["# label:color_rgb:parts:actions", *(f"{n}:{r},{g},{b}::" for n, (r, g, b) in rows.items())]
+        lines = [
+            "# label:color_rgb:parts:actions",
+            *(f"{n}:{r},{g},{b}::" for n, (r, g, b) in rows.items()),
+        ]
         self._write(_MAP, "\n".join(lines).encode())
 
     def add(self, image: Path, predicted: Ids, valid: Mask) -> None:
@@ -69,7 +73,8 @@ class CvatMasks:
         self._file.close()
 
     def _write(self, name: str, content: bytes) -> None:
-        self._file.writestr(ZipInfo(name), content)  # without the time, so that the same command gives the same bytes
+        # without the time, so that the same command gives the same bytes
+        self._file.writestr(ZipInfo(name), content)
 
 
 class LabelStudioBrush:
@@ -88,33 +93,53 @@ class LabelStudioBrush:
                 size = {"original_width": width, "original_height": height, "image_rotation": 0}
                 link = {"id": name, "type": "brushlabels", "from_name": "tag", "to_name": "image"}
                 regions.append({**link, **size, "value": value})
-        data = {"image": f"/data/local-files/?d={quote(os.fsencode(image.as_posix()))}", "name": image.as_posix()}
-        self._tasks.append({"data": data, "predictions": [{"model_version": "dem-apps", "result": regions}]})
+        data = {
+            "image": f"/data/local-files/?d={quote(os.fsencode(image.as_posix()))}",
+            "name": image.as_posix(),
+        }
+        self._tasks.append(
+            {"data": data, "predictions": [{"model_version": "dem-apps", "result": regions}]}
+        )
 
     def close(self) -> None:
         """Write both files."""
         (self._folder / "label-studio.json").write_text(json.dumps(self._tasks))
         row = '<Label value={} background="#{:02x}{:02x}{:02x}"/>'
         colors = dict(zip(self._classes.names, self._classes.colors, strict=True))
-        labels = "".join(row.format(quoteattr(name), *colors[name]) for name in colors if name != BACKGROUND)
+        labels = "".join(
+            row.format(quoteattr(name), *colors[name]) for name in colors if name != BACKGROUND
+        )
         brush = f'<BrushLabels name="tag" toName="image">{labels}</BrushLabels>'
         setup = f'<View><Image name="image" value="$image" zoom="true"/>{brush}</View>\n'
         (self._folder / "label-studio.xml").write_text(setup, encoding="utf-8")
 
 
 #: By the name of a tool, what collects predictions in a folder.
-TOOLS: dict[str, type[CvatMasks] | type[LabelStudioBrush]] = {"cvat": CvatMasks, "label-studio": LabelStudioBrush}
+TOOLS: dict[str, type[CvatMasks] | type[LabelStudioBrush]] = {
+    "cvat": CvatMasks,
+    "label-studio": LabelStudioBrush,
+}
 
 
 def refuse_for_cvat(classes: ClassSet, images: Sequence[Path]) -> None:
     """Raise an InputError for what neither its label map nor its list of images can hold."""
     if wrong := [name for name in classes.names if set(name) & set(":#\n")]:
-        raise InputError(f"--pre-labels cvat: the class '{wrong[0]}' has a character that a label map cannot hold")
-    if twice := [name for name, count in Counter(image.with_suffix("") for image in images).items() if count > 1]:
-        raise InputError(f"--pre-labels cvat: the suffix alone tells two images {twice[0]} apart; rename one")
+        raise InputError(
+            f"--pre-labels cvat: the class '{wrong[0]}' has a character that a label map cannot hold"
+        )
+    if twice := [
+        name
+        for name, count in Counter(image.with_suffix("") for image in images).items()
+        if count > 1
+    ]:
+        raise InputError(
+            f"--pre-labels cvat: the suffix alone tells two images {twice[0]} apart; rename one"
+        )
     for name in map(str, images):
         if "\n" in name or name.encode(errors="replace").decode() != name:
-            raise InputError(f"--pre-labels cvat: {name} is no name that CVAT can list, one line of UTF-8; rename it")
+            raise InputError(
+                f"--pre-labels cvat: {name} is no name that CVAT can list, one line of UTF-8; rename it"
+            )
 
 
 def run_lengths(mask: NDArray[np.bool_]) -> list[int]:
@@ -129,7 +154,9 @@ def run_lengths(mask: NDArray[np.bool_]) -> list[int]:
         for length in [1 << 16] * (4 * (end - begin) >> 16) + [4 * (end - begin) % (1 << 16)]:
             if length:
                 kind = next(place for place, size in enumerate(_SIZES) if length <= 1 << size)
-                bits.append(f"1{kind:02b}{length - 1:0{_SIZES[kind]}b}{255 * bool(flat[begin]):08b}")
+                bits.append(
+                    f"1{kind:02b}{length - 1:0{_SIZES[kind]}b}{255 * bool(flat[begin]):08b}"
+                )
     packed = np.packbits(np.frombuffer("".join(bits).encode(), np.uint8) - ord("0"))
     return [int(byte) for byte in packed]
 
@@ -162,7 +189,9 @@ def annotated(file: Path, classes: ClassSet) -> Iterator[tuple[Path, Ids]]:
     """
     regular_file(file)
     try:
-        for name, ids in (_of_cvat if file.suffix.lower() == ".zip" else _of_label_studio)(file, classes):
+        for name, ids in (_of_cvat if file.suffix.lower() == ".zip" else _of_label_studio)(
+            file, classes
+        ):
             if Path(name).is_absolute() or ".." in Path(name).parts or "\0" in name:
                 raise InputError(f"the image {name} lies outside of its folder")
             yield Path(name), ids
@@ -177,8 +206,14 @@ def annotated(file: Path, classes: ClassSet) -> Iterator[tuple[Path, Ids]]:
 def _of_cvat(file: Path, classes: ClassSet) -> Iterator[tuple[str, Ids]]:
     archive = ZipFile(file)
     if large := [info for info in archive.infolist() if info.file_size > MOST_PIXELS]:
-        raise InputError(f"{large[0].filename}: {large[0].file_size:,} bytes; at most {MOST_PIXELS:,} are read")
-    rows = [line.split(":") for line in archive.read(_MAP).decode().splitlines() if line[:1] not in ("", "#")]
+        raise InputError(
+            f"{large[0].filename}: {large[0].file_size:,} bytes; at most {MOST_PIXELS:,} are read"
+        )
+    rows = [
+        line.split(":")
+        for line in archive.read(_MAP).decode().splitlines()
+        if line[:1] not in ("", "#")
+    ]
     colors = {name: tuple(map(int, color.split(","))) for name, color, *_ in rows}
     blank = _blank_id(classes)
     ids = tuple(blank if name == BACKGROUND else _id_of(name, classes) for name in colors)
@@ -204,13 +239,17 @@ def _of_label_studio(file: Path, classes: ClassSet) -> Iterator[tuple[str, Ids]]
             continue
         height, width = regions[0]["original_height"], regions[0]["original_width"]
         if height * width > MOST_PIXELS:
-            raise InputError(f"an image of {width} × {height}; at most {MOST_PIXELS:,} pixels are read")
+            raise InputError(
+                f"an image of {width} × {height}; at most {MOST_PIXELS:,} pixels are read"
+            )
         ids = np.full((height, width), _blank_id(classes), np.uint8)
         for region in regions:
             if region["type"] != "brushlabels":
                 raise InputError(f"a region is of {region['type']}; brushlabels alone are read")
             value = region["value"]
-            ids[mask_of_runs(value["rle"], height, width)] = _id_of(value["brushlabels"][0], classes)
+            ids[mask_of_runs(value["rle"], height, width)] = _id_of(
+                value["brushlabels"][0], classes
+            )
         url = urlsplit(task["data"]["image"])
         local = parse_qs(url.query).get("d", [_UPLOADED.sub("", Path(unquote(url.path)).name)])[0]
         yield str(Path(task["data"].get("name", local)).with_suffix("")), ids
@@ -224,5 +263,7 @@ def _blank_id(classes: ClassSet) -> int:
 def _id_of(name: str, classes: ClassSet) -> int:
     if name not in classes.names:
         hint = nearest(name, classes.names)
-        raise InputError(f"the label '{name}' is no class{hint}; --classes names those of the network")
+        raise InputError(
+            f"the label '{name}' is no class{hint}; --classes names those of the network"
+        )
     return classes.ids[classes.names.index(name)]

@@ -36,14 +36,18 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     console = console or progress.console(soft_wrap=True, highlight=False)
     reports: dict[str, list[FileReport]] = {}
     unfit = list[SegmentationDataset]()
-    for line in ([f"note: {pair.layouts_found()}"] if pair.layouts_found() else []) + list(pair.notes):
+    for line in ([f"note: {pair.layouts_found()}"] if pair.layouts_found() else []) + list(
+        pair.notes
+    ):
         console.print(line)
     for title, dataset, indices in _work(pair):
         check = functools.partial(check_file, dataset)
         reports[title] = [FileReport(warnings=[sentence]) for sentence in dataset.left_out]
         reports[title] += each_file(check, indices, workers, f"checking {title}")
         unsaid = check_classes(reports[title], pair.classes, dataset.layout)
-        if unsaid or (dataset.labelled and any(each.errors and each.held is None for each in reports[title])):
+        if unsaid or (
+            dataset.labelled and any(each.errors and each.held is None for each in reports[title])
+        ):
             unfit.append(dataset)
         notes = [f"note: {title}: {note}" for note in dataset.notes]
         for line in [*notes, *lines(reports[title], title)]:
@@ -55,11 +59,17 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     units = list[str]()
     if not pair.pixels.is_rgb:
         with suppress(InputError):  # of an image, which is said where it is read
-            units = pair.other_units(measured_format(evenly(pair.labelled[0].images, FEW), pair.pixels)[0])
+            units = pair.other_units(
+                measured_format(evenly(pair.labelled[0].images, FEW), pair.pixels)[0]
+            )
     for line in units:
         console.print(line)
     wrong = len(units) + sum(1 for report in checked if report.errors or report.warnings)
-    found = f"{wrong:,} of {len(checked):,} images have a problem" if wrong else f"{len(checked):,} images checked"
+    found = (
+        f"{wrong:,} of {len(checked):,} images have a problem"
+        if wrong
+        else f"{len(checked):,} images checked"
+    )
     rest = "; 'exclude' of source or target leaves images out" if wrong else ", nothing wrong"
     console.print(f"{found}{pair.left_out()}{rest}")
     return wrong
@@ -80,7 +90,10 @@ def _work(pair: DomainPair) -> Iterator[tuple[str, SegmentationDataset, list[int
     for title, dataset in pair.splits().items():
         indices = list(range(len(dataset)))
         if title == "target train" and labelled:
-            title, indices = "other target train", [i for i in indices if dataset.files[i][0] not in labelled]
+            title, indices = (
+                "other target train",
+                [i for i in indices if dataset.files[i][0] not in labelled],
+            )
         yield title, dataset, indices
 
 
@@ -89,7 +102,9 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
     image_file, label_file = dataset.files[index]
     report = FileReport()
     if image_file.stem in dataset.layout.known_bad:
-        report.notes.append(f"{image_file}: known to be bad in the data set as published; better excluded")
+        report.notes.append(
+            f"{image_file}: known to be bad in the data set as published; better excluded"
+        )
     valid = None
     try:
         header = read_header(image_file)
@@ -99,7 +114,10 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
             report.notes.append(note)
         if valid is not None and not valid.any():
             report.warnings.append(f"{image_file}: no pixel of the image holds data")
-        elif not dataset.pixels.is_rgb and (fill := undeclared_fill(image.values, image.valid)) is not None:
+        elif (
+            not dataset.pixels.is_rgb
+            and (fill := undeclared_fill(image.values, image.valid)) is not None
+        ):
             report.warnings.append(f"{image_file}: {fill}")
         elif _is_blank(image, dataset.pixels):
             report.warnings.append(f"{image_file}: the image is blank or nearly so")
@@ -110,13 +128,19 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
     return report
 
 
-def _check_label(report: FileReport, dataset: SegmentationDataset, image: Path, file: Path, valid: Mask) -> None:
+def _check_label(
+    report: FileReport, dataset: SegmentationDataset, image: Path, file: Path, valid: Mask
+) -> None:
     ids = check_label(report, image, file, dataset.classes, dataset.layout)
     if ids is None:
         return
     size = (ids.shape[1], ids.shape[0])
     if report.size is not None and size != report.size and not other_shape(report.size, size):
-        happens = "it is resized to its image" if dataset.resize_labels else "scores are taken at the label's size"
+        happens = (
+            "it is resized to its image"
+            if dataset.resize_labels
+            else "scores are taken at the label's size"
+        )
         sizes = f"{size[0]}x{size[1]} pixels, its image {report.size[0]}x{report.size[1]}"
         report.warnings.append(f"{file}: the label is {sizes}; {happens}")
     if valid is not None and valid.shape == ids.shape:  # as training sees it
@@ -127,12 +151,16 @@ def _check_label(report: FileReport, dataset: SegmentationDataset, image: Path, 
 
 
 def _is_blank(image: ImagePixels, pixels: PixelFormat) -> bool:
-    counts = np.cumsum(Image.fromarray(pixels.preview(image.values, image.valid)).convert("L").histogram())
+    counts = np.cumsum(
+        Image.fromarray(pixels.preview(image.values, image.valid)).convert("L").histogram()
+    )
     low, high = np.searchsorted(counts, [0.01 * counts[-1], 0.99 * counts[-1]])
     return bool(high - low < BLANK_RANGE)
 
 
-def _print_classes(reports: dict[str, list[FileReport]], names: tuple[str, ...], console: Console) -> None:
+def _print_classes(
+    reports: dict[str, list[FileReport]], names: tuple[str, ...], console: Console
+) -> None:
     """Share of each class among the pixels that count, and the number of images that have it."""
     header, rows = ["class"], [[name] for name in (*names, "(ignored)")]
     for title in ("source train", "labelled target train", "target val"):
@@ -141,6 +169,10 @@ def _print_classes(reports: dict[str, list[FileReport]], names: tuple[str, ...],
             readable = [file.counts for file in reports[title] if file.counts is not None]
             counts = np.array([np.zeros(len(rows), np.int64), *readable])
             totals = [max(counts[:, :-1].sum(), 1)] * len(names) + [max(counts.sum(), 1)]
-            for row, pixels, total, images in zip(rows, counts.sum(0), totals, (counts > 0).sum(0), strict=True):
+            for row, pixels, total, images in zip(
+                rows, counts.sum(0), totals, (counts > 0).sum(0), strict=True
+            ):
                 row += [f"{100 * pixels / total:.2f}", f"{images:,}"]
-    progress.print_table("pixels and images of each class", header, [*rows[:-1], [], rows[-1]], screen=console)
+    progress.print_table(
+        "pixels and images of each class", header, [*rows[:-1], [], rows[-1]], screen=console
+    )

@@ -76,14 +76,17 @@ class SegmentationDataset(Dataset[Sample]):
         part: tuple[float, float] = (0.0, 1.0),
     ) -> None:
         if not root.is_dir():
-            raise InputError(f"{root}: no such folder; it should be the root of a data set in {layout} layout")
+            raise InputError(
+                f"{root}: no such folder; it should be the root of a data set in {layout} layout"
+            )
         self.root, self.size, self.resize_labels, self.classes = root, size, resize_labels, classes
         self.layout, self.layout_name = named_layout(layout), layout
         pairs = _found(root, layout, split)
         _refuse_absent(exclude, root, layout, pairs)
         pairs = _chosen(pairs, exclude, part, root)
         about = about_splits(root, split) if self.layout is FOLDERS else None
-        self.notes: list[str] = [about] if about else []  #: what was left out, or is not where it is looked for
+        #: what was left out, or is not where it is looked for
+        self.notes: list[str] = [about] if about else []
         self.left_out: list[str] = []  #: a sentence about each image that is left out
         pairs = self._whole(pairs, labelled is not False)
         if labelled is not False:
@@ -95,9 +98,11 @@ class SegmentationDataset(Dataset[Sample]):
         if labelled:
             self.layout, said = as_numbered([label for _, label in pairs], classes, self.layout)
             self.notes += said
-            id_tables(classes, self.layout.ids)  # an InputError names a class that the data set lacks
+            # an InputError names a class that the data set lacks
+            id_tables(classes, self.layout.ids)
         top = root / pairs[0][0].relative_to(root).parts[0]
-        self.image_folder = top / split if (top / split).is_dir() else top  #: below which its images lie
+        #: below which its images lie
+        self.image_folder = top / split if (top / split).is_dir() else top
 
     def __len__(self) -> int:
         return len(self.files)
@@ -107,7 +112,11 @@ class SegmentationDataset(Dataset[Sample]):
         image_file, label_file = self.files[index]
         read = read_image(image_file, self.pixels)
         image, valid = seen(read, self.pixels, self.size)
-        label = None if label_file is None else self._label(label_file, image_file, (image.shape[1], image.shape[0]))
+        label = (
+            None
+            if label_file is None
+            else self._label(label_file, image_file, (image.shape[1], image.shape[0]))
+        )
         here = None if label is None else resized_mask(valid, (label.shape[1], label.shape[0]))
         if label is not None and here is not None:
             label = np.where(here, label, np.uint8(IGNORE_INDEX))
@@ -124,7 +133,9 @@ class SegmentationDataset(Dataset[Sample]):
         files = [(image, label) for image, label in self.files if label is not None]
         notes = [f"note: {title}: {note}" for note in self.notes]
         try:
-            return notes + (look_at_labels(title, files, self.classes, self.layout) if files else [])
+            return notes + (
+                look_at_labels(title, files, self.classes, self.layout) if files else []
+            )
         except InputError as error:
             raise InputError(f"{error}{self.found_as and f' ({self.found_as})'}") from error
 
@@ -152,7 +163,9 @@ class SegmentationDataset(Dataset[Sample]):
             said = f"damaged or cut short, or with such a label: {', '.join(cut[:_SHOWN])}"
             if not whole:
                 raise InputError(f"{self.root}: every image is {said}")
-            self.notes.append(f"{len(cut)} of {len(pairs)} images left out, {said}{', …' * (len(cut) > _SHOWN)}")
+            self.notes.append(
+                f"{len(cut)} of {len(pairs)} images left out, {said}{', …' * (len(cut) > _SHOWN)}"
+            )
         return whole
 
     def _with_labels(self, pairs: Pairs, labelled: bool | None) -> tuple[Pairs, bool]:
@@ -166,8 +179,13 @@ class SegmentationDataset(Dataset[Sample]):
             self.notes.append(f"{said}; {missing_label(*missing[0])}")
             return pairs, False
         if missing:
-            self.notes.append(f"{share} images have no label and are left out, such as {missing_label(*missing[0])}")
-        self.left_out += [f"{image}: its label {label} is missing; the image is left out" for image, label in missing]
+            self.notes.append(
+                f"{share} images have no label and are left out, such as {missing_label(*missing[0])}"
+            )
+        self.left_out += [
+            f"{image}: its label {label} is missing; the image is left out"
+            for image, label in missing
+        ]
         return sorted(set(pairs) - set(missing)), True
 
     def _label(self, file: Path, image: Path, image_size: tuple[int, int]) -> Ids:
@@ -193,7 +211,11 @@ def _refuse_absent(exclude: Sequence[str], root: Path, layout: str, pairs: Pairs
     known = set[str]()
     for split in ("train", "val") if exclude else ():
         with suppress(InputError):  # of a split that it does not have
-            known |= {name for image, _ in named_layout(layout).pairs(root, split) for name in _names(image, root)}
+            known |= {
+                name
+                for image, _ in named_layout(layout).pairs(root, split)
+                for name in _names(image, root)
+            }
     if absent := [name for name in exclude if name not in known]:
         said = ", ".join(f"'{name}'" for name in absent[:_SHOWN])
         raise InputError(
@@ -213,8 +235,12 @@ def _chosen(pairs: Pairs, exclude: Sequence[str], part: tuple[float, float], roo
     if not kept:
         raise InputError(f"{root}: every image is excluded; take some names out of 'exclude'")
     # by a hash and not by a random generator, whose stream may change with its library
-    order = sorted(kept, key=lambda pair: hashlib.sha256(os.fsencode(_names(pair[0], root)[0])).digest())
+    order = sorted(
+        kept, key=lambda pair: hashlib.sha256(os.fsencode(_names(pair[0], root)[0])).digest()
+    )
     chosen = order[round(part[0] * len(order)) : round(part[1] * len(order))]
     if not chosen:
-        raise InputError(f"{root}: the part {part[0]:g} to {part[1]:g} of {len(order)} images is none at all")
+        raise InputError(
+            f"{root}: the part {part[0]:g} to {part[1]:g} of {len(order)} images is none at all"
+        )
     return sorted(chosen)

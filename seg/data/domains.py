@@ -29,7 +29,8 @@ from seg.data.street.world import WORLD_VERSION
 class DomainPair:
     """The data sets of a training."""
 
-    source_train: SegmentationDataset | None  #: labelled source; None where labelled target images take its place
+    #: labelled source; None where labelled target images take its place
+    source_train: SegmentationDataset | None
     target_train: SegmentationDataset  #: every training image of the target, without labels
     target_val: SegmentationDataset  #: for scores, with labels where there are any
     classes: ClassSet  #: of all of them
@@ -47,9 +48,11 @@ class DomainPair:
     def splits(self) -> dict[str, SegmentationDataset]:
         """The data sets by a title."""
         splits = {
-            "source train": self.source_train, "labelled target train": self.target_labelled,
-            "target train": self.target_train, "target val": self.target_val,
-        }  # fmt: skip
+            "source train": self.source_train,
+            "labelled target train": self.target_labelled,
+            "target train": self.target_train,
+            "target val": self.target_val,
+        }
         return {title: dataset for title, dataset in splits.items() if dataset is not None}
 
     def sizes(self) -> dict[str, int]:
@@ -64,7 +67,11 @@ class DomainPair:
     def other_units(self, measured: PixelFormat) -> list[str]:
         """Warnings about splits whose numbers are of another scale than the labelled training images'."""
         others = list(self.splits().items())[1:]
-        return [line for title, dataset in others for line in other_units(dataset.images, measured, title)]
+        return [
+            line
+            for title, dataset in others
+            for line in other_units(dataset.images, measured, title)
+        ]
 
     def left_out(self) -> str:
         """The files beside the images that are none, counted by suffix; empty where there are none."""
@@ -72,7 +79,9 @@ class DomainPair:
 
     def layouts_found(self) -> str:
         """Which layouts were found where none was named, and the flags that name others; empty where all were."""
-        return "; ".join(dict.fromkeys(data.found_as for data in self.splits().values() if data.found_as))
+        return "; ".join(
+            dict.fromkeys(data.found_as for data in self.splits().values() if data.found_as)
+        )
 
 
 def open_pair(
@@ -92,9 +101,13 @@ def open_pair(
     Without ``classes_file`` the classes are Cityscapes', or found in the labels. Without ``pixels`` the
     images decide: 8-bit RGB is normalised by ``rgb``, other bands as measured; ``measure=False`` accepts any.
     """
-    if (source.root is None) != (target.root is None) and not (target.replaces_source() and target.root is not None):
+    if (source.root is None) != (target.root is None) and not (
+        target.replaces_source() and target.root is not None
+    ):
         given, missing = ("source", "target") if source.root else ("target", "source")
-        raise InputError(f"--{missing}.root is missing: --{given}.root is given, and a pair needs both (or none: demo)")
+        raise InputError(
+            f"--{missing}.root is missing: --{given}.root is given, and a pair needs both (or none: demo)"
+        )
     classes = classes_file if isinstance(classes_file, ClassSet) else load_classes(classes_file)
     opened = functools.partial(_splits, source, target, validation_part, demo or DemoConfig())
     pair, notes, class_file = opened(classes), list[str](), ""
@@ -102,15 +115,21 @@ def open_pair(
         # numbers of five digits look like GTA5, whose ids are those that are looked for
         labelled = [each for each in pair.splits().values() if each.labelled]
         unnumbered = [
-            each for each in labelled if each.layout_name == "folders" or (each.layout_name == "gta5" and each.found_as)
+            each
+            for each in labelled
+            if each.layout_name == "folders" or (each.layout_name == "gta5" and each.found_as)
         ]
         # a data set with a numbering of its own says which classes there are
-        found = found_classes(unnumbered, workers=workers) if len(unnumbered) == len(labelled) else None
+        found = (
+            found_classes(unnumbered, workers=workers) if len(unnumbered) == len(labelled) else None
+        )
         if found is not None:
             pair, class_file = opened(found.classes), found.file
             notes.append(found.note)
         elif any(each.layout == FOLDERS for each in unnumbered):
-            notes.append("classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are")
+            notes.append(
+                "classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are"
+            )
     if pixels is None:
         pixels, about_numbers = _pixels(pair, bands or BandConfig(), measure, workers, rgb)
         notes += about_numbers
@@ -156,11 +175,19 @@ def open_validation(
     ``part`` is (from, to) of a fixed shuffle, such as (0, 0.2) to tune on and (0.2, 1) to score.
     """
     if len(part) != 2 or not 0 <= part[0] < part[1] <= 1:
-        raise InputError(f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}")
+        raise InputError(
+            f"--validation-part: expected [from, to] with 0 <= from < to <= 1, got {list(part)}"
+        )
     return _open(
-        "target", target, "val", classes, demo or DemoConfig(), labelled=None, resize_labels=False,
+        "target",
+        target,
+        "val",
+        classes,
+        demo or DemoConfig(),
+        labelled=None,
+        resize_labels=False,
         part=(part[0], part[1]),
-    )  # fmt: skip
+    )
 
 
 def _open(
@@ -175,7 +202,9 @@ def _open(
     elif data.layout != AUTO:
         layout = data.layout
     size = checked_size(data.size, f"--{domain}.size")
-    dataset = SegmentationDataset(root, layout, split, size=size, classes=classes, exclude=data.exclude, **options)
+    dataset = SegmentationDataset(
+        root, layout, split, size=size, classes=classes, exclude=data.exclude, **options
+    )
     if guessed:
         ids = "the ids of the classes" if dataset.layout.ids is None else "ids of its own"
         dataset.found_as = f"{domain} looks like layout {layout}, with {ids}; {flag} names another"
@@ -195,11 +224,19 @@ def _pixels(
     if header.is_rgb and number in (header.bands, 3):
         wanted = rgb
     else:
-        shown = bands.shown_from_0(number) or header.colours or (0, min(1, number - 1), min(2, number - 1))
+        shown = (
+            bands.shown_from_0(number)
+            or header.colours
+            or (0, min(1, number - 1), min(2, number - 1))
+        )
         named = header.colours if header.colours and max(header.colours) < number else None
         zeros, ones = (0.0,) * number, (1.0,) * number
         wanted = PixelFormat(number, header.dtype, zeros, ones, shown, colours=named)
-    for found in (first, *(first_header(dataset.images) for dataset in pair.splits().values())) if measure else ():
+    for found in (
+        (first, *(first_header(dataset.images) for dataset in pair.splits().values()))
+        if measure
+        else ()
+    ):
         if found is not None:
             refuse_other(*found, wanted)
     if wanted.is_rgb or not measure:
@@ -209,7 +246,9 @@ def _pixels(
 
 
 def _demo_pair(world: DemoConfig) -> Path:
-    folder = cache_dir() / "demo" / f"street-world-v{WORLD_VERSION}-seed{world.seed}-gap{world.gap:g}"
+    folder = (
+        cache_dir() / "demo" / f"street-world-v{WORLD_VERSION}-seed{world.seed}-gap{world.gap:g}"
+    )
     try:
         return write_demo_pair(folder, seed=world.seed, gap=world.gap)
     except (PermissionError, FileExistsError, NotADirectoryError) as error:

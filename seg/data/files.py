@@ -19,8 +19,21 @@ Item = TypeVar("Item")
 #: Most pixels of a side that an image may be resized to.
 LARGEST_SIDE = 1 << 15
 IMAGE_SUFFIXES = (
-    ".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".bmp", ".dib", ".tif", ".tiff", ".ppm", ".pgm", ".pnm", ".gif",
-)  # fmt: skip
+    ".png",
+    ".jpg",
+    ".jpeg",
+    ".jpe",
+    ".jfif",
+    ".webp",
+    ".bmp",
+    ".dib",
+    ".tif",
+    ".tiff",
+    ".ppm",
+    ".pgm",
+    ".pnm",
+    ".gif",
+)
 #: Bytes of a file's name, on most disks.
 _LONGEST_NAME = 255
 #: Formats that keep every number, in order of preference.
@@ -37,8 +50,16 @@ def checked_size(size: Sequence[int] | str | None, flag: str) -> Size | None:
     if size is None:
         return None
     whole = all(hasattr(side, "__index__") for side in size)  # a character is not
-    if isinstance(size, str) or not whole or len(size) != 2 or min(size) < 1 or max(size) > LARGEST_SIDE:
-        raise InputError(f"{flag}: expected W,H such as 1024,512, 1 to {LARGEST_SIDE:,} pixels, got {size}")
+    if (
+        isinstance(size, str)
+        or not whole
+        or len(size) != 2
+        or min(size) < 1
+        or max(size) > LARGEST_SIDE
+    ):
+        raise InputError(
+            f"{flag}: expected W,H such as 1024,512, 1 to {LARGEST_SIDE:,} pixels, got {size}"
+        )
     return size[0], size[1]
 
 
@@ -61,7 +82,9 @@ def find_images(source: Path) -> list[Path]:
     files = image_files(source)
     if not files:
         suffixes = " ".join(IMAGE_SUFFIXES)
-        raise InputError(f"--images: {source} and its subfolders hold no image ({suffixes}){left_out([source])}")
+        raise InputError(
+            f"--images: {source} and its subfolders hold no image ({suffixes}){left_out([source])}"
+        )
     return files
 
 
@@ -91,7 +114,9 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
     beside = root is not None and root.exists() and folder.exists() and root.samefile(folder)
     images_here = {folder / image for image in images} if beside else set()
     files = [
-        file for file in _visible_files(folder) if file.suffix.lower() in LABEL_SUFFIXES and file not in images_here
+        file
+        for file in _visible_files(folder)
+        if file.suffix.lower() in LABEL_SUFFIXES and file not in images_here
     ]
     files.sort(key=lambda file: LABEL_SUFFIXES.index(file.suffix.lower()))
     stems = [os.path.splitext(file.relative_to(folder))[0] for file in files]
@@ -103,16 +128,22 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
     for image in images:
         stem = os.path.splitext(image)[0]
         names = [*(stem + ending for ending in _LABEL_ENDINGS), str(image)]  # the last of a.jpg.png
-        found = next((present[key] for name in names for key in (name, _key(name)) if key in present), None)
+        found = next(
+            (present[key] for name in names for key in (name, _key(name)) if key in present), None
+        )
         labels[image] = found or folder / f"{stem}{'_mask' * beside}.png"
         if found and owners.setdefault(found, image) != image:
-            raise InputError(f"{image}: shares the label {found} with {owners[found]}; give each its own name")
+            raise InputError(
+                f"{image}: shares the label {found} with {owners[found]}; give each its own name"
+            )
     return labels
 
 
 def missing_label(image: Path, label: Path) -> str:
     """A sentence about an image without its label, and a file by the label's name that is none."""
-    others = (label.with_suffix(suffix) for suffix in IMAGE_SUFFIXES if suffix not in LABEL_SUFFIXES)
+    others = (
+        label.with_suffix(suffix) for suffix in IMAGE_SUFFIXES if suffix not in LABEL_SUFFIXES
+    )
     other = next(filter(Path.is_file, others), None)
     hint = f"; {other} is none of {' '.join(LABEL_SUFFIXES)}" if other else ""
     return f"{image}: its label {label} is missing{hint}"
@@ -161,7 +192,8 @@ def _visible_files(folder: Path) -> list[Path]:
 
 
 def _is_mask(file: Path) -> bool:
-    from dem_apps.runtime.images import opened_image  # Pillow, which answering a wrong flag does without
+    # Pillow, which answering a wrong flag does without
+    from dem_apps.runtime.images import opened_image
 
     with suppress(InputError), opened_image(file) as picture:
         return picture.mode in ("1", "L", "P")
@@ -179,7 +211,9 @@ def output_names(images: Sequence[Path]) -> list[Path]:
     names = []
     for image in images:
         alone = shared[str(image.with_suffix("")).lower()] == 1
-        names.append(str(image.with_name(image.stem if alone else f"{image.stem}_{image.suffix[1:]}")))
+        names.append(
+            str(image.with_name(image.stem if alone else f"{image.stem}_{image.suffix[1:]}"))
+        )
     return [Path(name) for name in distinct(names)]
 
 
@@ -197,7 +231,8 @@ def flat_names(images: Sequence[str]) -> list[str]:
 
     A name is the stem, or the path where another image has the stem: ``val/a/0.png`` is ``val_a_0``.
     """
-    images = [os.fsencode(image).decode(errors="replace") for image in images]  # TensorBoard and tables take UTF-8
+    # TensorBoard and tables take UTF-8
+    images = [os.fsencode(image).decode(errors="replace") for image in images]
     shared = Counter(Path(image).stem.lower() for image in images)
     chosen = []
     for image in images:

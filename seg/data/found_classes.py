@@ -37,7 +37,9 @@ def found_classes(
     that are no masks.
     """
     files = [label for each in datasets for _, label in each.files if label is not None]
-    if not files or (named is None and numbering(together([look(file) for file in evenly(files, _FEW)]), None)):
+    if not files or (
+        named is None and numbering(together([look(file) for file in evenly(files, _FEW)]), None)
+    ):
         return None
     held = together(list(each_file(look, files, workers, "looking at the labels")))
     found = _classes_of(held, named)
@@ -55,10 +57,16 @@ def _classes_of(held: Held, named: ClassSet | None) -> ClassSet | None:
     if (refused := smoothed_edges(held)) is not None:
         raise InputError(refused)
     if len(held.colors) > 1:
-        return replace(_named(named, len(held.colors)), colors=tuple(sorted(held.colors)), by_color=True)
+        return replace(
+            _named(named, len(held.colors)), colors=tuple(sorted(held.colors)), by_color=True
+        )
     ids = class_values(held.pixels, None if named is None else len(named)) or []
     known = set() if named is None else {*named.ids, *named.ignored}
-    return None if len(ids) < 2 or known >= set(ids) else replace(_named(named, len(ids)), ids=tuple(ids))
+    return (
+        None
+        if len(ids) < 2 or known >= set(ids)
+        else replace(_named(named, len(ids)), ids=tuple(ids))
+    )
 
 
 def _named(named: ClassSet | None, number: int) -> ClassSet:
@@ -70,8 +78,12 @@ def _class_file(held: Held, found: ClassSet, named: ClassSet | None) -> str:
     how = "with your names this file reads them"
     if named is not None and found.names == named.names:
         how = "this file reads them, if your names are in this order"
-    hint = "; a colour that nothing counts goes to a list 'ignored' instead" if found.by_color else ""
-    text = yaml.safe_dump(found.document(), sort_keys=False, allow_unicode=True, default_flow_style=None)
+    hint = (
+        "; a colour that nothing counts goes to a list 'ignored' instead" if found.by_color else ""
+    )
+    text = yaml.safe_dump(
+        found.document(), sort_keys=False, allow_unicode=True, default_flow_style=None
+    )
     return f"{_holding(held, found)}; {how} (--classes FILE{hint}):\n\n{text}"
 
 

@@ -38,8 +38,10 @@ class FileReport:
     warnings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     size: tuple[int, int] | None = None  #: (width, height) of the image, where it could be read
-    counts: NDArray[np.int64] | None = None  #: (C + 1,) pixels of each class and ignored ones; None without a label
-    held: Held | None = None  #: what its label holds, without what the file calls no data, where the classes fit it
+    #: (C + 1,) pixels of each class and ignored ones; None without a label
+    counts: NDArray[np.int64] | None = None
+    #: what its label holds, without what the file calls no data, where the classes fit it
+    held: Held | None = None
 
 
 def look_at_labels(
@@ -55,7 +57,10 @@ def look_at_labels(
         for report, (image, label) in zip(reports, some, strict=True):
             if check_label(report, image, label, classes, layout) is None:
                 raise InputError(report.errors[0])
-        if len(_classes_in([report.held for report in reports if report.held], classes, layout)) > 1:
+        if (
+            len(_classes_in([report.held for report in reports if report.held], classes, layout))
+            > 1
+        ):
             break
     check_classes(reports, classes, layout)
     if refused := [error for report in reports for error in report.errors]:
@@ -125,7 +130,9 @@ def other_shape(image: tuple[int, int], label: tuple[int, int]) -> bool:
     return abs(image[0] * label[1] - image[1] * label[0]) > _SHAPE * image[0] * label[1]
 
 
-def check_classes(reports: Sequence[FileReport], classes: ClassSet, layout: Layout = OWN_IDS) -> bool:
+def check_classes(
+    reports: Sequence[FileReport], classes: ClassSet, layout: Layout = OWN_IDS
+) -> bool:
     """Adds what all labels say together to the first report; whether the classes do not seem to fit."""
     held = [report.held for report in reports if report.held is not None]
     if not held:
@@ -135,7 +142,11 @@ def check_classes(reports: Sequence[FileReport], classes: ClassSet, layout: Layo
         report.errors += _contradictions(held)[:1]
     absent = [f"'{name}'" for train_id, name in enumerate(classes.names) if train_id not in found]
     white = sum(each.pixels[IGNORE_INDEX] > 0 for each in held)
-    unsaid = layout.ids is None and not classes.by_color and IGNORE_INDEX not in (*classes.ids, *classes.ignored)
+    unsaid = (
+        layout.ids is None
+        and not classes.by_color
+        and IGNORE_INDEX not in (*classes.ids, *classes.ignored)
+    )
     said = list[str]()
     if absent and white and unsaid:
         said = [
@@ -145,7 +156,9 @@ def check_classes(reports: Sequence[FileReport], classes: ClassSet, layout: Layo
         ]
     elif absent:
         more = ", …" * (len(absent) > _MOST_NAMES)
-        report.notes.append(f"no pixel of {len(held):,} labels is {', '.join(absent[:_MOST_NAMES])}{more}")
+        report.notes.append(
+            f"no pixel of {len(held):,} labels is {', '.join(absent[:_MOST_NAMES])}{more}"
+        )
     if len(found) < 2:
         one = f"one class alone, '{classes.names[found.pop()]}'" if found else "no class"
         sentence = f"{len(held):,} labels hold {one}, of which nothing can be learnt or scored"
@@ -171,7 +184,11 @@ def lines(reports: Iterable[FileReport], title: str) -> Iterator[str]:
     """A line for each problem; one line for many files with the same problem."""
     groups: dict[tuple[str, str], list[str]] = {}
     for report in reports:
-        for kind, sentences in (("error", report.errors), ("warning", report.warnings), ("note", report.notes)):
+        for kind, sentences in (
+            ("error", report.errors),
+            ("warning", report.warnings),
+            ("note", report.notes),
+        ):
             for sentence in sentences:
                 groups.setdefault((kind, _PATH.sub("…", sentence)), []).append(sentence)
     for (kind, _), alike in groups.items():

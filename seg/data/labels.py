@@ -37,7 +37,8 @@ LABELS = [label if label.id >= 0 else label._replace(**_PLATE) for label in City
 CITYSCAPES_IDS: dict[int, str] = {label.id: label.name for label in LABELS}
 LABEL_ID: dict[str, int] = {label.name: label.id for label in LABELS}
 
-_TRAIN_LABELS = [label for label in LABELS if label.train_id != IGNORE_INDEX]  # in the order of their train ids
+# in the order of their train ids
+_TRAIN_LABELS = [label for label in LABELS if label.train_id != IGNORE_INDEX]
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,12 @@ class ClassSet:
 
     names: tuple[str, ...]  #: C names
     colors: tuple[Color, ...]  #: C RGB colours for display
-    ids: tuple[int, ...]  #: what a label image in the class set's own numbering holds for each class
+    #: what a label image in the class set's own numbering holds for each class
+    ids: tuple[int, ...]
     #: Ids of label images that no loss and no metric counts; 255 is one of them unless a class has it.
     ignored: tuple[int, ...] = ()
-    by_color: bool = False  #: whether label images are pictures in the classes' colours instead, and hold no ids
+    #: whether label images are pictures in the classes' colours instead, and hold no ids
+    by_color: bool = False
     ignored_colors: tuple[Color, ...] = ()  #: of those the colours that nothing counts
 
     def __len__(self) -> int:
@@ -64,24 +67,35 @@ class ClassSet:
         """(H, W) train ids → ids of label images in this numbering; :attr:`no_data` where ``valid`` is False."""
         table = np.zeros(256, np.uint8)
         table[: len(self)] = self.ids
-        ids = np.asarray(cv2.LUT(predicted, table), np.uint8)  # as table[predicted], without its eight bytes a pixel
+        # as table[predicted], without its eight bytes a pixel
+        ids = np.asarray(cv2.LUT(predicted, table), np.uint8)
         return ids if valid is None else np.where(valid, ids, np.uint8(self.no_data))
 
     def ignoring(self, ids: Sequence[int]) -> ClassSet:
         """The same for label images in which further ids count nowhere."""
         for each in ids:
             if self.by_color or each in self.ids:
-                what = "labels are colours" if self.by_color else f"{each} is {self.names[self.ids.index(each)]}"
+                what = (
+                    "labels are colours"
+                    if self.by_color
+                    else f"{each} is {self.names[self.ids.index(each)]}"
+                )
                 raise InputError(f"--ignore: {what}; a file for --classes says what is ignored")
         return replace(self, ignored=tuple(sorted({*self.ignored, *ids})))
 
     def document(self) -> dict[str, Any]:
         """The class set as :func:`load_classes` reads it."""
         parts = zip(self.names, self.colors, self.ids, strict=True)
-        rows = [{"name": name, "color": list(color), "id": label_id} for name, color, label_id in parts]
+        rows = [
+            {"name": name, "color": list(color), "id": label_id} for name, color, label_id in parts
+        ]
         if not self.by_color:
             return {"classes": rows, "ignored": list(self.ignored)}
-        return {"labels": "colors", "classes": rows, "ignored": [list(color) for color in self.ignored_colors]}
+        return {
+            "labels": "colors",
+            "classes": rows,
+            "ignored": [list(color) for color in self.ignored_colors],
+        }
 
 
 CITYSCAPES_CLASSES = ClassSet(
@@ -96,7 +110,10 @@ CITYSCAPES_COLORS = replace(
     ignored=(),
     by_color=True,
     # the licence plate has the car's colour
-    ignored_colors=(*(each.color for each in LABELS if each.train_id == IGNORE_INDEX and each.id != 34), (20, 20, 20)),
+    ignored_colors=(
+        *(each.color for each in LABELS if each.train_id == IGNORE_INDEX and each.id != 34),
+        (20, 20, 20),
+    ),
 )
 
 
@@ -143,16 +160,23 @@ def named_classes(names: Sequence[str] | int) -> ClassSet:
     known = dict(zip(CITYSCAPES_CLASSES.names, CITYSCAPES_CLASSES.colors, strict=True))
     colors = [known.get(name) for name in names]
     if None in colors:
-        black = next((index for index, name in enumerate(names) if name.strip().lower() in _BLACK), None)
+        black = next(
+            (index for index, name in enumerate(names) if name.strip().lower() in _BLACK), None
+        )
         numbers = itertools.count(1)
-        colors = [chosen_color(0 if index == black else next(numbers)) for index in range(len(names))]
-    return ClassSet(tuple(distinct(names)), tuple(color for color in colors if color), tuple(range(len(names))))
+        colors = [
+            chosen_color(0 if index == black else next(numbers)) for index in range(len(names))
+        ]
+    return ClassSet(
+        tuple(distinct(names)), tuple(color for color in colors if color), tuple(range(len(names)))
+    )
 
 
 def chosen_color(index: int) -> Color:
     """The colour of class ``index`` in Pascal VOC's map: bits 0, 3 and 6 of the index are the top bits of red, …"""
     red, green, blue = (
-        sum((index >> (3 * place + channel) & 1) << (7 - place) for place in range(8)) for channel in range(3)
+        sum((index >> (3 * place + channel) & 1) << (7 - place) for place in range(8))
+        for channel in range(3)
     )
     return red, green, blue
 
@@ -166,14 +190,19 @@ def load_classes(file: str | None) -> ClassSet:
     """
     if file is None:
         return CITYSCAPES_CLASSES
-    if "," in file and not os.path.splitext(file)[1] and not os.path.exists(file):  # Path fails at a long text
+    # Path fails at a long text
+    if "," in file and not os.path.splitext(file)[1] and not os.path.exists(file):
         given = [name.strip() for name in file.split(",")]
         if "" in given or len(given) != len(set(given)) or len(given) > IGNORE_INDEX:
-            raise InputError(f"--classes: expected a file, or different names such as a,b,c, got '{file}'")
+            raise InputError(
+                f"--classes: expected a file, or different names such as a,b,c, got '{file}'"
+            )
         return named_classes(given)
     path = found(file)
     if not os.path.exists(path):
-        raise InputError(f"--classes: expected a file, or names such as a,b,c; there is no file '{file}'")
+        raise InputError(
+            f"--classes: expected a file, or names such as a,b,c; there is no file '{file}'"
+        )
     # a run's own file is JSON, whose escapes beyond U+FFFF are not YAML's
     return _from_document(file, read_json(path) if path.suffix == ".json" else read_yaml(path))
 
@@ -181,32 +210,64 @@ def load_classes(file: str | None) -> ClassSet:
 def _from_document(file: str, document: Any) -> ClassSet:
     """The classes of a file's content; InputErrors begin with its name."""
     _known_keys(file, document, ("labels", "classes", "ignored"))
-    kind, rows, ignored = document.get("labels", "ids"), document.get("classes"), document.get("ignored") or []
+    kind, rows, ignored = (
+        document.get("labels", "ids"),
+        document.get("classes"),
+        document.get("ignored") or [],
+    )
     by_color = kind == "colors"
-    _expect(kind in ("ids", "colors"), f"{file}, labels", "ids, or colors of pictures in the classes' colours", kind)
-    _expect(isinstance(rows, list) and 2 <= len(rows) <= 255, f"{file}, classes", "a list of 2 to 255 classes", rows)
+    _expect(
+        kind in ("ids", "colors"),
+        f"{file}, labels",
+        "ids, or colors of pictures in the classes' colours",
+        kind,
+    )
+    _expect(
+        isinstance(rows, list) and 2 <= len(rows) <= 255,
+        f"{file}, classes",
+        "a list of 2 to 255 classes",
+        rows,
+    )
     what, is_one = ("colours [R, G, B]", _is_color) if by_color else ("ids from 0 to 255", _is_byte)
-    _expect(isinstance(ignored, list) and all(map(is_one, ignored)), f"{file}, ignored", f"a list of {what}", ignored)
+    _expect(
+        isinstance(ignored, list) and all(map(is_one, ignored)),
+        f"{file}, ignored",
+        f"a list of {what}",
+        ignored,
+    )
     rows = [{"name": row} if isinstance(row, str) else row for row in rows]
     colored = by_color or any(isinstance(row, dict) and "color" in row for row in rows)
     for index, row in enumerate(rows):
         where = f"{file}, classes[{index}]"
         _known_keys(where, row, ("name", "color", "id"))
         name, color, label_id = row.get("name"), row.get("color"), row.setdefault("id", index)
-        fits = isinstance(name, str) and name.strip() != "" and len(name) <= _LONGEST_NAME and name.isprintable()
+        fits = (
+            isinstance(name, str)
+            and name.strip() != ""
+            and len(name) <= _LONGEST_NAME
+            and name.isprintable()
+        )
         _expect(fits, f"{where}, name", f"a text of 1 to {_LONGEST_NAME} characters", name)
         _expect(_is_byte(label_id), f"{where}, id", "a number from 0 to 255", label_id)
-        _expect(not colored or _is_color(color), f"{where}, color", "3 numbers from 0 to 255", color)
+        _expect(
+            not colored or _is_color(color), f"{where}, color", "3 numbers from 0 to 255", color
+        )
     names, ids = (tuple(row[key] for row in rows) for key in ("name", "id"))
     colors = tuple(tuple(row["color"]) for row in rows) if colored else named_classes(names).colors
     for key, values in (("name", names), ("id", ids), *([("color", colors)] if by_color else [])):
         ((twice, number),) = Counter(values).most_common(1)
         if number > 1:
-            raise InputError(f"{file}, classes: the {key} {twice!r} is given to more than one class")
+            raise InputError(
+                f"{file}, classes: the {key} {twice!r} is given to more than one class"
+            )
     if by_color:
-        return ClassSet(names, colors, ids, (), True, tuple(sorted({tuple(color) for color in ignored})))
+        return ClassSet(
+            names, colors, ids, (), True, tuple(sorted({tuple(color) for color in ignored}))
+        )
     for both in set(ids) & set(ignored):
-        raise InputError(f"{file}, ignored: the id {both} is that of class '{names[ids.index(both)]}'")
+        raise InputError(
+            f"{file}, ignored: the id {both} is that of class '{names[ids.index(both)]}'"
+        )
     return ClassSet(names, colors, ids, tuple(sorted(set(ignored))))
 
 
@@ -216,7 +277,9 @@ def _expect(fits: bool, where: str, expected: str, value: object) -> None:
 
 
 def _known_keys(where: str, mapping: Any, known: tuple[str, ...]) -> None:
-    _expect(isinstance(mapping, dict), where, f"a mapping with the keys {', '.join(known)}", mapping)
+    _expect(
+        isinstance(mapping, dict), where, f"a mapping with the keys {', '.join(known)}", mapping
+    )
     for key in mapping:
         if key not in known:
             raise InputError(f"{where}: unknown key '{key}'{nearest(key, known)}")

@@ -65,19 +65,31 @@ def batches(
     rank, processes = process
     share, rest = divmod(batch_size, processes)
     if rest:
-        raise InputError(f"--batch-size: {batch_size} cannot be shared out evenly over {processes} processes")
+        raise InputError(
+            f"--batch-size: {batch_size} cannot be shared out evenly over {processes} processes"
+        )
     stream = _Stream(
-        dataset, sampler or Epochs(len(dataset), (*seed, Draws.ORDER)), seed,
+        dataset,
+        sampler or Epochs(len(dataset), (*seed, Draws.ORDER)),
+        seed,
         build_augmentation(augmentation, pixels) if augmentation else None,
-        style, len(dataset) if styled is None else styled,
-    )  # fmt: skip
-    positions = (step * batch_size + rank * share + place for step in steps for place in range(share))
+        style,
+        len(dataset) if styled is None else styled,
+    )
+    positions = (
+        step * batch_size + rank * share + place for step in steps for place in range(share)
+    )
     loader = DataLoader(
-        stream, batch_size=share, sampler=positions, num_workers=workers, pin_memory=torch.cuda.is_available(),
-        collate_fn=_collated, worker_init_fn=_leave_signals_to_the_main_process,
+        stream,
+        batch_size=share,
+        sampler=positions,
+        num_workers=workers,
+        pin_memory=torch.cuda.is_available(),
+        collate_fn=_collated,
+        worker_init_fn=_leave_signals_to_the_main_process,
         # a start would draw from the global one, and a resumed run has one start more
         generator=torch.Generator(),
-    )  # fmt: skip
+    )
     for batch in loader:
         if isinstance(batch, InputError):
             raise batch
@@ -91,25 +103,36 @@ def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -
     ``fill_mask`` is given.
     """
     known = [
-        name for name, value in vars(albumentations).items()
+        name
+        for name, value in vars(albumentations).items()
         if inspect.isclass(value) and issubclass(value, albumentations.BasicTransform)
-    ]  # fmt: skip
+    ]
     transforms = []
     for step in steps:
         if not isinstance(step, dict) or len(step) != 1:
-            raise InputError(f"augmentation: expected one 'Name: {{arguments}}' per item, found {step!r}")
+            raise InputError(
+                f"augmentation: expected one 'Name: {{arguments}}' per item, found {step!r}"
+            )
         ((name, arguments),) = step.items()
         if name not in known:
-            raise InputError(f"augmentation: albumentations has no transform '{name}'{nearest(str(name), known)}")
+            raise InputError(
+                f"augmentation: albumentations has no transform '{name}'{nearest(str(name), known)}"
+            )
         if name in _REFUSED:
-            raise InputError(f"augmentation '{name}': is for spectrograms, or training does it itself; leave it out")
+            raise InputError(
+                f"augmentation '{name}': is for spectrograms, or training does it itself; leave it out"
+            )
         transform = getattr(albumentations, name)
         if not pixels.is_rgb and not issubclass(transform, albumentations.DualTransform):
             said = f"changes the colours of 8-bit RGB, and these images have {pixels.described}"
-            raise InputError(f"augmentation '{name}': {said}; take one that moves pixels, such as HorizontalFlip")
+            raise InputError(
+                f"augmentation '{name}': {said}; take one that moves pixels, such as HorizontalFlip"
+            )
         arguments = dict(arguments or {})
         if arguments.get("mask_interpolation"):
-            raise InputError(f"augmentation '{name}': ids are not interpolated; leave out mask_interpolation")
+            raise InputError(
+                f"augmentation '{name}': ids are not interpolated; leave out mask_interpolation"
+            )
         fill = inspect.signature(transform.__init__).parameters.get("fill_mask")
         if fill is not None and fill.default is not None:
             arguments.setdefault("fill_mask", IGNORE_INDEX)
@@ -124,8 +147,14 @@ def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) ->
     """A sample, augmented; pixels from outside the image have no label, and of bands no data."""
     augmentation.set_random_seed(seed)
     image, name = sample.image, sample.name
-    parts: dict[str, Any] = {"image": image} if sample.label is None else {"image": image, "mask": sample.label}
-    parts[_VALID] = np.ones(image.shape[:2], np.uint8) if sample.valid is None else sample.valid.astype(np.uint8)
+    parts: dict[str, Any] = (
+        {"image": image} if sample.label is None else {"image": image, "mask": sample.label}
+    )
+    parts[_VALID] = (
+        np.ones(image.shape[:2], np.uint8)
+        if sample.valid is None
+        else sample.valid.astype(np.uint8)
+    )
     with passed_on(f"{name}: augmentation failed"):  # of a crop larger than the image, …
         augmented = augmentation(**parts)
     image, label = augmented["image"], augmented.get("mask")
@@ -138,7 +167,9 @@ def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) ->
         raise InputError(f"{name}: augmentation makes something else than {takes}; leave it out")
     inside = augmented[_VALID]
     # 0 comes from transforms that fill masks with nothing else, unless it was asked for
-    if label is not None and not any(getattr(each, "fill_mask", None) == 0 for each in augmentation.transforms):
+    if label is not None and not any(
+        getattr(each, "fill_mask", None) == 0 for each in augmentation.transforms
+    ):
         label = np.where(inside == 0, np.uint8(IGNORE_INDEX), label)
     counts = not sample.pixels.is_rgb or sample.valid is not None
     valid: Mask = inside == 1 if counts and (inside != 1).any() else None
@@ -158,7 +189,9 @@ def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArra
         parts = [reference[..., first : first + 3] for first in range(0, reference.shape[2], 3)]
         parts = [cv2.resize(part, (width, height), interpolation=cv2.INTER_AREA) for part in parts]
         reference = np.concatenate([part.reshape(height, width, -1) for part in parts], axis=2)
-    spectrum, other = (scipy.fft.rfft2(each.astype(np.float32), axes=(0, 1)) for each in (image, reference))
+    spectrum, other = (
+        scipy.fft.rfft2(each.astype(np.float32), axes=(0, 1)) for each in (image, reference)
+    )
     b = int(beta * min(height, width))
     # the frequencies of the second axis below 0 are the complex conjugates, and rfft2 does without
     window = np.ix_(np.arange(-b, b + 1), np.arange(b + 1))
@@ -168,11 +201,17 @@ def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArra
     exchanged[b, 0] = True
     spectrum[window] = np.where(exchanged, np.abs(other[window]) * np.exp(1j * np.angle(low)), low)
     result = scipy.fft.irfft2(spectrum, s=(height, width), axes=(0, 1))
-    return np.asarray(np.rint(result).clip(0, 255) if image.dtype == np.uint8 else result, image.dtype)
+    return np.asarray(
+        np.rint(result).clip(0, 255) if image.dtype == np.uint8 else result, image.dtype
+    )
 
 
 def target_style(
-    references: SegmentationDataset, beta: float, probability: float, image: NDArray[Any], random: np.random.Generator
+    references: SegmentationDataset,
+    beta: float,
+    probability: float,
+    image: NDArray[Any],
+    random: np.random.Generator,
 ) -> NDArray[Any]:
     """A source image, (H, W, 3) uint8 RGB or (H, W, B) float32, with this probability in a random target style.
 
@@ -201,7 +240,9 @@ class _Stream(Dataset[Batch | InputError]):
             sample = self.dataset[index]
             if self.style is not None and index < self.styled:
                 # before the augmentation, as FDA does: of the whole image, and colour augmentation stays
-                sample = replace(sample, image=self.style(sample.image, self._random(Draws.STYLE, position)))
+                sample = replace(
+                    sample, image=self.style(sample.image, self._random(Draws.STYLE, position))
+                )
             if self.augmentation is not None:
                 seed = int(self._random(Draws.AUGMENTATION, position).integers(2**31))
                 sample = apply_augmentation(self.augmentation, sample, seed)
@@ -229,7 +270,9 @@ def _collated(samples: list[Batch | InputError]) -> Batch | InputError:
             sample.setdefault("valid", torch.ones(sample["image"].shape[1:], dtype=torch.bool))
     names = {tuple(sample["image"].shape[:0:-1]): sample["name"] for sample in whole}
     if len(names) > 1:
-        differing = ", ".join(f"{name} is {width}x{height}" for (width, height), name in names.items())
+        differing = ", ".join(
+            f"{name} is {width}x{height}" for (width, height), name in names.items()
+        )
         return InputError(
             f"a batch needs images of one size, and {differing}: set --source.size and --target.size, or --batch-size 1"
         )

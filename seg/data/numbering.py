@@ -56,7 +56,8 @@ class Held:
     file: Path  #: the one with the most values
     pixels: NDArray[np.int64]  #: (256,) pixels of each id; zeros where there are none
     colors: frozenset[Color] = frozenset()  #: of pictures in colours
-    palette: frozenset[tuple[Color, int]] = frozenset()  #: colours of palettes and their ids, of those that are held
+    #: colours of palettes and their ids, of those that are held
+    palette: frozenset[tuple[Color, int]] = frozenset()
 
 
 def look(file: Path, layout: Layout = OWN_IDS) -> Held:
@@ -73,7 +74,9 @@ def look(file: Path, layout: Layout = OWN_IDS) -> Held:
 def held_in(file: Path, ids: Ids, valid: Mask) -> Held:
     """What a label image holds, by its ids, (H, W), and where there are any."""
     pixels = np.bincount((ids if valid is None else ids[valid]).ravel(), minlength=256)
-    return Held(file, pixels, palette=palette_of(file, np.flatnonzero(pixels[:IGNORE_INDEX]).tolist()))
+    return Held(
+        file, pixels, palette=palette_of(file, np.flatnonzero(pixels[:IGNORE_INDEX]).tolist())
+    )
 
 
 def together(labels: Sequence[Held]) -> Held:
@@ -84,7 +87,9 @@ def together(labels: Sequence[Held]) -> Held:
     return Held(most.file, np.sum([label.pixels for label in labels], axis=0), colors, palette)
 
 
-def as_numbered(files: Sequence[Path], classes: ClassSet, layout: Layout) -> tuple[Layout, list[str]]:
+def as_numbered(
+    files: Sequence[Path], classes: ClassSet, layout: Layout
+) -> tuple[Layout, list[str]]:
     """The layout with the numbering that label images hold, and a note where it is not the layout's own.
 
     Pictures in other colours than Cityscapes' are read by the class set.
@@ -92,7 +97,9 @@ def as_numbered(files: Sequence[Path], classes: ClassSet, layout: Layout) -> tup
     held = together([look(file, layout) for file in evenly(files, _LABELS)])
     ignored = {each: CITYSCAPES_IDS.get(each, "") for each in classes.ignored}
     own = layout.ids or ignored | dict(zip(classes.ids, classes.names, strict=True))
-    found = numbering(held, own) if _NAMES.issuperset(classes.names) and not classes.by_color else None
+    found = (
+        numbering(held, own) if _NAMES.issuperset(classes.names) and not classes.by_color else None
+    )
     if found is None:
         pictures = held.colors and not held.pixels.any()
         return (replace(layout, ids=None, read_ids=None) if pictures else layout), []
@@ -120,7 +127,9 @@ def numbering(held: Held, own: Mapping[int, str] | None) -> str | None:
         like_label_ids = evaluated > 1 and 2 * len(ids) <= 3 * evaluated
         return "label ids" if like_label_ids and ids <= CITYSCAPES_IDS.keys() else None
     evidence = pixels[IGNORE_INDEX] > 0 or 10 in ids
-    for found in ("label ids", "train ids") if 2 * len(_NAMES & set(own.values())) > len(_NAMES) else ():
+    for found in (
+        ("label ids", "train ids") if 2 * len(_NAMES & set(own.values())) > len(_NAMES) else ()
+    ):
         gain = _meant(pixels, _NUMBERINGS[found]) - _meant(pixels, own)
         better = gain > 0 if not ids <= own.keys() else gain > _GAIN and evidence
         if better and ids <= _NUMBERINGS[found].keys():
@@ -136,12 +145,17 @@ def _meant(pixels: NDArray[np.int64], names: Mapping[int, str]) -> float:
 
 def _told(held: Held) -> str | None:
     """The numbering that colours, palettes or file names say."""
-    colors, evaluated = held.colors or {color for color, _ in held.palette}, set(CITYSCAPES_CLASSES.colors)
+    colors, evaluated = (
+        held.colors or {color for color, _ in held.palette},
+        set(CITYSCAPES_CLASSES.colors),
+    )
     if len(colors & evaluated) > 1 and colors <= evaluated.union(CITYSCAPES_COLORS.ignored_colors):
         color_of = {label.name: label.color for label in LABELS}
         palette = {(color, label_id) for color, label_id in held.palette if color in evaluated}
         for told in ("label ids", "train ids"):
-            if palette and palette <= {(color_of[name], label_id) for label_id, name in _NUMBERINGS[told].items()}:
+            if palette and palette <= {
+                (color_of[name], label_id) for label_id, name in _NUMBERINGS[told].items()
+            }:
                 return told
         return "colours"
     return "train ids" if held.file.stem.endswith("_labelTrainIds") else None

@@ -44,7 +44,8 @@ class PixelFormat:
     #: What becomes 0, B numbers: of 8-bit RGB on the scale from 0 to 1, of others in the images' own units.
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD  #: what becomes 1, likewise
-    shown: tuple[int, int, int] = (0, 1, 2)  #: the bands that are displayed as red, green and blue, counted from 0
+    #: the bands that are displayed as red, green and blue, counted from 0
+    shown: tuple[int, int, int] = (0, 1, 2)
     measured_on: str = ""  #: a description of the images that mean and deviation are of
     is_rgb: bool = False  #: whether the images are 8-bit RGB
     #: The bands, from 0, that the training images name red, green and blue; None where they name none.
@@ -52,11 +53,23 @@ class PixelFormat:
 
     def __post_init__(self) -> None:
         numbers = (*self.mean, *self.std)
-        if len(self.mean) != self.bands or len(self.std) != self.bands or not all(map(math.isfinite, numbers)):
-            raise InputError(f"pixels: expected {self.bands} finite means and deviations, one for each band")
+        if (
+            len(self.mean) != self.bands
+            or len(self.std) != self.bands
+            or not all(map(math.isfinite, numbers))
+        ):
+            raise InputError(
+                f"pixels: expected {self.bands} finite means and deviations, one for each band"
+            )
         named = (*self.shown, *(self.colours or ()))
-        if min(self.std) <= 0 or not all(0 <= band < self.bands for band in named) or len(named) not in (3, 6):
-            raise InputError("pixels: expected deviations above 0, and three bands to show that there are")
+        if (
+            min(self.std) <= 0
+            or not all(0 <= band < self.bands for band in named)
+            or len(named) not in (3, 6)
+        ):
+            raise InputError(
+                "pixels: expected deviations above 0, and three bands to show that there are"
+            )
 
     @property
     def described(self) -> str:
@@ -73,7 +86,9 @@ class PixelFormat:
             result = torch.from_numpy(np.ascontiguousarray(mapped.transpose(2, 0, 1)))
         else:
             mean, std = (np.asarray(numbers, np.float32) for numbers in (self.mean, self.std))
-            result = torch.from_numpy(np.ascontiguousarray(((values - mean) / std).transpose(2, 0, 1), np.float32))
+            result = torch.from_numpy(
+                np.ascontiguousarray(((values - mean) / std).transpose(2, 0, 1), np.float32)
+            )
         if valid is not None:
             result[:, torch.from_numpy(~valid)] = 0.0
         return result
@@ -90,7 +105,11 @@ class PixelFormat:
         for channel, band in enumerate(self.shown):
             seen = values[::stride, ::stride, band]
             seen = seen[np.isfinite(seen) if valid is None else valid[::stride, ::stride]]
-            low, high = np.percentile(seen.astype(np.float64), [_BLACK, _WHITE]) if seen.size else (0.0, 1.0)
+            low, high = (
+                np.percentile(seen.astype(np.float64), [_BLACK, _WHITE])
+                if seen.size
+                else (0.0, 1.0)
+            )
             scale = np.float32(255 / (high - low) if high > low else 0.0)
             with np.errstate(invalid="ignore"):
                 stretched = (values[..., band].astype(np.float32) - np.float32(low)) * scale
@@ -102,7 +121,10 @@ class PixelFormat:
     def document(self) -> dict[str, Any]:
         """As :func:`read_format` reads it; bands are counted from 1 there."""
         counted = {"shown": self.shown, "colours": self.colours}
-        return {**asdict(self), **{name: bands and [band + 1 for band in bands] for name, bands in counted.items()}}
+        return {
+            **asdict(self),
+            **{name: bands and [band + 1 for band in bands] for name, bands in counted.items()},
+        }
 
 
 #: In ImageNet's normalisation.
@@ -119,9 +141,14 @@ def read_format(folder: Path) -> PixelFormat:
     file = folder / PIXELS_FILE
     if not file.is_file():
         return RGB
-    document = required(read_json(file), str(file), bands=int, dtype=str, mean=list, std=list, shown=list)
+    document = required(
+        read_json(file), str(file), bands=int, dtype=str, mean=list, std=list, shown=list
+    )
     with passed_on(str(file)):
-        counted = {name: document.get(name) and [band - 1 for band in document[name]] for name in ("shown", "colours")}
+        counted = {
+            name: document.get(name) and [band - 1 for band in document[name]]
+            for name in ("shown", "colours")
+        }
         dtype = np.dtype(document["dtype"]).name
     return shaped(PixelFormat, {**document, **counted, "dtype": dtype}, str(file))
 
@@ -136,7 +163,13 @@ def _table(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float3
 
 def kind_of(dtype: str) -> str:
     """``8 bits``, ``integers`` or ``floating point``: numbers of one kind may stand for each other."""
-    return "8 bits" if dtype == "uint8" else "integers" if np.dtype(dtype).kind in "iu" else "floating point"
+    return (
+        "8 bits"
+        if dtype == "uint8"
+        else "integers"
+        if np.dtype(dtype).kind in "iu"
+        else "floating point"
+    )
 
 
 def upright(values: NDArray[Any], orientation: int) -> NDArray[Any]:
@@ -152,7 +185,11 @@ def resized(values: NDArray[Any], size: tuple[int, int]) -> NDArray[np.float32]:
     """(H, W, B) numbers to (width, height), bicubic with antialiasing, float32."""
     bands = [np.ascontiguousarray(values[..., band], np.float32) for band in range(values.shape[2])]
     return np.stack(
-        [np.asarray(Image.fromarray(band).resize(size, Image.Resampling.BICUBIC)) for band in bands], axis=-1
+        [
+            np.asarray(Image.fromarray(band).resize(size, Image.Resampling.BICUBIC))
+            for band in bands
+        ],
+        axis=-1,
     )
 
 

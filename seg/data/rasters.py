@@ -36,12 +36,16 @@ class Header:
     bands: int  #: without a band for transparency
     dtype: str  #: numpy's name of its numbers
     alpha: bool = False  #: whether a band for transparency comes after the others
-    colours: tuple[int, int, int] | None = None  #: the bands, from 0, that the file names red, green and blue
-    nodata: float | None = None  #: the number that stands for no data in the first band, where the file names one
-    scaled: bool = False  #: whether the file has a scale or an offset for its numbers, which are applied
+    #: the bands, from 0, that the file names red, green and blue
+    colours: tuple[int, int, int] | None = None
+    #: the number that stands for no data in the first band, where the file names one
+    nodata: float | None = None
+    #: whether the file has a scale or an offset for its numbers, which are applied
+    scaled: bool = False
     pages: int = 1  #: pages or frames, of which the first is read
     orientation: int = 1  #: how it is stored, 1 to 8 by EXIF or a TIFF's tag; 1 is upright
-    place: Georeference | None = field(default=None, compare=False)  #: coordinates, if the file has them
+    #: coordinates, if the file has them
+    place: Georeference | None = field(default=None, compare=False)
 
     @property
     def is_rgb(self) -> bool:
@@ -68,7 +72,8 @@ def _start(file: Path) -> bytes:
 
 def orientation_of(file: Path) -> int:
     """The orientation, 1 to 8, by its tag in a TIFF's first directory, which GDAL does not tell; 1 without one."""
-    with suppress(Exception), warnings.catch_warnings(), open(file, "rb") as opened:  # Pillow, of a damaged one
+    # Pillow, of a damaged one
+    with suppress(Exception), warnings.catch_warnings(), open(file, "rb") as opened:
         warnings.simplefilter("ignore")
         start = opened.read(16)
         large = b"+" in start[2:4]
@@ -88,20 +93,34 @@ def read_header(file: Path) -> Header:
         bands = source.count - alpha
         dtype = np.result_type(*source.dtypes).name
         if "complex" in dtype or bands > MOST_BANDS:
-            raise InputError(f"{file}: has {bands} bands of {dtype}; expected real numbers, {MOST_BANDS} bands at most")
+            raise InputError(
+                f"{file}: has {bands} bands of {dtype}; expected real numbers, {MOST_BANDS} bands at most"
+            )
         if kinds[0] == "palette":
             bands = 3  # after conversion to RGB
         colours = None
         if {"red", "green", "blue"} <= set(kinds):
             colours = (kinds.index("red"), kinds.index("green"), kinds.index("blue"))
         orientation = orientation_of(file)
-        size = (source.height, source.width) if orientation in SIDEWAYS else (source.width, source.height)
+        size = (
+            (source.height, source.width)
+            if orientation in SIDEWAYS
+            else (source.width, source.height)
+        )
         bare = orientation != 1 or (source.crs is None and source.transform.is_identity)
         scaled = any(scale != 1 for scale in source.scales) or any(source.offsets)
         return Header(
-            size, bands, dtype, alpha, colours, source.nodata, scaled, max(1, len(source.subdatasets)),
-            orientation, None if bare else {"crs": source.crs, "transform": source.transform},
-        )  # fmt: skip
+            size,
+            bands,
+            dtype,
+            alpha,
+            colours,
+            source.nodata,
+            scaled,
+            max(1, len(source.subdatasets)),
+            orientation,
+            None if bare else {"crs": source.crs, "transform": source.transform},
+        )
 
 
 def read_bands(file: Path, header: Header, wanted: PixelFormat) -> tuple[NDArray[Any], Mask]:
@@ -112,10 +131,14 @@ def read_bands(file: Path, header: Header, wanted: PixelFormat) -> tuple[NDArray
     with opened(file) as source:
         _refuse_large(file, source)
         values, valid = bands_of(source, header, wanted)
-    return upright(values, header.orientation), None if valid is None else upright(valid, header.orientation)
+    return upright(values, header.orientation), None if valid is None else upright(
+        valid, header.orientation
+    )
 
 
-def bands_of(source: Any, header: Header, wanted: PixelFormat, **part: Any) -> tuple[NDArray[Any], Mask]:
+def bands_of(
+    source: Any, header: Header, wanted: PixelFormat, **part: Any
+) -> tuple[NDArray[Any], Mask]:
     """:func:`read_bands` of an open file as it is stored; ``part`` is a ``window`` or an ``out_shape`` of rasterio."""
     names = [kind.name for kind in source.colorinterp]
     if wanted.is_rgb:
@@ -131,7 +154,10 @@ def bands_of(source: Any, header: Header, wanted: PixelFormat, **part: Any) -> t
     if np.issubdtype(values.dtype, np.floating):
         valid &= np.isfinite(values).all(axis=-1)
     if source.nodata is not None and not wanted.is_rgb and values.shape[2] > 1:
-        holes = np.stack([source.read_masks(band + 1, **part) == 0 for band in order], -1) & valid[..., None]
+        holes = (
+            np.stack([source.read_masks(band + 1, **part) == 0 for band in order], -1)
+            & valid[..., None]
+        )
         if holes.any():
             values = np.where(holes, np.float32(np.nan), values.astype(np.float32))
     if header.scaled:
@@ -139,7 +165,9 @@ def bands_of(source: Any, header: Header, wanted: PixelFormat, **part: Any) -> t
         values = (values * scales + offsets).astype(np.float32)
     if names[0] == "palette" and wanted.is_rgb:
         palette = source.colormap(1)
-        values = np.array([palette.get(index, (0, 0, 0))[:3] for index in range(256)], np.uint8)[values[..., 0]]
+        values = np.array([palette.get(index, (0, 0, 0))[:3] for index in range(256)], np.uint8)[
+            values[..., 0]
+        ]
     elif len(order) == 1 and wanted.is_rgb:
         white_is_0 = source.tags(ns="IMAGE_STRUCTURE").get("MINISWHITE") == "YES"
         values = (255 - values if white_is_0 else values).repeat(3, axis=2)
@@ -153,9 +181,13 @@ def read_ids(file: Path, header: Header, kept: Collection[int]) -> tuple[NDArray
         dtype, compression = source.dtypes[0], str(source.profile.get("compress", "")).lower()
         if source.count - header.alpha != 1 or not np.issubdtype(np.dtype(dtype), np.integer):
             has = f"{source.count} band{'s' * (source.count > 1)} of {dtype}"
-            raise InputError(f"{file}: a label image holds one id per pixel, and this one has {has}")
+            raise InputError(
+                f"{file}: a label image holds one id per pixel, and this one has {has}"
+            )
         if compression in ("jpeg", "webp", "lerc"):
-            raise InputError(f"{file}: {compression} rounds ids to other ids; save the label without")
+            raise InputError(
+                f"{file}: {compression} rounds ids to other ids; save the label without"
+            )
         ids, valid = source.read(1), source.dataset_mask() != 0
         if source.nodata in kept:
             valid |= ids == source.nodata
@@ -172,9 +204,15 @@ def refuse_other_ground(label: Path, image: Path) -> None:
     if own.place is None or there.place is None:
         return
     crs, other_crs = own.place["crs"], there.place["crs"]
-    bounds, others = (array_bounds(*each.size[::-1], each.place["transform"]) for each in (own, there) if each.place)
+    bounds, others = (
+        array_bounds(*each.size[::-1], each.place["transform"])
+        for each in (own, there)
+        if each.place
+    )
     half_a_pixel = abs(own.place["transform"].a) / 2
-    if not np.allclose(bounds, others, rtol=0, atol=half_a_pixel) or (crs and other_crs and crs != other_crs):
+    if not np.allclose(bounds, others, rtol=0, atol=half_a_pixel) or (
+        crs and other_crs and crs != other_crs
+    ):
         raise InputError(
             f"{label}: lies on other ground than its image {image}, by the coordinates of both; bring it onto the "
             "pixels of its image, for example with gdalwarp"
@@ -197,9 +235,16 @@ def new_geotiff(
     from rasterio.errors import RasterioIOError
 
     profile: dict[str, Any] = {
-        "driver": "GTiff", "height": size[0], "width": size[1], "count": 1, "dtype": dtype, "nodata": nodata,
-        "compress": "deflate", "bigtiff": "if_safer", **(place or {}),
-    }  # fmt: skip
+        "driver": "GTiff",
+        "height": size[0],
+        "width": size[1],
+        "count": 1,
+        "dtype": dtype,
+        "nodata": nodata,
+        "compress": "deflate",
+        "bigtiff": "if_safer",
+        **(place or {}),
+    }
     if min(size) >= 256:
         profile |= {"tiled": True, "blockxsize": 256, "blockysize": 256}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -209,15 +254,20 @@ def new_geotiff(
             with rasterio.open(temporary, "w", **profile) as target:
                 target.set_band_description(1, description)
                 if colours is not None:
-                    target.write_colormap(1, {number: (*colour, 255) for number, colour in enumerate(colours)})
+                    target.write_colormap(
+                        1, {number: (*colour, 255) for number, colour in enumerate(colours)}
+                    )
                 yield target
-            with rasterio.open(temporary) as written:  # one that a full disk cut short was closed without an error
+            # one that a full disk cut short was closed without an error
+            with rasterio.open(temporary) as written:
                 written.checksum(1)
         except (CPLE_BaseError, RasterioIOError) as error:
             raise OSError(errno.ENOSPC, str(error)) from error
 
 
-def _in_order(named: tuple[int, ...] | None, wanted: tuple[int, ...] | None, bands: int) -> list[int]:
+def _in_order(
+    named: tuple[int, ...] | None, wanted: tuple[int, ...] | None, bands: int
+) -> list[int]:
     """The file's bands, from 0, in the network's order: by the colours that both name, the others as they come."""
     if not named or not wanted or max(*named, *wanted) >= bands:
         return list(range(bands))

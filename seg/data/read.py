@@ -28,7 +28,11 @@ _IDS, _SPREAD = ("P", *GREY[:-1]), {"L;2": 85, "L;4": 17}
 
 
 def read_label(
-    file: Path, classes: ClassSet, layout: Layout = OWN_IDS, size: Size | None = None, image: Path | None = None
+    file: Path,
+    classes: ClassSet,
+    layout: Layout = OWN_IDS,
+    size: Size | None = None,
+    image: Path | None = None,
 ) -> Ids:
     """(H, W) uint8 train ids of a label image, resized to ``size``; 255 where nothing counts.
 
@@ -58,8 +62,12 @@ def refuse_unknown(file: Path, ids: Ids, classes: ClassSet, layout: Layout = OWN
         unknown = np.bincount(ids[~known[ids]]) > 0
         hint = "a file for --classes gives classes their ids, and lists others as ignored"
         if layout.ids:
-            hint = "labels with ids of their own are read in layout folders with a file for --classes"
-        raise InputError(f"{file}: label id {spans(unknown)} is not in the table, which has {spans(known)}; {hint}")
+            hint = (
+                "labels with ids of their own are read in layout folders with a file for --classes"
+            )
+        raise InputError(
+            f"{file}: label id {spans(unknown)} is not in the table, which has {spans(known)}; {hint}"
+        )
 
 
 def label_ids(file: Path, classes: ClassSet, layout: Layout = OWN_IDS) -> tuple[Ids, Mask]:
@@ -90,8 +98,12 @@ def _index_image(file: Path, kept: Collection[int]) -> tuple[Ids, Mask]:
     """Ids and where there are any, nowhere transparent; an id of ``kept`` is one even where the file calls it none."""
     header = read_header(file)
     if header.pages > 1:
-        raise InputError(f"{file}: has {header.pages} pages or frames, and a label is one; save that alone")
-    ids, valid = rasters.read_ids(file, header, kept) if rasters.is_tiff(file) else _picture_ids(file, kept)
+        raise InputError(
+            f"{file}: has {header.pages} pages or frames, and a label is one; save that alone"
+        )
+    ids, valid = (
+        rasters.read_ids(file, header, kept) if rasters.is_tiff(file) else _picture_ids(file, kept)
+    )
     ids = upright(ids, header.orientation)
     if valid is not None:
         valid = upright(valid, header.orientation)
@@ -99,7 +111,9 @@ def _index_image(file: Path, kept: Collection[int]) -> tuple[Ids, Mask]:
     low, high = int(ids.min()), int(ids.max())
     if low < 0 or high > 255:
         worst = low if low < 0 else high
-        raise InputError(f"{file}: holds the id {worst}, and ids are 0 to 255; name it as nodata, or number anew")
+        raise InputError(
+            f"{file}: holds the id {worst}, and ids are 0 to 255; name it as nodata, or number anew"
+        )
     return ids.astype(np.uint8, copy=False), valid
 
 
@@ -112,14 +126,21 @@ def _picture_ids(file: Path, kept: Collection[int]) -> tuple[NDArray[Any], Mask]
                 "in the classes' colours is read with a file for --classes that has labels: colors and a name and a "
                 "color for each class"
             )
-        spread, transparent = _SPREAD.get(decoder_arguments(picture)[0], 1), picture.info.get("transparency")
+        spread, transparent = (
+            _SPREAD.get(decoder_arguments(picture)[0], 1),
+            picture.info.get("transparency"),
+        )
         ids = np.asarray(picture)
     if spread > 1:
         ids = ids // spread
     if ids.ndim == 3:  # beside transparency
         ids, valid = ids[..., 0], ids[..., -1] != 0
     elif isinstance(transparent, int | bytes):  # of a palette, its clear entries; of grey, a level
-        clear = {transparent} if isinstance(transparent, int) else {i for i, a in enumerate(transparent) if a == 0}
+        clear = (
+            {transparent}
+            if isinstance(transparent, int)
+            else {i for i, a in enumerate(transparent) if a == 0}
+        )
         valid = ~np.isin(ids, sorted(clear - set(kept)))
     else:
         return ids, None
@@ -133,7 +154,9 @@ def palette_of(file: Path, ids: Collection[int]) -> frozenset[tuple[Color, int]]
     with opened_image(file, LOSSLESS) as picture:
         flat = picture.getpalette() or []
     colors = [tuple(flat[3 * label_id : 3 * label_id + 3]) for label_id in ids]
-    return frozenset((c, i) for c, i in zip(colors, ids, strict=True) if len(c) == 3 and colors.count(c) == 1)
+    return frozenset(
+        (c, i) for c, i in zip(colors, ids, strict=True) if len(c) == 3 and colors.count(c) == 1
+    )
 
 
 def label_colors(file: Path, most: int) -> list[Color]:
@@ -148,7 +171,10 @@ def _colored_ids(file: Path, classes: ClassSet) -> tuple[Ids, Mask]:
     codes, valid = _codes(file)
     if valid is None:
         valid = np.ones(codes.shape, np.bool_)
-    table = {int.from_bytes(color): label_id for color, label_id in zip(classes.colors, classes.ids, strict=True)}
+    table = {
+        int.from_bytes(color): label_id
+        for color, label_id in zip(classes.colors, classes.ids, strict=True)
+    }
     counted = np.array(sorted(table), np.uint32)
     places = np.searchsorted(counted, codes).clip(max=len(counted) - 1)
     found = counted[places] == codes
@@ -156,7 +182,9 @@ def _colored_ids(file: Path, classes: ClassSet) -> tuple[Ids, Mask]:
     ignored = np.isin(codes, [int.from_bytes(color) for color in classes.ignored_colors])
     if (unknown := valid & ~found & ~ignored).any():
         color, pixels = [*int(codes[unknown].min()).to_bytes(3)], int(unknown.sum())
-        raise InputError(f"{file}: the colour {color} is no class's and not ignored ({pixels:,} pixels have such)")
+        raise InputError(
+            f"{file}: the colour {color} is no class's and not ignored ({pixels:,} pixels have such)"
+        )
     valid &= found
     return ids, None if valid.all() else valid
 

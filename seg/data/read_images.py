@@ -21,7 +21,16 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.images import opened_image
 from seg.data import rasters
 from seg.data.files import Size
-from seg.data.pixel_format import RGB, SIDEWAYS, Mask, PixelFormat, kind_of, resized, resized_mask, upright
+from seg.data.pixel_format import (
+    RGB,
+    SIDEWAYS,
+    Mask,
+    PixelFormat,
+    kind_of,
+    resized,
+    resized_mask,
+    upright,
+)
 from seg.data.rasters import Georeference, Header
 
 _EXIF_OF_PNG = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
@@ -92,7 +101,9 @@ class Scene:
 
 
 @contextmanager
-def opened_picture(file: Path, wanted: PixelFormat, by_windows: bool = True) -> Iterator[ImagePixels | Scene]:
+def opened_picture(
+    file: Path, wanted: PixelFormat, by_windows: bool = True
+) -> Iterator[ImagePixels | Scene]:
     """An image with the bands that a network takes, read whole, or an upright TIFF to be read ``by_windows``."""
     if not by_windows or not rasters.is_tiff(file) or rasters.orientation_of(file) != 1:
         yield read_image(file, wanted)
@@ -172,12 +183,18 @@ def refuse_damaged(file: Path, thoroughly: bool) -> None:
 
 def refuse_other(file: Path | str, header: Header, wanted: PixelFormat) -> None:
     """Raises an InputError for an image that a network does not take."""
-    fits = header.is_rgb if wanted.is_rgb else wanted.bands in (header.bands, header.bands + header.alpha)
+    fits = (
+        header.is_rgb
+        if wanted.is_rgb
+        else wanted.bands in (header.bands, header.bands + header.alpha)
+    )
     kinds = {kind_of(header.dtype), *(["floating point"] if header.scaled else [])}
     if not fits or kind_of(wanted.dtype) not in kinds:
         hint = "; make 8-bit copies, with the range of the data from black to white, or train on such images"
         hint = hint if wanted.is_rgb and header.dtype != "uint8" else ""
-        raise InputError(f"{file}: has {header.described}, and the network sees {wanted.described}{hint}")
+        raise InputError(
+            f"{file}: has {header.described}, and the network sees {wanted.described}{hint}"
+        )
 
 
 def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
@@ -218,9 +235,12 @@ def _header(picture: Image.Image) -> Header:
     mode, clear = picture.mode, picture.info.get("transparency")
     # Pillow cuts 16-bit colours to 8: PNG has 16 in the decoder's mode, PPM its largest number
     kind, *more = decoder_arguments(picture)
-    deep = (isinstance(kind, str) and ";16" in kind) or (picture.format == "PPM" and more and more[0] > 255)
+    deep = (isinstance(kind, str) and ";16" in kind) or (
+        picture.format == "PPM" and more and more[0] > 255
+    )
     dtype = "float32" if mode == "F" else "uint16" if deep or mode[0] == "I" else "uint8"
-    pages = getattr(picture, "n_frames", 1) if picture.format in LOSSLESS else 1  # a phone's JPEG has a small copy
+    # a phone's JPEG has a small copy
+    pages = getattr(picture, "n_frames", 1) if picture.format in LOSSLESS else 1
     orientation, alpha = _orientation(picture), picture.has_transparency_data
     size = (picture.height, picture.width) if orientation in SIDEWAYS else picture.size
     nodata = float(clear) if isinstance(clear, int) else None
@@ -241,7 +261,8 @@ def _orientation(picture: Image.Image) -> int:
         return 1  # else Pillow decodes the pixels to search behind them
     if picture.format == "TIFF":
         picture.load()  # Pillow may turn it, and then removes the orientation
-    with suppress(Exception), warnings.catch_warnings():  # broken EXIF raises nearly anything; the pixels may be good
+    # broken EXIF raises nearly anything; the pixels may be good
+    with suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         orientation = int(picture.getexif().get(ExifTags.Base.Orientation, 1))
         return orientation if 1 <= orientation <= 8 else 1

@@ -43,7 +43,10 @@ class Epochs:
         """The sample's index in its data set."""
         number, place = divmod(position, self._count)
         if self._order is None or self._order[0] != number:
-            self._order = (number, np.random.default_rng([*self._seed, number]).permutation(self._count))
+            self._order = (
+                number,
+                np.random.default_rng([*self._seed, number]).permutation(self._count),
+            )
         return int(self._order[1][place])
 
 
@@ -55,7 +58,9 @@ class RareClasses:
     times its usual rate. Images are not cropped.
     """
 
-    def __init__(self, pixels: NDArray[np.int64], temperature: float, enough: float, seed: Sequence[int]) -> None:
+    def __init__(
+        self, pixels: NDArray[np.int64], temperature: float, enough: float, seed: Sequence[int]
+    ) -> None:
         totals = pixels[:, :-1].sum(0)
         present = np.flatnonzero(totals)
         exponents = (1.0 - totals / totals.sum()) / temperature
@@ -79,7 +84,9 @@ class RareClasses:
         if self._alike and random.random() < self._alike:
             return int(random.integers(self._count))
         # rounding may leave the last sum a little below or above 1
-        drawn = np.searchsorted(self._cumulated, random.random() * self._cumulated[-1], side="right")
+        drawn = np.searchsorted(
+            self._cumulated, random.random() * self._cumulated[-1], side="right"
+        )
         images = self._images[min(int(drawn), len(self._images) - 1)]
         return int(images[random.integers(len(images))])
 
@@ -106,7 +113,13 @@ def labelled_sampler(
     if temperature is not None:
         pixels = class_pixels(first, workers)
         if not pixels[:, :-1].any():
-            raise InputError(f"--source.rare-class-temperature: every pixel of every label in {first.root} is ignored")
+            raise InputError(
+                f"--source.rare-class-temperature: every pixel of every label in {first.root} is ignored"
+            )
         sampler = RareClasses(pixels, temperature, enough, (*seed, Draws.RARE_CLASSES))
     others = [Epochs(len(part), (*seed, Draws.LABELLED_TARGET)) for part in rest]
-    return partial(interleaved, [sampler, *others], [len(part) for part in parts]) if others else sampler
+    return (
+        partial(interleaved, [sampler, *others], [len(part) for part in parts])
+        if others
+        else sampler
+    )

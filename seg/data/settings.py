@@ -17,14 +17,20 @@ LAYOUT_CHOICES = (AUTO, *LAYOUTS)
 class DataConfig:
     """One domain's data."""
 
-    root: str | None = option(None, "folder of the data set; default: the built-in demo pair", value="DIR", exists=True)
+    root: str | None = option(
+        None, "folder of the data set; default: the built-in demo pair", value="DIR", exists=True
+    )
     layout: str = option(AUTO, LAYOUT_HELP, LAYOUT_CHOICES, value="NAME")
     size: list[int] | None = option(
         None, "width and height to resize to; default: the images' own", at_least=1, value="W,H"
     )
-    exclude: list[str] = option([], "images to leave out: path below the root, file name or stem", value="NAME,NAME")
+    exclude: list[str] = option(
+        [], "images to leave out: path below the root, file name or stem", value="NAME,NAME"
+    )
     augmentation: list[dict[str, Any]] = option(
-        [{"HorizontalFlip": {"p": 0.5}}], "albumentations, as a list of {Name: {arguments}}", value="LIST"
+        [{"HorizontalFlip": {"p": 0.5}}],
+        "albumentations, as a list of {Name: {arguments}}",
+        value="LIST",
     )
 
 
@@ -33,19 +39,28 @@ class SourceConfig(DataConfig):
     """The labelled images that training starts from, which may get the target's style."""
 
     rare_class_temperature: float | None = option(
-        0.01, "draw images by rare classes at this temperature, the lower the more; null: every image once per pass",
+        0.01,
+        "draw images by rare classes at this temperature, the lower the more; null: every image once per pass",
         at_least=0.0001,
-    )  # fmt: skip
+    )
     rare_class_pixels: float = option(
-        0.005, "share of an image's pixels that a class must have for the image to be drawn for it",
-        at_least=0, at_most=1,
-    )  # fmt: skip
-    style: Literal["none", "fourier"] = option("none", "what source images take from a random target training image")
+        0.005,
+        "share of an image's pixels that a class must have for the image to be drawn for it",
+        at_least=0,
+        at_most=1,
+    )
+    style: Literal["none", "fourier"] = option(
+        "none", "what source images take from a random target training image"
+    )
     style_beta: float = option(
-        0.05, "up to this share of the shorter side, drawn per image, is the highest frequency exchanged",
-        at_least=0.0, at_most=0.5,
-    )  # fmt: skip
-    style_probability: float = option(1.0, "share of the source images that get a style", at_least=0.0, at_most=1.0)
+        0.05,
+        "up to this share of the shorter side, drawn per image, is the highest frequency exchanged",
+        at_least=0.0,
+        at_most=0.5,
+    )
+    style_probability: float = option(
+        1.0, "share of the source images that get a style", at_least=0.0, at_most=1.0
+    )
 
     def described_style(self) -> str:
         """The style in a few words, ``none`` without one."""
@@ -60,11 +75,14 @@ class TargetDataConfig(DataConfig):
     """The images that are adapted to."""
 
     labelled_part: float | None = option(
-        None, "share of its training images that are read with labels, such as 0.0625; default: none",
-        at_least=0, at_most=1,
-    )  # fmt: skip
+        None,
+        "share of its training images that are read with labels, such as 0.0625; default: none",
+        at_least=0,
+        at_most=1,
+    )
     labelled_use: Literal["beside", "instead"] = option(
-        "beside", "half of every batch of labelled images are these beside the source's, or all of it instead of them"
+        "beside",
+        "half of every batch of labelled images are these beside the source's, or all of it instead of them",
     )
 
     def replaces_source(self) -> bool:
@@ -83,10 +101,16 @@ class DemoConfig:
     """The built-in street world, where no root is given."""
 
     seed: int = option(
-        0, "of the world: its streets and, other than with 0, what its gap is made of", at_least=0, at_most=LARGEST_SEED
+        0,
+        "of the world: its streets and, other than with 0, what its gap is made of",
+        at_least=0,
+        at_most=LARGEST_SEED,
     )
     gap: float = option(
-        1.0, "how far the target looks from the source: 0 alike, 1 as in the demo", at_least=0, at_most=2.0
+        1.0,
+        "how far the target looks from the source: 0 alike, 1 as in the demo",
+        at_least=0,
+        at_most=2.0,
     )
 
 
@@ -95,17 +119,25 @@ class BandConfig:
     """The bands of images that are no 8-bit RGB: TIFF, GeoTIFF, 16-bit PNG."""
 
     number: int | None = option(
-        None, "bands that the network sees; default: all that the images have but transparency", at_least=1, at_most=512
+        None,
+        "bands that the network sees; default: all that the images have but transparency",
+        at_least=1,
+        at_most=512,
     )
     shown: list[int] | None = option(
-        None, "those that pictures show as red, green and blue, from 1, such as 3,2,1; default: as the file says, or "
-        "the first", at_least=1, value="R,G,B",
-    )  # fmt: skip
+        None,
+        "those that pictures show as red, green and blue, from 1, such as 3,2,1; default: as the file says, or "
+        "the first",
+        at_least=1,
+        value="R,G,B",
+    )
 
     def shown_from_0(self, bands: int) -> tuple[int, int, int] | None:
         """``shown`` counted from 0; an InputError unless it names three of as many ``bands``."""
         if self.shown is None:
             return None
         if len(self.shown) != 3 or max(self.shown) > bands:
-            raise InputError(f"--bands.shown: expected three of 1 to {bands}, such as 3,2,1, got {self.shown}")
+            raise InputError(
+                f"--bands.shown: expected three of 1 to {bands}, such as 3,2,1, got {self.shown}"
+            )
         return self.shown[0] - 1, self.shown[1] - 1, self.shown[2] - 1

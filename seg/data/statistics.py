@@ -35,7 +35,9 @@ _FILLS = (-99999, -32768, -32767, -9999, -999, 32767, 65535)
 Result = TypeVar("Result")
 
 
-def each_file(function: Callable[[Item], Result], files: Sequence[Item], workers: int, title: str) -> Iterator[Result]:
+def each_file(
+    function: Callable[[Item], Result], files: Sequence[Item], workers: int, title: str
+) -> Iterator[Result]:
     """``function`` of each file or index, in order, with progress; ``workers`` processes, 0 for this one alone."""
     workers = min(workers, len(files))
     if not workers:
@@ -55,13 +57,28 @@ def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.i
     files = []
     for image, label in dataset.files:
         with open(label or image, "rb") as opened:  # times and sizes stay where a tool keeps them
-            files.append((str(image), image.stat().st_size, hashlib.file_digest(opened, "sha256").hexdigest()))
-    counted = repr((files, dataset.size, dataset.classes, id_tables(dataset.classes, dataset.layout.ids)[0].tolist()))
+            files.append(
+                (
+                    str(image),
+                    image.stat().st_size,
+                    hashlib.file_digest(opened, "sha256").hexdigest(),
+                )
+            )
+    counted = repr(
+        (
+            files,
+            dataset.size,
+            dataset.classes,
+            id_tables(dataset.classes, dataset.layout.ids)[0].tolist(),
+        )
+    )
     place = cache_dir() / "class_pixels" / f"{hashlib.sha256(counted.encode()).hexdigest()}.npy"
     if place.is_file():
         return np.asarray(np.load(place))
     count = functools.partial(_count, dataset)
-    pixels = np.array(list(each_file(count, range(len(dataset)), workers, "counting the pixels of each class")))
+    pixels = np.array(
+        list(each_file(count, range(len(dataset)), workers, "counting the pixels of each class"))
+    )
     with suppress(OSError, InputError):  # no space or no right to write there
         place.parent.mkdir(parents=True, exist_ok=True)
         with whole_file(place) as temporary:
@@ -69,16 +86,24 @@ def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.i
     return pixels
 
 
-def measured_format(files: Sequence[Path], wanted: PixelFormat, workers: int = 0) -> tuple[PixelFormat, list[str]]:
+def measured_format(
+    files: Sequence[Path], wanted: PixelFormat, workers: int = 0
+) -> tuple[PixelFormat, list[str]]:
     """The format with the mean and deviation of the pixels of these images that hold data, and warnings about them."""
-    each = list(each_file(functools.partial(_moments, wanted), files, workers, "measuring the bands"))
+    each = list(
+        each_file(functools.partial(_moments, wanted), files, workers, "measuring the bands")
+    )
     mean, std = mean_and_std([moments for moments, _ in each])
     if np.isnan(mean).any():
         raise InputError(f"{files[0].parent}: no pixel of {len(files)} training images holds data")
     measured_on = f"{len(files):,} labelled training images"
     fills = [said for _, said in each if said is not None]
-    about = [f"warning: {len(fills):,} of {len(files):,} images, such as {fills[0]}"] if fills else []
-    return replace(wanted, mean=tuple(mean.tolist()), std=tuple(std.tolist()), measured_on=measured_on), about
+    about = (
+        [f"warning: {len(fills):,} of {len(files):,} images, such as {fills[0]}"] if fills else []
+    )
+    return replace(
+        wanted, mean=tuple(mean.tolist()), std=tuple(std.tolist()), measured_on=measured_on
+    ), about
 
 
 def other_units(files: Sequence[Path], pixels: PixelFormat, title: str) -> list[str]:
@@ -98,7 +123,9 @@ def other_units(files: Sequence[Path], pixels: PixelFormat, title: str) -> list[
     return []
 
 
-def mean_and_std(moments: Sequence[NDArray[np.float64]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def mean_and_std(
+    moments: Sequence[NDArray[np.float64]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(B,) of each band over images, by their (3, B) moments; NaN without a pixel, deviation 1 of a constant band."""
     count, total, squares = functools.reduce(np.add, moments)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -117,7 +144,10 @@ def undeclared_fill(values: NDArray[Any], valid: Mask) -> str | None:
             continue
         for fill in (held.min(), held.max()):
             others = held[held != fill]
-            if held.size - others.size < max(8, held.size // 1000) or np.unique(others[:1000]).size < 3:
+            if (
+                held.size - others.size < max(8, held.size // 1000)
+                or np.unique(others[:1000]).size < 3
+            ):
                 continue
             gap, extent = np.abs(others - fill).min(), np.ptp(others)
             if abs(fill) > 1e30 or gap > 10 * extent or (fill in _FILLS and gap > extent / 2):
@@ -129,7 +159,10 @@ def undeclared_fill(values: NDArray[Any], valid: Mask) -> str | None:
 
 
 def spread_batches(
-    read: Callable[[int], Tensor], count: int, device: torch.device, process: tuple[int, int] = (0, 1)
+    read: Callable[[int], Tensor],
+    count: int,
+    device: torch.device,
+    process: tuple[int, int] = (0, 1),
 ) -> Iterator[Tensor]:
     """Yields (B, 3, H, W) normalised images of one size on the device, each once; ``read`` gives image i.
 
@@ -139,7 +172,9 @@ def spread_batches(
     number = -(-count // IMAGES)
     rank, processes = process
     for first in range(rank, number, processes):
-        images = sorted(map(read, range(first, count, number)), key=lambda image: tuple(image.shape))
+        images = sorted(
+            map(read, range(first, count, number)), key=lambda image: tuple(image.shape)
+        )
         for _, same in groupby(images, key=lambda image: tuple(image.shape)):
             yield torch.stack(list(same)).to(device)
 

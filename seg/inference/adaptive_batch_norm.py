@@ -68,7 +68,9 @@ def re_estimated(
     count, first = 0, list[tuple[Tensor, Tensor | None]]()
     with ExitStack() as hooks:
         for layer, part in zip(layers, parts, strict=True):
-            hooks.enter_context(layer.register_forward_pre_hook(part.by_the_batch, with_kwargs=True))
+            hooks.enter_context(
+                layer.register_forward_pre_hook(part.by_the_batch, with_kwargs=True)
+            )
         for batch in batches:
             images, valid = batch if isinstance(batch, tuple) else (batch, None)
             for part in parts:
@@ -77,9 +79,13 @@ def re_estimated(
             count += 1
             if sum(len(each) for each, _ in first) < _COMPARED_ON:
                 first.append((images, valid))
-    joined = summed_over_processes(*(part.sums for part in parts), parts[0].sums.new_tensor([count]))
+    joined = summed_over_processes(
+        *(part.sums for part in parts), parts[0].sums.new_tensor([count])
+    )
     if not float(joined[-1]):
-        raise InputError("--batch-norm-after: there is no image to re-estimate running statistics on")
+        raise InputError(
+            "--batch-norm-after: there is no image to re-estimate running statistics on"
+        )
 
     def take(share: float) -> nn.Module:
         for layer, part, sums in zip(layers, parts, joined, strict=False):
@@ -89,7 +95,9 @@ def re_estimated(
     share = bn_alpha
     if share is None:
         score = score or _score(take(0.0), first)
-        scores = summed_over_processes(joined[-1].new_tensor([score(take(each)) for each in SHARES]))[0]
+        scores = summed_over_processes(
+            joined[-1].new_tensor([score(take(each)) for each in SHARES])
+        )[0]
         share = best_share(scores.tolist())
     return Estimated(take(share), share)
 
@@ -117,11 +125,16 @@ def _score(network: nn.Module, batches: list[tuple[Tensor, Tensor | None]]) -> S
 def check_there_are_statistics(model: nn.Module) -> None:
     """Raises an InputError for a network without batch normalisation."""
     if not tracking(model):
-        raise InputError("--batch-norm-after: the network has no batch normalisation to re-estimate; leave it at none")
+        raise InputError(
+            "--batch-norm-after: the network has no batch normalisation to re-estimate; leave it at none"
+        )
 
 
 def re_estimated_on(
-    dataset: SegmentationDataset, model: nn.Module, device: torch.device, bn_alpha: float | None = None
+    dataset: SegmentationDataset,
+    model: nn.Module,
+    device: torch.device,
+    bn_alpha: float | None = None,
 ) -> Estimated:
     """:func:`re_estimated` on up to 64 images spread over a data set, as it is read, shared out over the processes."""
     process = (dist.get_rank(), world_size()) if world_size() > 1 else (0, 1)
@@ -131,11 +144,18 @@ def re_estimated_on(
         sample = dataset[chosen[place]]
         image = sample.normalised()
         # a mask is a further band on the way
-        return image if sample.valid is None else torch.cat([image, torch.from_numpy(sample.valid)[None].to(image)])
+        return (
+            image
+            if sample.valid is None
+            else torch.cat([image, torch.from_numpy(sample.valid)[None].to(image)])
+        )
 
     known = dataset.pixels.bands
     found = spread_batches(read, len(chosen), device, process)
-    batches = (each if each.shape[1] == known else (each[:, :known], each[:, known].bool()) for each in found)
+    batches = (
+        each if each.shape[1] == known else (each[:, :known], each[:, known].bool())
+        for each in found
+    )
     return re_estimated(model, batches, bn_alpha)
 
 
@@ -145,10 +165,15 @@ class InputSums:
     def __init__(self, layer: Any) -> None:
         self.before: tuple[Tensor, Tensor] = layer.running_mean, layer.running_var
         channels = layer.running_mean.numel()
-        self.sums = layer.running_mean.new_zeros(2 * channels + 1, dtype=sums_in(layer.running_mean))
-        self.valid: Tensor | None = None  #: (B, H, W) bool, where the images of the next inputs hold data
+        self.sums = layer.running_mean.new_zeros(
+            2 * channels + 1, dtype=sums_in(layer.running_mean)
+        )
+        #: (B, H, W) bool, where the images of the next inputs hold data
+        self.valid: Tensor | None = None
 
-    def add(self, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+    def add(
+        self, inputs: tuple[Tensor, ...], named: dict[str, Tensor]
+    ) -> tuple[Tensor, Tensor] | None:
         """Add what a layer's forward is called with, (B, C, …); returns its moments, None where there are none."""
         features = [*inputs, *named.values()][0]
         if self.valid is not None and features.ndim == 4 and features[0, 0].numel() > 1:
@@ -161,7 +186,9 @@ class InputSums:
         self.sums += number * torch.cat([mean, variance + mean.square(), mean.new_ones(1)])
         return found
 
-    def by_the_batch(self, layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+    def by_the_batch(
+        self, layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]
+    ) -> None:
         """A hook before the forward of a layer in ``eval()``, which without statistics normalises by its batch."""
         found, torchs_own = self.add(inputs, named), (None, None)
         moments = torchs_own if found is not None and self.valid is None else found or self.before

@@ -37,10 +37,15 @@ def evaluate_run(config: EvaluateConfig) -> None:
 
 def _score(config: EvaluateConfig, predictions: Path | None) -> None:
     out = None if config.out is None else Path(config.out)
-    if out is not None and out.exists() and not config.save_predictions:  # a killed start may have left it
+    # a killed start may have left it
+    if out is not None and out.exists() and not config.save_predictions:
         raise InputError(f"--out: {out} exists and is never overwritten; give another file")
     trained = open_network(config, config.run).seeing(config.size, config.tile)
-    training, description, device = trained.training, trained.description, torch_device(config.device)
+    training, description, device = (
+        trained.training,
+        trained.description,
+        torch_device(config.device),
+    )
     trained.network.to(device)
     dataset, scored, notes = _data(config, trained)
     print(*description.notes, f"seen as: {description.said}", *notes, sep="\n", flush=True)
@@ -48,15 +53,35 @@ def _score(config: EvaluateConfig, predictions: Path | None) -> None:
     names = flat_names([dataset.name(index) for index in range(len(dataset))])
     writer = None if predictions is None else prediction_writer(predictions, dataset.classes, names)
     result = evaluate(
-        trained.network, dataset, dataset.classes, device, align_corners=description.align_corners, tile=config.tile,
-        on_sample=writer, forward=lambda images: forward(description.reordered(images)),
-    )  # fmt: skip
-    how = {"network": trained.spec} if scored is None else protocol(scored, trained.network, config.tile)
-    where = trained.spec if training is None or config.run is None else f"{config.run}, {training.described}"
+        trained.network,
+        dataset,
+        dataset.classes,
+        device,
+        align_corners=description.align_corners,
+        tile=config.tile,
+        on_sample=writer,
+        forward=lambda images: forward(description.reordered(images)),
+    )
+    how = (
+        {"network": trained.spec}
+        if scored is None
+        else protocol(scored, trained.network, config.tile)
+    )
+    where = (
+        trained.spec
+        if training is None or config.run is None
+        else f"{config.run}, {training.described}"
+    )
     print_scores(result, f"{where}, {len(dataset)} images{left_out([dataset.image_folder])}")
-    own = training is not None and scored is not None and scored.config.target.root == training.config.target.root
+    own = (
+        training is not None
+        and scored is not None
+        and scored.config.target.root == training.config.target.root
+    )
     if scored is not None and scored.checkpoint == "best" and own:
-        print("optimistic:  these images' labels chose the checkpoint; --checkpoint last was chosen without them")
+        print(
+            "optimistic:  these images' labels chose the checkpoint; --checkpoint last was chosen without them"
+        )
     if scored is not None:
         print(f"batch norm:  {how['batch_norm']}")
     if writer is not None:
@@ -64,26 +89,45 @@ def _score(config: EvaluateConfig, predictions: Path | None) -> None:
     if out is not None:
         how |= {"normalisation": description.normalisation}
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(out, {**result, "checkpoint": training and training.checkpoint, "protocol": how}, "--out")
+        write_json(
+            out,
+            {**result, "checkpoint": training and training.checkpoint, "protocol": how},
+            "--out",
+        )
         print(f"scores:      {out}")
 
 
-def _data(config: EvaluateConfig, trained: TrainedNetwork) -> tuple[SegmentationDataset, Training | None, list[str]]:
+def _data(
+    config: EvaluateConfig, trained: TrainedNetwork
+) -> tuple[SegmentationDataset, Training | None, list[str]]:
     """The images to score on, the training of a run with its target as scored, and notes."""
     pixels, training = trained.description.pixels, trained.training
     if config.images is not None:
         classes = trained.class_set.ignoring(config.ignore)
-        images = LabelledImages(Path(config.images), Path(str(config.labels)), classes, pixels, trained.size)
+        images = LabelledImages(
+            Path(config.images), Path(str(config.labels)), classes, pixels, trained.size
+        )
         return images, None, images.notes
     if training is None:
-        raise InputError(f"--images: is missing; {trained.spec} is no run, so give --images DIR and --labels DIR")
-    given = {name: value for name, value in dataclasses.asdict(config.target).items() if value is not None}
-    if config.tile is not None:  # shrunk to the size of a training image, a large one would be a single tile
+        raise InputError(
+            f"--images: is missing; {trained.spec} is no run, so give --images DIR and --labels DIR"
+        )
+    given = {
+        name: value
+        for name, value in dataclasses.asdict(config.target).items()
+        if value is not None
+    }
+    # shrunk to the size of a training image, a large one would be a single tile
+    if config.tile is not None:
         given = {"size": None, **given}
     if isinstance(config.size, list):
         given = {"size": config.size, **given}
-    settings = dataclasses.replace(training.config, target=dataclasses.replace(training.config.target, **given))
-    dataset = open_validation(settings.target, trained.class_set, settings.validation_part, demo=settings.demo)
+    settings = dataclasses.replace(
+        training.config, target=dataclasses.replace(training.config.target, **given)
+    )
+    dataset = open_validation(
+        settings.target, trained.class_set, settings.validation_part, demo=settings.demo
+    )
     dataset.pixels = pixels
     notes = dataset.look_at_labels("target val") + ([dataset.found_as] if dataset.found_as else [])
     return dataset, dataclasses.replace(training, config=settings), notes
@@ -93,15 +137,27 @@ class LabelledImages(SegmentationDataset):
     """The images of a folder that have a label in another, at its own size; ``notes`` are about them."""
 
     def __init__(
-        self, images: Path, labels: Path, classes: ClassSet, pixels: PixelFormat, size: tuple[int, int] | None
+        self,
+        images: Path,
+        labels: Path,
+        classes: ClassSet,
+        pixels: PixelFormat,
+        size: tuple[int, int] | None,
     ) -> None:
         self.classes, self.pixels, self.size, self.resize_labels = classes, pixels, size, False
         self.left_out: list[str] = []
         self.root = self.image_folder = images if images.is_dir() else images.parent
         found, self.layout, self.notes = labels_of(
-            labels, [file.relative_to(self.root) for file in find_images(images)], self.root, classes
+            labels,
+            [file.relative_to(self.root) for file in find_images(images)],
+            self.root,
+            classes,
         )
-        self.files = list(self._whole([(self.root / image, label) for image, label in found.items()], labelled=True))
+        self.files = list(
+            self._whole(
+                [(self.root / image, label) for image, label in found.items()], labelled=True
+            )
+        )
 
 
 def prediction_writer(folder: Path, classes: ClassSet, names: Sequence[str]) -> OnSample:

@@ -27,7 +27,14 @@ from seg.data.read_images import first_header, opened_picture
 from seg.inference.protocol import batch_norm_statistics
 from seg.inference.settings import ExportConfig
 from seg.maps.entropy_maps import Prediction, Sums
-from seg.maps.run_pictures import MOST_SHOWN, FileOf, map_pictures, output_path, save_panel, write_maps
+from seg.maps.run_pictures import (
+    MOST_SHOWN,
+    FileOf,
+    map_pictures,
+    output_path,
+    save_panel,
+    write_maps,
+)
 from seg.trained.open import open_network
 from seg.trained.trained_network import TrainedNetwork
 
@@ -50,7 +57,9 @@ class Export:
         refuse_long_name(file)
         path, seen_as = partial(output_path, self._folder, name), self.trained.description.pixels
         with opened_picture(file, seen_as, self._by_windows) as picture:
-            prediction, sums = write_maps(path, self.trained.parts(picture), picture, self.trained.class_set)
+            prediction, sums = write_maps(
+                path, self.trained.parts(picture), picture, self.trained.class_set
+            )
             size, image = picture.shape, picture.reduced(MOST_SHOWN)
         shown = seen_as.preview(image.values, image.valid)
         del picture, image  # of a large scene the largest
@@ -80,19 +89,34 @@ class Export:
         save_panel(path("panel.png"), panel)
         if "npz" in self._config.raw:
             nats = prediction.entropy * np.float32(math.log(len(classes)))
-            numbers = {"entropy": nats, "entropy_normalised": prediction.entropy, "prediction": prediction.classes}
+            numbers = {
+                "entropy": nats,
+                "entropy_normalised": prediction.entropy,
+                "prediction": prediction.classes,
+            }
             with whole_file(path("entropy.npz")) as temporary:
                 np.savez_compressed(temporary, **numbers)  # type: ignore[arg-type]
 
     def _add_rows(self, image: str, shape: tuple[int, ...], counted: Sums) -> None:
         names, (height, width, *_), (pixels, sums) = self.trained.class_set.names, shape, counted
         top, size = int(pixels.argmax()), max(int(pixels.sum()), 1)
-        self.per_image.append({
-            "image": image, "width": width, "height": height, "mean_entropy": f"{sums.sum() / size:.6f}",
-            "top_class": names[top], "top_class_share": f"{pixels[top] / size:.6f}",
-        })  # fmt: skip
+        self.per_image.append(
+            {
+                "image": image,
+                "width": width,
+                "height": height,
+                "mean_entropy": f"{sums.sum() / size:.6f}",
+                "top_class": names[top],
+                "top_class_share": f"{pixels[top] / size:.6f}",
+            }
+        )
         self._per_class.extend(
-            {"image": image, "predicted_class": name, "pixels": count, "mean_entropy": f"{total / count:.6f}"}
+            {
+                "image": image,
+                "predicted_class": name,
+                "pixels": count,
+                "mean_entropy": f"{total / count:.6f}",
+            }
             for name, count, total in zip(names, pixels, sums, strict=True)
             if count
         )
@@ -103,11 +127,16 @@ def export_images(config: ExportConfig) -> int:
     source, out = Path(config.images), Path(config.out)
     refuse_used_folder(out, "--out")
     if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
-        raise InputError(f"--out: {out} lies in --images, where a later export would take its pictures for images")
+        raise InputError(
+            f"--out: {out} lies in --images, where a later export would take its pictures for images"
+        )
     files = find_images(source)
     trained = open_network(config, config.run).seeing(config.size, config.tile)
     trained.network.to(torch_device(config.device))
-    first, notes = first_header(files), [*trained.description.notes, f"seen as: {trained.description.said}"]
+    first, notes = (
+        first_header(files),
+        [*trained.description.notes, f"seen as: {trained.description.said}"],
+    )
     if first is not None and trained.size is not None:
         (width, height), (wide, high) = first[1].size, trained.size
         if min(width / wide, height / high) >= _SHRUNK:
@@ -151,4 +180,6 @@ def _summary(export: Export, out: Path) -> str:
     if own is None:
         return f"{export.trained.spec}; {entropy}"
     statistics = batch_norm_statistics(own, export.trained.network)
-    return f"{out}: {own.config.title}, {own.described}, batch norm statistics {statistics}; {entropy}"
+    return (
+        f"{out}: {own.config.title}, {own.described}, batch norm statistics {statistics}; {entropy}"
+    )

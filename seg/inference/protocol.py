@@ -38,10 +38,20 @@ def protocol(training: Training, model: nn.Module, tile: int | None = None) -> d
     """The settings that a score depends on, of a training with the scored target; ``tile`` is the side of tiles."""
     config, moved_by = training.config, batch_norm_statistics(training, model)
     settings = (
-        "method", "loss", "reduction", "balance", "batch_size", "accumulate", "precision", "seed",
-        "deterministic", "validation_part",
-    )  # fmt: skip
-    unused: set[str] = set() if METHODS[config.method].loss is not None else {"loss", "reduction", "balance"}
+        "method",
+        "loss",
+        "reduction",
+        "balance",
+        "batch_size",
+        "accumulate",
+        "precision",
+        "seed",
+        "deterministic",
+        "validation_part",
+    )
+    unused: set[str] = (
+        set() if METHODS[config.method].loss is not None else {"loss", "reduction", "balance"}
+    )
     if config.loss == "none" or config.reduction != "balanced":
         unused |= {"balance"}
     return {
@@ -53,7 +63,9 @@ def protocol(training: Training, model: nn.Module, tile: int | None = None) -> d
         "upsampling": f"bilinear, align_corners={config.model.align_corners}",
         **({} if tile is None else {"tile": tile}),
         "score_precision": "float32",
-        "batch_norm": f"{config.model.batch_norm}: running statistics {moved_by}" if batch_norms(model) else moved_by,
+        "batch_norm": f"{config.model.batch_norm}: running statistics {moved_by}"
+        if batch_norms(model)
+        else moved_by,
         "batch_norm_statistics": moved_by,
         "initialisation": config.model.start_from or config.model.encoder_weights or "random",
         "network": config.model.architecture(),
@@ -66,7 +78,9 @@ def protocol(training: Training, model: nn.Module, tile: int | None = None) -> d
         "step": training.step,
         **{name: None if name in unused else getattr(config, name) for name in settings},
         "optimizer": dataclasses.asdict(config.optimizer),
-        "method_options": {name: dataclasses.asdict(each) for name, each in config.method_options().items()},
+        "method_options": {
+            name: dataclasses.asdict(each) for name, each in config.method_options().items()
+        },
         "options": given_options(config),
         "weights": dataclasses.asdict(config.weights),
         "versions": {package: metadata.version(package) for package in _PACKAGES},

@@ -21,33 +21,50 @@ class ExportConfig(NetworkSettings):
 
     run: str | None = option(None, "run folder in place of --model", value="RUN", exists=True)
     images: str = option(
-        "", "folder of images, searched with its subfolders, or one image", value="DIR", needed=True, exists=True,
+        "",
+        "folder of images, searched with its subfolders, or one image",
+        value="DIR",
+        needed=True,
+        exists=True,
         group="what is read and written",
-    )  # fmt: skip
+    )
     out: str = option("", "folder to write to, new or empty", value="DIR", needed=True)
     tile: int | None = option(None, TILE_HELP, at_least=LEAST_TILE)
     device: str = option("auto", "cpu, cuda, or auto")
     raw: list[str] = option(
-        [], "entropy as numbers as well: png16 (0 to 65535 is 0 to 1; --raw alone), npz (nats), or both", RAW_FORMATS,
-        value="{png16,npz}", group="more pictures and numbers",
-    )  # fmt: skip
-    label_ids: bool = option(False, "predictions as label ids as well, as the class set's label images hold them")
+        [],
+        "entropy as numbers as well: png16 (0 to 65535 is 0 to 1; --raw alone), npz (nats), or both",
+        RAW_FORMATS,
+        value="{png16,npz}",
+        group="more pictures and numbers",
+    )
+    label_ids: bool = option(
+        False, "predictions as label ids as well, as the class set's label images hold them"
+    )
     pre_labels: list[str] = option(
-        [], "predictions to be corrected: cvat.zip (Segmentation mask 1.1) and label-studio.json, of annotation tools",
-        PRE_LABELS, value="{cvat,label-studio}",
-    )  # fmt: skip
+        [],
+        "predictions to be corrected: cvat.zip (Segmentation mask 1.1) and label-studio.json, of annotation tools",
+        PRE_LABELS,
+        value="{cvat,label-studio}",
+    )
 
 
 @dataclass(frozen=True)
 class TargetConfig:
     """Other data than the run's own target."""
 
-    root: str | None = option(None, "folder of the data set to score on; default: the run's", value="DIR", exists=True)
-    layout: str | None = option(None, f"{LAYOUT_HELP}; default: as the run's", LAYOUT_CHOICES, value="NAME")
+    root: str | None = option(
+        None, "folder of the data set to score on; default: the run's", value="DIR", exists=True
+    )
+    layout: str | None = option(
+        None, f"{LAYOUT_HELP}; default: as the run's", LAYOUT_CHOICES, value="NAME"
+    )
     size: list[int] | None = option(
-        None, "width and height to resize images to; default: the run's, with --tile the images'", at_least=1,
+        None,
+        "width and height to resize images to; default: the run's, with --tile the images'",
+        at_least=1,
         value="W,H",
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -56,21 +73,31 @@ class EvaluateConfig(NetworkSettings):
 
     run: str | None = option(None, "run folder in place of --model", value="RUN", exists=True)
     images: str | None = option(
-        None, "folder of images to score on; default: the run's target", value="DIR", exists=True,
+        None,
+        "folder of images to score on; default: the run's target",
+        value="DIR",
+        exists=True,
         group="what is scored",
-    )  # fmt: skip
+    )
     labels: str | None = option(
-        None, "folder of their label images, a.png of a.jpg; others are left out", value="DIR", exists=True
+        None,
+        "folder of their label images, a.png of a.jpg; others are left out",
+        value="DIR",
+        exists=True,
     )
     ignore: list[int] = option([], IGNORE_HELP, at_least=0, at_most=255, value="ID,ID")
     tile: int | None = option(None, TILE_HELP, at_least=LEAST_TILE, group="how")
     device: str = option("auto", "cpu, cuda, or auto")
     save_predictions: str | None = option(
-        None, "folder for predictions as label ids, one PNG an image; default: none are written", value="DIR",
+        None,
+        "folder for predictions as label ids, one PNG an image; default: none are written",
+        value="DIR",
         group="what is written",
-    )  # fmt: skip
+    )
     out: str | None = option(
-        None, "JSON file for the scores and how they came about, never overwritten; default: none", value="FILE"
+        None,
+        "JSON file for the scores and how they came about, never overwritten; default: none",
+        value="FILE",
     )
     target: TargetConfig = section(TargetConfig, "other images than the run's own target")
 
@@ -79,8 +106,12 @@ class EvaluateConfig(NetworkSettings):
         self.check_network(self.run)
         if (self.images is None) != (self.labels is None):
             missing = "images" if self.images is None else "labels"
-            raise InputError(f"--{missing}: is missing; --images DIR and --labels DIR are given together")
+            raise InputError(
+                f"--{missing}: is missing; --images DIR and --labels DIR are given together"
+            )
         if self.images is not None and self.target != TargetConfig():
             raise InputError("--target: names other images than --images; give one of them")
         if self.images is None and self.ignore:
-            raise InputError("--ignore: belongs to --images and --labels; a run's classes say what is ignored")
+            raise InputError(
+                "--ignore: belongs to --images and --labels; a run's classes say what is ignored"
+            )

@@ -55,11 +55,16 @@ class Prediction:
         return cls(logits.argmax(0).to(torch.uint8).cpu().numpy(), entropy, valid)
 
     @classmethod
-    def of_parts(cls, parts: Iterable[Part], size: tuple[int, int], valid: Mask = None) -> Prediction:
+    def of_parts(
+        cls, parts: Iterable[Part], size: tuple[int, int], valid: Mask = None
+    ) -> Prediction:
         """From the logits of the parts of (H, W) pixels; one is in memory at a time."""
         whole = cls(np.empty(size, np.uint8), np.empty(size, np.float32), valid)
         for top, left, logits in parts:
-            part, place = cls.of(logits[0]), np.s_[top : top + logits.shape[2], left : left + logits.shape[3]]
+            part, place = (
+                cls.of(logits[0]),
+                np.s_[top : top + logits.shape[2], left : left + logits.shape[3]],
+            )
             whole.classes[place], whole.entropy[place] = part.classes, part.entropy
         return whole
 
@@ -75,20 +80,28 @@ class Prediction:
         for top in range(0, len(self.classes), _ROWS_AT_ONCE):  # numpy counts in 16 bytes a pixel
             rows = slice(top, top + _ROWS_AT_ONCE)
             counted = slice(None) if self.valid is None else self.valid[rows].ravel()
-            classes, values = self.classes[rows].ravel()[counted], self.entropy[rows].ravel()[counted]
+            classes, values = (
+                self.classes[rows].ravel()[counted],
+                self.entropy[rows].ravel()[counted],
+            )
             pixels += np.bincount(classes, minlength=num_classes)
             entropy += np.bincount(classes, values, num_classes)
         return pixels, entropy
 
     def tiles(self, palette: Sequence[Color]) -> dict[str, NDArray[np.uint8]]:
         """(H, W, 3) ``prediction`` and ``entropy`` in colours; pixels without data are hatched."""
-        tiles = {"prediction": coloured_prediction(self.classes, palette), "entropy": coloured_entropy(self.entropy)}
+        tiles = {
+            "prediction": coloured_prediction(self.classes, palette),
+            "entropy": coloured_entropy(self.entropy),
+        }
         for tile in tiles.values() if self.valid is not None else ():
             np.copyto(tile, _hatch(self.classes.shape), where=~self.valid[..., None])  # type: ignore[index]
         return tiles
 
 
-def coloured_prediction(prediction: NDArray[np.integer], palette: Sequence[Color]) -> NDArray[np.uint8]:
+def coloured_prediction(
+    prediction: NDArray[np.integer], palette: Sequence[Color]
+) -> NDArray[np.uint8]:
     """(H, W) train ids → (H, W, 3) colours."""
     return np.asarray(np.asarray(palette, np.uint8)[prediction])
 
@@ -115,10 +128,17 @@ def coloured_entropy(entropy: NDArray[np.floating]) -> NDArray[np.uint8]:
 
 
 def wrong_pixels(
-    image: NDArray[np.uint8], label: NDArray[np.uint8], prediction: Prediction, coloured: NDArray[np.uint8],
-) -> dict[str, NDArray[np.uint8]]:  # fmt: skip
+    image: NDArray[np.uint8],
+    label: NDArray[np.uint8],
+    prediction: Prediction,
+    coloured: NDArray[np.uint8],
+) -> dict[str, NDArray[np.uint8]]:
     """The image in light grey, (H, W, 3), with wrong pixels in ``coloured``: all, and those below :data:`CERTAIN`."""
-    grey = Image.fromarray(image).convert("L").resize((label.shape[1], label.shape[0]), Image.Resampling.BILINEAR)
+    grey = (
+        Image.fromarray(image)
+        .convert("L")
+        .resize((label.shape[1], label.shape[0]), Image.Resampling.BILINEAR)
+    )
     black, white = _FADED
     light = (black + np.asarray(grey) / 255 * (white - black)).astype(np.uint8)
     faded = np.repeat(light[..., None], 3, axis=2)

@@ -20,7 +20,14 @@ from dem_apps.runtime.files import whole_file
 from seg.data.labels import ClassSet, Color
 from seg.data.rasters import Georeference, averaging, new_geotiff, opened
 from seg.data.read_images import ImagePixels, Scene
-from seg.maps.entropy_maps import Part, Prediction, Sums, coloured_entropy, coloured_label, wrong_pixels
+from seg.maps.entropy_maps import (
+    Part,
+    Prediction,
+    Sums,
+    coloured_entropy,
+    coloured_label,
+    wrong_pixels,
+)
 
 #: The file of a kind of an image, such as ``prediction.tif``.
 FileOf = Callable[[str], Path]
@@ -34,15 +41,22 @@ _MARGIN, _GAP, _BAR, _BAR_CELL = 6, 4, 12, 50
 
 
 def map_pictures(
-    image: NDArray[np.uint8], label: NDArray[np.uint8] | None, prediction: Prediction, classes: ClassSet
+    image: NDArray[np.uint8],
+    label: NDArray[np.uint8] | None,
+    prediction: Prediction,
+    classes: ClassSet,
 ) -> tuple[dict[str, NDArray[np.uint8]], Image.Image]:
     """The tiles of an image (H, W, 3) by name, of errors too with a ``label`` (H', W') of train ids, and its panel."""
     tiles = {"image": image, **prediction.tiles(classes.colors)}
     coloured = tiles["prediction"]
     if coloured.shape != image.shape:
-        coloured = np.asarray(Image.fromarray(coloured).resize(image.shape[1::-1], Image.Resampling.NEAREST))
+        coloured = np.asarray(
+            Image.fromarray(coloured).resize(image.shape[1::-1], Image.Resampling.NEAREST)
+        )
     # 0.55 of a pixel is the class
-    tiles["overlay"] = np.asarray(Image.blend(Image.fromarray(image), Image.fromarray(coloured), 0.55))
+    tiles["overlay"] = np.asarray(
+        Image.blend(Image.fromarray(image), Image.fromarray(coloured), 0.55)
+    )
     if label is not None:
         tiles["label"] = coloured_label(label, classes.colors)
         tiles |= wrong_pixels(image, label, prediction, tiles["prediction"])
@@ -52,7 +66,9 @@ def map_pictures(
     return tiles, panel((image, tiles["prediction"], tiles["entropy"]), prediction.caption, names)
 
 
-def panel(tiles: tuple[NDArray[np.uint8], ...], caption: str, legend: Sequence[tuple[str, Color]] = ()) -> Image.Image:
+def panel(
+    tiles: tuple[NDArray[np.uint8], ...], caption: str, legend: Sequence[tuple[str, Color]] = ()
+) -> Image.Image:
     """Image | prediction | entropy, (H, W, 3) each, shown at the image's size; below the names and colours."""
     width, height = size = _tile_size(tiles[0].shape[1], tiles[0].shape[0])
     cell = (max(width, _LEAST_WIDTH), max(height, _LEAST_HEIGHT))
@@ -60,13 +76,19 @@ def panel(tiles: tuple[NDArray[np.uint8], ...], caption: str, legend: Sequence[t
     top = round(1.6 * font.size)
     canvas_width = 2 * _MARGIN + 3 * cell[0] + 2 * _GAP + _BAR_CELL
     names = _legend_picture(legend, font, canvas_width - 2 * _MARGIN)
-    canvas = Image.new("RGB", (canvas_width, _MARGIN + top + cell[1] + _GAP + names.height), "white")
+    canvas = Image.new(
+        "RGB", (canvas_width, _MARGIN + top + cell[1] + _GAP + names.height), "white"
+    )
     draw = ImageDraw.Draw(canvas)
-    for column, (tile, title) in enumerate(zip(tiles, ("image", "prediction", f"entropy, {caption}"), strict=True)):
+    for column, (tile, title) in enumerate(
+        zip(tiles, ("image", "prediction", f"entropy, {caption}"), strict=True)
+    ):
         left = _MARGIN + column * (cell[0] + _GAP)
         # colours of classes cannot be averaged
         reduced = tile.shape[1] > width and column != 1
-        picture = Image.fromarray(tile).resize(size, Image.Resampling.BOX if reduced else Image.Resampling.NEAREST)
+        picture = Image.fromarray(tile).resize(
+            size, Image.Resampling.BOX if reduced else Image.Resampling.NEAREST
+        )
         canvas.paste(picture, (left + (cell[0] - width) // 2, top + (cell[1] - height) // 2))
         draw.text((left + 1, top - 0.4 * font.size), title, fill="black", font=font, anchor="ls")
     _draw_bar(canvas, canvas_width - _MARGIN - _BAR_CELL + 8, top, cell[1], font)
@@ -84,7 +106,9 @@ def save_panel(path: Path, picture: Image.Image) -> None:
 @cache
 def _font(size: int) -> ImageFont.FreeTypeFont:
     # matplotlib's own: the same everywhere, and with more than ASCII
-    return ImageFont.truetype(str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), size)
+    return ImageFont.truetype(
+        str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), size
+    )
 
 
 def _tile_size(width: int, height: int) -> tuple[int, int]:
@@ -95,7 +119,9 @@ def _tile_size(width: int, height: int) -> tuple[int, int]:
     return width * enlarge, height * enlarge
 
 
-def _draw_bar(canvas: Image.Image, left: int, top: int, height: int, font: ImageFont.FreeTypeFont) -> None:
+def _draw_bar(
+    canvas: Image.Image, left: int, top: int, height: int, font: ImageFont.FreeTypeFont
+) -> None:
     ramp = coloured_entropy(np.linspace(1.0, 0.0, height)[:, None].repeat(_BAR, axis=1))
     canvas.paste(Image.fromarray(ramp), (left, top))
     draw = ImageDraw.Draw(canvas)
@@ -105,7 +131,9 @@ def _draw_bar(canvas: Image.Image, left: int, top: int, height: int, font: Image
         draw.text((left + _BAR + 4, y), f"{value:.1f}", fill="black", font=font, anchor="lm")
 
 
-def _legend_picture(legend: Sequence[tuple[str, Color]], font: ImageFont.FreeTypeFont, width: int) -> Image.Image:
+def _legend_picture(
+    legend: Sequence[tuple[str, Color]], font: ImageFont.FreeTypeFont, width: int
+) -> Image.Image:
     """Every colour with its name, on as many lines as they take."""
     side, line = round(font.size), round(1.5 * font.size)
     places, x, y = [], 0, 0
@@ -123,7 +151,9 @@ def _legend_picture(legend: Sequence[tuple[str, Color]], font: ImageFont.FreeTyp
     return picture
 
 
-def write_geotiffs(path: FileOf, prediction: Prediction, classes: ClassSet, place: Georeference) -> None:
+def write_geotiffs(
+    path: FileOf, prediction: Prediction, classes: ClassSet, place: Georeference
+) -> None:
     """Write label ids and entropy as GeoTIFF, with ``no_data`` and NaN outside; ``path`` gives the file of a kind."""
     with _geotiffs(path, prediction.classes.shape, classes, place) as write:
         write(0, 0, prediction)
@@ -146,7 +176,9 @@ def write_maps(
     with _geotiffs(path, size, classes, picture.header.place) as write:
         for top, left, logits in parts:
             bottom, right = top + logits.shape[2], left + logits.shape[3]
-            part = Prediction.of(logits[0], picture.window(slice(top, bottom), slice(left, right)).valid)
+            part = Prediction.of(
+                logits[0], picture.window(slice(top, bottom), slice(left, right)).valid
+            )
             write(top, left, part)
             counted, entropy = part.sums(len(classes))
             pixels, sums = pixels + counted, sums + entropy
@@ -162,7 +194,9 @@ def shown_prediction(path: FileOf, size: tuple[int, int] | None, classes: ClassS
     table = np.zeros(256, np.uint8)
     table[list(classes.ids)] = range(len(classes))
     valid = ids != classes.no_data
-    return Prediction(table[ids], np.nan_to_num(entropy, copy=False), None if valid.all() else valid)
+    return Prediction(
+        table[ids], np.nan_to_num(entropy, copy=False), None if valid.all() else valid
+    )
 
 
 @contextmanager
@@ -173,17 +207,25 @@ def _geotiffs(
     colours = [(0, 0, 0)] * 256
     for label_id, colour in zip(classes.ids, classes.colors, strict=True):
         colours[label_id] = colour
-    names = ", ".join(f"{label_id} {name}" for label_id, name in zip(classes.ids, classes.names, strict=True))
+    names = ", ".join(
+        f"{label_id} {name}" for label_id, name in zip(classes.ids, classes.names, strict=True)
+    )
     nats = "Shannon entropy / log of the number of classes"
     with (
-        new_geotiff(path("prediction.tif"), size, "uint8", place, classes.no_data, names, colours) as ids,
+        new_geotiff(
+            path("prediction.tif"), size, "uint8", place, classes.no_data, names, colours
+        ) as ids,
         new_geotiff(path("entropy.tif"), size, "float32", place, math.nan, nats) as entropy,
     ):
 
         def write(top: int, left: int, part: Prediction) -> None:
             height, width = part.classes.shape
             window = ((top, top + height), (left, left + width))
-            values = part.entropy if part.valid is None else np.where(part.valid, part.entropy, np.float32(np.nan))
+            values = (
+                part.entropy
+                if part.valid is None
+                else np.where(part.valid, part.entropy, np.float32(np.nan))
+            )
             ids.write(classes.to_ids(part.classes, part.valid), 1, window=window)
             entropy.write(values, 1, window=window)
 

@@ -18,11 +18,14 @@ class MethodRow(NamedTuple):
     #: Weight of the auxiliary head on target as a factor of the main head's, unless ``--weights.aux`` says otherwise.
     aux: float = 0.1
     section: str | None = None  #: the field of :class:`seg.config.TrainConfig` with its options
-    weight: str | None = None  #: how its weight's name begins in :class:`seg.methods.settings.WeightConfig`; else 1
+    #: how its weight's name begins in :class:`seg.methods.settings.WeightConfig`; else 1
+    weight: str | None = None
 
 
 METHODS = {
-    "source": MethodRow("seg.methods.method:Method", "source only", "no target images", uses_target=False),
+    "source": MethodRow(
+        "seg.methods.method:Method", "source only", "no target images", uses_target=False
+    ),
     "control": MethodRow(
         "seg.methods.control:Control",
         "control",

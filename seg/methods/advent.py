@@ -29,9 +29,14 @@ class AdvEnt(MinEnt):
     """The objective and the fooling loss on target; after the network's step the discriminators make theirs."""
 
     def __init__(
-        self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives], *,
-        discriminator: DiscriminatorConfig, weights: Mapping[str, float],
-    ) -> None:  # fmt: skip
+        self,
+        network: Predictor,
+        num_classes: int,
+        make_objectives: Callable[[], HeadObjectives],
+        *,
+        discriminator: DiscriminatorConfig,
+        weights: Mapping[str, float],
+    ) -> None:
         super().__init__(network, num_classes, make_objectives)
         device = network.accelerator.device
         self.adversary = Adversary(num_classes, weights, discriminator.channels)
@@ -80,9 +85,13 @@ class Adversary(nn.Module):
     def __init__(self, num_classes: int, weights: Mapping[str, float], channels: int = 64) -> None:
         super().__init__()
         self.weights = dict(weights)
-        self.discriminators = nn.ModuleDict({head: build_discriminator(num_classes, channels) for head in weights})
+        self.discriminators = nn.ModuleDict(
+            {head: build_discriminator(num_classes, channels) for head in weights}
+        )
 
-    def fooling_loss(self, logits: Mapping[str, Tensor], valid: Tensor | None = None) -> tuple[Tensor, Values]:
+    def fooling_loss(
+        self, logits: Mapping[str, Tensor], valid: Tensor | None = None
+    ) -> tuple[Tensor, Values]:
         """Fooling loss of the network: target maps classified as source. Discriminators get no gradient.
 
         Of (B, C, H, W) logits per head, the map 0 where ``valid`` (B, H, W) is False: the weighted sum over heads, and
@@ -90,16 +99,25 @@ class Adversary(nn.Module):
         """
         values = {}
         for head, discriminator in self.discriminators.items():
-            fixed = {name: parameter.detach() for name, parameter in discriminator.named_parameters()}
-            verdict = torch.func.functional_call(discriminator, fixed, _judged(logits[head], "target", valid))
+            fixed = {
+                name: parameter.detach() for name, parameter in discriminator.named_parameters()
+            }
+            verdict = torch.func.functional_call(
+                discriminator, fixed, _judged(logits[head], "target", valid)
+            )
             values[f"target/fooling_{head}"] = _cross_entropy(verdict, _SOURCE)
-        weighted = [self.weights[head] * values[f"target/fooling_{head}"] for head in self.discriminators]
+        weighted = [
+            self.weights[head] * values[f"target/fooling_{head}"] for head in self.discriminators
+        ]
         return torch.stack(weighted).sum(), values
 
     def discriminator_loss(
-        self, source: Mapping[str, Tensor], target: Mapping[str, Tensor], valid_source: Tensor | None = None,
+        self,
+        source: Mapping[str, Tensor],
+        target: Mapping[str, Tensor],
+        valid_source: Tensor | None = None,
         valid_target: Tensor | None = None,
-    ) -> tuple[Tensor, Values]:  # fmt: skip
+    ) -> tuple[Tensor, Values]:
         """Loss of the discriminators: source 0, target 1, each domain counts half. The network gets no gradient.
 
         Of (B, C, H, W) logits per head; the sum over heads, and the losses per head to log.
@@ -118,7 +136,10 @@ def build_discriminator(num_classes: int, channels: int) -> nn.Sequential:
     widths = [num_classes, channels, 2 * channels, 4 * channels, 8 * channels]
     layers: list[nn.Module] = []
     for before, after in itertools.pairwise(widths):
-        layers += [nn.Conv2d(before, after, 4, stride=2, padding=1), nn.LeakyReLU(0.2, inplace=True)]
+        layers += [
+            nn.Conv2d(before, after, 4, stride=2, padding=1),
+            nn.LeakyReLU(0.2, inplace=True),
+        ]
     return nn.Sequential(*layers, nn.Conv2d(widths[-1], 1, 4, stride=2, padding=1))
 
 

@@ -19,7 +19,9 @@ _STATISTICS_OF_SOURCE = ("source", "frozen")
 class Control(Method):
     """What a method is compared with: the same target images and statistics, but no target loss."""
 
-    def __init__(self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives]) -> None:
+    def __init__(
+        self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives]
+    ) -> None:
         super().__init__(network, num_classes, make_objectives)
         self.entropy = build_objective("entropy", num_classes).to(network.accelerator.device)
 

@@ -33,7 +33,11 @@ class Method:
     """
 
     def __init__(
-        self, network: Predictor, num_classes: int, make_objectives: Callable[[], nn.Module], **sections: Any
+        self,
+        network: Predictor,
+        num_classes: int,
+        make_objectives: Callable[[], nn.Module],
+        **sections: Any,
     ) -> None:
         self.network = network
         self.modules: dict[str, nn.Module] = {}

@@ -27,7 +27,12 @@ class HeadObjectives(nn.Module):
     """
 
     def __init__(
-        self, loss: str, num_classes: int, weights: Mapping[str, float], reduction: str, options: dict[str, Any]
+        self,
+        loss: str,
+        num_classes: int,
+        weights: Mapping[str, float],
+        reduction: str,
+        options: dict[str, Any],
     ) -> None:
         super().__init__()
         self.weights = dict(weights)
@@ -37,9 +42,13 @@ class HeadObjectives(nn.Module):
         self.entropy = build_objective("entropy", num_classes)
         self.objectives = nn.ModuleDict()
         if loss != "none":
-            self.objectives.update({head: build_objective(loss, num_classes, **options) for head in weights})
+            self.objectives.update(
+                {head: build_objective(loss, num_classes, **options) for head in weights}
+            )
 
-    def forward(self, logits: Mapping[str, Tensor], mask: Tensor | None = None) -> tuple[Tensor | None, Values]:
+    def forward(
+        self, logits: Mapping[str, Tensor], mask: Tensor | None = None
+    ) -> tuple[Tensor | None, Values]:
         """The weighted loss of (B, C, H, W) logits per head where ``mask`` (B, H, W), or None, and values to log."""
         values = {"target/entropy": self.entropy(logits["main"].detach(), dim=1, mask=mask)}
         if not self.objectives:
@@ -55,7 +64,9 @@ class HeadObjectives(nn.Module):
 class MinEnt(Method):
     """An objective on the target predictions of every head."""
 
-    def __init__(self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives]) -> None:
+    def __init__(
+        self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives]
+    ) -> None:
         super().__init__(network, num_classes, make_objectives)
         self.objectives = make_objectives().to(network.accelerator.device)
         self.modules = {"minent": self.objectives}
@@ -63,5 +74,7 @@ class MinEnt(Method):
     def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
         """See :meth:`HeadObjectives.forward`."""
         logits = self.network(batch.target["image"], "target")
-        loss, values = self.objectives(logits, valid_pixels(batch.target, self.network.accelerator.device))
+        loss, values = self.objectives(
+            logits, valid_pixels(batch.target, self.network.accelerator.device)
+        )
         return loss, values

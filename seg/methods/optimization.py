@@ -44,7 +44,8 @@ def valid_pixels(batch: Batch, device: torch.device) -> Tensor | None:
 class PolySchedule:
     """Learning rates fall as (1 − step / horizon) ** power."""
 
-    horizon: int  #: the step at which they are 0; may be beyond the last one, as in ADVENT (250k and 120k)
+    #: the step at which they are 0; may be beyond the last one, as in ADVENT (250k and 120k)
+    horizon: int
     power: float  #: 0.9 in the literature
 
     def set_rates(self, optimizers: Iterable[Any], step: int) -> None:
@@ -56,7 +57,11 @@ class PolySchedule:
 
 
 def update(
-    module: nn.Module, optimizer: Any, logged: Sequence[Values], batches: Sequence[MicroBatch], step: int
+    module: nn.Module,
+    optimizer: Any,
+    logged: Sequence[Values],
+    batches: Sequence[MicroBatch],
+    step: int,
 ) -> dict[str, float]:
     """The optimiser's step after the backward of every micro-batch; the losses, means over batches and processes.
 
@@ -65,7 +70,9 @@ def update(
     """
     _average_gradients(module)
     # with one wait for the device
-    stacked = torch.stack([torch.stack([value.float() for value in values.values()]) for values in logged]).mean(0)
+    stacked = torch.stack(
+        [torch.stack([value.float() for value in values.values()]) for values in logged]
+    ).mean(0)
     (total,) = summed_over_processes(stacked)
     means = dict(zip(logged[0], (total / world_size()).tolist(), strict=True))
     wrong = {name: value for name, value in means.items() if not math.isfinite(value)}

@@ -40,9 +40,14 @@ class SelfTraining(MinEnt):
     """
 
     def __init__(
-        self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives], *,
-        self_training: SelfTrainingConfig, weights: Mapping[str, float],
-    ) -> None:  # fmt: skip
+        self,
+        network: Predictor,
+        num_classes: int,
+        make_objectives: Callable[[], HeadObjectives],
+        *,
+        self_training: SelfTrainingConfig,
+        weights: Mapping[str, float],
+    ) -> None:
         super().__init__(network, num_classes, make_objectives)
         self.settings = self_training
         self.weights = weights
@@ -61,15 +66,23 @@ class SelfTraining(MinEnt):
         values = {"target/pseudo_label_weight": weight.mean()}
         losses = []
         # without any pixel or objective that counts in a view the teacher is an average alone
-        teach = self.settings.mix != "none" or self.settings.pseudo_weight > 0 or bool(self.objectives.objectives)
+        teach = (
+            self.settings.mix != "none"
+            or self.settings.pseudo_weight > 0
+            or bool(self.objectives.objectives)
+        )
         for view in range(self.settings.views if teach else 0):
-            loss, of_view = self._view_loss(batch, images, label, weight, valid, purpose=2 + 2 * view)
+            loss, of_view = self._view_loss(
+                batch, images, label, weight, valid, purpose=2 + 2 * view
+            )
             losses.append(loss / self.settings.views)
             values |= of_view
         if self.settings.mask_ratio > 0:
             draws = generators(batch.target["draw"], _MASK)
             masked = hidden(images, self.settings.mask_ratio, draws)
-            loss = self._cross_entropy(self.network(masked, "target"), label, self.settings.pseudo_weight * weight)
+            loss = self._cross_entropy(
+                self.network(masked, "target"), label, self.settings.pseudo_weight * weight
+            )
             values["target/masked_consistency"] = loss.detach()
             losses.append(loss)
         return (torch.stack(losses).sum() if losses else None), values
@@ -98,12 +111,20 @@ class SelfTraining(MinEnt):
         was_training = self.teacher.model.training
         self.teacher.model.eval()  # no dropout; batch normalisation is set by the policy
         logits = self.teacher(images, "target")["main"]
-        label, weight = pseudo_labels(logits, self.settings.weighting, self.settings.threshold, valid)
+        label, weight = pseudo_labels(
+            logits, self.settings.weighting, self.settings.threshold, valid
+        )
         self.teacher.model.train(was_training)
         return label, weight
 
     def _view_loss(
-        self, batch: MicroBatch, images: Tensor, label: Tensor, weight: Tensor, valid: Tensor | None, purpose: int
+        self,
+        batch: MicroBatch,
+        images: Tensor,
+        label: Tensor,
+        weight: Tensor,
+        valid: Tensor | None,
+        purpose: int,
     ) -> tuple[Tensor, Values]:
         """Loss of one strong view of all images of the micro-batch."""
         draws = batch.target["draw"]
@@ -113,9 +134,13 @@ class SelfTraining(MinEnt):
         if self.settings.mix != "none":
             source = batch.source["image"].to(images.device, non_blocking=True)
             if source.shape != images.shape:
-                sizes = " and ".join(f"{each.shape[3]} × {each.shape[2]}" for each in (source, images))
+                sizes = " and ".join(
+                    f"{each.shape[3]} × {each.shape[2]}" for each in (source, images)
+                )
                 said = f"--method self-training: source pixels are pasted into target images, and they are {sizes}"
-                raise InputError(f"{said}; give --source.size and --target.size one size, or --self-training.mix none")
+                raise InputError(
+                    f"{said}; give --source.size and --target.size one size, or --self-training.mix none"
+                )
             pasted = pasted_pixels(source_label, self.settings.mix, generators(draws, purpose))
             images = torch.where(pasted[:, None], source, images)
             label = torch.where(pasted, source_label, label)
@@ -175,7 +200,9 @@ def pasted_pixels(label: Tensor, mix: str, draws: Sequence[torch.Generator]) -> 
     quarter to half of the image (CutMix, Yun et al., ICCV 2019).
     """
     region = _of_classes if mix == "classes" else _in_box
-    return torch.stack([region(one, draw) for one, draw in zip(label, draws, strict=True)]) & (label != IGNORE_INDEX)
+    return torch.stack([region(one, draw) for one, draw in zip(label, draws, strict=True)]) & (
+        label != IGNORE_INDEX
+    )
 
 
 def _of_classes(label: Tensor, draw: torch.Generator) -> Tensor:
@@ -197,9 +224,14 @@ def _in_box(label: Tensor, draw: torch.Generator) -> Tensor:
     return inside
 
 
-def recoloured(images: Tensor, draws: Sequence[torch.Generator], pixels: PixelFormat = RGB) -> Tensor:
+def recoloured(
+    images: Tensor, draws: Sequence[torch.Generator], pixels: PixelFormat = RGB
+) -> Tensor:
     """(B, 3, H, W) images, each jittered in colour and blurred as in DACS and DAFormer; other bands blurred alone."""
-    mean, std = (torch.tensor(each, device=images.device)[:, None, None] for each in (pixels.mean, pixels.std))
+    mean, std = (
+        torch.tensor(each, device=images.device)[:, None, None]
+        for each in (pixels.mean, pixels.std)
+    )
     plain, changed = (images * std + mean).clamp(0, 1) if pixels.is_rgb else images, []
     with torch.random.fork_rng(devices=[]):
         for image, draw in zip(plain, draws, strict=True):
@@ -213,6 +245,8 @@ def hidden(images: Tensor, ratio: float, draws: Sequence[torch.Generator]) -> Te
     height, width = images.shape[-2:]
     side = max(1, min(height, width) // 8)  # as 64 of 512 in the paper
     rows, columns = -(-height // side), -(-width // side)
-    kept = torch.stack([torch.rand(rows, columns, generator=draw) >= ratio for draw in draws]).to(images.device)
+    kept = torch.stack([torch.rand(rows, columns, generator=draw) >= ratio for draw in draws]).to(
+        images.device
+    )
     kept = kept.repeat_interleave(side, 1).repeat_interleave(side, 2)[:, None, :height, :width]
     return images * kept

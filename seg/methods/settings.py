@@ -17,13 +17,17 @@ class OptimizerConfig:
 
     name: str = option("adamw", "optimiser", ("adamw", "sgd"))
     lr: float | None = option(
-        None, f"rate of the encoder; default: {RANDOM_RATE}, with encoder weights {PRETRAINED_RATE}", at_least=0
+        None,
+        f"rate of the encoder; default: {RANDOM_RATE}, with encoder weights {PRETRAINED_RATE}",
+        at_least=0,
     )
     head_factor: float = option(1.0, "the heads learn this many times faster", at_least=0)
     weight_decay: float = option(5e-4, "weight decay", at_least=0)
     momentum: float = option(0.9, "momentum of sgd", at_least=0, below=1)
     power: float = option(0.9, "the rate falls as (1 - step / horizon) ** power", at_least=0)
-    horizon: int | None = option(None, "steps over which the rate falls to 0; default: --max-steps", at_least=1)
+    horizon: int | None = option(
+        None, "steps over which the rate falls to 0; default: --max-steps", at_least=1
+    )
 
 
 @dataclass(frozen=True)
@@ -32,9 +36,11 @@ class DiscriminatorConfig:
 
     lr: float = option(1e-4, "learning rate of Adam; falls as the network's does", at_least=0)
     channels: int = option(
-        64, "channels of the first of five convolutions; the next ones have 2, 4 and 8 times that", at_least=1,
+        64,
+        "channels of the first of five convolutions; the next ones have 2, 4 and 8 times that",
+        at_least=1,
         at_most=512,
-    )  # fmt: skip
+    )
 
 
 @dataclass(frozen=True)
@@ -42,24 +48,36 @@ class SelfTrainingConfig:
     """Teacher, pseudo-labels and views of --method self-training."""
 
     teacher_decay: float = option(
-        0.99, "share of itself that the teacher keeps at a step, less in the first ones; 0: it is the student",
-        at_least=0, at_most=1,
-    )  # fmt: skip
+        0.99,
+        "share of itself that the teacher keeps at a step, less in the first ones; 0: it is the student",
+        at_least=0,
+        at_most=1,
+    )
     pseudo_weight: float = option(
-        1.0, "what a confident pseudo-label counts beside 1 of a pasted pixel; 0: pasted pixels alone", at_least=0
+        1.0,
+        "what a confident pseudo-label counts beside 1 of a pasted pixel; 0: pasted pixels alone",
+        at_least=0,
     )
     weighting: Literal["image", "pixel"] = option(
         "image", "what confidence is turned into: a weight per image or per pixel"
     )
-    threshold: float = option(0.968, "confidence of a pseudo-label that counts", at_least=0, at_most=1)
+    threshold: float = option(
+        0.968, "confidence of a pseudo-label that counts", at_least=0, at_most=1
+    )
     mix: Literal["classes", "box", "none"] = option(
         "classes", "source pixels pasted into target images: of half of the classes, or a box"
     )
     views: int = option(
-        1, "strong views of a target image, each with its own draws; 2 in UniMatch", at_least=1, at_most=100
+        1,
+        "strong views of a target image, each with its own draws; 2 in UniMatch",
+        at_least=1,
+        at_most=100,
     )
     mask_ratio: float = option(
-        0.0, "share of blocks hidden in one more view (masked consistency); 0.7 in MIC, 0: none", at_least=0, at_most=1
+        0.0,
+        "share of blocks hidden in one more view (masked consistency); 0.7 in MIC, 0: none",
+        at_least=0,
+        at_most=1,
     )
 
 
@@ -70,15 +88,20 @@ class WeightConfig:
     seg_main: float = option(1.0, "cross-entropy of the main head on source", at_least=0)
     seg_aux: float = option(0.1, "cross-entropy of the auxiliary head on source", at_least=0)
     target_main: float = option(0.01, "objective of the main head on target", at_least=0)
-    adversarial_main: float = option(0.001, "advent: fooling the main head's discriminator on target", at_least=0)
+    adversarial_main: float = option(
+        0.001, "advent: fooling the main head's discriminator on target", at_least=0
+    )
     aux: float | None = option(
-        None, "weight of the auxiliary head on target, as a factor of the main head's; default: 0.2 of minent and "
-        "advent, as ADVENT has it, else 0.1", at_least=0,
-    )  # fmt: skip
+        None,
+        "weight of the auxiliary head on target, as a factor of the main head's; default: 0.2 of minent and "
+        "advent, as ADVENT has it, else 0.1",
+        at_least=0,
+    )
     relative: bool | None = option(
-        None, "what a method adds on target counts less as source is learned: times its cross-entropy, at most 1; "
+        None,
+        "what a method adds on target counts less as source is learned: times its cross-entropy, at most 1; "
         "default: true for minent, whose objective would outgrow it, false for the others",
-    )  # fmt: skip
+    )
 
     def on_target(self, name: str | None) -> dict[str, float]:
         """Weights by head of the part ``name``, such as ``target``; without a name the main head's is 1."""

@@ -36,7 +36,9 @@ def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.M
         raise InputError(f"--model.batch-norm: {said}; leave it at {BATCH_NORM_POLICIES[0]}")
     if synchronised and policy != "frozen" and batch_norms(model):
         if next(model.parameters()).device.type == "cpu":
-            raise InputError("--model.batch-norm: processes on CPUs cannot share batch statistics; give frozen")
+            raise InputError(
+                "--model.batch-norm: processes on CPUs cannot share batch statistics; give frozen"
+            )
         # timm's, because torch's own converter would drop the activations inside timm's layers
         model = convert_sync_batchnorm(model)
     for layer in batch_norms(model):

@@ -44,15 +44,21 @@ class AtrousHead(nn.Module):
         """
         # fold moves a tap the opposite way from a convolution, so the kernels are turned round
         weights = [branch.get_parameter("weight") for branch in self.branches]
-        weight = torch.cat([weight.flip(2, 3).permute(0, 2, 3, 1).flatten(0, 2) for weight in weights])
+        weight = torch.cat(
+            [weight.flip(2, 3).permute(0, 2, 3, 1).flatten(0, 2) for weight in weights]
+        )
         taps = F.conv2d(features, weight[:, :, None, None])
         taps = taps.to(torch.promote_types(taps.dtype, torch.float32)).flatten(2)
         # added one by one: through a stack the four gradients would share memory, and a second backward pass, which
         # adds in place, would add to each of them four times
-        bias = sum((branch.get_parameter("bias") for branch in self.branches), start=weight.new_zeros(()))
+        bias = sum(
+            (branch.get_parameter("bias") for branch in self.branches), start=weight.new_zeros(())
+        )
         logits = bias[:, None, None]
         for part, dilation in zip(taps.chunk(len(DILATIONS), dim=1), DILATIONS, strict=True):
-            logits = logits + F.fold(part, features.shape[2:], 3, dilation=dilation, padding=dilation)
+            logits = logits + F.fold(
+                part, features.shape[2:], 3, dilation=dilation, padding=dilation
+            )
         return logits
 
 
@@ -75,17 +81,31 @@ class DeepLabV2(SegmentationNetwork):
     ) -> None:
         super().__init__()
         if output_stride not in OUTPUT_STRIDES:
-            raise InputError(f"output_stride: {output_stride} is not one of {', '.join(map(str, OUTPUT_STRIDES))}")
-        with encoder_errors(f"encoder '{encoder}' with output stride {output_stride}, depth {depth}", encoder, weights):
-            self.encoder = parts = smp.encoders.get_encoder(
-                encoder, in_channels=bands, depth=depth, weights=weights, output_stride=max(8, output_stride)
+            raise InputError(
+                f"output_stride: {output_stride} is not one of {', '.join(map(str, OUTPUT_STRIDES))}"
             )
-        if output_stride == 4:  # strides of every stage after the first become dilations; the library stops at 8
+        with encoder_errors(
+            f"encoder '{encoder}' with output stride {output_stride}, depth {depth}",
+            encoder,
+            weights,
+        ):
+            self.encoder = parts = smp.encoders.get_encoder(
+                encoder,
+                in_channels=bands,
+                depth=depth,
+                weights=weights,
+                output_stride=max(8, output_stride),
+            )
+        # strides of every stage after the first become dilations; the library stops at 8
+        if output_stride == 4:
             for part, dilation in (("layer2", 2), ("layer3", 4), ("layer4", 8)):
                 if not hasattr(parts, part):
-                    raise InputError(f"encoder '{encoder}': output stride 4 needs a ResNet-like encoder; use 8 or 16")
+                    raise InputError(
+                        f"encoder '{encoder}': output stride 4 needs a ResNet-like encoder; use 8 or 16"
+                    )
                 replace_strides_with_dilation(getattr(parts, part), dilation)
-        for stage in range(depth, 5):  # a ResNet cut short still carries its later stages, which nothing would train
+        # a ResNet cut short still carries its later stages, which nothing would train
+        for stage in range(depth, 5):
             if hasattr(parts, f"layer{stage}"):
                 setattr(parts, f"layer{stage}", nn.Identity())
         aux_channels, main_channels = parts.out_channels[-2:]
@@ -120,7 +140,10 @@ class AdventDeepLabV2(DeepLabV2):
             if isinstance(module, nn.Conv2d):
                 nn.init.normal_(module.weight, std=0.01)
         # RGB in this project's normalisation → BGR from 0 to 255 minus ADVENT's mean; in no checkpoint
-        mean, std = (255.0 * torch.tensor(each[::-1], dtype=torch.float64) for each in (IMAGENET_MEAN, IMAGENET_STD))
+        mean, std = (
+            255.0 * torch.tensor(each[::-1], dtype=torch.float64)
+            for each in (IMAGENET_MEAN, IMAGENET_STD)
+        )
         shift = mean - torch.tensor(ADVENT_MEAN_BGR, dtype=torch.float64)
         self.register_buffer("scale", std.float().view(3, 1, 1), persistent=False)
         self.register_buffer("shift", shift.float().view(3, 1, 1), persistent=False)
@@ -131,13 +154,22 @@ class AdventDeepLabV2(DeepLabV2):
 
 
 def build_advent_network(
-    encoder: str, num_classes: int, weights: str | None = None, depth: int = 5, output_stride: int = 8
+    encoder: str,
+    num_classes: int,
+    weights: str | None = None,
+    depth: int = 5,
+    output_stride: int = 8,
 ) -> AdventDeepLabV2:
     """The network, which has one encoder, output stride and depth."""
     if {"encoder": encoder, "depth": depth, "output_stride": output_stride} != ADVENT:
         has = "encoder {encoder}, output_stride {output_stride} and depth {depth}".format(**ADVENT)
-        raise InputError(f"model: deeplabv2-advent has {has}, not {encoder}, {output_stride} and {depth}")
-    if weights is not None:  # torchvision's fit in shape and cost 7 points of mIoU (AdaptSegNet's issue 55)
-        instead = "start from a published checkpoint by python -m seg.convert and --model.start-from"
+        raise InputError(
+            f"model: deeplabv2-advent has {has}, not {encoder}, {output_stride} and {depth}"
+        )
+    # torchvision's fit in shape and cost 7 points of mIoU (AdaptSegNet's issue 55)
+    if weights is not None:
+        instead = (
+            "start from a published checkpoint by python -m seg.convert and --model.start-from"
+        )
         raise InputError(f"model: there are no '{weights}' weights for deeplabv2-advent; {instead}")
     return AdventDeepLabV2(num_classes)

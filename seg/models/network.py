@@ -32,8 +32,12 @@ _CARD = "---\n{{ card_data }}\n---\n\nA network for semantic segmentation; `seg.
 
 
 class SegmentationNetwork(
-    nn.Module, PyTorchModelHubMixin, library_name="dem-apps", tags=["semantic-segmentation"], model_card_template=_CARD
-):  # fmt: skip
+    nn.Module,
+    PyTorchModelHubMixin,
+    library_name="dem-apps",
+    tags=["semantic-segmentation"],
+    model_card_template=_CARD,
+):
     """(B, 3, H, W) images, RGB or bands in the run's normalisation → logits (B, C, h, w) by head.
 
     ``encoder`` is the part that learns at the plain rate and may start from pretrained weights. huggingface_hub's mixin
@@ -55,10 +59,18 @@ class SegmentationNetwork(
     heads: ClassVar[tuple[str, ...]] = ("main",)
     encoder: nn.Module
 
-    def save_pretrained(self, save_directory: str | Path, *, config: Any = None, **options: Any) -> str | None:
+    def save_pretrained(
+        self, save_directory: str | Path, *, config: Any = None, **options: Any
+    ) -> str | None:
         """As the mixin does; ``config.json`` says what :func:`seg.build_model` takes, and ``config`` besides."""
         arguments: Any = self._hub_mixin_config
-        own = {OUR_KEY: OUR_VERSION, "name": self.name, **(arguments or {}), "weights": None, **(config or {})}
+        own = {
+            OUR_KEY: OUR_VERSION,
+            "name": self.name,
+            **(arguments or {}),
+            "weights": None,
+            **(config or {}),
+        }
         with written():
             return super().save_pretrained(save_directory, config=own, **options)
 
@@ -95,17 +107,23 @@ class Predictor:
     def __call__(self, images: Tensor, domain: Domain) -> dict[str, Tensor]:
         """(B, 3, H, W) normalised images → logits (B, C, H, W) per head: float32, or float64 of a float64 network."""
         feed_batch_norm(self.model, self.batch_norm, domain)
-        images = images.to(self.accelerator.device, memory_format=torch.channels_last, non_blocking=True)
+        images = images.to(
+            self.accelerator.device, memory_format=torch.channels_last, non_blocking=True
+        )
         with self.accelerator.autocast():
             logits: dict[str, Tensor] = self.model(images)
         size = (images.shape[-2], images.shape[-1])
-        return {head: upsampled(values, size, self.align_corners) for head, values in logits.items()}
+        return {
+            head: upsampled(values, size, self.align_corners) for head, values in logits.items()
+        }
 
 
 def finite(logits: Tensor, of: str = "") -> Tensor:
     """The logits; a NotFiniteError for NaN or infinite ones, which would look like class 0 everywhere."""
     if not bool(logits.isfinite().all()):
-        raise NotFiniteError(f"{of and f'{of}: '}the network's output is not finite; its weights are no use")
+        raise NotFiniteError(
+            f"{of and f'{of}: '}the network's output is not finite; its weights are no use"
+        )
     return logits
 
 
@@ -116,7 +134,11 @@ def upsampled(logits: Tensor, size: tuple[int, int], align_corners: bool = True)
 
 
 def upsampled_bands(
-    logits: Iterable[Tensor], height: int, size: tuple[int, int], align_corners: bool = True, rows: int = 128
+    logits: Iterable[Tensor],
+    height: int,
+    size: tuple[int, int],
+    align_corners: bool = True,
+    rows: int = 128,
 ) -> Iterator[tuple[int, int, Tensor]]:
     """Upsample in strips to bound memory; bands (1, C, ·, w) of ``height`` → (1, C, ≤ rows, W) each, all top down.
 
@@ -136,5 +158,7 @@ def upsampled_bands(
         passed, first = int(above[0]) - first, int(above[0])
         held = held[:, :, passed:]
         share = (strip - above)[:, None].to(held.device)
-        lines = torch.lerp(held[:, :, above - first].float(), held[:, :, below - first].float(), share)
+        lines = torch.lerp(
+            held[:, :, above - first].float(), held[:, :, below - first].float(), share
+        )
         yield number * rows, 0, upsampled(lines, (len(strip), size[1]), align_corners)

@@ -39,7 +39,9 @@ def pretrained_network(
     if "model_type" not in document:
         return smp_network.network_of_config(document, num_classes, encoder, bands)
     if bands != 3:
-        raise InputError(f"--model.name: the network of {encoder} sees 3 bands, and the images have {bands}")
+        raise InputError(
+            f"--model.name: the network of {encoder} sees 3 bands, and the images have {bands}"
+        )
     return transformers_network.network_of_config(document, num_classes, encoder)
 
 
@@ -55,8 +57,11 @@ NETWORKS: dict[str, Callable[..., SegmentationNetwork]] = {
 def check_network(name: str, encoder: str, weights: str | None) -> None:
     """Raises an InputError for a network, encoder or encoder weights that are not known; reads and builds nothing."""
     if name not in NETWORKS:
-        raise InputError(f"model: '{name}' is not one of {', '.join(NETWORKS)}{nearest(name, NETWORKS)}")
-    if name not in ("pretrained", "deeplabv2-advent"):  # which have their encoder, and refuse weights themselves
+        raise InputError(
+            f"model: '{name}' is not one of {', '.join(NETWORKS)}{nearest(name, NETWORKS)}"
+        )
+    # which have their encoder, and refuse weights themselves
+    if name not in ("pretrained", "deeplabv2-advent"):
         check_encoder(encoder, weights)
 
 
@@ -94,10 +99,15 @@ def build_model(
     """
     check_network(name, encoder, weights)
     builder = NETWORKS[name]
-    signature, options = inspect.signature(builder), {**options, "depth": depth, "output_stride": output_stride}
+    signature, options = (
+        inspect.signature(builder),
+        {**options, "depth": depth, "output_stride": output_stride},
+    )
     given = {option: value for option, value in options.items() if value is not None}
     if bands != 3 and "bands" not in signature.parameters:
-        raise InputError(f"model: {name} sees 3 bands, and the images have {bands}; take deeplabv2, or unet")
+        raise InputError(
+            f"model: {name} sees 3 bands, and the images have {bands}; take deeplabv2, or unet"
+        )
     given |= {} if bands == 3 else {"bands": bands}
     # the last two refuse weights themselves
     file = None if name in ("pretrained", "deeplabv2-advent") else weights_file(encoder, weights)
@@ -105,8 +115,14 @@ def build_model(
     try:
         signature.bind(encoder, num_classes, weights=weights, **given)
     except TypeError as error:
-        own = [each for each in signature.parameters if each not in ("encoder", "num_classes", "weights", "bands")]
-        raise InputError(f"model: {name} {error}; its options are {', '.join(own) or 'none'}") from error
+        own = [
+            each
+            for each in signature.parameters
+            if each not in ("encoder", "num_classes", "weights", "bands")
+        ]
+        raise InputError(
+            f"model: {name} {error}; its options are {', '.join(own) or 'none'}"
+        ) from error
     network = builder(encoder, num_classes, weights=weights, **given)
     if file is not None:
         load_encoder(network.encoder, encoder, file)

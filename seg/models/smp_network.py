@@ -28,7 +28,15 @@ from seg.models.weights_file import FLAG, weights_file
 #: The library's names for what all networks here call so.
 _NAMES = {"depth": "encoder_depth", "output_stride": "encoder_output_stride"}
 #: Set here; a classification head and an activation have no place in training.
-_NOT_OPTIONS = ("encoder_name", "encoder_weights", "in_channels", "classes", "activation", "aux_params", "upsampling")
+_NOT_OPTIONS = (
+    "encoder_name",
+    "encoder_weights",
+    "in_channels",
+    "classes",
+    "activation",
+    "aux_params",
+    "upsampling",
+)
 #: A side of the encoder's last features below which a decoder fails: PAN's halves them three times.
 _LEAST_FEATURES = {"pan": 8}
 #: DPT makes a pyramid of a vision transformer's features, whose coarsest level has a stride of its own.
@@ -40,7 +48,11 @@ _OLD_OPTIONS = ("decoder_use_batchnorm",)
 #: Stages of the encoder that the decoder gives back, where the library's upsampling fits one depth alone.
 _STAGES_BACK = {"fpn": 3, "pspnet": 0}
 #: timm's names of encoders, and of weights of EfficientNets.
-_TIMM_NAMES = {"inceptionv4": "inception_v4", "inceptionresnetv2": "inception_resnet_v2", "xception": "legacy_xception"}
+_TIMM_NAMES = {
+    "inceptionv4": "inception_v4",
+    "inceptionresnetv2": "inception_resnet_v2",
+    "xception": "legacy_xception",
+}
 _ADVPROP = "tf_efficientnet_b0.ap_in1k"
 
 
@@ -62,7 +74,8 @@ class SmpNetwork(SegmentationNetwork):
         else:  # of dpt
             head.upsampling_factor, head.activation = 1.0, nn.Identity()
         if library.classification_head is not None:
-            self.classification_head = library.classification_head  # for the folder that it goes back to
+            # for the folder that it goes back to
+            self.classification_head = library.classification_head
         stride: int = library.encoder.output_stride
         coarsest = _PYRAMID_STRIDE.get(architecture, stride)
         self._divisor = coarsest if library.requires_divisible_input_shape else 1
@@ -75,14 +88,20 @@ class SmpNetwork(SegmentationNetwork):
         try:
             features = self.encoder(padded)
             # a vision transformer's features come with its prefix tokens
-            decoded = self.decoder(*features) if isinstance(features, tuple) else self.decoder(features)
+            decoded = (
+                self.decoder(*features) if isinstance(features, tuple) else self.decoder(features)
+            )
             logits = self.segmentation_head(decoded)
         except (AssertionError, ValueError) as error:
             batch, _, height, width = images.shape
-            raise InputError(f"model: cannot take {batch} images of {width} × {height}: {error}") from error
+            raise InputError(
+                f"model: cannot take {batch} images of {width} × {height}: {error}"
+            ) from error
         rows, columns = (
             -(-part * side // whole)  # rounded up
-            for part, side, whole in zip(logits.shape[2:], images.shape[2:], padded.shape[2:], strict=True)
+            for part, side, whole in zip(
+                logits.shape[2:], images.shape[2:], padded.shape[2:], strict=True
+            )
         )
         return {"main": logits[:, :, :rows, :columns]}
 
@@ -103,7 +122,9 @@ def check_encoder(encoder: str, weights: str | None = None) -> None:
     """Raises an InputError for names that are not known, before the library looks for them elsewhere."""
     known = smp.encoders.get_encoder_names()
     if encoder not in known and not encoder.startswith("tu-"):
-        raise InputError(f"encoder: '{encoder}' is not known to segmentation-models-pytorch{nearest(encoder, known)}")
+        raise InputError(
+            f"encoder: '{encoder}' is not known to segmentation-models-pytorch{nearest(encoder, known)}"
+        )
     if encoder.startswith("tu-") and not timm.is_model(encoder[3:].partition(".")[0]):
         # timm would also take the name of a folder, or of a repository that it then downloads
         raise InputError(f"encoder: '{encoder}' is no network of timm")
@@ -113,7 +134,9 @@ def check_encoder(encoder: str, weights: str | None = None) -> None:
     elif weights is not None:
         has = list(smp.encoders.encoders.get(encoder, {}).get("pretrained_settings", ["imagenet"]))
         if weights not in has:
-            raise InputError(f"{FLAG}: '{weights}' is neither a file nor one of {', '.join(has)}, those of {encoder}")
+            raise InputError(
+                f"{FLAG}: '{weights}' is neither a file nor one of {', '.join(has)}, those of {encoder}"
+            )
 
 
 @contextmanager
@@ -133,7 +156,13 @@ def encoder_errors(network: str, encoder: str, weights: str | None) -> Iterator[
 
 
 def smp_network(
-    architecture: str, encoder: str, num_classes: int, weights: str | None = None, *, bands: int = 3, **options: Any
+    architecture: str,
+    encoder: str,
+    num_classes: int,
+    weights: str | None = None,
+    *,
+    bands: int = 3,
+    **options: Any,
 ) -> SmpNetwork:
     """One of the library's architectures, to train; see :func:`seg.build_model`.
 
@@ -141,14 +170,18 @@ def smp_network(
     """
     arguments = _arguments(architecture, options)
     with encoder_errors(f"model: {architecture} with encoder {encoder}", encoder, weights):
-        return SmpNetwork(smp.create_model(architecture, encoder, weights, bands, num_classes, **arguments))
+        return SmpNetwork(
+            smp.create_model(architecture, encoder, weights, bands, num_classes, **arguments)
+        )
 
 
 #: The architectures by name, taken from the library.
 SMP_NETWORKS = {name: partial(smp_network, name) for name in smp.MODEL_ARCHITECTURES_MAPPING}
 
 
-def network_of_config(config: Mapping[str, Any], num_classes: int, where: str, bands: int) -> SmpNetwork:
+def network_of_config(
+    config: Mapping[str, Any], num_classes: int, where: str, bands: int
+) -> SmpNetwork:
     """The network of the library's ``config.json``, called ``where``, with random weights for so many classes."""
     library = _library_class(config, where)
     changed = {"classes": num_classes, "in_channels": bands, "encoder_weights": None}
@@ -173,17 +206,30 @@ def preprocessing(config: Mapping[str, Any]) -> dict[str, Any] | None:
         known = timm.get_pretrained_cfg(_ADVPROP if advprop else _TIMM_NAMES.get(name, name))
     if known is None:
         return None
-    return {"image_mean": known.mean, "image_std": known.std, "assumed": f"by the name of its encoder, {encoder}"}
+    return {
+        "image_mean": known.mean,
+        "image_std": known.std,
+        "assumed": f"by the name of its encoder, {encoder}",
+    }
 
 
 def _library_class(config: Mapping[str, Any], where: str) -> Any:
     """The library's class of a ``config.json`` with that class's settings alone: timm unpickles paths among others."""
-    classes = {architecture.__name__: architecture for architecture in smp.MODEL_ARCHITECTURES_MAPPING.values()}
+    classes = {
+        architecture.__name__: architecture
+        for architecture in smp.MODEL_ARCHITECTURES_MAPPING.values()
+    }
     named = str(config.get("_model_class"))
     if named not in classes:
-        raise InputError(f"{where}: _model_class is '{named}'{nearest(named, classes)}; expected {', '.join(classes)}")
+        raise InputError(
+            f"{where}: _model_class is '{named}'{nearest(named, classes)}; expected {', '.join(classes)}"
+        )
     check_encoder(str(config.get("encoder_name", "resnet34")))
-    known = [*inspect.signature(classes[named]).parameters, *_ENCODER_OPTIONS.get(named.lower(), {}), *_OLD_OPTIONS]
+    known = [
+        *inspect.signature(classes[named]).parameters,
+        *_ENCODER_OPTIONS.get(named.lower(), {}),
+        *_OLD_OPTIONS,
+    ]
     for key in config:
         if key not in known and not key.startswith("_"):
             raise InputError(f"{where}: {named} has no {key}{nearest(key, known)}")
@@ -197,13 +243,20 @@ def _arguments(architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:
     known = [ours.get(name, name) for name in parameters if name not in (*_NOT_OPTIONS, "kwargs")]
     for name in options:
         if name not in known:
-            raise InputError(f"model: {architecture} has no {name}; its options are {', '.join(known)}")
+            raise InputError(
+                f"model: {architecture} has no {name}; its options are {', '.join(known)}"
+            )
     arguments = {_NAMES.get(name, name): value for name, value in options.items()}
     usual = parameters["encoder_depth"].default
     depth = arguments.get("encoder_depth", usual)
     for name, parameter in parameters.items():
-        if depth != usual and isinstance(parameter.default, tuple) and len(parameter.default) == usual:
-            arguments.setdefault(name, parameter.default[-depth:])  # one width per stage: those of the finest
+        if (
+            depth != usual
+            and isinstance(parameter.default, tuple)
+            and len(parameter.default) == usual
+        ):
+            # one width per stage: those of the finest
+            arguments.setdefault(name, parameter.default[-depth:])
     if architecture in _STAGES_BACK:
         arguments["upsampling"] = 2 ** (depth - _STAGES_BACK[architecture])
     return arguments | _ENCODER_OPTIONS.get(architecture, {})

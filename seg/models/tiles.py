@@ -48,20 +48,30 @@ class TiledLogits:
         axis = 0 if height > width else 1
         strides = _strides(shape[axis], self._first.shape[2 + axis])
         self._stride = strides[0]
-        self._tops, self._lefts = (_starts(length, self._side, self._stride) for length in (height, width))
-        self._dropped = self._side // 4 // self._stride // 4  # first rows of weight 0, which are the tiles' above
+        self._tops, self._lefts = (
+            _starts(length, self._side, self._stride) for length in (height, width)
+        )
+        # first rows of weight 0, which are the tiles' above
+        self._dropped = self._side // 4 // self._stride // 4
         reached = self._side - 2 * self._dropped * self._stride
         starts = [*pairwise(self._tops), *pairwise(self._lefts)]
-        if any(after - before > reached for before, after in starts) or (starts and len(strides) > 1):
+        if any(after - before > reached for before, after in starts) or (
+            starts and len(strides) > 1
+        ):
             strided = " or ".join(map(str, strides))
-            raise InputError(f"--tile: {side} is too small for this network, of stride {strided}; give a larger one")
+            raise InputError(
+                f"--tile: {side} is too small for this network, of stride {strided}; give a larger one"
+            )
 
     @property
     def height(self) -> int:
         """h."""
         top = self._tops[-1]
         whole = self._size[0] - top >= min(self._side, self._size[0])
-        return top // self._stride + (self._first if whole else self._forward(self._tile(top, 0))).shape[2]
+        return (
+            top // self._stride
+            + (self._first if whole else self._forward(self._tile(top, 0))).shape[2]
+        )
 
     def whole(self) -> Tensor:
         """(B, C, h, w), in main memory where there are tiles."""
@@ -116,10 +126,17 @@ class TiledLogits:
         """(B, C + 1, ·, ·) logits of tiles below each other, times their weights, and the sum of these."""
         parts, (height, width), side, stride = list[Tensor](), self._size, self._side, self._stride
         for top in tops:
-            logits, ramps = self._first if top == left == 0 else self._forward(self._tile(top, left)), []
-            for number, begin, whole in zip(logits.shape[2:], (top, left), (height, width), strict=True):
+            logits, ramps = (
+                self._first if top == left == 0 else self._forward(self._tile(top, left)),
+                [],
+            )
+            for number, begin, whole in zip(
+                logits.shape[2:], (top, left), (height, width), strict=True
+            ):
                 ramps.append(_ramp(number, side // 4 // stride, begin > 0, begin + side < whole))
-            parts.append(torch.cat([logits.float().cpu(), torch.ones_like(logits[:, :1], device="cpu")], 1))
+            parts.append(
+                torch.cat([logits.float().cpu(), torch.ones_like(logits[:, :1], device="cpu")], 1)
+            )
             parts[-1] *= ramps[0][:, None] * ramps[1]
         if len(parts) == 1:
             return parts[0]
@@ -130,15 +147,21 @@ class TiledLogits:
 
     def _tile(self, top: int, left: int) -> Tensor:
         height, width = self._size
-        return self._read(slice(top, min(top + self._side, height)), slice(left, min(left + self._side, width)))
+        return self._read(
+            slice(top, min(top + self._side, height)), slice(left, min(left + self._side, width))
+        )
 
 
 def _strides(length: int, features: int) -> list[int]:
     """Pixels a feature, more than one number where that can't be told; some networks have one on either edge."""
-    exact = [length // number for number in (features, features - 1) if number and length % number == 0]
+    exact = [
+        length // number for number in (features, features - 1) if number and length % number == 0
+    ]
     if fine := [each for each in exact if GRID % each == 0] or exact[:1]:
         return fine[:1]
-    rounded = [each for each in range(1, length) if features in (length // each, -(-length // each))]
+    rounded = [
+        each for each in range(1, length) if features in (length // each, -(-length // each))
+    ]
     return rounded or [max(1, round(length / features))]
 
 

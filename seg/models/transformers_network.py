@@ -37,26 +37,39 @@ class TransformersNetwork(SegmentationNetwork):
             self.network.save_pretrained(save_directory)
 
     @classmethod
-    def _from_pretrained(cls, *, model_id: str, config: Any = None, **options: Any) -> TransformersNetwork:
+    def _from_pretrained(
+        cls, *, model_id: str, config: Any = None, **options: Any
+    ) -> TransformersNetwork:
         return network_of_folder(Path(model_id))
 
 
-def network_of_config(config: Mapping[str, Any], num_classes: int, where: str) -> TransformersNetwork:
+def network_of_config(
+    config: Mapping[str, Any], num_classes: int, where: str
+) -> TransformersNetwork:
     """The network of a ``config.json``, called ``where``, with random weights and as many classes."""
     with _library(where) as library:
         settings = library.CONFIG_MAPPING[config["model_type"]].from_dict(dict(config))
         settings.num_labels = num_classes
-        return TransformersNetwork(library.AutoModelForSemanticSegmentation.from_config(settings).float())
+        return TransformersNetwork(
+            library.AutoModelForSemanticSegmentation.from_config(settings).float()
+        )
 
 
 def network_of_folder(folder: Path) -> TransformersNetwork:
     """The network of a folder of ``save_pretrained``, with its weights, float32."""
     with _library(str(folder)) as library:
         network, found = library.AutoModelForSemanticSegmentation.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False, output_loading_info=True,
+            folder,
+            local_files_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are refused below, by name
-        )  # fmt: skip
-        missing = {what: sorted(map(str, found[what])) for what in ("missing_keys", "mismatched_keys") if found[what]}
+        )
+        missing = {
+            what: sorted(map(str, found[what]))
+            for what in ("missing_keys", "mismatched_keys")
+            if found[what]
+        }
         if missing:  # which the library would leave at random
             raise ValueError(f"its weights do not fit its config.json: {missing}")
         return TransformersNetwork(network.float())
@@ -64,7 +77,9 @@ def network_of_folder(folder: Path) -> TransformersNetwork:
 
 def processor_of_folder(folder: Path) -> dict[str, Any]:
     """Settings of the folder's image processor, with its class's defaults; ``assumed`` where there is no file."""
-    said = any((folder / name).is_file() for name in ("preprocessor_config.json", "processor_config.json"))
+    said = any(
+        (folder / name).is_file() for name in ("preprocessor_config.json", "processor_config.json")
+    )
     with _library(str(folder)) as library, TemporaryDirectory() as part:
         if not said:  # then it is the processor of the network's kind
             shutil.copy(folder / "config.json", part)
@@ -73,7 +88,14 @@ def processor_of_folder(folder: Path) -> dict[str, Any]:
             folder if said else part, local_files_only=True, trust_remote_code=False
         )
     document = {key: value for key, value in processor.to_dict().items() if key.startswith("do_")}
-    for key in ("do_rescale", "do_normalize", "rescale_factor", "image_mean", "image_std", "reduce_labels"):
+    for key in (
+        "do_rescale",
+        "do_normalize",
+        "rescale_factor",
+        "image_mean",
+        "image_std",
+        "reduce_labels",
+    ):
         document[key] = getattr(processor, key, None)
     document["size"] = dict(getattr(processor, "size", None) or {})
     assumed = f"by its kind, whose processor is {type(processor).__name__}"
@@ -87,7 +109,9 @@ def _library(where: str) -> Iterator[Any]:
         import huggingface_hub.constants as hub
         import transformers
     except ImportError as error:
-        raise InputError(f"{where}: needs transformers, not installed here; pip install 'dem-apps[hf]'") from error
+        raise InputError(
+            f"{where}: needs transformers, not installed here; pip install 'dem-apps[hf]'"
+        ) from error
     before, hub.HF_HUB_OFFLINE = hub.HF_HUB_OFFLINE, True
     logging: Any = transformers.utils.logging
     logging.disable_progress_bar()

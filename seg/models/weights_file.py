@@ -33,10 +33,15 @@ _KEYS = ("state_dict", "model_state_dict", "model", "network", "net", "weights")
 _SCALAR = np.float64(0).__reduce__()[0]
 #: What trainings put beside weights: what holds values and runs nothing; numpy 1 had another name for its scalars.
 _VALUES: list[Any] = [
-    argparse.Namespace, Counter, defaultdict, pathlib.PosixPath, np.dtype,
+    argparse.Namespace,
+    Counter,
+    defaultdict,
+    pathlib.PosixPath,
+    np.dtype,
     *(type(np.dtype(code)) for code in "?bBhHiIlLqQefd"),
-    _SCALAR, *([(_SCALAR, "numpy.core.multiarray.scalar")] if torch.__version__ >= "2.7" else []),
-]  # fmt: skip
+    _SCALAR,
+    *([(_SCALAR, "numpy.core.multiarray.scalar")] if torch.__version__ >= "2.7" else []),
+]
 _SHOWN = 6
 #: Of the weights of an encoder.
 FLAG = "--model.encoder-weights"
@@ -72,8 +77,12 @@ def find_weights(file: Path, module: nn.Module, flag: str = "--weights") -> Foun
     key, *others = [key for key, found in each.items() if found.complete] or each
     notes = list(each[key].notes)
     if others:
-        notes.append(f"the weights under '{key}' are taken, not those under {', '.join(map(str, others))}")
-    return dataclasses.replace(each[key], key=key, notes=tuple(f"{flag}: of {file} {note}" for note in notes))
+        notes.append(
+            f"the weights under '{key}' are taken, not those under {', '.join(map(str, others))}"
+        )
+    return dataclasses.replace(
+        each[key], key=key, notes=tuple(f"{flag}: of {file} {note}" for note in notes)
+    )
 
 
 def fitted(tensors: Mapping[str, Any], module: nn.Module) -> FoundWeights:
@@ -81,11 +90,21 @@ def fitted(tensors: Mapping[str, Any], module: nn.Module) -> FoundWeights:
     own = module.state_dict()
     needed = [name for name in own if not name.endswith("num_batches_tracked")] or [""]
     tops = {name.partition(".")[0] for name in [*own, *module._buffers]}
-    for prefix in dict.fromkeys(name.removesuffix(needed[0]) for name in tensors if name.endswith(needed[0])):
-        inside = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    for prefix in dict.fromkeys(
+        name.removesuffix(needed[0]) for name in tensors if name.endswith(needed[0])
+    ):
+        inside = {
+            name.removeprefix(prefix): value
+            for name, value in tensors.items()
+            if name.startswith(prefix)
+        }
         if inside.keys() >= set(needed):
             # more layers of the same parts are another network, which torch refuses
-            taken = {name: inside[name] for name in inside if (top := name.partition(".")[0]) in tops or top.isdigit()}
+            taken = {
+                name: inside[name]
+                for name in inside
+                if (top := name.partition(".")[0]) in tops or top.isdigit()
+            }
             left = dict.fromkeys(
                 name.partition(".")[0] + ".*" * ("." in name)
                 for name in tensors
@@ -93,8 +112,12 @@ def fitted(tensors: Mapping[str, Any], module: nn.Module) -> FoundWeights:
             )
             named = ", ".join([*left][:_SHOWN]) + (", …" if len(left) > _SHOWN else "")
             where = f"the weights below '{prefix}' are taken, " if prefix else ""
-            return FoundWeights(taken, True, prefix, notes=(f"{where}{named} left aside",) if left else ())
-    return FoundWeights({name: value for name, value in tensors.items() if isinstance(value, Tensor)})
+            return FoundWeights(
+                taken, True, prefix, notes=(f"{where}{named} left aside",) if left else ()
+            )
+    return FoundWeights(
+        {name: value for name, value in tensors.items() if isinstance(value, Tensor)}
+    )
 
 
 def state_dicts(file: Path, flag: str) -> dict[str | None, Mapping[str, Any]]:
@@ -114,11 +137,23 @@ def state_dicts(file: Path, flag: str) -> dict[str | None, Mapping[str, Any]]:
             "refused; save the network's state_dict() where the file comes from"
         ) from error
     parts = {**dict.fromkeys(_KEYS), **content} if isinstance(content, Mapping) else {}
-    mappings = {key: part for key, part in {**parts, None: content}.items() if isinstance(part, Mapping)}
-    named = {key: part for key, part in mappings.items() if all(isinstance(name, str) for name in part)}
-    if found := {key: part for key, part in named.items() if any(isinstance(each, Tensor) for each in part.values())}:
+    mappings = {
+        key: part for key, part in {**parts, None: content}.items() if isinstance(part, Mapping)
+    }
+    named = {
+        key: part for key, part in mappings.items() if all(isinstance(name, str) for name in part)
+    }
+    if found := {
+        key: part
+        for key, part in named.items()
+        if any(isinstance(each, Tensor) for each in part.values())
+    }:
         return found
-    held = f"the keys {', '.join(map(str, content))}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
+    held = (
+        f"the keys {', '.join(map(str, content))}"
+        if isinstance(content, Mapping)
+        else f"a {type(content).__name__}"
+    )
     instead = f"save the network's state_dict(), or put it under one of {', '.join(_KEYS)}"
     raise InputError(f"{flag}: {file} holds {held} and no tensors by name; {instead}")
 
@@ -129,12 +164,18 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor], where: str) -
     with passed_on(where):
         for name in weights.keys() - module.state_dict().keys():
             owner, _, last = name.rpartition(".")
-            if owner in parts and last in parts[owner]._buffers and parts[owner]._buffers[last] is None:
+            if (
+                owner in parts
+                and last in parts[owner]._buffers
+                and parts[owner]._buffers[last] is None
+            ):
                 parts[owner]._buffers[last] = weights[name].clone()
         module.load_state_dict(weights)
 
 
-def over_bands(given: Mapping[str, Tensor], own: Mapping[str, Tensor], below: str = "") -> dict[str, Tensor]:
+def over_bands(
+    given: Mapping[str, Tensor], own: Mapping[str, Tensor], below: str = ""
+) -> dict[str, Tensor]:
     """Convolutions below a name that differ from ours in bands alone, repeated over ours and scaled to the same sum."""
     spread = {}
     for name, value in own.items():
@@ -162,10 +203,16 @@ def load_encoder(encoder: nn.Module, name: str, file: Path) -> None:
         with torch.device("meta"):
             whole = timm.create_model(name[3:]).state_dict()
         tensors = _of_timm(tensors, own, whole)
-    load_weights(encoder, tensors | over_bands(tensors, own), f"{FLAG}: {file} does not fit the encoder {name}")
+    load_weights(
+        encoder,
+        tensors | over_bands(tensors, own),
+        f"{FLAG}: {file} does not fit the encoder {name}",
+    )
 
 
-def _of_timm(given: dict[str, Tensor], own: Mapping[str, Tensor], whole: Mapping[str, Any]) -> dict[str, Tensor]:
+def _of_timm(
+    given: dict[str, Tensor], own: Mapping[str, Tensor], whole: Mapping[str, Any]
+) -> dict[str, Tensor]:
     """A classifier's tensors by the names of an encoder that is a part of timm's ``whole``.
 
     The given names are timm's, or in timm's order; a part's say ``stem_0`` where the whole's say ``stem.0``.

@@ -25,7 +25,9 @@ _SWOLLEN_TOGETHER = 0.03
 
 def chosen_by(checkpoint: str) -> str:
     """Describe how a checkpoint was chosen."""
-    return {"selected": f"label-free score {CRITERION}", "best": "target labels"}.get(checkpoint, "end of training")
+    return {"selected": f"label-free score {CRITERION}", "best": "target labels"}.get(
+        checkpoint, "end of training"
+    )
 
 
 class CheckpointSelector:
@@ -40,7 +42,11 @@ class CheckpointSelector:
         self._previous = result["label_free"][CRITERION]
         scores = {"selected": None if alarm else self._previous, "best": result["miou"]}
         kept = {name: row["score"] for name, row in self._kept.items()}
-        improved = [name for name, score in scores.items() if score is not None and score > kept.get(name, -math.inf)]
+        improved = [
+            name
+            for name, score in scores.items()
+            if score is not None and score > kept.get(name, -math.inf)
+        ]
         for name in improved:
             self._kept[name] = {"step": step, "score": scores[name], "miou": result["miou"]}
         return improved
@@ -73,8 +79,14 @@ class CheckpointSelector:
     def table(self, last_step: int, last_miou: float | None) -> dict[str, dict[str, Any]]:
         """Last, selected and best side by side: step, mIoU and whether target labels chose it."""
         rows = {"last": {"step": last_step, "miou": last_miou}, **self._kept}
-        about = {name: {"chosen_by": chosen_by(name), "used_target_labels": name == "best"} for name in rows}
-        return {name: {"step": row["step"], "miou": row["miou"], **about[name]} for name, row in rows.items()}
+        about = {
+            name: {"chosen_by": chosen_by(name), "used_target_labels": name == "best"}
+            for name in rows
+        }
+        return {
+            name: {"step": row["step"], "miou": row["miou"], **about[name]}
+            for name, row in rows.items()
+        }
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""
@@ -82,7 +94,8 @@ class CheckpointSelector:
 
     def restore(self, state: Any) -> None:
         """Continue from a :meth:`state`; raises an InputError for anything else."""
-        from dem_apps.runtime.checkpoint import fitting  # torch, which the names of checkpoints do without
+        # torch, which the names of checkpoints do without
+        from dem_apps.runtime.checkpoint import fitting
 
         with fitting("--resume: the checkpoint's 'choice'"):
             self._kept, self._previous = dict(state["chosen"]), state["current"]

@@ -15,12 +15,26 @@ _OBJECTIVE = "values of different objectives cannot be compared"
 METRICS = (
     Metric("val/miou", "mean IoU", "Target mean IoU", "0 to 1"),
     Metric("val/pixel_accuracy", "pixel accuracy", "Target pixel accuracy", "0 to 1"),
-    Metric("val/mean_entropy", "validation", "Mean entropy on the target", "entropy / log C", label_free=True),
-    Metric("target/entropy", "training", "Mean entropy on the target", "entropy / log C", label_free=True),
+    Metric(
+        "val/mean_entropy",
+        "validation",
+        "Mean entropy on the target",
+        "entropy / log C",
+        label_free=True,
+    ),
+    Metric(
+        "target/entropy",
+        "training",
+        "Mean entropy on the target",
+        "entropy / log C",
+        label_free=True,
+    ),
     Metric("val/calibration_error", "calibration error"),
     Metric("label_free/im", "information maximisation", label_free=True),
     Metric("label_free/entropy", "entropy", unit="minus entropy / log C", label_free=True),
-    Metric("label_free/largest_class_share", "share of pixels in the largest class", label_free=True),
+    Metric(
+        "label_free/largest_class_share", "share of pixels in the largest class", label_free=True
+    ),
     Metric("source/cross_entropy_main", "main", "Source cross-entropy", "nats"),
     Metric("source/cross_entropy_aux", "auxiliary", "Source cross-entropy", "nats"),
     Metric("target/objective_main", "main", "Objective on the target", note=_OBJECTIVE),
@@ -35,14 +49,35 @@ METRICS = (
 )
 SCORES = (
     Score("miou", "mean IoU %, last", "higher", "end of training", scale=100, digits=2),
-    Score("checkpoints.selected.miou", "mean IoU %, selected", "higher", chosen_by("selected"), scale=100, digits=2),
-    Score("checkpoints.best.miou", "mean IoU %, best", "higher", "chosen with target labels", True, 100, 2),
+    Score(
+        "checkpoints.selected.miou",
+        "mean IoU %, selected",
+        "higher",
+        chosen_by("selected"),
+        scale=100,
+        digits=2,
+    ),
+    Score(
+        "checkpoints.best.miou",
+        "mean IoU %, best",
+        "higher",
+        "chosen with target labels",
+        True,
+        100,
+        2,
+    ),
     Score("pixel_accuracy", "pixel accuracy %", "higher", scale=100, digits=2),
     Score("mean_entropy_normalised", "mean entropy / log C", note="0 is certain, 1 is uniform"),
     Score("calibration_error", "calibration error", "lower"),
     Score("label_free.entropy", "label-free: entropy", note="minus mean entropy / log C"),
     Score("label_free.im", "label-free: information maximisation"),
-    Score("label_free.largest_class_share", "largest class %", note="an alarm, no score", scale=100, digits=1),
+    Score(
+        "label_free.largest_class_share",
+        "largest class %",
+        note="an alarm, no score",
+        scale=100,
+        digits=1,
+    ),
 )
 CLASSES = (
     Score("per_class_iu", "IoU %", scale=100, digits=1),
@@ -62,16 +97,28 @@ VIEWS = (
 )
 
 
-def described_metrics(num_classes: int, summary: str = "", has_objective: bool = True) -> MetricsInfo:
+def described_metrics(
+    num_classes: int, summary: str = "", has_objective: bool = True
+) -> MetricsInfo:
     """The description of a run of ``num_classes``: the log has entropies in nats, and pages show shares of log C."""
-    of_log_c = {metric.name: 1 / math.log(num_classes) for metric in METRICS if metric.unit == "entropy / log C"}
+    of_log_c = {
+        metric.name: 1 / math.log(num_classes)
+        for metric in METRICS
+        if metric.unit == "entropy / log C"
+    }
     return MetricsInfo(
-        heading="Segmentation", summary=summary,
+        heading="Segmentation",
+        summary=summary,
         settings=("method", "loss", "reduction") if has_objective else ("method",),
         control="a run with --method control, and to source only" if has_objective else "",
-        metrics=tuple(dataclasses.replace(metric, scale=of_log_c.get(metric.name, 1.0)) for metric in METRICS),
-        scores=SCORES, classes=CLASSES, class_share="per_class_label_share", views=VIEWS,
-    )  # fmt: skip
+        metrics=tuple(
+            dataclasses.replace(metric, scale=of_log_c.get(metric.name, 1.0)) for metric in METRICS
+        ),
+        scores=SCORES,
+        classes=CLASSES,
+        class_share="per_class_label_share",
+        views=VIEWS,
+    )
 
 
 def print_scores(result: dict[str, Any], title: str) -> None:
@@ -79,13 +126,19 @@ def print_scores(result: dict[str, Any], title: str) -> None:
     classes = result["per_class_iu"] if result["miou"] is not None else {}
     rows = [[name, "-" if iou is None else CLASSES[0].text(iou)] for name, iou in classes.items()]
     known = [(score, value) for score in SCORES if (value := at(result, score.key)) is not None]
-    rows += [[], *([score.title.removesuffix(", last"), score.text(value)] for score, value in known)]
+    rows += [
+        [],
+        *([score.title.removesuffix(", last"), score.text(value)] for score, value in known),
+    ]
     print_table(title, ["score", "value"], rows, caption=result.get("numbering"))
 
 
 def print_checkpoints(rows: dict[str, dict[str, Any]]) -> None:
     """Print a run's checkpoints: by name ``step``, ``miou`` and ``chosen_by``."""
-    labelled, taken = any(row["miou"] is not None for row in rows.values()), "best" if "best" in rows else "last"
+    labelled, taken = (
+        any(row["miou"] is not None for row in rows.values()),
+        "best" if "best" in rows else "last",
+    )
     texts = []
     for name, row in rows.items():
         miou = ["-" if row["miou"] is None else SCORES[0].text(row["miou"])] if labelled else []

@@ -28,10 +28,16 @@ OnSample = Callable[[int, Sample, Tensor], None]
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, dataset: SegmentationDataset, classes: ClassSet, device: torch.device, *,
-    align_corners: bool = True, tile: int | None = None, on_sample: OnSample | None = None,
+    model: nn.Module,
+    dataset: SegmentationDataset,
+    classes: ClassSet,
+    device: torch.device,
+    *,
+    align_corners: bool = True,
+    tile: int | None = None,
+    on_sample: OnSample | None = None,
     forward: Forward | None = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Those of ``SegmentationScores.result``, ``label_free`` of the plain prediction, and ``predicted_share`` by class.
 
     Of n processes each scores every n-th image, and all return the joined scores. ``tile`` is the side of tiles.
@@ -39,7 +45,10 @@ def evaluate(
     """
     was_training, forward = model.training, forward or plain_forward(model)
     model.eval()
-    scores, label_free = SegmentationScores(classes.names, IGNORE_INDEX), LabelFreeScores(len(classes))
+    scores, label_free = (
+        SegmentationScores(classes.names, IGNORE_INDEX),
+        LabelFreeScores(len(classes)),
+    )
     rank = dist.get_rank() if world_size() > 1 else 0
     for index in range(rank, len(dataset), world_size()):
         sample = dataset[index]
@@ -65,4 +74,9 @@ def evaluate(
     shares = dict(zip(classes.names, label_free.predicted_shares(), strict=True))
     numbering = other_numbering(scores.confusion.numpy(), classes.ids)
     noted = {} if numbering is None else {"numbering": numbering}
-    return {**scores.result(), **noted, "label_free": label_free.result(), "predicted_share": shares}
+    return {
+        **scores.result(),
+        **noted,
+        "label_free": label_free.result(),
+        "predicted_share": shares,
+    }

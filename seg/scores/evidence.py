@@ -45,7 +45,8 @@ class Evidence:
     images: int  #: number of images
     shares: Sequence[float]  #: (C,) share of the pixels predicted as each class
     entropy: float  #: mean Shannon entropy of a pixel / log C; 0 is certain
-    info_max: float  #: entropy of the mean prediction minus the mean entropy, / log C; 0 to 1, higher is better
+    #: entropy of the mean prediction minus the mean entropy, / log C; 0 to 1, higher is better
+    info_max: float
     #: (C,) IoU between the prediction and those of the mirrored image and of ``SCALE`` of its size, averaged; None for
     #: a class without pixels.
     stability: Sequence[float | None]
@@ -76,11 +77,16 @@ class Probe:
     batches: Sequence[Tensor]  #: (B, 3, H, W) each, as the network takes them; at least one
     multiple: int = 1  #: the network takes sides that are multiples of this
     resizes: bool = True  #: whether it takes smaller images; else these are shifted
-    masks: Sequence[Tensor | None] = ()  #: (B, H, W) bool each, where images hold data; () and None are everywhere
+    #: (B, H, W) bool each, where images hold data; () and None are everywhere
+    masks: Sequence[Tensor | None] = ()
 
     @classmethod
     def of(
-        cls, network: nn.Module, batches: Sequence[Tensor], multiple: int = 1, masks: Sequence[Tensor | None] = ()
+        cls,
+        network: nn.Module,
+        batches: Sequence[Tensor],
+        multiple: int = 1,
+        masks: Sequence[Tensor | None] = (),
     ) -> Probe:
         """The probe whose views a network takes.
 
@@ -88,9 +94,13 @@ class Probe:
         that chose the thresholds; views between add noise of their own. Small images keep the network's multiple.
         """
         grid = math.lcm(GRID, multiple)
-        whole = cls(batches, grid if min(batches[0].shape[2:]) > 2 * grid else multiple, masks=masks)
+        whole = cls(
+            batches, grid if min(batches[0].shape[2:]) > 2 * grid else multiple, masks=masks
+        )
         smaller = whole._smaller(batches[0][:1])
-        return replace(whole, resizes=smaller.shape == batches[0][:1].shape or takes(network, smaller))
+        return replace(
+            whole, resizes=smaller.shape == batches[0][:1].shape or takes(network, smaller)
+        )
 
     @property
     def pairs(self) -> list[tuple[Tensor, Tensor | None]]:
@@ -121,14 +131,19 @@ class Probe:
 
     def _smaller(self, batch: Tensor) -> Tensor:
         """The images at ``SCALE`` of their size, rounded to a multiple."""
-        size = [max(self.multiple, round(SCALE * side / self.multiple) * self.multiple) for side in batch.shape[2:]]
+        size = [
+            max(self.multiple, round(SCALE * side / self.multiple) * self.multiple)
+            for side in batch.shape[2:]
+        ]
         return F.interpolate(batch, size=size, mode="bilinear", align_corners=False, antialias=True)
 
 
 def _agreement(logits: Tensor, other: Tensor, valid: Tensor | None) -> Tensor:
     """(C, C) valid pixels by their class and by that of another view, whose logits are brought to the first's size."""
     if other.shape[2:] != logits.shape[2:]:
-        other = F.interpolate(other.float(), size=logits.shape[2:], mode="bilinear", align_corners=False)
+        other = F.interpolate(
+            other.float(), size=logits.shape[2:], mode="bilinear", align_corners=False
+        )
     first, second = logits.argmax(1), other.argmax(1)
     if valid is not None:
         here = at_size(valid, first.shape[1:])
@@ -136,7 +151,9 @@ def _agreement(logits: Tensor, other: Tensor, valid: Tensor | None) -> Tensor:
     return confusion(first, second, logits.shape[1]).cpu().double()
 
 
-def _shifted_agreement(logits: Tensor, batch: Tensor, forward: Forward, valid: Tensor | None) -> Tensor:
+def _shifted_agreement(
+    logits: Tensor, batch: Tensor, forward: Forward, valid: Tensor | None
+) -> Tensor:
     """(C, C) pixels by their class and by that of the images moved right and down, whose edge is repeated."""
     height, width = batch.shape[2:]
     down, right = (max(1, round(SHIFT * side)) for side in (height, width))
@@ -154,4 +171,7 @@ def _stability(tables: Tensor) -> tuple[float | None, ...]:
     kept = tables.diagonal(dim1=1, dim2=2)
     union = tables.sum(1) + tables.sum(2) - kept
     iou = (kept / union.clamp_min(1)).mean(0).tolist()
-    return tuple(value if there else None for value, there in zip(iou, (union > 0).any(0).tolist(), strict=True))
+    return tuple(
+        value if there else None
+        for value, there in zip(iou, (union > 0).any(0).tolist(), strict=True)
+    )

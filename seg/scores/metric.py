@@ -42,11 +42,17 @@ class SegmentationMetric(Metric):
     full_state_update = False
     sums: Tensor
 
-    def __init__(self, classes: Sequence[str] | int, ignore_index: int | Sequence[int] = 255, **options: Any) -> None:
+    def __init__(
+        self, classes: Sequence[str] | int, ignore_index: int | Sequence[int] = 255, **options: Any
+    ) -> None:
         super().__init__(**options)
-        names = [f"class {index}" for index in range(classes)] if isinstance(classes, int) else classes
+        names = (
+            [f"class {index}" for index in range(classes)] if isinstance(classes, int) else classes
+        )
         if len(names) < 2:
-            raise InputError(f"classes: expected the names or the number of two or more, got {classes!r}")
+            raise InputError(
+                f"classes: expected the names or the number of two or more, got {classes!r}"
+            )
         self.names, self.ignored = tuple(names), torch.tensor(ignore_index).flatten()
         self.add_state("sums", SegmentationScores(self.names, _IGNORED).sums, dist_reduce_fx="sum")
 
@@ -56,14 +62,19 @@ class SegmentationMetric(Metric):
         Raises ValueError: a label that is no class and not ignored.
         """
         logits, labels = torch.as_tensor(logits), torch.as_tensor(labels).long()
-        if (logits.ndim, labels.ndim) != (4, 3) or logits.shape[:2] != (len(labels), len(self.names)):
+        if (logits.ndim, labels.ndim) != (4, 3) or logits.shape[:2] != (
+            len(labels),
+            len(self.names),
+        ):
             raise InputError(
                 f"expected logits (B, {len(self.names)}, h, w) and labels (B, H, W), got {tuple(logits.shape)} and "
                 f"{tuple(labels.shape)}"
             )
         scores = SegmentationScores(self.names, _IGNORED)
         labels = labels.masked_fill(torch.isin(labels, self.ignored.to(labels.device)), _IGNORED)
-        scores.update(upsampled(logits, (labels.shape[1], labels.shape[2]), align_corners=False), labels)
+        scores.update(
+            upsampled(logits, (labels.shape[1], labels.shape[2]), align_corners=False), labels
+        )
         self.sums = self.sums + scores.sums.to(self.sums.device)
 
     def compute(self) -> dict[str, Tensor]:
@@ -72,6 +83,11 @@ class SegmentationMetric(Metric):
         scores.sums = self.sums.cpu()
         found = scores.result()
         found["mean_entropy"] = found["mean_entropy_normalised"]
-        values = {key: found[key] for key in ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")}
+        values = {
+            key: found[key]
+            for key in ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
+        }
         values |= {f"iou/{name}": iou for name, iou in found["per_class_iu"].items()}
-        return {key: torch.tensor(math.nan if value is None else value) for key, value in values.items()}
+        return {
+            key: torch.tensor(math.nan if value is None else value) for key, value in values.items()
+        }

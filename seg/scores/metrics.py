@@ -48,16 +48,22 @@ class SegmentationScores:
         Pixels with an ignored label count in entropy and predictions. Raises ValueError: a label that is no train id.
         """
         rows = max(1, _CHUNK.get(logits.device.type, _CHUNK_ELSEWHERE) // logits.shape[3])
-        for index, (image_logits, image_label) in enumerate(zip(logits.detach(), label, strict=True)):
+        for index, (image_logits, image_label) in enumerate(
+            zip(logits.detach(), label, strict=True)
+        ):
             parts = [
                 (part.max(0).indices, probabilities(part, 0).amax(0), shannon_entropy(part, 0))
                 for part in image_logits.split(rows, dim=1)
             ]
-            prediction, confidence, entropy = (torch.cat(maps).flatten() for maps in zip(*parts, strict=True))
+            prediction, confidence, entropy = (
+                torch.cat(maps).flatten() for maps in zip(*parts, strict=True)
+            )
             ids = image_label.to(logits.device).long().flatten()
             if valid is not None:
                 here = valid[index].to(logits.device).flatten()
-                prediction, confidence, entropy, ids = (maps[here] for maps in (prediction, confidence, entropy, ids))
+                prediction, confidence, entropy, ids = (
+                    maps[here] for maps in (prediction, confidence, entropy, ids)
+                )
             self.sums += self._image_sums(prediction, confidence, entropy, ids).cpu()
 
     @property
@@ -81,11 +87,16 @@ class SegmentationScores:
         present = [value for value in iou if value is not None]
         entropy = float(entropies.sum() / predicted.sum().clamp_min(1))
         scale = math.log(len(self.class_names))
-        per_class = [each if math.isfinite(each) else None for each in (entropies / predicted / scale).tolist()]
+        per_class = [
+            each if math.isfinite(each) else None
+            for each in (entropies / predicted / scale).tolist()
+        ]
         beside_labels = {
             "pixel_accuracy": float(hits.sum() / pixels),
             "calibration_error": float((confidence - right).abs().sum() / pixels),
-            "per_class_label_share": dict(zip(self.class_names, (confusion.sum(1) / pixels).tolist(), strict=True)),
+            "per_class_label_share": dict(
+                zip(self.class_names, (confusion.sum(1) / pixels).tolist(), strict=True)
+            ),
         }
         return {
             "miou": sum(present) / len(present) if present else None,
@@ -101,19 +112,27 @@ class SegmentationScores:
         table, *others = self.sums.split(self._sizes)
         return [table.view(-1, len(self.class_names)), *others]
 
-    def _image_sums(self, prediction: Tensor, confidence: Tensor, entropy: Tensor, label: Tensor) -> Tensor:
+    def _image_sums(
+        self, prediction: Tensor, confidence: Tensor, entropy: Tensor, label: Tensor
+    ) -> Tensor:
         """The sums of one image; all arguments (N,)."""
         classes = len(self.class_names)
         ignored = label == self.ignore_index
         row = torch.where(ignored, classes, label)
         if ((row < 0) | (row > classes)).any() or ((label == classes) & ~ignored).any():
             known = f"0 to {classes - 1}, or {self.ignore_index} where nothing counts"
-            raise ValueError(f"labels hold {label.min()} to {label.max()}, and train ids are {known}")
+            raise ValueError(
+                f"labels hold {label.min()} to {label.max()}, and train ids are {known}"
+            )
         table = confusion(row, prediction, classes, classes + 1)
         class_entropy = _sums(prediction, entropy, classes)
         confidence_bin = (confidence * _CONFIDENCE_BINS).long().clamp_max_(_CONFIDENCE_BINS - 1)
-        confidence_sums = _sums(confidence_bin, confidence.masked_fill(ignored, 0), _CONFIDENCE_BINS)
-        right = torch.bincount(confidence_bin[(prediction == label) & ~ignored], minlength=_CONFIDENCE_BINS)
+        confidence_sums = _sums(
+            confidence_bin, confidence.masked_fill(ignored, 0), _CONFIDENCE_BINS
+        )
+        right = torch.bincount(
+            confidence_bin[(prediction == label) & ~ignored], minlength=_CONFIDENCE_BINS
+        )
         return torch.cat([table.flatten(), class_entropy, confidence_sums, right])
 
 
@@ -123,9 +142,14 @@ def other_numbering(table: NDArray[Any], ids: Sequence[int]) -> str | None:
     shift = max(np.unique(moved), key=lambda each: table[moved == each].sum())
     matched = table * (moved == shift)
     agreed = np.trace(table) / max(table.sum(), 1)
-    better = matched.sum() / max(table[(moved == shift).any(1)].sum(), 1)  # of the labels that have such a class
+    # of the labels that have such a class
+    better = matched.sum() / max(table[(moved == shift).any(1)].sum(), 1)
     # a class that is predicted everywhere agrees with one class after some shift, and with no two
-    if agreed > _LITTLE or better < _MOST or ((matched == table.max(1, keepdims=True)) & (matched > 0)).sum() < 2:
+    if (
+        agreed > _LITTLE
+        or better < _MOST
+        or ((matched == table.max(1, keepdims=True)) & (matched > 0)).sum() < 2
+    ):
         return None
     return (
         f"{agreed:.0%} of the labelled pixels agree, and {better:.0%} with {abs(shift)} "
@@ -137,7 +161,9 @@ def other_numbering(table: NDArray[Any], ids: Sequence[int]) -> str | None:
 def confusion(label: Tensor, predicted: Tensor, classes: int, rows: int | None = None) -> Tensor:
     """(C, C) int64 pixels by label (row) and prediction, of two int64 tensors of one shape; or (``rows``, C)."""
     rows = classes if rows is None else rows
-    return torch.bincount((label * classes + predicted).flatten(), minlength=rows * classes).view(rows, classes)
+    return torch.bincount((label * classes + predicted).flatten(), minlength=rows * classes).view(
+        rows, classes
+    )
 
 
 def _sums(place: Tensor, values: Tensor, bins: int) -> Tensor:
@@ -148,7 +174,9 @@ def _sums(place: Tensor, values: Tensor, bins: int) -> Tensor:
 
 def at_size(valid: Tensor, size: Sequence[int]) -> Tensor:
     """(B, H, W) bool → (B, h, w), nearest."""
-    return F.interpolate(valid[:, None].float(), size=tuple(size), mode="nearest-exact")[:, 0].bool()
+    return F.interpolate(valid[:, None].float(), size=tuple(size), mode="nearest-exact")[
+        :, 0
+    ].bool()
 
 
 class LabelFreeScores:
@@ -165,7 +193,9 @@ class LabelFreeScores:
     def update(self, logits: Tensor, valid: Tensor | None = None) -> None:
         """Add the main head's logits (B, C, h, w), where ``valid``, (B, H, W) bool at any size, is True."""
         if valid is not None:
-            for image, here in zip(logits, at_size(valid, logits.shape[2:]).to(logits.device), strict=True):
+            for image, here in zip(
+                logits, at_size(valid, logits.shape[2:]).to(logits.device), strict=True
+            ):
                 self.update(image[:, here][None, :, None])
             return
         logits = logits.detach()

@@ -29,7 +29,10 @@ from seg.trained.description import CLASSES_FILE
 from seg.trained.run_network import ENCODER, only_encoder
 
 #: How a name begins in ADVENT's layout → here; the encoder's have no prefix there.
-_HEADS = {"layer5.conv2d_list.": "auxiliary_head.branches.", "layer6.conv2d_list.": "main_head.branches."}
+_HEADS = {
+    "layer5.conv2d_list.": "auxiliary_head.branches.",
+    "layer6.conv2d_list.": "main_head.branches.",
+}
 _START_PREFIX = "Scale."
 RECORD_FILE = "converted.json"
 
@@ -45,14 +48,21 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
     weights = from_advent(tensors, len(classes), f"--advent: {file}")
     part = "encoder" if only_encoder(weights) else "network"
     config = TrainConfig(
-        method="source", loss="none", batch_size=1, classes=classes_file, run_dir=str(run_dir),
+        method="source",
+        loss="none",
+        batch_size=1,
+        classes=classes_file,
+        run_dir=str(run_dir),
         source=SourceConfig(size=[1280, 720], augmentation=[], rare_class_temperature=None),
         target=TargetDataConfig(layout="cityscapes", size=[1024, 512], augmentation=[]),
         model=ModelConfig(
-            name="deeplabv2-advent", **ADVENT, batch_norm="affine-frozen", align_corners=True,
+            name="deeplabv2-advent",
+            **ADVENT,
+            batch_norm="affine-frozen",
+            align_corners=True,
             start_from=str(file),  # so that a score's protocol names the weights that it belongs to
         ),
-    )  # fmt: skip
+    )
     with (
         new_folder(run_dir, "--run-dir") as folder,
         closing(RunFolder.create(folder, asdict(config), config.seed, "cpu")) as run,
@@ -74,11 +84,24 @@ def from_advent(advent: Mapping[str, Tensor], num_classes: int, where: str) -> d
         network = AdventDeepLabV2(num_classes)
     if start:
         weights = {name: value for name, value in weights.items() if name.startswith(ENCODER)}
-        weights |= {name: value for name, value in network.state_dict().items() if not name.startswith(ENCODER)}
-    weights = {name: value.float() if value.is_floating_point() else value for name, value in weights.items()}
-    with passed_on(f"{where} is no ResNet-101 of ADVENT with both heads for {num_classes} classes (--classes)"):
+        weights |= {
+            name: value
+            for name, value in network.state_dict().items()
+            if not name.startswith(ENCODER)
+        }
+    weights = {
+        name: value.float() if value.is_floating_point() else value
+        for name, value in weights.items()
+    }
+    with passed_on(
+        f"{where} is no ResNet-101 of ADVENT with both heads for {num_classes} classes (--classes)"
+    ):
         network.load_state_dict(weights, assign=True)
-    return {name: value for name, value in network.state_dict().items() if not start or name.startswith(ENCODER)}
+    return {
+        name: value
+        for name, value in network.state_dict().items()
+        if not start or name.startswith(ENCODER)
+    }
 
 
 def _our_name(name: str) -> str:

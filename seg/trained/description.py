@@ -39,14 +39,27 @@ _ORDERS = ("rgb", "bgr")
 #: Of a deviation; less is shown on the scale from 0 to 255.
 _FINE = 0.02
 #: The content of a preprocessor file where nothing says it.
-ASSUMED: dict[str, Any] = {"image_mean": IMAGENET_MEAN, "image_std": IMAGENET_STD, "assumed": "ImageNet's"}
+ASSUMED: dict[str, Any] = {
+    "image_mean": IMAGENET_MEAN,
+    "image_std": IMAGENET_STD,
+    "assumed": "ImageNet's",
+}
 #: How the origin of a normalisation begins where nothing says it.
 GUESS = "a guess: "
 #: Switches of a processor that are followed, or that change no pixel but for place and size.
 _KNOWN = tuple(
-    f"do_{each}" for each in
-    ("rescale", "normalize", "flip_channel_order", "resize", "reduce_labels", "center_crop", "pad", "convert_rgb")
-)  # fmt: skip
+    f"do_{each}"
+    for each in (
+        "rescale",
+        "normalize",
+        "flip_channel_order",
+        "resize",
+        "reduce_labels",
+        "center_crop",
+        "pad",
+        "convert_rgb",
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -55,9 +68,11 @@ class Description:
 
     pixels: PixelFormat = RGB  #: of the images, and how they are normalised
     order: str = "rgb"  #: of the channels that the network sees, ``rgb`` or ``bgr``
-    origin: str = dataclasses.field(default="the training", compare=False)  #: of mean, deviation and order
+    #: of mean, deviation and order
+    origin: str = dataclasses.field(default="the training", compare=False)
     multiple: int = 1  #: the network takes sides that are multiples of it
-    size: tuple[int, int] | None = None  #: (width, height) that the network was trained to see; None is the images' own
+    #: (width, height) that the network was trained to see; None is the images' own
+    size: tuple[int, int] | None = None
     classes: ClassSet | None = None  #: what the C outputs mean; None where that is not known
     align_corners: bool = True  #: of the upsampling of logits
     #: The key, or place, of the logits in what the network returns; None is ``logits``, ``main`` or ``out``.
@@ -65,14 +80,19 @@ class Description:
     probabilities: bool = False  #: whether the network returns probabilities in place of logits
     #: Whether id 0 of a label image is no class and id k is output k - 1, as a processor of transformers may say.
     reduce_labels: bool = False
-    notes: tuple[str, ...] = dataclasses.field(default=(), compare=False)  #: what was left out, for the user
+    #: what was left out, for the user
+    notes: tuple[str, ...] = dataclasses.field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if self.pixels.is_rgb and max(self.pixels.mean) > 1:
             mean = list(self.pixels.mean)
-            raise InputError(f"mean {mean}: expected a scale from 0 to 1; of 0 to 255 divide by 255, or say scale")
+            raise InputError(
+                f"mean {mean}: expected a scale from 0 to 1; of 0 to 255 divide by 255, or say scale"
+            )
         if self.order not in _ORDERS or self.multiple < 1:
-            raise InputError(f"order '{self.order}', multiple {self.multiple}: expected rgb or bgr, and 1 or more")
+            raise InputError(
+                f"order '{self.order}', multiple {self.multiple}: expected rgb or bgr, and 1 or more"
+            )
 
     @classmethod
     def read(
@@ -82,7 +102,11 @@ class Description:
 
         ``document`` is the library's in place of the first, or ``assumed`` without it; ``known`` are other fields.
         """
-        pixels, file, document = read_format(folder), folder / PREPROCESSOR_FILE, document or ASSUMED
+        pixels, file, document = (
+            read_format(folder),
+            folder / PREPROCESSOR_FILE,
+            document or ASSUMED,
+        )
         if file.is_file() and "assumed" in document:
             own = required(read_json(file), str(file))
             silent = own.get("do_normalize", True) and "image_mean" not in own
@@ -93,13 +117,19 @@ class Description:
         known["order"] = _ORDERS[pixels.is_rgb and bool(document.get("do_flip_channel_order"))]
         known["notes"] = tuple(_notes(document, folder, pixels))
         known["size"] = _size(document.get("size")) if document.get("do_resize") else None
-        known["reduce_labels"] = bool(document.get("do_reduce_labels") or document.get("reduce_labels"))
+        known["reduce_labels"] = bool(
+            document.get("do_reduce_labels") or document.get("reduce_labels")
+        )
         if (folder / CLASSES_FILE).is_file():
             known["classes"] = load_classes(str(folder / CLASSES_FILE))
         elif known["reduce_labels"]:
             classes = known.get("classes") or named_classes(outputs)
-            known["classes"] = dataclasses.replace(classes, ids=tuple(range(1, outputs + 1)), ignored=(0,))
-        with passed_on(f"{file}: expected image_mean and image_std of three numbers each, and a rescale_factor"):
+            known["classes"] = dataclasses.replace(
+                classes, ids=tuple(range(1, outputs + 1)), ignored=(0,)
+            )
+        with passed_on(
+            f"{file}: expected image_mean and image_std of three numbers each, and a rescale_factor"
+        ):
             if pixels.is_rgb:
                 pixels = rgb_format(*_normalisation(document))
             return cls(pixels, **known)
@@ -114,8 +144,15 @@ class Description:
         """Mean and deviation in RGB, on a ``scale`` of 0 to 1 or 255; order of the channels, and who says so."""
         pixels = self.pixels
         scale = 255 if pixels.is_rgb and max(pixels.std) < _FINE else 1
-        mean, std = ([float(f"{scale * value:.6g}") for value in each] for each in (pixels.mean, pixels.std))
-        numbers = {"mean": mean, "std": std, "channels": self.order, "scale": scale if pixels.is_rgb else None}
+        mean, std = (
+            [float(f"{scale * value:.6g}") for value in each] for each in (pixels.mean, pixels.std)
+        )
+        numbers = {
+            "mean": mean,
+            "std": std,
+            "channels": self.order,
+            "scale": scale if pixels.is_rgb else None,
+        }
         return {**numbers, "origin": self.origin}
 
     @property
@@ -128,27 +165,40 @@ class Description:
         """:attr:`normalisation` in words."""
         own = self.normalisation
         mean, std = (" ".join(f"{value:.4g}" for value in own[name]) for name in ("mean", "std"))
-        order = f"{self.order.upper()} from 0 to {own['scale']}" if self.pixels.is_rgb else self.pixels.described
+        order = (
+            f"{self.order.upper()} from 0 to {own['scale']}"
+            if self.pixels.is_rgb
+            else self.pixels.described
+        )
         return f"{order}, mean {mean}, deviation {std}"
 
     def write(self, folder: Path, guess: bool = True) -> None:
         """Write what :meth:`read` reads; a guessed normalisation as a ``guess``, or without that not at all."""
         pixels, size, file = self.pixels, self.size, folder / PREPROCESSOR_FILE
-        preprocessor: dict[str, Any] = {"do_reduce_labels": self.reduce_labels, "do_resize": size is not None}
+        preprocessor: dict[str, Any] = {
+            "do_reduce_labels": self.reduce_labels,
+            "do_resize": size is not None,
+        }
         if size is not None:
             preprocessor["size"] = {"height": size[1], "width": size[0]}
         numbers = {
-            "do_normalize": True, "do_rescale": pixels.is_rgb, "rescale_factor": 1 / 255,
-            "image_mean": list(pixels.mean), "image_std": list(pixels.std),
-            "do_flip_channel_order": self.order == "bgr", "do_center_crop": False,
-        }  # fmt: skip
+            "do_normalize": True,
+            "do_rescale": pixels.is_rgb,
+            "rescale_factor": 1 / 255,
+            "image_mean": list(pixels.mean),
+            "image_std": list(pixels.std),
+            "do_flip_channel_order": self.order == "bgr",
+            "do_center_crop": False,
+        }
         if not self.guessed:
             preprocessor |= numbers
         elif guess:
             preprocessor["guess"] = {**numbers, "assumed": self.origin.removeprefix(GUESS)}
         documents: dict[str, Any] = {}
         if any(preprocessor.values()):
-            documents[PREPROCESSOR_FILE] = (read_json(file) if file.is_file() else {}) | preprocessor
+            documents[PREPROCESSOR_FILE] = (
+                read_json(file) if file.is_file() else {}
+            ) | preprocessor
         if self.classes is not None:
             documents[CLASSES_FILE] = self.classes.document()
         if not pixels.is_rgb:
@@ -157,18 +207,34 @@ class Description:
             write_json(folder / name, document)
 
     def told(
-        self, mean: Sequence[float] | None, std: Sequence[float] | None, channels: str | None, scale: int | None
+        self,
+        mean: Sequence[float] | None,
+        std: Sequence[float] | None,
+        channels: str | None,
+        scale: int | None,
     ) -> Description:
         """The same with what the user says of the normalisation; None is left as it is."""
-        numbers, order = any(each is not None for each in (mean, std, scale)), channels or self.order
+        numbers, order = (
+            any(each is not None for each in (mean, std, scale)),
+            channels or self.order,
+        )
         if not numbers and channels is None:
             return self
         if not self.pixels.is_rgb:
-            raise InputError(f"--mean, --std, --channels, --scale: the network sees {self.pixels.described}")
+            raise InputError(
+                f"--mean, --std, --channels, --scale: the network sees {self.pixels.described}"
+            )
         if not numbers:
-            return dataclasses.replace(self, order=order, origin=f"{self.origin}; the channels: the user")
-        mean, std = ([value / (scale or 1) for value in each] for each in (mean or [0.0] * 3, std or [1.0] * 3))
-        return dataclasses.replace(self, pixels=rgb_format(mean, std), order=order, origin="the user")
+            return dataclasses.replace(
+                self, order=order, origin=f"{self.origin}; the channels: the user"
+            )
+        mean, std = (
+            [value / (scale or 1) for value in each]
+            for each in (mean or [0.0] * 3, std or [1.0] * 3)
+        )
+        return dataclasses.replace(
+            self, pixels=rgb_format(mean, std), order=order, origin="the user"
+        )
 
     def normalised(self, image_hwc: NDArray[Any], valid: Mask = None) -> Tensor:
         """(H, W, 3) uint8 RGB, or bands → (3, H, W) float32 as the network takes it; 0 where ``valid`` is False."""
@@ -182,7 +248,11 @@ class Description:
         """The logits (B, C, h, w) in what the network returned; a single output z means yes or no, and gives (0, z)."""
         values = found_logits(output, self.output)
         if self.probabilities:  # in float32, since 1 minus a small number is 1 in other dtypes
-            values = values.float().logit(1e-7) if values.shape[1] == 1 else values.float().clamp_min(1e-12).log()
+            values = (
+                values.float().logit(1e-7)
+                if values.shape[1] == 1
+                else values.float().clamp_min(1e-12).log()
+            )
         return torch.cat([torch.zeros_like(values), values], 1) if values.shape[1] == 1 else values
 
 
@@ -192,14 +262,18 @@ def found_logits(output: Any, key: str | int | None) -> Tensor:
         values: Any = find_logits(output) if key is None else output[key]
     except (InputError, KeyError, IndexError, TypeError) as error:
         kind = type(output).__name__
-        held = f" with the keys {', '.join(map(str, output))}" if isinstance(output, Mapping) else ""
+        held = (
+            f" with the keys {', '.join(map(str, output))}" if isinstance(output, Mapping) else ""
+        )
         held = f" of {len(output)} values" if isinstance(output, (tuple, list)) else held
         raise InputError(
             f"the network returns a {kind}{held}, and which of it are logits is unknown; 'output' among a function's "
             "facts is their key or place"
         ) from error
     if not isinstance(values, Tensor):
-        raise InputError(f"the network returns a {type(values).__name__} in place of logits (B, C, h, w)")
+        raise InputError(
+            f"the network returns a {type(values).__name__} in place of logits (B, C, h, w)"
+        )
     return values
 
 
@@ -216,8 +290,16 @@ class PlainLogits(nn.Module):
 
 
 def _notes(document: Mapping[str, Any], folder: Path, pixels: PixelFormat) -> list[str]:
-    unknown = [key for key, value in document.items() if key.startswith("do_") and value and key not in _KNOWN]
-    notes = [f"{folder}: {PREPROCESSOR_FILE} has {', '.join(unknown)}, unknown here and left out"] if unknown else []
+    unknown = [
+        key
+        for key, value in document.items()
+        if key.startswith("do_") and value and key not in _KNOWN
+    ]
+    notes = (
+        [f"{folder}: {PREPROCESSOR_FILE} has {', '.join(unknown)}, unknown here and left out"]
+        if unknown
+        else []
+    )
     if document.get("do_resize") and document.get("size") and _size(document["size"]) is None:
         notes.append(
             f"{folder}: {PREPROCESSOR_FILE} resizes images to {document['size']}, which is not done here; --size W,H "
@@ -228,7 +310,9 @@ def _notes(document: Mapping[str, Any], folder: Path, pixels: PixelFormat) -> li
 
 def _normalisation(document: Mapping[str, Any]) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and deviation on the scale from 0 to 1, whatever the scale on which the file has them."""
-    factor = 255 * float(document.get("rescale_factor", 1 / 255) if document.get("do_rescale", True) else 1.0)
+    factor = 255 * float(
+        document.get("rescale_factor", 1 / 255) if document.get("do_rescale", True) else 1.0
+    )
     if not document.get("do_normalize", True):
         return (0.0,) * 3, (1.0 / factor,) * 3
     mean, std = document["image_mean"], document["image_std"]
@@ -238,7 +322,9 @@ def _normalisation(document: Mapping[str, Any]) -> tuple[tuple[float, ...], tupl
 def _size(size: Any) -> tuple[int, int] | None:
     if isinstance(size, int):  # files of old versions
         return size, size
-    if isinstance(size, Mapping) and all(isinstance(size.get(side), int) for side in ("width", "height")):
+    if isinstance(size, Mapping) and all(
+        isinstance(size.get(side), int) for side in ("width", "height")
+    ):
         return size["width"], size["height"]
     return None
 

@@ -39,14 +39,19 @@ def export_folder(settings: NetworkSettings, run: str | None, out: Path, onnx: s
     description, classes = trained.description, trained.num_classes
     with new_folder(out, "--out") as folder:
         origin = trained.spec if trained.training is None else trained.training.described
-        lines = [f"{out} for {_write_folder(trained, folder)}: {origin}", f"seen as: {description.said}"]
+        lines = [
+            f"{out} for {_write_folder(trained, folder)}: {origin}",
+            f"seen as: {description.said}",
+        ]
         if onnx is not None:
             width, height = description.size or (512, 512)
             if onnx == "probabilities" and width != height:
                 width = height = 512
             difference, step = _write_onnx(trained, folder / ONNX_FILE, (width, height), onnx)
             sides = "".join(f", {side}" for side in (("H", "W") if step else (height, width)))
-            before, after = (f"({'B' if step else 1}, {n}{sides})" for n in (description.pixels.bands, classes))
+            before, after = (
+                f"({'B' if step else 1}, {n}{sides})" for n in (description.pixels.bands, classes)
+            )
             seen = f"normalised, H and W multiples of {step}" if step else "normalised"
             seen = seen if onnx == "logits" else "RGB from 0 to 1"
             lines.append(f"{out / ONNX_FILE}: images {before}, {seen}, to {onnx} {after}")
@@ -70,7 +75,9 @@ def _write_folder(trained: TrainedNetwork, folder: Path) -> str:
     return libraries.get(type(model), "dem-apps (seg.load)")
 
 
-def _write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int], output: str) -> tuple[float, int | None]:
+def _write_onnx(
+    trained: TrainedNetwork, file: Path, size: tuple[int, int], output: str
+) -> tuple[float, int | None]:
     """Write (B, 3, H, W) → (B, C, H, W) for sides of any multiple of a number, else for one image of one size.
 
     Returns the largest difference from the network's output, on noise, and the number. One size is for probabilities,
@@ -81,11 +88,18 @@ def _write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int], outp
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
-        raise InputError(f"--onnx: needs {error.name}, not installed here; pip install 'dem-apps[onnx]'") from error
+        raise InputError(
+            f"--onnx: needs {error.name}, not installed here; pip install 'dem-apps[onnx]'"
+        ) from error
     module = _AtImageSize(trained, output == "probabilities").eval()
-    step, image = math.lcm(GRID, trained.description.multiple), (trained.description.pixels.bands, size[1], size[0])
+    step, image = (
+        math.lcm(GRID, trained.description.multiple),
+        (trained.description.pixels.bands, size[1], size[0]),
+    )
     # of padding that depends on the size, as in TensorFlow's networks, torch's exporter derives expressions without end
-    padded = any(isinstance(part, (AvgPool2dSame, Conv2dSame)) for part in trained.network.modules())
+    padded = any(
+        isinstance(part, (AvgPool2dSame, Conv2dSame)) for part in trained.network.modules()
+    )
     if output == "logits" and not padded and all(side % step == 0 and side > step for side in size):
         batch = (2, image[0], size[1] + step, size[0] + 2 * step)
         with suppress(InputError):
@@ -93,14 +107,22 @@ def _write_onnx(trained: TrainedNetwork, file: Path, size: tuple[int, int], outp
             _add_metadata(onnx, file, {"sides": f"multiples of {step}"})
             return difference, step
     difference = _exported(module, file, output, [(1, *image)])
-    if output == "probabilities":  # what Deepness's source reads; below seg_thresh, 0.5 there, a pixel gets class 0
+    # what Deepness's source reads; below seg_thresh, 0.5 there, a pixel gets class 0
+    if output == "probabilities":
         names = {str(index): name for index, name in enumerate(trained.class_set.names)}
-        values = {"model_type": "Segmentor", "class_names": names, "tile_size": size[0], "seg_thresh": 0.0}
+        values = {
+            "model_type": "Segmentor",
+            "class_names": names,
+            "tile_size": size[0],
+            "seg_thresh": 0.0,
+        }
         _add_metadata(onnx, file, {key: json.dumps(value) for key, value in values.items()})
     return difference, None
 
 
-def _exported(module: nn.Module, file: Path, output: str, shapes: Sequence[Any], step: int | None = None) -> float:
+def _exported(
+    module: nn.Module, file: Path, output: str, shapes: Sequence[Any], step: int | None = None
+) -> float:
     """Write for the first of the shapes, with ``step`` for its multiples too; the largest difference over all."""
     import onnxruntime
 
@@ -109,14 +131,24 @@ def _exported(module: nn.Module, file: Path, output: str, shapes: Sequence[Any],
     inputs = [made(shape, generator=generator) for shape in shapes]
     dynamic: Any = None
     if step:
-        batch, rows, columns = (torch.export.Dim(name, min=1) for name in ("batch", "rows", "columns"))
+        batch, rows, columns = (
+            torch.export.Dim(name, min=1) for name in ("batch", "rows", "columns")
+        )
         dynamic = ({0: batch, 2: step * rows, 3: step * columns},)
     with passed_on("--onnx: torch cannot write this network as ONNX"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about what it tried
         torch.onnx.export(
-            module, (inputs[0],), str(file), input_names=["images"], output_names=[output], opset_version=_OPSET,
-            dynamo=True, external_data=False, verbose=False, dynamic_shapes=dynamic,
-        )  # fmt: skip
+            module,
+            (inputs[0],),
+            str(file),
+            input_names=["images"],
+            output_names=[output],
+            opset_version=_OPSET,
+            dynamo=True,
+            external_data=False,
+            verbose=False,
+            dynamic_shapes=dynamic,
+        )
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # an error is raised besides
     session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
@@ -150,11 +182,17 @@ class _AtImageSize(nn.Module):
         self.network, self._trained, self._probabilities = trained.network, trained, probabilities
         pixels = trained.description.pixels
         if probabilities and not pixels.is_rgb:
-            raise InputError(f"--onnx-output: probabilities are of 8-bit RGB, and this network sees {pixels.described}")
+            raise InputError(
+                f"--onnx-output: probabilities are of 8-bit RGB, and this network sees {pixels.described}"
+            )
         for name in ("mean", "std"):
-            self.register_buffer(name, torch.tensor(getattr(pixels, name)).view(1, -1, 1, 1), persistent=False)
+            self.register_buffer(
+                name, torch.tensor(getattr(pixels, name)).view(1, -1, 1, 1), persistent=False
+            )
 
     def forward(self, images: Tensor) -> Tensor:
         if not self._probabilities:
             return self._trained.logits(images)
-        return self._trained.logits(self._trained.description.reordered((images - self.mean) / self.std)).softmax(1)
+        return self._trained.logits(
+            self._trained.description.reordered((images - self.mean) / self.std)
+        ).softmax(1)

@@ -21,16 +21,32 @@ from seg.data.labels import ClassSet, named_classes
 from seg.data.pixel_format import rgb_format
 from seg.models import smp_network
 from seg.models.networks import build_model
-from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, load_weights, state_dicts, written
+from seg.models.weights_file import (
+    SAFETENSORS,
+    FoundWeights,
+    find_weights,
+    load_weights,
+    state_dicts,
+    written,
+)
 from seg.trained.description import ASSUMED, GUESS, Description, PlainLogits, found_logits
 from seg.trained.settings import NetworkSettings
 from seg.trained.trained_network import TrainedNetwork
 
 #: What a function may return: a normalisation, and fields of a description.
 _FACTS = [
-    "mean", "std", "channels", "scale", "order", "multiple", "size", "classes", "align_corners", "output",
+    "mean",
+    "std",
+    "channels",
+    "scale",
+    "order",
+    "multiple",
+    "size",
+    "classes",
+    "align_corners",
+    "output",
     "probabilities",
-]  # fmt: skip
+]
 #: Sides of the image that shows what a function's network returns: of patches of 14 and 16 pixels, of 64 and of 128.
 _SIDES = (224, 256, 384)
 #: Of which a side may have to be a multiple.
@@ -41,14 +57,20 @@ _ALIKE = 1.25
 _SHORT = 8
 
 
-def read_function(spec: str, file: Path | None, size: tuple[int, int] | None = None) -> TrainedNetwork:
+def read_function(
+    spec: str, file: Path | None, size: tuple[int, int] | None = None
+) -> TrainedNetwork:
     """The network that a function returns, alone or with facts, the fields of a description; ``classes`` as names."""
     network, facts = _called_function(spec)
     if file is not None and isinstance(network, torch.jit.ScriptModule):
-        raise InputError(f"{spec}: gives a ScriptModule, which has weights already; leave out --weights")
+        raise InputError(
+            f"{spec}: gives a ScriptModule, which has weights already; leave out --weights"
+        )
     found = FoundWeights({}) if file is None else find_weights(file, network)
     if file is not None:
-        load_weights(network, found.tensors, f"--weights: {file} does not fit the network of {spec}")
+        load_weights(
+            network, found.tensors, f"--weights: {file} does not fit the network of {spec}"
+        )
     with passed_on(f"{spec}: is no network to predict with"):
         network.float().eval()
     names = list(network.state_dict())
@@ -60,7 +82,9 @@ def read_function(spec: str, file: Path | None, size: tuple[int, int] | None = N
         logits = description.logits(output)
         multiple = _multiple_of(network, description, (height, found_map.shape[2]))
     if "probabilities" not in facts:
-        refuse_probabilities(logits, spec, "or say 'probabilities' among its facts, True or, of logits, False")
+        refuse_probabilities(
+            logits, spec, "or say 'probabilities' among its facts, True or, of logits, False"
+        )
     if not {"multiple", "size"} & facts.keys():
         description = dataclasses.replace(description, multiple=multiple)
     name = "weights.safetensors" if file is None else file.name
@@ -69,17 +93,26 @@ def read_function(spec: str, file: Path | None, size: tuple[int, int] | None = N
     return TrainedNetwork(spec, whole, logits.shape[1], description, write)
 
 
-def _first_output(network: nn.Module, description: Description, size: tuple[int, int] | None) -> tuple[Any, int, int]:
+def _first_output(
+    network: nn.Module, description: Description, size: tuple[int, int] | None
+) -> tuple[Any, int, int]:
     """The output for noise, with its height and width: a known size, else the first usual one that works."""
     with passed_on("cannot be copied"):
         deep_copy(network)
-    sizes = [description.size] if description.size else [*([size] if size else []), *((side, side) for side in _SIDES)]
+    sizes = (
+        [description.size]
+        if description.size
+        else [*([size] if size else []), *((side, side) for side in _SIDES)]
+    )
     multiple, refused = description.multiple, ""
-    for width, height in ((-(-w // multiple) * multiple, -(-h // multiple) * multiple) for w, h in sizes):
+    for width, height in (
+        (-(-w // multiple) * multiple, -(-h // multiple) * multiple) for w, h in sizes
+    ):
         noise = torch.randn(1, 3, height, width, generator=torch.Generator().manual_seed(0))
         try:
             with torch.no_grad():
-                return deep_copy(network)(noise), height, width  # a copy may keep what it makes for this size
+                # a copy may keep what it makes for this size
+                return deep_copy(network)(noise), height, width
         except Exception as error:  # of any network
             refused = refused or f"takes no image of {width} × {height} ({first_words(error)})"
         if takes(network, noise):  # now: its copies share what hooks keep
@@ -95,12 +128,22 @@ def _refuse_other_outputs(values: Tensor, size: tuple[int, int]) -> None:
     shape = tuple(values.shape)
     whole = not values.is_floating_point() or bool((values == values.round()).all())
     if whole and (len(shape) == 3 or (len(shape) == 4 and shape[1] == 1)):
-        raise InputError(f"its output {shape} holds whole numbers, the ids of classes; take the last argmax out")
+        raise InputError(
+            f"its output {shape} holds whole numbers, the ids of classes; take the last argmax out"
+        )
     if len(shape) != 4 or not values.is_floating_point():
-        raise InputError(f"its logits have shape {shape}; expected floating point (B, C, h, w), one a pixel")
+        raise InputError(
+            f"its logits have shape {shape}; expected floating point (B, C, h, w), one a pixel"
+        )
     (height, width), sides = size, shape[1:]
-    if _apart(sides[1] / height, sides[2] / width) > _ALIKE >= _apart(sides[0] / height, sides[1] / width):
-        raise InputError(f"its output {shape} has the classes last; return (B, C, h, w), by .permute(0, 3, 1, 2)")
+    if (
+        _apart(sides[1] / height, sides[2] / width)
+        > _ALIKE
+        >= _apart(sides[0] / height, sides[1] / width)
+    ):
+        raise InputError(
+            f"its output {shape} has the classes last; return (B, C, h, w), by .permute(0, 3, 1, 2)"
+        )
 
 
 def _apart(first: float, second: float) -> float:
@@ -123,11 +166,17 @@ def _refuse_the_middle(first: tuple[int, int], second: tuple[int, int]) -> None:
 def read_weights(file: Path, settings: NetworkSettings, classes: ClassSet | None) -> TrainedNetwork:
     """A network of segmentation-models-pytorch by its architecture, with the weights of a file."""
     architecture, encoder = str(settings.architecture).lower(), settings.encoder or "resnet34"
-    number = len(classes) if classes is not None else int(settings.classes or 0) or _rows_of_head(file)
+    number = (
+        len(classes) if classes is not None else int(settings.classes or 0) or _rows_of_head(file)
+    )
     with passed_on(f"--architecture {settings.architecture}, --encoder {encoder}"):
-        network = build_model(one_of("--architecture", architecture, [*smp_network.SMP_NETWORKS]), encoder, number)
+        network = build_model(
+            one_of("--architecture", architecture, [*smp_network.SMP_NETWORKS]), encoder, number
+        )
     found = find_weights(file, network, "--model")
-    fits = f"--model: {file} does not fit {settings.architecture} on {encoder} with {number} classes"
+    fits = (
+        f"--model: {file} does not fit {settings.architecture} on {encoder} with {number} classes"
+    )
     load_weights(network, found.tensors, fits)
     guess = smp_network.preprocessing({"encoder_name": encoder})
     description = Description.read(file.parent, guess, notes=found.notes)
@@ -145,13 +194,19 @@ def read_weights(file: Path, settings: NetworkSettings, classes: ClassSet | None
 def _rows_of_head(file: Path) -> int:
     """The number of outputs of a network of segmentation-models-pytorch in a file of weights."""
     for tensors in state_dicts(file, "--model").values():
-        heads = [value for name, value in tensors.items() if re.search(r"segmentation_head\..*weight$", name)]
+        heads = [
+            value
+            for name, value in tensors.items()
+            if re.search(r"segmentation_head\..*weight$", name)
+        ]
         if heads:
             return int(heads[-1].shape[0])
     raise InputError(f"--classes: is missing, and {file} has no segmentation_head to count them by")
 
 
-def _write_weights(network: nn.Module, names: list[str], file: str, found: FoundWeights, new: Path, _: Any) -> None:
+def _write_weights(
+    network: nn.Module, names: list[str], file: str, found: FoundWeights, new: Path, _: Any
+) -> None:
     """A file of the same name, kind, key and prefix."""
     now = network.state_dict()
     # clones, because safetensors refuses tensors that share memory, and torch would write the whole of it
@@ -180,10 +235,14 @@ def _multiple_of(network: nn.Module, description: Description, first: tuple[int,
 
 def _called_function(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:
     module_name, _, name = spec.partition(":")
-    with passed_on(f"{spec}: cannot be imported; run the command in the folder that holds the module"):
+    with passed_on(
+        f"{spec}: cannot be imported; run the command in the folder that holds the module"
+    ):
         module = importlib.import_module(module_name)
     if not callable(getattr(module, name, None)):
-        raise InputError(f"{spec}: '{module_name}' has no function '{name}'{nearest(name, vars(module))}")
+        raise InputError(
+            f"{spec}: '{module_name}' has no function '{name}'{nearest(name, vars(module))}"
+        )
     with passed_on(f"{spec}: cannot be called"):
         made = getattr(module, name)()
     network, facts = made if isinstance(made, tuple) and len(made) == 2 else (made, {})
@@ -196,7 +255,9 @@ def _called_function(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:
 def _said(facts: Mapping[str, Any], network: nn.Module, notes: tuple[str, ...]) -> Description:
     for fact in facts:
         if fact not in _FACTS:
-            raise InputError(f"unknown fact '{fact}'{nearest(fact, _FACTS)}; known are {', '.join(_FACTS)}")
+            raise InputError(
+                f"unknown fact '{fact}'{nearest(fact, _FACTS)}; known are {', '.join(_FACTS)}"
+            )
     found, given = _normalisation_of(network) or ASSUMED, {"align_corners": False, **facts}
     numbers = {name: given.pop(name) for name in ("mean", "std", "scale") if name in given}
     if numbers and "scale" not in numbers:
@@ -218,7 +279,10 @@ def _normalisation_of(network: nn.Module) -> Mapping[str, Any] | None:
     if isinstance(config, Mapping) and "encoder_name" in config:
         return smp_network.preprocessing(config)
     for module in nn.Module.modules(network):
-        if isinstance(known := getattr(module, "pretrained_cfg", None), Mapping) and "mean" in known:
+        if (
+            isinstance(known := getattr(module, "pretrained_cfg", None), Mapping)
+            and "mean" in known
+        ):
             by_name = f"by the name of its encoder, {known.get('architecture', 'of timm')}"
             return {"image_mean": known["mean"], "image_std": known["std"], "assumed": by_name}
     return None

@@ -98,17 +98,27 @@ def load(
     if classes is not None and not isinstance(classes, str):
         classes = str(classes) if isinstance(classes, int) else ",".join(classes)
     settings = NetworkSettings(
-        model=str(spec), weights=None if weights is None else str(weights), architecture=architecture, encoder=encoder,
-        classes=classes, checkpoint=checkpoint, mean=None if mean is None else [*map(float, mean)],
-        std=None if std is None else [*map(float, std)], channels=channels, scale=scale,  # type: ignore[arg-type]
+        model=str(spec),
+        weights=None if weights is None else str(weights),
+        architecture=architecture,
+        encoder=encoder,
+        classes=classes,
+        checkpoint=checkpoint,
+        mean=None if mean is None else [*map(float, mean)],
+        std=None if std is None else [*map(float, std)],
+        channels=channels,
+        scale=scale,  # type: ignore[arg-type]
         size=size if size is None or isinstance(size, str) else [int(side) for side in size],
-    )  # fmt: skip
+    )
     trained = open_network(settings).seeing(settings.size, tile)
     trained.network.to(torch_device(device))
     for note in trained.description.notes:
         warnings.warn(note, stacklevel=2)
     if trained.description.guessed:
-        warnings.warn(f"{spec}: {trained.description.said}; mean=, std=, channels=, scale= say another", stacklevel=2)
+        warnings.warn(
+            f"{spec}: {trained.description.said}; mean=, std=, channels=, scale= say another",
+            stacklevel=2,
+        )
     return trained
 
 
@@ -119,14 +129,20 @@ def open_network(settings: NetworkSettings, run: str | None = None) -> TrainedNe
     """
     check_settings(settings)
     settings.check_network(run)
-    trained = open_trained(settings.model or str(run), settings.weights, settings.checkpoint, settings)
-    description = trained.description.told(settings.mean, settings.std, settings.channels, settings.scale)
+    trained = open_trained(
+        settings.model or str(run), settings.weights, settings.checkpoint, settings
+    )
+    description = trained.description.told(
+        settings.mean, settings.std, settings.channels, settings.scale
+    )
     if not settings.architecture and settings.classes is not None:
         if (classes := named(settings.classes)) is not None:
             description = dataclasses.replace(description, classes=classes)
         elif int(settings.classes) != trained.num_classes:
             number = trained.num_classes
-            raise InputError(f"--classes: {settings.classes}, and {trained.spec} predicts {number} classes")
+            raise InputError(
+                f"--classes: {settings.classes}, and {trained.spec} predicts {number} classes"
+            )
     if isinstance(settings.size, (list, tuple)):
         description = dataclasses.replace(description, size=checked_size(settings.size, "--size"))
     return dataclasses.replace(trained, description=description)
@@ -134,13 +150,18 @@ def open_network(settings: NetworkSettings, run: str | None = None) -> TrainedNe
 
 @torch.inference_mode(False)
 def open_trained(
-    spec: str, weights: str | None = None, checkpoint: str = "auto", settings: NetworkSettings | None = None
+    spec: str,
+    weights: str | None = None,
+    checkpoint: str = "auto",
+    settings: NetworkSettings | None = None,
 ) -> TrainedNetwork:
     """As :func:`open_network` by the SPEC alone; ``settings`` are of a file of weights, or say a function's size."""
     if settings is None:
         settings = NetworkSettings(model=spec, weights=weights)
         settings.check_network()
-    size = checked_size(settings.size, "--size") if isinstance(settings.size, (list, tuple)) else None
+    size = (
+        checked_size(settings.size, "--size") if isinstance(settings.size, (list, tuple)) else None
+    )
     folder = Path(spec)
     if is_function(spec):
         return read_function(spec, None if weights is None else Path(weights), size)
@@ -163,16 +184,29 @@ def _read_adapted(out: Path) -> TrainedNetwork:
     inner, file = out / ADAPTED, out / ADAPT_FILE
     if any((inner / name).is_file() for name in ("config.yaml", CONFIG_FILE)):
         return dataclasses.replace(open_trained(str(inner)), spec=str(out))
-    found = required(required(read_json(file), str(file), settings=dict)["settings"], f"{file}, settings")
-    files = [each for each in (inner.iterdir() if inner.is_dir() else ()) if each.name not in DESCRIPTION_FILES]
+    found = required(
+        required(read_json(file), str(file), settings=dict)["settings"], f"{file}, settings"
+    )
+    files = [
+        each
+        for each in (inner.iterdir() if inner.is_dir() else ())
+        if each.name not in DESCRIPTION_FILES
+    ]
     if len(files) != 1:
-        raise InputError(f"{inner}: expected a folder or one file of weights, found {len(files)} files")
+        raise InputError(
+            f"{inner}: expected a folder or one file of weights, found {len(files)} files"
+        )
     if not found.get("architecture"):  # no code runs that a file names
         model = str(found.get("model"))
-        raise InputError(f"{out}: has the weights of a function alone; give --model {model} --weights {files[0]}")
-    known: dict[str, Any] = {name: found.get(name) for name in ("architecture", "encoder", "classes")}
+        raise InputError(
+            f"{out}: has the weights of a function alone; give --model {model} --weights {files[0]}"
+        )
+    known: dict[str, Any] = {
+        name: found.get(name) for name in ("architecture", "encoder", "classes")
+    }
     if (inner / CLASSES_FILE).is_file() and not str(known["classes"]).isdecimal():
-        known["classes"] = str(inner / CLASSES_FILE)  # the file that was given may be gone, or another
+        # the file that was given may be gone, or another
+        known["classes"] = str(inner / CLASSES_FILE)
     settings = NetworkSettings(model=str(files[0]), **known)
     return dataclasses.replace(open_trained(str(files[0]), settings=settings), spec=str(out))
 
@@ -183,28 +217,53 @@ def _read_saved(folder: Path) -> TrainedNetwork:
     config = required(read_json(file), str(file))
     network: SegmentationNetwork
     if OUR_KEY in config:
-        config = required({"align_corners": True, **config}, str(file), num_classes=int, align_corners=bool, name=str)
+        config = required(
+            {"align_corners": True, **config},
+            str(file),
+            num_classes=int,
+            align_corners=bool,
+            name=str,
+        )
         if config["name"] == "pretrained":
-            raise InputError(f"{file}: name is 'pretrained', which is the network of another folder")
+            raise InputError(
+                f"{file}: name is 'pretrained', which is the network of another folder"
+            )
         if config[OUR_KEY] != OUR_VERSION:
-            raise InputError(f"{file}: {OUR_KEY} is {config[OUR_KEY]!r:.50}, and this version reads {OUR_VERSION}")
+            raise InputError(
+                f"{file}: {OUR_KEY} is {config[OUR_KEY]!r:.50}, and this version reads {OUR_VERSION}"
+            )
         unused = (OUR_KEY, "align_corners", "weights")  # all weights are in the folder
         with passed_on(str(file)):
-            network = build_model(**{key: value for key, value in config.items() if key not in unused})
-        load_weights(network, find_weights(folder / WEIGHTS_FILE, network).tensors, str(folder / WEIGHTS_FILE))
+            network = build_model(
+                **{key: value for key, value in config.items() if key not in unused}
+            )
+        load_weights(
+            network,
+            find_weights(folder / WEIGHTS_FILE, network).tensors,
+            str(folder / WEIGHTS_FILE),
+        )
         outputs: int = config["num_classes"]
         description = Description.read(folder, align_corners=config["align_corners"])
     elif "model_type" in config:
         network = of_library = transformers_network.network_of_folder(folder)
         outputs = of_library.network.config.num_labels
-        document, classes = transformers_network.processor_of_folder(folder), _classes_of_labels(config, outputs)
-        description = Description.read(folder, document, outputs, align_corners=False, classes=classes)
+        document, classes = (
+            transformers_network.processor_of_folder(folder),
+            _classes_of_labels(config, outputs),
+        )
+        description = Description.read(
+            folder, document, outputs, align_corners=False, classes=classes
+        )
     else:
         outputs, bands = config.get("classes", 1), config.get("in_channels", 3)
         description = Description.read(folder, smp_network.preprocessing(config), outputs)
         if bands != description.pixels.bands:
-            said = f"{folder}: in_channels is {bands}, and the normalisation of the bands is unknown"
-            raise InputError(f"{said}; write {PIXELS_FILE}, with bands, dtype, mean, std and shown, as a run has it")
+            said = (
+                f"{folder}: in_channels is {bands}, and the normalisation of the bands is unknown"
+            )
+            raise InputError(
+                f"{said}; write {PIXELS_FILE}, with bands, dtype, mean, std and shown, as a run has it"
+            )
         network = smp_network.network_of_folder(str(folder), config)
     whole = network if outputs > 1 else PlainLogits(network, description)
     if "model_type" in config and description.size is None:
@@ -213,7 +272,9 @@ def _read_saved(folder: Path) -> TrainedNetwork:
     return TrainedNetwork(str(folder), whole, max(outputs, 2), description, write)
 
 
-def _of_one_size(network: nn.Module, config: Mapping[str, Any], description: Description) -> Description:
+def _of_one_size(
+    network: nn.Module, config: Mapping[str, Any], description: Description
+) -> Description:
     """With the size of ``config.json`` where the network takes no other, as one with learnt positions."""
     side: Any = config.get("image_size")
     is_tried = isinstance(side, int) and 0 < side <= _LARGEST_TRIED
@@ -223,7 +284,11 @@ def _of_one_size(network: nn.Module, config: Mapping[str, Any], description: Des
 
 
 def _write_saved(
-    network: SegmentationNetwork, folder: Path, own: Description, new: Path, description: Description
+    network: SegmentationNetwork,
+    folder: Path,
+    own: Description,
+    new: Path,
+    description: Description,
 ) -> None:
     network.save_pretrained(new, config={"align_corners": description.align_corners})
     copy_files(DESCRIPTION_FILES, folder, new)
@@ -234,7 +299,11 @@ def _write_saved(
 def _classes_of_labels(config: Mapping[str, Any], outputs: int) -> ClassSet | None:
     """From transformers' ``id2label``, unless these are the names that it gives where there are none."""
     names = config.get("id2label")
-    ordered: list[Any] = [names.get(str(index)) for index in range(outputs)] if isinstance(names, Mapping) else []
-    if len(ordered) < 2 or not all(isinstance(name, str) and not name.startswith("LABEL_") for name in ordered):
+    ordered: list[Any] = (
+        [names.get(str(index)) for index in range(outputs)] if isinstance(names, Mapping) else []
+    )
+    if len(ordered) < 2 or not all(
+        isinstance(name, str) and not name.startswith("LABEL_") for name in ordered
+    ):
         return None
     return named_classes(ordered)

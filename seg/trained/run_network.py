@@ -37,7 +37,11 @@ OWN = "the run's own"
 
 
 def build_network(
-    settings: ModelConfig, num_classes: int, bands: int = 3, own: Path | None = None, with_weights: bool = True
+    settings: ModelConfig,
+    num_classes: int,
+    bands: int = 3,
+    own: Path | None = None,
+    with_weights: bool = True,
 ) -> SegmentationNetwork:
     """The network of a run's resolved settings, or of the description in the run folder ``own``.
 
@@ -51,7 +55,9 @@ def build_network(
     return build_model(**architecture, num_classes=num_classes, weights=weights, bands=bands)
 
 
-def saved_run(run: Path, checkpoint: str = "auto") -> tuple[TrainConfig, ClassSet, str, dict[str, Any]]:
+def saved_run(
+    run: Path, checkpoint: str = "auto"
+) -> tuple[TrainConfig, ClassSet, str, dict[str, Any]]:
     """The settings of a run, its classes, and the name and content of a checkpoint; ``auto`` is best, else last."""
     config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
     if checkpoint == "auto":
@@ -85,7 +91,9 @@ def open_run(run: Path, checkpoint: str = "auto") -> TrainedNetwork:
     config, classes, checkpoint, state = saved_run(run, checkpoint)
     where = f"{run}, checkpoint {checkpoint}"
     if only_encoder(state["model"]):
-        raise InputError(f"{where}: holds an encoder without heads; train from it with --model.start-from {run}")
+        raise InputError(
+            f"{where}: holds an encoder without heads; train from it with --model.start-from {run}"
+        )
     pixels = read_format(run)
     config = config.resolved()  # of a run that did not record what was open
     network = build_network(config.model, len(classes), pixels.bands, run, with_weights=False)
@@ -94,9 +102,13 @@ def open_run(run: Path, checkpoint: str = "auto") -> TrainedNetwork:
     training = Training(config, checkpoint, state["step"], state.get(RE_ESTIMATED_ON))
     size = checked_size(config.target.size, f"{run}, target.size")
     align_corners = config.model.align_corners
-    description = dataclasses.replace(as_seen(run), size=size, classes=classes, align_corners=align_corners)
+    description = dataclasses.replace(
+        as_seen(run), size=size, classes=classes, align_corners=align_corners
+    )
     write = partial(_write_run, network, run, training, _running_means(network))
-    return TrainedNetwork(f"{run}, {training.described}", network, len(classes), description, write, training)
+    return TrainedNetwork(
+        f"{run}, {training.described}", network, len(classes), description, write, training
+    )
 
 
 def _running_means(network: nn.Module) -> Tensor:
@@ -105,18 +117,33 @@ def _running_means(network: nn.Module) -> Tensor:
 
 
 def _write_run(
-    network: nn.Module, run: Path, training: Training, means: Tensor, new: Path, description: Description
+    network: nn.Module,
+    run: Path,
+    training: Training,
+    means: Tensor,
+    new: Path,
+    description: Description,
 ) -> None:
     """A run folder with a checkpoint ``last`` and nothing that was logged; ``means`` are those that were read."""
     moved = not torch.equal(means, _running_means(network))
     re_estimated_on = "the images that it was adapted to" if moved else training.re_estimated_on
     marked = {} if re_estimated_on is None else {RE_ESTIMATED_ON: re_estimated_on}
-    save_checkpoint(new / "checkpoints", "last", {"model": network.state_dict(), "step": training.step, **marked})
+    save_checkpoint(
+        new / "checkpoints",
+        "last",
+        {"model": network.state_dict(), "step": training.step, **marked},
+    )
     copy_files((PIXELS_FILE, NETWORK_FILE), run, new)
     if description.origin == OWN:
-        write_json(new / CLASSES_FILE, description.classes.document() if description.classes else {})
+        write_json(
+            new / CLASSES_FILE, description.classes.document() if description.classes else {}
+        )
     else:
         description.write(new)
-    target = dataclasses.replace(training.config.target, size=description.size and list(description.size))
-    settings = dataclasses.asdict(dataclasses.replace(training.config, target=target, run_dir=None, resume=False))
+    target = dataclasses.replace(
+        training.config.target, size=description.size and list(description.size)
+    )
+    settings = dataclasses.asdict(
+        dataclasses.replace(training.config, target=target, run_dir=None, resume=False)
+    )
     (new / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))

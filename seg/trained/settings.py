@@ -28,39 +28,57 @@ class NetworkSettings:
     """A trained network, and how it sees images."""
 
     model: str | None = option(
-        None, "trained network: run folder, folder of smp's or transformers' save_pretrained or of seg.adapt, file of "
-        "weights with --architecture, or package.module:function", value="SPEC", group="network", code="model",
-    )  # fmt: skip
+        None,
+        "trained network: run folder, folder of smp's or transformers' save_pretrained or of seg.adapt, file of "
+        "weights with --architecture, or package.module:function",
+        value="SPEC",
+        group="network",
+        code="model",
+    )
     weights: str | None = option(None, "file of weights for package.module:function", value="FILE")
     architecture: str | None = option(
-        None, "of a file of weights, as segmentation-models-pytorch spells it: Unet, FPN, …", value="NAME"
+        None,
+        "of a file of weights, as segmentation-models-pytorch spells it: Unet, FPN, …",
+        value="NAME",
     )
-    encoder: str | None = option(None, "of a file of weights, likewise; default: resnet34", value="NAME")
+    encoder: str | None = option(
+        None, "of a file of weights, likewise; default: resnet34", value="NAME"
+    )
     classes: str | None = option(
-        None, "YAML file of the classes' names, colours and ids, names such as background,crop,weed, or their number; "
-        "default: the network's own", value="FILE",
-    )  # fmt: skip
+        None,
+        "YAML file of the classes' names, colours and ids, names such as background,crop,weed, or their number; "
+        "default: the network's own",
+        value="FILE",
+    )
     checkpoint: str = option("auto", CHECKPOINT_HELP, CHECKPOINTS)
     mean: list[float] | None = option(
-        None, "what becomes 0 in each channel, on --scale; default: what the network's files say, else its encoder's",
+        None,
+        "what becomes 0 in each channel, on --scale; default: what the network's files say, else its encoder's",
         value="R,G,B",
-    )  # fmt: skip
-    std: list[float] | None = option(None, "what becomes 1 above it, likewise", above=0, value="R,G,B")
+    )
+    std: list[float] | None = option(
+        None, "what becomes 1 above it, likewise", above=0, value="R,G,B"
+    )
     channels: Literal["rgb", "bgr"] | None = option(
         None, "order of the channels that the network sees; default: what its files say, else rgb"
     )
     scale: int | None = option(
-        None, "pixels reach from 0 to it before mean and deviation; alone: without these; default: 1", value="{255,1}"
+        None,
+        "pixels reach from 0 to it before mean and deviation; alone: without these; default: 1",
+        value="{255,1}",
     )
     size: list[int] | str | None = option(
-        "auto", "size that the network sees; own: its training's; null: each image's; auto: own, without --tile",
+        "auto",
+        "size that the network sees; own: its training's; null: each image's; auto: own, without --tile",
         value="W,H",
-    )  # fmt: skip
+    )
 
     def check_network(self, run: str | None = None) -> None:
         """Raises an InputError, before torch is imported, for settings that name no network; ``run`` is --run."""
         if not self.model and not run:
-            raise InputError("--model: is missing; give --model SPEC, or --run RUN where there is one")
+            raise InputError(
+                "--model: is missing; give --model SPEC, or --run RUN where there is one"
+            )
         if self.model and run:
             raise InputError("--run: a network is named by --model already; give one of them")
         spec = self.model or str(run)
@@ -73,13 +91,17 @@ class NetworkSettings:
             raise InputError(f"--model: {spec} is a file of weights; give {flags}")
         for name in ("architecture", "encoder"):
             if getattr(self, name) and not of_file:
-                raise InputError(f"--{name}: is of a file of weights, and {spec} is none; leave it out")
+                raise InputError(
+                    f"--{name}: is of a file of weights, and {spec} is none; leave it out"
+                )
         for name in ("mean", "std"):
             if (numbers := getattr(self, name)) is not None and len(numbers) != 3:
                 raise InputError(f"--{name}: expected three numbers R,G,B, got {len(numbers)}")
         if (self.mean is None) != (self.std is None):
             missing = "std" if self.std is None else "mean"
-            raise InputError(f"--{missing}: is missing; --mean R,G,B and --std R,G,B are given together")
+            raise InputError(
+                f"--{missing}: is missing; --mean R,G,B and --std R,G,B are given together"
+            )
         if self.scale not in (None, 1, 255):
             raise InputError(f"--scale: expected 255 or 1, got {self.scale}")
         if not isinstance(self.size, str) or self.size not in ("auto", "own"):
@@ -96,5 +118,9 @@ def check_spec(spec: str, flag: str) -> None:
     path = Path(spec)
     if not is_function(spec) and not path.exists():
         raise InputError(f"{flag}: {spec}: no such folder or file; {_KINDS}")
-    if path.is_dir() and not any((path / name).is_file() for name in ("config.yaml", "config.json", ADAPT_FILE)):
-        raise InputError(f"{flag}: {spec}: holds neither config.yaml, as a run does, nor config.json; {_KINDS}")
+    if path.is_dir() and not any(
+        (path / name).is_file() for name in ("config.yaml", "config.json", ADAPT_FILE)
+    ):
+        raise InputError(
+            f"{flag}: {spec}: holds neither config.yaml, as a run does, nor config.json; {_KINDS}"
+        )

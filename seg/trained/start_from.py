@@ -42,7 +42,9 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
         notes.append(f"{FLAG}: {source} holds an encoder alone; the heads begin at random")
     for name, value in over_bands(given, own, ENCODER).items():
         before, now = given[name].shape[1], value.shape[1]
-        notes.append(f"{FLAG}: {name} of {source} sees {before} bands; its weights are repeated over {now}")
+        notes.append(
+            f"{FLAG}: {name} of {source} sees {before} bands; its weights are repeated over {now}"
+        )
         given[name] = value
     replaced = _of_other_classes(given, own)
     if replaced:
@@ -56,8 +58,14 @@ def start_from(model: nn.Module, source: Path, classes: ClassSet | None = None) 
         for output, (their, our) in enumerate(zip(theirs.names, classes.names, strict=False)):
             if their != our:
                 said = f"output {output} of {source} is '{their}', and in --classes '{our}'"
-                raise InputError(f"{FLAG}: {said}; give the classes that it was trained with, in their order")
-    hint = " (--model.name pretrained trains the one that it describes)" if (source / "config.json").is_file() else ""
+                raise InputError(
+                    f"{FLAG}: {said}; give the classes that it was trained with, in their order"
+                )
+    hint = (
+        " (--model.name pretrained trains the one that it describes)"
+        if (source / "config.json").is_file()
+        else ""
+    )
     load_weights(model, given, f"{FLAG}: {source} does not fit this network{hint}")
     return notes
 
@@ -70,17 +78,26 @@ def _found(source: Path, model: nn.Module) -> tuple[FoundWeights, ClassSet | Non
         _, classes, checkpoint, state = saved_run(source)
         found = fitted(state["model"], model)
         note = f"{FLAG}: {source}, checkpoint {checkpoint} ({chosen_by(checkpoint)})"
-        return dataclasses.replace(found, notes=(*found.notes, note, *_of_bgr(source, as_seen(source)))), classes
-    with torch.random.fork_rng(devices=[]):  # building a network must not move the training's random numbers
+        return dataclasses.replace(
+            found, notes=(*found.notes, note, *_of_bgr(source, as_seen(source)))
+        ), classes
+    # building a network must not move the training's random numbers
+    with torch.random.fork_rng(devices=[]):
         trained = open_trained(str(source))
-    network = trained.network.network if isinstance(trained.network, PlainLogits) else trained.network
+    network = (
+        trained.network.network if isinstance(trained.network, PlainLogits) else trained.network
+    )
     found = fitted(network.state_dict(), model)
-    notes = [f"{FLAG}: of {source} {note}" for note in found.notes] + _of_bgr(source, trained.description)
+    notes = [f"{FLAG}: of {source} {note}" for note in found.notes] + _of_bgr(
+        source, trained.description
+    )
     return dataclasses.replace(found, notes=tuple(notes)), trained.description.classes
 
 
 def _of_bgr(source: Path, description: Description) -> list[str]:
-    seen = f"{FLAG}: {source} saw images as {description.numbers}; training here has ImageNet's in RGB"
+    seen = (
+        f"{FLAG}: {source} saw images as {description.numbers}; training here has ImageNet's in RGB"
+    )
     return [seen] if description.order == "bgr" else []
 
 
@@ -90,15 +107,22 @@ def _in_file(file: Path, model: nn.Module) -> FoundWeights:
     for part in dict(model.named_children()).keys() & {"network", "encoder"}:
         inner = None if found.complete else find_weights(file, model.get_submodule(part), FLAG)
         if inner is not None and inner.complete:
-            return dataclasses.replace(inner, tensors={f"{part}.{name}": inner.tensors[name] for name in inner.tensors})
+            return dataclasses.replace(
+                inner, tensors={f"{part}.{name}": inner.tensors[name] for name in inner.tensors}
+            )
     return found
 
 
 def _of_other_classes(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> set[str]:
     """Names of the tensors that differ by having C' rows in place of C; none if anything else differs too."""
-    different = {name for name, value in own.items() if name in given and given[name].shape != value.shape}
+    different = {
+        name for name, value in own.items() if name in given and given[name].shape != value.shape
+    }
     pairs = {(own[name].shape[:1], given[name].shape[:1]) for name in different}
-    alike = all(own[name].shape[1:] == given[name].shape[1:] and not name.startswith(ENCODER) for name in different)
+    alike = all(
+        own[name].shape[1:] == given[name].shape[1:] and not name.startswith(ENCODER)
+        for name in different
+    )
     return different if alike and len(pairs) == 1 else set()
 
 
@@ -106,7 +130,9 @@ def normalisation(model: ModelConfig) -> PixelFormat:
     """8-bit RGB as the weights saw it that a training starts from; ImageNet's where there are none or none says."""
     pixels, start = RGB, None if model.start_from is None else Path(model.start_from)
     if start is None and model.encoder_weights is not None:
-        found = preprocessing({"encoder_name": model.encoder, "encoder_weights": model.encoder_weights})
+        found = preprocessing(
+            {"encoder_name": model.encoder, "encoder_weights": model.encoder_weights}
+        )
         pixels = RGB if found is None else rgb_format(found["image_mean"], found["image_std"])
     elif start is not None and start.is_dir():
         saved = (start / "config.json").is_file()

@@ -91,7 +91,11 @@ class PredictedImage(Prediction):
         """The share of the pixels that each predicted class has, by name, the largest first."""
         pixels, _ = self.sums(len(self.names))
         order = pixels.argsort(kind="stable")[::-1]
-        return {self.names[index]: float(pixels[index] / pixels.sum()) for index in order if pixels[index]}
+        return {
+            self.names[index]: float(pixels[index] / pixels.sum())
+            for index in order
+            if pixels[index]
+        }
 
     def panel(self) -> Image.Image:
         """Image, prediction and entropy side by side, entropy on the scale from 0 to 1, with the classes' names."""
@@ -118,22 +122,28 @@ class TrainedNetwork:
     """
 
     spec: str  #: the SPEC that was opened
-    network: nn.Module  #: in ``eval()`` mode; maps images to logits (B, C, h, w), or a dict with ``main``
+    #: in ``eval()`` mode; maps images to logits (B, C, h, w), or a dict with ``main``
+    network: nn.Module
     num_classes: int  #: C
     description: Description  #: of its images and outputs
     #: Writes the current weights, in the format that they came in, and a description of them into an empty folder.
     write: Callable[[Path, Description], None]
     training: Training | None = None  #: of a run
-    size: tuple[int, int] | None = None  #: (width, height) of the images that it sees; None is each image's own
+    #: (width, height) of the images that it sees; None is each image's own
+    size: tuple[int, int] | None = None
     tile: int | None = None  #: side of the tiles that larger images are predicted by
 
     def __post_init__(self) -> None:
         named = self.description.classes
         if not 2 <= self.num_classes <= _MOST_CLASSES:
-            raise InputError(f"{self.spec}: predicts {self.num_classes} classes; expected 2 to {_MOST_CLASSES}")
+            raise InputError(
+                f"{self.spec}: predicts {self.num_classes} classes; expected 2 to {_MOST_CLASSES}"
+            )
         if named is not None and len(named) != self.num_classes:
             said = f"{self.spec}: predicts {self.num_classes} classes, and {len(named)} are named (--classes)"
-            raise InputError(f"{said}; name those that it was trained with, in the order of its outputs")
+            raise InputError(
+                f"{said}; name those that it was trained with, in the order of its outputs"
+            )
         self.network.eval()
 
     @property
@@ -146,13 +156,21 @@ class TrainedNetwork:
         """Where the network is."""
         return next(self.network.parameters(), torch.empty(0)).device
 
-    def seeing(self, size: Sequence[int] | str | None = "auto", tile: int | None = None) -> TrainedNetwork:
+    def seeing(
+        self, size: Sequence[int] | str | None = "auto", tile: int | None = None
+    ) -> TrainedNetwork:
         """The same network, which sees images at another size or by tiles; the arguments are those of ``seg.load``."""
         if tile is not None and tile < LEAST_TILE:
             raise InputError(f"--tile: expected {LEAST_TILE} pixels or more, got {tile}")
         size = size if size is None or isinstance(size, str) else tuple(size)  # also an array
         own = size == "own" or (size == "auto" and tile is None)
-        chosen = self.description.size if own else None if size == "auto" else checked_size(size, "--size")
+        chosen = (
+            self.description.size
+            if own
+            else None
+            if size == "auto"
+            else checked_size(size, "--size")
+        )
         return dataclasses.replace(self, size=chosen, tile=tile)
 
     def logits(self, images: Tensor, forward: Forward | None = None) -> Tensor:
@@ -173,7 +191,9 @@ class TrainedNetwork:
                 raise
             size = f"{images.shape[3]} × {images.shape[2]}"
             other = "; --size W,H shows them at another"
-            raise InputError(f"{self.spec}: cannot take images of {size} ({first_words(error)}){other}") from error
+            raise InputError(
+                f"{self.spec}: cannot take images of {size} ({first_words(error)}){other}"
+            ) from error
         logits: Tensor = find_logits(output)
         return logits
 
@@ -196,14 +216,25 @@ class TrainedNetwork:
         for each in [images] if many is None else many:
             image = _one_image(each, pixels)
             with torch.no_grad():
-                logits, size = self._tiled(image).whole().float().cpu(), (image.shape[0], image.shape[1])
-            align_corners, shown = self.description.align_corners, pixels.preview(image.values, image.valid)
+                logits, size = (
+                    self._tiled(image).whole().float().cpu(),
+                    (image.shape[0], image.shape[1]),
+                )
+            align_corners, shown = (
+                self.description.align_corners,
+                pixels.preview(image.values, image.valid),
+            )
             strips = upsampled_bands([logits], logits.shape[2], size, align_corners)
             maps = Prediction.of_parts(strips, size, image.valid)
             yield PredictedImage(
-                maps.classes, maps.entropy, maps.valid, image=shown, logits=logits, class_set=self.class_set,
+                maps.classes,
+                maps.entropy,
+                maps.valid,
+                image=shown,
+                logits=logits,
+                class_set=self.class_set,
                 align_corners=align_corners,
-            )  # fmt: skip
+            )
 
     @torch.no_grad()
     def maps(self, image: ImagePixels, forward: Forward | None = None) -> Prediction:
@@ -256,7 +287,11 @@ def _listed(images: Any) -> Any:
     """Several images as a sequence: a list, a folder, an array or a tensor (B, …); None where it is one image."""
     if isinstance(images, (str, Path)):
         return find_images(Path(images)) if Path(images).is_dir() else None
-    many = images.ndim == 4 if isinstance(images, (np.ndarray, Tensor)) else isinstance(images, Sequence)
+    many = (
+        images.ndim == 4
+        if isinstance(images, (np.ndarray, Tensor))
+        else isinstance(images, Sequence)
+    )
     return images if many else None
 
 
@@ -278,9 +313,13 @@ def _one_image(image: Any, pixels: PixelFormat) -> ImagePixels:
     values = values[..., None] if values.ndim == 2 else values
     channels = (1, 3, 4) if pixels.is_rgb else (pixels.bands,)
     if values.ndim != 3 or values.shape[2] not in channels or 0 in values.shape:
-        raise InputError(f"image: has shape {tuple(image.shape)}, and the network sees {pixels.described}")
+        raise InputError(
+            f"image: has shape {tuple(image.shape)}, and the network sees {pixels.described}"
+        )
     if not pixels.is_rgb and kind_of(values.dtype.name) != kind_of(pixels.dtype):
-        raise InputError(f"image: holds {values.dtype}, and the network sees {pixels.described}, in the same units")
+        raise InputError(
+            f"image: holds {values.dtype}, and the network sees {pixels.described}, in the same units"
+        )
     masked, values = np.ma.getmaskarray(values).any(2), np.ma.filled(values, 0)
     values = _rgb(values) if pixels.is_rgb else values
     valid = np.isfinite(values).all(2) & ~masked  # NaN holds no data
@@ -292,7 +331,10 @@ def _rgb(values: NDArray[Any]) -> NDArray[np.uint8]:
     if values.dtype == np.uint8:
         return np.ascontiguousarray(values)
     low, high = values.min(), values.max()
-    if not np.issubdtype(values.dtype, np.floating) or not (low >= 0 and high <= 1):  # NaN is neither
+    # NaN is neither
+    if not np.issubdtype(values.dtype, np.floating) or not (low >= 0 and high <= 1):
         expected = "uint8, or floating point from 0 to 1 before any normalisation"
-        raise InputError(f"image: holds {values.dtype} from {low:.3g} to {high:.3g}; expected {expected}")
+        raise InputError(
+            f"image: holds {values.dtype} from {low:.3g} to {high:.3g}; expected {expected}"
+        )
     return np.asarray((values * 255).round(), np.uint8)

@@ -59,33 +59,55 @@ def train(config: TrainConfig) -> Path:
     saved, classes, pixels = None, config.classes, None
     if config.resume and path is not None:
         classes = classes_of_run(path, classes)
-        pixels = read_format(path) if (path / CLASSES_FILE).is_file() else None  # of a run that had begun
-        saved, was = checkpoint_to_resume(path), from_dict(TrainConfig, read_config(path), str(path))
+        # of a run that had begun
+        pixels = read_format(path) if (path / CLASSES_FILE).is_file() else None
+        saved, was = (
+            checkpoint_to_resume(path),
+            from_dict(TrainConfig, read_config(path), str(path)),
+        )
         # with what was left open and filled in at the start
         config = replace(
-            config, source=was.source, target=was.target, model=was.model, optimizer=was.optimizer, weights=was.weights,
+            config,
+            source=was.source,
+            target=was.target,
+            model=was.model,
+            optimizer=was.optimizer,
+            weights=was.weights,
             batch_norm_after=was.batch_norm_after,
-        )  # fmt: skip
+        )
     else:
         config, lines = resolve(config, accelerator.device.type)
         for line in lines:
             accelerator.print(line)
-        check_network(str(config.model.name), str(config.model.encoder), config.model.encoder_weights)
+        check_network(
+            str(config.model.name), str(config.model.encoder), config.model.encoder_weights
+        )
     with accelerator.main_process_first():
-        data = config.data() | {"classes_file": classes, "pixels": pixels, "workers": config.workers}
+        data = config.data() | {
+            "classes_file": classes,
+            "pixels": pixels,
+            "workers": config.workers,
+        }
         pair = open_pair(**data, rgb=normalisation(config.model))
         for line in pair.look_at_labels():
             accelerator.print(line)
         sampler = labelled_sampler(
-            pair.labelled, (config.seed, _SOURCE_STREAM),
-            config.source.rare_class_temperature, config.source.rare_class_pixels, config.workers,
-        )  # fmt: skip
+            pair.labelled,
+            (config.seed, _SOURCE_STREAM),
+            config.source.rare_class_temperature,
+            config.source.rare_class_pixels,
+            config.workers,
+        )
     # after the data: what is drawn and counted into a cache the first time must not move the weights
     seed_everything(config.seed)
     own, resumed = path if config.resume else None, saved is not None
-    network = build_network(config.model, len(pair.classes), pair.pixels.bands, own, with_weights=not resumed)
+    network = build_network(
+        config.model, len(pair.classes), pair.pixels.bands, own, with_weights=not resumed
+    )
     config = config.for_network(network)
-    state = build_state(config, network, len(pair.classes), accelerator, pair.classes, pair.pixels, resumed)
+    state = build_state(
+        config, network, len(pair.classes), accelerator, pair.classes, pair.pixels, resumed
+    )
     if config.batch_norm_after == "target":
         check_there_are_statistics(state.model)
         device, share = accelerator.device, config.bn_alpha
@@ -103,7 +125,9 @@ def train(config: TrainConfig) -> Path:
             _finish(run)
     except NotFiniteError as error:
         last = f"the checkpoint {run.path / 'checkpoints' / 'last'} of step {run.saved_step}"
-        raise NotFiniteError(f"{error}; {last} is from before, and --resume continues from it") from error
+        raise NotFiniteError(
+            f"{error}; {last} is from before, and --resume continues from it"
+        ) from error
     finally:
         run.close()
     leave_group()
@@ -119,13 +143,20 @@ def _accelerator(device_name: str, precision: str) -> Accelerator:
     # by itself accelerate takes the first GPU, whatever index was asked for
     chosen = {"ACCELERATE_TORCH_DEVICE": str(device)} if world_size() == 1 else {}
     with patch_environment(**chosen):
-        return Accelerator(mixed_precision={"float32": "no"}.get(precision, precision), cpu=device.type == "cpu")
+        return Accelerator(
+            mixed_precision={"float32": "no"}.get(precision, precision), cpu=device.type == "cpu"
+        )
 
 
 def build_state(
-    config: TrainConfig, network: SegmentationNetwork, num_classes: int, accelerator: Accelerator,
-    classes: ClassSet | None = None, pixels: PixelFormat = RGB, resumed: bool = False,
-) -> TrainState:  # fmt: skip
+    config: TrainConfig,
+    network: SegmentationNetwork,
+    num_classes: int,
+    accelerator: Accelerator,
+    classes: ClassSet | None = None,
+    pixels: PixelFormat = RGB,
+    resumed: bool = False,
+) -> TrainState:
     """The network, its optimiser and the method, on their device; below here nothing sees all settings.
 
     Where ``resumed``, a checkpoint will bring the weights, and those of ``--model.start-from`` are not read; else its
@@ -140,7 +171,9 @@ def build_state(
             accelerator.print(note)
     groups = parameter_groups(model, lr, rates.head_factor)
     if rates.name == "sgd":
-        own: torch.optim.Optimizer = torch.optim.SGD(groups, lr, rates.momentum, weight_decay=rates.weight_decay)
+        own: torch.optim.Optimizer = torch.optim.SGD(
+            groups, lr, rates.momentum, weight_decay=rates.weight_decay
+        )
     else:
         own = torch.optim.AdamW(groups, lr, weight_decay=rates.weight_decay)
     optimizer = accelerator.prepare_optimizer(own)
@@ -154,19 +187,34 @@ def build_state(
         for each in (on_source, weights.on_target("target"), weights.on_target(row.weight))
     )
     make_objectives = partial(
-        HeadObjectives, str(config.loss), num_classes, target_weights, config.reduction, config.objective_options()
+        HeadObjectives,
+        str(config.loss),
+        num_classes,
+        target_weights,
+        config.reduction,
+        config.objective_options(),
     )
     options |= {"weights": own_weights} if options else {}
     method = resolve_name(row.path)(predict, num_classes, make_objectives, **options)
     schedule = PolySchedule(rates.horizon or config.max_steps, rates.power)
     counts = torch.zeros(num_classes, dtype=torch.int64, device=accelerator.device)
     return TrainState(
-        predict, optimizer, method, source_weights, schedule, counts, bool(weights.relative),
-    )  # fmt: skip
+        predict,
+        optimizer,
+        method,
+        source_weights,
+        schedule,
+        counts,
+        bool(weights.relative),
+    )
 
 
 def _open(
-    config: TrainConfig, pair: DomainPair, state: TrainState, path: Path | None, saved: dict[str, Any] | None
+    config: TrainConfig,
+    pair: DomainPair,
+    state: TrainState,
+    path: Path | None,
+    saved: dict[str, Any] | None,
 ) -> TrainingRun:
     """Open the run folder, new or continued, and restore the checkpoint ``saved`` in every process."""
     accelerator, selector = state.predict.accelerator, CheckpointSelector()
@@ -184,27 +232,41 @@ def _open(
         if config.resume:
             folder = RunFolder.resume(path, None if saved is None else state.step)
         else:
-            folder = RunFolder.create(path, asdict(config), config.seed, str(accelerator.device), info)
+            folder = RunFolder.create(
+                path, asdict(config), config.seed, str(accelerator.device), info
+            )
         if saved is None:
             if pair.pixels != RGB:
                 folder.write_json(PIXELS_FILE, pair.pixels.document())
             folder.write_json(CLASSES_FILE, pair.classes.document())
             if config.model.name == "pretrained" and not (path / NETWORK_FILE).is_file():
-                folder.write_json(NETWORK_FILE, network_document(Path(str(config.model.start_from))))
+                folder.write_json(
+                    NETWORK_FILE, network_document(Path(str(config.model.start_from)))
+                )
         print_summary(config, pair, path, accelerator, state.model)
         if config.resume and saved is None:
             print("the run has no checkpoint yet and begins again", flush=True)
         now = pair.sizes()
         before = (saved or {}).get("images", now)
         if before != now:
-            changed = ", ".join(f"{now.get(title, 0)} of {title}, {before[title]} before" for title in before)
-            print(f"the images are others than when it was saved ({changed}), and so will the numbers be", flush=True)
+            changed = ", ".join(
+                f"{now.get(title, 0)} of {title}, {before[title]} before" for title in before
+            )
+            print(
+                f"the images are others than when it was saved ({changed}), and so will the numbers be",
+                flush=True,
+            )
         progress = Progress(config.max_steps, state.step)
     # without --run-dir the main process has named it
     (path,) = broadcast_object_list([path])
     stop = StopRequest(resume_command("seg.train", path) if folder is not None else "")
-    scored, saved_step = saved is None or saved.get("scored", True), None if saved is None else state.step
-    return TrainingRun(config, state, pair, selector, path, folder, progress, stop, scored, saved_step)
+    scored, saved_step = (
+        saved is None or saved.get("scored", True),
+        None if saved is None else state.step,
+    )
+    return TrainingRun(
+        config, state, pair, selector, path, folder, progress, stop, scored, saved_step
+    )
 
 
 def _steps(
@@ -215,18 +277,35 @@ def _steps(
     process = (accelerator.process_index, accelerator.num_processes)
     settings, style, styled = config.source, None, None
     if pair.source_train is not None and settings.style != "none":
-        style = partial(target_style, pair.target_train, settings.style_beta, settings.style_probability)
+        style = partial(
+            target_style, pair.target_train, settings.style_beta, settings.style_probability
+        )
         styled = len(pair.source_train)
     source = batches(
-        ConcatDataset(pair.labelled), config.batch_size, positions, (config.seed, _SOURCE_STREAM),
-        settings.augmentation, config.workers, process, sampler, style, styled, pair.pixels,
-    )  # fmt: skip
+        ConcatDataset(pair.labelled),
+        config.batch_size,
+        positions,
+        (config.seed, _SOURCE_STREAM),
+        settings.augmentation,
+        config.workers,
+        process,
+        sampler,
+        style,
+        styled,
+        pair.pixels,
+    )
     target: Iterator[Any] = repeat({}, len(positions))
     if METHODS[config.method].uses_target:
         target = batches(
-            pair.target_train, config.batch_size, positions, (config.seed, _TARGET_STREAM),
-            config.target.augmentation, config.workers, process, pixels=pair.pixels,
-        )  # fmt: skip
+            pair.target_train,
+            config.batch_size,
+            positions,
+            (config.seed, _TARGET_STREAM),
+            config.target.augmentation,
+            config.workers,
+            process,
+            pixels=pair.pixels,
+        )
     micro_batches = map(MicroBatch, source, target)
     for _ in range(first, config.max_steps):
         yield list(islice(micro_batches, config.accumulate))
@@ -240,13 +319,22 @@ def _finish(run: TrainingRun) -> None:
     run.progress.close()
     step = run.state.step
     kept = run.selector.table(step, result["miou"])
-    how = protocol(Training(run.config, "last", step, run.state.result().get(RE_ESTIMATED_ON)), run.state.model)
+    how = protocol(
+        Training(run.config, "last", step, run.state.result().get(RE_ESTIMATED_ON)), run.state.model
+    )
     how["labelled_images"] = {
         domain: 0 if dataset is None else len(dataset)
-        for domain, dataset in (("source", run.pair.source_train), ("target", run.pair.target_labelled))
+        for domain, dataset in (
+            ("source", run.pair.source_train),
+            ("target", run.pair.target_labelled),
+        )
     }
-    result["source_label_share"] = dict(zip(run.pair.classes.names, run.state.source_shares(), strict=True))
-    run.folder.write_json("eval.json", {**result, "checkpoint": "last", "checkpoints": kept, "protocol": how})
+    result["source_label_share"] = dict(
+        zip(run.pair.classes.names, run.state.source_shares(), strict=True)
+    )
+    run.folder.write_json(
+        "eval.json", {**result, "checkpoint": "last", "checkpoints": kept, "protocol": how}
+    )
     print_scores(result, f"target validation, {len(run.pair.target_val)} images, last checkpoint")
     print_checkpoints(kept)
     print(f"batch norm:   {how['batch_norm']}")

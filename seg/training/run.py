@@ -41,7 +41,8 @@ class TrainingRun:
     pair: DomainPair  #: its target validation images are scored
     selector: CheckpointSelector  #: which checkpoints are kept besides the last
     path: Path
-    folder: RunFolder | None  #: the open run folder; None in all processes but the main one, as is ``progress``
+    #: the open run folder; None in all processes but the main one, as is ``progress``
+    folder: RunFolder | None
     progress: Progress | None
     stop: StopRequest
     scored: bool  #: whether the scores of this step are in the log, if it is one that has scores
@@ -53,7 +54,9 @@ class TrainingRun:
         self.scored = False
         if self.progress is not None:
             self.progress.update(step)
-        if self.folder is not None and (step % self.config.log_every == 0 or step == self.config.max_steps):
+        if self.folder is not None and (
+            step % self.config.log_every == 0 or step == self.config.max_steps
+        ):
             self.folder.log(step, **values)
 
     def stop_if_asked(self) -> None:
@@ -76,7 +79,9 @@ class TrainingRun:
     def final_scores(self) -> dict[str, Any]:
         """Score the last state and write its entropy maps."""
         # a resumed run that had come to its end has its scores in the log
-        return self._scores(write_maps=True) if self.scored else self._score_and_save(write_maps=True)
+        return (
+            self._scores(write_maps=True) if self.scored else self._score_and_save(write_maps=True)
+        )
 
     def close(self) -> None:
         """Close the run folder; safe to call twice."""
@@ -89,12 +94,18 @@ class TrainingRun:
         """Score on the target's validation set, log the scores, save the selected checkpoints and the state."""
         step = self.state.step
         result = self._scores(write_maps)
-        alarm = self.selector.alarm(result, dict(zip(self.pair.classes.names, self.state.source_shares(), strict=True)))
+        alarm = self.selector.alarm(
+            result, dict(zip(self.pair.classes.names, self.state.source_shares(), strict=True))
+        )
         improved = self.selector.update(step, result, alarm)
         self.scored = True
         if self.folder is not None:
-            values = {f"val/{name}": result[name] for name in _LOGGED_SCORES if result[name] is not None}
-            label_free = {f"label_free/{name}": value for name, value in result["label_free"].items()}
+            values = {
+                f"val/{name}": result[name] for name in _LOGGED_SCORES if result[name] is not None
+            }
+            label_free = {
+                f"label_free/{name}": value for name, value in result["label_free"].items()
+            }
             self.folder.log(step, **values, **label_free)
             if alarm is not None:
                 self.folder.log(step, alarm=alarm)
@@ -119,9 +130,13 @@ class TrainingRun:
     def _scores(self, write_maps: bool) -> dict[str, Any]:
         predict = self.state.predict
         return evaluate(
-            self.state.scored_model(), self.pair.target_val, self.pair.classes, predict.accelerator.device,
-            align_corners=predict.align_corners, on_sample=self._on_map_sample(write_maps),
-        )  # fmt: skip
+            self.state.scored_model(),
+            self.pair.target_val,
+            self.pair.classes,
+            predict.accelerator.device,
+            align_corners=predict.align_corners,
+            on_sample=self._on_map_sample(write_maps),
+        )
 
     def _on_map_sample(self, write: bool) -> OnSample:
         """Shows validation images spread over the set in TensorBoard; with ``write`` they become files as well."""
@@ -137,8 +152,12 @@ class TrainingRun:
                 self.stop_if_asked()
             if index not in shown_as or not (write or self.folder is not None):
                 return
-            prediction = Prediction.of(logits, resized_mask(sample.valid, (logits.shape[2], logits.shape[1])))
-            tiles, picture = map_pictures(sample.preview(), sample.label, prediction, self.pair.classes)
+            prediction = Prediction.of(
+                logits, resized_mask(sample.valid, (logits.shape[2], logits.shape[1]))
+            )
+            tiles, picture = map_pictures(
+                sample.preview(), sample.label, prediction, self.pair.classes
+            )
             name = shown_as[index]
             if write:
                 save_panel(self.path / f"{name}.png", picture)
@@ -159,9 +178,18 @@ def print_summary(
     images = ", ".join(f"{number} {title}" for title, number in pair.sizes().items())
     labels = "" if pair.target_val.labelled else " without labels (scores are those that need none)"
     parts = config.model.architecture().items()
-    network = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in parts if value).removeprefix("name ")
-    policy, start = config.model.batch_norm if batch_norms(model) else "none", config.model.start_from
-    weights = f"weights of {start}" if start is not None else f"{config.model.encoder_weights or 'random'} weights"
+    network = ", ".join(
+        f"{name.replace('_', ' ')} {value}" for name, value in parts if value
+    ).removeprefix("name ")
+    policy, start = (
+        config.model.batch_norm if batch_norms(model) else "none",
+        config.model.start_from,
+    )
+    weights = (
+        f"weights of {start}"
+        if start is not None
+        else f"{config.model.encoder_weights or 'random'} weights"
+    )
     processes = f"{accelerator.num_processes} processes, " if accelerator.num_processes > 1 else ""
     lines = [
         f"method   {config.title}",
@@ -178,13 +206,18 @@ def print_summary(
 
 def _about_pixels(pair: DomainPair) -> list[str]:
     """Layouts that were found, and the bands and normalisation of images unlike ImageNet's, a line each."""
-    pixels, lines = pair.pixels, [f"layout   {pair.layouts_found()}"] if pair.layouts_found() else []
+    pixels, lines = (
+        pair.pixels,
+        [f"layout   {pair.layouts_found()}"] if pair.layouts_found() else [],
+    )
     if not pixels.is_rgb:
         shown = ", ".join(str(band + 1) for band in pixels.shown)
         measured = f"normalised as measured on {pixels.measured_on}"
         lines.append(f"pixels   {pixels.described}, {measured}; shown are bands {shown}")
     elif pixels != RGB:
-        mean, std = (" ".join(f"{value:.3g}" for value in values) for values in (pixels.mean, pixels.std))
+        mean, std = (
+            " ".join(f"{value:.3g}" for value in values) for values in (pixels.mean, pixels.std)
+        )
         lines.append(f"pixels   normalised by mean {mean} and deviation {std}")
     first = {dataset.root: first_header(dataset.images) for dataset in pair.splits().values()}
     notes = [left_out(*found, pixels) for found in first.values() if found is not None]

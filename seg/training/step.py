@@ -29,10 +29,13 @@ class TrainState:
     predict: Predictor  #: the network that learns
     optimizer: Any  #: of the network, prepared by accelerate
     method: Method  #: what is added to the source loss, with modules and optimisers of its own
-    source_weights: dict[str, float]  #: of the cross-entropy per head, such as ``{"main": 1.0, "aux": 0.1}``
+    #: of the cross-entropy per head, such as ``{"main": 1.0, "aux": 0.1}``
+    source_weights: dict[str, float]
     schedule: PolySchedule  #: of every optimiser's learning rates
-    label_counts: Tensor  #: (C,) int64, pixels per class of the labels that were trained on, of all processes
-    relative: bool = False  #: what the method adds counts times the source's cross-entropy, of the main head, at most 1
+    #: (C,) int64, pixels per class of the labels that were trained on, of all processes
+    label_counts: Tensor
+    #: what the method adds counts times the source's cross-entropy, of the main head, at most 1
+    relative: bool = False
     step: int = 0
     #: Returns a copy of a network with statistics of other images (``--batch-norm-after``); every process calls it.
     re_estimate: Callable[[nn.Module], Estimated] | None = None
@@ -63,20 +66,31 @@ class TrainState:
         It has the re-estimated statistics of :meth:`scored_model` if they were made at this step, and says so.
         """
         scored = self.method.scored_model() if self._adapted is None else self._adapted.network
-        marked = {} if self._adapted is None else {RE_ESTIMATED_ON: f"target images (share {self._adapted.share:g})"}
+        marked = (
+            {}
+            if self._adapted is None
+            else {RE_ESTIMATED_ON: f"target images (share {self._adapted.share:g})"}
+        )
         return {"model": scored.state_dict(), "step": self.step, **marked}
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""
         parts = {name: part.state_dict() for name, part in self._parts().items()}
-        return {**self.result(), **parts, "label_counts": self.label_counts, "random": random_states()}
+        return {
+            **self.result(),
+            **parts,
+            "label_counts": self.label_counts,
+            "random": random_states(),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue where :meth:`state` was taken; an InputError for weights alone, or a state that does not fit."""
         parts = self._parts()
         for name in parts:
             if name not in state:
-                raise InputError(f"--resume: the checkpoint holds no '{name}'; --model.start-from takes its weights")
+                raise InputError(
+                    f"--resume: the checkpoint holds no '{name}'; --model.start-from takes its weights"
+                )
         for name, part in parts.items():
             load_state(part, state[name], f"--resume: the checkpoint's '{name}'")
         self.step = state["step"]
@@ -93,7 +107,13 @@ class TrainState:
         networks = {} if scored is self.model else {name: scored}
         networks["trained_model" if networks or self.re_estimate else "model"] = self.model
         scaling = {} if scaler is None else {"scaler": scaler}
-        return {**networks, "optimizer": self.optimizer, **self.method.modules, **self.method.optimizers, **scaling}
+        return {
+            **networks,
+            "optimizer": self.optimizer,
+            **self.method.modules,
+            **self.method.optimizers,
+            **scaling,
+        }
 
 
 def training_step(state: TrainState, batches: Sequence[MicroBatch]) -> dict[str, float]:
@@ -118,7 +138,9 @@ def _add_gradients(state: TrainState, batch: MicroBatch, share: float) -> Values
     batch = state.method.prepare(batch)
     logits = state.predict(batch.source["image"], "source")
     label = batch.source["label"].to(accelerator.device, non_blocking=True)
-    (counts,) = summed_over_processes(torch.bincount(label[label != IGNORE_INDEX], minlength=len(state.label_counts)))
+    (counts,) = summed_over_processes(
+        torch.bincount(label[label != IGNORE_INDEX], minlength=len(state.label_counts))
+    )
     state.label_counts += counts
     loss, values = supervised_loss(logits, label, state.source_weights, IGNORE_INDEX)
     accelerator.backward(share * loss)
@@ -148,7 +170,8 @@ def supervised_loss(
     # on a GPU torch adds up the pixels of an image in an order that differs from run to run, or refuses to
     reduction = "none" if torch.are_deterministic_algorithms_enabled() else "sum"
     losses = {
-        head: share * F.cross_entropy(logits[head], label, ignore_index=ignore_index, reduction=reduction).sum()
+        head: share
+        * F.cross_entropy(logits[head], label, ignore_index=ignore_index, reduction=reduction).sum()
         for head in weights
     }
     total = torch.stack([weights[head] * loss for head, loss in losses.items()]).sum()

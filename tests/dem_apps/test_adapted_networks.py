@@ -8,7 +8,17 @@ from types import SimpleNamespace
 import pytest
 import torch
 from support import cases, refuses
-from support.tiny_networks import CLASSES, LEARNING, Ends, Tiny, adapter_of, assert_same, batches, moved, tiny
+from support.tiny_networks import (
+    CLASSES,
+    LEARNING,
+    Ends,
+    Tiny,
+    adapter_of,
+    assert_same,
+    batches,
+    moved,
+    tiny,
+)
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -16,9 +26,11 @@ from dem_apps.test_time_methods import METHODS
 
 
 @cases(
-    lambda z: SimpleNamespace(logits=z), lambda z: {"logits": z}, lambda z: {"main": z, "aux": z * 2},
+    lambda z: SimpleNamespace(logits=z),
+    lambda z: {"logits": z},
+    lambda z: {"main": z, "aux": z * 2},
     lambda z: {"out": z},
-)  # fmt: skip
+)
 def test_logits_are_found_in_the_outputs_of_networks(end):
     (images,) = batches(1)
     assert torch.equal(adapter_of("tent", Ends(end))(images), adapter_of("tent")(images))
@@ -38,7 +50,11 @@ def test_logits_are_found_in_the_outputs_of_networks(end):
 )
 def test_output_that_is_no_logits_is_refused(end, sentence):
     model = Ends(end)
-    refuses(sentence, adapter_of("tent", model, num_classes=CLASSES if "5, but" in sentence else None), batches(1)[0])
+    refuses(
+        sentence,
+        adapter_of("tent", model, num_classes=CLASSES if "5, but" in sentence else None),
+        batches(1)[0],
+    )
     assert not moved(model.inner, tiny())
     if "probabilities" in sentence:
         refuses(sentence, adapter_of("bn", Ends(end)), batches(1)[0])
@@ -50,7 +66,9 @@ class Hooked(nn.Module):
     def __init__(self):
         super().__init__()
         self.inner, self.kept = tiny(), {}
-        self.inner.norm.register_forward_hook(lambda layer, inputs, output: self.kept.update(last=output))
+        self.inner.norm.register_forward_hook(
+            lambda layer, inputs, output: self.kept.update(last=output)
+        )
         self(batches(1, seed=5)[0])
 
     def forward(self, images):
@@ -63,13 +81,19 @@ def test_networks_that_torch_cannot_adapt():
     with torch.inference_mode():
         model, cached = tiny(), images[:1, :1] * 1
     refuses("its parameters were made under", adapter_of, "tent", model)
-    refuses("it keeps tensors that were made under", adapter_of("tent", Ends(lambda z: z * cached)), images)
+    refuses(
+        "it keeps tensors that were made under",
+        adapter_of("tent", Ends(lambda z: z * cached)),
+        images,
+    )
     for method in ("bn", "tent"):
         refuses("it is a ScriptModule", adapter_of, method, torch.jit.trace(tiny().eval(), images))
     detached = Ends(lambda z: z.detach())
     refuses("the logits do not depend on what learns", adapter_of("tent", detached), images)
     teacher = adapter_of("cotta", Hooked(), batch_norm="stored")
-    refuses("cotta's teacher is a copy of it, which predicts something else; a hook", teacher, images)
+    refuses(
+        "cotta's teacher is a copy of it, which predicts something else; a hook", teacher, images
+    )
 
 
 class Unusual(Tiny):
@@ -85,7 +109,11 @@ class Unusual(Tiny):
         def features(seen):
             return self.norm(input=self.first(seen)).relu()
 
-        self.kept = [checkpoint(features, images, use_reentrant=False) if self.checkpointed else features(images)]
+        self.kept = [
+            checkpoint(features, images, use_reentrant=False)
+            if self.checkpointed
+            else features(images)
+        ]
         return self.last(self.kept[0]) * self.scale[:, None, None]
 
 
@@ -105,7 +133,9 @@ def test_unusual_networks_adapt_as_plain_ones_do(method, bn_alpha):
 def replaced(forward, how, owner):
     """As mixed precision, offloading and checkpointing (facebookresearch/fairscale#816) replace it on the object."""
     if how == "weakref":
-        return functools.partial(lambda weak, images: type(owner).forward(weak(), images), weakref.ref(owner))
+        return functools.partial(
+            lambda weak, images: type(owner).forward(weak(), images), weakref.ref(owner)
+        )
 
     @functools.wraps(forward)
     def wrapped(*given):
@@ -157,7 +187,12 @@ def test_layers_that_write_their_weights_in_eval_are_refused_and_stay_as_they_we
     model, (images,) = tiny(), batches(1)
     model.last = Merging(6, CLASSES, 1).double()
     before = copy.deepcopy(model.state_dict())
-    refuses(r"its layers write 'last\.weight' in eval\(\).* call model\.eval\(\) before", adapter_of, "tent", model)
+    refuses(
+        r"its layers write 'last\.weight' in eval\(\).* call model\.eval\(\) before",
+        adapter_of,
+        "tent",
+        model,
+    )
     assert model.training
     assert not model.last.merged
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -173,7 +208,10 @@ def exported():
 
 @cases(
     (exported, "model: it was exported, and its layers are operations"),
-    (lambda: nn.Sequential(nn.LazyConv2d(4, 1), nn.BatchNorm2d(4)), "model: it has lazy layers without weights"),
+    (
+        lambda: nn.Sequential(nn.LazyConv2d(4, 1), nn.BatchNorm2d(4)),
+        "model: it has lazy layers without weights",
+    ),
     (lambda: tiny().to("meta"), "model: parameters are on the device meta"),
 )
 @pytest.mark.parametrize("method", ["none", "tent"])

@@ -19,7 +19,9 @@ def test_fixed_parameters_have_no_gradients_and_close_restores_the_flags(method)
     assert list(adapter.learning) == ["norm.weight"]
     adapter(batches(1)[0])
     assert moved(model, tiny()) <= {"norm.weight"}
-    assert [name for name, value in model.named_parameters() if value.requires_grad] == ["norm.weight"]
+    assert [name for name, value in model.named_parameters() if value.requires_grad] == [
+        "norm.weight"
+    ]
     adapter.close()
     assert model.training
     assert model.dropout.training
@@ -29,7 +31,9 @@ def test_fixed_parameters_have_no_gradients_and_close_restores_the_flags(method)
     assert asking == {"first.bias", "norm.weight", "norm.bias", "last.weight", "last.bias"}
 
 
-@pytest.mark.parametrize("norm", [nn.BatchNorm2d(6), nn.SyncBatchNorm(6), nn.GroupNorm(3, 6), nn.LayerNorm([6, 8, 8])])
+@pytest.mark.parametrize(
+    "norm", [nn.BatchNorm2d(6), nn.SyncBatchNorm(6), nn.GroupNorm(3, 6), nn.LayerNorm([6, 8, 8])]
+)
 def test_normalisation_layers_of_any_kind_learn(norm):
     model = tiny()
     model.norm = norm.double()
@@ -42,7 +46,10 @@ def test_normalisation_layers_of_any_kind_learn(norm):
 @pytest.mark.parametrize("method", ["none", "bn"])
 def test_what_minimises_nothing_needs_no_classes(method):
     (images,) = batches(1)
-    assert torch.equal(adapter_of(method, Ends(lambda z: z[:, :1] - 9))(images), adapter_of(method)(images)[:, :1] - 9)
+    assert torch.equal(
+        adapter_of(method, Ends(lambda z: z[:, :1] - 9))(images),
+        adapter_of(method)(images)[:, :1] - 9,
+    )
 
 
 @cases(
@@ -53,10 +60,22 @@ def test_what_minimises_nothing_needs_no_classes(method):
     ({"alpha": 0.5}, "method 'tent': unknown option 'alpha'"),
     ({"method": "bn", "bn_alpha": 1.5}, "bn_alpha: expected a number from 0 to 1"),
     ({"method": "cotta", "mirror": False}, "nothing is learnt"),
-    ({"objective": torch.nn.CrossEntropyLoss()}, "objective: expected a name such as 'adadem', or what build_obj"),
-    ({"objective": AdaDEM(CLASSES), "num_classes": CLASSES + 1}, "num_classes: the objective that is given has"),
-    ({"optimizer": torch.optim.LBFGS}, "a function that makes one which takes single steps, such as lambda"),
-    ({"optimizer": torch.optim.SGD([torch.ones(1)])}, "optimizer: expected one of sgd, adam, adamw, or a function"),
+    (
+        {"objective": torch.nn.CrossEntropyLoss()},
+        "objective: expected a name such as 'adadem', or what build_obj",
+    ),
+    (
+        {"objective": AdaDEM(CLASSES), "num_classes": CLASSES + 1},
+        "num_classes: the objective that is given has",
+    ),
+    (
+        {"optimizer": torch.optim.LBFGS},
+        "a function that makes one which takes single steps, such as lambda",
+    ),
+    (
+        {"optimizer": torch.optim.SGD([torch.ones(1)])},
+        "optimizer: expected one of sgd, adam, adamw, or a function",
+    ),
     ({"parameters": ["norm.weight"]}, r"parameters: '\['norm.weight'\]' is no regular expression"),
 )
 def test_mistakes_are_refused_before_any_image(arguments, sentence):
@@ -84,7 +103,14 @@ def test_the_default_share_of_the_batch_and_stored_statistics():
     assert torch.equal(adapter_of("tent", batch_norm="stored")(images), tiny().eval()(images))
     assert torch.equal(adapter_of("bn")(images), adapter_of("bn", bn_alpha=0.1)(images))
     assert not torch.equal(adapter_of("bn")(images), adapter_of("bn", bn_alpha=0.3)(images))
-    refuses("batch norm uses the stored statistics", TestTimeAdapter, tiny(), "tent", batch_norm="stored", bn_alpha=0.5)
+    refuses(
+        "batch norm uses the stored statistics",
+        TestTimeAdapter,
+        tiny(),
+        "tent",
+        batch_norm="stored",
+        bn_alpha=0.5,
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -97,7 +123,9 @@ def test_a_batch_of_one_image(method):
 
 @pytest.mark.parametrize("alpha", [None, 1.0])
 def test_a_layer_with_a_single_value_keeps_its_stored_statistics(alpha):
-    pooled = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(3), nn.Conv2d(3, CLASSES, 1)).double()
+    pooled = nn.Sequential(
+        nn.AdaptiveAvgPool2d(1), nn.BatchNorm2d(3), nn.Conv2d(3, CLASSES, 1)
+    ).double()
     nn.init.constant_(pooled[2].bias, -5.0)  # no probabilities by chance
     (image,) = batches(1, size=1)
     expected = pooled.eval()(image)

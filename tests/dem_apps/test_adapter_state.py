@@ -8,7 +8,17 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from support import refuses
-from support.tiny_networks import CLASSES, LEARNING, Tiny, WithGrid, adapter_of, assert_same, batches, moved, tiny
+from support.tiny_networks import (
+    CLASSES,
+    LEARNING,
+    Tiny,
+    WithGrid,
+    adapter_of,
+    assert_same,
+    batches,
+    moved,
+    tiny,
+)
 from torch import nn
 
 from dem_apps import AdaDEM
@@ -27,9 +37,12 @@ def test_reset_is_bit_for_bit(method):
     if method in LEARNING:
         assert moved(adapter.model, tiny())
     adapter.reset()
-    assert all(torch.equal(value, start[name]) for name, value in adapter.model.state_dict().items())
+    assert all(
+        torch.equal(value, start[name]) for name, value in adapter.model.state_dict().items()
+    )
     again = [adapter(images) for images in batches()]
-    assert all(map(torch.equal, first, again))  # optimiser, objective, draws and memory began anew as well
+    # optimiser, objective, draws and memory began anew as well
+    assert all(map(torch.equal, first, again))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -71,15 +84,26 @@ def test_buffers_that_are_not_persistent_are_part_of_the_state(method):
     first = [adapter(images) for images in batches(2)]
     state = copy.deepcopy(adapter.state_dict())
     adapter.reset()
-    assert all(torch.equal(adapter(images), before) for images, before in zip(batches(2), first, strict=True))
+    assert all(
+        torch.equal(adapter(images), before)
+        for images, before in zip(batches(2), first, strict=True)
+    )
     other.load_state_dict(state)
     assert torch.equal(other(batches(3)[2]), adapter(batches(3)[2]))
 
 
 def test_states_of_other_adapters_are_refused():
     state = adapter_of("tent").state_dict()
-    refuses("it is of method 'tent', and this adapter is 'none'", adapter_of("none").load_state_dict, state)
-    refuses("use the same model and options", adapter_of("tent", parameters="all").load_state_dict, state)
+    refuses(
+        "it is of method 'tent', and this adapter is 'none'",
+        adapter_of("none").load_state_dict,
+        state,
+    )
+    refuses(
+        "use the same model and options",
+        adapter_of("tent", parameters="all").load_state_dict,
+        state,
+    )
     for argument, name in (("objective", "entropy"), ("optimizer", "adam")):
         other = adapter_of("tent", **{argument: name})
         other(batches(1)[0])
@@ -116,13 +140,17 @@ def test_the_prediction_after_the_update():
     (images,) = batches(1)
     before, after = adapter_of("tent"), adapter_of("tent", predict="after")
     before(images)
-    assert torch.equal(after(images), before(images))  # before's second batch is predicted by what the first has taught
+    # before's second batch is predicted by what the first has taught
+    assert torch.equal(after(images), before(images))
 
 
 def test_episodic_begins_anew_with_every_batch():
     episodic = adapter_of("tent", episodic=True, predict="after")
     alone = [adapter_of("tent", predict="after")(images) for images in batches()]
-    assert all(torch.equal(episodic(images), expected) for images, expected in zip(batches(), alone, strict=True))
+    assert all(
+        torch.equal(episodic(images), expected)
+        for images, expected in zip(batches(), alone, strict=True)
+    )
 
 
 @pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
@@ -143,7 +171,11 @@ def test_an_adapter_made_and_loaded_in_inference_mode(method):
     mask = torch.ones(first[:, 0].shape, dtype=torch.bool)
     with torch.inference_mode():
         model(first)
-        source = {"source_images": [images * 1 for images in batches(2, seed=9)]} if method == "eata" else {}
+        source = (
+            {"source_images": [images * 1 for images in batches(2, seed=9)]}
+            if method == "eata"
+            else {}
+        )
         adapter = adapter_of(method, model, **source)
         assert torch.equal(adapter(first * 1, mask.clone()), expected(first, mask))
         adapter.load_state_dict(adapter.state_dict())
@@ -159,4 +191,6 @@ def test_threads_take_turns():
     expected, stored = adapter(images), values(adapter.model)
     with ThreadPoolExecutor(4) as pool:
         assert all(torch.equal(found, expected) for found in pool.map(adapter, [images] * 64))
-    assert all(torch.equal(value, stored[name]) for name, value in adapter.model.state_dict().items())
+    assert all(
+        torch.equal(value, stored[name]) for name, value in adapter.model.state_dict().items()
+    )

@@ -12,7 +12,10 @@ CLASS_MASK = torch.tensor([[False, True, False, False, True]])
 
 
 def logits_of(*shape, seed=0, spread=2.0):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * spread
+    return (
+        torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        * spread
+    )
 
 
 def gradient_of(function, logits, **arguments):
@@ -53,13 +56,17 @@ def test_rewards_are_negative_gradients(class_mask):
         (entropy.entropy_reward, entropy.shannon_entropy),
     ):
         expected = -gradient_of(of, logits, class_mask=class_mask)
-        torch.testing.assert_close(reward(logits, class_mask=class_mask), expected, rtol=1e-12, atol=1e-13)
+        torch.testing.assert_close(
+            reward(logits, class_mask=class_mask), expected, rtol=1e-12, atol=1e-13
+        )
 
 
 @pytest.mark.parametrize("spread", [0.0, 1.0, 5.0, 40.0])
 def test_rewards_sum_to_one_and_delta_is_at_least_one(spread):
     logits = logits_of(500, C, spread=spread)
-    torch.testing.assert_close(entropy.cadf_reward(logits).sum(-1), torch.ones(500, dtype=torch.float64))
+    torch.testing.assert_close(
+        entropy.cadf_reward(logits).sum(-1), torch.ones(500, dtype=torch.float64)
+    )
     assert entropy.entropy_reward(logits).sum(-1).abs().max() <= 1e-12
     assert (entropy.reward_norm(logits) >= 1 - 1e-12).all()
     assert (entropy.reward_norm(logits, norm="l2") >= C**-0.5 - 1e-12).all()
@@ -72,12 +79,18 @@ def test_entropy_stays_between_zero_and_log_c():
     torch.testing.assert_close(entropy.shannon_entropy(uniform), torch.full((3,), math.log(C)))
 
 
-@pytest.mark.parametrize(("tau", "alpha"), [(1.0, 1.0), (0.5, 1.0), (1.0, 2.0), (1.25, 1.6), (1.5, 1.6)])
+@pytest.mark.parametrize(
+    ("tau", "alpha"), [(1.0, 1.0), (0.5, 1.0), (1.0, 2.0), (1.25, 1.6), (1.5, 1.6)]
+)
 @pytest.mark.parametrize("level", [0.0, 3.0])
 def test_second_derivative_at_uniform_logits(tau, alpha, level):
     """Proposition A.1."""
     uniform = torch.full((C,), level, dtype=torch.float64)
-    hessian = torch.autograd.functional.hessian(lambda z: entropy.dem(z, tau=tau, alpha=alpha), uniform)
+    hessian = torch.autograd.functional.hessian(
+        lambda z: entropy.dem(z, tau=tau, alpha=alpha), uniform
+    )
     expected = (1 - 1 / C) * (alpha / C - 2 / (tau * C))
-    torch.testing.assert_close(hessian.diagonal(), torch.full((C,), expected, dtype=torch.float64), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        hessian.diagonal(), torch.full((C,), expected, dtype=torch.float64), rtol=0, atol=1e-12
+    )
     assert (expected <= 1e-12) == (tau <= 2 / alpha + 1e-12)

@@ -55,8 +55,12 @@ def test_a_class_mask_equals_a_smaller_class_set(name, reduction):
     allowed = ~class_mask[0]
     wide, narrow = build_objective(name, C), build_objective(name, C - 2)
     for _ in range(3):
-        value, gradient = value_and_gradient(wide, logits, class_mask=class_mask, reduction=reduction)
-        expected_value, expected_gradient = value_and_gradient(narrow, logits[:, allowed], reduction=reduction)
+        value, gradient = value_and_gradient(
+            wide, logits, class_mask=class_mask, reduction=reduction
+        )
+        expected_value, expected_gradient = value_and_gradient(
+            narrow, logits[:, allowed], reduction=reduction
+        )
         if not hasattr(wide, "class_marginals"):
             assert_same((value, gradient[:, allowed]), (expected_value, expected_gradient))
     if hasattr(wide, "class_marginals"):
@@ -65,7 +69,9 @@ def test_a_class_mask_equals_a_smaller_class_set(name, reduction):
         rows = wide.class_marginals[allowed][:, allowed]
         fixed.class_marginals.copy_(rows / rows.sum(1, keepdim=True))
         expected = value_and_gradient(fixed, logits[:, allowed], reduction=reduction)
-        value, gradient = value_and_gradient(wide.eval(), logits, class_mask=class_mask, reduction=reduction)
+        value, gradient = value_and_gradient(
+            wide.eval(), logits, class_mask=class_mask, reduction=reduction
+        )
         assert_same((value, gradient[:, allowed]), expected)
 
 
@@ -149,30 +155,70 @@ BACKENDS = ("compiled", "eager", "reference")
 
 
 @cases(
-    ((torch.zeros(2, K), torch.zeros(2, dtype=torch.long)), r"^dim: .*takes no labels or target.*dim=1"),
-    (({"main": torch.zeros(2, K)},), r"^logits: expected a tensor of scores before softmax, got a dict; pass its"),
-    ((torch.zeros(2, K, dtype=torch.long),), r"^logits: expected float32, .*, got torch\.int64 \(scores before"),
-    ((torch.zeros(2, 5),), r"dimension 1 of shape \(2, 5\) has 5 classes, but the objective was built for 4$"),
+    (
+        (torch.zeros(2, K), torch.zeros(2, dtype=torch.long)),
+        r"^dim: .*takes no labels or target.*dim=1",
+    ),
+    (
+        ({"main": torch.zeros(2, K)},),
+        r"^logits: expected a tensor of scores before softmax, got a dict; pass its",
+    ),
+    (
+        (torch.zeros(2, K, dtype=torch.long),),
+        r"^logits: expected float32, .*, got torch\.int64 \(scores before",
+    ),
+    (
+        (torch.zeros(2, 5),),
+        r"dimension 1 of shape \(2, 5\) has 5 classes, but the objective was built for 4$",
+    ),
     ((torch.zeros(2, K), 2), r"^dim: 2 is no dimension of logits of shape \(2, 4\)$"),
-    ((torch.zeros(2, K), 1, torch.ones(2, dtype=torch.uint8)), r"^mask: expected bool of shape \(2,\)"),
+    (
+        (torch.zeros(2, K), 1, torch.ones(2, dtype=torch.uint8)),
+        r"^mask: expected bool of shape \(2,\)",
+    ),
     ((torch.zeros(2, K), 1, torch.ones(2, dtype=torch.bool, device="meta")), r"^mask: is on meta"),
-    ((torch.zeros(2, K), 1, None, torch.ones(2, 3, dtype=torch.bool)), r"^class_mask: .* to \(2, 4\), got"),
-    ((torch.zeros(2, K), 1, None, None, "balance"), r"^reduction: 'balance' .*; did you mean 'balanced'\?"),
+    (
+        (torch.zeros(2, K), 1, None, torch.ones(2, 3, dtype=torch.bool)),
+        r"^class_mask: .* to \(2, 4\), got",
+    ),
+    (
+        (torch.zeros(2, K), 1, None, None, "balance"),
+        r"^reduction: 'balance' .*; did you mean 'balanced'\?",
+    ),
     ((torch.zeros(2, K), 1, None, np.zeros((2, K), bool)), r"^class_mask: .*got a ndarray$"),
-    ((torch.zeros(2, K).to(torch.float8_e4m3fn),), r"^logits: expected float32, .*, got torch\.float8_e4m3fn$"),
-    ((torch.zeros(2, K).to_sparse(),), "^logits: expected an ordinary dense tensor, got a sparse one$"),
-    ((torch.nested.nested_tensor([torch.zeros(K)], layout=torch.jagged),), "^logits: .*, got a nested one$"),
-    ((torch.zeros(2, K), 1, torch.ones(2, dtype=torch.bool).to_sparse()), "^mask: .*, got a sparse one$"),
-    ((torch.zeros(2, K, device="meta"),), "^logits: they are on the device meta, which keeps no numbers$"),
+    (
+        (torch.zeros(2, K).to(torch.float8_e4m3fn),),
+        r"^logits: expected float32, .*, got torch\.float8_e4m3fn$",
+    ),
+    (
+        (torch.zeros(2, K).to_sparse(),),
+        "^logits: expected an ordinary dense tensor, got a sparse one$",
+    ),
+    (
+        (torch.nested.nested_tensor([torch.zeros(K)], layout=torch.jagged),),
+        "^logits: .*, got a nested one$",
+    ),
+    (
+        (torch.zeros(2, K), 1, torch.ones(2, dtype=torch.bool).to_sparse()),
+        "^mask: .*, got a sparse one$",
+    ),
+    (
+        (torch.zeros(2, K, device="meta"),),
+        "^logits: they are on the device meta, which keeps no numbers$",
+    ),
 )
 def test_input_that_is_no_logits_is_one_sentence(arguments, said):
     objective = build_objective("adadem", K)
     refuses(said, objective, *arguments)
-    assert torch.equal(objective.class_marginals, torch.full((K, K), 1 / K)), "a refused call leaves them alone"
+    assert torch.equal(objective.class_marginals, torch.full((K, K), 1 / K)), (
+        "a refused call leaves them alone"
+    )
 
 
 def test_logits_and_class_marginals_must_be_on_one_device():
-    with pytest.raises(InputError, match=r"on cpu .*class_marginals on meta; .*objective\.to\('cpu'\)$"):
+    with pytest.raises(
+        InputError, match=r"on cpu .*class_marginals on meta; .*objective\.to\('cpu'\)$"
+    ):
         build_objective("adadem", K).to("meta")(torch.zeros(2, K))
 
 
@@ -181,23 +227,35 @@ def test_a_second_derivative_is_refused_where_there_is_none(backend):
     """It must not silently be 0 where another part of the graph has one."""
     weight = torch.ones(1, requires_grad=True)
     loss = build_objective("adadem", K, backend=backend)(weight * logits_of(5, K))
-    refuses(r"create_graph=True.*backend='reference'", torch.autograd.grad, loss, weight, create_graph=True)
+    refuses(
+        r"create_graph=True.*backend='reference'",
+        torch.autograd.grad,
+        loss,
+        weight,
+        create_graph=True,
+    )
 
 
 def test_the_equations_have_a_second_derivative():
     logits = logits_of(2, K).double().requires_grad_()
-    assert torch.autograd.gradgradcheck(build_objective("dem", K, tau=1.3, backend="reference"), logits)
+    assert torch.autograd.gradgradcheck(
+        build_objective("dem", K, tau=1.3, backend="reference"), logits
+    )
 
 
 @pytest.mark.parametrize("backend", ["auto", *BACKENDS])
 def test_torch_func_gives_autograds_gradient(backend):
-    objective, logits = build_objective("adadem", K, backend=backend), logits_of(6, K).requires_grad_()
+    objective, logits = (
+        build_objective("adadem", K, backend=backend),
+        logits_of(6, K).requires_grad_(),
+    )
     objective(logits)
     objective.eval()
     (expected,) = torch.autograd.grad(objective(logits), logits)
     for gradient in (torch.func.grad, torch.func.jacrev, torch.func.jacfwd):  # of a scalar
         torch.testing.assert_close(gradient(objective)(logits.detach()), expected)
-    stateless = build_objective("entropy", K, backend=backend)  # nothing moves, so train() is no matter
+    # nothing moves, so train() is no matter
+    stateless = build_objective("entropy", K, backend=backend)
     (expected,) = torch.autograd.grad(stateless(logits), logits)
     torch.testing.assert_close(torch.func.grad(stateless)(logits.detach()), expected)
 
@@ -210,22 +268,32 @@ def test_gradient_checkpointing_moves_the_class_marginals_once(backend, reentran
     for seed in range(3):
         results = []
         for objective, call in ((plain, None), (repeated, checkpoint)):
-            factor, logits = (leaf.clone().requires_grad_() for leaf in (weight, logits_of(50, K, seed=seed)))
+            factor, logits = (
+                leaf.clone().requires_grad_() for leaf in (weight, logits_of(50, K, seed=seed))
+            )
 
             def loss_of(factor, logits, objective=objective):
                 return objective((factor * logits).tanh())
 
-            loss = call(loss_of, factor, logits, use_reentrant=reentrant) if call else loss_of(factor, logits)
+            loss = (
+                call(loss_of, factor, logits, use_reentrant=reentrant)
+                if call
+                else loss_of(factor, logits)
+            )
             loss.backward()
-            results.append((loss.detach(), factor.grad, logits.grad, objective.class_marginals.clone()))
+            results.append(
+                (loss.detach(), factor.grad, logits.grad, objective.class_marginals.clone())
+            )
         for first, second in zip(*results, strict=True):
             assert torch.equal(first, second)
 
 
 _CASTS = {
-    "bfloat16": lambda module: module.to(torch.bfloat16), "half": lambda module: module.half(),
-    "to, with a device": lambda module: module.to("cpu", torch.float16), "deepcopy": copy.deepcopy,
-}  # fmt: skip
+    "bfloat16": lambda module: module.to(torch.bfloat16),
+    "half": lambda module: module.half(),
+    "to, with a device": lambda module: module.to("cpu", torch.float16),
+    "deepcopy": copy.deepcopy,
+}
 
 
 @given(st.lists(st.sampled_from([*_CASTS, "batch", "load", "assign"]), max_size=8))

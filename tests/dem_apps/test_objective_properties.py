@@ -37,7 +37,9 @@ class Case:
     def objective(self, backend=None):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # tau above 2/alpha is allowed
-            return build_objective(self.name, self.logits.shape[self.dim], backend or self.backend, **self.options)
+            return build_objective(
+                self.name, self.logits.shape[self.dim], backend or self.backend, **self.options
+            )
 
     def run(self, backend=None, logits=None):
         """Value and gradient of a fresh objective."""
@@ -74,13 +76,19 @@ def options_of(name):
         more |= {"norm": st.sampled_from(["l1", "l2", "linf"])}
     if name in ("adadem", "adadem-mec"):
         more |= {"momentum": st.sampled_from([0.0, 0.1, 1.0])}
-    return st.fixed_dictionaries({}, optional={"alpha": alpha, **more} if name.startswith("adadem") else {})
+    return st.fixed_dictionaries(
+        {}, optional={"alpha": alpha, **more} if name.startswith("adadem") else {}
+    )
 
 
 def laid_out(logits, layout):
     """The same numbers, otherwise in memory."""
     if layout == "permuted":
-        return logits.permute(*reversed(range(logits.dim()))).contiguous().permute(*reversed(range(logits.dim())))
+        return (
+            logits.permute(*reversed(range(logits.dim())))
+            .contiguous()
+            .permute(*reversed(range(logits.dim())))
+        )
     if layout == "strided":
         return torch.stack([logits, logits], -1)[..., 0]
     return logits
@@ -104,16 +112,28 @@ def cases(draw, numbers=(2, 3, 5, 19), dtypes=DTYPES, names=OBJECTIVE_NAMES, mas
             mask = torch.rand(tuple(elements), generator=generator) < share
         share = draw(st.sampled_from([None, None, 0.0, 0.5, 1.0, "all but one"]))
         if share == "all but one":
-            class_mask = torch.ones(number, dtype=torch.bool).index_fill(0, torch.tensor(number - 1), False)
-            class_mask = class_mask.view([number if position == dim else 1 for position in range(len(shape))])
+            class_mask = torch.ones(number, dtype=torch.bool).index_fill(
+                0, torch.tensor(number - 1), False
+            )
+            class_mask = class_mask.view(
+                [number if position == dim else 1 for position in range(len(shape))]
+            )
         elif share is not None:
             class_mask = torch.rand(shape, generator=generator) < share
-    possible = [b for b in BACKENDS if b != "compiled" or (dtype != torch.float64 and number <= 256)]
+    possible = [
+        b for b in BACKENDS if b != "compiled" or (dtype != torch.float64 and number <= 256)
+    ]
     backend = draw(st.sampled_from(possible))
     return Case(
-        name, draw(options_of(name)), backend, draw(st.sampled_from(REDUCTIONS)), logits,
-        dim - len(shape) if draw(st.booleans()) else dim, mask, class_mask,
-    )  # fmt: skip
+        name,
+        draw(options_of(name)),
+        backend,
+        draw(st.sampled_from(REDUCTIONS)),
+        logits,
+        dim - len(shape) if draw(st.booleans()) else dim,
+        mask,
+        class_mask,
+    )
 
 
 def assert_close(case, actual, expected, what, scale=0.0):
@@ -128,11 +148,14 @@ def assert_close(case, actual, expected, what, scale=0.0):
     number = case.logits.shape[case.dim]
     alone = case.reduction in ("sum", "none")
     smallest = size if what == "the value" else 1.0 / (number if alone else case.logits.numel())
-    if case.logits.dtype in (torch.bfloat16, torch.float16) and hasattr(case.objective(), "class_marginals"):
+    if case.logits.dtype in (torch.bfloat16, torch.float16) and hasattr(
+        case.objective(), "class_marginals"
+    ):
         smallest *= number  # rounded before the table's part takes most of it away
     # both are divided by δ, which is 1/C at least
     smallest *= {"l2": math.sqrt(number), "linf": number}.get(case.options.get("norm", ""), 1.0)
-    if case.name == "info-max":  # the difference of two entropies, each up to log C, and of their gradients
+    # the difference of two entropies, each up to log C, and of their gradients
+    if case.name == "info-max":
         summed = case.counted.numel() if case.reduction == "sum" else 1
         smallest = max(smallest, math.log(number) * (summed if what == "the value" else smallest))
     scale = max(scale, smallest, float(expected.abs().max()))
@@ -147,11 +170,15 @@ def assert_close(case, actual, expected, what, scale=0.0):
 def test_every_backend_follows_the_equations_in_float64(case):
     value, gradient = case.run()
     expected, expected_gradient = case.run("reference", case.logits.double())
-    sizes = dataclasses.replace(case, reduction="none").run("reference", case.logits.double())[0].abs()
+    sizes = (
+        dataclasses.replace(case, reduction="none").run("reference", case.logits.double())[0].abs()
+    )
     assert value.dtype == (torch.float64 if case.logits.dtype == torch.float64 else torch.float32)
     assert gradient.dtype == case.logits.dtype
     # what single elements come to may cancel in their mean
-    scale = float(sizes.sum() if case.reduction == "sum" else sizes.amax()) if sizes.numel() else 0.0
+    scale = (
+        float(sizes.sum() if case.reduction == "sum" else sizes.amax()) if sizes.numel() else 0.0
+    )
     assert_close(case, value, expected, "the value", scale)
     assert_close(case, gradient, expected_gradient, "the gradient")
 
@@ -191,8 +218,12 @@ def test_minus_infinity_and_large_negative_numbers_forbid_their_class(case, fill
     forbidden = case.class_mask.expand_as(case.logits)
     if fill != -math.inf:  # which some write for it, but not where it stands for every class
         assume(not forbidden.all(case.dim).any())
-    fill = {"lowest": torch.finfo(case.logits.dtype).min, "added": case.logits - 1e8}.get(fill, fill)
-    implied = dataclasses.replace(case, logits=torch.where(forbidden, fill, case.logits), class_mask=None)
+    fill = {"lowest": torch.finfo(case.logits.dtype).min, "added": case.logits - 1e8}.get(
+        fill, fill
+    )
+    implied = dataclasses.replace(
+        case, logits=torch.where(forbidden, fill, case.logits), class_mask=None
+    )
     (value, gradient), tables = implied.run_twice(implied.logits)
     (expected, expected_gradient), expected_tables = case.run_twice(case.logits)
     assert (gradient[forbidden] == 0).all()
@@ -206,7 +237,9 @@ def test_minus_infinity_and_large_negative_numbers_forbid_their_class(case, fill
 def test_nan_is_never_silent(case, poison, position):
     assume(case.logits.numel())
     logits = case.logits.clone()
-    logits[tuple(torch.unravel_index(torch.tensor(position % logits.numel()), logits.shape))] = poison
+    logits[tuple(torch.unravel_index(torch.tensor(position % logits.numel()), logits.shape))] = (
+        poison
+    )
     objective = case.objective()
     before = {name: table.clone() for name, table in objective.state_dict().items()}
     value = objective(logits, case.dim, reduction=case.reduction)

@@ -15,7 +15,15 @@ from dem_apps.runtime.signals import StopRequest
 
 pytestmark = pytest.mark.skipif(not dist.is_available(), reason="torch without torch.distributed")
 BACKENDS = ["reference", "eager"] + (["compiled"] if load_kernel() is not None else [])
-NAMES = ("entropy", "adadem", "adadem-mec", "adadem-norm", "max-squares", "info-max", "robust-entropy")
+NAMES = (
+    "entropy",
+    "adadem",
+    "adadem-mec",
+    "adadem-norm",
+    "max-squares",
+    "info-max",
+    "robust-entropy",
+)
 C, STEPS = 5, 3
 #: Elements per process: unequal; of three processes one has none.
 SHARDS = {1: [29], 2: [20, 9], 3: [17, 0, 12]}
@@ -50,7 +58,9 @@ def losses_and_gradients(backend, rank, world):
 def adapted(method):
     """A weight after one step of an adapter, which nothing averages over processes."""
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 1), torch.nn.GroupNorm(2, 8), torch.nn.Conv2d(8, C, 1))
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 8, 1), torch.nn.GroupNorm(2, 8), torch.nn.Conv2d(8, C, 1)
+    )
     options = {"eta": {"entropy_margin": 9.0}, "cotta": {"objective_weight": 1.0}}.get(method, {})
     TestTimeAdapter(model, method, "adadem", lr=0.1, **options)(torch.randn(4, 3, 8, 8))
     return model[1].weight.detach()
@@ -71,7 +81,9 @@ def shared(request, tmp_path_factory):
     """Results of each of so many processes."""
 
     def work(rank):
-        results = {backend: losses_and_gradients(backend, rank, request.param) for backend in BACKENDS}
+        results = {
+            backend: losses_and_gradients(backend, rank, request.param) for backend in BACKENDS
+        }
         results["adapted"] = [adapted(method) for method in ("tent", "eta", "cotta")[: 3 - rank]]
         return results | {"stopping step": stopping_step(rank, request.param)}
 
@@ -85,7 +97,9 @@ def test_processes_agree_with_one(backend, shared):
         for index in range(2 * STEPS):
             average = torch.stack([part[index] for part in parts]).mean(0)
             where = f"{case}, step {index // 2}, {'gradient' if index % 2 else 'loss'}: "
-            torch.testing.assert_close(average, expected[index], rtol=0, atol=1e-6, msg=where.__add__)
+            torch.testing.assert_close(
+                average, expected[index], rtol=0, atol=1e-6, msg=where.__add__
+            )
         for part in parts:
             for table, single, other in zip(part[6:], expected[6:], parts[0][6:], strict=True):
                 torch.testing.assert_close(table, single, rtol=0, atol=1e-6)

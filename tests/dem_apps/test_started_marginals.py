@@ -36,7 +36,11 @@ def near(objective, expected):
 
 @pytest.mark.parametrize("name", WITH_MARGINALS)
 def test_rows_are_mean_predictions_over_all_batches(name, backend):
-    objective, first, second = build_objective(name, C, backend=backend), logits_of(2, C, 6, 7), logits_of(3, C, 6, 7)
+    objective, first, second = (
+        build_objective(name, C, backend=backend),
+        logits_of(2, C, 6, 7),
+        logits_of(3, C, 6, 7),
+    )
     rows = [each.movedim(1, -1).reshape(-1, C) for each in (first, second)]
     objective.start(first)
     near(objective, mean_predictions(rows[0]))
@@ -78,7 +82,9 @@ def test_reset_and_state_go_back_to_the_start(name):
         each.reset()
         assert all(torch.equal(value, started[key]) for key, value in each.state_dict().items())
         each.half().reset()  # keeps float32
-        torch.testing.assert_close(dict(each.state_dict()), dict(started), check_dtype=False, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(
+            dict(each.state_dict()), dict(started), check_dtype=False, rtol=1e-6, atol=1e-6
+        )
     fresh = build_objective(name, C)
     loaded.load_state_dict(fresh.state_dict())
     loaded.reset()
@@ -106,7 +112,9 @@ def test_an_adapter_starts_at_its_first_batch_or_at_images(method):
     started.reset()
     assert "start_sums" not in started.objective.state_dict()
     started(first)
-    assert all(torch.equal(value, begun[key]) for key, value in started.objective.state_dict().items())
+    assert all(
+        torch.equal(value, begun[key]) for key, value in started.objective.state_dict().items()
+    )
     given = adapter_of(method, seed=1)
     for images in (first, second):
         given.start(images)
@@ -127,9 +135,19 @@ def test_an_adapter_starts_at_its_first_batch_or_at_images(method):
 
 def test_marginals_that_cannot_be_started_are_one_sentence():
     (images,) = batches(1)
-    refuses("marginals: 'unifrom' is not one of .* did you mean 'uniform'", adapter_of, "tent", marginals="unifrom")
+    refuses(
+        "marginals: 'unifrom' is not one of .* did you mean 'uniform'",
+        adapter_of,
+        "tent",
+        marginals="unifrom",
+    )
     own = {"objective": AdaDEM(CLASSES), "marginals": "start"}
-    refuses("marginals: the objective that is given has its own; leave it out", adapter_of, "tent", **own)
+    refuses(
+        "marginals: the objective that is given has its own; leave it out",
+        adapter_of,
+        "tent",
+        **own,
+    )
     refuses("method 'bn': it minimises nothing", adapter_of("bn").start, images)
     refuses("a prediction is NaN", adapter_of("tent").start, images * torch.nan)
     adapter_of("tent", objective="entropy").start(images)  # has none

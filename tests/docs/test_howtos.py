@@ -22,11 +22,20 @@ MOST_TABLE_LINES = 2
 
 def in_copy(folder, *command, given=None):
     environment = {**os.environ, "PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=folder, env=environment, input=given, capture_output=True, text=True)
+    return subprocess.run(
+        command, cwd=folder, env=environment, input=given, capture_output=True, text=True
+    )
 
 
 def test_there_is_a_page_for_everything_that_is_added():
-    added = ("an_objective", "a_method", "a_network", "a_layout", "an_environment_family", "a_test_time_method")
+    added = (
+        "an_objective",
+        "a_method",
+        "a_network",
+        "a_layout",
+        "an_environment_family",
+        "a_test_time_method",
+    )
     assert {page.stem.removeprefix("add_") for page in HOWTOS} == set(added)
 
 
@@ -46,7 +55,16 @@ def test_the_steps_are_complete(page, tmp_path):
     assert len(tables) <= 1, tables
     assert all(lines <= MOST_TABLE_LINES for lines in tables.values()), tables
     (arguments,) = re.findall(r"^python -m pytest (.+)$", text.replace("\\\n", ""), flags=re.M)
-    done = in_copy(tmp_path, sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *shlex.split(arguments))
+    done = in_copy(
+        tmp_path,
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *shlex.split(arguments),
+    )
     assert done.returncode == 0, done.stdout[-3000:]
 
 
@@ -54,7 +72,9 @@ def touched(patch):
     """Of a patch's source files: the new ones, and the lines that the others gain."""
     new = []
     tables = {}
-    for fresh, file, lines in re.findall(r"^--- (\S+)\n\+\+\+ b/(\S+)\n((?:(?!--- ).*\n)*)", patch, flags=re.M):
+    for fresh, file, lines in re.findall(
+        r"^--- (\S+)\n\+\+\+ b/(\S+)\n((?:(?!--- ).*\n)*)", patch, flags=re.M
+    ):
         if not file.startswith(SOURCES):
             continue
         if fresh == "/dev/null":

@@ -17,7 +17,9 @@ from seg.data.street.demo_pair import write_demo_pair
 TEXT = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
 #: The files with equations, as modules.
 EQUATIONS = ["dem_apps.entropy"]
-EQUATIONS += [f"dem_apps.objectives.{file.stem}" for file in (ROOT / "dem_apps" / "objectives").glob("*.py")]
+EQUATIONS += [
+    f"dem_apps.objectives.{file.stem}" for file in (ROOT / "dem_apps" / "objectives").glob("*.py")
+]
 
 
 def documented():
@@ -43,7 +45,9 @@ def test_the_table_of_equations_names_functions_and_options():
     for reference, functions, options in equations():
         assert set(functions) <= set(texts)
         # the code cites the same equation, section, or conference and year; of "Eq. 8–10" the last
-        cited = re.findall(r"[A-Z]\w+\.? \d[\d.]*", re.sub(r"\d+–", "", reference).replace("Alg.", "Algorithm"))
+        cited = re.findall(
+            r"[A-Z]\w+\.? \d[\d.]*", re.sub(r"\d+–", "", reference).replace("Alg.", "Algorithm")
+        )
         assert cited
         assert any(all(each in texts[name] for each in cited) for name in functions), reference
         if options:
@@ -58,7 +62,9 @@ class AtTheEquation(Exception):
 @pytest.fixture
 def flags(tmp_path):
     """Flags that keep a command short and here."""
-    roots = write_demo_pair(tmp_path / "demo", size=(96, 48), source_train=2, target_train=2, target_val=1)
+    roots = write_demo_pair(
+        tmp_path / "demo", size=(96, 48), source_train=2, target_train=2, target_val=1
+    )
     of_both = f"--device cpu --run-dir {tmp_path / 'run'}"
     return {
         "seg.train": f"{of_both} --max-steps 1 --source.root {roots / 'gta5'} --target.root {roots / 'cityscapes'}",
@@ -90,12 +96,16 @@ def stack_at_the_equation(module, arguments, monkeypatch):
     return stack
 
 
-@pytest.mark.skipif(load_kernel() is None, reason="no C++ compiler here, and the page follows the compiled form")
+@pytest.mark.skipif(
+    load_kernel() is None, reason="no C++ compiler here, and the page follows the compiled form"
+)
 @pytest.mark.parametrize("module", ["seg.train", "rl.train"])
 def test_a_default_command_runs_through_the_files_of_the_page(module, flags, monkeypatch):
     section = TEXT.partition("## From a command to an equation\n")[2].partition("\n## ")[0]
     assert f"`{ONE_PASS.relative_to(ROOT)}`" in section
-    given, path = re.search(rf"^- `python -m {module} (.+?)`: (.+?)\n(?=- |\n)", section, flags=re.M | re.S).groups()
+    given, path = re.search(
+        rf"^- `python -m {module} (.+?)`: (.+?)\n(?=- |\n)", section, flags=re.M | re.S
+    ).groups()
     named = re.findall(r"`([\w/]+\.py)::([\w.]+)`", path)
     assert path.count("→") == len(named) - 1 > 0
     stack = stack_at_the_equation(module, shlex.split(f"{given} {flags[module]}"), monkeypatch)
@@ -106,5 +116,7 @@ def test_a_default_command_runs_through_the_files_of_the_page(module, flags, mon
 
     frames = iter(stack)
     for place in named:
-        assert any(is_at(frame, place) for frame in frames), f"{place} is not in its order in {stack}"
+        assert any(is_at(frame, place) for frame in frames), (
+            f"{place} is not in its order in {stack}"
+        )
     assert is_at(stack[-1], named[-1]), f"the equation is called from {stack[-1]}"

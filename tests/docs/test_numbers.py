@@ -60,7 +60,8 @@ class Compared(NamedTuple):
 
     page: str
     made: Callable[[], str]  #: the same table in Markdown, from raw rows
-    keys: tuple[str, ...] | None = None  #: headings of the cells that name a row; None: the first; (): its place
+    #: headings of the cells that name a row; None: the first; (): its place
+    keys: tuple[str, ...] | None = None
 
 
 DEMO = "docs/segmentation.md"
@@ -76,7 +77,9 @@ TABLES = [
     Compared(ADAPTATION, partial(adapt_harm.accepted_table, HARM, LATER)),
     Compared(ADAPTATION, partial(adapt_step.table, STEP)),
     Compared(ADAPTATION, partial(adapt_step.balanced_table, BALANCED)),
-    Compared(ADAPTATION, partial(adapt_cost.table, measured("adapt_cost")["rows"]), ("network", "images")),
+    Compared(
+        ADAPTATION, partial(adapt_cost.table, measured("adapt_cost")["rows"]), ("network", "images")
+    ),
     Compared(APPENDIX, partial(photograph_training.table, TRAINING, most=False)),
     Compared(APPENDIX, partial(photograph_training.claim_table, TRAINING)),
     Compared(APPENDIX, partial(photograph_training.networks_table, TRAINING), ("network", "arm")),
@@ -128,13 +131,19 @@ def name_of(compared):
 def test_the_cells_of_a_table_are_of_the_raw_rows(compared):
     raw = made(compared)
     found = [each for each in on_page(compared.page) if has_columns_of(each, raw)]
-    assert len(found) == 1, f"{len(found)} tables of {compared.page} have columns among {raw.headings}"
+    assert len(found) == 1, (
+        f"{len(found)} tables of {compared.page} have columns among {raw.headings}"
+    )
     keys = raw.headings[:1] if compared.keys is None else compared.keys
     expected = raw.by_key(keys)
     for name, row in found[0].by_key(keys).items():
         assert name in expected, f"no raw rows of {name}"
         for heading, cell in row.items():
-            assert pages.numbers(cell) == pages.numbers(expected[name][heading]), (name, heading, cell)
+            assert pages.numbers(cell) == pages.numbers(expected[name][heading]), (
+                name,
+                heading,
+                cell,
+            )
 
 
 @pytest.mark.parametrize("page", sorted({each.page for each in TABLES}))
@@ -142,7 +151,9 @@ def test_every_table_has_its_raw_rows(page):
     own = [made(compared) for compared in TABLES if compared.page == page]
     for table in on_page(page):
         is_known = any(has_columns_of(table, raw) for raw in own)
-        assert is_known or (page, table.headings[0]) in WITHOUT_RESULTS, f"no raw rows for {table.headings}"
+        assert is_known or (page, table.headings[0]) in WITHOUT_RESULTS, (
+            f"no raw rows for {table.headings}"
+        )
 
 
 def test_what_seg_adapt_says_of_other_adaptations_is_of_the_raw_rows():

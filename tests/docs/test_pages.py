@@ -26,15 +26,25 @@ from seg.data.labels import load_classes
 from seg.data.street.demo_pair import write_demo_pair
 
 TEXTS = {pages.named(page): pages.text_of(page) for page in (*pages.PAGES, *pages.NOTEBOOKS)}
-COMMANDS = [command for file in (*pages.PAGES, *pages.NOTEBOOKS, *pages.CONFIGS) for command in pages.commands(file)]
+COMMANDS = [
+    command
+    for file in (*pages.PAGES, *pages.NOTEBOOKS, *pages.CONFIGS)
+    for command in pages.commands(file)
+]
 FOLDERS = ("dem_apps", "seg", "rl", "tests", "benchmarks", "configs", "docs")
 BLOCKS = [(page, block) for page, text in TEXTS.items() for block in pages.blocks(text)]
 
 
 def with_blocks(language):
     """Pages with something to run; a notebook takes a minute."""
-    names = [name for name, text in TEXTS.items() if any(b.language == language and b.run for b in pages.blocks(text))]
-    return [pytest.param(name, marks=[pytest.mark.slow] * name.endswith(".ipynb")) for name in names]
+    names = [
+        name
+        for name, text in TEXTS.items()
+        if any(b.language == language and b.run for b in pages.blocks(text))
+    ]
+    return [
+        pytest.param(name, marks=[pytest.mark.slow] * name.endswith(".ipynb")) for name in names
+    ]
 
 
 @pytest.mark.parametrize("page", with_blocks("python"))
@@ -43,11 +53,20 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     learn = OnPolicyAlgorithm.learn
     shortly = lambda model, total_timesteps, **more: learn(model, min(total_timesteps, 512), **more)  # noqa: E731
     monkeypatch.setattr(OnPolicyAlgorithm, "learn", shortly)
-    demo = partial(write_demo_pair, tmp_path / "demo", size=(96, 48), source_train=4, target_train=3, target_val=2)
+    demo = partial(
+        write_demo_pair,
+        tmp_path / "demo",
+        size=(96, 48),
+        source_train=4,
+        target_train=3,
+        target_val=2,
+    )
     monkeypatch.setattr("seg.data.domains._demo_pair", lambda *_: demo())
     monkeypatch.chdir(tmp_path)
     namespace = {"__name__": "__main__"}
-    blocks = [block for block in pages.blocks(TEXTS[page]) if block.run and block.language == "python"]
+    blocks = [
+        block for block in pages.blocks(TEXTS[page]) if block.run and block.language == "python"
+    ]
     assert blocks
     for block in blocks:
         run_python(block, page, namespace)
@@ -69,19 +88,27 @@ def test_shell_blocks_run(page, tmp_path, monkeypatch):
         (cache_dir() / kept).mkdir(parents=True, exist_ok=True)
         (tmp_path / "cache" / kept).symlink_to(cache_dir() / kept)
     environment = {
-        **os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
         "DEM_APPS_CACHE": str(tmp_path / "cache"),
-    }  # fmt: skip
+    }
     namespace = {"__name__": "__main__"}
     for block in pages.blocks(TEXTS[page]):
         if block.run and block.language == "python":
             run_python(block, page, namespace)
         if block.run and block.language == "sh":
-            done = subprocess.run(["bash", "-e", "-c", block.text], env=environment, capture_output=True, text=True)
-            assert done.returncode == 0, f"{page}:{block.line}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+            done = subprocess.run(
+                ["bash", "-e", "-c", block.text], env=environment, capture_output=True, text=True
+            )
+            assert done.returncode == 0, (
+                f"{page}:{block.line}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
+            )
 
 
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command.where} {command.module}")
+@pytest.mark.parametrize(
+    "command", COMMANDS, ids=lambda command: f"{command.where} {command.module}"
+)
 def test_command_lines_parse(command, monkeypatch, tmp_path):
     # a resumed run's settings, which no file is there to give
     monkeypatch.setattr(dem_apps.runtime.settings, "read_config", lambda _path: {})
@@ -103,13 +130,19 @@ def test_scripts_files_and_names_exist(page):
         file, _, name = mention.partition("::")
         assert (ROOT / file).is_file(), mention
         if name:
-            resolve_name(file.removesuffix(".py").removesuffix("/__init__").replace("/", ".") + f":{name}")
+            resolve_name(
+                file.removesuffix(".py").removesuffix("/__init__").replace("/", ".") + f":{name}"
+            )
     for name in pages.in_backquotes(text, r"(?:dem_apps|seg|rl)(?:\.\w+)+"):
         resolve_name(name)
 
 
 def test_the_files_of_the_readme_exist():
-    (tree,) = [block.text for block in pages.blocks(TEXTS["README.md"]) if block.text.startswith("dem_apps/ ")]
+    (tree,) = [
+        block.text
+        for block in pages.blocks(TEXTS["README.md"])
+        if block.text.startswith("dem_apps/ ")
+    ]
     room = ""
     for line in tree.splitlines():
         indented, name = re.match(r"(\s*)([\w/]+)", line).groups()
@@ -124,7 +157,9 @@ def test_links_lead_somewhere(page):
         path, _, anchor = link.partition("#")
         target = (ROOT / page).parent / path if path else ROOT / page
         assert target.exists(), link
-        assert not anchor or anchor in pages.anchors(target.read_text(encoding="utf-8")), f"{link}: no such heading"
+        assert not anchor or anchor in pages.anchors(target.read_text(encoding="utf-8")), (
+            f"{link}: no such heading"
+        )
 
 
 @pytest.mark.parametrize(("page", "block"), [each for each in BLOCKS if each[1].language == "yaml"])
@@ -164,7 +199,13 @@ def test_examples_in_docstrings(name, capsys):
 
 
 def test_what_a_user_imports_is_in_the_reference_with_an_example():
-    listed = set(re.findall(r"^\.\. auto\w+:: (\S+)$", (ROOT / "docs" / "api.rst").read_text(), flags=re.M))
-    assert {f"{each}.{name}" for each in ("dem_apps", "seg", "rl") for name in import_module(each).__all__} <= listed
+    listed = set(
+        re.findall(r"^\.\. auto\w+:: (\S+)$", (ROOT / "docs" / "api.rst").read_text(), flags=re.M)
+    )
+    assert {
+        f"{each}.{name}"
+        for each in ("dem_apps", "seg", "rl")
+        for name in import_module(each).__all__
+    } <= listed
     for name in listed - {"dem_apps.OBJECTIVE_NAMES"}:
         assert ">>> " in (resolve_name(name).__doc__ or ""), name

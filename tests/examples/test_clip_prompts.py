@@ -19,13 +19,31 @@ IMAGE = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 def folder(tmp_path_factory):
     """Of a CLIP whose tokens are letters."""
     folder, letters = tmp_path_factory.mktemp("clip"), "abcdefghijklmnopqrstuvwxyz."
-    tokens = [*letters, *(letter + "</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
-    (folder / "vocab.json").write_text(json.dumps({token: index for index, token in enumerate(tokens)}))
+    tokens = [
+        *letters,
+        *(letter + "</w>" for letter in letters),
+        "<|startoftext|>",
+        "<|endoftext|>",
+    ]
+    (folder / "vocab.json").write_text(
+        json.dumps({token: index for index, token in enumerate(tokens)})
+    )
     (folder / "merges.txt").write_text("#version: 0.2\n")
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    ids = {"vocab_size": len(tokens), "bos_token_id": len(tokens) - 2, "eos_token_id": len(tokens) - 1}
+    sizes = {
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    ids = {
+        "vocab_size": len(tokens),
+        "bos_token_id": len(tokens) - 2,
+        "eos_token_id": len(tokens) - 1,
+    }
     seen = {"image_size": 32, "patch_size": 8}
-    config = transformers.CLIPConfig(text_config=sizes | ids, vision_config=sizes | seen, projection_dim=16)
+    config = transformers.CLIPConfig(
+        text_config=sizes | ids, vision_config=sizes | seen, projection_dim=16
+    )
     torch.manual_seed(0)
     transformers.CLIPModel(config).save_pretrained(folder)
     images = transformers.CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=32)
@@ -45,7 +63,9 @@ def tokenizer(folder):
 
 
 def test_logits_are_those_of_the_written_prompt(clip, tokenizer):
-    texts = tokenizer([f"a photo of a {name}." for name in CLASSES], padding=True, return_tensors="pt")
+    texts = tokenizer(
+        [f"a photo of a {name}." for name in CLASSES], padding=True, return_tensors="pt"
+    )
     with torch.no_grad():
         theirs = clip(**texts, pixel_values=IMAGE).logits_per_image
         model = SCRIPT["PromptedCLIP"](clip, tokenizer, CLASSES)
@@ -61,7 +81,9 @@ def test_only_the_context_learns_and_each_image_begins_anew(clip, tokenizer):
         plain = model(IMAGE)
     prediction = adapter(IMAGE)
     assert (prediction - plain).abs().max() > 1e-3
-    assert [name for name, value in model.state_dict().items() if not torch.equal(value, first[name])] == ["context"]
+    assert [
+        name for name, value in model.state_dict().items() if not torch.equal(value, first[name])
+    ] == ["context"]
     adapter(IMAGE.flip(2))
     assert torch.equal(adapter(IMAGE), prediction)
     adapter.reset()

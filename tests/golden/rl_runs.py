@@ -58,7 +58,8 @@ CONFIG = TrainConfig(
         "batch_size": 32,
         "n_epochs": 4,
         "learning_rate": 0.003,
-        "clip_range": 2.0,  # never reached: whether a sample is clipped changes its gradient by a jump
+        # never reached: whether a sample is clipped changes its gradient by a jump
+        "clip_range": 2.0,
         "normalize": True,
     },
 )
@@ -105,5 +106,8 @@ def actions_from_numpy() -> Iterator[None]:
     def sample(distribution: torch.distributions.Categorical, shape: Any = ()) -> torch.Tensor:
         return torch.from_numpy(draw(distribution.probs.numpy()))
 
-    with patch.object(rl.fast.ppo, "drawn", draw), patch.object(torch.distributions.Categorical, "sample", sample):
+    with (
+        patch.object(rl.fast.ppo, "drawn", draw),
+        patch.object(torch.distributions.Categorical, "sample", sample),
+    ):
         yield

@@ -56,13 +56,19 @@ SCORES = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
 
 def train(**changes: Any) -> dict[str, list[float]]:
     """Losses of every step, scores of the last one, and the diagonals of the class tables."""
-    with tempfile.TemporaryDirectory() as folder, in_float64(), contextlib.redirect_stdout(io.StringIO()):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        in_float64(),
+        contextlib.redirect_stdout(io.StringIO()),
+    ):
         pair = write_pair(Path(folder) / "pair")
         # augmentation and rare class sampling would draw random numbers
         source = SourceConfig(root=str(pair / "gta5"), augmentation=[], rare_class_temperature=None)
         target = TargetDataConfig(root=str(pair / "cityscapes"), augmentation=[])
         run_dir = str(Path(folder) / "run")
-        run = seg.train.train(replace(CONFIG, source=source, target=target, run_dir=run_dir, **changes))
+        run = seg.train.train(
+            replace(CONFIG, source=source, target=target, run_dir=run_dir, **changes)
+        )
         lines = [line for line in read_metrics(run) if "source/cross_entropy_main" in line]
         result = json.loads((run / "eval.json").read_text())
         state = load_checkpoint(run / "checkpoints", "last")
@@ -127,4 +133,7 @@ def picture(index: int, light: int) -> NDArray[np.int64]:
     """A colour for each class, a texture, and more light in the target."""
     row, column = np.indices((HEIGHT, WIDTH))
     texture = (7 * row * column + 11 * index * row) % 41
-    return np.stack([train_ids(index) * step % 160 + texture + light for step in (37, 59, 83)], axis=2) % 256
+    return (
+        np.stack([train_ids(index) * step % 160 + texture + light for step in (37, 59, 83)], axis=2)
+        % 256
+    )

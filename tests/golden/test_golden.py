@@ -15,7 +15,9 @@ ROUNDING = {"seg": 1e-9, "rl": 1e-6}
 @pytest.mark.parametrize(("family", "run"), RUNS, ids=[", ".join(each) for each in RUNS])
 def test_the_numbers_are_those_that_were_recorded(family, run):
     changes = moved(family, recorded(family)[run], train(family, run))
-    assert not changes, f"if it is meant: python tests/golden/record.py {family}, and a line in CHANGELOG.md"
+    assert not changes, (
+        f"if it is meant: python tests/golden/record.py {family}, and a line in CHANGELOG.md"
+    )
 
 
 @cases(

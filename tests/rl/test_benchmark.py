@@ -27,13 +27,20 @@ ENV = "MiniGrid-Empty-Random-5x5-v0"
 
 def config(path, **changes):
     settings = {
-        "envs": {ENV: {"timesteps": 20}}, "arms": {"none": {"loss": "none"}, "adadem": {"loss": "adadem"}},
-        "seeds": [0, 1, 2], "folder": str(path), "baseline": "none", "workers": 2, **changes,
-    }  # fmt: skip
+        "envs": {ENV: {"timesteps": 20}},
+        "arms": {"none": {"loss": "none"}, "adadem": {"loss": "adadem"}},
+        "seeds": [0, 1, 2],
+        "folder": str(path),
+        "baseline": "none",
+        "workers": 2,
+        **changes,
+    }
     return BenchmarkConfig(**settings)
 
 
-def test_what_fails_is_listed_and_the_rest_is_reported_and_not_repeated(tmp_path, monkeypatch, capsys):
+def test_what_fails_is_listed_and_the_rest_is_reported_and_not_repeated(
+    tmp_path, monkeypatch, capsys
+):
     (tmp_path / "stand_in.py").write_text(STAND_IN)
     for loss, seed in product(("none", "adadem"), (1, 2)):
         rl_run(tmp_path / loss / str(seed), (seed + len(loss)) / 20, loss, seed, ENV)
@@ -43,42 +50,74 @@ def test_what_fails_is_listed_and_the_rest_is_reported_and_not_repeated(tmp_path
     assert len(benchmark(settings, "stand_in")) == 2
     output = capsys.readouterr()
     log = tmp_path / "grid" / "short" / "none" / "seed13.log"
-    assert f"failed: short  none  seed 13: status 1, error: unlucky (all of its output: {log})" in output.err
+    assert (
+        f"failed: short  none  seed 13: status 1, error: unlucky (all of its output: {log})"
+        in output.err
+    )
     assert "4 of 6 runs" in output.out
-    assert "| adadem | 2 | 0.375 ± 0.035 (**+0.100 [+0.100, +0.100], better**) |" in re.sub(" +", " ", output.out)
+    assert "| adadem | 2 | 0.375 ± 0.035 (**+0.100 [+0.100, +0.100], better**) |" in re.sub(
+        " +", " ", output.out
+    )
     report = {path.name: path.read_bytes() for path in (tmp_path / "grid" / "report").iterdir()}
     assert {"runs.csv", "table.md", "returns_sampled.png", "returns_greedy.svg"} <= set(report)
     benchmark(replace(settings, report_only=True))
-    assert {path.name: path.read_bytes() for path in (tmp_path / "grid" / "report").iterdir()} == report
+    assert {
+        path.name: path.read_bytes() for path in (tmp_path / "grid" / "report").iterdir()
+    } == report
 
 
 @cases(
-    ({"envs": {}}, "--config: needs a file that names envs and arms, such as configs/rl/paper.yaml"),
-    ({"arms": {"none": {"los": "adadem"}}}, f"{ENV}, none: unknown key 'los'; did you mean 'loss'?"),
+    (
+        {"envs": {}},
+        "--config: needs a file that names envs and arms, such as configs/rl/paper.yaml",
+    ),
+    (
+        {"arms": {"none": {"los": "adadem"}}},
+        f"{ENV}, none: unknown key 'los'; did you mean 'loss'?",
+    ),
 )
 def test_mistakes_are_one_sentence_before_anything_runs(changes, message, tmp_path):
     refuses(re.escape(message), benchmark, config(tmp_path / "grid", **changes))
     assert not (tmp_path / "grid").exists()
 
 
-def test_hyperparameters_of_an_arm_are_merged_into_those_of_its_environment_and_of_all_runs(tmp_path):
+def test_hyperparameters_of_an_arm_are_merged_into_those_of_its_environment_and_of_all_runs(
+    tmp_path,
+):
     def given(**hyperparameters):
         return {"hyperparameters": hyperparameters}
 
     arms = {"slow": {"loss": "none", **given(learning_rate=0.1, n_epochs=1)}}
-    settings = config(tmp_path, envs={ENV: given(n_envs=2, n_epochs=2)}, train=given(n_steps=32, n_envs=1), arms=arms)
+    settings = config(
+        tmp_path,
+        envs={ENV: given(n_envs=2, n_epochs=2)},
+        train=given(n_steps=32, n_envs=1),
+        arms=arms,
+    )
     ((job, *_),) = grid_jobs(replace(settings, baseline=None)).values()
     merged = parse_config(TrainConfig, "x", "x", job.flags).hyperparameters
     assert merged == {"n_steps": 32, "n_envs": 2, "n_epochs": 1, "learning_rate": 0.1}
 
 
-@pytest.mark.parametrize(("file", "runs", "steps"), [("paper", 162, 59_400_000), ("coefficients", 72, 21_600_000)])
+@pytest.mark.parametrize(
+    ("file", "runs", "steps"), [("paper", 162, 59_400_000), ("coefficients", 72, 21_600_000)]
+)
 def test_the_grids_in_configs(file, runs, steps):
-    settings = BenchmarkConfig(**yaml.safe_load((ROOT / "configs" / "rl" / f"{file}.yaml").read_text()))
+    settings = BenchmarkConfig(
+        **yaml.safe_load((ROOT / "configs" / "rl" / f"{file}.yaml").read_text())
+    )
     seeds = len(settings.seeds)
-    jobs = [job for jobs in grid_jobs(replace(settings, seeds=settings.seeds[:1])).values() for job in jobs]
+    jobs = [
+        job
+        for jobs in grid_jobs(replace(settings, seeds=settings.seeds[:1])).values()
+        for job in jobs
+    ]
     assert len({job.run for job in jobs}) * seeds == len(jobs) * seeds == runs
-    assert seeds * sum(resolve(parse_config(TrainConfig, "x", "x", job.flags)).timesteps for job in jobs) == steps
+    assert (
+        seeds
+        * sum(resolve(parse_config(TrainConfig, "x", "x", job.flags)).timesteps for job in jobs)
+        == steps
+    )
 
 
 MEANS = {"none": (0.1, 0.3, 0.2), "adadem": (0.7, 0.8, 0.9)}
@@ -109,16 +148,26 @@ def test_the_command_compares_arms_seed_by_seed(runs, tmp_path, capsys):
     assert (ours["last_mean_return_sampled"], ours["best_mean_return_greedy"]) == ("0.8", "0.4")
     assert (ours["steps_to_goal"], ours["ent_coef"]) == ("20.0", "0.1")
     files = {file.name for file in (tmp_path / "report").iterdir()}
-    assert {f"{name}.{kind}" for name in ("returns_sampled", "returns_greedy", "policy_entropy")
-            for kind in ("png", "svg")} <= files  # fmt: skip
+    assert {
+        f"{name}.{kind}"
+        for name in ("returns_sampled", "returns_greedy", "policy_entropy")
+        for kind in ("png", "svg")
+    } <= files
 
 
 @cases((0.9, "20 ± 0 (+0 [+0, +0]) |"), (0.1, "20 ± 0 |"))
 def test_steps_to_the_goal_differ_only_where_every_run_reached_it(mean, shown, tmp_path, capsys):
     for loss, seed in product(("none", "adadem"), range(2)):
-        rl_run(tmp_path / loss / str(seed), mean if (loss, seed) == ("none", 1) else 0.9, loss, seed)
+        rl_run(
+            tmp_path / loss / str(seed), mean if (loss, seed) == ("none", 1) else 0.9, loss, seed
+        )
     plots([str(tmp_path), "--out", str(tmp_path / "report")])
-    assert re.sub(" +", " ", capsys.readouterr().out).partition("| adadem |")[2].partition("\n")[0].endswith(shown)
+    assert (
+        re.sub(" +", " ", capsys.readouterr().out)
+        .partition("| adadem |")[2]
+        .partition("\n")[0]
+        .endswith(shown)
+    )
 
 
 def test_a_run_of_another_command_is_left_out_and_named(tmp_path, capsys):
@@ -131,7 +180,9 @@ def test_a_run_of_another_command_is_left_out_and_named(tmp_path, capsys):
 def test_arms_are_named_after_what_tells_them_apart(tmp_path):
     rl_run(tmp_path / "a")
     run = rl_run(tmp_path / "b")
-    (run / "config.yaml").write_text((run / "config.yaml").read_text().replace("ent_coef: 0.1", "ent_coef: 0.5"))
+    (run / "config.yaml").write_text(
+        (run / "config.yaml").read_text().replace("ent_coef: 0.1", "ent_coef: 0.5")
+    )
     assert arm_names(find_runs([tmp_path])) == ["entropy, ent-coef 0.1", "entropy, ent-coef 0.5"]
 
 
@@ -144,7 +195,10 @@ def test_an_arm_that_begins_with_an_underscore_is_in_the_legend(tmp_path):
 @cases(
     ([], "RUN: name one or more run folders"),
     (["{runs}/nothing", "--out", "x"], "no finished run of rl.train in or below it"),
-    (["{runs}", "--out", "{runs}/r", "--baseline", "nne"], "--baseline: 'nne' is not one of the arms none, adadem"),
+    (
+        ["{runs}", "--out", "{runs}/r", "--baseline", "nne"],
+        "--baseline: 'nne' is not one of the arms none, adadem",
+    ),
 )
 def test_mistakes_of_a_comparison_are_one_sentence(arguments, message, runs):
     refuses(re.escape(message), plots, [argument.format(runs=runs) for argument in arguments])
@@ -153,7 +207,11 @@ def test_mistakes_of_a_comparison_are_one_sentence(arguments, message, runs):
 def test_two_runs_of_one_seed_are_refused(tmp_path):
     rl_run(tmp_path / "a")
     rl_run(tmp_path / "b")
-    refuses("both are entropy, seed 0; leave one out", plots, [str(tmp_path), "--out", str(tmp_path / "report")])
+    refuses(
+        "both are entropy, seed 0; leave one out",
+        plots,
+        [str(tmp_path), "--out", str(tmp_path / "report")],
+    )
 
 
 # Best at ent_coef 0.01 and alpha 1; seeds add a little; alpha 0 ends with an error; fresh seeds are worse by 0.1.
@@ -180,7 +238,9 @@ def _stand_in(tmp_path, monkeypatch):
 
 
 def search(folder, **changes):
-    config = TuneConfig(**{"trials": 12, "seeds": 2, "final_seeds": 2, "study_dir": str(folder), **changes})
+    config = TuneConfig(
+        **{"trials": 12, "seeds": 2, "final_seeds": 2, "study_dir": str(folder), **changes}
+    )
     return tune(config, TrainConfig(env=ENV, timesteps=64), TRAIN_FLAGS, module="stand_in")
 
 
@@ -192,7 +252,9 @@ def test_the_best_of_the_trials_is_judged_with_fresh_seeds(tmp_path):
     assert list(rows[0].values())[:3] == ["0", "-3.0", "1.0"]  # rl.train's own settings come first
     assert {row["state"] for row in rows} == {"complete", "pruned", "fail"}
 
-    best = max((row for row in rows if row["state"] == "complete"), key=lambda row: float(row["return"]))
+    best = max(
+        (row for row in rows if row["state"] == "complete"), key=lambda row: float(row["return"])
+    )
     chosen = yaml.safe_load((finished / "best.yaml").read_text())
     point = {name: float(best[name]) for name in ("log10_ent_coef", "alpha")}
     assert chosen == {"loss": "adadem", **settings_of(point)}
@@ -209,17 +271,22 @@ def test_the_best_of_the_trials_is_judged_with_fresh_seeds(tmp_path):
     taken = finished / "final" / f"{final['trial']:04d}" / "seed1000"
     (taken / "eval.json").unlink()
     with FileLock(taken / "run.lock"):  # of a training that outlived a killed command
-        refuses("fresh seed of the choice has no return .* seed1000: another process trains it", search, finished)
+        refuses(
+            "fresh seed of the choice has no return .* seed1000: another process trains it",
+            search,
+            finished,
+        )
 
 
 @cases(
-    ({"loss": "entropy"}, ["log10_ent_coef"], 13), ({"loss": "adaptive-entropy"}, ["log10_ent_coef"], 13),
+    ({"loss": "entropy"}, ["log10_ent_coef"], 13),
+    ({"loss": "adaptive-entropy"}, ["log10_ent_coef"], 13),
     ({"loss": "adadem-mec"}, ["log10_ent_coef", "alpha"], 13 * 9),
     ({"loss": "adadem-mec", "alpha": 0.5}, ["log10_ent_coef"], 13),
     # of 8 values of tau and 9 of alpha, 59 pairs with tau * alpha at most 2
     ({"loss": "dem"}, ["log10_ent_coef", "tau", "alpha"], 13 * 59),
     ({"loss": "dem", "alpha": 2.0}, ["log10_ent_coef", "tau"], 13 * 4),
-)  # fmt: skip
+)
 def test_what_is_searched(settings, names, points):
     space = search_space(TrainConfig(**settings))
     assert list(space.distributions) == names
@@ -229,7 +296,10 @@ def test_what_is_searched(settings, names, points):
 @cases(
     (["--train.loss", "none"], "--train.loss: 'none' has nothing to search"),
     (["--train.ent-coef", "0.1"], "--train.ent-coef: leave it out, the search finds it"),
-    (["--train.entropy", "return", "--train.entropy-weight", "1"], "--train.entropy-weight: leave it out, the search"),
+    (
+        ["--train.entropy", "return", "--train.entropy-weight", "1"],
+        "--train.entropy-weight: leave it out, the search",
+    ),
     (["--train.run-dir", "x"], "--train.run-dir: leave it out"),
     (["--loss", "dem"], "--loss: a flag of rl.train; write --train.loss"),
 )

@@ -45,8 +45,15 @@ def test_sb3_alone_opens_the_zip_and_acts_as_the_run(run, checkpoint, tmp_path, 
     ours = untrained_model(settings_of_run(run))
     restore_policy(ours, saved)
     assert type(theirs) is PPO
-    observations = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32) * [2, 2, 0.2, 2]
-    envs = VecNormalize.load(str(tmp_path / "model.vecnormalize.pkl"), DummyVecEnv([lambda: make_env(ENV, None)]))
+    observations = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32) * [
+        2,
+        2,
+        0.2,
+        2,
+    ]
+    envs = VecNormalize.load(
+        str(tmp_path / "model.vecnormalize.pkl"), DummyVecEnv([lambda: make_env(ENV, None)])
+    )
     seen = envs.normalize_obs(observations)
     assert np.array_equal(seen, ours.get_vec_normalize_env().normalize_obs(observations))
     assert (type(envs), envs.training) == (VecNormalize, False)
@@ -57,7 +64,8 @@ def test_sb3_alone_opens_the_zip_and_acts_as_the_run(run, checkpoint, tmp_path, 
         assert np.array_equal(theirs.predict(seen, deterministic=deterministic)[0], actions)
     assert len(set(actions.tolist())) == 2
     assert theirs.num_timesteps == saved["step"]
-    assert theirs.ent_coef == pytest.approx(0.5 * (1 - saved["step"] / 320))  # the schedule's number at that step
+    # the schedule's number at that step
+    assert theirs.ent_coef == pytest.approx(0.5 * (1 - saved["step"] / 320))
 
 
 @pytest.mark.parametrize("existing", ["model.zip", "model.vecnormalize.pkl"])
@@ -69,7 +77,10 @@ def test_no_file_is_ever_overwritten(existing, run, tmp_path):
 
 
 @cases(
-    (["--run", "{run}", "--out", "model.pkl"], "--out: expected a file ending in .zip, got model.pkl"),
+    (
+        ["--run", "{run}", "--out", "model.pkl"],
+        "--out: expected a file ending in .zip, got model.pkl",
+    ),
     (["--run", "{run}", "--out", "/nowhere/m.zip"], "--out: the folder /nowhere does not exist"),
 )
 def test_mistakes_are_one_sentence(flags, message, run, run_here, monkeypatch, tmp_path):
@@ -88,9 +99,14 @@ HOOKED = {PPO: "adadem", A2C: "entropy", MaskablePPO: "adadem", RecurrentPPO: "a
 
 def test_zips_open_without_this_package(tmp_path):
     """In a process that imports nothing of it, policies of every algorithm; of rl.train's: below."""
-    models = {kind: make(with_entropy_objective(kind, objective)).learn(64) for kind, objective in HOOKED.items()}
+    models = {
+        kind: make(with_entropy_objective(kind, objective)).learn(64)
+        for kind, objective in HOOKED.items()
+    }
     for kind, model in models.items():
-        assert save_plain(model, tmp_path / f"{kind.__name__}.zip") == [tmp_path / f"{kind.__name__}.zip"]
+        assert save_plain(model, tmp_path / f"{kind.__name__}.zip") == [
+            tmp_path / f"{kind.__name__}.zip"
+        ]
     program = (
         "import sys; import numpy as np\n"
         "from stable_baselines3 import A2C, PPO\nfrom sb3_contrib import MaskablePPO, RecurrentPPO\n"
@@ -137,13 +153,18 @@ def test_a_policy_can_be_copied_in_every_way_that_a_plain_one_can(plain, learned
     kind, saved = ActorCriticPolicy if plain else type(learned.policy), io.BytesIO()
     learned.policy.save(saved)
     saved.seek(0)
-    copies = [] if plain else [pickle.loads(pickle.dumps(learned.policy)), copy.deepcopy(learned.policy)]
+    copies = (
+        [] if plain else [pickle.loads(pickle.dumps(learned.policy)), copy.deepcopy(learned.policy)]
+    )
     for made in (kind.load(saved, device="cpu"), *copies):
         assert type(made) is kind
         ours, theirs = learned.policy.state_dict(), made.state_dict()
         assert not (set(ours) - set(theirs) - ({TABLE} if plain else set()))
         assert all(torch.equal(ours[key], value) for key, value in theirs.items())
-        one, two = (policy.predict(observations((4,)), deterministic=True)[0] for policy in (learned.policy, made))
+        one, two = (
+            policy.predict(observations((4,)), deterministic=True)[0]
+            for policy in (learned.policy, made)
+        )
         assert np.array_equal(one, two)
 
 

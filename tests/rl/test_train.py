@@ -27,16 +27,33 @@ from rl.envs.make import StackedEnvs
 from rl.training.run import build_envs
 
 SMALL = [
-    "--env", "MiniGrid-Empty-Random-5x5-v0", "--hyperparameters.n_envs", "4", "--hyperparameters.n_steps", "64",
-    "--hyperparameters.n_epochs", "2", "--timesteps", "8192", "--eval-freq", "2000", "--eval-episodes", "3",
-    "--final-episodes", "5",
-]  # fmt: skip
+    "--env",
+    "MiniGrid-Empty-Random-5x5-v0",
+    "--hyperparameters.n_envs",
+    "4",
+    "--hyperparameters.n_steps",
+    "64",
+    "--hyperparameters.n_epochs",
+    "2",
+    "--timesteps",
+    "8192",
+    "--eval-freq",
+    "2000",
+    "--eval-episodes",
+    "3",
+    "--final-episodes",
+    "5",
+]
 CARTPOLE = "CartPole-v1: {policy: MlpPolicy, n_envs: 2, n_steps: 64, "
 #: Logged by A2C, with a second clip range, by a Box policy, of an environment with is_success, and in the return.
 OF_OTHERS = {
-    "train/policy_loss", "train/clip_range_vf", "train/std", "rollout/success_rate", "train/entropy_reward",
+    "train/policy_loss",
+    "train/clip_range_vf",
+    "train/std",
+    "rollout/success_rate",
+    "train/entropy_reward",
     "train/entropy_explained_variance",
-}  # fmt: skip
+}
 
 
 def policy(folder, name="last"):
@@ -49,7 +66,9 @@ def assert_same_run(one, two):
         first, second = policy(one, name), policy(two, name)
         assert first.keys() == second.keys()
         assert all(torch.equal(first[key], second[key]) for key in first)
-    assert json.loads((one / "eval.json").read_text()) == json.loads((two / "eval.json").read_text())
+    assert json.loads((one / "eval.json").read_text()) == json.loads(
+        (two / "eval.json").read_text()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +79,10 @@ def unbroken(tmp_path_factory):
     output = printed.getvalue()
     assert "PPO with the entropy term 'adadem' (ent_coef 0.001), seed 0" in output
     assert "steps/s" in output
-    for what in ("MiniGrid-Empty-Random-5x5-v0, 4 environments, 8,192 steps, cpu, 1 thread", str(folder)):
+    for what in (
+        "MiniGrid-Empty-Random-5x5-v0, 4 environments, 8,192 steps, cpu, 1 thread",
+        str(folder),
+    ):
         assert what in output
     assert output.splitlines()[-1] == f"report      python -m dem_apps.report {folder}"
     return folder
@@ -94,16 +116,30 @@ def test_the_run_folder_holds_what_was_promised(unbroken):
     lines = read_metrics(unbroken)
     names = set().union(*lines)
     assert {
-        "step", "rollout/ep_rew_mean", "eval/mean_return_greedy", "eval/mean_return_sampled", "eval/success_rate",
-        "train/approx_kl", "train/clip_fraction", "train/policy_entropy", "train/entropy_objective",
-    } <= names  # fmt: skip
+        "step",
+        "rollout/ep_rew_mean",
+        "eval/mean_return_greedy",
+        "eval/mean_return_sampled",
+        "eval/success_rate",
+        "train/approx_kl",
+        "train/clip_fraction",
+        "train/policy_entropy",
+        "train/entropy_objective",
+    } <= names
     assert not any(name.startswith("time/") for name in names)
     assert lines[-1]["step"] == 8192
     evaluated = [line["step"] for line in lines if "eval/success_rate" in line]
     assert len(evaluated) == 4  # the first lines of the log at or after each 2,000 steps
 
     result = json.loads((unbroken / "eval.json").read_text())
-    assert {"mean_return", "std_return", "success_rate", "episodes", "env", "checkpoint"} <= result.keys()
+    assert {
+        "mean_return",
+        "std_return",
+        "success_rate",
+        "episodes",
+        "env",
+        "checkpoint",
+    } <= result.keys()
     assert result["checkpoint"] == "last"
     assert result["episodes"] == 5
     assert result["best"]["checkpoint"] == "best"
@@ -135,7 +171,9 @@ def test_evaluate_repeats_the_figures_of_training(unbroken, tmp_path, capsys):
     assert all(figures[name] == trained[name] for name in names)
     with pytest.raises(InputError, match=r"--out: .*figures\.json exists already"):
         rl.evaluate.main(["--run", str(unbroken), "--episodes", "3", "--out", str(out)])
-    rl.evaluate.main(["--run", str(unbroken), "--episodes", "3", "--checkpoint", "best", "--seed", "5"])
+    rl.evaluate.main(
+        ["--run", str(unbroken), "--episodes", "3", "--checkpoint", "best", "--seed", "5"]
+    )
     assert "best" in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in unbroken.rglob("*")}
 
@@ -143,11 +181,24 @@ def test_evaluate_repeats_the_figures_of_training(unbroken, tmp_path, capsys):
 def test_how_often_a_run_is_evaluated_does_not_change_it(tmp_path):
     common = [*SMALL, "--timesteps", "2304"]
     rl.train.main([*common, "--run-dir", str(tmp_path / "often"), "--eval-freq", "256"])
-    rl.train.main([*common, "--run-dir", str(tmp_path / "rarely"), "--eval-freq", "100000", "--eval-episodes", "1"])
+    rl.train.main(
+        [
+            *common,
+            "--run-dir",
+            str(tmp_path / "rarely"),
+            "--eval-freq",
+            "100000",
+            "--eval-episodes",
+            "1",
+        ]
+    )
     often, rarely = policy(tmp_path / "often"), policy(tmp_path / "rarely")
     assert all(torch.equal(often[key], rarely[key]) for key in often)
     training = [
-        [{key: value for key, value in line.items() if not key.startswith("eval/")} for line in read_metrics(folder)]
+        [
+            {key: value for key, value in line.items() if not key.startswith("eval/")}
+            for line in read_metrics(folder)
+        ]
         for folder in (tmp_path / "often", tmp_path / "rarely")
     ]
     assert training[0] == training[1]
@@ -155,30 +206,63 @@ def test_how_often_a_run_is_evaluated_does_not_change_it(tmp_path):
 
 
 def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path):
-    arguments = ["--timesteps", "2048", "--eval-freq", "2048", "--eval-episodes", "1", "--seed", "3"]
-    rl.train.main([*arguments, "--loss", "entropy", "--update", "sb3", "--run-dir", str(tmp_path / "run")])
+    arguments = [
+        "--timesteps",
+        "2048",
+        "--eval-freq",
+        "2048",
+        "--eval-episodes",
+        "1",
+        "--seed",
+        "3",
+    ]
+    rl.train.main(
+        [*arguments, "--loss", "entropy", "--update", "sb3", "--run-dir", str(tmp_path / "run")]
+    )
     config = resolve(TrainConfig())
     stock = PPO(
-        "MlpPolicy", build_envs(config.env, config.hyperparameters), n_steps=128, batch_size=64, n_epochs=10,
-        gamma=0.99, gae_lambda=0.95, learning_rate=2.5e-4, clip_range=0.2, ent_coef=0.03, seed=3, device="cpu",
-    ).learn(2048)  # fmt: skip
+        "MlpPolicy",
+        build_envs(config.env, config.hyperparameters),
+        n_steps=128,
+        batch_size=64,
+        n_epochs=10,
+        gamma=0.99,
+        gae_lambda=0.95,
+        learning_rate=2.5e-4,
+        clip_range=0.2,
+        ent_coef=0.03,
+        seed=3,
+        device="cpu",
+    ).learn(2048)
     trained = policy(tmp_path / "run")
     assert trained.keys() == stock.policy.state_dict().keys()
     assert all(torch.equal(trained[key], value) for key, value in stock.policy.state_dict().items())
 
 
 @cases(
-    (["--env", "MiniGrid-DorKey-5x5-v0"], "unknown environment 'MiniGrid-DorKey-5x5-v0'; did you mean 'MiniGrid-D"),
+    (
+        ["--env", "MiniGrid-DorKey-5x5-v0"],
+        "unknown environment 'MiniGrid-DorKey-5x5-v0'; did you mean 'MiniGrid-D",
+    ),
     (["--env", "no_such_module:Own-v0"], "no_such_module cannot be imported"),
     (["--device", "gpu"], "--device: torch cannot use 'gpu'"),
     (["--hyperparameters.n_stepz", "5"], "unknown key 'n_stepz'; did you mean 'n_steps'"),
     (["--hyperparameters.ent_coef", "0.1"], "set with --ent-coef"),
     (["--hyperparameters.learning_rate", "lin_fast"], "expected a number, or lin_ and a number"),
-    (["--hyperparameters.env_wrapper", "FlatObsWrapper"], "unknown wrapper 'FlatObsWrapper'; did you mean"),
+    (
+        ["--hyperparameters.env_wrapper", "FlatObsWrapper"],
+        "unknown wrapper 'FlatObsWrapper'; did you mean",
+    ),
     (["--ent-coef", "much"], "--ent-coef: expected a number, or lin_ and a number, not 'much'"),
-    (["--entropy", "return", "--entropy-weight", "1", "--ent-coef", "1"], "--ent-coef: has no effect with --entropy r"),
+    (
+        ["--entropy", "return", "--entropy-weight", "1", "--ent-coef", "1"],
+        "--ent-coef: has no effect with --entropy r",
+    ),
     (["--hyperparameters-file", "missing.yaml"], "missing.yaml"),
-    (["--hyperparameters.policy", "MultiInputPolicy"], "hyperparameters: a value does not fit this run"),
+    (
+        ["--hyperparameters.policy", "MultiInputPolicy"],
+        "hyperparameters: a value does not fit this run",
+    ),
 )
 def test_mistakes_are_one_sentence(arguments, sentence, run_here, monkeypatch):
     monkeypatch.chdir(ROOT)
@@ -187,9 +271,12 @@ def test_mistakes_are_one_sentence(arguments, sentence, run_here, monkeypatch):
 
 @cases(
     ({"policy_kwargs": "exec('x')"}, "policy_kwargs: 'exec('x')' is not an expression"),
-    ({"env_wrapper": "os.system"}, "unknown wrapper 'os.system'"), ({"nothing": 1}, "unknown key 'nothing'"),
-)  # fmt: skip
-def test_settings_of_a_run_folder_run_no_code(hyperparameters, message, unbroken, tmp_path, run_here):
+    ({"env_wrapper": "os.system"}, "unknown wrapper 'os.system'"),
+    ({"nothing": 1}, "unknown key 'nothing'"),
+)
+def test_settings_of_a_run_folder_run_no_code(
+    hyperparameters, message, unbroken, tmp_path, run_here
+):
     folder = shutil.copytree(unbroken, tmp_path / "run")
     config = yaml.safe_load((folder / "config.yaml").read_text())
     config["hyperparameters"] |= hyperparameters

@@ -31,16 +31,34 @@ def target(tiny_pair, tmp_path):
 def tiny_flags(tiny_pair):
     """Flags that make a training run last seconds."""
     return [
-        "--source.root", str(tiny_pair / "gta5"), "--target.root", str(tiny_pair / "cityscapes"),
-        "--max-steps", "6", "--eval-every", "3", "--log-every", "1", "--maps", "2", "--model.encoder", "resnet18",
-    ]  # fmt: skip
+        "--source.root",
+        str(tiny_pair / "gta5"),
+        "--target.root",
+        str(tiny_pair / "cityscapes"),
+        "--max-steps",
+        "6",
+        "--eval-every",
+        "3",
+        "--log-every",
+        "1",
+        "--maps",
+        "2",
+        "--model.encoder",
+        "resnet18",
+    ]
 
 
 @pytest.fixture(scope="session")
 def tiny_config(tiny_pair):
     """Two steps on the tiny pair, without pictures."""
     return TrainConfig(
-        loss="adadem", max_steps=2, eval_every=2, log_every=1, maps=0, device="cpu",
-        source=SourceConfig(str(tiny_pair / "gta5")), target=TargetDataConfig(str(tiny_pair / "cityscapes")),
+        loss="adadem",
+        max_steps=2,
+        eval_every=2,
+        log_every=1,
+        maps=0,
+        device="cpu",
+        source=SourceConfig(str(tiny_pair / "gta5")),
+        target=TargetDataConfig(str(tiny_pair / "cityscapes")),
         model=ModelConfig(encoder="resnet18"),
-    )  # fmt: skip
+    )

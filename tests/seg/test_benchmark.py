@@ -24,18 +24,29 @@ def _stand_in(tmp_path, monkeypatch):
 
 @pytest.fixture
 def data(tiny_pair):
-    return {"source": {"root": str(tiny_pair / "gta5")}, "target": {"root": str(tiny_pair / "cityscapes")}}
+    return {
+        "source": {"root": str(tiny_pair / "gta5")},
+        "target": {"root": str(tiny_pair / "cityscapes")},
+    }
 
 
 def config(path, **changes):
     arms = {"control": {"loss": "none"}, "adadem": {"loss": "adadem"}}
-    settings = {"arms": arms, "seeds": [0, 1, 2], "folder": str(path), "control": "control", "workers": 2}
+    settings = {
+        "arms": arms,
+        "seeds": [0, 1, 2],
+        "folder": str(path),
+        "control": "control",
+        "workers": 2,
+    }
     return BenchmarkConfig(**{**settings, "train": {"max_steps": 20}, **changes})
 
 
 def test_flags_of_nested_keys_are_all_kept_and_replace_single_keys_of_the_file(tmp_path):
     file = tmp_path / "grid.yaml"
-    file.write_text("train: {model: {name: fpn, depth: 5}, source.root: a}\narms: {a: {loss: none}}\n")
+    file.write_text(
+        "train: {model: {name: fpn, depth: 5}, source.root: a}\narms: {a: {loss: none}}\n"
+    )
     flags = [
         "--train.model.depth",
         "3",
@@ -45,7 +56,10 @@ def test_flags_of_nested_keys_are_all_kept_and_replace_single_keys_of_the_file(t
         "--arms.a.loss=dem",
     ]
     found = parse_config(BenchmarkConfig, "seg.benchmark", "", ["--config", str(file), *flags])
-    assert found.train == {"model": {"name": "fpn", "depth": 3, "encoder": "resnet18"}, "source.root": "b"}
+    assert found.train == {
+        "model": {"name": "fpn", "depth": 3, "encoder": "resnet18"},
+        "source.root": "b",
+    }
     assert found.arms == {"a": {"loss": "dem"}}
 
 
@@ -53,12 +67,23 @@ def test_flags_of_nested_keys_are_all_kept_and_replace_single_keys_of_the_file(t
 def test_the_table_compares_arms_with_the_control_seed_by_seed(tmp_path, capsys):
     assert benchmark(config(tmp_path / "grid"), module="stand_in") == {}
     runs = list(csv.DictReader((tmp_path / "grid/report/runs.csv").open()))
-    assert [(row["arm"], row["seed"]) for row in runs] == [(arm, s) for arm in ("control", "adadem") for s in "012"]
-    assert runs[4].items() >= {
-        "row": "", "loss": "adadem", "miou": "0.202", "checkpoints.best.miou": "0.21200000000000002",
-        "IoU % road": "0.9", "IoU % train": "", "label_free.im": "0.4",
-    }.items()  # fmt: skip
-    table = re.sub(" +", " ", (tmp_path / "grid/report/table.md").read_text())  # columns are aligned
+    assert [(row["arm"], row["seed"]) for row in runs] == [
+        (arm, s) for arm in ("control", "adadem") for s in "012"
+    ]
+    assert (
+        runs[4].items()
+        >= {
+            "row": "",
+            "loss": "adadem",
+            "miou": "0.202",
+            "checkpoints.best.miou": "0.21200000000000002",
+            "IoU % road": "0.9",
+            "IoU % train": "",
+            "label_free.im": "0.4",
+        }.items()
+    )
+    # columns are aligned
+    table = re.sub(" +", " ", (tmp_path / "grid/report/table.md").read_text())
     ours, theirs = ({s: base + s * step for s in range(3)} for base, step in ((20, 0.2), (10, 0.1)))
     interval = difference_interval(ours, theirs)
     shown = f"20.20 ± 0.20 (**{interval.estimate:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}], better**)"
@@ -78,7 +103,8 @@ def test_tasks_are_a_second_axis(tmp_path):
     settings = config(tmp_path / "grid", tasks=tasks, arms=arms, seeds=[0], control="a")
     assert benchmark(settings, module="stand_in") == {}
     assert (tmp_path / "grid/large/b/seed0/eval.json").is_file()
-    table = re.sub(" +", " ", (tmp_path / "grid/report/table.md").read_text())  # columns are aligned
+    # columns are aligned
+    table = re.sub(" +", " ", (tmp_path / "grid/report/table.md").read_text())
     assert re.findall(r"^## (\w+)", table, flags=re.MULTILINE) == ["small", "large"]
     assert "| b | 1 | 20.00 (+10.00) |" in table
 
@@ -87,23 +113,35 @@ def test_a_grid_of_a_real_training(tmp_path, data, capsys):
     grid = tmp_path / "grid.yaml"
     train = {**data, "max_steps": 2, "eval_every": 2, "maps": 0, "model": {"encoder": "resnet18"}}
     arms = {"balanced": {"loss": "adadem"}}
-    grid.write_text(yaml.safe_dump({"train": train, "arms": arms, "folder": str(tmp_path / "grid")}))
+    grid.write_text(
+        yaml.safe_dump({"train": train, "arms": arms, "folder": str(tmp_path / "grid")})
+    )
     main(["--config", str(grid), "--seeds", "0"])
     assert "1 of 1 runs; the report is in" in capsys.readouterr().out
-    for more in ([], ["--report-only"]):  # what a run filled in is no other setting, nor is where it ran
+    # what a run filled in is no other setting, nor is where it ran
+    for more in ([], ["--report-only"]):
         grid.write_text(
-            yaml.safe_dump({"train": {**train, "workers": 1}, "arms": arms, "folder": str(tmp_path / "grid")})
+            yaml.safe_dump(
+                {"train": {**train, "workers": 1}, "arms": arms, "folder": str(tmp_path / "grid")}
+            )
         )
         main(["--config", str(grid), "--seeds", "0", *more])
         assert "1 of 1 runs; the report is in" in capsys.readouterr().out
     (row,) = csv.DictReader((tmp_path / "grid/report/runs.csv").open())
     assert 0 < float(row["miou"]) < 1
     trained = yaml.safe_load((tmp_path / "grid/balanced/seed0/config.yaml").read_text())
-    assert (trained["loss"], trained["max_steps"], trained["source"]["layout"]) == ("adadem", 2, "auto")
+    assert (trained["loss"], trained["max_steps"], trained["source"]["layout"]) == (
+        "adadem",
+        2,
+        "auto",
+    )
 
 
 @cases(
-    ({"arms": {}}, "--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml"),
+    (
+        {"arms": {}},
+        "--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml",
+    ),
     ({"control": "nothing"}, "--control: 'nothing' is not one of the arms control, adadem"),
     ({"tasks": {"a b": {}, "a-b": {}}}, "tasks: two of a b, a-b would share a folder; rename one"),
     ({"arms": {"control": {}, 0.001: {}}}, "arms: expected names, got 0.001; write it in quotes"),
@@ -111,7 +149,7 @@ def test_a_grid_of_a_real_training(tmp_path, data, capsys):
     ({"tasks": {"day": {"max_stesp": 3}}}, "day, control: unknown key 'max_stesp'; did you mean"),
     ({"train": {"run-dir": "x"}}, "control: leave 'run-dir' out, the grid sets it"),
     ({"report_only": True}, "no run of this grid is finished, so there is nothing to report"),
-)  # fmt: skip
+)
 def test_mistakes_are_one_sentence_before_anything_runs(changes, message, tmp_path):
     refuses(re.escape(message), benchmark, config(tmp_path / "grid", **changes))
     assert not (tmp_path / "grid").exists()
@@ -121,6 +159,8 @@ def test_a_run_of_other_settings_is_refused(tmp_path):
     run = tmp_path / "adadem" / "seed1"
     run.mkdir(parents=True)
     (run / "config.yaml").write_text(yaml.safe_dump({"loss": "adadem", "max_steps": 10}))
-    refuses(r"seed1: was trained with max_steps 10, this grid asks for 20", grid_jobs, config(tmp_path))
+    refuses(
+        r"seed1: was trained with max_steps 10, this grid asks for 20", grid_jobs, config(tmp_path)
+    )
     (run / "config.yaml").write_text("")
     refuses(r"seed1/config\.yaml: ", grid_jobs, config(tmp_path))

@@ -33,17 +33,28 @@ class Answers(nn.Module):
             label = torch.from_numpy(sample.label[::2, ::2].astype(np.int64))
             noise = torch.from_numpy(rng.integers(0, 18, label.shape))  # any but bicycle
             wrong = torch.from_numpy(rng.random(label.shape) < 0.3) | (label == 255)
-            self.answers.append(6 * F.one_hot(torch.where(wrong, noise, label), 19).movedim(-1, 0)[None].float())
+            self.answers.append(
+                6 * F.one_hot(torch.where(wrong, noise, label), 19).movedim(-1, 0)[None].float()
+            )
 
     def forward(self, _images):
         return {"main": self.answers.pop(0)}
 
 
 def test_scores_need_a_network_that_works():
-    samples = [Sample("folder/0.png", np.zeros((10, 16, 3), np.uint8), np.zeros((20, 32), np.uint8))]
+    samples = [
+        Sample("folder/0.png", np.zeros((10, 16, 3), np.uint8), np.zeros((20, 32), np.uint8))
+    ]
     broken = Answers(samples)
     broken.answers[0][:, 0] = torch.nan
-    refuses(r"folder/0\.png: the network's output is not finite", evaluate, broken, samples, CITYSCAPES_CLASSES, CPU)
+    refuses(
+        r"folder/0\.png: the network's output is not finite",
+        evaluate,
+        broken,
+        samples,
+        CITYSCAPES_CLASSES,
+        CPU,
+    )
 
 
 def test_cityscapes_own_package_gives_the_same_scores(target, tmp_path):
@@ -55,10 +66,13 @@ def test_cityscapes_own_package_gives_the_same_scores(target, tmp_path):
     dataset = open_validation(DataConfig(root=str(target)), CITYSCAPES_CLASSES)
     folder = tmp_path / "predictions"
     folder.mkdir()
-    writer = prediction_writer(folder, CITYSCAPES_CLASSES, [Path(image).stem for image, _ in dataset.files])
+    writer = prediction_writer(
+        folder, CITYSCAPES_CLASSES, [Path(image).stem for image, _ in dataset.files]
+    )
     result = evaluate(Answers(dataset), dataset, CITYSCAPES_CLASSES, CPU, on_sample=writer)
     arguments = theirs.args
-    arguments.evalInstLevelScore, arguments.quiet, arguments.JSONOutput = False, True, False  # no instances are drawn
+    # no instances are drawn
+    arguments.evalInstLevelScore, arguments.quiet, arguments.JSONOutput = False, True, False
     arguments.predictionPath, arguments.predictionWalk = str(folder), None
     # their way to find a prediction by its name
     predictions = [theirs.getPrediction(arguments, file) for file in truth]
@@ -68,19 +82,25 @@ def test_cityscapes_own_package_gives_the_same_scores(target, tmp_path):
     assert result["per_class_iu"]["bicycle"] is None
     assert result["miou"] == pytest.approx(expected["averageScoreClasses"], abs=1e-4)
     for name, iou in result["per_class_iu"].items():
-        assert (np.nan if iou is None else iou) == pytest.approx(expected["classScores"][name], abs=1e-4, nan_ok=True)
+        assert (np.nan if iou is None else iou) == pytest.approx(
+            expected["classScores"][name], abs=1e-4, nan_ok=True
+        )
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, tiny_pair):
     """Its checkpoints have different weights."""
     target = TargetDataConfig(root=str(tiny_pair / "cityscapes"))
-    return write_run(tmp_path_factory.mktemp("run") / "run", 0, ("best", "selected", "last"), target=target)
+    return write_run(
+        tmp_path_factory.mktemp("run") / "run", 0, ("best", "selected", "last"), target=target
+    )
 
 
 def test_the_command_scores_the_checkpoint_that_labels_chose_and_says_so(run, run_here, tmp_path):
     out, before = tmp_path / "new" / "scores.json", sorted(run.rglob("*"))
-    stdout, stderr = run_here(main, "--run", run, "--out", out, "--save-predictions", tmp_path / "predictions")
+    stdout, stderr = run_here(
+        main, "--run", run, "--out", out, "--save-predictions", tmp_path / "predictions"
+    )
     assert not stderr
     document = json.loads(out.read_text())
     assert (document["checkpoint"], document["protocol"]["step"]) == ("best", 0)
@@ -96,7 +116,10 @@ def test_the_command_scores_the_checkpoint_that_labels_chose_and_says_so(run, ru
     again = tmp_path / "last.json"
     refused = run_here(main, "--run", run, "--save-predictions", tmp_path / "predictions", status=2)
     assert "holds files already" in refused.err
-    assert "exists and is never overwritten" in run_here(main, "--run", run, "--out", out, status=2).err
+    assert (
+        "exists and is never overwritten"
+        in run_here(main, "--run", run, "--out", out, status=2).err
+    )
     run_here(main, "--run", run, "--out", again, "--checkpoint", "last")
     last = json.loads(again.read_text())
     assert (last["checkpoint"], last["protocol"]["step"]) == ("last", 2)
@@ -104,7 +127,14 @@ def test_the_command_scores_the_checkpoint_that_labels_chose_and_says_so(run, ru
 
 
 def test_the_command_scores_other_data(run, run_here, tmp_path, tiny_pair):
-    flags = ("--target.root", tiny_pair / "gta5", "--target.layout", "gta5", "--target.size", "[48, 24]")
+    flags = (
+        "--target.root",
+        tiny_pair / "gta5",
+        "--target.layout",
+        "gta5",
+        "--target.size",
+        "[48, 24]",
+    )
     out = tmp_path / "scores.json"
     assert not run_here(main, "--run", run, "--out", out, *flags).err
     how = json.loads(out.read_text())["protocol"]
@@ -116,7 +146,16 @@ def test_a_damaged_image_costs_no_score(run, run_here, tmp_path):
         save(tmp_path / "images" / f"{index}.jpg", noise(index, 64, 48))
         save(tmp_path / "labels" / f"{index}.png", noise(index, 64, 48)[..., 0] % 2 + 7)
     (tmp_path / "images/1.jpg").write_bytes((tmp_path / "images/1.jpg").read_bytes()[:900])
-    flags = ("--images", tmp_path / "images", "--labels", tmp_path / "labels", "--save-predictions", tmp_path / "out")
+    flags = (
+        "--images",
+        tmp_path / "images",
+        "--labels",
+        tmp_path / "labels",
+        "--save-predictions",
+        tmp_path / "out",
+    )
     said = run_here(main, "--model", run, *flags).out
     assert "1 of 3 images left out, damaged or cut short" in said
-    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [f"{n}_pred_labelIds.png" for n in (0, 2)]
+    assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
+        f"{n}_pred_labelIds.png" for n in (0, 2)
+    ]

@@ -24,7 +24,9 @@ KINDS = ("prediction", "overlay", "entropy", "panel")
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return write_run(tmp_path_factory.mktemp("runs") / "first", seed=0, method="minent", loss="entropy")
+    return write_run(
+        tmp_path_factory.mktemp("runs") / "first", seed=0, method="minent", loss="entropy"
+    )
 
 
 @pytest.fixture
@@ -38,7 +40,12 @@ def draw(tmp_path):
 
 
 def settings(first, tmp_path, **changes):
-    defaults = {"run": str(first), "images": str(tmp_path / "images"), "out": str(tmp_path / "out"), "device": "cpu"}
+    defaults = {
+        "run": str(first),
+        "images": str(tmp_path / "images"),
+        "out": str(tmp_path / "out"),
+        "device": "cpu",
+    }
     return ExportConfig(**{**defaults, **changes})
 
 
@@ -65,7 +72,11 @@ def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
     trained = open_run(run, "last")
     with torch.no_grad():
         features = trained.network(RGB.normalised(np.asarray(Image.open(file)))[None])["main"]
-    p = F.interpolate(features, (16, 24), mode="bilinear", align_corners=True)[0].double().softmax(0)
+    p = (
+        F.interpolate(features, (16, 24), mode="bilinear", align_corners=True)[0]
+        .double()
+        .softmax(0)
+    )
     entropy, classes = -(p * p.log()).sum(0).numpy(), p.argmax(0).numpy()
 
     out = tmp_path / "out"
@@ -75,7 +86,8 @@ def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
     np.testing.assert_allclose(raw["entropy_normalised"], entropy / math.log(19), atol=1e-5)
     assert (raw["prediction"].dtype, raw["entropy"].dtype) == (np.uint8, np.float32)
     png16 = np.asarray(Image.open(out / "a_entropy16.png"))
-    assert (out / "a_entropy16.png").read_bytes()[24] == 16  # bits; an older Pillow reads them into 32
+    # bits; an older Pillow reads them into 32
+    assert (out / "a_entropy16.png").read_bytes()[24] == 16
     np.testing.assert_allclose(png16 / 65535, entropy / math.log(19), atol=3e-5)
     ids = np.asarray(Image.open(out / "a_pred_labelIds.png"))
     np.testing.assert_array_equal(ids, np.asarray(CITYSCAPES_CLASSES.ids)[classes])
@@ -83,28 +95,38 @@ def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):
     np.testing.assert_array_equal(colours, np.asarray(CITYSCAPES_CLASSES.colors)[classes])
 
     (image_row,) = rows(out / "entropy.csv")
-    assert float(image_row["mean_entropy"]) == pytest.approx(entropy.mean() / math.log(19), abs=2e-6)
+    assert float(image_row["mean_entropy"]) == pytest.approx(
+        entropy.mean() / math.log(19), abs=2e-6
+    )
     top = np.bincount(classes.ravel()).argmax()
     assert image_row["top_class"] == CITYSCAPES_CLASSES.names[top]
     assert float(image_row["top_class_share"]) == pytest.approx((classes == top).mean(), abs=2e-6)
     per_class = rows(out / "entropy_per_class.csv")
-    assert {row["predicted_class"] for row in per_class} == {CITYSCAPES_CLASSES.names[i] for i in np.unique(classes)}
+    assert {row["predicted_class"] for row in per_class} == {
+        CITYSCAPES_CLASSES.names[i] for i in np.unique(classes)
+    }
     for row in per_class:
         here = classes == CITYSCAPES_CLASSES.names.index(row["predicted_class"])
         assert int(row["pixels"]) == here.sum()
-        assert float(row["mean_entropy"]) == pytest.approx(entropy[here].mean() / math.log(19), abs=2e-6)
+        assert float(row["mean_entropy"]) == pytest.approx(
+            entropy[here].mean() / math.log(19), abs=2e-6
+        )
 
 
 def test_the_last_checkpoint_is_exported_at_the_runs_target_size_by_default(draw, tmp_path):
     draw("a.png", (40, 24))
-    run = write_run(tmp_path / "run", 0, ("selected", "last"), target=TargetDataConfig(size=[32, 16]))
+    run = write_run(
+        tmp_path / "run", 0, ("selected", "last"), target=TargetDataConfig(size=[32, 16])
+    )
     trained, image = open_run(run, "last"), read_image(tmp_path / "images" / "a.png")
     for size, seen in (("own", (32, 16)), (None, None), ([20, 12], (20, 12))):
         out = tmp_path / f"out-{size}"
         export(settings(run, tmp_path, size=size, out=str(out), raw=["npz"]))
         expected = dataclasses.replace(trained, size=seen).maps(image).entropy
         assert expected.shape == (24, 40)
-        np.testing.assert_array_equal(np.load(out / "a_entropy.npz")["entropy_normalised"], expected)
+        np.testing.assert_array_equal(
+            np.load(out / "a_entropy.npz")["entropy_normalised"], expected
+        )
 
 
 def test_a_damaged_image_is_one_line_and_the_others_go_on(run, draw, tmp_path, run_here):
@@ -119,24 +141,32 @@ def test_a_damaged_image_is_one_line_and_the_others_go_on(run, draw, tmp_path, r
     assert len(complaints) == 3
     assert "b.png: the image cannot be read" in complaints[0]
     assert "c.jpg: the image cannot be read" in complaints[1]
-    assert "e.png: the name is too long for the files that are written of it; at most 237 bytes fit" in complaints[2]
+    assert (
+        "e.png: the name is too long for the files that are written of it; at most 237 bytes fit"
+        in complaints[2]
+    )
     assert "exported 2 of 5 images, skipped 3" in finished.out
     assert [row["image"] for row in rows(tmp_path / "out" / "entropy.csv")] == ["a.png", "d.png"]
 
 
-def test_an_image_that_does_not_fit_into_memory_is_one_line(run, draw, tmp_path, capsys, monkeypatch):
+def test_an_image_that_does_not_fit_into_memory_is_one_line(
+    run, draw, tmp_path, capsys, monkeypatch
+):
     draw("a.png")
     error = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")
-    monkeypatch.setattr("seg.trained.trained_network.upsampled", lambda *_: (_ for _ in ()).throw(error))
+    monkeypatch.setattr(
+        "seg.trained.trained_network.upsampled", lambda *_: (_ for _ in ()).throw(error)
+    )
     assert export(settings(run, tmp_path)) == 1
     assert "a.png: does not fit into memory" in capsys.readouterr().err
 
 
 @cases(
-    ({"raw": ["png61"]}, "did you mean 'png16'"), ({"size": "12,x"}, "--size: expected W,H"),
+    ({"raw": ["png61"]}, "did you mean 'png16'"),
+    ({"size": "12,x"}, "--size: expected W,H"),
     ({"out": "images/out"}, "lies in --images"),
     ({"out": "images"}, "holds files already"),
-)  # fmt: skip
+)
 def test_a_mistake_is_one_sentence(changes, sentence, run, draw, tmp_path, monkeypatch):
     draw("a.png")
     monkeypatch.chdir(tmp_path)
@@ -165,4 +195,6 @@ def test_what_is_not_finite_is_not_published(draw, tmp_path, capsys):
     assert "a.png: the network's output is not finite; its weights are no use" in printed.err
     assert "nothing exported" in printed.out
     assert not list((tmp_path / "out").rglob("*.png"))
-    assert all("nan" not in table.read_text().lower() for table in (tmp_path / "out").rglob("*.csv"))
+    assert all(
+        "nan" not in table.read_text().lower() for table in (tmp_path / "out").rglob("*.csv")
+    )

@@ -24,7 +24,10 @@ IMAGES = torch.randn(1, 3, 64, 96, generator=torch.Generator().manual_seed(0))
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
-    models = {"fpn": ModelConfig("fpn", "resnet18", depth=4), "deeplabv2": ModelConfig("deeplabv2", "resnet18")}
+    models = {
+        "fpn": ModelConfig("fpn", "resnet18", depth=4),
+        "deeplabv2": ModelConfig("deeplabv2", "resnet18"),
+    }
     return {name: write_run(folder / name, 0, model=model) for name, model in models.items()}
 
 
@@ -35,7 +38,9 @@ def onnxruntime():
     return pytest.importorskip("onnxruntime")
 
 
-@pytest.mark.parametrize(("name", "library"), [("fpn", "segmentation-models-pytorch"), ("deeplabv2", "dem-apps")])
+@pytest.mark.parametrize(
+    ("name", "library"), [("fpn", "segmentation-models-pytorch"), ("deeplabv2", "dem-apps")]
+)
 @torch.no_grad()
 def test_what_was_exported_is_opened(runs, name, library, tmp_path, capsys):
     out = export_model(ExportModelConfig(run=str(runs[name]), out=str(tmp_path / "model")))
@@ -43,23 +48,31 @@ def test_what_was_exported_is_opened(runs, name, library, tmp_path, capsys):
     ours, opened = open_trained(str(runs[name])), open_trained(str(out))
     expected = ours.logits(IMAGES)
     if name == "fpn":
-        torch.testing.assert_close(smp.from_pretrained(out).eval()(IMAGES), expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            smp.from_pretrained(out).eval()(IMAGES), expected, rtol=1e-4, atol=1e-4
+        )
     assert torch.equal(opened.logits(IMAGES), expected)
     assert opened.description == ours.description
     next(opened.network.parameters()).mul_(1.1)
     opened.save(tmp_path / "adapted")
-    assert torch.equal(open_trained(str(tmp_path / "adapted")).logits(IMAGES), opened.logits(IMAGES))
+    assert torch.equal(
+        open_trained(str(tmp_path / "adapted")).logits(IMAGES), opened.logits(IMAGES)
+    )
     text = (out / "config.json").read_text()
     (out / "config.json").write_text(text.replace('"resnet18"', '"resnet19"'))
     refuses(r"encoder: 'resnet19' is not known", open_trained, str(out))
 
 
 def test_onnx_gives_the_same_logits_at_any_size(onnxruntime, runs, tmp_path, capsys):
-    config = ExportModelConfig(run=str(runs["deeplabv2"]), out=str(tmp_path / "model"), onnx=True, size=[96, 64])
+    config = ExportModelConfig(
+        run=str(runs["deeplabv2"]), out=str(tmp_path / "model"), onnx=True, size=[96, 64]
+    )
     out = export_model(config)
     said = "images (B, 3, H, W), normalised, H and W multiples of 32, to logits (B, 19, H, W)"
     assert said in capsys.readouterr().out
-    session = onnxruntime.InferenceSession(str(out / "model.onnx"), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(out / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
     assert session.get_modelmeta().custom_metadata_map["sides"] == "multiples of 32"
     for images in (IMAGES, torch.randn(3, 3, 160, 32, generator=torch.Generator().manual_seed(1))):
         (logits,) = session.run(None, {"images": images.numpy()})
@@ -90,7 +103,9 @@ def own_onnx(onnxruntime, tmp_path, monkeypatch):
 
     def exported(name, size):
         out = str(tmp_path / "model")
-        return export_model(ExportModelConfig(model=f"own_of_onnx:{name}", out=out, onnx=True, size=list(size)))
+        return export_model(
+            ExportModelConfig(model=f"own_of_onnx:{name}", out=out, onnx=True, size=list(size))
+        )
 
     return exported
 
@@ -100,41 +115,70 @@ def test_onnx_whose_logits_differ_is_not_kept(own_onnx, tmp_path, monkeypatch):
     plain = TrainedNetwork.logits
     more = lambda self, images: plain(self, images) + (not torch.compiler.is_exporting())  # noqa: E731
     monkeypatch.setattr(TrainedNetwork, "logits", more)
-    refuses(r"--onnx: the file's logits differ from the network's by up to 1", own_onnx, "plain", (96, 64))
+    refuses(
+        r"--onnx: the file's logits differ from the network's by up to 1",
+        own_onnx,
+        "plain",
+        (96, 64),
+    )
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.parametrize(("name", "size"), [("pooled", (96, 64)), ("plain", (90, 60)), ("padded", (96, 64))])
+@pytest.mark.parametrize(
+    ("name", "size"), [("pooled", (96, 64)), ("plain", (90, 60)), ("padded", (96, 64))]
+)
 def test_onnx_of_one_size_where_parts_depend_on_it(name, size, own_onnx, capsys):
     own_onnx(name, size)
     sides = f"{size[1]}, {size[0]}"
-    assert f"images (1, 3, {sides}), normalised, to logits (1, 4, {sides})" in capsys.readouterr().out
+    assert (
+        f"images (1, 3, {sides}), normalised, to logits (1, 4, {sides})" in capsys.readouterr().out
+    )
 
 
-def test_onnx_of_probabilities_has_all_in_the_graph_and_what_deepness_reads(onnxruntime, runs, tmp_path, capsys):
+def test_onnx_of_probabilities_has_all_in_the_graph_and_what_deepness_reads(
+    onnxruntime, runs, tmp_path, capsys
+):
     said = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3], "channels": "bgr"}
     wanted = {"onnx": True, "onnx_output": "probabilities", "size": [64, 64]}
     config = ExportModelConfig(run=str(runs["fpn"]), out=str(tmp_path / "model"), **wanted, **said)
     out = export_model(config)
-    assert "images (1, 3, 64, 64), RGB from 0 to 1, to probabilities (1, 19, 64, 64)" in capsys.readouterr().out
-    session = onnxruntime.InferenceSession(str(out / "model.onnx"), providers=["CPUExecutionProvider"])
+    assert (
+        "images (1, 3, 64, 64), RGB from 0 to 1, to probabilities (1, 19, 64, 64)"
+        in capsys.readouterr().out
+    )
+    session = onnxruntime.InferenceSession(
+        str(out / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
     image = noise(0, 64, 64)
     (found,) = session.run(None, {"images": (image / np.float32(255)).transpose(2, 0, 1)[None]})
-    np.testing.assert_allclose(found[0], load(runs["fpn"], **said).predict(image).probabilities, rtol=0, atol=1e-4)
+    np.testing.assert_allclose(
+        found[0], load(runs["fpn"], **said).predict(image).probabilities, rtol=0, atol=1e-4
+    )
     # read as the plugin does, deepness/processing/models/model_base.py
     metadata = session.get_modelmeta().custom_metadata_map
     assert json.loads(metadata["model_type"]) == "Segmentor"
     assert json.loads(metadata["class_names"])["1"] == "sidewalk"
     assert int(json.loads(metadata["tile_size"])) == session.get_inputs()[0].shape[-1] == 64
     assert float(json.loads(metadata["seg_thresh"])) == 0
-    for wrong, sentence in (({"size": [96, 64]}, "--size: probabilities are of square"), ({"onnx": False}, "--onnx")):
+    for wrong, sentence in (
+        ({"size": [96, 64]}, "--size: probabilities are of square"),
+        ({"onnx": False}, "--onnx"),
+    ):
         with pytest.raises(InputError, match=sentence):
-            export_model(dataclasses.replace(config, **{"out": str(tmp_path / "other"), "size": "auto", **wrong}))
+            export_model(
+                dataclasses.replace(
+                    config, **{"out": str(tmp_path / "other"), "size": "auto", **wrong}
+                )
+            )
 
 
 def test_without_the_extra_onnx_is_a_sentence(runs, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     config = ExportModelConfig(run=str(runs["fpn"]), out=str(tmp_path / "model"), size=[64, 64])
     refuses(r"--size: expected together with --onnx, which is compared at it", export_model, config)
-    refuses(r"--onnx: needs .*; pip install 'dem-apps\[onnx\]'", export_model, dataclasses.replace(config, onnx=True))
+    refuses(
+        r"--onnx: needs .*; pip install 'dem-apps\[onnx\]'",
+        export_model,
+        dataclasses.replace(config, onnx=True),
+    )
     assert not (tmp_path / "model").exists()

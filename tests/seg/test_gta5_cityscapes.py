@@ -86,11 +86,28 @@ def test_the_steps_of_the_page_on_a_pair_with_the_sizes_and_names_of_the_publish
     small = {"seeds": [1], "train": {**SHORT, **SMALL_NETWORK, **QUARTER_SIZES}}
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(small))
     of_grid = [argument.replace("--", "--train.") for argument in roots]
-    command(tmp_path, "seg.benchmark", "--config", GRID, "--config", "small.yaml", *of_grid, "--workers", "2")
+    command(
+        tmp_path,
+        "seg.benchmark",
+        "--config",
+        GRID,
+        "--config",
+        "small.yaml",
+        *of_grid,
+        "--workers",
+        "2",
+    )
     check_grid(tmp_path / "runs/gta5-cityscapes")
 
     # the network is small; the sizes and everything else are the protocol's
-    flags = [*roots, "--seed", "1", "--run-dir", "runs/minent-adadem", *as_flags({**SHORT, **SMALL_NETWORK})]
+    flags = [
+        *roots,
+        "--seed",
+        "1",
+        "--run-dir",
+        "runs/minent-adadem",
+        *as_flags({**SHORT, **SMALL_NETWORK}),
+    ]
     command(tmp_path, "seg.train", "--config", "gta5_cityscapes_minent", "--loss", "adadem", *flags)
     run = tmp_path / "runs/minent-adadem"
     check_run(run, *ARMS["MinEnt + AdaDEM"], source=[1280, 720], target=[1024, 512])
@@ -103,7 +120,9 @@ def test_the_steps_of_the_page_on_a_pair_with_the_sizes_and_names_of_the_publish
     assert scores["miou"] == pytest.approx(in_training["miou"], abs=1e-6)
     assert scores["per_class_iu"].keys() == in_training["per_class_iu"].keys()
 
-    command(tmp_path, "seg.export", *of_run, "--images", "Cityscapes/leftImg8bit/val", "--out", "maps")
+    command(
+        tmp_path, "seg.export", *of_run, "--images", "Cityscapes/leftImg8bit/val", "--out", "maps"
+    )
     check_maps(tmp_path / "maps")
 
     arms = [f"runs/gta5-cityscapes/{arm.replace(' ', '-')}/seed1" for arm in ARMS]
@@ -142,7 +161,9 @@ def drawn(look, split, number, size):
     """A street and its label ids, drawn at half the size."""
     width, height = size
     image, ids = draw_street(look, split, number, size=(width // 2, height // 2))
-    return [Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST) for pixels in (image, ids)]
+    return [
+        Image.fromarray(pixels).resize(size, Image.Resampling.NEAREST) for pixels in (image, ids)
+    ]
 
 
 def save(picture, file):
@@ -154,28 +175,43 @@ def command(folder, module, *arguments):
     """Run ``python -m MODULE`` in ``folder`` and return what it prints."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-m", module, *arguments], cwd=folder, env=environment, capture_output=True, text=True
+        [sys.executable, "-m", module, *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
     )
-    assert done.returncode == 0, f"{module} {' '.join(arguments)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert done.returncode == 0, (
+        f"{module} {' '.join(arguments)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    )
     return done.stdout
 
 
 def as_flags(values):
-    return [f"--{key.replace('_', '-')}={json.dumps(value)}".replace('"', "") for key, value in values.items()]
+    return [
+        f"--{key.replace('_', '-')}={json.dumps(value)}".replace('"', "")
+        for key, value in values.items()
+    ]
 
 
 def check_grid(folder):
     """A run and a row of the tables for every arm, each trained as its name says."""
     with (folder / "report/runs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [(row["arm"], row["method"], row["loss"]) for row in rows] == [(arm, *ARMS[arm]) for arm in ARMS]
+    assert [(row["arm"], row["method"], row["loss"]) for row in rows] == [
+        (arm, *ARMS[arm]) for arm in ARMS
+    ]
     table = (folder / "report/table.md").read_text()
     named = re.findall(r"^\| (.+?) +\| 1 ", table, flags=re.M)
     assert named == list(ARMS)
     for row in rows:
         run = folder / row["arm"].replace(" ", "-") / "seed1"
         check_run(
-            run, row["method"], row["loss"], source=QUARTER_SIZES["source.size"], target=QUARTER_SIZES["target.size"]
+            run,
+            row["method"],
+            row["loss"],
+            source=QUARTER_SIZES["source.size"],
+            target=QUARTER_SIZES["target.size"],
         )
         assert float(row["miou"]) == json.loads((run / "eval.json").read_text())["miou"]
     (dem,) = [row["arm"] for row in rows if row["loss"] == "dem"]
@@ -189,7 +225,14 @@ def check_run(run, method, loss, source, target):
         assert (run / file).is_file(), file
     assert len(list((run / "entropy_maps").rglob("image.png"))) == SHORT["maps"]
     result = json.loads((run / "eval.json").read_text())
-    assert {"miou", "per_class_iu", "pixel_accuracy", "mean_entropy", "checkpoint", "checkpoints"} <= result.keys()
+    assert {
+        "miou",
+        "per_class_iu",
+        "pixel_accuracy",
+        "mean_entropy",
+        "checkpoint",
+        "checkpoints",
+    } <= result.keys()
     assert result["checkpoint"] == "last"
     assert len(result["per_class_iu"]) == 19
     how = result["protocol"]
@@ -199,7 +242,10 @@ def check_run(run, method, loss, source, target):
     assert how["upsampling"] == "bilinear, align_corners=True"
     assert how["score_size"].startswith("labels' own")
     assert how["batch_norm"].startswith("affine-frozen")
-    assert how["optimizer"].items() >= {"name": "sgd", "lr": 0.00075, "horizon": 250000, "power": 0.9}.items()
+    assert (
+        how["optimizer"].items()
+        >= {"name": "sgd", "lr": 0.00075, "horizon": 250000, "power": 0.9}.items()
+    )
     assert how["labelled_images"] == {"source": 3, "target": 0}
     assert how["network"]["output_stride"] == 8
     if method != "source":

@@ -45,7 +45,16 @@ def folders(tmp_path, monkeypatch):
 
 
 SPECS = {
-    "weights": ["--model", "a.pth", "--architecture", "Unet", "--encoder", "resnet18", "--classes", "a,b,c"],
+    "weights": [
+        "--model",
+        "a.pth",
+        "--architecture",
+        "Unet",
+        "--encoder",
+        "resnet18",
+        "--classes",
+        "a,b,c",
+    ],
     "folder": ["--model", "folder", "--classes", "a,b,c"],
     "function": ["--model", "mine_of_spec:build", "--weights", "a.pth", "--classes", "a,b,c"],
 }
@@ -59,7 +68,9 @@ def test_what_was_adapted_goes_on(kind, folders, run_here):
     printed = run_here(seg.adapt.main, *spec, *labels, *flags).out
     seen = "RGB from 0 to 1, mean 0.485 0.456 0.406, deviation 0.229 0.224 0.225"
     assert f"seen as:  {seen} (the user)" in printed
-    commands = [line.partition("python -m ")[2] for line in printed.splitlines() if "python -m " in line][-2:]
+    commands = [
+        line.partition("python -m ")[2] for line in printed.splitlines() if "python -m " in line
+    ][-2:]
     assert [command.split()[0] for command in commands] == ["seg.export", "seg.export_model"]
     words = shlex.split(commands[0].replace("DIR", "images"))
     assert seen in run_here(MAINS[words[0]], *words[1:], "--label-ids", "--device", "cpu").out
@@ -72,29 +83,47 @@ def test_what_was_adapted_goes_on(kind, folders, run_here):
     words = words[1 : words.index("--out")]
     run_here(seg.evaluate.main, *words, *labels, "--out", "scores.json", "--device", "cpu")
     miou = json.loads(Path("scores.json").read_text())["miou"]
-    assert miou == pytest.approx(json.loads(Path("out/adapt.json").read_text())["labels"]["after"], abs=0.01)
+    assert miou == pytest.approx(
+        json.loads(Path("out/adapt.json").read_text())["labels"]["after"], abs=0.01
+    )
     if kind == "folder":  # in the format that it came in
-        before, after = (list(smp.from_pretrained(each).state_dict()) for each in ("folder", "out/adapted"))
+        before, after = (
+            list(smp.from_pretrained(each).state_dict()) for each in ("folder", "out/adapted")
+        )
         assert before == after
     if kind == "function":  # no code runs that a file names
         refuses(r"give --model mine_of_spec:build --weights out/adapted/a\.pth", load, "out")
     else:
-        assert load("out", device="cpu").description.origin == "the network's own preprocessor_config.json"
+        assert (
+            load("out", device="cpu").description.origin
+            == "the network's own preprocessor_config.json"
+        )
 
 
 @cases(
     ([], "--model: is missing; give --model SPEC, or --run RUN"),
     (["--model", "nowhere"], "--model: nowhere: no such folder or file; expected a run folder"),
-    (["--model", "a.pth"], "a.pth is a file of weights; give --architecture, --encoder and --classes"),
-    (["--model", "folder", "--architecture", "Unet"], "--architecture: is of a file of weights, and folder"),
+    (
+        ["--model", "a.pth"],
+        "a.pth is a file of weights; give --architecture, --encoder and --classes",
+    ),
+    (
+        ["--model", "folder", "--architecture", "Unet"],
+        "--architecture: is of a file of weights, and folder",
+    ),
     (["--model", "folder", "--mean", "1,2,3"], "--std: is missing; --mean R,G,B and --std R,G,B"),
-    (["--model", "folder", "--mean", "1,2", "--std", "1,2"], "--mean: expected three numbers R,G,B, got 2"),
+    (
+        ["--model", "folder", "--mean", "1,2", "--std", "1,2"],
+        "--mean: expected three numbers R,G,B, got 2",
+    ),
     (["--model", "folder", "--scale", "128"], "--scale: expected 255 or 1, got 128"),
     (["--model", "folder", "--channels", "brg"], "--channels: 'brg' is not one of rgb, bgr"),
 )
 def test_what_names_no_network_is_one_sentence_in_every_command(flags, message, folders, run_here):
     for main in (seg.adapt.main, seg.export.main, seg.evaluate.main, seg.export_model.main):
-        given = ["--images", "images"] if main not in (seg.export_model.main, seg.evaluate.main) else []
+        given = (
+            ["--images", "images"] if main not in (seg.export_model.main, seg.evaluate.main) else []
+        )
         out = ["--out", "new"] if main is not seg.evaluate.main else []
         said = run_here(main, *flags, *given, *out, status=2).err
         assert message in said or (not flags and main is seg.adapt.main)
@@ -103,4 +132,8 @@ def test_what_names_no_network_is_one_sentence_in_every_command(flags, message, 
 
 def test_a_device_that_is_not_there_is_refused_before_the_demo_is_made(monkeypatch):
     monkeypatch.setattr(seg.adapt, "_with_demo", pytest.fail)
-    refuses(r"^--device: torch cannot use 'cuda:7' here", seg.adapt.adapt, seg.adapt.AdaptConfig(device="cuda:7"))
+    refuses(
+        r"^--device: torch cannot use 'cuda:7' here",
+        seg.adapt.adapt,
+        seg.adapt.AdaptConfig(device="cuda:7"),
+    )

@@ -56,7 +56,9 @@ def test_a_network_that_sees_little_gives_the_whole_images_logits(stride, ceil):
 
 @pytest.mark.parametrize("side", [64, 100, 150, 200, 333])
 @pytest.mark.parametrize("stride", [4, 16, 32])
-@pytest.mark.parametrize("size", [(461, 617), (512, 1024), (900, 340), (300, 301), (65, 400), (999, 101)])
+@pytest.mark.parametrize(
+    "size", [(461, 617), (512, 1024), (900, 340), (300, 301), (65, 400), (999, 101)]
+)
 def test_the_stride_is_exact_for_any_side(stride, side, size):
     model, images = nn.AvgPool2d(stride, ceil_mode=True), torch.rand(1, 3, *size)
     tiles = TiledLogits(model, size, lambda *part: images[:, :, *part], side).whole()
@@ -69,7 +71,9 @@ def test_tiles_that_cannot_be_joined_are_refused():
     given = model, (700, 1400), lambda *part: images[:, :, *part]
     torch.testing.assert_close(TiledLogits(*given, 500).whole(), model(images))
     for side, strides in ((230, "14"), (320, "14 or 15")):
-        said = f"--tile: {side} is too small for this network, of stride {strides}; give a larger one"
+        said = (
+            f"--tile: {side} is too small for this network, of stride {strides}; give a larger one"
+        )
         refuses(said, TiledLogits, *given, side)
 
 
@@ -93,14 +97,18 @@ def test_bands_are_the_whole_upsampled(small, large, align_corners):
     bands = [band for *_, band in strips]
     assert [top for top, *_ in strips] == list(range(0, large[0], 32))
     assert max(band.shape[2] for band in bands) <= 32
-    torch.testing.assert_close(torch.cat(bands, 2), upsampled(logits, large, align_corners), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        torch.cat(bands, 2), upsampled(logits, large, align_corners), rtol=1e-4, atol=1e-5
+    )
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, tiny_config):
     """A network of stride 8 with a small field: its encoder is cut short."""
     model = ModelConfig("unet", "resnet18", depth=3)
-    return write_run(tmp_path_factory.mktemp("runs") / "run", 0, target=tiny_config.target, model=model)
+    return write_run(
+        tmp_path_factory.mktemp("runs") / "run", 0, target=tiny_config.target, model=model
+    )
 
 
 def test_scores_by_tiles_are_those_of_the_whole(run, tmp_path, run_here):
@@ -122,13 +130,18 @@ def test_a_large_image_is_no_thumbnail_in_tiles(run, tmp_path, capsys):
     settings = yaml.safe_load((run / "config.yaml").read_text())
     settings["target"]["size"] = [64, 32]
     (small / "config.yaml").write_text(yaml.safe_dump(settings))
-    image, images = np.random.default_rng(0).integers(0, 256, (256, 256, 3)).astype(np.uint8), tmp_path / "images"
+    image, images = (
+        np.random.default_rng(0).integers(0, 256, (256, 256, 3)).astype(np.uint8),
+        tmp_path / "images",
+    )
     images.mkdir()
     Image.fromarray(image).save(images / "a.png")
 
     def exported(name, run, **flags):
         capsys.readouterr()
-        config = ExportConfig(run=str(run), images=str(images), out=str(tmp_path / name), device="cpu", **flags)
+        config = ExportConfig(
+            run=str(run), images=str(images), out=str(tmp_path / name), device="cpu", **flags
+        )
         assert not export(config)
         return (tmp_path / name / "a_prediction.png").read_bytes(), capsys.readouterr().out
 
@@ -138,12 +151,19 @@ def test_a_large_image_is_no_thumbnail_in_tiles(run, tmp_path, capsys):
     assert "--tile: images at their own size; this run was trained at 64×32 (--size own)" in said
     shrunk, said = exported("shrunk", small)
     assert shrunk != native
-    assert "a.png has 256×256 pixels, and the network sees it at 64×32; --tile 512 shows it all of them" in said
+    assert (
+        "a.png has 256×256 pixels, and the network sees it at 64×32; --tile 512 shows it all of them"
+        in said
+    )
     assert exported("asked", small, tile=128, size="own")[0] == shrunk
     loaded = load(small, tile=128, device="cpu").predict(image)
     whole = load(run, size=None, device="cpu").predict(image)
-    assert torch.equal(loaded.logits, load(run, size=None, tile=128, device="cpu").predict(image).logits)
-    assert np.abs(loaded.probabilities - whole.probabilities).mean() < 0.2 * whole.probabilities.std()
+    assert torch.equal(
+        loaded.logits, load(run, size=None, tile=128, device="cpu").predict(image).logits
+    )
+    assert (
+        np.abs(loaded.probabilities - whole.probabilities).mean() < 0.2 * whole.probabilities.std()
+    )
 
 
 def test_memory_of_tiles_grows_by_the_pictures_alone(tmp_path):

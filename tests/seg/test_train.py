@@ -34,8 +34,13 @@ from seg.models.settings import PRETRAINED, package_file
 
 #: What a method logs beside what every run does, for each head or once.
 PER_HEAD = {"advent": ("target/fooling", "discriminator/loss")}
-OWN = {method: {f"{name}_{head}" for name in names for head in ("main", "aux")} for method, names in PER_HEAD.items()}
-OWN["self-training"] = {f"target/{name}" for name in ("pseudo_label_weight", "pseudo_label_loss", "masked_consistency")}
+OWN = {
+    method: {f"{name}_{head}" for name in names for head in ("main", "aux")}
+    for method, names in PER_HEAD.items()
+}
+OWN["self-training"] = {
+    f"target/{name}" for name in ("pseudo_label_weight", "pseudo_label_loss", "masked_consistency")
+}
 
 
 def metrics(run):
@@ -54,7 +59,14 @@ def finished(tmp_path_factory, tiny_flags):
 def test_the_run_folder_holds_what_is_promised(finished):
     run, printed = finished
     scores = json.loads((run / "eval.json").read_text())
-    assert {"miou", "per_class_iu", "pixel_accuracy", "mean_entropy", "checkpoint", "protocol"} <= set(scores)
+    assert {
+        "miou",
+        "per_class_iu",
+        "pixel_accuracy",
+        "mean_entropy",
+        "checkpoint",
+        "protocol",
+    } <= set(scores)
     assert list(scores["per_class_iu"]) == list(CITYSCAPES_CLASSES.names)
     assert 0 <= scores["miou"] <= 1
     assert scores["checkpoint"] == "last"
@@ -72,16 +84,25 @@ def test_the_run_folder_holds_what_is_promised(finished):
     lines = [json.loads(line) for line in metrics(run).splitlines()]
     assert [line["step"] for line in lines if "val/miou" in line] == [3, 6]
     # so short a training may be told that classes are being lost
-    assert all("target/objective_main" in line for line in lines if not {"val/miou", "alarm"} & set(line))
+    assert all(
+        "target/objective_main" in line for line in lines if not {"val/miou", "alarm"} & set(line)
+    )
     classes = json.loads((run / "classes.json").read_text())["classes"]
     assert [row["name"] for row in classes] == list(CITYSCAPES_CLASSES.names)
     kept = scores["checkpoints"]
     assert kept.keys() == {"last", "selected", "best"}
     assert [name for name, row in kept.items() if row["used_target_labels"]] == ["best"]
     assert kept["best"]["miou"] >= kept["last"]["miou"] == scores["miou"]
-    assert {path.name for path in (run / "checkpoints").iterdir()} == {"last.pt", "selected.pt", "best.pt"}
+    assert {path.name for path in (run / "checkpoints").iterdir()} == {
+        "last.pt",
+        "selected.pt",
+        "best.pt",
+    }
     assert "mean IoU" in printed
-    for what in ("MinEnt + AdaDEM, balanced, rare class sampling", "6 source train, 5 target train, 4 target val"):
+    for what in (
+        "MinEnt + AdaDEM, balanced, rare class sampling",
+        "6 source train, 5 target train, 4 target val",
+    ):
         assert what in printed.partition("step 3/6")[0]
     assert printed.splitlines()[-1] == f"report:       python -m dem_apps.report {run}"
 
@@ -91,7 +112,9 @@ def test_every_key_is_explained(finished):
     scores = json.loads((run / "eval.json").read_text())
     assert keys_of(scores, "label_free") == explained("Segmentation: `eval.json`")
     lines = [json.loads(line) for line in metrics(run).splitlines()]
-    assert set().union(*lines, {"alarm"}, *OWN.values()) == explained("Segmentation: `metrics.jsonl`")
+    assert set().union(*lines, {"alarm"}, *OWN.values()) == explained(
+        "Segmentation: `metrics.jsonl`"
+    )
 
 
 def test_the_run_describes_every_metric_that_it_writes_and_no_other(finished):
@@ -117,10 +140,19 @@ def test_a_finished_run_resumes_to_its_own_scores(finished, run_here):
 
 
 @cases(
-    ["--method", "source"], ["--method", "control"], ["--method", "minent"],
+    ["--method", "source"],
+    ["--method", "control"],
+    ["--method", "minent"],
     ["--method", "advent", "--loss", "none", "--discriminator.channels", "4"],
-    ["--method", "self-training", "--self-training.views", "2", "--self-training.mask-ratio", "0.5"],
-)  # fmt: skip
+    [
+        "--method",
+        "self-training",
+        "--self-training.views",
+        "2",
+        "--self-training.mask-ratio",
+        "0.5",
+    ],
+)
 def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, run_here):
     run, short = tmp_path / "run", ("--max-steps=2", "--eval-every=2", "--maps=0")
     run_here(seg.train.main, *tiny_flags, *flags, "--run-dir", run, *short)
@@ -147,39 +179,66 @@ def test_bf16_stays_near_float32(tmp_path, tiny_config):
         assert other == pytest.approx(one, rel=0.01)
 
 
-def test_a_target_without_any_label_is_adapted_to_and_scored_without(tmp_path, tiny_pair, tiny_flags, run_here):
+def test_a_target_without_any_label_is_adapted_to_and_scored_without(
+    tmp_path, tiny_pair, tiny_flags, run_here
+):
     target, run = tmp_path / "target", tmp_path / "run"
     shutil.copytree(tiny_pair / "cityscapes" / "leftImg8bit", target / "leftImg8bit")
-    printed = run_here(seg.train.main, *tiny_flags, "--target.root", target, "--run-dir", run, "--max-steps=3").out
-    for said in ("4 target val without labels (scores are those that need none)", "label-free score 'im'",
-                 "label-free: information maximisation", "other commands take last"):  # fmt: skip
+    printed = run_here(
+        seg.train.main, *tiny_flags, "--target.root", target, "--run-dir", run, "--max-steps=3"
+    ).out
+    for said in (
+        "4 target val without labels (scores are those that need none)",
+        "label-free score 'im'",
+        "label-free: information maximisation",
+        "other commands take last",
+    ):
         assert said in printed
     assert "IoU" not in printed
     assert "IoU" not in text_of(page(run))
     scores = json.loads((run / "eval.json").read_text())
     assert scores["miou"] is None
-    assert {name: row["miou"] for name, row in scores["checkpoints"].items()} == {"last": None, "selected": None}
+    assert {name: row["miou"] for name, row in scores["checkpoints"].items()} == {
+        "last": None,
+        "selected": None,
+    }
     assert not any("val/miou" in line for line in read_metrics(run))
     assert sorted(file.name for file in next((run / "entropy_maps").glob("*/")).iterdir()) == [
-        "entropy.png", "image.png", "overlay.png", "prediction.png",
-    ]  # fmt: skip
+        "entropy.png",
+        "image.png",
+        "overlay.png",
+        "prediction.png",
+    ]
     run_here(seg.evaluate.main, "--run", run, "--save-predictions", tmp_path / "predictions")
     assert len(list((tmp_path / "predictions").iterdir())) == 4
     search = [flag.replace("--", "--train.") for flag in tiny_flags]
     searched = run_here(seg.tune.main, *search, "--train.target.root", target, status=2).err
-    assert "the search compares mIoU, and this target's validation images have no labels" in searched
+    assert (
+        "the search compares mIoU, and this target's validation images have no labels" in searched
+    )
     checked = run_here(seg.check.main, "check", *tiny_flags, "--target.root", target).out
-    assert f"note: target val: {target}: no labels, so training gives the unsupervised scores alone" in checked
+    assert (
+        f"note: target val: {target}: no labels, so training gives the unsupervised scores alone"
+        in checked
+    )
 
 
 @cases(
     (("--source.root", "/nowhere"), "/nowhere: no such file or folder"),
     (("--precision", "fp16"), "--precision: fp16 needs a GPU"),
     (("--model.encoder", "resnet19"), "did you mean 'resnet18'?"),
-    (("--model.encoder-weights", "x"), "'x' is neither a file nor one of imagenet, ssl, swsl, those of resnet18"),
+    (
+        ("--model.encoder-weights", "x"),
+        "'x' is neither a file nor one of imagenet, ssl, swsl, those of resnet18",
+    ),
 )
 def test_bad_input_is_one_sentence_and_status_2(flags, sentence, tmp_path, tiny_flags, run_here):
-    assert sentence in run_here(seg.train.main, *tiny_flags, "--run-dir", tmp_path / "run", *flags, status=2).err
+    assert (
+        sentence
+        in run_here(
+            seg.train.main, *tiny_flags, "--run-dir", tmp_path / "run", *flags, status=2
+        ).err
+    )
     assert not (tmp_path / "run").exists()
 
 
@@ -201,14 +260,19 @@ def test_the_demos_best_arm_is_the_recipe():
     assert grid["arms"]["best"] == recipe
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "configs/seg").glob("*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "configs/seg").glob("*.yaml")), ids=lambda file: file.stem
+)
 def test_every_config_file_is_valid_and_names_its_command(file):
     if "arms:" in file.read_text():  # of a grid, whose trainings are checked one by one
         config = parse_config(BenchmarkConfig, "x", "x", ["--config", str(file)])
         tasks = dict(list(config.tasks.items())[-1:])  # all set the same keys
         cells = grid_jobs(dataclasses.replace(config, seeds=config.seeds[:1], tasks=tasks))
         assert {arm for _, arm in cells} == set(config.arms)
-        assert f"python -m seg.benchmark --config configs/seg/{file.name}" in file.read_text().splitlines()[2]
+        assert (
+            f"python -m seg.benchmark --config configs/seg/{file.name}"
+            in file.read_text().splitlines()[2]
+        )
         return
     config = parse_config(TrainConfig, "x", "x", ["--config", str(file)])
     assert config.decided().loss in LOSSES
@@ -221,7 +285,11 @@ IDS = np.repeat(np.array([[0, 1, 2]], np.uint8), 400, 0).repeat(200, 1)
 ROOTS = (("source.root", "mine"), ("target.root", "theirs"))
 COLOURS = np.array([[0, 0, 0], [0, 128, 255], [255, 0, 0]], np.uint8)
 MASKS = {
-    "colours": (COLOURS[IDS], "are pictures in 3 colours", ("colors", tuple(map(tuple, COLOURS.tolist())))),
+    "colours": (
+        COLOURS[IDS],
+        "are pictures in 3 colours",
+        ("colors", tuple(map(tuple, COLOURS.tolist()))),
+    ),
     "yes and no": (IDS // 2 * 255, "hold the ids 0, 255", ("ids", (0, 255))),
 }
 
@@ -231,12 +299,16 @@ def test_two_folders_are_all_that_is_needed(kind, run_here, tmp_path):
     mask, said, (key, expected) = MASKS[kind]
     for domain in ("mine", "theirs"):
         for number in range(4):
-            image = save(tmp_path / domain / "images" / f"{number:05d}.jpg", noise(number, 600, 400))
+            image = save(
+                tmp_path / domain / "images" / f"{number:05d}.jpg", noise(number, 600, 400)
+            )
             if number != 1:
                 save(tmp_path / domain / "labels" / f"{number:05d}.png", mask)
         image.write_bytes(image.read_bytes()[:-500])
     run, roots = tmp_path / "run", [f"--{name}={tmp_path / where}" for name, where in ROOTS]
-    printed = run_here(seg.train.main, "--config", "best", *roots, "--max-steps", 2, "--maps", 0, "--run-dir", run).out
+    printed = run_here(
+        seg.train.main, "--config", "best", *roots, "--max-steps", 2, "--maps", 0, "--run-dir", run
+    ).out
     for line in (
         "target images are 600x400, seen here at 256x192 to be quick on this CPU; --target.size 600,400 keeps them",
         f"the labels {said}: taken as {len(expected)} classes, since no --classes names them",
@@ -246,9 +318,15 @@ def test_two_folders_are_all_that_is_needed(kind, run_here, tmp_path):
     ):
         assert line in printed
     assert getattr(load_classes(str(run / "classes.json")), key) == expected
-    assert load(run, device="cpu").description.pixels.mean[0] == (0.5 if package_file(PRETRAINED) else 0.485)
-    run_here(seg.evaluate.main, "--run", run, "--checkpoint", "last", "--out", tmp_path / "scores.json")
-    before, after = (json.loads(file.read_text()) for file in (run / "eval.json", tmp_path / "scores.json"))
+    assert load(run, device="cpu").description.pixels.mean[0] == (
+        0.5 if package_file(PRETRAINED) else 0.485
+    )
+    run_here(
+        seg.evaluate.main, "--run", run, "--checkpoint", "last", "--out", tmp_path / "scores.json"
+    )
+    before, after = (
+        json.loads(file.read_text()) for file in (run / "eval.json", tmp_path / "scores.json")
+    )
     assert after["mean_entropy"] == pytest.approx(before["mean_entropy"], abs=1e-5)
 
 

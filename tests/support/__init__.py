@@ -57,7 +57,11 @@ def same(one: Any, other: Any) -> bool:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """The bytes of every file, by its path in the folder."""
-    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
 
 
 def noise(seed: int, width: int, height: int) -> NDArray[np.uint8]:
@@ -70,23 +74,39 @@ def save(file: Path, pixels: NDArray[np.uint8]) -> Path:
     return file
 
 
-def png(width: int, height: int, rows: bytes, depth: int = 8, colour: int = 2, palette: bytes = b"") -> bytes:
+def png(
+    width: int, height: int, rows: bytes, depth: int = 8, colour: int = 2, palette: bytes = b""
+) -> bytes:
     """A PNG that claims a size, whatever is in its packed ``rows``."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0))
     colours = chunk(b"PLTE", palette) if palette else b""
-    return b"\x89PNG\r\n\x1a\n" + header + colours + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + header
+        + colours
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
 
 
 def python(
-    *arguments: object, folder: Path | None = None, status: int = 0, by: object = sys.executable, **variables: str
+    *arguments: object,
+    folder: Path | None = None,
+    status: int = 0,
+    by: object = sys.executable,
+    **variables: str,
 ) -> str:
     """What Python prints with these arguments, in a process that has to end with that status."""
     command, environment = [str(by), *map(str, arguments)], os.environ | variables
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=900
+    )
     assert done.returncode == status, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-3000:]}"
     return done.stdout
 
@@ -94,7 +114,9 @@ def python(
 def clone(folder: Path, *without: str) -> None:
     """Copy the files that git knows or does not ignore, but for those below the folders ``without``."""
     command = ["git", "ls-files", "-co", "--exclude-standard"]
-    for name in subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
+    for name in subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.splitlines():
         if (ROOT / name).is_file() and not name.startswith(without):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
@@ -109,9 +131,19 @@ def imported_modules(source: str) -> set[str]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names if "." not in node.module)}
-        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("importlib.import_module", "__import__"):
-            found |= {str(argument.value) for argument in node.args[:1] if isinstance(argument, ast.Constant)}
+            found |= {
+                node.module,
+                *(f"{node.module}.{alias.name}" for alias in node.names if "." not in node.module),
+            }
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in (
+            "importlib.import_module",
+            "__import__",
+        ):
+            found |= {
+                str(argument.value)
+                for argument in node.args[:1]
+                if isinstance(argument, ast.Constant)
+            }
     return found
 
 

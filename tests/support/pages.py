@@ -63,7 +63,9 @@ class Table:
         for place, cells in enumerate(self.rows, start=1):
             row = dict(zip(self.headings, cells, strict=True))
             names = [row[key] for key in keys] or [f"row {place}"]
-            names[:-1] = [name or group for name, group in zip(names[:-1], above or names, strict=False)]
+            names[:-1] = [
+                name or group for name, group in zip(names[:-1], above or names, strict=False)
+            ]
             assert tuple(names) not in found, f"two rows are called {names}"
             found[tuple(names)] = row
             above = names
@@ -81,13 +83,21 @@ def text_of(file: Path) -> str:
     if file.suffix != ".ipynb":
         return text
     cells = [("".join(cell["source"]), cell["cell_type"]) for cell in json.loads(text)["cells"]]
-    return "\n\n".join(source if kind == "markdown" else f"```python\n{source}\n```" for source, kind in cells) + "\n"
+    return (
+        "\n\n".join(
+            source if kind == "markdown" else f"```python\n{source}\n```" for source, kind in cells
+        )
+        + "\n"
+    )
 
 
 def blocks(text: str) -> list[Block]:
     """The fenced blocks of a page."""
     found = re.finditer(r"^(<!-- not run: .+ -->\n)?```(\w*)\n(.*?)^```$", text, flags=re.S | re.M)
-    return [Block(match[2], text[: match.start(3)].count("\n") + 1, match[3], not match[1]) for match in found]
+    return [
+        Block(match[2], text[: match.start(3)].count("\n") + 1, match[3], not match[1])
+        for match in found
+    ]
 
 
 def prose(text: str) -> str:
@@ -98,7 +108,10 @@ def prose(text: str) -> str:
 def tables(text: str) -> list[Table]:
     """The Markdown tables of a page."""
     found = re.finditer(r"^(\|.*)\n\|[-:| ]+\n((?:\|.*\n?)+)", prose(text), flags=re.M)
-    return [Table(tuple(_cells(match[1])), [_cells(line) for line in match[2].splitlines()]) for match in found]
+    return [
+        Table(tuple(_cells(match[1])), [_cells(line) for line in match[2].splitlines()])
+        for match in found
+    ]
 
 
 def _cells(line: str) -> list[str]:
@@ -115,7 +128,9 @@ def _plain(cell: str) -> str:
 
 def numbers(cell: str) -> list[float]:
     """The numbers within a cell, in their order; digits of names such as ``CIFAR-10`` and ``DoorKey-5x5`` are none."""
-    found = re.findall(r"(?<![^\W_])(?<![.-])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?=x?\b)(?!\.\d)", cell)
+    found = re.findall(
+        r"(?<![^\W_])(?<![.-])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?=x?\b)(?!\.\d)", cell
+    )
     return [float(each.replace(",", "")) for each in found]
 
 
@@ -165,12 +180,15 @@ def reads_its_command_line(command: Command, monkeypatch: pytest.MonkeyPatch, fo
         if arguments[place] == "--config" and not arguments[place + 1].startswith("configs/"):
             del arguments[place : place + 2]
     home = "seg.check" if name == "seg.data" else name  # which it runs
-    module = importlib.import_module(f"{home}.__main__" if (ROOT / home.replace(".", "/")).is_dir() else home)
+    module = importlib.import_module(
+        f"{home}.__main__" if (ROOT / home.replace(".", "/")).is_dir() else home
+    )
     for reader in READERS:
         if hasattr(module, reader):
             monkeypatch.setattr(module, reader, _stopping(getattr(module, reader)))
     monkeypatch.setattr("dem_apps.report.page.write_report", _stopping(lambda *_: None))
-    monkeypatch.setattr("seg.trained.settings.check_spec", lambda spec, flag: spec)  # a reader's network
+    # a reader's network
+    monkeypatch.setattr("seg.trained.settings.check_spec", lambda spec, flag: spec)
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "argv", [name, *arguments])
     try:
@@ -196,7 +214,11 @@ def explained(section: str) -> set[str]:
     """The keys that docs/metrics.md describes in a section: those that its list items begin with."""
     text = (ROOT / "docs" / "metrics.md").read_text()
     (part,) = re.findall(rf"^## {re.escape(section)}\n(.*?)(?=^## |\Z)", text, flags=re.S | re.M)
-    found = [name for row in re.findall(r"^- (`.+?`): ", part, flags=re.M) for name in re.findall(r"`([^`]+)`", row)]
+    found = [
+        name
+        for row in re.findall(r"^- (`.+?`): ", part, flags=re.M)
+        for name in re.findall(r"`([^`]+)`", row)
+    ]
     assert len(found) == len(set(found)), "a key is described twice"
     return set(found)
 

@@ -29,7 +29,12 @@ class Paper:
         self.avg_pred = torch.ones(num_classes, num_classes, dtype=torch.float64) / num_classes
 
     def loss(
-        self, logits: Tensor, dim: int = 1, mask: Tensor | None = None, reduction: str = "mean", training: bool = True
+        self,
+        logits: Tensor,
+        dim: int = 1,
+        mask: Tensor | None = None,
+        reduction: str = "mean",
+        training: bool = True,
     ) -> Tensor:
         """The reduced loss of logits of any shape."""
         rows = logits.double().movedim(dim, -1)
@@ -41,7 +46,11 @@ class Paper:
             return self.info_max(rows, reduction)
         values = self.values(rows, training)
         if reduction == "none":
-            return torch.zeros(len(kept), dtype=torch.float64).masked_scatter(kept, values).reshape(elements)
+            return (
+                torch.zeros(len(kept), dtype=torch.float64)
+                .masked_scatter(kept, values)
+                .reshape(elements)
+            )
         if reduction == "sum" or len(values) == 0:
             return values.sum()
         if reduction == "mean":
@@ -63,7 +72,11 @@ class Paper:
             p = F.softmax(logits, dim=1)
             return -(p * p.log()).sum(dim=1) + (p * p.detach().mean(dim=0).log()).sum(dim=1)
         if self.name == "come":
-            logits = logits / logits.norm(dim=1, keepdim=True) * logits.norm(dim=1, keepdim=True).detach()
+            logits = (
+                logits
+                / logits.norm(dim=1, keepdim=True)
+                * logits.norm(dim=1, keepdim=True).detach()
+            )
             strength = logits.exp().sum(dim=1, keepdim=True) + self.num_classes
             opinion = torch.cat([logits.exp() / strength, self.num_classes / strength], dim=1)
             return -(opinion * opinion.log()).sum(dim=1)
@@ -79,7 +92,9 @@ class Paper:
         pseudo_label = p.argmax(dim=1)
         if training and self.name != "adadem-norm":
             self.update(p.detach(), pseudo_label)
-        calibration = p.detach() if self.name == "adadem-norm" else self.avg_pred[pseudo_label].clone()
+        calibration = (
+            p.detach() if self.name == "adadem-norm" else self.avg_pred[pseudo_label].clone()
+        )
         delta = self.delta(logits.detach(), p.detach())
         self.largest_inverse_delta = max([1.0, *(1 / delta).flatten().tolist()])
         p = (p - self.alpha * calibration) / delta

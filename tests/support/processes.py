@@ -18,7 +18,9 @@ def together(work: Callable[[int], Any], folder: Path, world: int = 2) -> list[A
     def run(rank: int) -> None:
         torch.set_num_threads(1)
         method, patience = f"file://{folder}/group-{world}", timedelta(seconds=120)
-        dist.init_process_group("gloo", init_method=method, rank=rank, world_size=world, timeout=patience)
+        dist.init_process_group(
+            "gloo", init_method=method, rank=rank, world_size=world, timeout=patience
+        )
         try:
             torch.save(work(rank), folder / f"{rank}-of-{world}.pt")
             leave_group()
@@ -34,4 +36,6 @@ def together(work: Callable[[int], Any], folder: Path, world: int = 2) -> list[A
     for process in others:
         process.join()
         assert process.exitcode == 0
-    return [torch.load(folder / f"{rank}-of-{world}.pt", weights_only=True) for rank in range(world)]
+    return [
+        torch.load(folder / f"{rank}-of-{world}.pt", weights_only=True) for rank in range(world)
+    ]

@@ -29,14 +29,19 @@ shutil.copytree(pathlib.Path(__file__).with_name(value["--loss"]) / value["--see
 
 
 def write_run(
-    path: Path, config: dict[str, Any], lines: list[dict[str, Any]], evaluation: dict[str, Any] | None,
+    path: Path,
+    config: dict[str, Any],
+    lines: list[dict[str, Any]],
+    evaluation: dict[str, Any] | None,
     info: MetricsInfo,
-) -> Path:  # fmt: skip
+) -> Path:
     """A run folder; without ``evaluation`` one that has not finished."""
     path.mkdir(parents=True)
     (path / "config.yaml").write_text(yaml.safe_dump(config))
     (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (path / "environment.json").write_text(json.dumps({"command": ["/x/seg/train.py", "--seed", "0"]}))
+    (path / "environment.json").write_text(
+        json.dumps({"command": ["/x/seg/train.py", "--seed", "0"]})
+    )
     (path / FILE).write_text(json.dumps(asdict(info)))
     if evaluation is not None:
         (path / "eval.json").write_text(json.dumps(evaluation))
@@ -44,21 +49,38 @@ def write_run(
 
 
 def seg_run(
-    path: Path, miou: float = 0.3, loss: str = "entropy", seed: int = 0, finished: bool = True, method: str = "minent"
+    path: Path,
+    miou: float = 0.3,
+    loss: str = "entropy",
+    seed: int = 0,
+    finished: bool = True,
+    method: str = "minent",
 ) -> Path:
-    config = {"method": method, "loss": loss, "seed": seed, "max_steps": 20, "source": {}, "target": {}}
+    config = {
+        "method": method,
+        "loss": loss,
+        "seed": seed,
+        "max_steps": 20,
+        "source": {},
+        "target": {},
+    }
     lines = [
         {"step": 10, "val/miou": miou / 2, "label_free/im": 0.2, "target/entropy": 1.0},
         {"step": 10, "alarm": "99.0 % of the pixels are predicted as one class"},
         {"step": 20, "val/miou": miou, "label_free/im": 0.4, "target/entropy": 0.5},
     ]
     evaluation = {
-        "miou": miou, "per_class_iu": {"road": 0.9, "pole": 0.25, "train": None},
-        "per_class_label_share": {"road": 0.97, "pole": 0.025, "train": 0.005}, "pixel_accuracy": 0.8,
+        "miou": miou,
+        "per_class_iu": {"road": 0.9, "pole": 0.25, "train": None},
+        "per_class_label_share": {"road": 0.97, "pole": 0.025, "train": 0.005},
+        "pixel_accuracy": 0.8,
         "label_free": {"im": 0.4, "largest_class_share": 0.5},
-        "checkpoints": {"last": {"step": 20, "miou": miou}, "best": {"step": 10, "miou": miou + 0.01}},
+        "checkpoints": {
+            "last": {"step": 20, "miou": miou},
+            "best": {"step": 10, "miou": miou + 0.01},
+        },
         "protocol": {"upsampling": "bilinear"},
-    }  # fmt: skip
+    }
     info = described_by_seg(19, has_objective=method != "source")
     run = write_run(path, config, lines, evaluation if finished else None, info)
     for image in ("a", "b"):
@@ -67,16 +89,33 @@ def seg_run(
     return run
 
 
-def rl_run(path: Path, mean: float = 0.9, loss: str = "entropy", seed: int = 0, env: str = "CartPole-v1") -> Path:
-    config = {"env": env, "algo": "ppo", "loss": loss, "ent_coef": 0.1, "seed": seed, "timesteps": 20}
+def rl_run(
+    path: Path, mean: float = 0.9, loss: str = "entropy", seed: int = 0, env: str = "CartPole-v1"
+) -> Path:
+    config = {
+        "env": env,
+        "algo": "ppo",
+        "loss": loss,
+        "ent_coef": 0.1,
+        "seed": seed,
+        "timesteps": 20,
+    }
     lines = [
-        {"step": step, "eval/mean_return_sampled": mean * step / 20, "eval/mean_return_greedy": 0.1,
-         "train/policy_entropy": 1.0}
+        {
+            "step": step,
+            "eval/mean_return_sampled": mean * step / 20,
+            "eval/mean_return_greedy": 0.1,
+            "train/policy_entropy": 1.0,
+        }
         for step in (10, 20)
-    ]  # fmt: skip
+    ]
     figures = {"mean_return": mean, "std_return": 0.2, "success_rate": 0.8, "mean_length": 5.0}
     policy = {"step": 20, "sampled": figures, "greedy": {**figures, "mean_return": mean / 2}}
-    goal = {"goal_return": 0.5, "steps_to_goal": 20 if mean >= 0.5 else None, "steps_without_goal": 20}
+    goal = {
+        "goal_return": 0.5,
+        "steps_to_goal": 20 if mean >= 0.5 else None,
+        "steps_without_goal": 20,
+    }
     evaluation = {**policy, **figures, **goal, "episodes": 10, "best": policy}
     return write_run(path, config, lines, evaluation, described_by_rl())
 
@@ -84,7 +123,9 @@ def rl_run(path: Path, mean: float = 0.9, loss: str = "entropy", seed: int = 0, 
 def write_picture(file: Path, seed: str, size: tuple[int, int] = (48, 24)) -> None:
     """A PNG whose content depends on ``seed`` alone."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    noise = np.random.default_rng(list(seed.encode())).integers(0, 200, (size[1], size[0], 3), np.uint8)
+    noise = np.random.default_rng(list(seed.encode())).integers(
+        0, 200, (size[1], size[0], 3), np.uint8
+    )
     Image.fromarray(noise).save(file)
 
 

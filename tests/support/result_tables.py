@@ -113,7 +113,9 @@ def files_table() -> str:
     return markdown(["question", "FILE", "runs", "raw values"], lines)
 
 
-def returns(name: str, arm: str, env: str = "", which: str = "sampled") -> dict[tuple[str, str], float]:
+def returns(
+    name: str, arm: str, env: str = "", which: str = "sampled"
+) -> dict[tuple[str, str], float]:
     """The last mean return of every run of an arm, by environment and seed."""
     runs = [row for row in rows(name) if row["arm"] == arm and env in row["env"]]
     return {(row["env"], row["seed"]): float(row[f"last_mean_return_{which}"]) for row in runs}
@@ -135,26 +137,41 @@ def fresh_seeds_table() -> str:
         if len(apart) == 1:
             text += f" [{apart[0].low:+.3f}, {apart[0].high:+.3f}]"
         lines.append([title, counts, text])
-    return markdown([f"{env}, twenty fresh seeds", "at the goal", "sampled return, difference to none"], lines)
+    return markdown(
+        [f"{env}, twenty fresh seeds", "at the goal", "sampled return, difference to none"], lines
+    )
 
 
 def answers_table() -> str:
     """The table of docs/rl_answer.md: the numbers of every row; its words are the page's."""
     tasks = rows("rl_larger_weight_tasks_runs")
-    paper, grids = rows("rl_paper_runs"), [rows("rl_robustness_runs"), rows("rl_robustness_tasks_runs")]
+    paper, grids = (
+        rows("rl_paper_runs"),
+        [rows("rl_robustness_runs"), rows("rl_robustness_tasks_runs")],
+    )
     counts = {arm: reached("DoorKey-5x5", arm) for arm in GOAL_ARMS.values()}
     at_goal, weight = falling()
     rivals = [row for row in tasks if row["arm"] in ("complexity 0.1", "adaptive-entropy 0.1")]
     games = [rows("rl_breakout_runs"), rows("rl_space_invaders_runs")]
     longer = [row for row in tasks if row["arm"] in GOAL_ARMS.values()]
-    longer_runs = len(longer) + len(rows("rl_larger_weight_again_runs")) + len(rows("rl_putnear_runs"))
+    longer_runs = (
+        len(longer) + len(rows("rl_larger_weight_again_runs")) + len(rows("rl_putnear_runs"))
+    )
     lines = [
         ["", _at_the_papers_weight(), f"{len(paper)}"],
         ["", f"of {2 * len({row['env'] for row in paper})} differences one excludes 0", ""],
-        ["does 0.1 reach", " ".join(f"{sum(each)}" for each in counts.values()), f"{sum(map(len, counts.values()))}"],
+        [
+            "does 0.1 reach",
+            " ".join(f"{sum(each)}" for each in counts.values()),
+            f"{sum(map(len, counts.values()))}",
+        ],
         ["", f"{_longer_tasks()} {_putnear()}", f"{longer_runs}"],
         ["", f"{weight}: {sum(at_goal)} of {len(at_goal)}", f"{len(at_goal)}"],
-        ["", _in_the_return(), f"{sum(row['arm'] in IN_RETURN for row in rows('rl_entropy_in_return_short_runs'))}"],
+        [
+            "",
+            _in_the_return(),
+            f"{sum(row['arm'] in IN_RETURN for row in rows('rl_entropy_in_return_short_runs'))}",
+        ],
         ["", "up to 0.1, fail at 1", " ".join(f"{len(each)}" for each in grids)],
         ["", f"from {_least_losing_weight('complexity')} on", f"{len(grids[0])} {len(rivals)}"],
         ["", f"at 0.1: {_breakout()}; at 0.1", " ".join(f"{len(each)}" for each in games)],
@@ -178,7 +195,9 @@ def _at_the_papers_weight() -> str:
 
 def _longer_tasks() -> str:
     """Runs at the goal with entropy, AdaDEM and no term on both tasks, and Fisher's exact test of the terms."""
-    found = [reached("DoorKey-6x6", arm) + reached("KeyCorridor", arm) for arm in GOAL_ARMS.values()]
+    found = [
+        reached("DoorKey-6x6", arm) + reached("KeyCorridor", arm) for arm in GOAL_ARMS.values()
+    ]
     none, *terms = [(sum(each), len(each) - sum(each)) for each in found]
     chance = max(fisher_exact([each, none])[1] for each in terms)
     return f"{', '.join(f'{at_goal} of {at_goal + others}' for at_goal, others in (*terms, none))}, {chance:.1g}"
@@ -187,7 +206,9 @@ def _longer_tasks() -> str:
 def _putnear() -> str:
     """Runs at the goal of PutNear without a term and with entropy, and McNemar's exact test."""
     both = [reached("PutNear", arm) for arm in ("none", "entropy 0.1")]
-    chance = pages.numbers(rl_goal_test.compared(rows("rl_putnear_runs"), "none", "entropy 0.1"))[-1]
+    chance = pages.numbers(rl_goal_test.compared(rows("rl_putnear_runs"), "none", "entropy 0.1"))[
+        -1
+    ]
     return f"{', '.join(f'{sum(each)} of {len(each)}' for each in both)}, {chance}"
 
 
@@ -198,18 +219,25 @@ def _in_the_return() -> str:
     counts = []
     for arm in (*IN_RETURN, "none"):
         arrived = rl_goal_test.arrivals(runs, arm)
-        by_task = [[at for (env, _), at in arrived.items() if task in env] for task in ("DoorKey-6x6", "KeyCorridor")]
+        by_task = [
+            [at for (env, _), at in arrived.items() if task in env]
+            for task in ("DoorKey-6x6", "KeyCorridor")
+        ]
         assert [len(each) for each in by_task] == [20, 20]
         counts.append([sum(each) for each in by_task])
     entropy, adadem, none = counts
-    return f"{entropy[0]} and {entropy[1]} of 20, {adadem[0]} and {adadem[1]}, {none[0]} and {none[1]}"
+    return (
+        f"{entropy[0]} and {entropy[1]} of 20, {adadem[0]} and {adadem[1]}, {none[0]} and {none[1]}"
+    )
 
 
 def _least_losing_weight(arm: str) -> str:
     """The least weight from which on an arm reaches the goal in at least two runs fewer than no term does."""
     runs = rows("rl_robustness_runs")
     none = sum(rl_goal_test.arrivals(runs, "none").values())
-    weights = sorted({float(row["ent_coef"]) for row in runs if row["arm"].startswith(f"{arm} ")}, reverse=True)
+    weights = sorted(
+        {float(row["ent_coef"]) for row in runs if row["arm"].startswith(f"{arm} ")}, reverse=True
+    )
     least = ""
     for weight in weights:
         if sum(rl_goal_test.arrivals(runs, f"{arm} {weight}").values()) > none - 2:
@@ -221,7 +249,9 @@ def _least_losing_weight(arm: str) -> str:
 def _breakout() -> str:
     """Mean greedy returns with entropy, AdaDEM and no term."""
     arms = ("entropy 0.1", "adadem 0.1", "none")
-    return ", ".join(f"{fmean(returns('rl_breakout_runs', arm, which='greedy').values()):.1f}" for arm in arms)
+    return ", ".join(
+        f"{fmean(returns('rl_breakout_runs', arm, which='greedy').values()):.1f}" for arm in arms
+    )
 
 
 # Speed and memory
@@ -244,7 +274,11 @@ def objectives_table() -> str:
         speed = times["paper's pseudo code"] / times[name]
         slower = times[name] / times["F.cross_entropy"]
         lines.append([title, f"{speed:.2f}x", f"{slower:.2f}x", f"{memory[name]:.2f}"])
-    heads = ["speed over the paper's pseudo code", "time over cross-entropy", "extra memory / logits"]
+    heads = [
+        "speed over the paper's pseudo code",
+        "time over cross-entropy",
+        "extra memory / logits",
+    ]
     return markdown(["", *heads], lines)
 
 
@@ -267,10 +301,15 @@ def gpu_table() -> str:
 
 def step_table() -> str:
     """A training step beside ADVENT's plain loop."""
-    times, memory = measured("seg_step")["medians_ms"]["advent"], measured("seg_step")["peak_mib"]["advent"]
+    times, memory = (
+        measured("seg_step")["medians_ms"]["advent"],
+        measured("seg_step")["peak_mib"]["advent"],
+    )
     plain, lines = "plain loop, MinEnt", []
     for name in times:
-        lines.append([name, f"{times[plain] / times[name]:.2f}x", f"{memory[name] / memory[plain]:.2f}"])
+        lines.append(
+            [name, f"{times[plain] / times[name]:.2f}x", f"{memory[name] / memory[plain]:.2f}"]
+        )
     return markdown(["training step", "speed over plain", "memory / plain"], lines)
 
 
@@ -278,7 +317,10 @@ def ppo_table() -> str:
     """PPO's training loop over SB3's."""
     found, later = measured("rl_throughput"), measured("rl_throughput_return")["results"]
     times = {name: f"{own['times_sb3']:.2f}" for name, own in found["results"].items()}
-    beside = [f"{later[name]['times_sb3']:.2f}" for name in ("ours, adadem, in the return", "ours, adadem")]
+    beside = [
+        f"{later[name]['times_sb3']:.2f}"
+        for name in ("ours, adadem, in the return", "ours, adadem")
+    ]
     lines = [
         [f"SB3 {found['machine']['stable_baselines3']} as published", times["SB3 as published"]],
         ["SBX (JAX)", times["SBX"]],

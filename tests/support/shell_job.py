@@ -7,4 +7,8 @@ class Shell(Job):
     """``module`` is the script; RUN is its run folder, which is there and counts its starts."""
 
     def command(self) -> list[str]:
-        return ["sh", "-c", f'RUN={self.run}; mkdir -p "$RUN"; echo $$ >> "$RUN/starts"; {self.module}']
+        return [
+            "sh",
+            "-c",
+            f'RUN={self.run}; mkdir -p "$RUN"; echo $$ >> "$RUN/starts"; {self.module}',
+        ]

@@ -47,14 +47,18 @@ def tiny(norm: str = "batch", dense: bool = True, dropout: float = 0.0, seed: in
             value.copy_(drawn * (2.5 if "last" in name else 0.7))
         if norm == "batch":
             model.norm.running_mean.copy_(torch.randn(6, generator=generator, dtype=torch.float64))
-            model.norm.running_var.copy_(torch.rand(6, generator=generator, dtype=torch.float64) + 0.5)
+            model.norm.running_var.copy_(
+                torch.rand(6, generator=generator, dtype=torch.float64) + 0.5
+            )
     return model
 
 
 def batches(number: int = 4, size: int = 4, seed: int = 1) -> list[Tensor]:
     """Images of 8 × 8 pixels."""
     generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(size, 3, 8, 8, generator=generator, dtype=torch.float64) for _ in range(number)]
+    return [
+        torch.randn(size, 3, 8, 8, generator=generator, dtype=torch.float64) for _ in range(number)
+    ]
 
 
 def tented(model: Tiny) -> Tiny:

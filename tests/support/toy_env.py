@@ -20,15 +20,27 @@ class ToyEnv(gym.Env):
         self.observation_space = spaces.Box(-1, 1, (4,), np.float32)
         self.action_space = spaces.Discrete(5) if action_space is None else action_space
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed)
         return self._observe(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
-        return self._observe(), float(self.np_random.normal()), bool(self.np_random.random() < 0.1), False, {}
+        return (
+            self._observe(),
+            float(self.np_random.normal()),
+            bool(self.np_random.random() < 0.1),
+            False,
+            {},
+        )
 
     def action_masks(self) -> np.ndarray:
-        sizes = [self.action_space.n] if isinstance(self.action_space, spaces.Discrete) else self.action_space.nvec
+        sizes = (
+            [self.action_space.n]
+            if isinstance(self.action_space, spaces.Discrete)
+            else self.action_space.nvec
+        )
         masks = [self.np_random.random(size) < 0.6 for size in sizes]
         for mask in masks:
             mask[self.np_random.integers(len(mask))] = True
@@ -38,7 +50,9 @@ class ToyEnv(gym.Env):
         return self.np_random.uniform(-1, 1, 4).astype(np.float32)
 
 
-def make(algorithm: Any, space: spaces.Space | None = None, policy: Any = None, **arguments: Any) -> Any:
+def make(
+    algorithm: Any, space: spaces.Space | None = None, policy: Any = None, **arguments: Any
+) -> Any:
     """A small model of any algorithm, hooked or not."""
     small: dict[str, Any] = {"n_steps": 32, "ent_coef": 0.1, "seed": 0, "device": "cpu"}
     if not issubclass(algorithm, A2C):

@@ -20,7 +20,9 @@ MODEL = ModelConfig(encoder="resnet18", depth=3, output_stride=8)
 
 def fresh(config: TrainConfig, seed: int = 0) -> TrainState:
     AcceleratorState._reset_state()
-    accelerator = Accelerator(cpu=True, mixed_precision="bf16" if config.precision == "bf16" else "no")
+    accelerator = Accelerator(
+        cpu=True, mixed_precision="bf16" if config.precision == "bf16" else "no"
+    )
     seed_everything(seed)
     config = config.resolved()
     network = build_network(config.model, C)
@@ -42,10 +44,15 @@ def micro_batch(seed: int, images: int = 2) -> MicroBatch:
 
 
 def full_size(logits: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {head: F.interpolate(v, (H, W), mode="bilinear", align_corners=True) for head, v in logits.items()}
+    return {
+        head: F.interpolate(v, (H, W), mode="bilinear", align_corners=True)
+        for head, v in logits.items()
+    }
 
 
-def assert_close(ours: dict[str, Tensor], expected: dict[str, Tensor], rtol: float = 1e-5, atol: float = 1e-7) -> None:
+def assert_close(
+    ours: dict[str, Tensor], expected: dict[str, Tensor], rtol: float = 1e-5, atol: float = 1e-7
+) -> None:
     """The tensors of two state dicts."""
     for name, value in ours.items():
         torch.testing.assert_close(value, expected[name], rtol=rtol, atol=atol, msg=name)

@@ -26,6 +26,8 @@ class _Refused(TorchDispatchMode):
         if func is torch.ops.aten.batch_norm_update_stats.default:
             raise NotImplementedError(f"{func} is not currently implemented for the MPS device")
         returned = func(*args, **(kwargs or {}))
-        if any(torch.is_tensor(each) and each.dtype == torch.float64 for each in tree_leaves(returned)):
+        if any(
+            torch.is_tensor(each) and each.dtype == torch.float64 for each in tree_leaves(returned)
+        ):
             raise TypeError(f"{func}: Cannot convert a MPS Tensor to float64 dtype")
         return returned

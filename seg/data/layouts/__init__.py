@@ -55,12 +55,16 @@ def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
         gta5 = named_layout("gta5")
         stems = [image.stem for image, _ in gta5.pairs(root, split)]
         published = all(len(stem) == 5 and stem.isdecimal() for stem in stems)
-        same = (gta5.ids or {}).items() >= set(zip(classes.ids, classes.names, strict=True)) and not classes.by_color
+        same = (gta5.ids or {}).items() >= set(
+            zip(classes.ids, classes.names, strict=True)
+        ) and not classes.by_color
         found.remove("folders" if published and same else "gta5")
     if len(found) == 1:
         return found[0]
     if found:
-        raise InputError(f"{root}: looks like the layouts {' and '.join(found)}; name one by {flag}")
+        raise InputError(
+            f"{root}: looks like the layouts {' and '.join(found)}; name one by {flag}"
+        )
     if not root.is_dir():
         raise InputError(f"{root}: no such folder; it should be the root of a data set")
     missing = f"neither images/ (folders, gta5), nor leftImg8bit/ (cityscapes), RGB/ (synthia) or {split}/ (camvid)"

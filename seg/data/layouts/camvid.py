@@ -26,10 +26,16 @@ def _pairs(root: Path, split: str, begin: str = "", layout: str = "camvid") -> P
 
 def _day_pairs(root: Path, split: str) -> Pairs:
     """All day frames, for both splits: a source needs no validation images."""
-    files = [file for folder in ("test", "train", "val") for file in listed(root / folder, "*.png", root, "camvid-day")]
+    files = [
+        file
+        for folder in ("test", "train", "val")
+        for file in listed(root / folder, "*.png", root, "camvid-day")
+    ]
     images = [file for file in files if not file.name.startswith(_DUSK)]
     if not images:
-        raise InputError(f"{root}: test, train and val hold no frames by day, whose names do not begin with {_DUSK}")
+        raise InputError(
+            f"{root}: test, train and val hold no frames by day, whose names do not begin with {_DUSK}"
+        )
     return _with_labels(root, images)
 
 

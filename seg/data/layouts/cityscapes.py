@@ -12,7 +12,12 @@ def _pairs(root: Path, split: str) -> Pairs:
     images = listed(root / "leftImg8bit" / split, "*/*_leftImg8bit.png", root, "cityscapes")
     labels = root / "gtFine" / split
     return [
-        (image, labels / image.parent.name / image.name.replace("_leftImg8bit.png", "_gtFine_labelIds.png"))
+        (
+            image,
+            labels
+            / image.parent.name
+            / image.name.replace("_leftImg8bit.png", "_gtFine_labelIds.png"),
+        )
         for image in images
     ]
 

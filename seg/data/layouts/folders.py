@@ -16,7 +16,9 @@ SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation", 
 def split_folders(images: Path) -> dict[str, str]:
     """The names of the folders of the splits below ``images``, by split; empty where none is known."""
     plain = {re.sub(r"[-_]?(19|20)\d\d$", "", name).lower(): name for name in _folders(images)}
-    found = {split: [plain[name] for name in known if name in plain] for split, known in SPLITS.items()}
+    found = {
+        split: [plain[name] for name in known if name in plain] for split, known in SPLITS.items()
+    }
     return {split: folders[0] for split, folders in found.items() if folders}
 
 
@@ -47,10 +49,14 @@ def _pairs(root: Path, split: str) -> Pairs:
         own = split_folders(labels).get(split, name)
         images, labels = images / name, labels / below.get(name.lower(), own)
     if not images.is_dir():
-        raise InputError(f"{root}: has no folder {images.relative_to(root)}, as a data set in folders layout would")
+        raise InputError(
+            f"{root}: has no folder {images.relative_to(root)}, as a data set in folders layout would"
+        )
     files = image_files(images)
     if not files:
-        raise InputError(f"{images}: holds no images ({', '.join(IMAGE_SUFFIXES)}){left_out([images])}")
+        raise InputError(
+            f"{images}: holds no images ({', '.join(IMAGE_SUFFIXES)}){left_out([images])}"
+        )
     names = [file.relative_to(images) for file in files]
     label_of = find_labels(labels, names)
     beside = {} if labels.is_dir() else find_labels(images, names, images)

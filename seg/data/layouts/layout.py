@@ -30,7 +30,8 @@ class Layout:
     ids: dict[int, str] | None = None
     #: Label file → (H, W) uint8 ids; None is :func:`seg.data.read.read_index_image`.
     read_ids: Callable[[Path], NDArray[np.uint8]] | None = None
-    known_bad: tuple[str, ...] = ()  #: stems of images that the data set was published with although they are bad
+    #: stems of images that the data set was published with although they are bad
+    known_bad: tuple[str, ...] = ()
 
 
 def with_other_kinds(pairs: Pairs) -> Pairs:
@@ -38,7 +39,10 @@ def with_other_kinds(pairs: Pairs) -> Pairs:
     kinds = [pairs]
     for ending in _OTHER_KINDS:
         kinds.append(
-            [(image, label.with_stem(label.stem.removesuffix("_labelIds") + ending)) for image, label in pairs]
+            [
+                (image, label.with_stem(label.stem.removesuffix("_labelIds") + ending))
+                for image, label in pairs
+            ]
         )
     return next((kind for kind in kinds if any(label.is_file() for _, label in kind)), pairs)
 
@@ -50,9 +54,13 @@ OWN_IDS = Layout(lambda _root, _split: [])
 def listed(folder: Path, pattern: str, root: Path, layout: str) -> list[Path]:
     """The images below a folder whose path there matches a pattern such as ``*/*_rgb.png``."""
     if not folder.is_dir():
-        raise InputError(f"{root}: has no folder {folder.relative_to(root)}, as a data set in {layout} layout would")
+        raise InputError(
+            f"{root}: has no folder {folder.relative_to(root)}, as a data set in {layout} layout would"
+        )
     depth = len(folder.parts) + pattern.count("/") + 1
-    files = [file for file in image_files(folder) if len(file.parts) == depth and file.match(pattern)]
+    files = [
+        file for file in image_files(folder) if len(file.parts) == depth and file.match(pattern)
+    ]
     if not files:
         raise InputError(f"{folder}: holds no images that match {pattern}")
     return files

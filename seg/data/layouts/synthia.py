@@ -40,14 +40,20 @@ def read_synthia_label(file: Path) -> NDArray[np.uint8]:
             f"{file}: a SYNTHIA label has its class in the first of several 16-bit channels, and this is a picture in "
             "8 bits; it is read with a file for --classes that has labels: colors and a name and a color for each class"
         )
-    ids: NDArray[np.integer] = blue_green_red[..., 2]  # Pillow keeps the upper 8 of 16 bits, where ids are 0
+    # Pillow keeps the upper 8 of 16 bits, where ids are 0
+    ids: NDArray[np.integer] = blue_green_red[..., 2]
     if ids.max() > 255:
-        raise InputError(f"{file}: label id {ids.max()} is not in the table, which has 0 to {max(_IDS)}")
+        raise InputError(
+            f"{file}: label id {ids.max()} is not in the table, which has 0 to {max(_IDS)}"
+        )
     return ids.astype(np.uint8)
 
 
 def _pairs(root: Path, split: str) -> Pairs:
-    return [(image, root / "GT" / "LABELS" / image.name) for image in listed(root / "RGB", "*.png", root, "synthia")]
+    return [
+        (image, root / "GT" / "LABELS" / image.name)
+        for image in listed(root / "RGB", "*.png", root, "synthia")
+    ]
 
 
 SYNTHIA = Layout(_pairs, _IDS, read_synthia_label)

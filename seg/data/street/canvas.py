@@ -73,13 +73,16 @@ class Canvas:
 
     def __init__(self, look: Look, rng: np.random.Generator, size: tuple[int, int]) -> None:
         self.rng, self.numbers, self._size = rng, look.numbers, size
-        self._paints = {name: np.asarray(colors) for name, colors in {**PAINTS, **look.paints}.items()}
+        self._paints = {
+            name: np.asarray(colors) for name, colors in {**PAINTS, **look.paints}.items()
+        }
         self._width, self.height = (side * OVERSAMPLING for side in size)
         self.focal = self.numbers["focal"] * self._width * rng.uniform(0.95, 1.05)
         self.horizon = self.height * (self.numbers["horizon"] + rng.normal(0, 0.012))
         self._center = self._width * (0.5 + rng.normal(0, 0.03))
         self.camera_height = self.numbers["camera height"] * rng.uniform(0.94, 1.06)
-        self._bend = rng.normal(0, 0.0006)  # sideways drift of the street, metres per squared metre ahead
+        # sideways drift of the street, metres per squared metre ahead
+        self._bend = rng.normal(0, 0.0006)
         sun = self.numbers["sunlight"]
         left, right = rng.permutation((1 + 0.12 * sun, 1 - 0.42 * sun)).tolist()
         #: Brightness of the faces that look left, right, to the camera and up.
@@ -121,7 +124,9 @@ class Canvas:
         painted = np.zeros_like(self._shade, np.int32)
         for number, pixels in enumerate(self._projected(points)):
             cv2.fillPoly(painted, [*pixels], number)
-        picture = cv2.resize(self._lit(painted, depths, colors), self._size, interpolation=cv2.INTER_AREA)
+        picture = cv2.resize(
+            self._lit(painted, depths, colors), self._size, interpolation=cv2.INTER_AREA
+        )
         sampled = painted[1::OVERSAMPLING, 1::OVERSAMPLING]
         grain = np.asarray([_GRAIN.get(label, 0.04) for label in labels], np.float32)
         ids = np.asarray([LABEL_ID[label] for label in labels], np.uint8)
@@ -156,7 +161,9 @@ class Canvas:
         low_sky = self._paints["low sky"][0].astype(np.float32)
         # channel by channel, which is four times as fast
         channels = zip(tones, low_sky, strict=True)
-        return np.asarray(cv2.merge([far + visible * (tone[painted] * shade - far) for tone, far in channels]))
+        return np.asarray(
+            cv2.merge([far + visible * (tone[painted] * shade - far) for tone, far in channels])
+        )
 
     def _sensed(self, picture: Array, grain: Array) -> NDArray[np.uint8]:
         """The picture after texture, lens and sensor."""
@@ -167,13 +174,17 @@ class Canvas:
         if numbers["blur"]:
             picture = cv2.GaussianBlur(picture, (0, 0), numbers["blur"])
         grey = picture.mean(-1, keepdims=True)
-        picture = 128 + numbers["contrast"] * (grey + numbers["saturation"] * (picture - grey) - 128)
+        picture = 128 + numbers["contrast"] * (
+            grey + numbers["saturation"] * (picture - grey) - 128
+        )
         up, across = (np.linspace(-1, 1, side) ** 2 for side in (height, width))
         light = 1 - 0.5 * numbers["vignette"] * np.add.outer(up, across)
         light *= np.exp(numbers["exposure"] * normal())
         picture = picture * light[..., None] + numbers["noise"] * normal(picture.shape, np.float32)
         picture = np.rint(picture).clip(0, 255).astype(np.uint8)
         if numbers["jpeg quality"] < 100:
-            _, stream = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, round(numbers["jpeg quality"])])
+            _, stream = cv2.imencode(
+                ".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, round(numbers["jpeg quality"])]
+            )
             picture = np.asarray(cv2.imdecode(stream, cv2.IMREAD_COLOR))
         return picture

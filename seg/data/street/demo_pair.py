@@ -48,7 +48,10 @@ def write_demo_pair(
         if all((root / layout).is_dir() for layout in ("gta5", "cityscapes")):
             return root
         with new_folder(root, "demo pair") as draft:
-            print(f"drawing the demo pair, {len(streets)} images, once, into {root.parent}", flush=True)
+            print(
+                f"drawing the demo pair, {len(streets)} images, once, into {root.parent}",
+                flush=True,
+            )
             _write(draft, streets, partial(draw_street, seed=seed, size=size))
     return root
 
@@ -73,7 +76,9 @@ def _save_gta5(root: Path, index: int, image: Image.Image, labels: Image.Image) 
     _save(labels, root / f"labels/{index + 1:05d}.png")
 
 
-def _save_cityscapes(root: Path, split: str, index: int, image: Image.Image, labels: Image.Image) -> None:
+def _save_cityscapes(
+    root: Path, split: str, index: int, image: Image.Image, labels: Image.Image
+) -> None:
     """Mode L."""
     frame = f"{split}/{CITY}/{CITY}_{index:06d}_000019"
     _save(image, root / f"leftImg8bit/{frame}_leftImg8bit.png")

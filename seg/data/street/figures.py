@@ -37,26 +37,42 @@ _PAINTS: dict[str, tuple[tuple[Color, ...], tuple[Color, ...]]] = {
     "marking": (((244, 238, 224),), ((190, 194, 174),)),
     "pavement": (((188, 178, 164),), ((138, 133, 121),)),
     "lawn": (((128, 170, 74),), ((109, 117, 73),)),
-    "leaves": (((64, 136, 48), (88, 150, 52), (48, 116, 58)), ((64, 89, 54), (81, 97, 56), (56, 75, 56))),
-    "house": (((224, 192, 140), (184, 96, 74), (234, 224, 198), (150, 166, 180)),
-              ((163, 158, 134), (134, 99, 82), (186, 186, 158), (122, 125, 118))),
-    "wall": (((196, 184, 164), (170, 122, 98), (150, 150, 150)), ((142, 139, 121), (128, 103, 85), (114, 117, 108))),
-    "fence": (((96, 72, 50), (60, 66, 70), (200, 200, 196)), ((78, 71, 56), (64, 73, 64), (147, 151, 136))),
+    "leaves": (
+        ((64, 136, 48), (88, 150, 52), (48, 116, 58)),
+        ((64, 89, 54), (81, 97, 56), (56, 75, 56)),
+    ),
+    "house": (
+        ((224, 192, 140), (184, 96, 74), (234, 224, 198), (150, 166, 180)),
+        ((163, 158, 134), (134, 99, 82), (186, 186, 158), (122, 125, 118)),
+    ),
+    "wall": (
+        ((196, 184, 164), (170, 122, 98), (150, 150, 150)),
+        ((142, 139, 121), (128, 103, 85), (114, 117, 108)),
+    ),
+    "fence": (
+        ((96, 72, 50), (60, 66, 70), (200, 200, 196)),
+        ((78, 71, 56), (64, 73, 64), (147, 151, 136)),
+    ),
     "pole": (((120, 124, 128),), ((103, 109, 102),)),
     "housing": (((188, 150, 40),), ((47, 53, 48),)),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
 class Look:
     """How one domain sees, fills and spoils the street."""
 
-    code: int  #: 0 is the source, 1 the target; part of the random seed, so that the two have no street in common
+    #: 0 is the source, 1 the target; part of the random seed, so that the two have no street in common
+    code: int
     numbers: dict[str, float]
     paints: dict[str, tuple[Color, ...]]
 
 
-SOURCE_LOOK = Look(0, {name: row[0] for name, row in _NUMBERS.items()}, {name: row[0] for name, row in _PAINTS.items()})
+SOURCE_LOOK = Look(
+    0,
+    {name: row[0] for name, row in _NUMBERS.items()},
+    {name: row[0] for name, row in _PAINTS.items()},
+)
 
 
 def target_look(seed: int = 0, gap: float = 1.0) -> Look:
@@ -71,25 +87,53 @@ def target_look(seed: int = 0, gap: float = 1.0) -> Look:
         share = gap * rng.uniform(0.5, 1.5) if seed else gap
         return tuple((np.add(game, share * np.subtract(camera, game))).clip(low, high).tolist())
 
-    numbers = {name: between([game], [camera], *limits)[0] for name, (game, camera, *limits) in _NUMBERS.items()}
+    numbers = {
+        name: between([game], [camera], *limits)[0]
+        for name, (game, camera, *limits) in _NUMBERS.items()
+    }
     pairs = {name: zip(*colors, strict=True) for name, colors in _PAINTS.items()}
-    return Look(1, numbers, {name: tuple(between(*pair, 0, 255) for pair in pairs[name]) for name in pairs})
+    return Look(
+        1, numbers, {name: tuple(between(*pair, 0, 255) for pair in pairs[name]) for name in pairs}
+    )
 
 
 #: Colours that game and camera have in common.
 PAINTS: dict[str, tuple[Color, ...]] = {
-    "coat": ((36, 40, 52), (60, 62, 66), (150, 40, 44), (54, 84, 140), (206, 200, 190), (74, 96, 66), (190, 150, 60)),
+    "coat": (
+        (36, 40, 52),
+        (60, 62, 66),
+        (150, 40, 44),
+        (54, 84, 140),
+        (206, 200, 190),
+        (74, 96, 66),
+        (190, 150, 60),
+    ),
     "trousers": ((30, 36, 52), (54, 56, 60), (46, 70, 116), (120, 92, 70), (150, 146, 138)),
     "skin": ((226, 182, 150), (196, 146, 110), (140, 96, 68), (92, 62, 46)),
-    "car": ((232, 232, 230), (98, 102, 108), (30, 30, 34), (160, 24, 26), (30, 62, 140), (40, 92, 64), (206, 164, 60)),
+    "car": (
+        (232, 232, 230),
+        (98, 102, 108),
+        (30, 30, 34),
+        (160, 24, 26),
+        (30, 62, 140),
+        (40, 92, 64),
+        (206, 164, 60),
+    ),
     "cargo": ((226, 224, 216), (190, 120, 50), (60, 96, 150), (150, 150, 150)),
     "bright": ((176, 40, 44), (36, 84, 150), (224, 190, 80), (50, 110, 70), (230, 228, 220)),
-    "rubber": ((34, 34, 36),), "metal": ((124, 122, 120),), "glass": ((56, 66, 78),), "wood": ((86, 68, 54),),
-    "white": ((240, 238, 226),), "red": ((200, 30, 30),), "blue": ((32, 84, 168),), "amber": ((242, 182, 40),),
+    "rubber": ((34, 34, 36),),
+    "metal": ((124, 122, 120),),
+    "glass": ((56, 66, 78),),
+    "wood": ((86, 68, 54),),
+    "white": ((240, 238, 226),),
+    "red": ((200, 30, 30),),
+    "blue": ((32, 84, 168),),
+    "amber": ((242, 182, 40),),
     "green": ((60, 220, 120),),
-}  # fmt: skip
+}
 Outlines = NDArray[np.float64]  # (N, K, 2): N polygons of K corners, x and y, that do not overlap
-Plane = NDArray[np.float64]  # (3, 3): world points of a plane's origin, and its directions across and up
+# (3, 3): world points of a plane's origin, and its directions across and up
+Plane = NDArray[np.float64]
 
 
 class Part(NamedTuple):
@@ -122,7 +166,9 @@ def shape(*numbers: float) -> Outlines:
 
 def box(*limits: tuple[float, float, float, float]) -> Outlines:
     """Rectangles by left, low, right and high."""
-    return np.concatenate([shape(left, low, right, low, right, high, left, high) for left, low, right, high in limits])
+    return np.concatenate(
+        [shape(left, low, right, low, right, high, left, high) for left, low, right, high in limits]
+    )
 
 
 def discs(wide: float, high: float, *centers: tuple[float, float]) -> Outlines:
@@ -132,9 +178,13 @@ def discs(wide: float, high: float, *centers: tuple[float, float]) -> Outlines:
     return np.asarray([ring + center for center in centers])
 
 
-def grid(columns: int, rows: int, wide: float, tall: float, low: float = 0.0, high: float = 1.0) -> Outlines:
+def grid(
+    columns: int, rows: int, wide: float, tall: float, low: float = 0.0, high: float = 1.0
+) -> Outlines:
     """Rectangles between two heights of a face, each a ``wide`` and ``tall`` share of its cell."""
-    cells: Outlines = np.stack(np.meshgrid(np.arange(columns) + 0.5, np.arange(rows) + 0.5), -1).reshape(-1, 1, 2)
+    cells: Outlines = np.stack(
+        np.meshgrid(np.arange(columns) + 0.5, np.arange(rows) + 0.5), -1
+    ).reshape(-1, 1, 2)
     cells = cells + 0.5 * box((-wide, -tall, wide, tall))
     return np.asarray(cells / (columns, rows) * (1, high - low) + (0, low))
 
@@ -150,26 +200,50 @@ def leaves(seed: int, x: float, y: float, across: float, up: float) -> Iterator[
 
 _BICYCLE = (
     Part("bicycle", "rubber", discs(0.34, 0.34, (-0.54, 0.34), (0.54, 0.34))),
-    Part("bicycle", "metal", discs(0.24, 0.24, (-0.54, 0.34), (0.54, 0.34))),  # a whole wheel is labelled
-    Part("bicycle", "car", shape(-0.54, 0.36, -0.1, 0.26, 0.54, 0.36, 0.6, 1.0, 0.3, 0.9, -0.4, 0.9), 0.8),
+    # a whole wheel is labelled
+    Part("bicycle", "metal", discs(0.24, 0.24, (-0.54, 0.34), (0.54, 0.34))),
+    Part(
+        "bicycle",
+        "car",
+        shape(-0.54, 0.36, -0.1, 0.26, 0.54, 0.36, 0.6, 1.0, 0.3, 0.9, -0.4, 0.9),
+        0.8,
+    ),
 )
 _MOTORCYCLE = (
     Part("motorcycle", "rubber", discs(0.34, 0.32, (-0.68, 0.32), (0.68, 0.32))),
-    Part("motorcycle", "car", shape(-0.8, 0.4, 0.8, 0.34, 0.6, 1.15, 0.2, 1.05, 0.14, 0.9, -0.7, 0.9)),
+    Part(
+        "motorcycle", "car", shape(-0.8, 0.4, 0.8, 0.34, 0.6, 1.15, 0.2, 1.05, 0.14, 0.9, -0.7, 0.9)
+    ),
 )
 _RIDER = (
-    Part("rider", "trousers", shape(-0.2, 0.9, 0.14, 0.5, -0.02, 0.2, 0.14, 0.2, 0.3, 0.62, 0.1, 1.0)),
-    Part("rider", "coat", shape(-0.26, 0.86, 0.16, 0.86, 0.5, 1.06, 0.5, 1.16, 0.36, 1.4, 0.2, 1.52, -0.12, 1.4)),
+    Part(
+        "rider", "trousers", shape(-0.2, 0.9, 0.14, 0.5, -0.02, 0.2, 0.14, 0.2, 0.3, 0.62, 0.1, 1.0)
+    ),
+    Part(
+        "rider",
+        "coat",
+        shape(-0.26, 0.86, 0.16, 0.86, 0.5, 1.06, 0.5, 1.16, 0.36, 1.4, 0.2, 1.52, -0.12, 1.4),
+    ),
     Part("rider", "skin", discs(0.13, 0.16, (0.26, 1.66))),
     Part("rider", "bright", discs(0.15, 0.12, (0.26, 1.72))),
 )
 _PERSON = (
-    Part("person", "trousers", shape(-0.26, 0, -0.08, 0, 0, 0.5, 0.1, 0, 0.26, 0, 0.18, 0.9, -0.18, 0.9)),
-    Part("person", "coat", shape(-0.36, 0.8, 0.36, 0.8, 0.27, 1.4, 0.12, 1.5, -0.12, 1.5, -0.27, 1.4)),
+    Part(
+        "person",
+        "trousers",
+        shape(-0.26, 0, -0.08, 0, 0, 0.5, 0.1, 0, 0.26, 0, 0.18, 0.9, -0.18, 0.9),
+    ),
+    Part(
+        "person", "coat", shape(-0.36, 0.8, 0.36, 0.8, 0.27, 1.4, 0.12, 1.5, -0.12, 1.5, -0.27, 1.4)
+    ),
     Part("person", "skin", discs(0.11, 0.15, (0, 1.62))),
     Part("person", "wood", discs(0.11, 0.08, (0, 1.7)), 0.6),
 )
-_LAMP = (Part("pole", "pole", box((-0.08, 0, 0.08, 6.6), (-0.08, 6.6, 1.1, 6.75), (1.1, 6.55, 1.7, 6.75))),)
+_LAMP = (
+    Part(
+        "pole", "pole", box((-0.08, 0, 0.08, 6.6), (-0.08, 6.6, 1.1, 6.75), (1.1, 6.55, 1.7, 6.75))
+    ),
+)
 
 
 def _signal(mast: Outlines, at: tuple[float, float], lit: int) -> tuple[Part, ...]:
@@ -200,7 +274,10 @@ def _tree(seed: int) -> tuple[Part, ...]:
     return trunk, crown, *leaves(seed, 0, 4.6, 2.1, 2.1)
 
 
-_LOW_MAST, _HIGH_MAST = box((-0.09, 0, 0.09, 3.4)), box((-0.09, 0, 0.09, 5.6), (0.09, 5.4, 2.6, 5.6))
+_LOW_MAST, _HIGH_MAST = (
+    box((-0.09, 0, 0.09, 3.4)),
+    box((-0.09, 0, 0.09, 5.6), (0.09, 5.4, 2.6, 5.6)),
+)
 _DISC = discs(1, 1, (0, 0))
 #: Alternatives of what faces the camera, in metres from its foot.
 FIGURES: dict[str, tuple[tuple[Part, ...], ...]] = {

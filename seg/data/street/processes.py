@@ -44,12 +44,17 @@ def starmap_in_processes(
         yield from starmap(function, items)
         return
     with ExitStack() as running:
-        outputs = [running.enter_context(_process(function, items[first::processes])) for first in range(processes)]
+        outputs = [
+            running.enter_context(_process(function, items[first::processes]))
+            for first in range(processes)
+        ]
         for index in range(len(items)):
             try:
                 result = pickle.load(outputs[index % processes])
             except (EOFError, pickle.UnpicklingError) as error:
-                raise RuntimeError("a process ended before its work was done; see its message above") from error
+                raise RuntimeError(
+                    "a process ended before its work was done; see its message above"
+                ) from error
             yield result
 
 

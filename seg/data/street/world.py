@@ -74,7 +74,8 @@ def draw_street(
         _draw_pavement(canvas, verge, front)
     _draw_bonnet(canvas)
     picture, labels = canvas.develop()
-    if look.code:  # as Cityscapes: a black left column, and a frame of one pixel outside the region of interest
+    # as Cityscapes: a black left column, and a frame of one pixel outside the region of interest
+    if look.code:
         labels[[0, -1]] = labels[:, [0, -1]] = LABEL_ID["out of roi"]
         labels[:, 1] = LABEL_ID["rectification border"]
         picture[:, :2] = 0
@@ -88,7 +89,9 @@ def _strip(left: float, right: float) -> Outlines:
     return np.concatenate((there, back[::-1]))[None]
 
 
-def _draw_ground(canvas: Canvas, kerbs: NDArray[np.float64], verges: NDArray[np.float64], rails: bool) -> None:
+def _draw_ground(
+    canvas: Canvas, kerbs: NDArray[np.float64], verges: NDArray[np.float64], rails: bool
+) -> None:
     """Pavements, lawns, the road with its markings, rails or, now and then, a crossing, and the houses' shadow."""
     rng, (left, right) = canvas.rng, kerbs.tolist()
     stone, marking = canvas.color("pavement"), canvas.color("marking")
@@ -112,11 +115,15 @@ def _draw_ground(canvas: Canvas, kerbs: NDArray[np.float64], verges: NDArray[np.
         if rng.random() < 0.5:
             canvas.ground("road", _strip(edge, edge + 0.14), marking)
     reach = rng.uniform(0.1, 0.7)
-    shadow = (right * reach, 30) if canvas.light["left"] < canvas.light["right"] else (-30, left * reach)
+    shadow = (
+        (right * reach, 30) if canvas.light["left"] < canvas.light["right"] else (-30, left * reach)
+    )
     canvas.shade(_strip(*shadow), 1 - 0.45 * canvas.numbers["sunlight"])
 
 
-def _depths(canvas: Canvas, depth: float, gap: float, stop: float, length: float = 0.0) -> Iterator[float]:
+def _depths(
+    canvas: Canvas, depth: float, gap: float, stop: float, length: float = 0.0
+) -> Iterator[float]:
     """Random depths up to ``stop``, ``gap`` metres apart on average behind what is there, of this length."""
     while (depth := depth + canvas.rng.exponential(gap)) < stop:
         yield depth
@@ -127,7 +134,9 @@ def _draw_backdrop(canvas: Canvas) -> None:
     """Distant houses and trees that close the street."""
     for x in range(-110, 110, 15):
         outline = box((x, 0, x + canvas.rng.uniform(12, 20), canvas.rng.uniform(5, 16)))
-        canvas.stand(FAR, (upright(0, FAR, 1, 0), (Part("building", "house", outline, 0.9),), "near"))
+        canvas.stand(
+            FAR, (upright(0, FAR, 1, 0), (Part("building", "house", outline, 0.9),), "near")
+        )
     for x in canvas.rng.uniform(-60, 60, 12).tolist():
         _draw_figure(canvas, "tree", x, FAR - 3)
 
@@ -145,7 +154,9 @@ def _draw_front(canvas: Canvas, edge: float) -> None:
             gable = Part("building", "house", box((0, 0, 9, 1)), 0.9)
             behind = (upright(edge, near, outward, 0, height), (gable,), "near")
         else:
-            canvas.ground("terrain", box((edge, near, 9 * edge, near + length)), canvas.color("lawn"))
+            canvas.ground(
+                "terrain", box((edge, near, 9 * edge, near + length)), canvas.color("lawn")
+            )
             hedge = edge + outward * rng.uniform(2, 8)
             behind = (upright(hedge, near, 0, length + 5, rng.uniform(4, 8)), WALLS["hedge"], side)
         near += length
@@ -194,12 +205,17 @@ def _draw_figure(canvas: Canvas, name: str, x: float, depth: float) -> None:
 
 def _draw_vehicle(canvas: Canvas, name: str, x: float, depth: float) -> None:
     """A vehicle whose visible end is at x and depth; one left of the middle of the road comes towards the camera."""
-    label, (lower, upper), width, length, (low, waist, roof), (start, end), slant, panes, wheel = VEHICLES[name]
+    label, (lower, upper), width, length, (low, waist, roof), (start, end), slant, panes, wheel = (
+        VEHICLES[name]
+    )
     half, whole, oncoming = width / 2, box((0, 0, 1, 1)), x < -1
     edge, facing = (x - half, "left") if x > 0 else (x + half, "right")
     cabin = [Part(label, upper, whole)]
     glass = [Part(label, "glass", box((0.08, 0.12, 0.92, 0.88)))]
-    windows = grid(panes, 1, 0.88, 0.74) * (end - start - 2 * slant, roof - waist) + (start + slant, waist)
+    windows = grid(panes, 1, 0.88, 0.74) * (end - start - 2 * slant, roof - waist) + (
+        start + slant,
+        waist,
+    )
     side = [
         Part(label, lower, box((0, low, length, waist))),
         Part(label, upper, shape(start, waist, end, waist, end - slant, roof, start + slant, roof)),
@@ -209,7 +225,11 @@ def _draw_vehicle(canvas: Canvas, name: str, x: float, depth: float) -> None:
     lamps = box((-0.92, -0.34, -0.6, -0.14), (0.6, -0.34, 0.92, -0.14)) * (half, 1) + (0, waist)
     visible_end = [
         Part(label, lower, box((-half, low, half, waist))),
-        Part(label, "rubber", box((-half, 0, 0.2 - half, low + 0.1), (half - 0.2, 0, half, low + 0.1))),
+        Part(
+            label,
+            "rubber",
+            box((-half, 0, 0.2 - half, low + 0.1), (half - 0.2, 0, half, low + 0.1)),
+        ),
         Part(label, "white" if oncoming else "red", lamps),
     ]
 
@@ -224,7 +244,11 @@ def _draw_vehicle(canvas: Canvas, name: str, x: float, depth: float) -> None:
         (across(roof, start + slant, 0, end - start - 2 * slant), cabin, "top"),
         (upright(edge, depth, 0, 1), side, facing),
         (upright(x, depth, 1, 0), visible_end, "near"),
-        (across(waist, start, roof - waist, slant), cabin + glass if panes or oncoming else cabin, "near"),
+        (
+            across(waist, start, roof - waist, slant),
+            cabin + glass if panes or oncoming else cabin,
+            "near",
+        ),
     )
 
 

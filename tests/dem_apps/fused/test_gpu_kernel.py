@@ -18,38 +18,67 @@ ROOT = Path(__file__).resolve().parents[3]
 SPECS = [
     *(ObjectiveSpec("gmc", tau, alpha) for tau in (1.0, 1.7) for alpha in (0.0, 0.6, 1.0)),
     *(ObjectiveSpec("mec", 1.0, alpha, "l1") for alpha in (0.6, 1.0)),
-    *(ObjectiveSpec("self", 1.0, 0.6, norm, delta) for norm in ("l1", "l2", "linf") for delta in ("cadf", "entropy")),
-    *(ObjectiveSpec("mec", 1.0, 1.0, norm, delta) for norm in ("l2", "linf", None) for delta in ("cadf", "entropy")),
+    *(
+        ObjectiveSpec("self", 1.0, 0.6, norm, delta)
+        for norm in ("l1", "l2", "linf")
+        for delta in ("cadf", "entropy")
+    ),
+    *(
+        ObjectiveSpec("mec", 1.0, 1.0, norm, delta)
+        for norm in ("l2", "linf", None)
+        for delta in ("cadf", "entropy")
+    ),
 ]
 #: maps, rows of classes, and more classes than a power of two
 SHAPES = [(2, 5, 70), (40, 19), (1, 33, 30)]
 
 
 def test_the_kernels_equal_the_pytorch_form() -> None:
-    pytest.importorskip("triton", minversion="3.8")  # earlier interpreters do not run under newer numpy
+    # earlier interpreters do not run under newer numpy
+    pytest.importorskip("triton", minversion="3.8")
     environment = os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": str(ROOT)}
-    ran = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=300)
+    ran = subprocess.run(
+        [sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=300
+    )
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split() == ["compared", str(len(SPECS) * len(SHAPES) * 3 - 8 * len(SHAPES))]
 
 
 @pytest.mark.parametrize("capability", [75, 80, 90, 120])
 def test_the_kernels_compile_for_gpus_that_are_not_here(capability: int) -> None:
-    compiler, backends = (pytest.importorskip(f"triton.{name}.compiler") for name in ("compiler", "backends"))
+    compiler, backends = (
+        pytest.importorskip(f"triton.{name}.compiler") for name in ("compiler", "backends")
+    )
     from dem_apps.fused import gpu_kernel
 
     for kernel, block, warps, stages in (
-        (gpu_kernel._sums_kernel, *gpu_kernel._SUMS), (gpu_kernel._gradient_kernel, *gpu_kernel._GRADIENT)
-    ):  # fmt: skip
+        (gpu_kernel._sums_kernel, *gpu_kernel._SUMS),
+        (gpu_kernel._gradient_kernel, *gpu_kernel._GRADIENT),
+    ):
         constants = {
-            "counted": None, "C": 19, "BLOCK_C": 32, "BLOCK": block, "CALIBRATOR": "mec", "NORM": "l1",
-            "OF_ENTROPY": False, "TEMPERED": False, "MASKED": False, "GROUPED": True, "CLASSES_LAST": True,
+            "counted": None,
+            "C": 19,
+            "BLOCK_C": 32,
+            "BLOCK": block,
+            "CALIBRATOR": "mec",
+            "NORM": "l1",
+            "OF_ENTROPY": False,
+            "TEMPERED": False,
+            "MASKED": False,
+            "GROUPED": True,
+            "CLASSES_LAST": True,
             "PTX": capability >= 80,
-        }  # fmt: skip
-        types = dict.fromkeys(["logits", "partial", "gradient", "weights", "weighted_rows"], "*fp32")
-        types |= dict.fromkeys(["tau", "alpha", "floor"], "fp32") | dict.fromkeys(constants, "constexpr")
+        }
+        types = dict.fromkeys(
+            ["logits", "partial", "gradient", "weights", "weighted_rows"], "*fp32"
+        )
+        types |= dict.fromkeys(["tau", "alpha", "floor"], "fp32") | dict.fromkeys(
+            constants, "constexpr"
+        )
         signature = {name: types.get(name, "i32") for name in kernel.arg_names}
-        source = compiler.ASTSource(kernel, signature, {k: v for k, v in constants.items() if k in signature})
+        source = compiler.ASTSource(
+            kernel, signature, {k: v for k, v in constants.items() if k in signature}
+        )
         target = backends.GPUTarget("cuda", capability, 32)
         made = compiler.compile(source, target, {"num_warps": warps, "num_stages": stages})
         assert made.asm["cubin"]
@@ -59,7 +88,9 @@ def main() -> None:
     """Every member, shape, mask and grouping; sums and gradients."""
     compared = 0
     torch.manual_seed(0)
-    for spec, shape, (masked, grouped) in itertools.product(SPECS, SHAPES, ((0, 0), (0, 1), (1, 1))):
+    for spec, shape, (masked, grouped) in itertools.product(
+        SPECS, SHAPES, ((0, 0), (0, 1), (1, 1))
+    ):
         if grouped or spec.calibrator != "mec":
             compare(spec, 2 * torch.randn(shape), bool(masked), bool(grouped))
             compared += 1
@@ -78,7 +109,9 @@ def compare(spec: ObjectiveSpec, logits: torch.Tensor, masked: bool, grouped: bo
     sums = chunked_pass(rows, counted, (expected, predicted, inverse_delta), spec, grouped)
     torch.testing.assert_close(gpu_pass(rows, counted, spec, grouped), sums, rtol=2e-5, atol=2e-4)
     weights = torch.rand(classes if grouped else 1, dtype=torch.float64)
-    weighted_rows = torch.randn(classes, classes, dtype=torch.float64) if spec.calibrator == "mec" else None
+    weighted_rows = (
+        torch.randn(classes, classes, dtype=torch.float64) if spec.calibrator == "mec" else None
+    )
     if predicted is None:
         expected.mul_(weights.float())
     else:

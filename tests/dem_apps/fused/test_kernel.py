@@ -26,12 +26,15 @@ def _forgotten(monkeypatch):
 
 
 def assert_objectives_do_without():
-    logits = torch.randn(2, 7, 10_000, requires_grad=True)  # more than auto leaves to the plain equations
+    # more than auto leaves to the plain equations
+    logits = torch.randn(2, 7, 10_000, requires_grad=True)
     auto, eager = build_objective("adadem", 7), build_objective("adadem", 7, backend="eager")
     loss, expected = auto(logits), eager(logits)
     assert torch.equal(loss, expected)
     loss.backward()
-    with pytest.raises(ValueError, match=r"backend: 'compiled' cannot serve .*needs a C\+\+ compiler"):
+    with pytest.raises(
+        ValueError, match=r"backend: 'compiled' cannot serve .*needs a C\+\+ compiler"
+    ):
         build_objective("adadem", 7, backend="compiled")(logits)
 
 
@@ -40,12 +43,16 @@ def test_without_a_compiler(monkeypatch, caplog):
     with caplog.at_level(logging.INFO, "dem_apps.fused.build_kernel"):
         assert load_kernel() is None
         assert load_kernel() is None
-    assert [record.levelname for record in caplog.records] == ["INFO"], "said once, and not a warning"
+    assert [record.levelname for record in caplog.records] == ["INFO"], (
+        "said once, and not a warning"
+    )
     assert "no C++ compiler" in caplog.text
     assert_objectives_do_without()
 
 
-@pytest.mark.parametrize("compiler", ["/nowhere/g++", "false", "sh -c 'echo no such option >&2; exit 1'"])
+@pytest.mark.parametrize(
+    "compiler", ["/nowhere/g++", "false", "sh -c 'echo no such option >&2; exit 1'"]
+)
 def test_with_a_compiler_that_fails(compiler, monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("CXX", compiler)
     monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path))
@@ -60,7 +67,9 @@ def test_with_a_compiler_that_fails(compiler, monkeypatch, tmp_path, caplog):
 def quick_compiler(monkeypatch, tmp_path):
     """A compiler that returns the built library; the fixture is the file that counts its calls."""
     load_kernel()
-    built = max((cache_dir() / "kernels").glob("one_pass-*.so"), key=lambda path: path.stat().st_mtime_ns)
+    built = max(
+        (cache_dir() / "kernels").glob("one_pass-*.so"), key=lambda path: path.stat().st_mtime_ns
+    )
     load_kernel.cache_clear()
     calls, script = tmp_path / "calls", tmp_path / "quick-compiler"
     script.write_text(f'#!/bin/sh\necho built >> {calls}\nfor out; do :; done\ncp {built} "$out"\n')

@@ -13,7 +13,15 @@ from support import ROOT, cases, refuses
 from support.shell_job import Shell
 
 from dem_apps.jobs import executor as executors
-from dem_apps.jobs.executor import Executor, ExecutorConfig, Job, JobFailed, JobKilled, build_executor, run_job
+from dem_apps.jobs.executor import (
+    Executor,
+    ExecutorConfig,
+    Job,
+    JobFailed,
+    JobKilled,
+    build_executor,
+    run_job,
+)
 from dem_apps.jobs.grid import run_jobs
 from dem_apps.runtime import progress
 from dem_apps.runtime.arguments import flags
@@ -49,7 +57,13 @@ def test_a_job_leaves_its_result_and_its_output(tmp_path):
 
 
 def test_the_command_of_a_job_continues_what_has_begun(tmp_path):
-    training = Job("a", "seg.train", flags({"loss": "none", "eval_every": 5, "tau": None}), tmp_path / "run", "miou")
+    training = Job(
+        "a",
+        "seg.train",
+        flags({"loss": "none", "eval_every": 5, "tau": None}),
+        tmp_path / "run",
+        "miou",
+    )
     command = [sys.executable, "-m", "seg.train", "--loss=none", "--eval-every=5", "--tau=null"]
     assert training.command() == [*command, "--run-dir", str(tmp_path / "run")]
     (tmp_path / "run").mkdir()
@@ -59,10 +73,12 @@ def test_the_command_of_a_job_continues_what_has_begun(tmp_path):
 
 @cases(
     ("echo first; echo second; exit 3", JobFailed, "status 3, second"),
-    ("exit 0", JobFailed, "ended without an eval.json"), ("exit 129", JobFailed, "status 129"),
-    ("kill -9 $$", JobKilled, "signal 9"), ("exit 130", JobKilled, "signal 2"),
+    ("exit 0", JobFailed, "ended without an eval.json"),
+    ("exit 129", JobFailed, "status 129"),
+    ("kill -9 $$", JobKilled, "signal 9"),
+    ("exit 130", JobKilled, "signal 2"),
     ("exit 143", JobKilled, "signal 15"),
-)  # fmt: skip
+)
 def test_a_signal_is_told_from_a_failure(script, error, message, tmp_path):
     with pytest.raises(JobFailed, match=message) as caught:
         run_job(job(tmp_path, script), {})
@@ -72,7 +88,10 @@ def test_a_signal_is_told_from_a_failure(script, error, message, tmp_path):
 
 def test_a_training_that_outlived_its_command_is_not_a_failure(tmp_path):
     (tmp_path / "run").mkdir()
-    with FileLock(tmp_path / "run" / "run.lock"), pytest.raises(executors.JobTaken, match="its training goes on"):
+    with (
+        FileLock(tmp_path / "run" / "run.lock"),
+        pytest.raises(executors.JobTaken, match="its training goes on"),
+    ):
         run_job(job(tmp_path, DONE), {})
     run_job(job(tmp_path, DONE), {})
     assert job(tmp_path, DONE).scores() is not None
@@ -80,12 +99,17 @@ def test_a_training_that_outlived_its_command_is_not_a_failure(tmp_path):
 
 def test_a_damaged_result_is_one_sentence(tmp_path):
     (tmp_path / "run").mkdir()
-    for text, message in (('{"sco', "not valid JSON"), ('{"miou": 1}', "eval.json: holds no 'score'$")):
+    for text, message in (
+        ('{"sco', "not valid JSON"),
+        ('{"miou": 1}', "eval.json: holds no 'score'$"),
+    ):
         (tmp_path / "run/eval.json").write_text(text)
         refuses(message, job(tmp_path, DONE).scores)
 
 
-def test_an_interruption_waits_until_the_training_has_saved_and_starts_no_more(tmp_path, monkeypatch):
+def test_an_interruption_waits_until_the_training_has_saved_and_starts_no_more(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(executors, "_LOOK_SECONDS", 0.01)
     jobs = iter([job(tmp_path, saving(tmp_path)), job(tmp_path, DONE, "next")])
     executor, killed = Executor({}), list[Job]()
@@ -148,7 +172,10 @@ def test_meanwhile_the_last_lines_of_trainings_are_shown(tmp_path, monkeypatch, 
 def test_threads_of_jobs_share_the_cores(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    local, on_ray = ExecutorConfig(workers=4), ExecutorConfig(executor="ray", workers=4, cores_per_job=3)
+    local, on_ray = (
+        ExecutorConfig(workers=4),
+        ExecutorConfig(executor="ray", workers=4, cores_per_job=3),
+    )
     assert executors.threads_of_jobs(local) == {"OMP_NUM_THREADS": "2"}
     assert executors.threads_of_jobs(on_ray) == {"OMP_NUM_THREADS": "3"}
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
@@ -165,7 +192,9 @@ def test_ray_runs_the_same_jobs(tmp_path, monkeypatch):
         done = job(Path("grid"), f"echo $GREETING $OMP_NUM_THREADS; {DONE}", "done")
         executor.run(done)
         assert (done.score(), done.last_line()) == (0.5, "hello 3")
-        with pytest.raises(JobFailed, match=r"^status 1, unlucky \(all of its output: .*grid/failed.log\)$"):
+        with pytest.raises(
+            JobFailed, match=r"^status 1, unlucky \(all of its output: .*grid/failed.log\)$"
+        ):
             executor.run(job(Path("grid"), "echo unlucky; exit 1", "failed"))
         with ThreadPoolExecutor() as threads:
             end = threads.submit(executor.run, job(Path("grid"), saving(tmp_path), "stopped"))

@@ -31,8 +31,14 @@ def search(folder, plan, score=peak, script="", seeds=1, **config):
 
     def jobs(run, values):
         numbers = range(seeds)
-        ends = [f"""{script} echo '{{"score": {score(values, n)}}}' > "$RUN/eval.json" """ for n in numbers]
-        return [Shell(run.name, end, (), run / f"seed{n}", "score") for n, end in zip(numbers, ends, strict=True)]
+        ends = [
+            f"""{script} echo '{{"score": {score(values, n)}}}' > "$RUN/eval.json" """
+            for n in numbers
+        ]
+        return [
+            Shell(run.name, end, (), run / f"seed{n}", "score")
+            for n, end in zip(numbers, ends, strict=True)
+        ]
 
     settings = SearchConfig(study_dir=str(folder), **config)
     with opened_study("x.tune", [], settings, SETTINGS) as (path, study):
@@ -59,8 +65,10 @@ def test_the_grid_is_the_papers_and_respects_proposition_a1():
 
 
 def test_a_search_larger_than_the_grid_ends_with_the_grid():
-    everything = [optuna.create_trial(params=p, distributions=DEM_SPACE.distributions, value=0.0)
-                  for p in DEM_SPACE.points()]  # fmt: skip
+    everything = [
+        optuna.create_trial(params=p, distributions=DEM_SPACE.distributions, value=0.0)
+        for p in DEM_SPACE.points()
+    ]
     assert tpe(1000).next_point(everything) is None
     assert len(everything) == 350
 
@@ -71,7 +79,9 @@ def test_a_stopped_study_continues_as_an_unbroken_one(storage, tmp_path, capsys)
     unbroken = search(tmp_path / "unbroken", tpe(8), **given)
     assert points(unbroken)[0] == (1.0, 1.0)
     assert len(set(points(unbroken))) == 8
-    assert set(points(unbroken)) <= {(values["tau"], values["alpha"]) for values in DEM_SPACE.points()}
+    assert set(points(unbroken)) <= {
+        (values["tau"], values["alpha"]) for values in DEM_SPACE.points()
+    }
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 8
     assert lines[0] == "trial 0  tau 1  alpha 1  score -0.4500  (best -0.4500, trial 0)"
@@ -102,7 +112,9 @@ def test_a_study_killed_in_the_middle_repeats_no_scored_trial(tmp_path):
     trials = search(folder, tpe(8))
     assert [trial.state for trial in trials] == [TrialState.COMPLETE] * 8
     assert points(trials) == points(search(tmp_path / "unbroken", tpe(8)))
-    starts = [len(file.read_text().splitlines()) for file in sorted(folder.glob("trials/*/seed0/starts"))]
+    starts = [
+        len(file.read_text().splitlines()) for file in sorted(folder.glob("trials/*/seed0/starts"))
+    ]
     assert len(starts) == 8
     assert sum(starts) <= 9, "at most the one that was killed ran again"
 
@@ -130,9 +142,15 @@ def test_a_trial_below_the_median_of_five_is_pruned_after_one_seed(tmp_path, cap
         return scores[number] + 0.01 * seed
 
     trials = search(tmp_path / "s", tpe(7), score, seeds=2)
-    assert [trial.state for trial in trials] == [*[TrialState.COMPLETE] * 5, TrialState.PRUNED, TrialState.COMPLETE]
+    assert [trial.state for trial in trials] == [
+        *[TrialState.COMPLETE] * 5,
+        TrialState.PRUNED,
+        TrialState.COMPLETE,
+    ]
     assert trials[6].value == pytest.approx(0.215)
-    assert sorted(file.parent.name for file in (tmp_path / "s/trials/0005").glob("*/eval.json")) == ["seed0"]
+    assert sorted(
+        file.parent.name for file in (tmp_path / "s/trials/0005").glob("*/eval.json")
+    ) == ["seed0"]
     assert "pruned after 1 of 2 seeds" in capsys.readouterr().out
 
 
@@ -144,8 +162,14 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path):
         refuses(message, opened_study("x.tune", [], config, settings).__enter__)
 
     refused(r"another configuration \(share is 0.2 there, 0.3 here\)", {**SETTINGS, "share": 0.3})
-    refused(r"another configuration \(train.seed is 0 there, 1 here\)", {**SETTINGS, "train": {"seed": 1}})
-    here, other_seed = SearchConfig(study_dir=str(tmp_path / "s")), {**SETTINGS, "train": {"seed": 1}}
+    refused(
+        r"another configuration \(train.seed is 0 there, 1 here\)",
+        {**SETTINGS, "train": {"seed": 1}},
+    )
+    here, other_seed = (
+        SearchConfig(study_dir=str(tmp_path / "s")),
+        {**SETTINGS, "train": {"seed": 1}},
+    )
     with opened_study("x.tune", [], here, other_seed, free=["seed"]) as (path, _):
         assert path == tmp_path / "s"
     other = f"sqlite:///{tmp_path}/study.db"
@@ -166,7 +190,9 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path):
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["notes.txt"]
 
 
-@pytest.mark.parametrize("storage", ["nonsense", "sqlite://user:secret@host/x", "sqlite:////nowhere/at/all.db"])
+@pytest.mark.parametrize(
+    "storage", ["nonsense", "sqlite://user:secret@host/x", "sqlite:////nowhere/at/all.db"]
+)
 def test_a_storage_that_cannot_be_opened_is_one_sentence_without_its_password(storage, tmp_path):
     sentence = r"^--storage: .*such as sqlite:///study.db$"
     assert "secret" not in refuses(sentence, search, tmp_path / "s", tpe(1), storage=storage)

@@ -10,22 +10,45 @@ from dem_apps.fused.build_kernel import load_kernel
 
 C = 7
 CASES = [
-    ("entropy", {}), ("entropy", {"balance": 0.0}), ("cadf", {}), ("dem", {}),
-    ("dem", {"tau": 0.5}), ("dem", {"tau": 1.3, "alpha": 1.4}), ("dem", {"tau": 0.7, "alpha": 0.0}), ("adadem", {}),
-    ("adadem", {"momentum": 1.0}), ("adadem", {"momentum": 0.01}), ("adadem", {"alpha": 0.5}),
-    ("adadem", {"alpha": 1.7, "norm": "l2", "momentum": 0.3}), ("adadem", {"norm": "linf"}),
-    ("adadem", {"balance": 0.2}), ("adadem", {"delta": "entropy"}),
-    ("adadem", {"delta": "entropy", "norm": "l2", "alpha": 0.8}), ("adadem", {"delta": "entropy", "norm": "linf"}),
-    ("adadem-norm", {}), ("adadem-norm", {"alpha": 0.6}), ("adadem-norm", {"norm": "l2", "alpha": 1.2}),
-    ("adadem-norm", {"norm": "linf", "delta": "entropy"}), ("adadem-mec", {}),
-    ("adadem-mec", {"alpha": 1.3, "momentum": 0.01}), ("robust-entropy", {}), ("robust-entropy", {"eta": 0.7}),
-    ("max-squares", {}), ("info-max", {"balance": 0.4}), ("info-max", {}), ("come", {}),
-]  # fmt: skip
+    ("entropy", {}),
+    ("entropy", {"balance": 0.0}),
+    ("cadf", {}),
+    ("dem", {}),
+    ("dem", {"tau": 0.5}),
+    ("dem", {"tau": 1.3, "alpha": 1.4}),
+    ("dem", {"tau": 0.7, "alpha": 0.0}),
+    ("adadem", {}),
+    ("adadem", {"momentum": 1.0}),
+    ("adadem", {"momentum": 0.01}),
+    ("adadem", {"alpha": 0.5}),
+    ("adadem", {"alpha": 1.7, "norm": "l2", "momentum": 0.3}),
+    ("adadem", {"norm": "linf"}),
+    ("adadem", {"balance": 0.2}),
+    ("adadem", {"delta": "entropy"}),
+    ("adadem", {"delta": "entropy", "norm": "l2", "alpha": 0.8}),
+    ("adadem", {"delta": "entropy", "norm": "linf"}),
+    ("adadem-norm", {}),
+    ("adadem-norm", {"alpha": 0.6}),
+    ("adadem-norm", {"norm": "l2", "alpha": 1.2}),
+    ("adadem-norm", {"norm": "linf", "delta": "entropy"}),
+    ("adadem-mec", {}),
+    ("adadem-mec", {"alpha": 1.3, "momentum": 0.01}),
+    ("robust-entropy", {}),
+    ("robust-entropy", {"eta": 0.7}),
+    ("max-squares", {}),
+    ("info-max", {"balance": 0.4}),
+    ("info-max", {}),
+    ("come", {}),
+]
 # shape, class dimension, reduction, masked
 STEPS = [
-    ((5, C, 3, 4), 1, "mean", False), ((40, C), -1, "balanced", True), ((C, 30), 0, "sum", True),
-    ((3, C, 10), 1, "none", True), ((2, 5, 3, C), 3, "mean", True), ((2, C, 9), -2, "balanced", False),
-]  # fmt: skip
+    ((5, C, 3, 4), 1, "mean", False),
+    ((40, C), -1, "balanced", True),
+    ((C, 30), 0, "sum", True),
+    ((3, C, 10), 1, "none", True),
+    ((2, 5, 3, C), 3, "mean", True),
+    ((2, C, 9), -2, "balanced", False),
+]
 needs_kernel = pytest.mark.skipif(load_kernel() is None, reason="no C++ compiler here")
 #: Largest error allowed, relative to the largest expected number: about twice what is seen (ten times for float64).
 #: Half precision rounds a gradient twice, the first time before the table's part cancels most of it.
@@ -34,11 +57,15 @@ TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 1e-2, to
 
 def near(actual, expected, dtype, what, scale=0.0):
     """Equal up to that dtype's rounding."""
-    assert actual.shape == expected.shape, f"{what}: shape {actual.shape}, expected {expected.shape}"
+    assert actual.shape == expected.shape, (
+        f"{what}: shape {actual.shape}, expected {expected.shape}"
+    )
     actual, expected = actual.detach().double(), expected.detach().double()
     largest, error = max(expected.abs().max().item(), scale), (actual - expected).abs().max().item()
     allowed = TOLERANCE[dtype] * largest
-    assert error <= allowed, f"{what}: off by {error:.3g}, allowed {allowed:.3g} (values up to {largest:.3g})"
+    assert error <= allowed, (
+        f"{what}: off by {error:.3g}, allowed {allowed:.3g} (values up to {largest:.3g})"
+    )
 
 
 def make_logits(shape, dim, seed, spread=2.0):
@@ -59,7 +86,9 @@ def loss_and_gradient(call, logits, **arguments):
     """The loss, and the gradient of it weighted by fixed numbers where there is one per element."""
     leaf = logits.clone().requires_grad_()
     loss = call(leaf, **arguments)
-    weights = torch.rand(loss.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(loss.dtype)
+    weights = torch.rand(
+        loss.shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64
+    ).to(loss.dtype)
     (loss * (weights if loss.dim() else 1.0)).sum().backward()
     assert leaf.grad is not None
     return loss.detach(), leaf.grad
@@ -77,13 +106,19 @@ def compare(objective, paper, logits, dtype, **arguments):
     element's weight; and where δ is the whole entropy's, which comes near 0, it is divided by δ as well.
     """
     value, gradient = loss_and_gradient(objective, logits.to(dtype), **arguments)
-    expected_value, expected_gradient = loss_and_gradient(paper.loss, logits.to(dtype).double(), **arguments)
+    expected_value, expected_gradient = loss_and_gradient(
+        paper.loss, logits.to(dtype).double(), **arguments
+    )
     assert value.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
     assert gradient.dtype == dtype
     values_in = torch.float64 if dtype == torch.float64 else torch.float32
-    summed, averaged = reduction_scales(logits.numel() // paper.num_classes, arguments.get("reduction", "mean"))
+    summed, averaged = reduction_scales(
+        logits.numel() // paper.num_classes, arguments.get("reduction", "mean")
+    )
     near(value, expected_value, values_in, "value", scale=summed * paper.largest_inverse_delta)
-    near(gradient, expected_gradient, dtype, "gradient", scale=averaged * paper.largest_inverse_delta)
+    near(
+        gradient, expected_gradient, dtype, "gradient", scale=averaged * paper.largest_inverse_delta
+    )
     if hasattr(objective, "class_marginals"):
         near(objective.class_marginals, paper.avg_pred, values_in, "table")
 
@@ -106,7 +141,16 @@ def test_training_steps(name, options, backend):
 
 
 # The kernel's block is 256 elements up to 9 classes, 128 at 19, 48 at 40 and 16 from 76 on.
-TAILS = [(1, 2, 1), (3, 2, 300), (3, 7, 15), (2, 7, 256), (2, 7, 257), (2, 19, 129), (1, 19, 2177), (2, 40, 49)]
+TAILS = [
+    (1, 2, 1),
+    (3, 2, 300),
+    (3, 7, 15),
+    (2, 7, 256),
+    (2, 7, 257),
+    (2, 19, 129),
+    (1, 19, 2177),
+    (2, 40, 49),
+]
 WIDE = [(1, 200, 33), (1, 256, 17), (2, 76, 16)]
 
 
@@ -129,9 +173,18 @@ def test_block_tails(name, reduction, shape, classes_last, backend):
 @pytest.mark.parametrize("reduction", ["mean", "balanced"])
 def test_tail_of_the_eager_chunks(outer, reduction):
     shape = (outer, 3, 8192 + 16 + 5)
-    logits, given = make_logits(shape, 1, seed=6), {"reduction": reduction, "mask": make_mask(shape, 1, seed=7)}
+    logits, given = (
+        make_logits(shape, 1, seed=6),
+        {"reduction": reduction, "mask": make_mask(shape, 1, seed=7)},
+    )
     for name in ("adadem", "dem"):
-        compare(build_objective(name, 3, backend="eager"), Paper(name, 3), logits, torch.float32, **given)
+        compare(
+            build_objective(name, 3, backend="eager"),
+            Paper(name, 3),
+            logits,
+            torch.float32,
+            **given,
+        )
 
 
 @needs_kernel
@@ -143,7 +196,9 @@ def test_the_kernel_with_two_threads(shape):
     for _ in range(2):
         objective = build_objective("adadem", shape[1], backend="compiled")
         compare(objective, Paper("adadem", shape[1]), logits, torch.float32, mask=mask)
-        results.append((*loss_and_gradient(objective, logits, mask=mask), objective.class_marginals))
+        results.append(
+            (*loss_and_gradient(objective, logits, mask=mask), objective.class_marginals)
+        )
     for first, second in zip(*results, strict=True):
         assert torch.equal(first, second), "the same thread count gives the same bits"
 

@@ -18,9 +18,17 @@ C = 4
 
 def test_names_are_the_promised_ones():
     promised = (
-        "entropy", "cadf", "dem", "adadem", "adadem-norm", "adadem-mec", "max-squares", "info-max", "robust-entropy",
+        "entropy",
+        "cadf",
+        "dem",
+        "adadem",
+        "adadem-norm",
+        "adadem-mec",
+        "max-squares",
+        "info-max",
+        "robust-entropy",
         "come",
-    )  # fmt: skip
+    )
     assert promised == OBJECTIVE_NAMES
     assert {objective_class(name).__name__ for name in promised} <= set(dem_apps.__all__)
 
@@ -42,7 +50,11 @@ def test_defaults_are_the_papers():
     (("adadem", C), {"alpha": 1e300}, r"alpha: expected a number from 0 to 1e\+06, got 1e\+300$"),
     (("dem", C), {"alpha": "1"}, r"alpha: expected a number from 0 to 1e\+06, got '1'$"),
     (("adadem", C), {"norm": "l3"}, r"norm: 'l3' is not one of l1, l2, linf"),
-    (("adadem", C), {"momentum": float("nan")}, r"momentum: expected a number from 0 to 1, got nan$"),
+    (
+        ("adadem", C),
+        {"momentum": float("nan")},
+        r"momentum: expected a number from 0 to 1, got nan$",
+    ),
     (("adadem", C), {"balance": "half"}, r"balance: expected a number from 0 to 1, got 'half'$"),
 )
 def test_mistakes_when_building(arguments, options, message):
@@ -55,14 +67,21 @@ def test_mistakes_when_building(arguments, options, message):
 @cases(torch.zeros(2, C, dtype=torch.float64), torch.zeros(2, 257))
 def test_compiled_says_what_it_cannot_do(logits):
     objective = build_objective("entropy", logits.shape[1], backend="compiled")
-    refuses(r"backend: 'compiled' cannot serve torch\.float\d\d logits of .* use 'auto'", objective, logits)
+    refuses(
+        r"backend: 'compiled' cannot serve torch\.float\d\d logits of .* use 'auto'",
+        objective,
+        logits,
+    )
     build_objective("entropy", logits.shape[1])(logits)
 
 
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
 def test_a_class_is_what_its_name_builds(name):
     made_of = objective_class(name)
-    options = {option: inspect.signature(made_of).parameters[option].default for option in objective_options(name)}
+    options = {
+        option: inspect.signature(made_of).parameters[option].default
+        for option in objective_options(name)
+    }
     direct = made_of(num_classes=C, backend="eager", balance=0.5, **options)
     assert repr(direct) == repr(build_objective(name, C, "eager", 0.5))
 
@@ -71,7 +90,8 @@ def test_a_class_is_what_its_name_builds(name):
 @pytest.mark.parametrize("backend", ["auto", "compiled", "eager", "reference"])
 def test_one_equation_is_enough_in_every_backend(made_of, backend):
     objective = made_of(C, backend=backend)
-    logits = torch.randn(2, C, 90, 100, generator=torch.Generator().manual_seed(0))  # enough for the fast forms
+    # enough for the fast forms
+    logits = torch.randn(2, C, 90, 100, generator=torch.Generator().manual_seed(0))
     values = -logits.softmax(1).square().sum(1).log()
     mask, predicted = logits[:, 0] > 0, logits.argmax(1)
     torch.testing.assert_close(objective(logits), values.mean())
@@ -88,7 +108,9 @@ def test_one_equation_is_enough_in_every_backend(made_of, backend):
     assert objective(logits).isnan()
 
 
-@pytest.mark.parametrize("build", [lambda: build_objective("dem", C, tau=3.0), lambda: DEM(C, tau=3.0)])
+@pytest.mark.parametrize(
+    "build", [lambda: build_objective("dem", C, tau=3.0), lambda: DEM(C, tau=3.0)]
+)
 def test_the_warning_points_at_who_asked_for_it(build):
     with pytest.warns(UserWarning, match="tau = 3") as caught:
         build()

@@ -34,21 +34,37 @@ def test_a_seg_run(tmp_path):
     text = text_of(source)
     assert "Missing" not in text
     for shown in (
-        "mean IoU %, last: 30.00.", "is the difference to a run with --method control", "step 10: 99.0 %",
-        "train (tail) –", "road 90.0", "mean IoU %, best (chosen with target labels)", "method minent", "finished",
-        "python -m seg.train --seed 0", "protocol.upsampling bilinear", "label, wrong, confidently-wrong",
-    ):  # fmt: skip
+        "mean IoU %, last: 30.00.",
+        "is the difference to a run with --method control",
+        "step 10: 99.0 %",
+        "train (tail) –",
+        "road 90.0",
+        "mean IoU %, best (chosen with target labels)",
+        "method minent",
+        "finished",
+        "python -m seg.train --seed 0",
+        "protocol.upsampling bilinear",
+        "label, wrong, confidently-wrong",
+    ):
         assert shown in text, shown
     alts = re.findall(r'alt="([^"]+)"', source)
     assert {"image of a, a", "wrong of b, a", "confidently-wrong of a, a"} <= set(alts)
     assert alts.count("chart") == 3
     assert text.index("Curves") < text.index("Label-free curves")
-    drawn = [{metric.label_free for metric in METRICS if metric.chart == each.chart} for each in METRICS if each.chart]
-    assert all(len(kinds) == 1 for kinds in drawn)  # no label-free curve beside one that labels give
+    drawn = [
+        {metric.label_free for metric in METRICS if metric.chart == each.chart}
+        for each in METRICS
+        if each.chart
+    ]
+    # no label-free curve beside one that labels give
+    assert all(len(kinds) == 1 for kinds in drawn)
 
 
 def test_source_only_names_no_loss_and_a_picture_of_all_runs_stands_once(tmp_path):
-    runs = [seg_run(tmp_path / "source", method="source"), seg_run(tmp_path / "control", loss="none")]
+    runs = [
+        seg_run(tmp_path / "source", method="source"),
+        seg_run(tmp_path / "control", loss="none"),
+    ]
     for run in runs:
         write_picture(run / "entropy_maps" / "a" / "image.png", "the same")
     source = page(*runs)
@@ -65,7 +81,10 @@ def test_source_only_names_no_loss_and_a_picture_of_all_runs_stands_once(tmp_pat
 def test_runs_of_two_tasks_are_not_compared(tmp_path):
     runs = [rl_run(tmp_path / env, env=env) for env in ("CartPole-v1", "my_envs-Corridor-v0")]
     text = text_of(page(*runs))
-    assert "2 different tasks, whose scores cannot be compared: Reinforcement learning: CartPole-v1; Reinf" in text
+    assert (
+        "2 different tasks, whose scores cannot be compared: Reinforcement learning: CartPole-v1; Reinf"
+        in text
+    )
     assert "difference to" not in text
     scores = text[text.index("Final scores") : text.index("More scores")]
     assert scores.count("return") + scores.count("success") + scores.count("steps to the goal") == 6
@@ -73,12 +92,19 @@ def test_runs_of_two_tasks_are_not_compared(tmp_path):
 
 
 def test_several_runs_are_compared_over_seeds(tmp_path):
-    runs = [seg_run(tmp_path / f"none-seed{seed}", 0.2 + seed / 100, "none", seed) for seed in range(3)]
-    runs += [seg_run(tmp_path / f"ours-seed{seed}", 0.3 + seed / 50, "adadem", seed) for seed in range(3)]
+    runs = [
+        seg_run(tmp_path / f"none-seed{seed}", 0.2 + seed / 100, "none", seed) for seed in range(3)
+    ]
+    runs += [
+        seg_run(tmp_path / f"ours-seed{seed}", 0.3 + seed / 50, "adadem", seed) for seed in range(3)
+    ]
     interval = difference_interval({0: 30, 1: 32, 2: 34}, {0: 20, 1: 21, 2: 22})
     text = text_of(page(*runs))
     shown = f"{interval.estimate:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}], better"
-    assert f"The highest mean IoU % is 32.00, by “ours” ({shown} over “none”). Then follow “none” 21.00." in text
+    assert (
+        f"The highest mean IoU % is 32.00, by “ours” ({shown} over “none”). Then follow “none” 21.00."
+        in text
+    )
     assert f"mean IoU %, last (end of training) 21.00 ± 1.00 32.00 ± 2.00 {shown}" in text
     assert "loss none adadem" in text
     assert "seeds 0, 1, 2 0, 1, 2" in text
@@ -111,7 +137,9 @@ def test_a_run_that_was_killed_says_what_it_lacks(tmp_path):
 def test_numbers_that_are_not_finite_and_texts_that_are_no_texts(tmp_path):
     run = seg_run(tmp_path / "a")
     scores = json.loads((run / "eval.json").read_text())
-    (run / "eval.json").write_text(json.dumps({**scores, "miou": float("nan"), "pixel_accuracy": "<script>alert(1)"}))
+    (run / "eval.json").write_text(
+        json.dumps({**scores, "miou": float("nan"), "pixel_accuracy": "<script>alert(1)"})
+    )
     source = page(run)
     assert "<script>" not in source
     assert "mean IoU %, last" not in text_of(source)
@@ -136,7 +164,9 @@ def test_names_are_escaped_and_nothing_is_loaded_or_run(tmp_path):
 def test_large_pictures_become_smaller(tmp_path):
     run = seg_run(tmp_path / "a")
     for image, view in itertools.product(range(2), ("image", "prediction", "entropy")):
-        write_picture(run / "entropy_maps" / f"large{image}" / f"{view}.png", f"{view}{image}", (1024, 512))
+        write_picture(
+            run / "entropy_maps" / f"large{image}" / f"{view}.png", f"{view}{image}", (1024, 512)
+        )
     source = page(run)
     assert len(source) < 2_500_000
     for uri in re.findall(r"/png;base64,([^\"]+)", source):
@@ -150,7 +180,9 @@ def changed(**values):
         document = json.loads(file.read_text()) if file.exists() else {}
         for name, value in values.items():
             *above, last = name.split("__")
-            functools.reduce(lambda part, key: part[int(key) if key.isdigit() else key], above, document)[last] = value
+            functools.reduce(
+                lambda part, key: part[int(key) if key.isdigit() else key], above, document
+            )[last] = value
         file.write_text(json.dumps(document))
 
     return change
@@ -176,10 +208,20 @@ def replaced_by_a_pipe(file):
     (FILE, changed(scores__0__digits=10**9), "digits of miou: expected a number from 0 to 15"),
     (FILE, changed(views__0__name="../a"), "the view '../a': its name is no plain name"),
     ("eval.json", changed(miou=[1]), "'miou' is of the wrong type (list): it is left out"),
-    ("classes.json", changed(classes=[{"name": "a", "color": [1, 2, 999]}]), "three numbers from 0 to 255"),
-    ("metrics.jsonl", lambda file: file.write_text(f'{{"step": {10**400}}}\n{{"step": 1}}\n'), "beyond 64 bits"),
+    (
+        "classes.json",
+        changed(classes=[{"name": "a", "color": [1, 2, 999]}]),
+        "three numbers from 0 to 255",
+    ),
+    (
+        "metrics.jsonl",
+        lambda file: file.write_text(f'{{"step": {10**400}}}\n{{"step": 1}}\n'),
+        "beyond 64 bits",
+    ),
 )
-def test_a_damaged_part_is_named_and_the_rest_is_shown(name, damage, sentence, tmp_path, monkeypatch):
+def test_a_damaged_part_is_named_and_the_rest_is_shown(
+    name, damage, sentence, tmp_path, monkeypatch
+):
     monkeypatch.setattr("dem_apps.report.page.curve_charts", lambda *_: [])  # which take longest
     run, whole = seg_run(tmp_path / "a"), seg_run(tmp_path / "b", loss="none")
     damage(run / name)
@@ -209,7 +251,10 @@ def test_mistakes_are_one_sentence(tmp_path):
     for arguments, message in (
         ([str(tmp_path / "nothing")], "not a run folder"),
         ([str(older)], "is a run of an earlier version"),
-        ([str(run), "--out", str(tmp_path / "mine.html")], "exists and is no report of this command"),
+        (
+            [str(run), "--out", str(tmp_path / "mine.html")],
+            "exists and is no report of this command",
+        ),
         ([str(run), "--baseline", "b"], "--baseline: b is none of the runs given"),
         ([str(run), "--outt", "x"], "unrecognized arguments: --outt"),
     ):
@@ -221,14 +266,21 @@ def test_a_table_of_file_names_is_utf_8(tmp_path):
     assert (tmp_path / "a.csv").read_text(encoding="utf-8") == "image,share\ncaf\\udce9.jpg,0.5\n"
 
 
-@pytest.mark.parametrize(("freedom", "expected"), [(1, 12.7062), (2, 4.30265), (3, 3.18245), (9, 2.26216)])
+@pytest.mark.parametrize(
+    ("freedom", "expected"), [(1, 12.7062), (2, 4.30265), (3, 3.18245), (9, 2.26216)]
+)
 def test_the_mean_has_students_interval(freedom, expected):
     values = np.random.default_rng(freedom).normal(size=freedom + 1)
     interval = mean_interval(values.tolist())
-    half = expected * statistics.stdev(values) / math.sqrt(freedom + 1)  # any printed table has the quantile
-    assert (interval.low, interval.high) == pytest.approx((values.mean() - half, values.mean() + half), rel=1e-5)
+    # any printed table has the quantile
+    half = expected * statistics.stdev(values) / math.sqrt(freedom + 1)
+    assert (interval.low, interval.high) == pytest.approx(
+        (values.mean() - half, values.mean() + half), rel=1e-5
+    )
     band = mean_band(np.stack([values, np.ones(freedom + 1)], axis=1))
-    assert [float(end[0]) for end in band] == pytest.approx([interval.estimate, interval.low, interval.high], rel=1e-12)
+    assert [float(end[0]) for end in band] == pytest.approx(
+        [interval.estimate, interval.low, interval.high], rel=1e-12
+    )
     assert [float(end[1]) for end in band] == [1.0, 1.0, 1.0]
 
 

@@ -18,15 +18,22 @@ from dem_apps.runtime.reproducibility import random_states
 
 STATE = {
     "step": 7,
-    "weights": OrderedDict(a=torch.arange(6.0).view(2, 3).t(), half=torch.ones(3, dtype=torch.bfloat16)),
-    "optimizer": {"state": {0: {"step": torch.tensor(3.0)}, 1: {}}, "param_groups": [{"betas": (0.9, 0.99)}]},
+    "weights": OrderedDict(
+        a=torch.arange(6.0).view(2, 3).t(), half=torch.ones(3, dtype=torch.bfloat16)
+    ),
+    "optimizer": {
+        "state": {0: {"step": torch.tensor(3.0)}, 1: {}},
+        "param_groups": [{"betas": (0.9, 0.99)}],
+    },
     "arrays": {
-        "observations": np.arange(12, dtype=np.uint8).reshape(3, 4).T, "none": np.zeros((0, 2)),
-        "backwards": np.arange(3)[::-1], "fixed": np.frombuffer(b"abc", np.uint8),
+        "observations": np.arange(12, dtype=np.uint8).reshape(3, 4).T,
+        "none": np.zeros((0, 2)),
+        "backwards": np.arange(3)[::-1],
+        "fixed": np.frombuffer(b"abc", np.uint8),
     },
     "plain": [1, 2.5, None, "straße", True, (1, (2,)), 2**70, np.float64(0.1), np.int32(4)],
     "random": None,
-}  # fmt: skip
+}
 
 
 def test_a_state_comes_back(tmp_path):
@@ -34,7 +41,8 @@ def test_a_state_comes_back(tmp_path):
     file = save_checkpoint(tmp_path / "checkpoints", "last", state)
     loaded = load_checkpoint(file.parent, "last")
     assert same(loaded, state)
-    assert loaded["arrays"]["observations"].strides == state["arrays"]["observations"].strides  # as pictures have them
+    # as pictures have them
+    assert loaded["arrays"]["observations"].strides == state["arrays"]["observations"].strides
     assert loaded["weights"]["a"].stride() == (1, 3)
     big = torch.zeros(100_000)
     smaller = save_checkpoint(tmp_path, "view", {"step": 0, "row": big[:1]})
@@ -44,7 +52,9 @@ def test_a_state_comes_back(tmp_path):
 @pytest.mark.parametrize("value", [torch.tensor([1.0, float("nan")]), np.array([np.inf])])
 def test_values_that_are_not_finite_are_not_saved(value, tmp_path):
     save_checkpoint(tmp_path, "last", STATE)
-    with pytest.raises(NotFiniteError, match=r"'/deep/0' holds NaN or infinite values .*last.pt is intact$"):
+    with pytest.raises(
+        NotFiniteError, match=r"'/deep/0' holds NaN or infinite values .*last.pt is intact$"
+    ):
         save_checkpoint(tmp_path, "last", {"step": 8, "deep": [value]})
     assert load_checkpoint(tmp_path, "last")["step"] == 7
     assert not all_finite([torch.tensor(float("nan"))])
@@ -54,7 +64,9 @@ def test_values_that_are_not_finite_are_not_saved(value, tmp_path):
 def test_a_missing_checkpoint_names_those_that_are_there(tmp_path):
     save_checkpoint(tmp_path, "last", STATE)
     save_checkpoint(tmp_path, "best", STATE)
-    refuses(r"no checkpoint 'selected'; there is best, last$", load_checkpoint, tmp_path, "selected")
+    refuses(
+        r"no checkpoint 'selected'; there is best, last$", load_checkpoint, tmp_path, "selected"
+    )
 
 
 def test_code_in_a_checkpoint_is_not_run(tmp_path):
@@ -67,7 +79,9 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(data=st.data())
 def test_a_damaged_file_is_one_sentence(data, tmp_path):
     file = save_checkpoint(tmp_path, "last", STATE)
@@ -91,7 +105,13 @@ def test_a_damaged_file_is_one_sentence(data, tmp_path):
 def test_states_that_do_not_fit_are_one_sentence():
     network = torch.nn.Linear(2, 3)
     optimizer = torch.optim.Adam(network.parameters())
-    refuses(r"^x: a value does not fit this .*size mis", load_state, network, torch.nn.Linear(2, 4).state_dict(), "x")
+    refuses(
+        r"^x: a value does not fit this .*size mis",
+        load_state,
+        network,
+        torch.nn.Linear(2, 4).state_dict(),
+        "x",
+    )
     for wrong in ({}, None, torch.optim.Adam([torch.zeros(1)]).state_dict()):
         refuses(r"^x: a value does not fit this run", load_state, optimizer, wrong, "x")
     state = copy.deepcopy(optimizer.state_dict())

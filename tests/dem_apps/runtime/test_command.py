@@ -52,9 +52,14 @@ def raising(error):
 
 @cases(
     (InputError("--loss: unknown"), "--loss: unknown"),
-    *((OSError(number, "full", "a.jsonl"), "a.jsonl: no space left on the disk; free some space and run again")
-      for number in (errno.ENOSPC, errno.EDQUOT)),
-)  # fmt: skip
+    *(
+        (
+            OSError(number, "full", "a.jsonl"),
+            "a.jsonl: no space left on the disk; free some space and run again",
+        )
+        for number in (errno.ENOSPC, errno.EDQUOT)
+    ),
+)
 def test_a_mistake_or_a_full_disk_is_one_line_and_status_2(error, line, capsys):
     assert ending(raising(error)) == 2
     assert capsys.readouterr().err == f"error: {line}\n"
@@ -76,7 +81,9 @@ def test_ctrl_c_and_sigterm_end_as_shells_expect(capsys):
     assert capsys.readouterr().err == "interrupted\nterminated\n"
 
 
-@cases((Interrupted(15, "saved"), 143), (RuntimeError("gloo/transport/tcp/pair.cc: closed by peer"), 1))
+@cases(
+    (Interrupted(15, "saved"), 143), (RuntimeError("gloo/transport/tcp/pair.cc: closed by peer"), 1)
+)
 def test_signals_during_the_last_words_are_ignored(error, status, monkeypatch):
     """torchrun terminates what is left of a group as soon as its first process has ended."""
     heard = []
@@ -92,7 +99,9 @@ def test_signals_during_the_last_words_are_ignored(error, status, monkeypatch):
     assert heard == [True]
 
 
-@pytest.mark.parametrize(("number", "shown"), [(errno.ENOSPC, False), (errno.EROFS, False), (errno.EINVAL, True)])
+@pytest.mark.parametrize(
+    ("number", "shown"), [(errno.ENOSPC, False), (errno.EROFS, False), (errno.EINVAL, True)]
+)
 def test_only_a_full_disk_in_a_thread_is_left_to_the_main_one(number, shown, capsys):
     def main():
         thread = threading.Thread(target=raising(OSError(number, "trouble")))
@@ -125,10 +134,14 @@ def test_a_closed_output_is_one_sentence():
 )
 def test_every_allocator_that_has_no_more_is_the_sentence_about_memory(make, capsys):
     assert ending(make) == 2
-    assert re.fullmatch(r"error: not enough memory \(.+\); smaller images, [^\n]*\n", capsys.readouterr().err)
+    assert re.fullmatch(
+        r"error: not enough memory \(.+\); smaller images, [^\n]*\n", capsys.readouterr().err
+    )
 
 
-@pytest.mark.parametrize("error", [ValueError("a bug"), OSError(errno.EIO, "disk"), RuntimeError("a bug")])
+@pytest.mark.parametrize(
+    "error", [ValueError("a bug"), OSError(errno.EIO, "disk"), RuntimeError("a bug")]
+)
 def test_bugs_keep_their_trace(error):
     with pytest.raises(type(error)) as raised:
         run_command(raising(error))
@@ -164,7 +177,10 @@ def test_the_first_signal_asks_and_the_second_stops(number, monkeypatch):
 
 
 def test_an_interruption_or_a_full_disk_says_how_to_go_on():
-    with pytest.raises(Stopped, match=r"^interrupted; continue with: C$"), going_on_with("continue with: C"):
+    with (
+        pytest.raises(Stopped, match=r"^interrupted; continue with: C$"),
+        going_on_with("continue with: C"),
+    ):
         raise KeyboardInterrupt
     with pytest.raises(Stopped) as raised, going_on_with("x"):
         raise Interrupted(signal.SIGTERM, "terminated")
@@ -178,7 +194,9 @@ def test_an_interruption_or_a_full_disk_says_how_to_go_on():
 
 def test_the_command_that_continues(monkeypatch):
     run = Path("runs/my run")
-    assert resume_command("seg.train", run) == "python -m seg.train --run-dir 'runs/my run' --resume"
+    assert (
+        resume_command("seg.train", run) == "python -m seg.train --run-dir 'runs/my run' --resume"
+    )
     monkeypatch.setattr("dem_apps.reduction.world_size", lambda: 2)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     line = "torchrun --standalone --nproc-per-node 2 -m seg.train --run-dir 'runs/my run' --resume"
@@ -193,7 +211,11 @@ def test_configs_are_found_from_anywhere(tmp_path, monkeypatch):
     for name in ("folders", "configs/seg/folders.yaml"):
         classes = parse_config(TrainConfig, "x", "x", ["--config", name]).classes
         assert len(load_classes(classes)) > 1
-    assert shipped_with(TrainConfig)["folders"] == found("configs/seg/folders.yaml") == CONFIGS / "seg" / "folders.yaml"
+    assert (
+        shipped_with(TrainConfig)["folders"]
+        == found("configs/seg/folders.yaml")
+        == CONFIGS / "seg" / "folders.yaml"
+    )
     assert found("configs/seg/none.yaml") == Path("configs/seg/none.yaml")
     assert found("configs/../../pyproject.toml") == Path("configs/../../pyproject.toml")
     (tmp_path / "configs" / "seg").mkdir(parents=True)
@@ -217,5 +239,11 @@ def test_a_command_without_its_extra_says_so(module, needed, tmp_path):
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
     command = [sys.executable, "-m", module, "--help"]
     # elsewhere: what stands in the folder that a command starts in comes first, our own installation among it
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: this command needs {needed}\n")
+    done = subprocess.run(
+        command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "",
+        f"error: this command needs {needed}\n",
+    )

@@ -19,7 +19,15 @@ from dem_apps.runtime.files import new_folder, new_run_dir, sweep, whole_file, w
 from dem_apps.runtime.images import opened_image
 from dem_apps.runtime.metrics_info import MetricsInfo, Score
 
-TAGS = ["!!python/object/apply:os.system ", "!!int ", "!!timestamp ", "!!bool ", "!!binary ", "!!map ", "<<: "]
+TAGS = [
+    "!!python/object/apply:os.system ",
+    "!!int ",
+    "!!timestamp ",
+    "!!bool ",
+    "!!binary ",
+    "!!map ",
+    "<<: ",
+]
 PIECES = st.sampled_from([*TAGS, *"{}[]:-&*'\"\t\n=?", ": ", "- ", "&a ", "*a ", "1:1", "0x_"])
 
 
@@ -63,14 +71,24 @@ def test_documents_are_bounded(tmp_path):
         refuses(r"a.json: not valid JSON", parsed_json, text, "a.json")
     (tmp_path / "a.yaml").write_text("a: " + "x" * 1_000_000)
     refuses(r"1,000,003 bytes; at most 1,000,000 are read", read_yaml, tmp_path / "a.yaml")
-    assert parsed_yaml("a: &a {b: 1}\nc: {<<: *a, d: *a}", "") == {"a": {"b": 1}, "c": {"b": 1, "d": {"b": 1}}}
+    assert parsed_yaml("a: &a {b: 1}\nc: {<<: *a, d: *a}", "") == {
+        "a": {"b": 1},
+        "c": {"b": 1, "d": {"b": 1}},
+    }
     assert parsed_json('{"a": NaN, "b": [-Infinity]}', "") == {"a": None, "b": [None]}
 
 
 def test_what_a_plain_value_of_yaml_is():
     for text in ("1:30", "1:30.5", "2026-11-26", "08", "1.2.3", "e5", "."):
         assert parsed_yaml(text, "") == text
-    for text, value in (("1e-3", 0.001), ("-.5E3", -500.0), ("1_000", 1000), ("0x1f", 31), ("+1.", 1.0), ("0", 0)):
+    for text, value in (
+        ("1e-3", 0.001),
+        ("-.5E3", -500.0),
+        ("1_000", 1000),
+        ("0x1f", 31),
+        ("+1.", 1.0),
+        ("0", 0),
+    ):
         assert repr(parsed_yaml(text, "")) == repr(value)
 
 
@@ -84,24 +102,42 @@ def test_only_a_regular_file_inside_the_folder_is_opened(tmp_path):
     (folder / "device.json").symlink_to("/dev/zero")
     for name in ("link.json", "link/secret.json"):
         assert read_json(folder / name) == {}
-        refuses(r"cannot be read \(a link to a file outside .*run\)$", read_json, folder / name, folder)
+        refuses(
+            r"cannot be read \(a link to a file outside .*run\)$", read_json, folder / name, folder
+        )
     for name in ("pipe.json", "device.json", "."):
         refuses(r"cannot be read \(not a regular file\)$", read_json, folder / name)
 
 
 def test_a_document_has_the_shape_that_is_declared():
-    whole = {"heading": "Racing", "scores": [{"key": "lap", "title": "lap time"}], "settings": ["car"]}
+    whole = {
+        "heading": "Racing",
+        "scores": [{"key": "lap", "title": "lap time"}],
+        "settings": ["car"],
+    }
     expected = MetricsInfo("Racing", scores=(Score("lap", "lap time"),), settings=("car",))
     assert shaped(MetricsInfo, whole, "a.json") == expected
     for change, why in (
         ({"heading": 5}, "a.json: 'heading' is of the wrong type (int)"),
         ({"scores": {}}, "a.json: 'scores' is of the wrong type (dict)"),
-        ({"scores": [{"key": "lap"}]}, "a.json, scores[0]: Score.__init__() missing 1 required positional argument: "),
+        (
+            {"scores": [{"key": "lap"}]},
+            "a.json, scores[0]: Score.__init__() missing 1 required positional argument: ",
+        ),
         ({"scores": [5]}, "a.json, scores[0]: expected a mapping, found int"),
-        ({"scores": [{"key": "lap", "title": "", "digits": 1e9}]}, "a.json, scores[0]: 'digits' is of the wrong type"),
-        ({"scores": [{"key": "lap", "title": "", "better": "faster"}]}, "'better' is of the wrong type"),
+        (
+            {"scores": [{"key": "lap", "title": "", "digits": 1e9}]},
+            "a.json, scores[0]: 'digits' is of the wrong type",
+        ),
+        (
+            {"scores": [{"key": "lap", "title": "", "better": "faster"}]},
+            "'better' is of the wrong type",
+        ),
         ({"settings": [None]}, "'settings' is of the wrong type"),
-        ({"headin": ""}, "a.json: MetricsInfo.__init__() got an unexpected keyword argument 'headin'"),
+        (
+            {"headin": ""},
+            "a.json: MetricsInfo.__init__() got an unexpected keyword argument 'headin'",
+        ),
     ):
         refuses(re.escape(why), shaped, MetricsInfo, whole | change, "a.json")
 
@@ -116,7 +152,12 @@ def test_a_file_is_replaced_whole(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    refuses("no space left on the disk .*; the file that was there is intact", write_atomically, file, b"newer")
+    refuses(
+        "no space left on the disk .*; the file that was there is intact",
+        write_atomically,
+        file,
+        b"newer",
+    )
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"new"]
 
 
@@ -129,13 +170,22 @@ def test_a_new_file_never_overwrites(links, tmp_path, monkeypatch):
         monkeypatch.setattr(os, "link", without)
     write_atomically(tmp_path / "a", b"mine", "--out")
     write_atomically(tmp_path / "a", b"mine", "--out")  # as a killed command may have left it
-    refuses(r"--out: .*a exists already and is never overwritten", write_atomically, tmp_path / "a", b"x", "--out")
+    refuses(
+        r"--out: .*a exists already and is never overwritten",
+        write_atomically,
+        tmp_path / "a",
+        b"x",
+        "--out",
+    )
     assert (tmp_path / "a").read_bytes() == b"mine"
     assert len(list(tmp_path.iterdir())) == 1
 
 
 def test_temporaries_of_killed_processes_are_swept_and_those_in_use_are_not(tmp_path):
-    left = [tmp_path / f".{number * 32}.tmp{suffix}" for number, suffix in (("0", ""), ("1", ".json"), ("2", ".png"))]
+    left = [
+        tmp_path / f".{number * 32}.tmp{suffix}"
+        for number, suffix in (("0", ""), ("1", ".json"), ("2", ".png"))
+    ]
     left[0].mkdir()
     (left[0] / "a").touch()
     left[1].touch()
@@ -178,7 +228,11 @@ def test_a_user_without_a_home_has_a_cache_for_one_process(monkeypatch, tmp_path
 def test_two_runs_of_one_second_get_two_folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(files.time, "strftime", lambda _: "now")
-    assert [new_run_dir("seg", "a").name for _ in range(3)] == ["seg-a-now", "seg-a-now-2", "seg-a-now-3"]
+    assert [new_run_dir("seg", "a").name for _ in range(3)] == [
+        "seg-a-now",
+        "seg-a-now-2",
+        "seg-a-now-3",
+    ]
 
 
 def refused(file):
@@ -194,7 +248,8 @@ def test_an_image_that_claims_to_be_enormous_is_not_unpacked(size, tmp_path):
     file.write_bytes(png(*size, bytes(1000)))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert "pixels; make it smaller first" in refused(file)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 100_000  # KiB; 20,000 x 20,000 has 1,200,000
+    # KiB; 20,000 x 20,000 has 1,200,000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 100_000
 
 
 def test_postscript_is_no_image_whatever_its_name(tmp_path, monkeypatch):
@@ -205,7 +260,9 @@ def test_postscript_is_no_image_whatever_its_name(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setattr("PIL.EpsImagePlugin.gs_binary", None)
     file = tmp_path / "photo.png"
-    file.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n")
+    file.write_bytes(
+        b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
+    )
     with Image.open(file) as picture, pytest.raises(Exception):  # noqa: B017, PT011 (what our way around avoids)
         picture.load()
     assert marker.exists(), "Pillow alone starts Ghostscript here, so this test can fail"
@@ -216,11 +273,14 @@ def test_postscript_is_no_image_whatever_its_name(tmp_path, monkeypatch):
 
 def test_a_picture_of_a_wrong_checksum_is_damaged(tmp_path):
     whole = png(8, 8, bytes(8 * 25))
-    (tmp_path / "a.png").write_bytes(whole[:-16] + b"none" + whole[-12:])  # of the pixels, before the end's 12 bytes
+    # of the pixels, before the end's 12 bytes
+    (tmp_path / "a.png").write_bytes(whole[:-16] + b"none" + whole[-12:])
     assert "bad header checksum in b'IDAT'" in refused(tmp_path / "a.png")
 
 
-@pytest.mark.parametrize("content", [b"", b"GIF89a", b"\x89PNG\r\n\x1a\n", b"BM" + bytes(20), b"\xff\xd8\xff\xe0" * 9])
+@pytest.mark.parametrize(
+    "content", [b"", b"GIF89a", b"\x89PNG\r\n\x1a\n", b"BM" + bytes(20), b"\xff\xd8\xff\xe0" * 9]
+)
 def test_damaged_files_are_one_sentence(content, tmp_path):
     (tmp_path / "a.png").write_bytes(content)
     assert "the image cannot be read" in refused(tmp_path / "a.png")

@@ -71,8 +71,14 @@ def test_what_is_there_is_never_overwritten(ran, tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "thesis.tex").write_text("years")
     for path in (tmp_path / "text", tmp_path / "text" / "thesis.tex"):
-        refuses(r"holds other files, which is never overwritten; give another --run-dir$", create, path)
-    refuses(r"cannot be written .*; give another --run-dir$", create, tmp_path / "text" / "thesis.tex" / "run")
+        refuses(
+            r"holds other files, which is never overwritten; give another --run-dir$", create, path
+        )
+    refuses(
+        r"cannot be written .*; give another --run-dir$",
+        create,
+        tmp_path / "text" / "thesis.tex" / "run",
+    )
     assert [path.name for path in (tmp_path / "text").iterdir()] == ["thesis.tex"]
 
 
@@ -114,7 +120,11 @@ def test_after_an_error_the_same_process_can_open_the_folder(fails, tmp_path, mo
         patch.setattr(f"dem_apps.runtime.run_folder.{fails}", full)
         with pytest.raises((InputError, OSError)):
             create(tmp_path / "run")
-    (RunFolder.resume(tmp_path / "run", None) if fails == "SummaryWriter" else create(tmp_path / "run")).close()
+    (
+        RunFolder.resume(tmp_path / "run", None)
+        if fails == "SummaryWriter"
+        else create(tmp_path / "run")
+    ).close()
 
 
 def test_a_run_without_a_checkpoint_begins_again_and_one_that_lost_it_does_not(ran, tmp_path):
@@ -132,7 +142,12 @@ def test_a_run_without_a_checkpoint_begins_again_and_one_that_lost_it_does_not(r
 
 def test_two_writers_are_refused_until_the_first_is_killed(ran):
     def refused():
-        refuses(r"another process is writing to this run; stop it, or wait for its end$", RunFolder.resume, ran, 3)
+        refuses(
+            r"another process is writing to this run; stop it, or wait for its end$",
+            RunFolder.resume,
+            ran,
+            3,
+        )
 
     def write_and_be_killed():
         run = RunFolder.resume(ran, 3)
@@ -149,7 +164,10 @@ def test_two_writers_are_refused_until_the_first_is_killed(ran):
 
 @pytest.mark.parametrize("where", ["metrics", "tensorboard", "checkpoint"])
 @cases(
-    (errno.ENOSPC, "no space left on the disk while writing; the .* is intact; free some space and CONTINUE$"),
+    (
+        errno.ENOSPC,
+        "no space left on the disk while writing; the .* is intact; free some space and CONTINUE$",
+    ),
     (errno.EROFS, r"can no longer be written to \(.*\); the .* is intact; mend that and CONTINUE$"),
 )
 def test_a_disk_that_fails_is_one_sentence(number, sentence, where, ran, monkeypatch):
@@ -161,7 +179,9 @@ def test_a_disk_that_fails_is_one_sentence(number, sentence, where, ran, monkeyp
     if where == "tensorboard":
         monkeypatch.setattr(run._tensorboard, "add_scalar", fail)
     else:
-        target = {"metrics": "run_folder.json.dumps", "checkpoint": "checkpoint.write_atomically"}[where]
+        target = {"metrics": "run_folder.json.dumps", "checkpoint": "checkpoint.write_atomically"}[
+            where
+        ]
         monkeypatch.setattr(f"dem_apps.runtime.{target}", fail)
     with pytest.raises(InputError, match=sentence), going_on_with("CONTINUE"):  # noqa: PT012
         run.log(4, loss=0.1)

@@ -51,7 +51,9 @@ class Needing:
 
 
 def parse(*arguments):
-    return parse_config(Settings, "python -m thing", "python -m thing --loss adadem", list(arguments))
+    return parse_config(
+        Settings, "python -m thing", "python -m thing --loss adadem", list(arguments)
+    )
 
 
 @pytest.fixture
@@ -69,36 +71,65 @@ def test_defaults_then_yaml_then_flags(yaml_file, tmp_path):
     assert settings == Settings(max_steps=8, learning_rate=1.0, source=Source("there", 9))
     assert isinstance(settings.learning_rate, float)
     (tmp_path / "first.yaml").write_text("learning_rate: 3\n")
-    given = ("--config", str(tmp_path / "first.yaml"), "--max-steps", "8", "--source.root", "there", "--config", file)
+    given = (
+        "--config",
+        str(tmp_path / "first.yaml"),
+        "--max-steps",
+        "8",
+        "--source.root",
+        "there",
+        "--config",
+        file,
+    )
     assert parse(*given) == settings  # of two files the later wins
     (tmp_path / "first.yaml").write_text("hyperparameters: {n_steps: 3, gamma: 1}\n")
-    given = ("--config", str(tmp_path / "first.yaml"), "--config", yaml_file("hyperparameters: {gamma: 2}"))
-    assert parse(*given).hyperparameters == {"n_steps": 3.0, "gamma": 2.0}  # and of mappings the later key
+    given = (
+        "--config",
+        str(tmp_path / "first.yaml"),
+        "--config",
+        yaml_file("hyperparameters: {gamma: 2}"),
+    )
+    # and of mappings the later key
+    assert parse(*given).hyperparameters == {"n_steps": 3.0, "gamma": 2.0}
 
 
 @cases(
-    (["--checkpoint", "best"], {"checkpoint": "best"}), (["--checkpoint", "null"], {}),
-    (["--max_steps=5"], {"max_steps": 5}), (["--source.crop_size", "5"], {"source": Source(crop_size=5)}),
+    (["--checkpoint", "best"], {"checkpoint": "best"}),
+    (["--checkpoint", "null"], {}),
+    (["--max_steps=5"], {"max_steps": 5}),
+    (["--source.crop_size", "5"], {"source": Source(crop_size=5)}),
     (["--hyperparameters.n_steps", "3"], {"hyperparameters": {"n_steps": 3.0}}),
-    (["--classes", "[1, 2]"], {"classes": [1, 2]}), (["--classes", "1,2"], {"classes": [1, 2]}),
-    (["--folders", "2024,a: b"], {"folders": ["2024", "a: b"]}), (["--size", "32,16"], {"size": [32, 16]}),
+    (["--classes", "[1, 2]"], {"classes": [1, 2]}),
+    (["--classes", "1,2"], {"classes": [1, 2]}),
+    (["--folders", "2024,a: b"], {"folders": ["2024", "a: b"]}),
+    (["--size", "32,16"], {"size": [32, 16]}),
     (["--size", "own"], {"size": "own"}),
     (["--learning-rate", "-0.5", "--verbose"], {"learning_rate": -0.5, "verbose": True}),
-    (["--source.mirrored"], {"source": Source(mirrored=True)}), (["--verbose", "false"], {}),
+    (["--source.mirrored"], {"source": Source(mirrored=True)}),
+    (["--verbose", "false"], {}),
     (["--verbose", "true", "--max-steps", "1"], {"verbose": True, "max_steps": 1}),
-)  # fmt: skip
+)
 def test_spellings_of_flags(arguments, changes):
     assert parse(*arguments) == dataclasses.replace(Settings(), **changes)
 
 
 @cases(
     (["--max-step", "5"], r"^unknown argument '--max-step'; did you mean '--max-steps'\?$"),
-    (["--crop-size", "5"], r"^unknown argument '--crop-size'; did you mean '--source.crop-size'\?$"),
-    (["stray"], r"^unknown argument 'stray'; a value stands behind its flag, and --help lists them$"),
+    (
+        ["--crop-size", "5"],
+        r"^unknown argument '--crop-size'; did you mean '--source.crop-size'\?$",
+    ),
+    (
+        ["stray"],
+        r"^unknown argument 'stray'; a value stands behind its flag, and --help lists them$",
+    ),
     (["--max-steps", "1.5"], r"^--max-steps: expected int, got 1\.5$"),
     (["--max-steps"], r"^--max-steps: expected one argument$"),
     (["--verbose", "maybe"], r"^--verbose: expected bool, got 'maybe'$"),
-    (["--loss", "adadme"], r"^--loss: 'adadme' is not one of none, entropy, adadem; did you mean 'adadem'\?$"),
+    (
+        ["--loss", "adadme"],
+        r"^--loss: 'adadme' is not one of none, entropy, adadem; did you mean 'adadem'\?$",
+    ),
     (["--classes", "[1, x]"], r"^--classes: expected list of int, got \[1, 'x'\]$"),
     (["--share", "0.5,1.5"], r"^--share: expected 1 at most, got 1\.5$"),
     (["--raw", "npz,png"], r"^--raw: 'png' is not one of png16, npz; did you mean 'png16'\?$"),
@@ -112,7 +143,10 @@ def test_mistakes_in_flags(arguments, message):
 
 
 @cases(
-    ("source:\n  crop_sise: 5", r"unknown key 'source\.crop_sise'; did you mean 'source\.crop_size'\?$"),
+    (
+        "source:\n  crop_sise: 5",
+        r"unknown key 'source\.crop_sise'; did you mean 'source\.crop_size'\?$",
+    ),
     ("max_steps: [1", r"^--config: not valid YAML"),
     ("- 1", r"^--config: expected a mapping"),
     ("!!python/object/apply:os.system [x]", r"^--config: not valid YAML"),
@@ -124,17 +158,33 @@ def test_mistakes_in_yaml(text, message, yaml_file):
 
 
 def test_paths_of_pathlib_are_text_in_settings(tmp_path):
-    made = Settings(run_dir=tmp_path, source=Source(root=tmp_path), learning_rate=1, share=(0.0, 1.0))
+    made = Settings(
+        run_dir=tmp_path, source=Source(root=tmp_path), learning_rate=1, share=(0.0, 1.0)
+    )
     check_settings(made)
     assert (made.run_dir, made.source.root) == (str(tmp_path), str(tmp_path))
 
 
 def test_settings_made_in_python_or_from_a_dict_are_checked_too():
-    refuses("^--max-steps: expected int, got True$", check_settings, dataclasses.replace(Settings(), max_steps=True))
-    refuses("^--run-dir: expected str or null, got 3$", check_settings, dataclasses.replace(Settings(), run_dir=3))
+    refuses(
+        "^--max-steps: expected int, got True$",
+        check_settings,
+        dataclasses.replace(Settings(), max_steps=True),
+    )
+    refuses(
+        "^--run-dir: expected str or null, got 3$",
+        check_settings,
+        dataclasses.replace(Settings(), run_dir=3),
+    )
     said = r"^config\.yaml: unknown key 'source.rot'; did you mean 'source.root'\?$"
     refuses(said, from_dict, Settings, {"source": {"rot": 1}}, "config.yaml")
-    refuses(r"^c\.yaml, max_steps: expected 1 or more, got 0$", from_dict, Settings, {"max_steps": 0}, "c.yaml")
+    refuses(
+        r"^c\.yaml, max_steps: expected 1 or more, got 0$",
+        from_dict,
+        Settings,
+        {"max_steps": 0},
+        "c.yaml",
+    )
 
 
 @pytest.fixture
@@ -146,7 +196,9 @@ def run_dir(tmp_path):
 
 
 def started(run_dir):
-    return Settings(max_steps=50, source=Source("here"), run_dir=run_dir, hyperparameters={"n_steps": 3.0})
+    return Settings(
+        max_steps=50, source=Source("here"), run_dir=run_dir, hyperparameters={"n_steps": 3.0}
+    )
 
 
 def test_resume_takes_the_settings_of_the_run_wherever_it_is(run_dir, yaml_file):
@@ -154,7 +206,14 @@ def test_resume_takes_the_settings_of_the_run_wherever_it_is(run_dir, yaml_file)
         ["--run-dir", run_dir, "--resume"],
         ["--resume=true", "--run_dir", run_dir],
         ["--resume", run_dir, "--max-steps", "50", "--source.root", "here"],
-        ["--resume", run_dir, "--hyperparameters.n_steps", "3", "--config", yaml_file("max_steps: 50")],
+        [
+            "--resume",
+            run_dir,
+            "--hyperparameters.n_steps",
+            "3",
+            "--config",
+            yaml_file("max_steps: 50"),
+        ],
     ):
         assert parse(*arguments) == dataclasses.replace(started(run_dir), resume=True)
     moved = Path(run_dir).with_name("moved")
@@ -165,12 +224,21 @@ def test_resume_takes_the_settings_of_the_run_wherever_it_is(run_dir, yaml_file)
 @cases(
     (["--source.root", "there"], r"^--source\.root: .* started with 'here', not 'there'"),
     # the default, but given
-    (["--max-steps", "100"], r"^--max-steps: the run in .* was started with 50, not 100; a resumed run keeps"),
+    (
+        ["--max-steps", "100"],
+        r"^--max-steps: the run in .* was started with 50, not 100; a resumed run keeps",
+    ),
     (["--config", "FILE"], r"^--max-steps: .* started with 50, not 51"),
 )
 def test_resume_refuses_other_settings(arguments, message, run_dir, yaml_file):
     file = yaml_file("max_steps: 51")
-    refuses(message, parse, "--resume", run_dir, *(file if argument == "FILE" else argument for argument in arguments))
+    refuses(
+        message,
+        parse,
+        "--resume",
+        run_dir,
+        *(file if argument == "FILE" else argument for argument in arguments),
+    )
 
 
 def test_resume_without_a_run(tmp_path):
@@ -182,12 +250,24 @@ def test_resume_without_a_run(tmp_path):
     ([], r"^--run: is missing; needed: --run RUN --images DIR$"),
     (["--run", "r"], r"^--images: is missing; needed: --run RUN"),
     (["--run", "r", "--images", ""], r"^--images: is missing"),
-    (["r"], r"^unknown argument 'r'; a value stands behind its flag, such as --run RUN, and --help lists them$"),
+    (
+        ["r"],
+        r"^unknown argument 'r'; a value stands behind its flag, such as --run RUN, and --help lists them$",
+    ),
 )
 def test_what_is_needed_is_named(arguments, message):
-    refuses(message, parse_config, Needing, "python -m thing", "python -m thing --run r --images a", arguments)
+    refuses(
+        message,
+        parse_config,
+        Needing,
+        "python -m thing",
+        "python -m thing --run r --images a",
+        arguments,
+    )
 
 
 def test_what_is_needed_may_stand_in_a_file(yaml_file):
     given = ["--config", yaml_file("run: r\nimages: [a, b]\n")]
-    assert parse_config(Needing, "python -m thing", "python -m thing", given) == Needing("r", ["a", "b"])
+    assert parse_config(Needing, "python -m thing", "python -m thing", given) == Needing(
+        "r", ["a", "b"]
+    )

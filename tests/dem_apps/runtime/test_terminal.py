@@ -32,9 +32,12 @@ CLEAR = "\x1b[2J\x1b]0;owned\x07"
 
 
 @cases(
-    ("äöü ±→ 街", "äöü ±→ 街"), (CLEAR, r"\x1b[2J\x1b]0;owned\x07"), ("\u202egnp.exe", r"\u202egnp.exe"),
-    ("\udcff", r"\udcff"), ("\u2028", r"\u2028"),
-)  # fmt: skip
+    ("äöü ±→ 街", "äöü ±→ 街"),
+    (CLEAR, r"\x1b[2J\x1b]0;owned\x07"),
+    ("\u202egnp.exe", r"\u202egnp.exe"),
+    ("\udcff", r"\udcff"),
+    ("\u2028", r"\u2028"),
+)
 def test_what_would_be_obeyed_is_spelled_out(text, shown):
     assert printable(text) == shown
     assert printable(shown) == shown
@@ -59,8 +62,15 @@ def test_a_name_that_a_terminal_would_obey_is_escaped_and_markup_in_it_is_the_na
         "    Progress(2).note(1, name)\n"
         "run_command(main)"
     )
-    environment = {"PATH": "", "PYTHONPATH": ":".join(sys.path), "FORCE_COLOR": "1", "TERM": "xterm"}
-    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment).stdout
+    environment = {
+        "PATH": "",
+        "PYTHONPATH": ":".join(sys.path),
+        "FORCE_COLOR": "1",
+        "TERM": "xterm",
+    }
+    shown = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    ).stdout
     assert shown.replace("\n", "").count(r"\x1b[2J\x1b]0;owned\x07[/]:car:[red]") == 7
     assert "\x1b[2J" not in shown
     assert "\x07" not in shown
@@ -74,5 +84,11 @@ def test_a_terminal_without_utf8_and_a_name_without_are_no_crash():
         "def main():\n    print('± \\udcff')\n    raise InputError('± \\udcff')\nrun_command(main)"
     )
     environment = {"PYTHONIOENCODING": "ascii", "PATH": "", "PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "\\xb1 \\udcff\n", "error: \\xb1 \\udcff\n")
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (
+        2,
+        "\\xb1 \\udcff\n",
+        "error: \\xb1 \\udcff\n",
+    )

@@ -43,7 +43,13 @@ def test_cotta_is_the_papers(norm, dense):
         taught = (plain.teacher(images) + (mirrored.flip(3) if dense else mirrored)) / 2
         torch.testing.assert_close(adapter(images), taught.detach(), rtol=1e-7, atol=1e-7)
         plain.step(images, taught)
-    assert moved(model, tiny(norm, dense)) >= {"first.weight", "norm.weight", "norm.bias", "last.weight", "last.bias"}
+    assert moved(model, tiny(norm, dense)) >= {
+        "first.weight",
+        "norm.weight",
+        "norm.bias",
+        "last.weight",
+        "last.bias",
+    }
     assert_same(model, plain.model, rtol=1e-7)
     assert_same(adapter._method.teacher, plain.teacher, rtol=1e-7)
 
@@ -60,7 +66,11 @@ def test_the_teacher_averages_over_mirroring_and_scales_where_the_first_network_
         for mirrored in (view, view.flip(3)):
             logits = plain.teacher(mirrored)
             logits = logits if mirrored is view else logits.flip(3)
-            views.append(torch.nn.functional.interpolate(logits, size=(8, 8), mode="bilinear", antialias=True))
+            views.append(
+                torch.nn.functional.interpolate(
+                    logits, size=(8, 8), mode="bilinear", antialias=True
+                )
+            )
     taught = plain.teacher(images) if sure else sum(views) / 4
     threshold = confidence + (-0.01 if sure else 0.01)
     views = {"scales": (1, 0.5), "mirror": True, "augment_below": threshold}
@@ -76,17 +86,29 @@ def test_balanced_mask_and_objective():
     (images,) = batches(1)
     mask = torch.zeros(4, 8, 8, dtype=torch.bool)
     mask[:3, 2:] = True
-    taught, logits = (expected(images) + expected(images.flip(3)).flip(3)).detach() / 2, expected(images)
+    taught, logits = (
+        (expected(images) + expected(images.flip(3)).flip(3)).detach() / 2,
+        expected(images),
+    )
     label, own = taught.argmax(1), logits.argmax(1)
     total = torch.zeros((), dtype=torch.float64)
     entropy = -(logits.softmax(1) * logits.log_softmax(1)).sum(1)
-    for weight, values, predicted in ((1.0, cross_entropy(taught, logits), label), (0.3, entropy, own)):
-        groups = [mask & (predicted == each) for each in range(CLASSES) if (mask & (predicted == each)).any()]
+    for weight, values, predicted in (
+        (1.0, cross_entropy(taught, logits), label),
+        (0.3, entropy, own),
+    ):
+        groups = [
+            mask & (predicted == each)
+            for each in range(CLASSES)
+            if (mask & (predicted == each)).any()
+        ]
         for group in groups:
             total = total + weight * values[group].mean() / len(groups)
     total.backward()
     torch.optim.SGD(expected.parameters(), LR).step()
-    adapter = published(model, "cotta", lr=LR, reduction="balanced", restore=0.0, objective_weight=0.3)
+    adapter = published(
+        model, "cotta", lr=LR, reduction="balanced", restore=0.0, objective_weight=0.3
+    )
     adapter(images, mask)
     assert_same(model, expected, rtol=1e-7)
     before = copy.deepcopy(model)

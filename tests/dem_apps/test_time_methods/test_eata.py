@@ -6,7 +6,17 @@ import math
 import pytest
 import torch
 from support import cases, refuses
-from support.tiny_networks import CLASSES, adapter_of, assert_same, batches, entropy_of, moved, published, tented, tiny
+from support.tiny_networks import (
+    CLASSES,
+    adapter_of,
+    assert_same,
+    batches,
+    entropy_of,
+    moved,
+    published,
+    tented,
+    tiny,
+)
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -28,7 +38,12 @@ class PlainEATA:
 
     def __init__(self, model, filter_by, margin, similarity, sources, beta):
         self.model = tented(model)
-        self.filter_by, self.margin, self.similarity, self.beta = filter_by, margin, similarity, beta
+        self.filter_by, self.margin, self.similarity, self.beta = (
+            filter_by,
+            margin,
+            similarity,
+            beta,
+        )
         self.average: Tensor | None = None
         self.start = [value.detach().clone() for value in self.model.norm.parameters()]
         self.omega = [torch.zeros_like(value) for value in self.start]
@@ -47,14 +62,18 @@ class PlainEATA:
         for i in range(len(h)):
             alike = 0.0
             if self.average is not None:
-                alike = float(p[i].detach() @ self.average / (p[i].detach().norm() * self.average.norm()))
+                alike = float(
+                    p[i].detach() @ self.average / (p[i].detach().norm() * self.average.norm())
+                )
             if h[i].item() < self.margin and abs(alike) < self.similarity:
                 chosen.append(i)
         self.kept.append(len(chosen))
         if not chosen:
             return
         loss = sum(h[i] * math.exp(self.margin - h[i].item()) for i in chosen) / len(chosen)
-        for omega, value, first in zip(self.omega, self.model.norm.parameters(), self.start, strict=True):
+        for omega, value, first in zip(
+            self.omega, self.model.norm.parameters(), self.start, strict=True
+        ):
             loss = loss + self.beta * (omega * (value - first) ** 2).sum()
         self.steps.zero_grad()
         loss.backward()
@@ -67,7 +86,9 @@ def thresholds(model, filter_by):
     """With which some are kept and some are not."""
     rows = [rows_of(tented(model)(images), filter_by) for images in batches(6)]
     p, h = torch.cat([each for each, _ in rows]), torch.cat([each for _, each in rows])
-    return h.quantile(0.7).item(), torch.cosine_similarity(p, p.mean(0, keepdim=True)).quantile(0.7).item()
+    return h.quantile(0.7).item(), torch.cosine_similarity(p, p.mean(0, keepdim=True)).quantile(
+        0.7
+    ).item()
 
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
@@ -79,7 +100,9 @@ def test_eta_and_eata_are_the_papers(dense, filter_by, norm):
         model = tiny(norm, dense)
         plain = PlainEATA(model, filter_by, margin, similarity, sources, beta)
         options = {"filter_by": filter_by, "entropy_margin": margin, "similarity": similarity}
-        options |= {"source_images": iter(sources), "fisher_weight": beta} if method == "eata" else {}
+        options |= (
+            {"source_images": iter(sources), "fisher_weight": beta} if method == "eata" else {}
+        )
         adapter = published(model, method, lr=LR, **options)
         assert not moved(model, plain.model)  # making ω has moved nothing
         for images in batches(6):
@@ -93,7 +116,14 @@ def test_eta_and_eata_are_the_papers(dense, filter_by, norm):
 
 def test_thresholds_follow_the_number_of_classes():
     model = tiny("group")
-    plain = PlainEATA(model, "element", 0.4 * math.log(CLASSES), min(1.0, 0.05 * math.sqrt(1000 / CLASSES)), [], 0.0)
+    plain = PlainEATA(
+        model,
+        "element",
+        0.4 * math.log(CLASSES),
+        min(1.0, 0.05 * math.sqrt(1000 / CLASSES)),
+        [],
+        0.0,
+    )
     adapter = published(model, "eta", lr=LR)
     for images in batches(3):
         plain.step(images)
@@ -103,11 +133,15 @@ def test_thresholds_follow_the_number_of_classes():
 
 
 @cases(
-    ("eta", "entropy_margin", 0.0, 1), ("sar", "entropy_margin", 0.0, 1), ("deyo", "entropy_margin", 0.0, 1),
-         ("deyo", "plpd_above", 1.0, 2),
-)  # fmt: skip
+    ("eta", "entropy_margin", 0.0, 1),
+    ("sar", "entropy_margin", 0.0, 1),
+    ("deyo", "entropy_margin", 0.0, 1),
+    ("deyo", "plpd_above", 1.0, 2),
+)
 @pytest.mark.parametrize("filter_by", ["element", "image"])
-def test_a_batch_that_is_filtered_away_costs_no_backward(method, threshold, value, forwards, filter_by, monkeypatch):
+def test_a_batch_that_is_filtered_away_costs_no_backward(
+    method, threshold, value, forwards, filter_by, monkeypatch
+):
     model = tiny()
     adapter = adapter_of(method, model, filter_by=filter_by, entropy_margin=1.2)
     adapter(batches(1)[0])
@@ -142,6 +176,9 @@ def test_masked_elements_are_not_learnt_from_nor_remembered(filter_by):
 
 def test_eata_without_source_images_is_one_sentence():
     refuses(r"it needs source_images=.*use 'eta'", published, tiny(), "eata")
-    without, eta = published(tiny(), "eata", source_images=(), lr=LR), published(tiny(), "eta", lr=LR)
+    without, eta = (
+        published(tiny(), "eata", source_images=(), lr=LR),
+        published(tiny(), "eta", lr=LR),
+    )
     for images in batches():
         assert torch.equal(without(images), eta(images))

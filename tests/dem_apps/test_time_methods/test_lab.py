@@ -21,13 +21,16 @@ def pictures(number=3, seed=0):
 
 def by_opencv(rgb):
     images = rgb.permute(0, 2, 3, 1).numpy().astype(np.float32)
-    return torch.tensor(np.stack([cv2.cvtColor(image, cv2.COLOR_RGB2Lab) for image in images])).permute(0, 3, 1, 2)
+    return torch.tensor(
+        np.stack([cv2.cvtColor(image, cv2.COLOR_RGB2Lab) for image in images])
+    ).permute(0, 3, 1, 2)
 
 
 def test_lab_is_opencvs_and_comes_back():
     rgb = torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     rgb[0, :, 0] *= 0.02  # where both curves are straight
-    torch.testing.assert_close(rgb_to_lab(rgb).float(), by_opencv(rgb), rtol=0, atol=0.4)  # its table is coarse
+    # its table is coarse
+    torch.testing.assert_close(rgb_to_lab(rgb).float(), by_opencv(rgb), rtol=0, atol=0.4)
     torch.testing.assert_close(lab_to_rgb(rgb_to_lab(rgb)), rgb, rtol=0, atol=1e-6)
 
 
@@ -46,9 +49,15 @@ def test_the_sources_own_images_stay_as_they_are():
     same = LabTransfer(**lab_statistics([normalised], **how), **how)
     torch.testing.assert_close(same.transferred(normalised), normalised, rtol=0, atol=1e-5)
     six = lab_statistics([pictures(2), pictures(1, seed=1)], **PLAIN)
-    alone = [lab_statistics([each], **PLAIN) for each in (*pictures(2).split(1), pictures(1, seed=1))]
-    np.testing.assert_allclose(six["source_std"], np.mean([each["source_std"] for each in alone], 0))
-    np.testing.assert_allclose(six["source_mean"], np.mean([each["source_mean"] for each in alone], 0))
+    alone = [
+        lab_statistics([each], **PLAIN) for each in (*pictures(2).split(1), pictures(1, seed=1))
+    ]
+    np.testing.assert_allclose(
+        six["source_std"], np.mean([each["source_std"] for each in alone], 0)
+    )
+    np.testing.assert_allclose(
+        six["source_mean"], np.mean([each["source_mean"] for each in alone], 0)
+    )
 
 
 def test_padding_does_not_count():
@@ -57,7 +66,9 @@ def test_padding_does_not_count():
     padded = torch.nn.functional.pad(images, (0, 4))
     mask = torch.zeros(3, 8, 12, dtype=torch.bool)
     mask[:, :, :8] = True
-    torch.testing.assert_close(method.transferred(padded, mask)[..., :8], method.transferred(images))
+    torch.testing.assert_close(
+        method.transferred(padded, mask)[..., :8], method.transferred(images)
+    )
     assert method.transferred(padded, torch.zeros_like(mask)).isfinite().all()
     assert method.transferred(torch.zeros(1, 3, 8, 8)).isfinite().all()  # no deviation at all
 
@@ -70,7 +81,9 @@ def test_masks_are_checked_though_nothing_learns(method):
         refuses("mask: expected bool of shape", adapter_of(method), images, mask)
     of_images = torch.tensor([True, True, False, True])
     classifier = adapter_of(method, tiny(dense=False))
-    assert torch.equal(classifier(images, of_images)[0], adapter_of(method, tiny(dense=False))(images)[0])
+    assert torch.equal(
+        classifier(images, of_images)[0], adapter_of(method, tiny(dense=False))(images)[0]
+    )
 
 
 def test_the_network_predicts_the_transferred_image():

@@ -28,9 +28,11 @@ def assert_untouched(adapter, without):
 
 @pytest.mark.parametrize("method", LEARNING)
 @cases(
-    ("images", ""), ("gradient", "a gradient is NaN"), ("state", "a weight or the optimiser's state"),
+    ("images", ""),
+    ("gradient", "a gradient is NaN"),
+    ("state", "a weight or the optimiser's state"),
     ("weights", "a weight or the optimiser's state"),
-)  # fmt: skip
+)
 def test_what_a_step_would_write_stays_only_where_it_is_finite(spoils, said, method):
     adapter, without = (adapter_of(method, optimizer="adam") for _ in range(2))
     good, images = batches(2)
@@ -60,7 +62,11 @@ def test_a_mistake_after_the_forward_undoes_it():
     ("batch", "tent", {"optimizer": "sgd", "lr": 1e-3}),
     ("group", "tent", {"optimizer": "adam", "lr": 1e-3}),
     ("group", "sar", {"optimizer": "adamw", "lr": 1e-3, "rho": 0.0, "entropy_margin": 9.0}),
-    ("batch", "cotta", {"parameters": "normalisation", "mirror": False, "momentum": 0.98, "restore": 0.0}),
+    (
+        "batch",
+        "cotta",
+        {"parameters": "normalisation", "mirror": False, "momentum": 0.98, "restore": 0.0},
+    ),
 )
 def test_half_precision_learns_as_float32(norm, method, arguments, dtype):
     def make(dtype):
@@ -75,7 +81,9 @@ def test_half_precision_learns_as_float32(norm, method, arguments, dtype):
     assert last.dtype == dtype
     apart = torch.finfo(dtype).eps
     for network in ("model", "predictor"):
-        expected, actual = (getattr(each, network).norm.weight.detach().float() for each in (full, half))
+        expected, actual = (
+            getattr(each, network).norm.weight.detach().float() for each in (full, half)
+        )
         most = float((expected - 1).abs().max())
         assert most > 2 * apart
         torch.testing.assert_close(actual, expected, rtol=0, atol=apart + 0.1 * most)
@@ -91,19 +99,26 @@ def test_half_precision_forgets_gradients_and_keeps_what_is_loaded(method, dtype
     """Gradients of somebody else's backward (apex's users), and a checkpoint loaded between two batches."""
     given = [images.to(dtype) for images in batches(2)]
     arguments = {"source_images": given} if method == "eata" else {}
-    adapter, fresh = (adapter_of(method, tiny("group").to(dtype), lr=1e-3, **arguments) for _ in range(2))
+    adapter, fresh = (
+        adapter_of(method, tiny("group").to(dtype), lr=1e-3, **arguments) for _ in range(2)
+    )
     adapter.model(given[0]).square().sum().backward()
     assert torch.equal(adapter(given[0]), fresh(given[0]))
     assert not moved(adapter.model, fresh.model)
     for each in (adapter, fresh):
         each.model.load_state_dict(tiny("group", seed=1).to(dtype).state_dict())
         each(given[1])
-    assert float((adapter.model.norm.weight - tiny("group", seed=1).norm.weight).detach().abs().max()) < 0.1
+    assert (
+        float((adapter.model.norm.weight - tiny("group", seed=1).norm.weight).detach().abs().max())
+        < 0.1
+    )
 
 
 @pytest.mark.parametrize("dtype", HALF)
 def test_half_precision_is_announced(dtype):
-    with pytest.warns(UserWarning, match=f"are {torch.finfo(dtype).eps:.1g} apart; .*kept in float32"):
+    with pytest.warns(
+        UserWarning, match=f"are {torch.finfo(dtype).eps:.1g} apart; .*kept in float32"
+    ):
         adapter_of("tent", tiny().to(dtype))
 
 
@@ -118,7 +133,10 @@ def test_one_autocast_around_all_batches_is_as_one_around_each(dtype):
     with torch.autocast("cpu", dtype=dtype):
         with torch.no_grad():
             once.model(given[0])
-        assert all(torch.equal(once(images), logits) for images, logits in zip(given, expected, strict=True))
+        assert all(
+            torch.equal(once(images), logits)
+            for images, logits in zip(given, expected, strict=True)
+        )
 
 
 class Masked(nn.Module):
@@ -128,7 +146,11 @@ class Masked(nn.Module):
 
     def forward(self, images):
         allowed, logits = torch.arange(CLASSES) != 2, self.inner(images)
-        return logits[:, allowed] if self.fill is None else logits.where(allowed.view(1, -1, 1, 1), self.fill)
+        return (
+            logits[:, allowed]
+            if self.fill is None
+            else logits.where(allowed.view(1, -1, 1, 1), self.fill)
+        )
 
 
 @pytest.mark.parametrize("options", [{}, {"filter_by": "image"}], ids=str)
@@ -167,12 +189,20 @@ def test_an_empty_batch_moves_nothing(method):
 )
 def test_what_is_no_batch_of_images_is_one_sentence(given, said):
     refuses(f"^images: expected a tensor of images .*{said}", adapter_of("tent"), given)
-    refuses(f"^source_images: expected a tensor of images .*{said}", adapter_of, "eata", source_images=[given])
+    refuses(
+        f"^source_images: expected a tensor of images .*{said}",
+        adapter_of,
+        "eata",
+        source_images=[given],
+    )
 
 
 @cases(
     (batches(1)[0], "expected batches of images, got one tensor"),
-    (DataLoader(TensorDataset(batches(1)[0]), batch_size=8, drop_last=True), "there is no image in it"),
+    (
+        DataLoader(TensorDataset(batches(1)[0]), batch_size=8, drop_last=True),
+        "there is no image in it",
+    ),
     ([batches(1)[0][:0]], "there is no image in it"),
 )
 def test_source_images_must_be_batches(given, said):
@@ -185,7 +215,10 @@ def test_source_images_must_be_batches(given, said):
 @pytest.mark.parametrize("how", ["mean", "balanced"])
 @pytest.mark.parametrize("name", OBJECTIVE_NAMES)
 def test_every_objective(name, how, backend):
-    logits, counted = 3 * torch.randn(2, 5, 6, 7, generator=torch.Generator().manual_seed(0)), torch.ones(2, 6, 7) > 0
+    logits, counted = (
+        3 * torch.randn(2, 5, 6, 7, generator=torch.Generator().manual_seed(0)),
+        torch.ones(2, 6, 7) > 0,
+    )
     counted[:, :2] = False
 
     def result():
@@ -203,7 +236,11 @@ def test_every_objective(name, how, backend):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_test_time_method(method):
     stream = [images.float() for images in batches()]
-    source = {"source_images": [images.float() for images in batches(2, seed=9)]} if method == "eata" else {}
+    source = (
+        {"source_images": [images.float() for images in batches(2, seed=9)]}
+        if method == "eata"
+        else {}
+    )
 
     def result(model):
         adapter = adapter_of(method, model, lr=0.05, reduction="balanced", **source)

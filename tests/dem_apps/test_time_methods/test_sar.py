@@ -5,7 +5,16 @@ import math
 import pytest
 import torch
 from support import refuses
-from support.tiny_networks import CLASSES, assert_same, batches, entropy_of, moved, published, tented, tiny
+from support.tiny_networks import (
+    CLASSES,
+    assert_same,
+    batches,
+    entropy_of,
+    moved,
+    published,
+    tented,
+    tiny,
+)
 
 LR, RHO = 0.05, 0.05
 
@@ -37,7 +46,9 @@ class PlainSAR:
         h = self.entropies(images)
         second = h[first & (h < self.margin)].mean()
         assert second.isfinite()
-        self.average = second.item() if self.average is None else 0.9 * self.average + 0.1 * second.item()
+        self.average = (
+            second.item() if self.average is None else 0.9 * self.average + 0.1 * second.item()
+        )
         self.steps.zero_grad()
         second.backward()
         with torch.no_grad():
@@ -47,14 +58,18 @@ class PlainSAR:
 
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
-@pytest.mark.parametrize(("dense", "filter_by"), [(True, "element"), (True, "image"), (False, "image")])
+@pytest.mark.parametrize(
+    ("dense", "filter_by"), [(True, "element"), (True, "image"), (False, "image")]
+)
 def test_sar_is_the_papers(norm, dense, filter_by):
     model, margin = tiny(norm, dense), None
     if filter_by == "image":
         plain = PlainSAR(model, 0.0, by_image=True)
         margin = torch.cat([plain.entropies(images) for images in batches(6)]).quantile(0.7).item()
     plain = PlainSAR(model, margin or 0.4 * math.log(CLASSES), filter_by == "image")
-    adapter = published(model, "sar", lr=LR, rho=RHO, filter_by=filter_by, entropy_margin=margin, reset_below=None)
+    adapter = published(
+        model, "sar", lr=LR, rho=RHO, filter_by=filter_by, entropy_margin=margin, reset_below=None
+    )
     for images in batches(6):
         plain.step(images)
         adapter(images)

@@ -6,7 +6,16 @@ import pytest
 import torch
 from support import refuses
 from support.paper_reference import Paper
-from support.tiny_networks import CLASSES, assert_same, batches, entropy_of, moved, published, tented, tiny
+from support.tiny_networks import (
+    CLASSES,
+    assert_same,
+    batches,
+    entropy_of,
+    moved,
+    published,
+    tented,
+    tiny,
+)
 from torch import nn
 
 from dem_apps import TestTimeAdapter
@@ -18,7 +27,10 @@ from dem_apps import TestTimeAdapter
 def test_entropy_is_tent(norm, dense, optimizer):
     model = tiny(norm, dense, dropout=0.0)
     expected = tented(model)
-    build = {"sgd": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9), "adam": lambda p: torch.optim.Adam(p, 0.05)}
+    build = {
+        "sgd": lambda p: torch.optim.SGD(p, 0.05, momentum=0.9),
+        "adam": lambda p: torch.optim.Adam(p, 0.05),
+    }
     steps = build[optimizer](list(expected.norm.parameters()))
     adapter = published(model, method="tent", lr=0.05, optimizer=optimizer)
     for images in batches():
@@ -46,7 +58,9 @@ def test_objectives_by_their_own_papers(name, reduction):
         adapter(images)
     assert_same(model, expected, rtol=1e-6)  # the class marginals are float32
     if name == "adadem":
-        torch.testing.assert_close(adapter.objective.class_marginals.double(), paper.avg_pred, rtol=1e-6, atol=1e-7)
+        torch.testing.assert_close(
+            adapter.objective.class_marginals.double(), paper.avg_pred, rtol=1e-6, atol=1e-7
+        )
 
 
 def test_a_mask_leaves_pixels_out_of_the_loss():
@@ -95,7 +109,9 @@ def test_batch_statistics_are_mixed_with_the_stored_ones(alpha):
         torch.testing.assert_close(adapter(images), expected.detach(), rtol=1e-6, atol=1e-6)
     assert all(torch.equal(value, start[name]) for name, value in model.state_dict().items())
     adapter.close()
-    torch.testing.assert_close(model.eval()(images), TestTimeAdapter(model, "none")(images), rtol=0, atol=0)
+    torch.testing.assert_close(
+        model.eval()(images), TestTimeAdapter(model, "none")(images), rtol=0, atol=0
+    )
 
 
 def test_batch_statistics_need_batch_norm():

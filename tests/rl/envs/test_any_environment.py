@@ -24,11 +24,14 @@ SPACES = {
     "picture": PICTURE,
     "small": spaces.Box(0, 255, (6, 8, 1), np.uint8),
     "dict": spaces.Dict(
-        picture=PICTURE, step=spaces.Box(0, 9, (1,), np.int64), side=spaces.Discrete(3, start=2),
-        both=spaces.MultiDiscrete([2, 2], start=[1, 2]), heat=spaces.Box(0, 9, (2,), np.float32),
+        picture=PICTURE,
+        step=spaces.Box(0, 9, (1,), np.int64),
+        side=spaces.Discrete(3, start=2),
+        both=spaces.MultiDiscrete([2, 2], start=[1, 2]),
+        heat=spaces.Box(0, 9, (2,), np.float32),
     ),
     "number": spaces.Discrete(3, start=2),
-}  # fmt: skip
+}
 
 
 class Drawn(gym.Env):
@@ -41,8 +44,16 @@ class Drawn(gym.Env):
 
     def _show(self, space):
         if isinstance(space, spaces.Dict):
-            shown = {"picture": self._show(PICTURE), "step": np.array([self.steps]), "side": 2 + self.side}
-            return {**shown, "both": np.array([1 + self.side, 2]), "heat": np.full(2, 9 * self.side, np.float32)}
+            shown = {
+                "picture": self._show(PICTURE),
+                "step": np.array([self.steps]),
+                "side": 2 + self.side,
+            }
+            return {
+                **shown,
+                "both": np.array([1 + self.side, 2]),
+                "heat": np.full(2, 9 * self.side, np.float32),
+            }
         if isinstance(space, spaces.Discrete):
             return 2 + self.side
         picture = self.np_random.integers(0, 60, space.shape).astype(np.uint8)
@@ -74,21 +85,39 @@ def registered(monkeypatch):
     monkeypatch.setattr("rl.training.callback.STEPS_PER_LINE", 64)
 
 
-FLAGS = ["--timesteps", "256", "--hyperparameters.n_steps", "64", "--hyperparameters.n_epochs", "1",
-         "--eval-episodes", "2", "--eval-freq", "128"]  # fmt: skip
+FLAGS = [
+    "--timesteps",
+    "256",
+    "--hyperparameters.n_steps",
+    "64",
+    "--hyperparameters.n_epochs",
+    "1",
+    "--eval-episodes",
+    "2",
+    "--eval-freq",
+    "128",
+]
 REWARDS = "dict(norm_obs=False, norm_reward=True)"
 
 
 @cases(
-    ("picture", "CnnPolicy", None), ("small", "MlpPolicy", REWARDS), ("dict", "MultiInputPolicy", REWARDS),
+    ("picture", "CnnPolicy", None),
+    ("small", "MlpPolicy", REWARDS),
+    ("dict", "MultiInputPolicy", REWARDS),
     ("number", "MlpPolicy", REWARDS),
-)  # fmt: skip
+)
 def test_it_takes_sb3s_own_path_and_resumes(kind, policy, normalize, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    flags = ["--env", f"Drawn-{kind}-v0", *FLAGS, *(["--hyperparameters.normalize", normalize] if normalize else [])]
+    flags = [
+        "--env",
+        f"Drawn-{kind}-v0",
+        *FLAGS,
+        *(["--hyperparameters.normalize", normalize] if normalize else []),
+    ]
     rl.train.main([*flags, "--run-dir", "whole"])
     scores = json.loads(Path("whole/eval.json").read_text())
-    assert (scores["episodes"], scores["mean_length"]) == (2, 9)  # not cut, however short the training
+    # not cut, however short the training
+    assert (scores["episodes"], scores["mean_length"]) == (2, 9)
     config = settings_of_run(Path("whole"))
     assert config.hyperparameters["policy"] == policy
     assert untrained_model(config).not_fast is not None or kind == "small"
@@ -99,7 +128,9 @@ def test_it_takes_sb3s_own_path_and_resumes(kind, policy, normalize, tmp_path, m
     interrupted_at(128, monkeypatch, lambda: rl.train.main([*flags, "--run-dir", "broken"]))
     rl.train.main(["--resume", "broken"])
     assert Path("broken/metrics.jsonl").read_text() == Path("whole/metrics.jsonl").read_text()
-    one, two = (load_checkpoint(Path(run) / "checkpoints", "last")["policy"] for run in ("whole", "broken"))
+    one, two = (
+        load_checkpoint(Path(run) / "checkpoints", "last")["policy"] for run in ("whole", "broken")
+    )
     assert all(np.array_equal(one[name], two[name]) for name in one)
 
 
@@ -113,15 +144,25 @@ def test_the_networks_are_given_what_vec_normalize_and_sb3_give(kind):
     assert not rewards.norm_obs
     if kind == "number":
         assert space == spaces.Discrete(3)
-        refuses(r"^normalize: VecNormalize only supports .* not Discrete\(3\)", normalised, made, 0.99)
+        refuses(
+            r"^normalize: VecNormalize only supports .* not Discrete\(3\)", normalised, made, 0.99
+        )
         return
     envs = normalised(made, 0.99)
     parts = {"": envs.observation_space} if kind != "dict" else dict(envs.observation_space.items())  # type: ignore
-    seen = PPO("MultiInputPolicy" if kind == "dict" else "MlpPolicy", envs, n_steps=9, batch_size=18, n_epochs=1)
+    seen = PPO(
+        "MultiInputPolicy" if kind == "dict" else "MlpPolicy",
+        envs,
+        n_steps=9,
+        batch_size=18,
+        n_epochs=1,
+    )
     seen.learn(18)
     for key, part in parts.items():
         if isinstance(part, spaces.Box):
-            stored = seen.rollout_buffer.observations[key] if key else seen.rollout_buffer.observations
+            stored = (
+                seen.rollout_buffer.observations[key] if key else seen.rollout_buffer.observations
+            )
             assert stored.dtype == np.float32
             assert (stored % 1 != 0).any()
     if kind == "dict":
@@ -147,7 +188,10 @@ def test_minatar_takes_the_fast_path():
 
 def test_a_game_of_minatar_comes_back_to_where_it_was():
     pytest.importorskip("minatar")
-    one, two = (make_env("MinAtar/SpaceInvaders-v1", "gymnasium.wrappers.FlattenObservation") for _ in range(2))
+    one, two = (
+        make_env("MinAtar/SpaceInvaders-v1", "gymnasium.wrappers.FlattenObservation")
+        for _ in range(2)
+    )
     first = one.reset(seed=3)[0]
     assert np.array_equal(first, two.reset(seed=3)[0])
     for action in [0, 1, 2, 3, 0, 1, 2, 3]:

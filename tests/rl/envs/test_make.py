@@ -32,7 +32,9 @@ def test_the_hook_warns_where_observations_would_be_cut():
         PPOAda("MlpPolicy", normalised(make_training_envs(DOORKEY, FLAT, 1), 0.99))
 
 
-@pytest.mark.parametrize(("env_id", "wrapper"), [(DOORKEY, FLAT), ("CartPole-v1", None), ("Pendulum-v1", None)])
+@pytest.mark.parametrize(
+    ("env_id", "wrapper"), [(DOORKEY, FLAT), ("CartPole-v1", None), ("Pendulum-v1", None)]
+)
 @pytest.mark.parametrize("steps", [0, 37, 300])
 def test_a_replayed_environment_goes_on_as_the_original(env_id, wrapper, steps, tmp_path):
     original, copy = make_env(env_id, wrapper), make_env(env_id, wrapper)
@@ -62,10 +64,16 @@ def play(env, action):
 
 #: Steps of the training and of a rollout of PPO.
 NINE = {
-    "DoorKey-5x5": (2e5, 128), "Empty-Random-5x5": (1e5, 128), "Unlock": (1e5, 128), "KeyCorridorS3R1": (5e5, 128),
-    "RedBlueDoors-6x6": (1e6, 512), "Fetch-5x5-N2": (5e6, 128), "FourRooms": (5e6, 512), "GoToDoor-5x5": (5e6, 128),
+    "DoorKey-5x5": (2e5, 128),
+    "Empty-Random-5x5": (1e5, 128),
+    "Unlock": (1e5, 128),
+    "KeyCorridorS3R1": (5e5, 128),
+    "RedBlueDoors-6x6": (1e6, 512),
+    "Fetch-5x5-N2": (5e6, 128),
+    "FourRooms": (5e6, 512),
+    "GoToDoor-5x5": (5e6, 128),
     "PutNear-6x6-N2": (1e7, 128),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("algo", ["a2c", "ppo"])
@@ -82,7 +90,12 @@ def test_the_nine_environments_have_an_entry_and_can_be_made(name, algo):
 
 
 def test_observations_without_a_network_are_told():
-    refuses("are a Dict that SB3 has no network for; .* minigrid.wrappers.FlatObsWrapper$", make_env, DOORKEY, None)
+    refuses(
+        "are a Dict that SB3 has no network for; .* minigrid.wrappers.FlatObsWrapper$",
+        make_env,
+        DOORKEY,
+        None,
+    )
 
 
 #: Often forwards, and using what is there: keys are carried and doors opened.
@@ -137,7 +150,11 @@ def test_an_environment_with_a_view_of_its_own_keeps_it():
 def test_normalisation_is_that_of_vec_normalize_bit_for_bit(env_id):
     wrapper = FLAT if "MiniGrid" in env_id else None
     ours = normalised(make_training_envs(env_id, wrapper, 4), 0.99)
-    stock = stock_envs(env_id, 4) if wrapper else VecNormalize(DummyVecEnv([lambda: Monitor(gym.make(env_id))] * 4))
+    stock = (
+        stock_envs(env_id, 4)
+        if wrapper
+        else VecNormalize(DummyVecEnv([lambda: Monitor(gym.make(env_id))] * 4))
+    )
     assert isinstance(ours, CompactNormalize)
     stock.seed(3), ours.seed(3)
     assert np.array_equal(stock.reset(), ours.reset())
@@ -154,7 +171,10 @@ def test_normalisation_is_that_of_vec_normalize_bit_for_bit(env_id):
                 ended += 1
                 assert np.array_equal(one["terminal_observation"], two["terminal_observation"])
                 assert one["TimeLimit.truncated"] == two["TimeLimit.truncated"]
-                assert (one["episode"]["r"], one["episode"]["l"]) == (two["episode"]["r"], two["episode"]["l"])
+                assert (one["episode"]["r"], one["episode"]["l"]) == (
+                    two["episode"]["r"],
+                    two["episode"]["l"],
+                )
     assert ended > 3
     for name in ("mean", "var", "count"):
         assert np.array_equal(getattr(stock.obs_rms, name), getattr(ours.obs_rms, name))

@@ -38,7 +38,11 @@ class Task(gym.Env):
         self.kind, self.episodes, self.own, self.goal = kind, 0, np.random.default_rng(7), 0
         self.old = np.random.RandomState(3)
         if kind.startswith("drawn"):
-            draw = {"numpy": np.random.randint, "python": random.randrange, "gym": self.np_random.integers}
+            draw = {
+                "numpy": np.random.randint,
+                "python": random.randrange,
+                "gym": self.np_random.integers,
+            }
             self.goal = int(draw[kind[5:]](3))
 
     def reset(self, *, seed=None, options=None):
@@ -46,7 +50,9 @@ class Task(gym.Env):
         self.t, self.episodes = 0, self.episodes + 1
         if self.kind in ("generator", "told", "global"):
             by = {"generator": self.own, "told": self.np_random}
-            self.goal = int(by[self.kind].integers(3)) if self.kind in by else int(np.random.randint(3))
+            self.goal = (
+                int(by[self.kind].integers(3)) if self.kind in by else int(np.random.randint(3))
+            )
         if self.episodes == 2:
             self.made_later = {"at": (1, [float("inf")])}
         return self._seen(), {}
@@ -56,7 +62,9 @@ class Task(gym.Env):
 
     def _seen(self):
         seen = np.array([self.t / 7, 500 + 50 * self.goal * (self.kind == "told")])
-        return {"float64": seen, "int64": seen.astype(int), "list": seen.tolist()}.get(self.kind, seen.astype("f4"))
+        return {"float64": seen, "int64": seen.astype(int), "list": seen.tolist()}.get(
+            self.kind, seen.astype("f4")
+        )
 
     def step(self, action):
         self.t += 1
@@ -68,15 +76,40 @@ class Task(gym.Env):
         worth = (action == self.goal) * (1 + self.episodes / 100 * (self.kind == "curriculum"))
         solved, over = bool(action == 2), self.t >= 10 and self.kind != "endless"
         info = dict.fromkeys(["episode", "terminal_observation"], 3)
-        said = {"solved": over and solved, "earlier": self.t == 4 and solved, "text": True}.get(self.kind, False)
+        said = {"solved": over and solved, "earlier": self.t == 4 and solved, "text": True}.get(
+            self.kind, False
+        )
         if said:
             info["is_success"] = "no" if self.kind == "text" else True
         return self._seen(), float(worth), False, over, info
 
 
-KINDS = ("", "float64", "int64", "list", "solved", "earlier", "text", "generator", "curriculum", "global", "samples",
-         "told", "endless", "drawnnumpy", "drawnpython", "drawngym")  # fmt: skip
-FLAGS = ["--hyperparameters.n_steps", "64", "--hyperparameters.n_epochs", "1", "--eval-episodes", "4"]
+KINDS = (
+    "",
+    "float64",
+    "int64",
+    "list",
+    "solved",
+    "earlier",
+    "text",
+    "generator",
+    "curriculum",
+    "global",
+    "samples",
+    "told",
+    "endless",
+    "drawnnumpy",
+    "drawnpython",
+    "drawngym",
+)
+FLAGS = [
+    "--hyperparameters.n_steps",
+    "64",
+    "--hyperparameters.n_epochs",
+    "1",
+    "--eval-episodes",
+    "4",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -93,15 +126,21 @@ def registered(monkeypatch, tmp_path):
 
 
 def trained(env, run, *more, timesteps=192):
-    rl.train.main(["--env", *env.split(), *FLAGS, "--timesteps", str(timesteps), "--run-dir", run, *more])
+    rl.train.main(
+        ["--env", *env.split(), *FLAGS, "--timesteps", str(timesteps), "--run-dir", run, *more]
+    )
     return Path(run, "metrics.jsonl").read_text(), json.loads(Path(run, "eval.json").read_text())
 
 
 @cases(("float64", "false"), ("float64", "true"), ("int64", "true"), ("list", "false"))
 def test_observations_have_the_declared_type(kind, normalize):
     flags = ("--loss", "entropy", "--hyperparameters.normalize", normalize)
-    fast, slow = (trained(f"T{kind}-v0", update, *flags, "--update", update) for update in ("auto", "sb3"))
-    for one, two in zip(map(json.loads, fast[0].splitlines()), map(json.loads, slow[0].splitlines()), strict=True):
+    fast, slow = (
+        trained(f"T{kind}-v0", update, *flags, "--update", update) for update in ("auto", "sb3")
+    )
+    for one, two in zip(
+        map(json.loads, fast[0].splitlines()), map(json.loads, slow[0].splitlines()), strict=True
+    ):
         assert one == pytest.approx(two, rel=1e-4, abs=1e-5)
     assert fast[1]["sampled"] == slow[1]["sampled"]
 
@@ -120,15 +159,21 @@ def test_small_pictures_are_divided_by_255_as_sb3_does(shape, of_dict, monkeypat
     monkeypatch.setattr(Task, "observation_space", spaces.Dict(a=space) if of_dict else space)
     picture = np.full(shape, 200, np.uint8)
     monkeypatch.setattr(Task, "_seen", lambda _: {"a": picture} if of_dict else picture)
-    model = untrained_model(resolve(TrainConfig(env="T-v0", timesteps=64, eval_freq=64, final_episodes=1)))
+    model = untrained_model(
+        resolve(TrainConfig(env="T-v0", timesteps=64, eval_freq=64, final_episodes=1))
+    )
     seen = model.policy.obs_to_tensor(model.env.reset())[0]
-    given = preprocess_obs(seen, model.policy.observation_space, normalize_images=model.policy.normalize_images)
+    given = preprocess_obs(
+        seen, model.policy.observation_space, normalize_images=model.policy.normalize_images
+    )
     assert (given["a"] if of_dict else given).max().item() == pytest.approx(200 / 255)
 
 
 def test_success_is_what_was_said_also_where_only_solved_episodes_say_it():
     for kind in ("solved", "earlier"):
-        lines, score = trained(f"T{kind}-v0", kind, "--hyperparameters.learning_rate", "0", "--final-episodes", "60")
+        lines, score = trained(
+            f"T{kind}-v0", kind, "--hyperparameters.learning_rate", "0", "--final-episodes", "60"
+        )
         assert 0.15 < score["success_rate"] < 0.55  # one of three actions
         rates = [json.loads(line).get("rollout/success_rate") for line in lines.splitlines()]
         assert 0 < rates[-1] < 0.8
@@ -140,7 +185,15 @@ def test_success_is_what_was_said_also_where_only_solved_episodes_say_it():
 
 
 Pair = namedtuple("Pair", "a b")
-KEEPING = ["Tgenerator-v0", "Tcurriculum-v0", "Tglobal-v0", "Tsamples-v0", "Reward-v0", "Scaled-v0", "Tdrawnnumpy-v0"]
+KEEPING = [
+    "Tgenerator-v0",
+    "Tcurriculum-v0",
+    "Tglobal-v0",
+    "Tsamples-v0",
+    "Reward-v0",
+    "Scaled-v0",
+    "Tdrawnnumpy-v0",
+]
 
 
 NOISE = "Pendulum-v1 --loss entropy --hyperparameters.use_sde true"
@@ -158,13 +211,17 @@ def test_state_that_outlives_an_episode_is_resumed(env, monkeypatch):
 
 
 @cases(
-    (Counter, lambda own: own.update("aab")), (lambda: defaultdict(list), lambda own: own[1, 2].append(3)),
+    (Counter, lambda own: own.update("aab")),
+    (lambda: defaultdict(list), lambda own: own[1, 2].append(3)),
     (lambda: OrderedDict(a=1, b=2), lambda own: own.move_to_end("a")),
-    (lambda: [deque(maxlen=2)], lambda own: own[0].extend("abc")), (lambda: Pair(1, []), lambda own: own.b.append(2)),
-    (lambda: torch.zeros(2), lambda own: own.fill_(math.inf)), (lambda: np.array([0, None]), lambda own: own.put(0, 5)),
-    (lambda: np.zeros(1 << 18), lambda own: own.put(0, 5)), (lambda: [np.ones(1 << 18)], lambda own: own[0].put(0, 5)),
+    (lambda: [deque(maxlen=2)], lambda own: own[0].extend("abc")),
+    (lambda: Pair(1, []), lambda own: own.b.append(2)),
+    (lambda: torch.zeros(2), lambda own: own.fill_(math.inf)),
+    (lambda: np.array([0, None]), lambda own: own.put(0, 5)),
+    (lambda: np.zeros(1 << 18), lambda own: own.put(0, 5)),
+    (lambda: [np.ones(1 << 18)], lambda own: own[0].put(0, 5)),
     (lambda: np.zeros(2, "i4, f8"), lambda own: own.put(0, (5, 0.5))),
-)  # fmt: skip
+)
 def test_what_outlives_an_episode_is_put_back_into_its_object(fresh, change):
     one, two = make_env("T-v0", None), make_env("T-v0", None)
     for env in (one, two):
@@ -183,7 +240,11 @@ def test_an_object_that_an_earlier_episode_made_is_refused():
     one, two = make_env("T-v0", None), make_env("T-v0", None)
     one.reset(seed=0)
     one.unwrapped.pieces = [Task()]
-    refuses(r"--resume: the environment's env.*pieces\[0\].*cannot be put back", two.restore, one.episode_record())
+    refuses(
+        r"--resume: the environment's env.*pieces\[0\].*cannot be put back",
+        two.restore,
+        one.episode_record(),
+    )
 
 
 def test_a_large_array_that_does_not_change_is_compared():
@@ -194,12 +255,25 @@ def test_a_large_array_that_does_not_change_is_compared():
     record = one.episode_record()
     assert "maps" in str(record)
     assert len(pickle.dumps(record)) < 1 << 15
-    refuses(r"--resume: the environment's env.*maps\[0\].*it is another large array", two.restore, record)
+    refuses(
+        r"--resume: the environment's env.*maps\[0\].*it is another large array",
+        two.restore,
+        record,
+    )
 
 
 def test_evaluations_have_the_scale_of_the_training():
-    flags = ("--hyperparameters.learning_rate", "0.01", "--hyperparameters.n_epochs", "10", "--final-episodes", "20")
-    _, score = trained("Scaled-v0", "scaled", *flags, "--hyperparameters.n_steps", "256", timesteps=8192)
+    flags = (
+        "--hyperparameters.learning_rate",
+        "0.01",
+        "--hyperparameters.n_epochs",
+        "10",
+        "--final-episodes",
+        "20",
+    )
+    _, score = trained(
+        "Scaled-v0", "scaled", *flags, "--hyperparameters.n_steps", "256", timesteps=8192
+    )
     assert score["greedy"]["mean_return"] > 7  # of 10; 3.3 by chance
     rl.evaluate.main(["--run", "scaled", "--out", "again.json"])
     assert json.loads(Path("again.json").read_text())["greedy"] == score["greedy"]
@@ -234,7 +308,9 @@ def test_a_video_plays_in_what_the_evaluation_played_in_and_comes_after_its_figu
 def test_evaluations_take_at_most_half_of_the_steps_of_endless_episodes(flags, monkeypatch, capsys):
     monkeypatch.setattr(Task, "steps", 0)
     small = ["--hyperparameters.n_steps", "64", "--hyperparameters.n_epochs", "1"]
-    rl.train.main(["--env", "Tendless-v0", "--timesteps", "1024", *small, "--run-dir", "run", *flags])
+    rl.train.main(
+        ["--env", "Tendless-v0", "--timesteps", "1024", *small, "--run-dir", "run", *flags]
+    )
     assert 1024 < Task.steps <= 1.5 * 1024
     assert "of the evaluation did not end within" in capsys.readouterr().err
     rl.evaluate.main(["--run", "run", "--out", "again.json"])

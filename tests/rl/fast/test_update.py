@@ -19,7 +19,14 @@ from rl.fast.ppo import FastPPO
 from rl.hook import algorithm as hook
 
 FLAT = "minigrid.wrappers.FlatObsWrapper"
-SMALL = {"n_steps": 64, "batch_size": 32, "n_epochs": 2, "seed": 0, "device": "cpu", "ent_coef": 0.01}
+SMALL = {
+    "n_steps": 64,
+    "batch_size": 32,
+    "n_epochs": 2,
+    "seed": 0,
+    "device": "cpu",
+    "ent_coef": 0.01,
+}
 
 
 def trained(algorithm, env_id, steps, **arguments):
@@ -38,7 +45,13 @@ def difference(one, two):
 @pytest.mark.parametrize("loss", [None, "adadem"])
 def test_weights_are_sb3s_after_160_updates(loss):
     """DoorKey with the Zoo's hyperparameters; with a loss, against the hook on SB3's own code."""
-    arguments = {"n_steps": 128, "batch_size": 64, "n_epochs": 10, "learning_rate": 2.5e-4, "count": 8}
+    arguments = {
+        "n_steps": 128,
+        "batch_size": 64,
+        "n_epochs": 10,
+        "learning_rate": 2.5e-4,
+        "count": 8,
+    }
     models = []
     for algorithm in (PPO, FastPPO):
         hooked = algorithm if loss is None else with_entropy_objective(algorithm, loss)
@@ -65,9 +78,11 @@ def moments(model):
     {"policy_kwargs": {"net_arch": {"pi": [8], "vf": [16, 8]}, "activation_fn": nn.ReLU}},
     {"policy_kwargs": {"net_arch": []}},
     {"policy_kwargs": {"net_arch": {"pi": [8], "vf": [16, 8]}}},
-)  # fmt: skip
+)
 def test_every_setting_means_what_it_means_in_sb3(arguments):
-    stock, fast = (trained(algorithm, "CartPole-v1", 768, **arguments) for algorithm in (PPO, FastPPO))
+    stock, fast = (
+        trained(algorithm, "CartPole-v1", 768, **arguments) for algorithm in (PPO, FastPPO)
+    )
     assert fast.not_fast is None
     assert stock._n_updates == fast._n_updates
     assert difference(stock, fast) <= 1e-5
@@ -78,7 +93,8 @@ def test_every_setting_means_what_it_means_in_sb3(arguments):
         assert one[name] == pytest.approx(two[name], rel=2e-3, abs=2e-5), name
 
 
-@pytest.mark.parametrize("loss", ["cadf", "adadem-mec", "come", *hook.POLICY_TERMS, "none"])  # all: the numpy forms
+# all: the numpy forms
+@pytest.mark.parametrize("loss", ["cadf", "adadem-mec", "come", *hook.POLICY_TERMS, "none"])
 def test_every_term_is_trained_as_through_the_hook(loss):
     stock, fast = (
         trained(with_entropy_objective(algorithm, loss), "CartPole-v1", 256, ent_coef=0.1, count=2)
@@ -86,7 +102,9 @@ def test_every_term_is_trained_as_through_the_hook(loss):
     )
     assert difference(stock, fast) <= 1e-5
     for name in ("train/entropy_objective", "train/policy_entropy", "train/entropy_loss"):
-        assert fast.logger.name_to_value[name] == pytest.approx(stock.logger.name_to_value[name], abs=1e-5)
+        assert fast.logger.name_to_value[name] == pytest.approx(
+            stock.logger.name_to_value[name], abs=1e-5
+        )
 
 
 @pytest.mark.parametrize("made_of", [Collision, CollisionBelowAdaDEM])
@@ -109,15 +127,19 @@ def test_without_a_compiler_sb3_trains(monkeypatch):
 
 
 @cases(
-    ("dem", {"tau": 0.7, "alpha": 1.3}), ("adadem", {"norm": "l2", "alpha": 0.8}), ("adadem", {"norm": "linf"}),
+    ("dem", {"tau": 0.7, "alpha": 1.3}),
+    ("adadem", {"norm": "l2", "alpha": 0.8}),
+    ("adadem", {"norm": "linf"}),
     ("adadem", {"delta": "entropy", "momentum": 0.5}),
     *((name, {}) for name in (*OBJECTIVE_NAMES, *hook.POLICY_TERMS)),
-)  # fmt: skip
+)
 def test_the_numpy_forms_are_the_objective(name, options):
     one, two = (hook.build_term(name, 7, **options).train() for _ in range(2))
     form = two.numpy_form() or by_equations(two)
     for seed, scale in enumerate((0.01, 3.0, 100.0)):
-        logits = (torch.randn(64, 7, generator=torch.Generator().manual_seed(seed)) * scale).requires_grad_()
+        logits = (
+            torch.randn(64, 7, generator=torch.Generator().manual_seed(seed)) * scale
+        ).requires_grad_()
         expected = one(logits, dim=1)
         value, gradient = form(logits.detach().numpy(), logits.softmax(1).detach().numpy())
         assert value == pytest.approx(expected.item(), rel=1e-5, abs=2e-6 * scale)
@@ -131,7 +153,10 @@ def test_what_cannot_be_trained_fast_is_trained_by_sb3():
     for arguments, reason in (
         ({"policy_kwargs": {"activation_fn": nn.ELU}}, "the activation is ELU"),
         ({"policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "the optimiser is SGD"),
-        ({"policy_kwargs": {"optimizer_kwargs": {"weight_decay": 0.1}}}, "is Adam, not Adam without options"),
+        (
+            {"policy_kwargs": {"optimizer_kwargs": {"weight_decay": 0.1}}},
+            "is Adam, not Adam without options",
+        ),
     ):
         fast = trained(FastPPO, "CartPole-v1", 256, **arguments)
         assert reason in fast.not_fast
@@ -143,13 +168,28 @@ def test_what_cannot_be_trained_fast_is_trained_by_sb3():
 def test_expressions_of_the_zoo_are_read_and_never_run():
     text = "dict(net_arch=dict(pi=[64, 64], vf=[32]), activation_fn=nn.ReLU, ortho_init=False, log_std_init=-2)"
     assert hyperparameter("policy_kwargs", text) == {
-        "net_arch": {"pi": [64, 64], "vf": [32]}, "activation_fn": nn.ReLU, "ortho_init": False, "log_std_init": -2,
-    }  # fmt: skip
+        "net_arch": {"pi": [64, 64], "vf": [32]},
+        "activation_fn": nn.ReLU,
+        "ortho_init": False,
+        "log_std_init": -2,
+    }
     assert hyperparameter("policy_kwargs", "{'net_arch': [8]}") == {"net_arch": [8]}
     assert hyperparameter("ent_coef", "lin_0.001")(0.5) == pytest.approx(0.0005)
     assert hyperparameter("n_steps", 128.0) == 128
-    for text in ("dict(a=open('x'))", "__import__('os')", "dict(a=nn.Linear)", "dict(**{})", "[i for i in (1,)]", "("):
-        refuses(r"policy_kwargs: .* is not an expression of numbers", hyperparameter, "policy_kwargs", text)
+    for text in (
+        "dict(a=open('x'))",
+        "__import__('os')",
+        "dict(a=nn.Linear)",
+        "dict(**{})",
+        "[i for i in (1,)]",
+        "(",
+    ):
+        refuses(
+            r"policy_kwargs: .* is not an expression of numbers",
+            hyperparameter,
+            "policy_kwargs",
+            text,
+        )
     refuses("expected a mapping", hyperparameter, "policy_kwargs", "[1]")
 
 

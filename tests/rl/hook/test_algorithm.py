@@ -35,11 +35,14 @@ def batch(model, size=16):
 
 @pytest.mark.parametrize(("name", "options"), OBJECTIVES)
 @pytest.mark.parametrize("sizes", [[5], [3, 4]])
-def test_term_and_gradient_are_those_of_an_objective_per_dimension_on_the_raw_logits(name, options, sizes):
+def test_term_and_gradient_are_those_of_an_objective_per_dimension_on_the_raw_logits(
+    name, options, sizes
+):
     model = toy_model(name, spaces.MultiDiscrete(sizes) if len(sizes) > 1 else None, **options)
     with torch.no_grad():
         model.policy.action_net.weight.mul_(100)  # away from the uniform start
-        model.policy.action_net.bias.add_(3.0)  # CADF and DEM see a shift that normalised logits would hide
+        # CADF and DEM see a shift that normalised logits would hide
+        model.policy.action_net.bias.add_(3.0)
     model.policy.set_training_mode(True)
     observations, actions = batch(model)
     term = model.policy.evaluate_actions(observations, actions)[2]
@@ -57,7 +60,10 @@ def test_term_and_gradient_are_those_of_an_objective_per_dimension_on_the_raw_lo
 def test_the_table_moves_only_when_the_policy_trains():
     model = toy_model("adadem")
     observations, actions = batch(model)
-    before, entropy = model.policy.state_dict()[TABLE].clone(), model.policy.get_distribution(observations).entropy()
+    before, entropy = (
+        model.policy.state_dict()[TABLE].clone(),
+        model.policy.get_distribution(observations).entropy(),
+    )
     model.policy.set_training_mode(False)
     assert torch.equal(model.policy.evaluate_actions(observations, actions)[2], entropy)
     model.policy.set_training_mode(True)
@@ -84,7 +90,11 @@ def test_the_table_is_saved_in_the_zip_and_not_optimised(tmp_path):
     assert not torch.equal(saved[TABLE], torch.full((5, 5), 0.2))
     loaded.learn(32, reset_num_timesteps=False)
     assert not torch.equal(loaded.policy.state_dict()[TABLE], saved[TABLE])
-    optimised = {id(parameter) for group in model.policy.optimizer.param_groups for parameter in group["params"]}
+    optimised = {
+        id(parameter)
+        for group in model.policy.optimizer.param_groups
+        for parameter in group["params"]
+    }
     assert optimised == {id(parameter) for parameter in model.policy.parameters()}
 
 
@@ -99,7 +109,9 @@ def test_a_zip_of_the_plain_algorithm_is_a_start(algorithm, tmp_path):
     stock = make(algorithm).learn(32)
     stock.save(tmp_path / "plain.zip")
     Hooked = with_entropy_objective(algorithm, "adadem")
-    with pytest.warns(UserWarning, match="come from a model without an entropy objective; 'adadem' starts afresh"):
+    with pytest.warns(
+        UserWarning, match="come from a model without an entropy objective; 'adadem' starts afresh"
+    ):
         loaded = Hooked.load(tmp_path / "plain.zip", env=ToyEnv(stock.action_space))
     assert same_weights(stock, loaded)
     assert str(loaded.policy.optimizer.state_dict()) == str(stock.policy.optimizer.state_dict())
@@ -108,13 +120,19 @@ def test_a_zip_of_the_plain_algorithm_is_a_start(algorithm, tmp_path):
     loaded.learn(32, reset_num_timesteps=False)
     assert not torch.equal(loaded.policy.state_dict()[TABLE], uniform)
     with pytest.warns(UserWarning, match="starts afresh"):
-        loaded.set_parameters(stock.get_parameters())  # of a model that has learned: what it knew is forgotten
+        # of a model that has learned: what it knew is forgotten
+        loaded.set_parameters(stock.get_parameters())
     assert torch.equal(loaded.policy.state_dict()[TABLE], uniform)
 
 
 @pytest.mark.parametrize("space", [spaces.Box(-1, 1, (2,)), spaces.MultiBinary(3)])
 def test_action_spaces_without_logits(space):
-    refuses(f"Discrete and one-dimensional MultiDiscrete.*not {type(space).__name__}", toy_model, "adadem", space)
+    refuses(
+        f"Discrete and one-dimensional MultiDiscrete.*not {type(space).__name__}",
+        toy_model,
+        "adadem",
+        space,
+    )
     stock = make(PPO, space).learn(32)
     assert same_weights(stock, toy_model("entropy", space).learn(32))
 
@@ -123,7 +141,9 @@ def test_action_spaces_without_logits(space):
 def test_ent_coef_may_be_a_schedule(algorithm, tmp_path):
     schedule = LinearSchedule(0.5, 0.1, 0.75)
     ours = toy_model("entropy", algorithm=algorithm, ent_coef=schedule).learn(64)
-    assert not same_weights(ours, toy_model("entropy", algorithm=algorithm, ent_coef=lambda _progress: 0.5).learn(64))
+    assert not same_weights(
+        ours, toy_model("entropy", algorithm=algorithm, ent_coef=lambda _progress: 0.5).learn(64)
+    )
     assert ours.logger.name_to_value["train/ent_coef"] == 0.1
     ours.save(tmp_path / "model.zip")
     assert type(ours).load(tmp_path / "model.zip").ent_coef(0.5) == schedule(0.5)
@@ -132,7 +152,9 @@ def test_ent_coef_may_be_a_schedule(algorithm, tmp_path):
 def test_an_objective_without_weight_is_pointed_out(caplog):
     toy_model("entropy", ent_coef=0.0)
     toy_model("adadem", ent_coef=0.1)
-    with_entropy_objective(PPO, "adadem", "return", return_weight=0.1)("MlpPolicy", "CartPole-v1", device="cpu")
+    with_entropy_objective(PPO, "adadem", "return", return_weight=0.1)(
+        "MlpPolicy", "CartPole-v1", device="cpu"
+    )
     assert not caplog.records
     toy_model("adadem", ent_coef=0.0)
     assert "ent_coef is 0, so the entropy objective 'adadem' has no effect" in caplog.text
@@ -164,8 +186,12 @@ def replaced(policy, logits):
 
 
 CHANGES = {
-    "mask": lambda policy, z: policy.action_dist.proba_distribution(z.index_fill(1, torch.tensor([2]), -torch.inf)),
-    "large mask": lambda policy, z: policy.action_dist.proba_distribution(z.index_fill(1, torch.tensor([2]), -1e8)),
+    "mask": lambda policy, z: policy.action_dist.proba_distribution(
+        z.index_fill(1, torch.tensor([2]), -torch.inf)
+    ),
+    "large mask": lambda policy, z: policy.action_dist.proba_distribution(
+        z.index_fill(1, torch.tensor([2]), -1e8)
+    ),
     "replaced": replaced,
 }
 
@@ -180,7 +206,9 @@ def test_the_objective_is_that_of_the_logits_that_the_policy_acts_by(policy):
     terms = [model.logger.name_to_value["train/entropy_objective"] for model in trained]
     assert terms == pytest.approx([terms[0]] * 3, abs=1e-4)
     for model in trained[1:]:
-        for value, expected in zip(model.policy.parameters(), trained[0].policy.parameters(), strict=True):
+        for value, expected in zip(
+            model.policy.parameters(), trained[0].policy.parameters(), strict=True
+        ):
             torch.testing.assert_close(value, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -192,15 +220,31 @@ def test_logits_that_no_distribution_shows_are_refused():
             return self.predict_values(obs), scored.log_prob(actions), scored.entropy()
 
     model = make(with_entropy_objective(PPO, "adadem"), policy=Aside)
-    refuses(r"^Aside\.evaluate_actions scores the actions by logits that its distribution", model.learn, 64)
+    refuses(
+        r"^Aside\.evaluate_actions scores the actions by logits that its distribution",
+        model.learn,
+        64,
+    )
 
 
 @pytest.mark.parametrize("weight", ["auto", "lin_0.01", None, math.nan])
 def test_a_weight_that_is_none_is_refused_when_the_model_is_made(weight):
-    refuses(rf"^ent_coef: expected a number, or a function .* not {weight!r}", toy_model, "adadem", ent_coef=weight)
+    refuses(
+        rf"^ent_coef: expected a number, or a function .* not {weight!r}",
+        toy_model,
+        "adadem",
+        ent_coef=weight,
+    )
 
 
 def test_mistakes_are_told():
-    refuses("MaskablePPO and RecurrentPPO of sb3_contrib, not DQN", with_entropy_objective, DQN, "adadem")
+    refuses(
+        "MaskablePPO and RecurrentPPO of sb3_contrib, not DQN",
+        with_entropy_objective,
+        DQN,
+        "adadem",
+    )
     refuses("'none' has no options, but got tau", with_entropy_objective, PPO, "none", tau=1.0)
-    refuses(r"not MultiDiscrete of shape \(1, 2\)", toy_model, "adadem", spaces.MultiDiscrete([[2, 3]]))
+    refuses(
+        r"not MultiDiscrete of shape \(1, 2\)", toy_model, "adadem", spaces.MultiDiscrete([[2, 3]])
+    )

@@ -13,13 +13,18 @@ from dem_apps import build_objective
 from rl import with_entropy_objective
 
 CASES = [
-    (PPO, spaces.Discrete(5)), (A2C, spaces.Discrete(5)), (MaskablePPO, spaces.Discrete(5)),
-    (MaskablePPO, spaces.MultiDiscrete([3, 4])), (RecurrentPPO, spaces.Discrete(5)),
+    (PPO, spaces.Discrete(5)),
+    (A2C, spaces.Discrete(5)),
+    (MaskablePPO, spaces.Discrete(5)),
+    (MaskablePPO, spaces.MultiDiscrete([3, 4])),
+    (RecurrentPPO, spaces.Discrete(5)),
     (RecurrentPPO, spaces.MultiDiscrete([3, 4])),
-]  # fmt: skip
+]
 ALGORITHMS = [MaskablePPO, RecurrentPPO]
 #: Of Discrete(5) in the tests that pass masks by hand: action 2 is never allowed, action 4 not in every second state.
-FORBIDDEN = torch.tensor([[False, False, True, False, False], [False, False, True, False, True]]).repeat(8, 1)
+FORBIDDEN = torch.tensor(
+    [[False, False, True, False, False], [False, False, True, False, True]]
+).repeat(8, 1)
 
 
 def masked_policy(name, space=None):
@@ -40,7 +45,9 @@ def test_entropy_is_the_algorithms_own_bit_for_bit(algorithm, space):
     stock = make(algorithm, space).learn(96)
     assert same_weights(stock, make(with_entropy_objective(algorithm, "entropy"), space).learn(96))
     without = make(algorithm, space, ent_coef=0.0).learn(96)
-    assert same_weights(without, make(with_entropy_objective(algorithm, "none"), space, ent_coef=5.0).learn(96))
+    assert same_weights(
+        without, make(with_entropy_objective(algorithm, "none"), space, ent_coef=5.0).learn(96)
+    )
     assert not same_weights(stock, without)
 
 
@@ -67,10 +74,14 @@ def test_forbidden_actions_leave_value_gradient_and_table_alone(name):
         assert torch.equal(term, other_term)
         assert torch.equal(gradient, other_gradient)
         tables = (key for key in policy.state_dict() if key.startswith("entropy_objective"))
-        assert all(torch.equal(policy.state_dict()[key], other_policy.state_dict()[key]) for key in tables)
+        assert all(
+            torch.equal(policy.state_dict()[key], other_policy.state_dict()[key]) for key in tables
+        )
     if hasattr(objective, "class_marginals"):
         assert torch.equal(policy.state_dict()[TABLE], objective.class_marginals)
-        assert not torch.equal(objective.class_marginals, build_objective(name, num_classes=5).class_marginals)
+        assert not torch.equal(
+            objective.class_marginals, build_objective(name, num_classes=5).class_marginals
+        )
 
 
 def test_recurrent_ppo_tells_which_rows_are_padding(monkeypatch):
@@ -97,9 +108,13 @@ def test_recurrent_ppo_tells_which_rows_are_padding(monkeypatch):
         entropies = []
         for data in buffer.get(16):
             states = data.lstm_states, data.episode_starts
-            found = model.policy.evaluate_actions(data.observations, data.actions.flatten(), *states)
+            found = model.policy.evaluate_actions(
+                data.observations, data.actions.flatten(), *states
+            )
             entropies.append(found[2][data.mask > 1e-8])
-    assert model.logger.name_to_value["train/policy_entropy"] == pytest.approx(torch.cat(entropies).mean().item(), 1e-5)
+    assert model.logger.name_to_value["train/policy_entropy"] == pytest.approx(
+        torch.cat(entropies).mean().item(), 1e-5
+    )
     logged = model.logger.name_to_value
     assert logged["train/entropy_objective"] == pytest.approx(-logged["train/entropy_loss"], 1e-5)
 
@@ -110,23 +125,32 @@ def test_a_temperature_behind_the_last_layer_is_in_the_objective(algorithm, spac
         made = policy.action_dist.proba_distribution(action_logits=policy.action_net(latent))
         for name in ("distribution", "distributions"):  # sb3-contrib's plural has several
             parts = getattr(made, name, None) or []
-            flat = [type(part)(logits=part.logits / 0.05) for part in (parts if isinstance(parts, list) else [parts])]
+            flat = [
+                type(part)(logits=part.logits / 0.05)
+                for part in (parts if isinstance(parts, list) else [parts])
+            ]
             setattr(made, name, flat if isinstance(parts, list) else flat[0])
         return made
 
     base = algorithm.policy_aliases["MlpLstmPolicy" if algorithm is RecurrentPPO else "MlpPolicy"]
     flat = type("Flat", (base,), {"_get_action_dist_from_latent": change})
     entropy, dem = (
-        make(with_entropy_objective(algorithm, name), space, policy=flat, ent_coef=0.5).learn(64).logger.name_to_value
+        make(with_entropy_objective(algorithm, name), space, policy=flat, ent_coef=0.5)
+        .learn(64)
+        .logger.name_to_value
         for name in ("entropy", "dem")
     )
-    assert dem["train/entropy_objective"] == pytest.approx(entropy["train/entropy_objective"], abs=1e-4)
+    assert dem["train/entropy_objective"] == pytest.approx(
+        entropy["train/entropy_objective"], abs=1e-4
+    )
     assert dem["train/policy_entropy"] == pytest.approx(entropy["train/policy_entropy"], abs=1e-4)
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C, *ALGORITHMS])
 def test_what_is_logged_has_the_same_names_everywhere(algorithm):
-    model = make(with_entropy_objective(algorithm, "adadem"), ent_coef=LinearSchedule(0.4, 0.2, 1.0)).learn(64)
+    model = make(
+        with_entropy_objective(algorithm, "adadem"), ent_coef=LinearSchedule(0.4, 0.2, 1.0)
+    ).learn(64)
     logged = model.logger.name_to_value
     assert 0 < logged["train/policy_entropy"] <= np.log(5)
     assert logged["train/entropy_objective"] == pytest.approx(-logged["train/entropy_loss"], 1e-4)

@@ -47,7 +47,9 @@ class Chain(gym.Env):
 
 def made(algorithm, objective="adadem", limit=3, **options):
     more = {} if algorithm is A2C else {"batch_size": 16, "n_epochs": 2}
-    model = with_entropy_objective(algorithm, objective, **options)("MlpPolicy", Chain(limit), **SMALL, **more)
+    model = with_entropy_objective(algorithm, objective, **options)(
+        "MlpPolicy", Chain(limit), **SMALL, **more
+    )
     model.set_logger(Logger(None, []))
     return model
 
@@ -72,19 +74,26 @@ def test_the_buffer_gets_what_a_plain_loop_gives(objective, limit):
         logits = policy.get_distribution(states).distribution.logits
         raw = policy.action_net(policy.mlp_extractor(states)[0])
         rewards = torch.distributions.Categorical(logits=logits).entropy()
-        rewards = policy.entropy_objective[0](raw, reduction="none") if objective == "adadem" else rewards
+        rewards = (
+            policy.entropy_objective[0](raw, reduction="none") if objective == "adadem" else rewards
+        )
         worth = head(torch.cat(policy.mlp_extractor(states), 1).numpy())
     at = model.rollout_buffer.observations[:, 0].argmax(1)
     expected, after = np.zeros(32), 0.0
     for t in reversed(range(32)):
-        last = limit == 3 and at[t] == 2  # the chain ends behind it; at a limit the next state still counts
+        # the chain ends behind it; at a limit the next state still counts
+        last = limit == 3 and at[t] == 2
         over = at[t] == limit - 1
         then = 0.0 if last else worth[min(at[t] + 1, 2)]
-        after = rewards[at[t]].item() + 0.8 * then - worth[at[t]] + 0.8 * 0.7 * (0.0 if over else after)
+        after = (
+            rewards[at[t]].item() + 0.8 * then - worth[at[t]] + 0.8 * 0.7 * (0.0 if over else after)
+        )
         expected[t] = after
     before, returns = model.rollout_buffer.advantages.copy(), model.rollout_buffer.returns.copy()
     add_advantages(model, model.in_return, 0.05)
-    assert np.allclose(model.rollout_buffer.advantages - before, 0.05 * expected[:, None], atol=1e-5)
+    assert np.allclose(
+        model.rollout_buffer.advantages - before, 0.05 * expected[:, None], atol=1e-5
+    )
     assert np.array_equal(model.rollout_buffer.returns, returns)
 
 
@@ -100,15 +109,23 @@ def test_the_value_head_learns_the_returns():
 @pytest.mark.parametrize("objective", ["adadem", "entropy", "complexity"])
 @pytest.mark.parametrize("where", ["return", "both"])
 def test_the_fast_path_has_sb3s_numbers(objective, where):
-    slow, fast = made(PPO, objective, 2, where=where).learn(160), made(FastPPO, objective, 2, where=where).learn(160)
+    slow, fast = (
+        made(PPO, objective, 2, where=where).learn(160),
+        made(FastPPO, objective, 2, where=where).learn(160),
+    )
     assert fast.not_fast is None
     assert same(slow, fast, 2e-5)
     assert not same(slow, made(PPO, objective, 2).learn(160))
 
 
 def test_without_weight_it_is_no_term_and_in_the_loss_it_is_as_before():
-    assert same(made(PPO, "entropy", where="return", return_weight=0.0).learn(96), made(PPO, "none").learn(96))
-    assert with_entropy_objective(PPO, "adadem", where="loss") is with_entropy_objective(PPO, "adadem")
+    assert same(
+        made(PPO, "entropy", where="return", return_weight=0.0).learn(96),
+        made(PPO, "none").learn(96),
+    )
+    assert with_entropy_objective(PPO, "adadem", where="loss") is with_entropy_objective(
+        PPO, "adadem"
+    )
 
 
 @pytest.mark.parametrize("algorithm", [PPO, A2C, MaskablePPO])
@@ -134,15 +151,29 @@ def test_masked_actions_have_no_part_in_the_reward():
 
 
 def test_switches_are_rewarded_too():
-    model = make(with_entropy_objective(PPO, "entropy", where="return"), spaces.MultiBinary(3)).learn(32)
-    assert model.logger.name_to_value["train/entropy_reward"] == pytest.approx(3 * np.log(2), abs=0.05)
+    model = make(
+        with_entropy_objective(PPO, "entropy", where="return"), spaces.MultiBinary(3)
+    ).learn(32)
+    assert model.logger.name_to_value["train/entropy_reward"] == pytest.approx(
+        3 * np.log(2), abs=0.05
+    )
 
 
 @cases(
     (PPO, "adadem", {"where": "retrun"}, "where: 'retrun' is not one of loss, return, both"),
     (PPO, "none", {"where": "return"}, "where: 'return' .* cannot serve the objective 'none'"),
-    (RecurrentPPO, "adadem", {"where": "both"}, "cannot serve RecurrentPPO, whose states have a memory"),
-    (PPO, "adadem", {"where": "return", "return_gamma": 1.5}, "return_gamma: expected a number from 0 to 1"),
+    (
+        RecurrentPPO,
+        "adadem",
+        {"where": "both"},
+        "cannot serve RecurrentPPO, whose states have a memory",
+    ),
+    (
+        PPO,
+        "adadem",
+        {"where": "return", "return_gamma": 1.5},
+        "return_gamma: expected a number from 0 to 1",
+    ),
     (PPO, "adadem", {"return_weight": 1.0}, "return_weight: has no effect"),
 )
 def test_refused(algorithm, objective, options, said):
@@ -153,11 +184,17 @@ C = 5
 
 
 def test_complexity_is_entropy_times_the_distance_from_uniform():
-    logits = (2 * torch.randn(64, C, generator=torch.Generator().manual_seed(3))).double().requires_grad_()
+    logits = (
+        (2 * torch.randn(64, C, generator=torch.Generator().manual_seed(3)))
+        .double()
+        .requires_grad_()
+    )
     p = logits.softmax(1)
     expected = torch.distributions.Categorical(logits=logits).entropy() * ((p - 1 / C) ** 2).sum(1)
     assert torch.allclose(complexity(logits, 1), expected, atol=1e-12)
-    assert torch.autograd.gradcheck(lambda z: complexity(z, 1), (logits[:4].detach().requires_grad_(),))
+    assert torch.autograd.gradcheck(
+        lambda z: complexity(z, 1), (logits[:4].detach().requires_grad_(),)
+    )
     assert complexity(torch.zeros(3, C)).tolist() == pytest.approx([0.0] * 3, abs=1e-6)
     assert complexity(torch.tensor([[200.0, 0, 0, 0, 0]])).item() == 0.0
 
@@ -193,14 +230,18 @@ def test_the_coefficient_rises_below_the_target_and_rests_above(monkeypatch):
 @pytest.mark.parametrize("fill", [None, -torch.inf, -1e8])
 def test_the_target_is_a_share_of_the_allowed_actions(fill):
     term, forbidden = AdaptiveEntropy(20, target=0.5), torch.arange(20) >= 2
-    logits = torch.tensor([0.0, 1.0]).repeat(10).expand(4, 20)  # H = 0.582 of the two that are allowed
+    # H = 0.582 of the two that are allowed
+    logits = torch.tensor([0.0, 1.0]).repeat(10).expand(4, 20)
     logits = logits if fill is None else logits.masked_fill(forbidden, fill)
     term(logits, class_mask=forbidden if fill is None or fill == -1e8 else None)
-    assert term.multiplier.item() == pytest.approx(1 - STEP)  # above 0.5 log 2, and below 0.5 log 20
+    # above 0.5 log 2, and below 0.5 log 20
+    assert term.multiplier.item() == pytest.approx(1 - STEP)
 
 
 def test_options_are_the_hooks():
-    model = with_entropy_objective(PPO, "adaptive-entropy", target=0.9)("MlpPolicy", "CartPole-v1", ent_coef=0.1)
+    model = with_entropy_objective(PPO, "adaptive-entropy", target=0.9)(
+        "MlpPolicy", "CartPole-v1", ent_coef=0.1
+    )
     assert model.policy.entropy_objective[0].share == 0.9
     assert "entropy_objective.0.multiplier" in model.policy.state_dict()
     refuses("target: expected a share", with_entropy_objective, PPO, "adaptive-entropy", target=3.0)

@@ -56,7 +56,9 @@ def test_noise_of_gsde_is_drawn_for_an_evaluation_and_that_of_training_stays():
     first = evaluator.episodes(model, greedy=False)
     assert model.policy.action_dist.exploration_mat is noise
     model.policy.reset_noise()
-    assert [e.rewards for e in evaluator.episodes(model, greedy=False)] == [e.rewards for e in first]
+    assert [e.rewards for e in evaluator.episodes(model, greedy=False)] == [
+        e.rewards for e in first
+    ]
 
 
 def test_summary_of_episodes():
@@ -91,7 +93,15 @@ def test_a_gif_shows_every_step_of_the_episodes(tmp_path, model, episodes):
     steps = sum(episode.length for episode in short[:2])
     assert sum(durations) == 200 * steps + 1600 * min(2, len(short))
     before = file.read_bytes()
-    refuses(r"gif exists already and is never over", record_episodes, EVALUATOR, model, short[:1], file, "about")
+    refuses(
+        r"gif exists already and is never over",
+        record_episodes,
+        EVALUATOR,
+        model,
+        short[:1],
+        file,
+        "about",
+    )
     assert file.read_bytes() == before
 
 
@@ -102,11 +112,17 @@ def test_an_episode_that_cannot_be_repeated_is_refused(tmp_path, model):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("picture", [None, np.zeros((4, 4, 3)), np.zeros((4, 4, 1), np.uint8), [np.zeros((4, 4, 3))]])
+@pytest.mark.parametrize(
+    "picture", [None, np.zeros((4, 4, 3)), np.zeros((4, 4, 1), np.uint8), [np.zeros((4, 4, 3))]]
+)
 def test_what_is_no_picture_is_one_sentence(picture, tmp_path, model, monkeypatch):
     monkeypatch.setattr(RestorableEpisode, "render", lambda _: picture)
-    with pytest.raises(InputError, match=r"--video: the environment's render\(\) has to give \(H, W, 3\) uint8: "):
-        record_episodes(EVALUATOR, model, [Episode(0, 0, [np.int64(0)], [0.0])], tmp_path / "a.gif", "about")
+    with pytest.raises(
+        InputError, match=r"--video: the environment's render\(\) has to give \(H, W, 3\) uint8: "
+    ):
+        record_episodes(
+            EVALUATOR, model, [Episode(0, 0, [np.int64(0)], [0.0])], tmp_path / "a.gif", "about"
+        )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -121,13 +137,17 @@ def observations_of(model, count=64):
     generator = np.random.default_rng(0)
     envs = model.get_env().unwrapped
     envs.reset()
-    seen = [envs.step(generator.integers(0, 7, envs.num_envs))[0] for _ in range(count // envs.num_envs)]
+    seen = [
+        envs.step(generator.integers(0, 7, envs.num_envs))[0] for _ in range(count // envs.num_envs)
+    ]
     return np.concatenate(seen)
 
 
 def predicted(model, raw, greedy):
     """SB3's actions."""
-    return model.policy.predict(model.get_vec_normalize_env().normalize_obs(raw), deterministic=greedy)[0]
+    return model.policy.predict(
+        model.get_vec_normalize_env().normalize_obs(raw), deterministic=greedy
+    )[0]
 
 
 @pytest.mark.parametrize("greedy", [True, False])

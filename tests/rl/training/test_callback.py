@@ -54,20 +54,29 @@ def _registered(monkeypatch):
 
 
 @cases(
-    ("ppo", "auto", True, "reward", math.nan), ("ppo", "sb3", True, "reward", math.inf),
-    ("ppo", "auto", False, "observation", math.nan), ("a2c", "auto", True, "reward", math.nan),
-)  # fmt: skip
-def test_a_value_that_is_not_finite_ends_it(algo, update, normalize, what, value, tmp_path, monkeypatch, run_here):
+    ("ppo", "auto", True, "reward", math.nan),
+    ("ppo", "sb3", True, "reward", math.inf),
+    ("ppo", "auto", False, "observation", math.nan),
+    ("a2c", "auto", True, "reward", math.nan),
+)
+def test_a_value_that_is_not_finite_ends_it(
+    algo, update, normalize, what, value, tmp_path, monkeypatch, run_here
+):
     for name, of in (("what", what), ("value", value), ("at", 100)):
         monkeypatch.setattr(NotFinite, name, of)
-    done = run_here(rl.train.main, *entry_flags(ENV, tmp_path, algo, normalize), "--update", update, status=1)
+    done = run_here(
+        rl.train.main, *entry_flags(ENV, tmp_path, algo, normalize), "--update", update, status=1
+    )
     (line,) = done.err.splitlines()
     # the environments count their steps together; with normalisation one NaN is in the statistics of all of them
     assert line.startswith(f"error: {ENV}, step 200: the {what} of environment ")
     assert "1" in line.split("environment ")[1].split(" is ")[0]
     state = load_checkpoint(tmp_path / "run" / "checkpoints", "last")
     assert 100 < state["step"] < 200
-    assert f"checkpoints/last of step {state['step']:,} is from before, and --resume continues from it" in line
+    assert (
+        f"checkpoints/last of step {state['step']:,} is from before, and --resume continues from it"
+        in line
+    )
     assert all(tensor.isfinite().all() for tensor in state["policy"].values())
 
 
@@ -119,10 +128,16 @@ def test_ending_at_the_worst(returns, last, goal, worst):
 
 def test_a_checkpoint_of_other_values_is_one_sentence():
     small = {"n_steps": 32, "n_envs": 1}
-    model = untrained_model(resolve(TrainConfig(env="CartPole-v1", timesteps=64, hyperparameters=small)))
+    model = untrained_model(
+        resolve(TrainConfig(env="CartPole-v1", timesteps=64, hyperparameters=small))
+    )
     state = {"step": 32, **train_state(model.learn(32))}
     record = state["envs"][0]
-    for part, value in (("random", {}), ("envs", [{**record, "seed": -1}]), ("envs", [{**record, "seed": 0.5}])):
+    for part, value in (
+        ("random", {}),
+        ("envs", [{**record, "seed": -1}]),
+        ("envs", [{**record, "seed": 0.5}]),
+    ):
         refuses("a value does not fit this run", restore_train_state, model, {**state, part: value})
     del state["random"]
     refuses(r"a value does not fit this run .*random", restore_train_state, model, state)

@@ -32,14 +32,18 @@ def test_online_writes_the_prediction_of_before_the_update(config, accepted):
     network = open_trained(str(config.model), str(config.weights)).network
     adapter = TestTimeAdapter(network, "tent", "entropy", lr=0.1, reduction="balanced")
     for names in (("0", "1", "2"), ("3", "4"), ("5", "6"), ("7", "deep/8")):
-        for name, own in zip(names, adapter(as_seen(config, *names)).argmax(1).numpy(), strict=True):
+        for name, own in zip(
+            names, adapter(as_seen(config, *names)).argmax(1).numpy(), strict=True
+        ):
             np.testing.assert_array_equal(own, predicted(config, name))
 
 
 def test_episodic_begins_anew_with_every_image(config, accepted):
     adapt(replace(config, mode="episodic", lr=0.1, epochs=2))
     network = open_trained(str(config.model), str(config.weights)).network
-    adapter = TestTimeAdapter(network, "tent", "entropy", lr=0.1, reduction="balanced", predict="after")
+    adapter = TestTimeAdapter(
+        network, "tent", "entropy", lr=0.1, reduction="balanced", predict="after"
+    )
     adapter(as_seen(config, "6"))
     own = adapter(as_seen(config, "6")).argmax(1)[0].numpy()
     np.testing.assert_array_equal(own, predicted(config, "6"))
@@ -56,14 +60,20 @@ def test_every_kind_of_method(config, accepted, method):
     assert same == (method == "none")
     assert ("Predictions</h2>" in (out / "report.html").read_text()) == same
     learns = method not in ("none", "bn", "lab")
-    assert [result.settings[name] is not None for name in ("loss", "reduction", "lr")] == [learns] * 3
+    assert [result.settings[name] is not None for name in ("loss", "reduction", "lr")] == [
+        learns
+    ] * 3
 
 
 @cases(
-    ("build", {}, "bn"), ("build", {"labels": "labels"}, "step"),
-    ("build", {"labels": "labels", "mode": "episodic"}, "bn"), ("group", {"labels": "labels"}, "tent"),
-    ("mostly_layer_norm", {}, "tent"), ("build", {"loss": "adadem"}, "tent"), ("build", {"epochs": 2}, "tent"),
-)  # fmt: skip
+    ("build", {}, "bn"),
+    ("build", {"labels": "labels"}, "step"),
+    ("build", {"labels": "labels", "mode": "episodic"}, "bn"),
+    ("group", {"labels": "labels"}, "tent"),
+    ("mostly_layer_norm", {}, "tent"),
+    ("build", {"loss": "adadem"}, "tent"),
+    ("build", {"epochs": 2}, "tent"),
+)
 def test_what_auto_stands_for(network, flags, method, config, networks):
     auto = replace(config, method="auto", **flags)
     resolved = auto.resolved(batch_norm_normalises(getattr(networks, network)()))
@@ -73,7 +83,9 @@ def test_what_auto_stands_for(network, flags, method, config, networks):
     assert {name: getattr(resolved, name) for name in expected} == expected
 
 
-def test_a_step_learns_from_one_half_and_is_looked_at_on_the_other(config, accepted, monkeypatch, capsys):
+def test_a_step_learns_from_one_half_and_is_looked_at_on_the_other(
+    config, accepted, monkeypatch, capsys
+):
     seen, call = list[torch.Tensor](), TestTimeAdapter.__call__
     noting = lambda self, *inputs: seen.extend(inputs[0]) or call(self, *inputs)  # noqa: E731
     monkeypatch.setattr(TestTimeAdapter, "__call__", noting)
@@ -85,7 +97,10 @@ def test_a_step_learns_from_one_half_and_is_looked_at_on_the_other(config, accep
     assert result.outcome.batches == result.outcome.planned == 4
     share, step = result.outcome.checks
     assert (share.beside, result.outcome.used) == (None, step)
-    assert "statistics and a step of adadem, mean, learning rate 0.0003: the step may stay" in capsys.readouterr().out
+    assert (
+        "statistics and a step of adadem, mean, learning rate 0.0003: the step may stay"
+        in capsys.readouterr().out
+    )
     assert {"norm.weight", "norm.running_mean"} <= moved(str(config.weights), Path(str(config.out)))
 
 
@@ -94,8 +109,14 @@ def test_a_step_that_is_not_accepted_leaves_the_share(config, accepted, monkeypa
     result = adapt(replace(config, method="step", bn_alpha=0.3))
     assert result.adapted
     assert "A step of an objective is not taken: the step moves too much." in result.answer
-    assert "a step of adadem, mean, learning rate 0.0003" in Path(str(config.out), "report.html").read_text()
-    assert moved(str(config.weights), Path(str(config.out))) == {"norm.running_mean", "norm.running_var"}
+    assert (
+        "a step of adadem, mean, learning rate 0.0003"
+        in Path(str(config.out), "report.html").read_text()
+    )
+    assert moved(str(config.weights), Path(str(config.out))) == {
+        "norm.running_mean",
+        "norm.running_var",
+    }
 
 
 def test_without_a_share_there_is_no_step(config, accepted):
@@ -110,14 +131,18 @@ def test_labels_choose_objective_and_rate_of_a_step(config, accepted, monkeypatc
     tried = [tuple(step.learning.values()) for step in steps]
     assert tried == list(product(("adadem", "entropy"), ("mean", "balanced"), (3e-4, 1e-4)))
     for step in steps:
-        assert step.score.before == share.score.after  # beside the share, not beside the unadapted network
+        # beside the share, not beside the unadapted network
+        assert step.score.before == share.score.after
         assert step.verdict.adapt == (step.score.low > 0)
     given = replace(config, method="step", bn_alpha=0.3, labels=str(tmp_path / "labels"), lr=1e-4)
     assert len(adapt(replace(given, out=str(tmp_path / "given"))).outcome.checks) == 2
 
 
 def test_each_half_of_the_images_looks_at_the_share_that_the_other_chooses(config, monkeypatch):
-    shares, verdicts = iter([0.5, 0.3]), iter([Verdict(True, "yes"), Verdict(False, "the second half says no")])
+    shares, verdicts = (
+        iter([0.5, 0.3]),
+        iter([Verdict(True, "yes"), Verdict(False, "the second half says no")]),
+    )
     monkeypatch.setattr("seg.adaptation.adaptation.best_share", lambda scores: next(shares))
     monkeypatch.setattr("seg.adaptation.adaptation.decide", lambda *_: next(verdicts))
     monkeypatch.setattr("seg.inference.adaptive_batch_norm.best_share", lambda scores: 0.3)
@@ -138,5 +163,8 @@ def test_where_no_share_is_worth_more_than_none_nothing_is_adapted(config, accep
     result = adapt(replace(config, method="bn"))
     assert not result.adapted
     assert result.outcome.share == 0
-    assert "no share of these images' batch norm statistics is clearly better than none (--bn-alpha" in result.answer
+    assert (
+        "no share of these images' batch norm statistics is clearly better than none (--bn-alpha"
+        in result.answer
+    )
     assert moved(str(config.weights), Path(str(config.out))) == set()

@@ -9,7 +9,15 @@ from support import cases
 from torchmetrics.classification import MulticlassJaccardIndex
 
 from seg.adaptation import decision
-from seg.adaptation.decision import Beside, LabelScore, Verdict, decide, decide_with_labels, label_score, mean_iou
+from seg.adaptation.decision import (
+    Beside,
+    LabelScore,
+    Verdict,
+    decide,
+    decide_with_labels,
+    label_score,
+    mean_iou,
+)
 from seg.scores.evidence import Evidence
 
 BEFORE = Evidence(8, (0.4, 0.3, 0.3), 0.3, 0.4, (0.6, 0.6, 0.6))
@@ -27,9 +35,11 @@ def with_(**changes):
     ({"stability": (0.6 * decision.LEAST_SCORE**0.5 + 0.01,) * 3}, ""),
     ({"stability": (0.6 * decision.LEAST_SCORE**0.5 - 0.01,) * 3}, "less stable"),
     ({"shares": (0.34, 0.33, 0.33), "stability": (0.7, 0.7, 0.7)}, ""),
-    ({"shares": (1.0, 0.0, 0.0), "stability": (1.0, None, None), "entropy": 0.0},
-     "fewer classes (an effective number of 3.0 classes before and 1.0 after)"),
-)  # fmt: skip
+    (
+        {"shares": (1.0, 0.0, 0.0), "stability": (1.0, None, None), "entropy": 0.0},
+        "fewer classes (an effective number of 3.0 classes before and 1.0 after)",
+    ),
+)
 def test_what_is_accepted(changes, said):
     verdict = decide(BEFORE, with_(**changes))
     assert verdict.adapt == (not said)
@@ -50,7 +60,9 @@ def test_which_steps_are_accepted(numbers, adapt):
 @pytest.mark.parametrize(("share", "adapt"), [(1.0, True), (0.98, True), (0.9, False)])
 def test_a_network_that_predicts_next_to_one_class_is_steady_for_no_merit(share, adapt):
     rest = (1 - share) / 2
-    constant = with_(shares=(share, rest, rest), stability=(1.0, None, None) if share == 1 else (1.0, 0.9, 0.9))
+    constant = with_(
+        shares=(share, rest, rest), stability=(1.0, None, None) if share == 1 else (1.0, 0.9, 0.9)
+    )
     after = with_(shares=(0.7, 0.15, 0.15), stability=(0.6, 0.3, 0.3))
     verdict = decide(constant, after)
     assert verdict.adapt == adapt
@@ -67,7 +79,9 @@ def test_a_rare_class_that_is_lost_is_caught():
 
 def test_labels_decide_where_they_can():
     yes, no = Verdict(True, "yes"), Verdict(False, "no")
-    up, down, unclear = (LabelScore(5, 0.3, 0.4, *ends) for ends in ((0.05, 0.2), (-0.2, -0.01), (-0.1, 0.2)))
+    up, down, unclear = (
+        LabelScore(5, 0.3, 0.4, *ends) for ends in ((0.05, 0.2), (-0.2, -0.01), (-0.1, 0.2))
+    )
     assert decide_with_labels(no, up).adapt
     assert not decide_with_labels(yes, down).adapt
     assert decide_with_labels(yes, unclear) == yes
@@ -76,8 +90,11 @@ def test_labels_decide_where_they_can():
 
 
 def test_miou_is_the_one_of_torchmetrics():
-    truth, predicted = (torch.from_numpy(np.random.default_rng(seed).integers(0, 3, (8, 12))) for seed in (0, 1))
-    pairs = np.bincount((truth * 4 + predicted).flatten(), minlength=16).reshape(4, 4)  # the fourth class is nowhere
+    truth, predicted = (
+        torch.from_numpy(np.random.default_rng(seed).integers(0, 3, (8, 12))) for seed in (0, 1)
+    )
+    # the fourth class is nowhere
+    pairs = np.bincount((truth * 4 + predicted).flatten(), minlength=16).reshape(4, 4)
     metric = MulticlassJaccardIndex(3)
     assert mean_iou(pairs) == pytest.approx(float(metric(predicted, truth)), abs=1e-6)
 

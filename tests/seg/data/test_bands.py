@@ -32,7 +32,10 @@ def root(tmp_path_factory):
 
 
 def opened(root, **bands):
-    source, target = SourceConfig(root=str(root / "mine")), TargetDataConfig(root=str(root / "theirs"))
+    source, target = (
+        SourceConfig(root=str(root / "mine")),
+        TargetDataConfig(root=str(root / "theirs")),
+    )
     return open_pair(source, target, "field,water,wood", bands=BandConfig(**bands))
 
 
@@ -49,7 +52,12 @@ def test_every_band_of_every_number_is_read_as_it_is(tmp_path, dtype):
     assert tuple(image.place["transform"])[:6] == SCENE[1]
     assert image.place["crs"].to_epsg() == 32632
     for other in (measured(4, dtype), measured(6, "uint16" if dtype == "float32" else "float32")):
-        refuses(rf"has 6 bands of {dtype}, and the network sees \d bands of ", read_image, tmp_path / "a.tif", other)
+        refuses(
+            rf"has 6 bands of {dtype}, and the network sees \d bands of ",
+            read_image,
+            tmp_path / "a.tif",
+            other,
+        )
 
 
 def test_pixels_without_data(tmp_path):
@@ -59,7 +67,9 @@ def test_pixels_without_data(tmp_path):
     values[2, 2, 0] = np.nan
     write_scene(tmp_path / "a.tif", values, nodata=-9999)
     valid = read_image(tmp_path / "a.tif", measured(2, "float32")).valid
-    np.testing.assert_array_equal(valid, [[False, True, True], [True, True, True], [True, True, False]])
+    np.testing.assert_array_equal(
+        valid, [[False, True, True], [True, True, True], [True, True, False]]
+    )
 
 
 @pytest.mark.parametrize(("channels", "bands"), [(1, 1), (3, 3), (4, 3), (4, 4)])
@@ -69,7 +79,11 @@ def test_sixteen_bits_of_a_png_are_kept(tmp_path, channels, bands):
     cv2.imwrite(str(tmp_path / "a.png"), values[..., order])
     image = read_image(tmp_path / "a.png", measured(bands))
     np.testing.assert_array_equal(image.values, values[..., :bands])
-    refuses(r"a\.png: has \d bands? of uint16, and the network sees 8-bit RGB", read_image, tmp_path / "a.png")
+    refuses(
+        r"a\.png: has \d bands? of uint16, and the network sees 8-bit RGB",
+        read_image,
+        tmp_path / "a.png",
+    )
 
 
 def test_what_happens_to_a_fourth_band(tmp_path):
@@ -87,7 +101,9 @@ def test_what_happens_to_a_fourth_band(tmp_path):
 
 def test_statistics_are_those_of_the_labelled_pixels_that_hold_data(root):
     pixels = opened(root).pixels
-    values = [read_image(file, measured(6)) for file in sorted((root / "mine" / "images").glob("*.tif"))]
+    values = [
+        read_image(file, measured(6)) for file in sorted((root / "mine" / "images").glob("*.tif"))
+    ]
     joined = np.concatenate([image.values[image.valid] for image in values]).astype(np.float64)
     assert all(image.valid is not None for image in values)
     np.testing.assert_allclose(pixels.mean, joined.mean(0), rtol=1e-12)
@@ -112,7 +128,10 @@ def test_nodata_does_not_spread_by_resizing(root):
     pair.target_val.size = (32, 20)  # the border of the nodata is no border of pixels any more
     small = pair.target_val[0]
     assert small.valid is not None
-    darkest = min(image.values[image.valid].min() for image in [read_image(pair.target_val.files[0][0], pair.pixels)])
+    darkest = min(
+        image.values[image.valid].min()
+        for image in [read_image(pair.target_val.files[0][0], pair.pixels)]
+    )
     assert small.image[small.valid].min() > darkest - 150
     flat = np.full((9, 7, 5), 3.0)
     np.testing.assert_allclose(resized(flat, (4, 6)), np.full((6, 4, 5), 3.0), rtol=1e-6)
@@ -165,15 +184,22 @@ UPRIGHT[:6, :10, 0], UPRIGHT[:6, 10:, 1], UPRIGHT[6:, :10, 2] = 250, 200, 150
 LOSSLESS = {"png": {}, "tif": {}, "webp": {"lossless": True}}
 #: The transposition that undoes what a viewer does.
 STORED_AS = {
-    1: None, 2: Image.Transpose.FLIP_LEFT_RIGHT, 3: Image.Transpose.ROTATE_180, 4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_90, 7: Image.Transpose.TRANSVERSE,
+    1: None,
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_90,
+    7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_270,
-}  # fmt: skip
+}
 
 
 def draw(file, orientation, picture, tags=None):
     """As a camera that was held that way saves it."""
-    stored = picture if STORED_AS[orientation] is None else picture.transpose(STORED_AS[orientation])
+    stored = (
+        picture if STORED_AS[orientation] is None else picture.transpose(STORED_AS[orientation])
+    )
     exif = Image.Exif()
     exif.update({0x0112: orientation, **(tags or {})})
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -201,7 +227,9 @@ def test_masks_and_deep_numbers_of_a_tiff_are_turned_and_its_coordinates_go(orie
     pytest.importorskip("rasterio")
     deep = PixelFormat(1, "uint16", (0.0,), (1.0,), (0, 0, 0))
     for picture, wanted in ((UPRIGHT, RGB), (UPRIGHT[..., 0].astype(np.uint16) * 100, deep)):
-        image = read_image(draw(tmp_path / "a.tif", orientation, Image.fromarray(picture), GDAL), wanted)
+        image = read_image(
+            draw(tmp_path / "a.tif", orientation, Image.fromarray(picture), GDAL), wanted
+        )
         np.testing.assert_array_equal(image.values.squeeze(), picture)
         np.testing.assert_array_equal(image.valid, picture.any(2) if wanted is RGB else picture > 0)
         assert (image.place is not None) == (orientation == 1)
@@ -209,7 +237,9 @@ def test_masks_and_deep_numbers_of_a_tiff_are_turned_and_its_coordinates_go(orie
 
 @pytest.mark.parametrize("suffix", ["png", "tif"])
 @cases((1, (12, 20), False), (6, (12, 20), False), (6, (20, 12), True), (3, (12, 20), True))
-def test_a_label_that_need_not_fit_its_turned_image_is_a_warning(orientation, label, warned, suffix, tmp_path):
+def test_a_label_that_need_not_fit_its_turned_image_is_a_warning(
+    orientation, label, warned, suffix, tmp_path
+):
     draw(tmp_path / "images" / f"a.{suffix}", orientation, Image.fromarray(UPRIGHT))
     (tmp_path / "labels").mkdir()
     ids = np.full(label, 7, np.uint8)
@@ -221,7 +251,8 @@ def test_a_label_that_need_not_fit_its_turned_image_is_a_warning(orientation, la
     for lines in (samples.look_at_labels("mine"), report.warnings):
         said = f"a.{suffix}: is turned upright as its EXIF says (orientation {orientation})"
         assert sum(said in line for line in lines) == warned
-    draw(tmp_path / "labels" / "a.png", orientation, Image.fromarray(UPRIGHT[..., 0] // 50 + 7))  # turned as well
+    # turned as well
+    draw(tmp_path / "labels" / "a.png", orientation, Image.fromarray(UPRIGHT[..., 0] // 50 + 7))
     assert not any("turned upright" in line for line in samples.look_at_labels("mine"))
 
 

@@ -60,7 +60,9 @@ def test_every_problem_is_listed_with_its_file(source, target, flags, check):
 
     printed = check(*flags)
     (error,) = lines(printed, "error")
-    assert error.startswith(f"error: source train: {labels}/00003.png: label id 77 is not in the table, which has 0 ")
+    assert error.startswith(
+        f"error: source train: {labels}/00003.png: label id 77 is not in the table, which has 0 "
+    )
     expected = [
         f"source train: {images}/00002.png: the image cannot be read, it is damaged or cut short, .* is left out",
         f"source train: {images}/00001.png: its label {labels}/00001.png is missing; the image is left out",
@@ -72,9 +74,14 @@ def test_every_problem_is_listed_with_its_file(source, target, flags, check):
     ]
     warnings = lines(printed, "warning")
     assert len(warnings) == len(expected)
-    assert all(re.match(f"warning: {each}$", line) for line, each in zip(warnings, expected, strict=True))
+    assert all(
+        re.match(f"warning: {each}$", line) for line, each in zip(warnings, expected, strict=True)
+    )
     assert "images/15188.png: known to be bad in the data set as published" in printed
-    assert "note: source looks like layout gta5, with ids of its own; --source.layout names another" in printed
+    assert (
+        "note: source looks like layout gta5, with ids of its own; --source.layout names another"
+        in printed
+    )
     assert "8 of 15 images have a problem" in printed
     assert check(*flags, "--workers", "2") == printed
 
@@ -88,12 +95,19 @@ def write(root, label, name="a", folder="labels", ending=""):
 
 def masks(root, ids, count=5):
     generator = np.random.default_rng(0)
-    return [write(root, generator.choice(ids, (40, 60)).astype(np.uint8), str(number)) for number in range(count)][-1]
+    return [
+        write(root, generator.choice(ids, (40, 60)).astype(np.uint8), str(number))
+        for number in range(count)
+    ][-1]
 
 
 def saved_file(printed, file):
     """The class file that was printed, saved."""
-    start = printed.index("labels: colors\n") if "labels: colors\n" in printed else printed.index("classes:\n")
+    start = (
+        printed.index("labels: colors\n")
+        if "labels: colors\n" in printed
+        else printed.index("classes:\n")
+    )
     file.write_text(printed[start:].partition("\n\n")[0])
     return str(file)
 
@@ -105,16 +119,28 @@ def test_classes_are_counted(tmp_path, check):
     (tmp_path / "images" / "three.heic").write_bytes(b"")
     printed = check(*flags, "--classes", tmp_path / "classes.yaml", status=0)
     assert "6 images checked, left out: 1 .heic, nothing wrong" in printed
-    rows = {cells[0]: cells[1:] for cells in (line.replace("│", " ").split() for line in printed.splitlines()) if cells}
+    rows = {
+        cells[0]: cells[1:]
+        for cells in (line.replace("│", " ").split() for line in printed.splitlines())
+        if cells
+    }
     assert rows["a"] == ["83.33", "2"] * 2
     assert rows["b"] == ["16.67", "1"] * 2
     assert rows["(ignored)"] == ["25.00", "1"] * 2
 
 
 @cases(
-    (COLOURS[IDS], "one,two", "the labels are pictures in 4 colours; with your names this file reads them"),
+    (
+        COLOURS[IDS],
+        "one,two",
+        "the labels are pictures in 4 colours; with your names this file reads them",
+    ),
     (COLOURS[IDS], "one,no,a_b,four", "this file reads them, if your names are in this order"),
-    (IDS[:, :12] * 100, "one,two,three", "the labels hold the ids 0, 100, 200; this file reads them, if your"),
+    (
+        IDS[:, :12] * 100,
+        "one,two,three",
+        "the labels hold the ids 0, 100, 200; this file reads them, if your",
+    ),
 )
 def test_the_printed_file_reads_the_labels(label, names, said, check, tmp_path):
     flags = write(tmp_path / "data", label.astype(np.uint8), ending="_mask", folder="masks")
@@ -123,7 +149,9 @@ def test_the_printed_file_reads_the_labels(label, names, said, check, tmp_path):
     file = saved_file(printed, tmp_path / "classes.yaml")
     assert "3 images checked, nothing wrong" in check(*flags, "--classes", file, status=0)
     classes = load_classes(file)
-    read = SegmentationDataset(tmp_path / "data", "folders", "train", labelled=True, classes=classes)[0].label
+    read = SegmentationDataset(
+        tmp_path / "data", "folders", "train", labelled=True, classes=classes
+    )[0].label
     if classes.by_color:
         np.testing.assert_array_equal(np.array(classes.colors)[read], label)
     else:
@@ -141,7 +169,10 @@ def test_one_problem_of_many_files_is_one_line(check, tmp_path):
     printed = check(*flags, "--classes", "a,b")
     (found,) = [line for line in lines(printed, "error") if "source train" in line]
     assert found.startswith("error: source train: 5 files, such as ")
-    assert "1.png: label id 7 is not in the table, which has 0 to 1 and 255; a file for --classes gives" in found
+    assert (
+        "1.png: label id 7 is not in the table, which has 0 to 1 and 255; a file for --classes gives"
+        in found
+    )
     assert f"warning: source train: {tmp_path / 'data' / 'images' / '0.png'}: its label " in printed
 
 
@@ -154,12 +185,30 @@ def test_a_class_that_a_raster_calls_no_data_is_a_warning(check, tmp_path):
     printed = check(*flags, "--classes", "a,b,c,d")
     found = f"warning: source train: {tmp_path}/labels/a.tif: 0 is the id of 'a' and the file calls it no data"
     assert f"{found}; it is counted as 'a'" in printed
-    read = SegmentationDataset(tmp_path, "folders", "train", labelled=True, classes=load_classes("a,b,c,d"))[0].label
+    read = SegmentationDataset(
+        tmp_path, "folders", "train", labelled=True, classes=load_classes("a,b,c,d")
+    )[0].label
     np.testing.assert_array_equal(read, np.where(IDS == 255, 3, IDS))
 
 
-QUICK = ["--max-steps", "1", "--maps", "0", "--workers", "0", "--loss", "none", "--classes", "background,road",
-         "--model.encoder", "resnet18", "--model.encoder-weights", "null", "--device", "cpu"]  # fmt: skip
+QUICK = [
+    "--max-steps",
+    "1",
+    "--maps",
+    "0",
+    "--workers",
+    "0",
+    "--loss",
+    "none",
+    "--classes",
+    "background,road",
+    "--model.encoder",
+    "resnet18",
+    "--model.encoder-weights",
+    "null",
+    "--device",
+    "cpu",
+]
 
 
 def draw(root, ids, number=3):
@@ -194,7 +243,16 @@ def test_masks_of_0_and_255_are_refused_in_every_command(run, run_here, tmp_path
     trained, good = run
     wrong = draw(tmp_path / "wrong", (0, 255))
     roots, out = ["--source.root", str(good), "--target.root", str(wrong)], str(tmp_path / "out")
-    labels = ["--images", str(wrong / "images"), "--labels", str(wrong / "labels"), "--out", out, "--method", "none"]
+    labels = [
+        "--images",
+        str(wrong / "images"),
+        "--labels",
+        str(wrong / "labels"),
+        "--out",
+        out,
+        "--method",
+        "none",
+    ]
     commands = [
         (train.main, [*QUICK, *roots, "--run-dir", out]),
         (evaluate.main, ["--run", str(trained), "--target.root", str(wrong)]),
@@ -203,8 +261,14 @@ def test_masks_of_0_and_255_are_refused_in_every_command(run, run_here, tmp_path
     ]
     for command, arguments in commands:
         said = "".join(run_here(command, *arguments, status=1 if command is main else 2))
-        assert "3 labels hold one class alone, 'background', of which nothing can be learnt or scored" in said
-        assert "255 is in 3 of 3 labels and ignored, since --classes does not name it, and 'road' is in none" in said
+        assert (
+            "3 labels hold one class alone, 'background', of which nothing can be learnt or scored"
+            in said
+        )
+        assert (
+            "255 is in 3 of 3 labels and ignored, since --classes does not name it, and 'road' is in none"
+            in said
+        )
         assert "100.0" not in said or command is main
     assert not (tmp_path / "out").exists()
 
@@ -212,13 +276,29 @@ def test_masks_of_0_and_255_are_refused_in_every_command(run, run_here, tmp_path
 @cases(
     ((0, 1), "a,b", None),
     ((0, 1, 255), "a,b", None),
-    ((0, 1, 255), "a,b,c", r"warning: x: 255 is in 3 of 3 labels and ignored, .* and 'c' is in none; if 255 is"),
+    (
+        (0, 1, 255),
+        "a,b,c",
+        r"warning: x: 255 is in 3 of 3 labels and ignored, .* and 'c' is in none; if 255 is",
+    ),
     ((0, 1), "a,b,c", r"note: x: no pixel of 3 labels is 'c'"),
     ((0, 0), "a,b", r"x: 3 labels hold one class alone, 'a', of which nothing"),
     ((255, 255), "a,b", r"x: 3 labels hold no class, of which nothing"),
-    ((0, 255), "a,b", r"'a', of which nothing can be learnt or scored; 255 is in 3 of 3 labels and ignored, since"),
-    ((0, 255), "classes: [a, b]\nignored: [255]", r"one class alone, 'a', of which nothing can .* scored$"),
-    ((0, 128, 7), "a,b", r"label id 7 and 128 is not in the table, which has 0 to 1 and 255; a file for --classes"),
+    (
+        (0, 255),
+        "a,b",
+        r"'a', of which nothing can be learnt or scored; 255 is in 3 of 3 labels and ignored, since",
+    ),
+    (
+        (0, 255),
+        "classes: [a, b]\nignored: [255]",
+        r"one class alone, 'a', of which nothing can .* scored$",
+    ),
+    (
+        (0, 128, 7),
+        "a,b",
+        r"label id 7 and 128 is not in the table, which has 0 to 1 and 255; a file for --classes",
+    ),
 )
 def test_what_is_said_of_labels(ids, classes, said, tmp_path):
     draw(tmp_path, ids)
@@ -235,9 +315,17 @@ GREEN, RED = (0, 255, 0), (255, 0, 0)
 
 @cases(
     ([GREEN, RED], 0, None),
-    ([(9, 9, 9), GREEN], 0, r"1\.png: the colour \[0, 255, 0\] is id 1 in its palette and id 0 in that of .*0\."),
+    (
+        [(9, 9, 9), GREEN],
+        0,
+        r"1\.png: the colour \[0, 255, 0\] is id 1 in its palette and id 0 in that of .*0\.",
+    ),
     ([(9, 9, 9), (9, 9, 9)], 0, None),
-    ([GREEN, RED], 1, r"1\.png: the label is 32x48 pixels, its image 48x32, which is another shape"),
+    (
+        [GREEN, RED],
+        1,
+        r"1\.png: the label is 32x48 pixels, its image 48x32, which is another shape",
+    ),
 )
 def test_palettes_that_differ_and_labels_that_are_turned(colors, turned, said, tmp_path):
     draw(tmp_path, (0, 1), 2)
@@ -257,7 +345,8 @@ SHIFTED = np.diag([0, 50, 30, 20, 9]) @ np.eye(5, k=-1, dtype=int)  # label k is
     (SHIFTED, "0% of the labelled pixels agree, and 100% with 1 subtracted from the labels' ids"),
     (SHIFTED.T, "0% of the labelled pixels agree, and 100% with 1 added to the labels' ids"),
     (np.diag([50, 30, 20, 9, 0]), None),
-    (SHIFTED * [[0], [1], [0], [0], [0]], None),  # a single class, as a network that predicts one class has it
+    # a single class, as a network that predicts one class has it
+    (SHIFTED * [[0], [1], [0], [0], [0]], None),
     (np.zeros((5, 5), int), None),
 )
 def test_labels_that_are_numbered_otherwise(table, said):

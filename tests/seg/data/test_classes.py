@@ -29,7 +29,11 @@ def write(tmp_path):
 
 
 def test_a_file_names_classes_colours_and_ids(write):
-    rows = [{"name": "a", "color": [1, 2, 3]}, {"name": "b", "color": GREY, "id": 40}, {"name": "c", "color": GREY}]
+    rows = [
+        {"name": "a", "color": [1, 2, 3]},
+        {"name": "b", "color": GREY, "id": 40},
+        {"name": "c", "color": GREY},
+    ]
     classes = load_classes(write({"classes": rows, "ignored": [7, 5]}))
     assert classes.names == ("a", "b", "c")
     assert classes.colors[0] == (1, 2, 3)
@@ -45,15 +49,27 @@ def test_the_files_in_the_repository_load(file):
     classes = load_classes(str(file))
     assert len(classes) >= 2
     if file.stem == "synthia16":
-        kept = [i for i, name in enumerate(CITYSCAPES_CLASSES.names) if name not in ("terrain", "truck", "train")]
+        kept = [
+            i
+            for i, name in enumerate(CITYSCAPES_CLASSES.names)
+            if name not in ("terrain", "truck", "train")
+        ]
         for field in ("names", "colors", "ids"):
-            assert getattr(classes, field) == tuple(getattr(CITYSCAPES_CLASSES, field)[i] for i in kept)
+            assert getattr(classes, field) == tuple(
+                getattr(CITYSCAPES_CLASSES, field)[i] for i in kept
+            )
 
 
 @cases(
     ({"classes": ["a", "a"]}, "the name 'a' is given to more than one class"),
-    ({"classes": [{"name": "a", "color": [1, 2]}, "b"]}, r"classes\[0\], color: expected 3 numbers from 0 to 255"),
-    ({"classes": ["a", 3]}, r"classes\[1\]: expected a mapping with the keys name, color, id, found 3"),
+    (
+        {"classes": [{"name": "a", "color": [1, 2]}, "b"]},
+        r"classes\[0\], color: expected 3 numbers from 0 to 255",
+    ),
+    (
+        {"classes": ["a", 3]},
+        r"classes\[1\]: expected a mapping with the keys name, color, id, found 3",
+    ),
     ({"classes": ["a", "b"], "ignored": [1]}, "ignored: the id 1 is that of class 'b'"),
     ({"classes": ["a", "b"], "ignore": []}, "unknown key 'ignore'; did you mean 'ignored'"),
     ("classes: !!python/object/apply:os.getcwd []", "not valid YAML"),
@@ -66,10 +82,23 @@ def test_a_mistake_is_one_sentence(document, message, write):
 def test_names_alone_are_enough(write):
     expected = named_classes(["background", "crop", "weed"])
     assert load_classes(write("classes: [background, crop, weed]")) == expected
-    assert load_classes(write({"classes": [{"name": "background"}, {"name": "crop"}, {"name": "weed"}]})) == expected
+    assert (
+        load_classes(
+            write({"classes": [{"name": "background"}, {"name": "crop"}, {"name": "weed"}]})
+        )
+        == expected
+    )
     assert load_classes("background, crop,weed") == expected
-    refuses("--classes: expected a file, or different names such as a,b,c, got 'a,,b'", load_classes, "a,,b")
-    refuses("--classes: expected a file, or names such as a,b,c; there is no file '7'", load_classes, "7")
+    refuses(
+        "--classes: expected a file, or different names such as a,b,c, got 'a,,b'",
+        load_classes,
+        "a,,b",
+    )
+    refuses(
+        "--classes: expected a file, or names such as a,b,c; there is no file '7'",
+        load_classes,
+        "7",
+    )
 
 
 def test_labels_in_colours(write, tmp_path):
@@ -84,16 +113,26 @@ def test_labels_in_colours(write, tmp_path):
     np.testing.assert_array_equal(np.where(valid, found, 255), ids)
     colours[0, 0] = 0, 128, 255
     Image.fromarray(colours).save(tmp_path / "a.png")
-    refuses(r"the colour \[0, 128, 255\] is no class's and not ignored \(1", label_ids, tmp_path / "a.png", classes)
+    refuses(
+        r"the colour \[0, 128, 255\] is no class's and not ignored \(1",
+        label_ids,
+        tmp_path / "a.png",
+        classes,
+    )
 
 
 IDS = np.random.default_rng(0).integers(0, 2, (5, 7)).astype(np.uint8)
 LEVELS, PALETTE = Image.fromarray(IDS), Image.fromarray(IDS)
 PALETTE.putpalette([9, 9, 9, 0, 200, 0])
 MODES = {
-    "1": Image.fromarray(IDS > 0), "L": LEVELS, "P": PALETTE, "LA": LEVELS.convert("LA"),
-    "I;16": Image.fromarray(IDS.astype(np.uint16)), "RGB": LEVELS.convert("RGB"), "RGBA": LEVELS.convert("RGBA"),
-}  # fmt: skip
+    "1": Image.fromarray(IDS > 0),
+    "L": LEVELS,
+    "P": PALETTE,
+    "LA": LEVELS.convert("LA"),
+    "I;16": Image.fromarray(IDS.astype(np.uint16)),
+    "RGB": LEVELS.convert("RGB"),
+    "RGBA": LEVELS.convert("RGBA"),
+}
 
 
 def packed_png(ids, depth, colour, palette=b""):
@@ -103,14 +142,22 @@ def packed_png(ids, depth, colour, palette=b""):
     return png(ids.shape[1], len(ids), rows, depth, colour, palette)
 
 
-@cases(("1", "png tif bmp"), ("L", "png tif gif"), ("P", "png tif gif"), ("LA", "png tif"), ("I;16", "png tif"))
+@cases(
+    ("1", "png tif bmp"),
+    ("L", "png tif gif"),
+    ("P", "png tif gif"),
+    ("LA", "png tif"),
+    ("I;16", "png tif"),
+)
 def test_ids_of_every_mode(mode, suffixes, tmp_path):
     for suffix in suffixes.split():
         MODES[mode].save(tmp_path / f"a.{suffix}")
         np.testing.assert_array_equal(read_index_image(tmp_path / f"a.{suffix}"), IDS, suffix)
 
 
-@pytest.mark.parametrize(("mode", "suffix"), [("RGB", "png"), ("RGBA", "png"), ("RGB", "tif"), ("L", "jpg")])
+@pytest.mark.parametrize(
+    ("mode", "suffix"), [("RGB", "png"), ("RGBA", "png"), ("RGB", "tif"), ("L", "jpg")]
+)
 def test_what_holds_no_ids_is_refused(mode, suffix, tmp_path):
     MODES[mode].save(tmp_path / f"a.{suffix}")
     refuses(f"a.{suffix}", read_index_image, tmp_path / f"a.{suffix}")

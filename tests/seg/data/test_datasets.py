@@ -13,7 +13,14 @@ from support import ROOT, cases, noise, refuses, save
 from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair, open_validation
-from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, LABELS, ClassSet, load_classes, named_classes
+from seg.data.labels import (
+    CITYSCAPES_CLASSES,
+    IGNORE_INDEX,
+    LABELS,
+    ClassSet,
+    load_classes,
+    named_classes,
+)
 from seg.data.layouts import found_layout
 from seg.data.settings import DataConfig, SourceConfig, TargetDataConfig
 
@@ -37,13 +44,17 @@ def test_source_labels_are_palette_indices_mapped_to_train_ids(source):
     assert sample.image.shape == (48, 96, 3)
     small = SegmentationDataset(source, "gta5", "train", labelled=True, size=(48, 24))[0]
     assert small.image.shape == (24, 48, 3)
-    np.testing.assert_array_equal(small.label, Image.fromarray(sample.label).resize((48, 24), Image.Resampling.NEAREST))
+    np.testing.assert_array_equal(
+        small.label, Image.fromarray(sample.label).resize((48, 24), Image.Resampling.NEAREST)
+    )
 
 
 def test_what_is_there_and_whole_is_used_and_the_rest_counted(tmp_path):
     for name in "ab":
         save(tmp_path / "images" / f"{name}.png", noise(0, 8, 6))
-    assert SegmentationDataset(tmp_path, "folders", "val", labelled=None, classes=OWN)[0].label is None
+    assert (
+        SegmentationDataset(tmp_path, "folders", "val", labelled=None, classes=OWN)[0].label is None
+    )
     save(tmp_path / "labels" / "b.png", np.full((6, 8), 4, np.uint8))
     half = SegmentationDataset(tmp_path, "folders", "val", labelled=None, classes=OWN)
     assert [image.stem for image, _ in half.files] == ["b"]
@@ -54,7 +65,9 @@ def test_what_is_there_and_whole_is_used_and_the_rest_counted(tmp_path):
         save(tmp_path / cut, noise(0, 8, 6) if "images" in cut else label)
         (tmp_path / cut).write_bytes((tmp_path / cut).read_bytes()[:-30])
     (tmp_path / "images" / "b.png").unlink()
-    with pytest.raises(InputError, match=r"every image is damaged or cut short, .*images/a.png, .*images/b.jpg"):
+    with pytest.raises(
+        InputError, match=r"every image is damaged or cut short, .*images/a.png, .*images/b.jpg"
+    ):
         SegmentationDataset(tmp_path, "folders", "val", labelled=None, classes=OWN)
     save(tmp_path / "labels" / "a.png", label)
     whole = SegmentationDataset(tmp_path, "folders", "val", labelled=None, classes=OWN)
@@ -62,16 +75,30 @@ def test_what_is_there_and_whole_is_used_and_the_rest_counted(tmp_path):
 
 
 def test_wrong_folders_are_named(tmp_path, source):
-    refuses("no such folder", SegmentationDataset, tmp_path / "nowhere", "gta5", "train", labelled=True)
+    refuses(
+        "no such folder", SegmentationDataset, tmp_path / "nowhere", "gta5", "train", labelled=True
+    )
     said = r"has no folder leftImg8bit/train, .* cityscapes layout .*; it looks like layout gta5 or folders: give"
     refuses(said, SegmentationDataset, source, "cityscapes", "train", labelled=True)
     shutil.rmtree(source / "images")
     (source / "images").mkdir()
-    refuses(r"images: holds no images that match \*.png", SegmentationDataset, source, "gta5", "train", labelled=True)
+    refuses(
+        r"images: holds no images that match \*.png",
+        SegmentationDataset,
+        source,
+        "gta5",
+        "train",
+        labelled=True,
+    )
 
 
 def test_a_pair_needs_both_roots_and_two_sides(source):
-    refuses(r"--target.root is missing: ", open_pair, SourceConfig(root=str(source), layout="gta5"), TargetDataConfig())
+    refuses(
+        r"--target.root is missing: ",
+        open_pair,
+        SourceConfig(root=str(source), layout="gta5"),
+        TargetDataConfig(),
+    )
     with pytest.raises(InputError, match=r"--source.size: expected W,H"):
         open_pair(SourceConfig(root=str(source), size=[96]), TargetDataConfig(root=str(source)))
 
@@ -96,11 +123,39 @@ def synthia(tmp_path):
 def test_synthia_ids_map_to_cityscapes_classes_by_name(synthia):
     label = SegmentationDataset(synthia, "synthia", "train", labelled=True)[0].label
     # train ids of void, sky, building, …, wall, lane marking: the table of SYNTHIA's README
-    expected = [255, 10, 2, 0, 1, 4, 8, 5, 13, 7, 11, 18, 17, 255, 255, 6, 9, 12, 14, 15, 16, 3, 255]
+    expected = [
+        255,
+        10,
+        2,
+        0,
+        1,
+        4,
+        8,
+        5,
+        13,
+        7,
+        11,
+        18,
+        17,
+        255,
+        255,
+        6,
+        9,
+        12,
+        14,
+        15,
+        16,
+        3,
+        255,
+    ]
     assert label.tolist() == [expected] * 4
-    label = SegmentationDataset(synthia, "synthia", "train", labelled=True, classes=SYNTHIA_16)[0].label
+    label = SegmentationDataset(synthia, "synthia", "train", labelled=True, classes=SYNTHIA_16)[
+        0
+    ].label
     named = [None if i == IGNORE_INDEX else CITYSCAPES_CLASSES.names[i] for i in expected]
-    assert label[0].tolist() == [SYNTHIA_16.names.index(n) if n in SYNTHIA_16.names else 255 for n in named]
+    assert label[0].tolist() == [
+        SYNTHIA_16.names.index(n) if n in SYNTHIA_16.names else 255 for n in named
+    ]
 
 
 def test_a_wrong_synthia_label_is_named(synthia):
@@ -112,7 +167,9 @@ def test_a_wrong_synthia_label_is_named(synthia):
 
 def test_a_class_that_the_layout_does_not_have_is_named(source):
     classes = ClassSet(("road", "sidewlk"), ((0, 0, 0), (1, 1, 1)), (7, 8))
-    with pytest.raises(InputError, match="'sidewlk' is no class of this layout; did you mean 'sidewalk'"):
+    with pytest.raises(
+        InputError, match="'sidewlk' is no class of this layout; did you mean 'sidewalk'"
+    ):
         SegmentationDataset(source, "gta5", "train", labelled=True, classes=classes)
 
 
@@ -123,7 +180,9 @@ def test_excluded_images_are_left_out(source):
     dataset = SegmentationDataset(source, "gta5", "train", labelled=True, exclude=exclude)
     assert names(dataset) == [whole[1], *whole[4:]]
     with pytest.raises(InputError, match="every image is excluded"):
-        SegmentationDataset(source, "gta5", "train", labelled=True, exclude=[Path(name).stem for name in whole])
+        SegmentationDataset(
+            source, "gta5", "train", labelled=True, exclude=[Path(name).stem for name in whole]
+        )
 
 
 def test_parts_of_the_validation_set_share_no_image(tmp_path):
@@ -131,13 +190,21 @@ def test_parts_of_the_validation_set_share_no_image(tmp_path):
         name = f"{index:02d}" if index or sys.platform != "linux" else "0\udcdf"  # one is Latin-1
         save(tmp_path / "images" / "val" / f"{name}.png", noise(0, 8, 6))
     config = DataConfig(root=str(tmp_path), layout="folders")
-    whole, tune, score = (names(open_validation(config, OWN, part)) for part in ((0, 1), (0, 0.2), (0.2, 1)))
+    whole, tune, score = (
+        names(open_validation(config, OWN, part)) for part in ((0, 1), (0, 0.2), (0.2, 1))
+    )
     assert whole == sorted(whole)
     assert len(tune) == 4
     assert sorted(tune + score) == whole
     assert tune == sorted(tune) != whole[:4]
     assert names(open_validation(config, OWN, (0, 0.2))) == tune
-    refuses(r"--validation-part: expected \[from, to\] with 0 <= from < to", open_validation, config, OWN, (0.5, 0.2))
+    refuses(
+        r"--validation-part: expected \[from, to\] with 0 <= from < to",
+        open_validation,
+        config,
+        OWN,
+        (0.5, 0.2),
+    )
 
 
 @cases(
@@ -152,7 +219,7 @@ def test_parts_of_the_validation_set_share_no_image(tmp_path):
     (("leftImg8bit/train/x/x_leftImg8bit.png",), CITYSCAPES_CLASSES, "cityscapes"),
     (("RGB/0000000.png",), CITYSCAPES_CLASSES, "synthia"),
     (("train/0001TP_1.png", "test/0001TP_2.png", "val/b.png"), load_classes("sky,road"), "camvid"),
-)  # fmt: skip
+)
 def test_the_layout_is_found(files, classes, expected, tmp_path):
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
@@ -162,7 +229,10 @@ def test_the_layout_is_found(files, classes, expected, tmp_path):
 
 def test_what_no_layout_fits_is_told_what_to_do(tmp_path):
     (tmp_path / "a.jpg").write_bytes(b"")
-    with pytest.raises(InputError, match=r"no layout fits.*put images below .*images, or name .* by --source\.layout"):
+    with pytest.raises(
+        InputError,
+        match=r"no layout fits.*put images below .*images, or name .* by --source\.layout",
+    ):
         found_layout(tmp_path, "train", load_classes("a,b"), "--source.layout")
 
 
@@ -185,7 +255,9 @@ def camvid(tmp_path):
             (root / f"{folder}{kind}").mkdir(parents=True)
         for frame in each:
             Image.new("RGB", (12, 9)).save(root / folder / f"{frame}.png")
-            Image.fromarray(np.tile(np.arange(12, dtype=np.uint8), (9, 1))).save(root / f"{folder}annot/{frame}.png")
+            Image.fromarray(np.tile(np.arange(12, dtype=np.uint8), (9, 1))).save(
+                root / f"{folder}annot/{frame}.png"
+            )
     return root
 
 
@@ -198,14 +270,18 @@ def frames(dataset):
 
 
 def test_the_frames_of_each_layout(camvid):
-    official = {folder: [f"{folder}/{frame}" for frame in frames] for folder, frames in FRAMES.items()}
+    official = {
+        folder: [f"{folder}/{frame}" for frame in frames] for folder, frames in FRAMES.items()
+    }
     assert frames(opened(camvid, "camvid", "train")) == official["train"]
     assert frames(opened(camvid, "camvid", "val")) == official["test"]
     assert frames(opened(camvid, "camvid-dusk", "train")) == DUSK_TRAIN
     assert frames(opened(camvid, "camvid-dusk", "val")) == DUSK_VAL
     day = frames(opened(camvid, "camvid-day", "train"))
     assert day == frames(opened(camvid, "camvid-day", "val"))
-    assert sorted([*day, *DUSK_TRAIN, *DUSK_VAL]) == sorted(frame for frames in official.values() for frame in frames)
+    assert sorted([*day, *DUSK_TRAIN, *DUSK_VAL]) == sorted(
+        frame for frames in official.values() for frame in frames
+    )
 
 
 def test_day_to_dusk_is_a_pair_of_one_root_whose_target_labels_may_be_missing(camvid):
@@ -214,8 +290,16 @@ def test_day_to_dusk_is_a_pair_of_one_root_whose_target_labels_may_be_missing(ca
     source = SourceConfig(root=str(camvid), layout="camvid-day", size=[6, 4])
     target = TargetDataConfig(root=str(camvid), layout="camvid-dusk", size=[6, 4])
     pair = open_pair(source, target, CAMVID_FILE)
-    assert [len(part) for part in (pair.source_train, pair.target_train, pair.target_val)] == [7, 2, 1]
-    assert (pair.source_train.labelled, pair.target_train.labelled, pair.target_val.labelled) == (True, False, True)
+    assert [len(part) for part in (pair.source_train, pair.target_train, pair.target_val)] == [
+        7,
+        2,
+        1,
+    ]
+    assert (pair.source_train.labelled, pair.target_train.labelled, pair.target_val.labelled) == (
+        True,
+        False,
+        True,
+    )
     scored = pair.target_val[0]
     assert scored.image.shape == (4, 6, 3)
     assert scored.label.tolist() == [[*range(11), IGNORE_INDEX]] * 9

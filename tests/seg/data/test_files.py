@@ -27,35 +27,89 @@ def save(file, shape=(6, 8, 3), value=1):
 
 def test_suffixes_case_links_and_hidden_files(tmp_path):
     images = tmp_path / "images"
-    for name in ("b.jpg", "more/a.PNG", "c.webp", "d.bmp", "e.gif", "f.ppm", "i.jfif", "._b.jpg", ".trash/g.png"):
+    for name in (
+        "b.jpg",
+        "more/a.PNG",
+        "c.webp",
+        "d.bmp",
+        "e.gif",
+        "f.ppm",
+        "i.jfif",
+        "._b.jpg",
+        ".trash/g.png",
+    ):
         save(images / name)
     (images / "notes.txt").write_text("no image")
     save(tmp_path / "elsewhere" / "h.png")
     (images / "linked").symlink_to(tmp_path / "elsewhere")
     (images / "more" / "loop").symlink_to(images)
-    expected = ["b.jpg", "c.webp", "d.bmp", "e.gif", "f.ppm", "i.jfif", "linked/h.png", "more/a.PNG"]
+    expected = [
+        "b.jpg",
+        "c.webp",
+        "d.bmp",
+        "e.gif",
+        "f.ppm",
+        "i.jfif",
+        "linked/h.png",
+        "more/a.PNG",
+    ]
     assert [file.relative_to(images).as_posix() for file in find_images(images)] == expected
     dataset = SegmentationDataset(tmp_path, "folders", "train", labelled=False, classes=CLASSES)
-    assert [dataset.name(index).removeprefix("images/") for index in range(len(dataset))] == expected
+    assert [
+        dataset.name(index).removeprefix("images/") for index in range(len(dataset))
+    ] == expected
     assert find_images(images / "b.jpg") == [images / "b.jpg"]
     refuses("is no folder and no image", find_images, tmp_path / "none")
     (tmp_path / "empty").mkdir()
-    refuses(r"--images: .*empty and its subfolders hold no image \(\.png \.jpg", find_images, tmp_path / "empty")
+    refuses(
+        r"--images: .*empty and its subfolders hold no image \(\.png \.jpg",
+        find_images,
+        tmp_path / "empty",
+    )
 
 
 def test_the_label_of_an_image(tmp_path):
-    images = [Path(name) for name in ("a.jpg", "deep/b.png", "c.png", "d.png", "IMG_1.JPG", "\u00e9.jpg", "none.png")]
-    names = ("a.png", "deep/b_mask.PNG", "c.tif", "c_label.png", "d_labels.tiff", "img_1_MASK.PNG", "e\u0301.bmp")
+    images = [
+        Path(name)
+        for name in ("a.jpg", "deep/b.png", "c.png", "d.png", "IMG_1.JPG", "\u00e9.jpg", "none.png")
+    ]
+    names = (
+        "a.png",
+        "deep/b_mask.PNG",
+        "c.tif",
+        "c_label.png",
+        "d_labels.tiff",
+        "img_1_MASK.PNG",
+        "e\u0301.bmp",
+    )
     for name in names:
         save(tmp_path / name, (6, 8), np.arange(8) % 2)
-    found = {str(image): str(label.relative_to(tmp_path)) for image, label in find_labels(tmp_path, images).items()}
-    expected = ["a.png", "deep/b_mask.PNG", "c.tif", "d_labels.tiff", "img_1_MASK.PNG", "e\u0301.bmp", "none.png"]
+    found = {
+        str(image): str(label.relative_to(tmp_path))
+        for image, label in find_labels(tmp_path, images).items()
+    }
+    expected = [
+        "a.png",
+        "deep/b_mask.PNG",
+        "c.tif",
+        "d_labels.tiff",
+        "img_1_MASK.PNG",
+        "e\u0301.bmp",
+        "none.png",
+    ]
     assert found == dict(zip(map(str, images), expected, strict=True))
     for image in images[:6]:
-        np.testing.assert_array_equal(read_label(tmp_path / found[str(image)], CLASSES)[0], np.arange(8) % 2)
+        np.testing.assert_array_equal(
+            read_label(tmp_path / found[str(image)], CLASSES)[0], np.arange(8) % 2
+        )
     save(tmp_path / "f.jpg.png", (6, 8), np.zeros(8))
     assert find_labels(tmp_path, [Path("f.jpg")]) == {Path("f.jpg"): tmp_path / "f.jpg.png"}
-    refuses(r"a\.png: shares the label .*a\.png with a\.jpg", find_labels, tmp_path, [Path("a.jpg"), Path("a.png")])
+    refuses(
+        r"a\.png: shares the label .*a\.png with a\.jpg",
+        find_labels,
+        tmp_path,
+        [Path("a.jpg"), Path("a.png")],
+    )
 
 
 def test_the_label_beside_an_image_is_no_image(tmp_path, monkeypatch):
@@ -72,7 +126,10 @@ def test_the_label_beside_an_image_is_no_image(tmp_path, monkeypatch):
     expected = ["a_mask.png", "b_Segmentation.png", "c.png", None, None]
     dataset = SegmentationDataset(tmp_path, "folders", "train", True, classes=CLASSES)
     assert [label.name for _, label in dataset.files] == expected[:3]
-    assert [said.split(": its label ")[0] for said in dataset.left_out] == [f"{images}/d.png", f"{images}/d_mask_2.png"]
+    assert [said.split(": its label ")[0] for said in dataset.left_out] == [
+        f"{images}/d.png",
+        f"{images}/d_mask_2.png",
+    ]
     names = [file.relative_to(images) for file in found]
     labels, _, _ = labels_of(images, names, images, CLASSES)
     assert [labels[name].name if name in labels else None for name in names] == expected
@@ -84,13 +141,24 @@ def test_the_label_beside_an_image_is_no_image(tmp_path, monkeypatch):
     assert len(find_images(Path("."))) == len(find_images(tmp_path))
 
 
-@cases({"photometric": "RGB"}, {"interleave": "band", "compress": "lzw"}, {"photometric": "PALETTE", "count": 1})
+@cases(
+    {"photometric": "RGB"},
+    {"interleave": "band", "compress": "lzw"},
+    {"photometric": "PALETTE", "count": 1},
+)
 def test_eight_bit_tiffs_of_any_kind_are_pictures_and_labels_in_colours(options, tmp_path):
     rasterio = pytest.importorskip("rasterio")
     colours = np.array([[0, 99, 255], [200, 10, 30]], np.uint8)
     ids = np.random.default_rng(0).integers(0, 2, (6, 8), dtype=np.uint8)
-    profile = {"driver": "GTiff", "height": 6, "width": 8, "count": 3, "dtype": "uint8", "crs": "EPSG:32632",
-               "transform": rasterio.Affine(1, 0, 0, 0, -1, 0)} | options  # fmt: skip
+    profile = {
+        "driver": "GTiff",
+        "height": 6,
+        "width": 8,
+        "count": 3,
+        "dtype": "uint8",
+        "crs": "EPSG:32632",
+        "transform": rasterio.Affine(1, 0, 0, 0, -1, 0),
+    } | options
     with rasterio.open(tmp_path / "a.tif", "w", **profile) as file:
         file.write(ids[None] if "count" in options else np.moveaxis(colours[ids], -1, 0))
         if "count" in options:
@@ -106,7 +174,9 @@ def test_eight_bit_tiffs_of_any_kind_are_pictures_and_labels_in_colours(options,
 PART = st.sampled_from(["a", "A", "a_2", "b", "0", "0.png", "a_0", "val"])
 SUFFIX = st.sampled_from([".png", ".jpg", ".PNG"])
 FOLDERS = st.lists(PART, max_size=3)
-IMAGE = st.builds(lambda above, stem, suffix: "/".join([*above, stem + suffix]), FOLDERS, PART, SUFFIX)
+IMAGE = st.builds(
+    lambda above, stem, suffix: "/".join([*above, stem + suffix]), FOLDERS, PART, SUFFIX
+)
 IMAGES = st.lists(IMAGE, min_size=1, max_size=12, unique=True)
 
 
@@ -125,7 +195,8 @@ def test_names_of_an_export_share_no_file(images):
 
 
 def test_names_that_are_no_utf8_can_be_written():
-    names = flat_names(["stra\udcdfe.png", "stra\udcdee.png"])  # Latin-1, as Python reads it from a folder
+    # Latin-1, as Python reads it from a folder
+    names = flat_names(["stra\udcdfe.png", "stra\udcdee.png"])
     assert len({name.encode().lower() for name in names}) == 2
 
 

@@ -21,7 +21,9 @@ SEED = (3, 0)
 
 def opened(tiny_pair, target, part=0.4, use="beside", **options):
     source = SourceConfig(root=str(tiny_pair / "gta5"), layout="gta5")
-    return open_pair(source, TargetDataConfig(root=str(target), labelled_part=part, labelled_use=use, **options))
+    return open_pair(
+        source, TargetDataConfig(root=str(target), labelled_part=part, labelled_use=use, **options)
+    )
 
 
 def drawn_names(pair):
@@ -47,7 +49,8 @@ def test_a_small_part_lies_in_a_larger(tiny_pair, target):
     assert [len(part) for part in chosen] == [1, 2, 4, 5]
     assert all(small < large for small, large in pairwise(chosen))
     for pair in pairs.values():
-        assert names(pair.target_train) == sorted(chosen[-1])  # all of them stay in the unlabelled stream
+        # all of them stay in the unlabelled stream
+        assert names(pair.target_train) == sorted(chosen[-1])
         assert all(label is None for _, label in pair.target_train.files)
     assert opened(tiny_pair, target, None).target_labelled is None
 
@@ -62,9 +65,16 @@ def test_only_the_named_labels_are_opened(tiny_pair, target):
     pair = opened(tiny_pair, target)
     assert len(drawn_names(pair)) == 24
     for index, (_, label) in enumerate(pair.target_labelled.files):
-        np.testing.assert_array_equal(pair.target_labelled.label(index), pair.target_labelled[index].label)
+        np.testing.assert_array_equal(
+            pair.target_labelled.label(index), pair.target_labelled[index].label
+        )
         label.unlink()
-    refuses(r"--target.labelled-part: .*its label .* is missing \(2 of 2 have none\)", opened, tiny_pair, target)
+    refuses(
+        r"--target.labelled-part: .*its label .* is missing \(2 of 2 have none\)",
+        opened,
+        tiny_pair,
+        target,
+    )
 
 
 def test_the_target_may_stand_instead_of_a_source(target, tiny_pair, monkeypatch):
@@ -77,7 +87,9 @@ def test_the_target_may_stand_instead_of_a_source(target, tiny_pair, monkeypatch
     pair = open_pair(SourceConfig(root="/nowhere", layout="gta5"), part)
     assert len(pair.target_labelled) == 2
     monkeypatch.setattr("seg.data.domains._demo_pair", lambda *_: tiny_pair)
-    pair = open_pair(SourceConfig(layout="gta5"), TargetDataConfig(labelled_part=0.4, labelled_use="instead"))
+    pair = open_pair(
+        SourceConfig(layout="gta5"), TargetDataConfig(labelled_part=0.4, labelled_use="instead")
+    )
     assert pair.target_labelled.root == tiny_pair / "cityscapes"
 
 
@@ -87,12 +99,27 @@ def test_no_image_is_trained_with_labels_and_scored(tmp_path):
         save(tmp_path / "labels" / f"{index}.png", np.full((6, 8), index % 2, np.uint8))
     source = SourceConfig(root=str(tmp_path), layout="folders")
     target = TargetDataConfig(root=str(tmp_path), layout="folders", labelled_part=0.3)
-    refuses(r"3 of the 3 images with labels would be .* --validation-part 0.3,1 ", open_pair, source, target, "a,b")
+    refuses(
+        r"3 of the 3 images with labels would be .* --validation-part 0.3,1 ",
+        open_pair,
+        source,
+        target,
+        "a,b",
+    )
     pair = open_pair(source, target, "a,b", (0.3, 1))
     assert len(pair.target_val) == 7
-    assert set(names(pair.target_labelled)) | set(names(pair.target_val)) == set(names(pair.target_train))
-    with pytest.raises(InputError, match=r"--target.labelled-part: .*: the part 0 to 0.01 of 10 images is none at all"):
-        open_pair(source, TargetDataConfig(root=str(tmp_path), layout="folders", labelled_part=0.01), "a,b")
+    assert set(names(pair.target_labelled)) | set(names(pair.target_val)) == set(
+        names(pair.target_train)
+    )
+    with pytest.raises(
+        InputError,
+        match=r"--target.labelled-part: .*: the part 0 to 0.01 of 10 images is none at all",
+    ):
+        open_pair(
+            source,
+            TargetDataConfig(root=str(tmp_path), layout="folders", labelled_part=0.01),
+            "a,b",
+        )
 
 
 @pytest.mark.parametrize(("use", "images"), [("beside", 15), ("instead", 9)])

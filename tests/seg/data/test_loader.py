@@ -46,17 +46,27 @@ def assert_equal(ours, theirs):
 def test_a_stream_is_a_function_of_seed_and_position(dataset, target, style, rare):
     """Whatever is resumed, read by workers, or shared by processes; with labelled target images beside the source."""
     given = None if style is None else partial(target_style, target, 0.2, 0.8)
-    sampler, joined = labelled_sampler([dataset, target], (3, 0), rare), ConcatDataset([dataset, target])
+    sampler, joined = (
+        labelled_sampler([dataset, target], (3, 0), rare),
+        ConcatDataset([dataset, target]),
+    )
 
     def read(steps=range(6), workers=0, process=(0, 1), seed=(3, 0), style=given):
-        return list(batches(joined, 4, steps, seed, FLIP, workers, process, sampler, style, len(dataset)))
+        return list(
+            batches(joined, 4, steps, seed, FLIP, workers, process, sampler, style, len(dataset))
+        )
 
     whole = read()
     assert_equal(read(range(4, 6)), whole[4:])
     assert_equal(read(range(2), workers=2), whole[:2])
     shares = [read(process=(rank, 2)) for rank in range(2)]
-    joined_shares = [{key: [*one[key], *two[key]] if key == "name" else torch.cat([one[key], two[key]]) for key in one}
-                     for one, two in zip(*shares, strict=True)]  # fmt: skip
+    joined_shares = [
+        {
+            key: [*one[key], *two[key]] if key == "name" else torch.cat([one[key], two[key]])
+            for key in one
+        }
+        for one, two in zip(*shares, strict=True)
+    ]
     assert_equal(joined_shares, whole)
     assert not torch.equal(read(range(1), seed=(4, 0))[0]["image"], whole[0]["image"])
     # labelled target images, at odd positions, keep their style
@@ -66,7 +76,11 @@ def test_a_stream_is_a_function_of_seed_and_position(dataset, target, style, rar
 
 
 def test_a_batch_that_cannot_be_shared_out_is_named(dataset):
-    refuses("--batch-size: 3 cannot be shared .* 2", next, batches(dataset, 3, range(1), (0, 0), [], process=(0, 2)))
+    refuses(
+        "--batch-size: 3 cannot be shared .* 2",
+        next,
+        batches(dataset, 3, range(1), (0, 0), [], process=(0, 2)),
+    )
 
 
 def test_images_of_several_sizes_need_a_size(source):
@@ -74,7 +88,11 @@ def test_images_of_several_sizes_need_a_size(source):
         file = source / folder / "00002.png"
         Image.open(file).crop((0, 0, 40, 30)).save(file)
     mixed = SegmentationDataset(source, "gta5", "train", labelled=True)
-    refuses(r"a batch needs images of one size, .*00002.png is 40x30", list, batches(mixed, 6, range(1), (0, 0), []))
+    refuses(
+        r"a batch needs images of one size, .*00002.png is 40x30",
+        list,
+        batches(mixed, 6, range(1), (0, 0), []),
+    )
     same = SegmentationDataset(source, "gta5", "train", labelled=True, size=(32, 16))
     assert next(batches(same, 6, range(1), (0, 0), []))["image"].shape == (6, 3, 16, 32)
 
@@ -92,7 +110,10 @@ def test_augmentation_moves_image_and_label_together(dataset):
 @cases(
     ([{"HorizontalFlp": {}}], "did you mean 'HorizontalFlip'"),
     ([{"TimeMasking": {}}], "augmentation 'TimeMasking': is for spectrograms"),
-    ([{"Normalize": {"p": 0.01}}], r"^augmentation 'Normalize': .*training does it itself; leave it out$"),
+    (
+        [{"Normalize": {"p": 0.01}}],
+        r"^augmentation 'Normalize': .*training does it itself; leave it out$",
+    ),
     ([{"Rotate": {"mask_interpolation": 1}}], r"^augmentation 'Rotate': ids are not interpolated"),
 )
 def test_a_wrong_augmentation_is_named(steps, message):
@@ -101,27 +122,40 @@ def test_a_wrong_augmentation_is_named(steps, message):
 
 def test_an_augmentation_that_fails_is_one_sentence(dataset):
     crop = [{"RandomCrop": {"height": 500, "width": 500}}]
-    refuses(r"^images/0000\d.png: augmentation failed: .*500", next, batches(dataset, 1, range(1), (0, 0), crop))
+    refuses(
+        r"^images/0000\d.png: augmentation failed: .*500",
+        next,
+        batches(dataset, 1, range(1), (0, 0), crop),
+    )
 
 
 #: Of transforms whose defaults bring nothing in from outside of the image, or that have none.
 OUTSIDE = {
-    "GridElasticDeform": {"num_grid_xy": [3, 3], "magnitude": 20}, "Affine": {"rotate": 30}, "CropAndPad": {"px": 9},
-    "ElasticTransform": {"alpha": 300}, "PadIfNeeded": {"min_height": 80, "min_width": 99, "border_mode": 0},
+    "GridElasticDeform": {"num_grid_xy": [3, 3], "magnitude": 20},
+    "Affine": {"rotate": 30},
+    "CropAndPad": {"px": 9},
+    "ElasticTransform": {"alpha": 300},
+    "PadIfNeeded": {"min_height": 80, "min_width": 99, "border_mode": 0},
     "OpticalDistortion": {"distort_limit": 0.9},
-}  # fmt: skip
+}
 
 
 def test_every_transform_of_albumentations_trains_or_is_one_sentence(source):
     """Whatever its defaults make of an image: a batch with the label that was there and none outside, or a sentence."""
     for label in (source / "labels").iterdir():
         Image.fromarray(np.full((48, 96), 8, np.uint8)).save(label)  # all of class 1
-    dataset, trained, sentences = SegmentationDataset(source, "gta5", "train", labelled=True), [], []
+    dataset, trained, sentences = (
+        SegmentationDataset(source, "gta5", "train", labelled=True),
+        [],
+        [],
+    )
     for name in [name for name in dir(albumentations) if name[0].isupper()]:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                (batch,) = batches(dataset, 1, range(1), (0, 0), [{name: OUTSIDE.get(name, {}) | {"p": 1}}])
+                (batch,) = batches(
+                    dataset, 1, range(1), (0, 0), [{name: OUTSIDE.get(name, {}) | {"p": 1}}]
+                )
         except InputError as error:
             sentences.append(str(error))
             continue
@@ -192,7 +226,9 @@ def test_class_pixels_are_counted_once(source, monkeypatch):
     monkeypatch.setenv("DEM_APPS_CACHE", str(source / "cache"))
     dataset = SegmentationDataset(source, "gta5", "train", labelled=True)
     first = class_pixels(dataset)
-    monkeypatch.setattr(SegmentationDataset, "label", lambda self, index: pytest.fail("a label was read again"))
+    monkeypatch.setattr(
+        SegmentationDataset, "label", lambda self, index: pytest.fail("a label was read again")
+    )
     np.testing.assert_array_equal(class_pixels(dataset), first)
 
 
@@ -245,14 +281,19 @@ def test_a_plain_image_stays_plain(level):
     styled = fourier(np.full((48, 96, 3), level, np.uint8), reference, 0.2)
     assert styled.dtype == np.uint8
     assert (styled == styled[0, 0]).all()
-    np.testing.assert_allclose(styled[0, 0], cv2.resize(reference, (96, 48), interpolation=3).mean((0, 1)), atol=1)
+    np.testing.assert_allclose(
+        styled[0, 0], cv2.resize(reference, (96, 48), interpolation=3).mean((0, 1)), atol=1
+    )
 
 
 def test_every_target_image_is_drawn_as_often_as_the_probability_says():
     levels = [0, 40, 80, 120, 160]
     references = [Sample("", np.full((2, 2, 3), level, np.uint8), None) for level in levels]
     style, image = partial(target_style, references, 0.05, 0.5), np.full((4, 4, 3), 250, np.uint8)
-    drawn = [int(style(image, np.random.default_rng([3, 0, 5, position]))[0, 0, 0]) for position in range(1000)]
+    drawn = [
+        int(style(image, np.random.default_rng([3, 0, 5, position]))[0, 0, 0])
+        for position in range(1000)
+    ]
     counts = {level: drawn.count(level) for level in (*levels, 250)}
     assert sum(counts.values()) == 1000
     assert 420 < counts.pop(250) < 580  # five standard deviations are 79
@@ -261,4 +302,8 @@ def test_every_target_image_is_drawn_as_often_as_the_probability_says():
 
 def test_a_style_is_described_in_the_protocol():
     assert SourceConfig(style="fourier").described_style() == "fourier, beta up to 0.05"
-    assert SourceConfig(style="fourier", style_probability=0.5).described_style().endswith(", probability 0.5")
+    assert (
+        SourceConfig(style="fourier", style_probability=0.5)
+        .described_style()
+        .endswith(", probability 0.5")
+    )

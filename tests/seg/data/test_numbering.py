@@ -134,7 +134,11 @@ NUMBERINGS = {
     "gta5 in two train ids": (gta5, two_train_ids, "train ids"),
     "gta5 in train ids with a palette": (gta5, train_ids_with_palette, "train ids"),
     "gta5 in colours": (gta5, colors, "colours"),
-    "gta5 in colours by a palette": (gta5, lambda drawn: Image.fromarray(COLORS[drawn]).quantize(), "colours"),
+    "gta5 in colours by a palette": (
+        gta5,
+        lambda drawn: Image.fromarray(COLORS[drawn]).quantize(),
+        "colours",
+    ),
     "cityscapes": (cityscapes, same, None),
     "cityscapes in train ids": (cityscapes, train_ids, "train ids"),
     "cityscapes in colours": (cityscapes, rgba, "colours"),
@@ -162,16 +166,25 @@ def test_labels_are_read_in_the_numbering_that_they_hold(name, tmp_path):
 
 
 @cases(
-    (gta5, "_labelTrainIds"), (synthia, "_labelTrainIds"), (cityscapes, "labelTrainIds"), (cityscapes, "color"),
-)  # fmt: skip
+    (gta5, "_labelTrainIds"),
+    (synthia, "_labelTrainIds"),
+    (cityscapes, "labelTrainIds"),
+    (cityscapes, "color"),
+)
 def test_other_files_are_the_labels_where_they_are_the_only_ones(layout, ending, tmp_path):
     layout(tmp_path, colors if ending == "color" else two_train_ids, ending)
     read = SegmentationDataset(tmp_path, layout.__name__, "train", labelled=None)
     assert all(label.stem.endswith(ending) for _, label in read.files)
     drawn = street(1 if layout is gta5 else 0)
-    expected = TRAIN[drawn] if ending == "color" else np.where(drawn == SKY, 10, np.where(drawn == ROAD, 0, 255))
+    expected = (
+        TRAIN[drawn]
+        if ending == "color"
+        else np.where(drawn == SKY, 10, np.where(drawn == ROAD, 0, 255))
+    )
     np.testing.assert_array_equal(read[0].label, expected)
-    layout(tmp_path, deep if layout is synthia else same, "labelIds" if layout is cityscapes else "")
+    layout(
+        tmp_path, deep if layout is synthia else same, "labelIds" if layout is cityscapes else ""
+    )
     published = SegmentationDataset(tmp_path, layout.__name__, "train", labelled=None)
     assert not any(label.stem.endswith(ending) for _, label in published.files)
     assert published.notes == []
@@ -180,7 +193,10 @@ def test_other_files_are_the_labels_where_they_are_the_only_ones(layout, ending,
 def test_a_missing_label_is_named(tmp_path):
     cityscapes(tmp_path, same, "instanceIds")
     dataset = SegmentationDataset(tmp_path, "cityscapes", "val", labelled=None)
-    assert (dataset.labelled, "000019_gtFine_labelIds.png is missing" in dataset.notes[0]) == (False, True)
+    assert (dataset.labelled, "000019_gtFine_labelIds.png is missing" in dataset.notes[0]) == (
+        False,
+        True,
+    )
 
 
 @cases(
@@ -221,14 +237,23 @@ def test_ids_that_tell_their_numbering(ids, many, own, said, tmp_path):
 def test_several_labels_are_judged_together(tmp_path):
     few, more = (np.bincount(ids, minlength=256) for ids in ([0, 1, 2, 255], [7, 11, 23, 26]))
     alone, both = Held(tmp_path, few), together([Held(tmp_path, few), Held(tmp_path, more)])
-    assert (numbering(alone, CITYSCAPES_IDS), numbering(both, CITYSCAPES_IDS)) == ("train ids", None)
+    assert (numbering(alone, CITYSCAPES_IDS), numbering(both, CITYSCAPES_IDS)) == (
+        "train ids",
+        None,
+    )
 
 
 def test_labels_of_a_folder_are_read_in_their_numbering(tmp_path):
     folders(tmp_path, train_ids)
-    names = sorted(file.relative_to(tmp_path / "images") for file in (tmp_path / "images").iterdir())
-    files, layout, notes = labels_of(tmp_path / "labels", names, tmp_path / "images", CITYSCAPES_CLASSES)
-    np.testing.assert_array_equal(read_label(files[names[0]], CITYSCAPES_CLASSES, layout), TRAIN[street(0)])
+    names = sorted(
+        file.relative_to(tmp_path / "images") for file in (tmp_path / "images").iterdir()
+    )
+    files, layout, notes = labels_of(
+        tmp_path / "labels", names, tmp_path / "images", CITYSCAPES_CLASSES
+    )
+    np.testing.assert_array_equal(
+        read_label(files[names[0]], CITYSCAPES_CLASSES, layout), TRAIN[street(0)]
+    )
     assert "hold Cityscapes' train ids" in notes[0]
 
 
@@ -244,9 +269,14 @@ def test_classes_by_colour_read_pictures_of_any_layout_and_ids_by_their_names(tm
     for root, layout in ((tmp_path / "source", "gta5"), (tmp_path / "target", "cityscapes")):
         drawn = street(1 if layout == "gta5" else 0)
         read = SegmentationDataset(root, layout, "train", labelled=True, classes=classes)[0].label
-        np.testing.assert_array_equal(read, np.where(drawn == ROAD, 0, np.where(drawn == SKY, 1, 255)))
+        np.testing.assert_array_equal(
+            read, np.where(drawn == ROAD, 0, np.where(drawn == SKY, 1, 255))
+        )
     layout, _ = as_numbered([tmp_path / "source/labels/00001.png"], CITYSCAPES_CLASSES, SYNTHIA)
-    with pytest.raises(InputError, match=r"this one is RGB; a picture in .* a file for --classes that has labels: col"):
+    with pytest.raises(
+        InputError,
+        match=r"this one is RGB; a picture in .* a file for --classes that has labels: col",
+    ):
         read_label(tmp_path / "source/labels/00001.png", CITYSCAPES_CLASSES, layout)
 
 
@@ -265,7 +295,11 @@ HISTOGRAMS = {
     "black, white and grey": ({0: 40, 127: 29, 255: 31}, None, [0, 127, 255]),
     "REFUGE": ({0: 2, 128: 6, 255: 92}, None, [0, 128, 255]),
     "rare white": ({0: 80, 85: 15, 170: 4, 255: 1}, None, [0, 85, 170, 255]),
-    "grey of colours": ({29: 20, 76: 20, 150: 20, 179: 20, 226: 15, 255: 5}, None, [29, 76, 150, 179, 226, 255]),
+    "grey of colours": (
+        {29: 20, 76: 20, 150: 20, 179: 20, 226: 15, 255: 5},
+        None,
+        [29, 76, 150, 179, 226, 255],
+    ),
     "a border": ({0: 70, 1: 20, 2: 5, 255: 5}, None, [0, 1, 2]),
     "VOC": ({**dict.fromkeys(range(21), 4.5), 255: 5}, None, list(range(21))),
     "tens": ({**dict.fromkeys(range(10, 110, 10), 9), 255: 10}, None, list(range(10, 110, 10))),
@@ -275,7 +309,11 @@ HISTOGRAMS = {
     "rare classes": ({0: 90, 1: 4, 2: 0.5, 3: 0.5, 255: 5}, None, [0, 1, 2, 3]),
     "rare and far": ({0: 97, 85: 2, 170: 0.7, 255: 0.3}, None, [0, 85, 170, 255]),
     "enlarged": ({0: 58, 64: 2, 191: 2, 255: 38}, None, None),
-    "enlarged greys": ({0: 38, 32: 1, 95: 1, 127: 28, 159: 1, 223: 1, 64: 0.5, 191: 0.5, 255: 30}, None, None),
+    "enlarged greys": (
+        {0: 38, 32: 1, 95: 1, 127: 28, 159: 1, 223: 1, 64: 0.5, 191: 0.5, 255: 30},
+        None,
+        None,
+    ),
     "JPEG": ({0: 60, 255: 33, **JPEG}, None, None),
     "a photograph": (dict.fromkeys(range(256), 0.4), None, None),
 }
@@ -296,7 +334,9 @@ def drawn_by(shares):
 
 def jpeg(drawn, tmp_path):
     """Greys that were a JPEG once."""
-    Image.fromarray(np.array([0, 127, 255], np.uint8)[drawn % 3]).save(tmp_path / "once.jpg", quality=60)
+    Image.fromarray(np.array([0, 127, 255], np.uint8)[drawn % 3]).save(
+        tmp_path / "once.jpg", quality=60
+    )
     return Image.open(tmp_path / "once.jpg").copy()
 
 
@@ -347,7 +387,11 @@ def agree(source, target, monkeypatch, capsys, *more):
         assert any(title in line for line in errors), (error, printed)
         return error
     assert errors == [], printed
-    rows = [re.split("[│┃|]", line)[1].strip() for line in printed.splitlines() if line[:1] in "│|" and line]
+    rows = [
+        re.split("[│┃|]", line)[1].strip()
+        for line in printed.splitlines()
+        if line[:1] in "│|" and line
+    ]
     assert rows[: len(names)] == list(names)
     return names
 
@@ -369,34 +413,63 @@ def test_the_check_and_training_agree_on_every_histogram(name, tmp_path, monkeyp
     roots = [f"--source.root={tmp_path}"], [f"--target.root={tmp_path}"]
     if number is None:
         found = agree(*roots, monkeypatch, capsys)
-        assert "smoothed, resized or saved as JPEG" in found if expected is None else len(found) == len(expected)
+        assert (
+            "smoothed, resized or saved as JPEG" in found
+            if expected is None
+            else len(found) == len(expected)
+        )
     else:
         names = ",".join(named_classes(number).names)
         agree(*roots, monkeypatch, capsys, "--classes", names)
 
 
 @cases(
-    (folders, jpeg, "no masks, or some that were smoothed, .* such as .*/labels/photo.*; save one value per class"),
+    (
+        folders,
+        jpeg,
+        "no masks, or some that were smoothed, .* such as .*/labels/photo.*; save one value per class",
+    ),
     (folders, enlarged, "no masks, or some that were smoothed"),
     (folders, blurred, "are pictures in more than 40 colours: no masks"),
     (gta5, blurred, "are pictures in more than 40 colours: no masks"),
-    (folders, same, None), (folders, train_ids, None), (folders, colors, None), (folders, small_label_ids, None),
-)  # fmt: skip
-def test_the_check_and_training_agree_on_own_folders(layout, label, said, tmp_path, monkeypatch, capsys):
+    (folders, same, None),
+    (folders, train_ids, None),
+    (folders, colors, None),
+    (folders, small_label_ids, None),
+)
+def test_the_check_and_training_agree_on_own_folders(
+    layout, label, said, tmp_path, monkeypatch, capsys
+):
     layout(tmp_path, lambda drawn: jpeg(drawn, tmp_path) if label is jpeg else label(drawn))
     found = agree([f"--source.root={tmp_path}"], [f"--target.root={tmp_path}"], monkeypatch, capsys)
     assert re.search(said, found) if said else isinstance(found, tuple)
-    found = agree([f"--source.root={tmp_path}"], [f"--target.root={tmp_path}"], monkeypatch, capsys, "--classes=a,b")
+    found = agree(
+        [f"--source.root={tmp_path}"],
+        [f"--target.root={tmp_path}"],
+        monkeypatch,
+        capsys,
+        "--classes=a,b",
+    )
     assert not said or re.search(said, found)
 
 
 @cases(
     (["labels/photo0.png"], [], None),
-    (["labels/photo0.png", "labels/photo1.png", "labels/photo2.png"], [], "its label .*photo0.png is missing"),
+    (
+        ["labels/photo0.png", "labels/photo1.png", "labels/photo2.png"],
+        [],
+        "its label .*photo0.png is missing",
+    ),
     ([], ["labels/photo0.png", "images/photo1.png"], None),
-    ([], ["images/photo0.png", "images/photo1.png", "images/photo2.png"], "every image is damaged or cut short"),
+    (
+        [],
+        ["images/photo0.png", "images/photo1.png", "images/photo2.png"],
+        "every image is damaged or cut short",
+    ),
 )
-def test_the_check_and_training_agree_on_what_is_missing_or_damaged(missing, damaged, said, tmp_path, request, capsys):
+def test_the_check_and_training_agree_on_what_is_missing_or_damaged(
+    missing, damaged, said, tmp_path, request, capsys
+):
     monkeypatch = request.getfixturevalue("monkeypatch")
     for part in ("source", "target"):
         folders(tmp_path / part, lambda drawn: (drawn == ROAD).astype(np.uint8))

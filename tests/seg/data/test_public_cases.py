@@ -27,10 +27,18 @@ AB = named_classes(["a", "b"])
 def raster(file, pixels, east=0, north=0, step=1, **options):
     """Writes (B, H, W) numbers in UTM; ``colours``, ``scales`` and ``offsets`` are said of the bands."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    said = {name: options.pop(name) for name in ("colorinterp", "scales", "offsets") if name in options}
-    profile = {"driver": "GTiff", "height": pixels.shape[1], "width": pixels.shape[2], "count": len(pixels),
-               "dtype": pixels.dtype.name, "crs": "EPSG:32632",
-               "transform": rasterio.Affine(step, 0, 1000 + east, 0, -step, 2000 + north)} | options  # fmt: skip
+    said = {
+        name: options.pop(name) for name in ("colorinterp", "scales", "offsets") if name in options
+    }
+    profile = {
+        "driver": "GTiff",
+        "height": pixels.shape[1],
+        "width": pixels.shape[2],
+        "count": len(pixels),
+        "dtype": pixels.dtype.name,
+        "crs": "EPSG:32632",
+        "transform": rasterio.Affine(step, 0, 1000 + east, 0, -step, 2000 + north),
+    } | options
     with rasterio.open(file, "w", **profile) as out:
         for name, values in said.items():
             setattr(out, name, values)
@@ -42,28 +50,42 @@ GROUND = (np.add.outer(np.arange(40), np.arange(60)) // 7 % 2).astype(np.uint8)
 
 
 @cases(
-    (0, 0, {}), (0.3, -0.3, {}), (4, 0, {}), (-6, 3, {}), (0, 0, {"crs": "EPSG:32633"}),
+    (0, 0, {}),
+    (0.3, -0.3, {}),
+    (4, 0, {}),
+    (-6, 3, {}),
+    (0, 0, {"crs": "EPSG:32633"}),
     (0, 0, {"transform": rasterio.Affine(1, 0, 1000, 0, 1, 1960)}),  # south up
-)  # fmt: skip
+)
 def test_a_label_on_other_ground_than_its_image_is_refused(east, north, options, tmp_path):
     image = raster(tmp_path / "i.tif", np.stack([GROUND * 90] * 3))
     label = raster(tmp_path / "l.tif", GROUND[None], east, north, **options)
     if abs(east) < 1 and not options:
         np.testing.assert_array_equal(read_label(label, AB, image=image), GROUND)
         return
-    refuses(r"l.tif: lies on other ground than its image .*i.tif, .* gdalwarp", read_label, label, AB, image=image)
+    refuses(
+        r"l.tif: lies on other ground than its image .*i.tif, .* gdalwarp",
+        read_label,
+        label,
+        AB,
+        image=image,
+    )
 
 
 def test_transparent_pixels_hold_no_data_in_every_format(tmp_path):
     pixels = np.full((4, 6, 4), 200, np.uint8)
     pixels[:, 4:] = 0
-    colours = [getattr(rasterio.enums.ColorInterp, name) for name in ("red", "green", "blue", "alpha")]
+    colours = [
+        getattr(rasterio.enums.ColorInterp, name) for name in ("red", "green", "blue", "alpha")
+    ]
     raster(tmp_path / "a.tif", pixels.transpose(2, 0, 1), colorinterp=colours)
     Image.fromarray(pixels).save(tmp_path / "a.png")
     Image.fromarray(pixels).save(tmp_path / "a.webp", lossless=True)
     deep = np.full((5, 4, 6), 900, np.uint16)
     deep[4] = pixels[..., 3]
-    kinds = [getattr(rasterio.enums.ColorInterp, name) for name in ("gray", *["undefined"] * 3, "alpha")]
+    kinds = [
+        getattr(rasterio.enums.ColorInterp, name) for name in ("gray", *["undefined"] * 3, "alpha")
+    ]
     five = raster(tmp_path / "five.tif", deep, colorinterp=kinds)
     many = read_image(five, PixelFormat(4, "uint16", (0,) * 4, (1,) * 4))
     np.testing.assert_array_equal(many.valid, pixels[..., 3] > 0)
@@ -74,7 +96,9 @@ def test_transparent_pixels_hold_no_data_in_every_format(tmp_path):
 def test_scale_and_offset_apply_and_bands_are_ordered_by_their_names(tmp_path):
     numbers = np.random.default_rng(0).integers(300, 3000, (4, 6, 5)).astype(np.uint16)
     pixels = PixelFormat(4, "uint16", (0.0,) * 4, (1.0,) * 4, colours=(2, 1, 0))
-    kinds = [getattr(rasterio.enums.ColorInterp, name) for name in ("red", "green", "blue", "undefined")]
+    kinds = [
+        getattr(rasterio.enums.ColorInterp, name) for name in ("red", "green", "blue", "undefined")
+    ]
     said = {"colorinterp": kinds, "scales": (1e-4,) * 4}
     old = raster(tmp_path / "old.tif", numbers, offsets=(0.0,) * 4, **said)
     new = raster(tmp_path / "new.tif", numbers + np.uint16(1000), offsets=(-0.1,) * 4, **said)
@@ -90,26 +114,38 @@ def test_pages_are_said(tmp_path):
     pages = [Image.fromarray(np.full((4, 5), level, np.uint8)) for level in (1, 0, 2)]
     for name in ("a.tif", "a.gif"):
         pages[0].save(tmp_path / name, save_all=True, append_images=pages[1:])
-        refuses(f"{name}: has 3 pages or frames, and a label is one", read_index_image, tmp_path / name)
+        refuses(
+            f"{name}: has 3 pages or frames, and a label is one", read_index_image, tmp_path / name
+        )
         said = left_out(tmp_path / name, read_header(tmp_path / name), PixelFormat(is_rgb=True))
         assert said is not None
         assert "has 3 pages or frames, of which the first is read" in said
 
 
 @cases(
-    (("training", "validation"), (4, 2)), (("train2017", "val2017"), (4, 2)), (("Train", "Test"), (4, 2)),
+    (("training", "validation"), (4, 2)),
+    (("train2017", "val2017"), (4, 2)),
+    (("Train", "Test"), (4, 2)),
     (("one", "two"), (6, 6)),
-)  # fmt: skip
+)
 def test_splits_are_known_by_their_usual_names(folders, numbers, tmp_path):
     for index in range(6):
-        for kind, pixels in (("images", np.full((8, 8, 3), index, np.uint8)), ("labels", np.eye(8, dtype=np.uint8))):
+        for kind, pixels in (
+            ("images", np.full((8, 8, 3), index, np.uint8)),
+            ("labels", np.eye(8, dtype=np.uint8)),
+        ):
             save(tmp_path / kind / folders[index > 3] / f"{index}.png", pixels)
-    sets = [SegmentationDataset(tmp_path, "folders", split, True, classes=AB) for split in ("train", "val")]
+    sets = [
+        SegmentationDataset(tmp_path, "folders", split, True, classes=AB)
+        for split in ("train", "val")
+    ]
     assert tuple(map(len, sets)) == numbers
     said = " ".join(note for each in sets for note in each.notes)
     assert ("none of its folders, one, two, is a split" in said) == (folders[0] == "one")
     assert ("those in Test are scored" in said) == (folders[1] == "Test")
-    with pytest.raises(InputError, match="'exclude' names '9', and no image has that path, name or stem"):
+    with pytest.raises(
+        InputError, match="'exclude' names '9', and no image has that path, name or stem"
+    ):
         SegmentationDataset(tmp_path, "folders", "train", True, classes=AB, exclude=["0", "9", "5"])
 
 
@@ -145,15 +181,24 @@ def pair_of(root, source, target, dtype):
 
 @cases(
     ((1, np.nan), (1, np.nan), "float32", None),
-    ((1, -3.4028234663852886e38), (1, np.nan), "float32", "of the pixels hold -3.4028235e+38 in band 1"),
+    (
+        (1, -3.4028234663852886e38),
+        (1, np.nan),
+        "float32",
+        "of the pixels hold -3.4028235e+38 in band 1",
+    ),
     ((1, -9999), (1, np.nan), "int16", "of the pixels hold -9999 in band 1"),
     ((1, np.nan), (255, np.nan), "float32", "the numbers of band 1 are of another scale, 7.64e+03"),
 )
-def test_fills_and_units_that_no_file_declares_are_noticed(source, target, dtype, said, tmp_path, run_here):
+def test_fills_and_units_that_no_file_declares_are_noticed(
+    source, target, dtype, said, tmp_path, run_here
+):
     notes = pair_of(tmp_path, source, target, dtype).notes
     flags = [f"--{name}.root={tmp_path / name}" for name in ("source", "target")]
     checked = run_here(check, "check", "--classes", "a,b", *flags, status=said is not None).out
-    assert [said in text for text in (" ".join(notes), checked)] == [True] * 2 if said else not notes
+    assert (
+        [said in text for text in (" ".join(notes), checked)] == [True] * 2 if said else not notes
+    )
 
 
 def test_no_data_and_a_class_never_share_a_value_in_what_is_written(tmp_path):
@@ -161,7 +206,9 @@ def test_no_data_and_a_class_never_share_a_value_in_what_is_written(tmp_path):
     classes = load_classes(str(tmp_path / "c.yaml"))
     valid = np.ones((4, 6), bool)
     valid[0] = False
-    prediction = Prediction(np.tile(np.arange(6, dtype=np.uint8) % 2, (4, 1)), np.zeros((4, 6), np.float32), valid)
+    prediction = Prediction(
+        np.tile(np.arange(6, dtype=np.uint8) % 2, (4, 1)), np.zeros((4, 6), np.float32), valid
+    )
     place = {"crs": "EPSG:32632", "transform": rasterio.Affine(1, 0, 0, 0, -1, 0)}
     write_geotiffs(lambda kind: tmp_path / kind, prediction, classes, place)
     with rasterio.open(tmp_path / "prediction.tif") as file:
@@ -169,13 +216,22 @@ def test_no_data_and_a_class_never_share_a_value_in_what_is_written(tmp_path):
         assert set(np.unique(file.read(1)[1:])) == {0, 255}
 
 
-@pytest.mark.parametrize(("ids", "classes"), [(range(26), 26), (range(34), 34), ((7, 8, 11, 21, 23), 19)])
-def test_ids_are_their_own_classes_unless_they_are_cityscapes_by_more_than_their_range(tmp_path, ids, classes):
+@pytest.mark.parametrize(
+    ("ids", "classes"), [(range(26), 26), (range(34), 34), ((7, 8, 11, 21, 23), 19)]
+)
+def test_ids_are_their_own_classes_unless_they_are_cityscapes_by_more_than_their_range(
+    tmp_path, ids, classes
+):
     for index in range(2):
         label = np.resize(np.array(ids, np.uint8), (40, 1)).repeat(8, 1)
-        save(tmp_path / "images" / f"{index}.png", np.random.default_rng(index).integers(0, 255, (40, 8, 3), np.uint8))
+        save(
+            tmp_path / "images" / f"{index}.png",
+            np.random.default_rng(index).integers(0, 255, (40, 8, 3), np.uint8),
+        )
         save(tmp_path / "labels" / f"{index}.png", label)
-    pair = open_pair(SourceConfig(root=str(tmp_path)), TargetDataConfig(root=str(tmp_path), layout="folders"))
+    pair = open_pair(
+        SourceConfig(root=str(tmp_path)), TargetDataConfig(root=str(tmp_path), layout="folders")
+    )
     assert len(pair.classes) == classes
     assert len(pair.notes) == 1
 

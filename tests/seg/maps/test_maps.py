@@ -21,8 +21,12 @@ def test_tiles_are_the_views_that_a_report_looks_for():
     tiles, _ = map_pictures(filled(48, 24, GREY), label, Prediction.of(logits), CITYSCAPES_CLASSES)
     assert tuple(tiles) == tuple(view.name for view in VIEWS)
     assert {tile.shape for tile in tiles.values()} == {(24, 48, 3)}
-    np.testing.assert_array_equal(tiles["prediction"][0, [0, 47]], [CITYSCAPES_CLASSES.colors[i] for i in (0, 13)])
-    np.testing.assert_array_equal(tiles["entropy"], coloured_entropy(np.zeros((24, 48), np.float32)))
+    np.testing.assert_array_equal(
+        tiles["prediction"][0, [0, 47]], [CITYSCAPES_CLASSES.colors[i] for i in (0, 13)]
+    )
+    np.testing.assert_array_equal(
+        tiles["entropy"], coloured_entropy(np.zeros((24, 48), np.float32))
+    )
     np.testing.assert_array_equal(tiles["label"], filled(48, 24, CITYSCAPES_CLASSES.colors[0]))
 
 
@@ -52,4 +56,9 @@ def test_wrong_pixels_have_the_predicted_colour_and_only_certain_ones_are_confid
     pictures = wrong_pixels(np.full((2, 8, 3), 100, np.uint8), label, prediction, coloured)
     faded = (205, 205, 205)  # light
     assert pictures["wrong"][0].tolist() == [list(faded), list(RED), list(RED), list(faded)]
-    assert pictures["confidently-wrong"][0].tolist() == [list(faded), list(RED), list(faded), list(faded)]
+    assert pictures["confidently-wrong"][0].tolist() == [
+        list(faded),
+        list(RED),
+        list(faded),
+        list(faded),
+    ]

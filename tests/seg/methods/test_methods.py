@@ -15,7 +15,12 @@ from dem_apps.runtime.settings import parse_config
 from seg.config import TrainConfig
 from seg.inference.protocol import protocol
 from seg.methods import METHODS
-from seg.methods.advent import Adversary, DiscriminatorConfig, build_discriminator, weighted_self_information
+from seg.methods.advent import (
+    Adversary,
+    DiscriminatorConfig,
+    build_discriminator,
+    weighted_self_information,
+)
 from seg.methods.minent import HeadObjectives
 from seg.models.settings import ModelConfig
 from seg.trained.trained_network import Training
@@ -27,7 +32,9 @@ WEIGHTS = {"main": 0.5, "aux": 0.1}
 def fresh_with(method, seed=0, model=MODEL):
     small = DiscriminatorConfig(channels=4)
     loss = None if METHODS[method].loss is None else "adadem"
-    return fresh(TrainConfig(method=method, loss=loss, max_steps=9, model=model, discriminator=small), seed)
+    return fresh(
+        TrainConfig(method=method, loss=loss, max_steps=9, model=model, discriminator=small), seed
+    )
 
 
 def logits_of_heads():
@@ -40,9 +47,12 @@ def two(seed):
 
 
 @cases(
-    ([], True), (["--method", "self-training"], False), (["--method", "advent"], False),
-    (["--method", "advent", "--weights.relative"], True), (["--config", "gta5_cityscapes_minent"], False),
-)  # fmt: skip
+    ([], True),
+    (["--method", "self-training"], False),
+    (["--method", "advent"], False),
+    (["--method", "advent", "--weights.relative"], True),
+    (["--config", "gta5_cityscapes_minent"], False),
+)
 def test_minents_weight_follows_the_cross_entropy_unless_told_otherwise(arguments, relative):
     config = parse_config(TrainConfig, "seg.train", "", arguments).resolved()
     state = fresh(dataclasses.replace(config, model=MODEL))
@@ -73,12 +83,19 @@ def test_the_objective_follows_the_method(arguments, method, loss, title):
 @cases("source", "control")
 def test_a_method_without_an_objective_refuses_one(method):
     config = parse_config(TrainConfig, "seg.train", "", ["--method", method, "--loss", "adadem"])
-    refuses(f"--loss: --method {method} takes no objective; leave --loss out, or take --method minent", config.check)
+    refuses(
+        f"--loss: --method {method} takes no objective; leave --loss out, or take --method minent",
+        config.check,
+    )
 
 
 @cases(("target", True), ("source", False), ("frozen", False))
 def test_the_control_moves_statistics_and_has_no_gradient_of_target(policy, moved):
-    control = fresh(TrainConfig(method="control", max_steps=9, model=dataclasses.replace(MODEL, batch_norm=policy)))
+    control = fresh(
+        TrainConfig(
+            method="control", max_steps=9, model=dataclasses.replace(MODEL, batch_norm=policy)
+        )
+    )
     buffers = [buffer.clone() for buffer in control.model.buffers()]
     control.predict.model.train()
     loss, values = control.method.target_loss(micro_batch(0))
@@ -109,7 +126,11 @@ def test_a_missing_aux_head_has_no_loss(method):
     values = training_step(state, two(0))
     assert "source/cross_entropy_main" in values
     assert not any("aux" in name for name in (*values, *state.state()))
-    learned = {name for name, value in state.model.named_parameters() if not torch.equal(value, before[name])}
+    learned = {
+        name
+        for name, value in state.model.named_parameters()
+        if not torch.equal(value, before[name])
+    }
     assert {name for name in before if not name.startswith("encoder.layer")} <= learned
 
 
@@ -120,8 +141,12 @@ def test_the_loss_is_the_weighted_sum_over_heads(loss, reduction):
     adaptation = HeadObjectives(loss, C, WEIGHTS, reduction, {})
     total, values = adaptation(logits)
     scale = 1 / math.log(C) if loss in ("entropy", "cadf", "dem", "info-max", "come") else 1.0
-    alone = {head: build_objective(loss, C)(logits[head], dim=1, reduction=reduction) for head in WEIGHTS}
-    torch.testing.assert_close(total, sum(WEIGHTS[head] * scale * value for head, value in alone.items()))
+    alone = {
+        head: build_objective(loss, C)(logits[head], dim=1, reduction=reduction) for head in WEIGHTS
+    }
+    torch.testing.assert_close(
+        total, sum(WEIGHTS[head] * scale * value for head, value in alone.items())
+    )
     assert set(values) == {"target/entropy", "target/objective_main", "target/objective_aux"}
     total.backward()
     assert all(value.grad.abs().sum() > 0 for value in logits.values())
@@ -141,14 +166,18 @@ def test_self_information_adds_up_to_the_normalised_entropy():
     logits[0, :, 0, 0] = torch.tensor([1e4, *[0.0] * (C - 1)])  # certain: 0, and finite
     p = logits.double().softmax(1)
     entropy = torch.special.entr(p).sum(1) / math.log(C)
-    torch.testing.assert_close(weighted_self_information(logits).sum(1).double(), entropy, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        weighted_self_information(logits).sum(1).double(), entropy, rtol=1e-5, atol=1e-6
+    )
 
 
 def test_discriminator_is_the_papers_five_convolutions():
     discriminator = build_discriminator(19, 64)
     convolutions = [layer for layer in discriminator if isinstance(layer, nn.Conv2d)]
     assert [layer.out_channels for layer in convolutions] == [64, 128, 256, 512, 1]
-    assert {(layer.kernel_size, layer.stride, layer.padding) for layer in convolutions} == {((4, 4), (2, 2), (1, 1))}
+    assert {(layer.kernel_size, layer.stride, layer.padding) for layer in convolutions} == {
+        ((4, 4), (2, 2), (1, 1))
+    }
     slopes = [layer.negative_slope for layer in discriminator if isinstance(layer, nn.LeakyReLU)]
     assert slopes == [0.2] * 4
     assert discriminator(torch.zeros(1, 19, 64, 128)).shape == (1, 1, 2, 4)

@@ -13,17 +13,27 @@ from seg.config import TrainConfig
 from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
 from seg.methods import self_training
 from seg.methods.optimization import MicroBatch
-from seg.methods.self_training import SelfTrainingConfig, generators, hidden, pasted_pixels, pseudo_labels, recoloured
+from seg.methods.self_training import (
+    SelfTrainingConfig,
+    generators,
+    hidden,
+    pasted_pixels,
+    pseudo_labels,
+    recoloured,
+)
 from seg.methods.settings import OptimizerConfig, WeightConfig
 from seg.training.step import training_step
 
 PLAIN = SelfTrainingConfig(threshold=0.4)
 BASE = TrainConfig(
-    method="self-training", loss="none", max_steps=10, self_training=PLAIN,
+    method="self-training",
+    loss="none",
+    max_steps=10,
+    self_training=PLAIN,
     model=dataclasses.replace(MODEL, batch_norm="target"),
     optimizer=OptimizerConfig(name="sgd", lr=0.02, horizon=20, momentum=0.0, weight_decay=0.0),
     weights=WeightConfig(aux=0.3),
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -33,8 +43,14 @@ def no_colours(monkeypatch):
 
 
 def fresh_with(**settings):
-    own = {key: settings.pop(key) for key in list(settings) if key in SelfTrainingConfig.__dataclass_fields__}
-    return fresh(dataclasses.replace(BASE, self_training=dataclasses.replace(PLAIN, **own), **settings))
+    own = {
+        key: settings.pop(key)
+        for key in list(settings)
+        if key in SelfTrainingConfig.__dataclass_fields__
+    }
+    return fresh(
+        dataclasses.replace(BASE, self_training=dataclasses.replace(PLAIN, **own), **settings)
+    )
 
 
 def plain_step(student, teacher, batch, step):
@@ -86,7 +102,9 @@ def test_the_teacher_is_an_average_of_its_own_and_is_scored():
     assert isinstance(state.method, self_training.SelfTraining)
     first = training_step(state, [micro_batch(0)])
     # after the first step it is the student, afterwards it lags behind
-    teacher, student = (dict(model.named_parameters()) for model in (state.method.scored_model(), state.model))
+    teacher, student = (
+        dict(model.named_parameters()) for model in (state.method.scored_model(), state.model)
+    )
     assert all(torch.equal(value, student[name]) for name, value in teacher.items())
     training_step(state, [micro_batch(1)])
     assert any(not torch.equal(value, student[name]) for name, value in teacher.items())
@@ -127,7 +145,9 @@ def test_the_objective_counts_on_target_pixels_alone():
     seen = []
     state.method.objectives.forward = lambda logits, mask: (seen.append(mask), (None, {}))[1]
     state.method.target_loss(micro_batch(0))
-    pasted = pasted_pixels(micro_batch(0).source["label"], "classes", generators(micro_batch(0).target["draw"], 2))
+    pasted = pasted_pixels(
+        micro_batch(0).source["label"], "classes", generators(micro_batch(0).target["draw"], 2)
+    )
     assert torch.equal(seen[0], ~pasted)
 
 
@@ -180,7 +200,11 @@ def test_hidden_blocks_are_whole_and_of_the_share():
     kept = hidden(images, 0.7, generators(torch.arange(30), 0))[:, 0]
     side = 4
     assert set(kept.unique().tolist()) == {0.0, 1.0}
-    blocks = kept[:, : 35 // side * side, : 64 // side * side].unfold(1, side, side).unfold(2, side, side)
+    blocks = (
+        kept[:, : 35 // side * side, : 64 // side * side]
+        .unfold(1, side, side)
+        .unfold(2, side, side)
+    )
     assert set(blocks.mean((3, 4)).unique().tolist()) == {0.0, 1.0}
     assert 0.25 < float(kept.mean()) < 0.35
 

@@ -44,13 +44,21 @@ def images():
 
 def by_batch(model, images):
     features = model[0](images)
-    return nn.functional.batch_norm(features, None, None, model[1].weight, model[1].bias, training=True)
+    return nn.functional.batch_norm(
+        features, None, None, model[1].weight, model[1].bias, training=True
+    )
 
 
 @pytest.mark.parametrize("policy", BATCH_NORM_POLICIES)
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_a_policy_decides_what_normalises_and_what_moves(model, images, policy, domain):
-    moves = {"trainable": DOMAINS, "affine-frozen": DOMAINS, "frozen": (), "source": ("source",), "target": ("target",)}
+    moves = {
+        "trainable": DOMAINS,
+        "affine-frozen": DOMAINS,
+        "frozen": (),
+        "source": ("source",),
+        "target": ("target",),
+    }
     set_up_batch_norm(model, policy, synchronised=False)
     trained = policy in ("trainable", "source", "target")
     assert [each.requires_grad for each in model.parameters()] == [True, True, trained, trained]
@@ -60,7 +68,9 @@ def test_a_policy_decides_what_normalises_and_what_moves(model, images, policy, 
     feed_batch_norm(model, policy, domain)
     output = model(images)
     after = dict(model[1].named_buffers())
-    torch.testing.assert_close(output, stored(images) if policy == "frozen" else by_batch(model, images))
+    torch.testing.assert_close(
+        output, stored(images) if policy == "frozen" else by_batch(model, images)
+    )
     if domain in moves[policy]:
         features = model[0](images).detach()
         torch.testing.assert_close(after["running_mean"], 0.1 * features.mean((0, 2, 3)))
@@ -76,17 +86,23 @@ def test_a_policy_decides_what_normalises_and_what_moves(model, images, policy, 
     ("target", "source", None, None, "those it started with"),
     ("frozen", "minent", None, "target images", "re-estimated on target images after training"),
 )
-def test_whose_statistics_a_network_has_is_said(policy, method, labelled_part, re_estimated_on, whose, model):
+def test_whose_statistics_a_network_has_is_said(
+    policy, method, labelled_part, re_estimated_on, whose, model
+):
     settings = ModelConfig(batch_norm=policy)
-    config = TrainConfig(method=method, model=settings, target=TargetDataConfig(labelled_part=labelled_part))
+    config = TrainConfig(
+        method=method, model=settings, target=TargetDataConfig(labelled_part=labelled_part)
+    )
     assert batch_norm_statistics(Training(config, "last", 9, re_estimated_on), model) == whose
 
 
 def test_the_default_moves_by_the_domain_that_is_scored(model):
     for after, given, network, expected in (
-        ("none", None, model, "target"), ("target", None, model, "source"), ("none", "frozen", model, "frozen"),
+        ("none", None, model, "target"),
+        ("target", None, model, "source"),
+        ("none", "frozen", model, "frozen"),
         ("none", None, model[0], "trainable"),
-    ):  # fmt: skip
+    ):
         config = TrainConfig(batch_norm_after=after, model=ModelConfig(batch_norm=given))
         assert config.for_network(network).model.batch_norm == expected
 
@@ -104,7 +120,13 @@ def test_on_an_accelerator_torchs_own_layer_is_used_and_timms_activation_kept():
 
 def test_processes_on_cpus_share_no_batch_statistics(model):
     set_up_batch_norm(model, "frozen", synchronised=True)
-    refuses(r"batch-norm: processes on CPUs cannot share", set_up_batch_norm, model, "target", synchronised=True)
+    refuses(
+        r"batch-norm: processes on CPUs cannot share",
+        set_up_batch_norm,
+        model,
+        "target",
+        synchronised=True,
+    )
 
 
 def network():
@@ -117,7 +139,10 @@ def network():
 def batches():
     """Means far from 0, different for each batch."""
     generator = torch.Generator().manual_seed(1)
-    return [10.0 * k + torch.randn(size, 3, 7, 6, generator=generator) for k, size in enumerate((3, 1, 2))]
+    return [
+        10.0 * k + torch.randn(size, 3, 7, 6, generator=generator)
+        for k, size in enumerate((3, 1, 2))
+    ]
 
 
 def pixels(features):
@@ -145,17 +170,27 @@ def test_statistics_are_those_of_all_pixels_of_all_images():
 def test_statistics_are_of_pixels_that_hold_data():
     """The fill of the others is seen by no layer of a network of single pixels."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 1), nn.BatchNorm2d(5))
+    model = nn.Sequential(
+        nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, 1), nn.BatchNorm2d(5)
+    )
     images, valid = batches()[0], torch.rand(3, 7, 6) > 0.4
     filled = torch.where(valid[:, None], images, 50.0)
-    alone = re_estimated(model.eval(), [images.movedim(1, 0)[:, valid][None, :, None]], 1.0).network.state_dict()
-    torch.testing.assert_close(re_estimated(model, [(filled, valid)], 1.0).network.state_dict(), alone)
+    alone = re_estimated(
+        model.eval(), [images.movedim(1, 0)[:, valid][None, :, None]], 1.0
+    ).network.state_dict()
+    torch.testing.assert_close(
+        re_estimated(model, [(filled, valid)], 1.0).network.state_dict(), alone
+    )
     assert not same(re_estimated(model, [filled], 1.0).network.state_dict(), alone)
 
 
 @cases(
     (nn.Conv2d(3, 4, 1), batches(), "--batch-norm-after: the network has no batch normalisation"),
-    (nn.BatchNorm2d(3, track_running_stats=False), batches(), "the network has no batch normalisation"),
+    (
+        nn.BatchNorm2d(3, track_running_stats=False),
+        batches(),
+        "the network has no batch normalisation",
+    ),
     (network(), [], "--batch-norm-after: there is no image to re-estimate"),
 )
 def test_what_cannot_be_is_one_sentence(model, images, sentence):
@@ -217,8 +252,12 @@ def runs(tiny_config, tmp_path_factory):
     """The same training without and with."""
     folder = tmp_path_factory.mktemp("runs")
     model = dataclasses.replace(tiny_config.model, batch_norm="target")
-    config = dataclasses.replace(tiny_config, max_steps=4, eval_every=2, model=model, run_dir=str(folder / "without"))
-    after = dataclasses.replace(config, batch_norm_after="target", bn_alpha=1.0, run_dir=str(folder / "with"))
+    config = dataclasses.replace(
+        tiny_config, max_steps=4, eval_every=2, model=model, run_dir=str(folder / "without")
+    )
+    after = dataclasses.replace(
+        config, batch_norm_after="target", bn_alpha=1.0, run_dir=str(folder / "with")
+    )
     return train(config), train(after)
 
 
@@ -226,7 +265,9 @@ def scores(run):
     return json.loads((run / "eval.json").read_text())
 
 
-def test_by_default_the_source_moves_the_statistics_and_the_target_gives_a_share_at_the_end(tiny_config, tmp_path):
+def test_by_default_the_source_moves_the_statistics_and_the_target_gives_a_share_at_the_end(
+    tiny_config, tmp_path
+):
     run = train(dataclasses.replace(tiny_config, run_dir=str(tmp_path / "run")))
     said = scores(run)["protocol"]["batch_norm"]
     assert said.startswith("source: running statistics")
@@ -238,11 +279,16 @@ def test_training_goes_on_as_without(runs):
     assert same(without["model"], adapted["trained_model"])
     assert np.array_equal(without["random"]["torch"], adapted["random"]["torch"])
     lines = [
-        [{name: line[name] for name in line if name.startswith(("source/", "target/"))} for line in read_metrics(run)]
+        [
+            {name: line[name] for name in line if name.startswith(("source/", "target/"))}
+            for line in read_metrics(run)
+        ]
         for run in runs
     ]
     assert lines[0] == lines[1]
-    differing = {name for name, value in without["model"].items() if not value.equal(adapted["model"][name])}
+    differing = {
+        name for name, value in without["model"].items() if not value.equal(adapted["model"][name])
+    }
     assert differing == {name for name in without["model"] if name.endswith(STATISTICS)}
     assert scores(runs[0])["mean_entropy"] != scores(runs[1])["mean_entropy"]
 
@@ -252,7 +298,11 @@ def test_what_is_saved_has_the_statistics_of_the_targets_training_images(runs, t
     target = open_pair(tiny_config.source, tiny_config.target).target_train
     images = [target[index].image for index in range(5)]
     mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
-    batch = torch.from_numpy(np.stack([(image / 255 - mean) / std for image in images])).permute(0, 3, 1, 2).float()
+    batch = (
+        torch.from_numpy(np.stack([(image / 255 - mean) / std for image in images]))
+        .permute(0, 3, 1, 2)
+        .float()
+    )
     for name in ("last", "selected", "best"):
         loaded = open_run(runs[1], name)
         assert loaded.training.re_estimated_on == "target images (share 1)"
@@ -267,7 +317,16 @@ def test_an_adapted_run_says_so(runs, tmp_path, run_here):
     for index in range(2):
         save(tmp_path / "images" / f"{index}.png", noise(index, 64, 32))
     flags = ("--images", str(tmp_path / "images"), "--device", "cpu")
-    adapted = ("--model", str(runs[0]), *flags, "--out", str(tmp_path / "out"), "--bn-alpha", "1", "--accept")
+    adapted = (
+        "--model",
+        str(runs[0]),
+        *flags,
+        "--out",
+        str(tmp_path / "out"),
+        "--bn-alpha",
+        "1",
+        "--accept",
+    )
     run_here(seg.adapt.main, *adapted)
     done = run_here(seg.export.main, "--model", tmp_path / "out", *flags, "--out", tmp_path / "new")
     assert "batch norm statistics re-estimated on the images that it was adapted to" in done.out

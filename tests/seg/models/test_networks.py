@@ -37,7 +37,9 @@ def test_it_has_the_heads_that_it_names_and_gradients_reach_all_of_it(name):
     unused = [parameter for parameter in network.parameters() if parameter.grad is None]
     encoder, rest = parameter_groups(network, 0.1, 10.0)
     assert encoder["params"]
-    assert not {id(parameter) for parameter in unused} & {id(parameter) for parameter in rest["params"]}
+    assert not {id(parameter) for parameter in unused} & {
+        id(parameter) for parameter in rest["params"]
+    }
     assert len(encoder["params"]) + len(rest["params"]) == len(list(network.parameters()))
 
 
@@ -55,15 +57,27 @@ def test_a_saved_network_comes_back_bit_for_bit(name, tmp_path, monkeypatch):
     monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", lambda **_: hub)
     again = type(network).from_pretrained(tmp_path / "saved")
     again.push_to_hub("me/mine")
-    assert {file.name for file in uploaded.iterdir()} == {"README.md", "config.json", "model.safetensors"}
-    for each in (again, open_trained(str(tmp_path / "saved")).network, open_trained(str(uploaded)).network):
+    assert {file.name for file in uploaded.iterdir()} == {
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    }
+    for each in (
+        again,
+        open_trained(str(tmp_path / "saved")).network,
+        open_trained(str(uploaded)).network,
+    ):
         assert torch.equal(each(images)["main"], network(images)["main"])
 
 
 def test_one_head_without_batch_norm_trains_with_what_there_is(tiny_config, tmp_path):
     """Its normalisations are of layers and groups."""
     model = ModelConfig(name="fpn", encoder="mit_b0")
-    small = {"maps": 1, "discriminator": DiscriminatorConfig(channels=4), "run_dir": str(tmp_path / "run")}
+    small = {
+        "maps": 1,
+        "discriminator": DiscriminatorConfig(channels=4),
+        "run_dir": str(tmp_path / "run"),
+    }
     run = train(dataclasses.replace(tiny_config, method="advent", model=model, **small))
     logged = set().union(*read_metrics(run))
     per_head = {"source/cross_entropy", "target/objective", "target/fooling", "discriminator/loss"}
@@ -71,13 +85,26 @@ def test_one_head_without_batch_norm_trains_with_what_there_is(tiny_config, tmp_
     assert not any(name.endswith("_aux") for name in logged)
     how = json.loads((run / "eval.json").read_text())["protocol"]
     assert how["batch_norm"] == "none: the network has no batch normalisation"
-    assert how["network"] == {"name": "fpn", "encoder": "mit_b0", "depth": None, "output_stride": None}
+    assert how["network"] == {
+        "name": "fpn",
+        "encoder": "mit_b0",
+        "depth": None,
+        "output_stride": None,
+    }
     assert list((run / "entropy_maps").glob("*.png"))
 
 
-@cases(("resnet18", 8, 5), ("resnet18", 16, 5), ("resnet18", 4, 3), ("resnet18", 4, 5), ("mobilenet_v2", 16, 5))
+@cases(
+    ("resnet18", 8, 5),
+    ("resnet18", 16, 5),
+    ("resnet18", 4, 3),
+    ("resnet18", 4, 5),
+    ("mobilenet_v2", 16, 5),
+)
 def test_both_heads_have_the_feature_resolution(encoder, output_stride, depth):
-    model = build_model("deeplabv2", encoder=encoder, num_classes=7, output_stride=output_stride, depth=depth).eval()
+    model = build_model(
+        "deeplabv2", encoder=encoder, num_classes=7, output_stride=output_stride, depth=depth
+    ).eval()
     logits = model(torch.randn(1, 3, 64, 96))
     assert set(logits) == {"main", "aux"}
     assert logits["main"].shape == (1, 7, 64 // output_stride, 96 // output_stride)
@@ -100,6 +127,8 @@ def test_the_head_is_the_sum_of_its_four_convolutions_in_value_and_accumulated_g
         for scale in (1.0, 0.5):  # the second backward adds to the gradients of the first
             logits = forward(features)
             (scale * logits * outgoing).sum().backward()
-        results.append([logits.detach(), features.grad, *(parameter.grad for parameter in head.parameters())])
+        results.append(
+            [logits.detach(), features.grad, *(parameter.grad for parameter in head.parameters())]
+        )
     for ours, expected in zip(*results, strict=True):
         torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-10)

@@ -28,7 +28,10 @@ def test_it_trains_and_says_what_the_librarys_own_network_says(name):
     unused = {name for name, parameter in network.named_parameters() if parameter.grad is None}
     # stages that the decoder does not look at, and a transformer's classifier
     assert all(name.startswith("encoder.") for name in unused)
-    groups = [{id(parameter) for parameter in group["params"]} for group in parameter_groups(network, 0.1, 10.0)]
+    groups = [
+        {id(parameter) for parameter in group["params"]}
+        for group in parameter_groups(network, 0.1, 10.0)
+    ]
     assert groups[0] == set(map(id, network.encoder.parameters()))
     assert groups[0] | groups[1] == set(map(id, network.parameters()))
 
@@ -38,7 +41,9 @@ def test_it_trains_and_says_what_the_librarys_own_network_says(name):
     images = torch.randn(1, 3, 128, 192)
     with torch.no_grad():
         logits = network(images)["main"]
-        ours = F.interpolate(logits, scale_factor=192 / logits.shape[3], mode="bilinear", align_corners=True)
+        ours = F.interpolate(
+            logits, scale_factor=192 / logits.shape[3], mode="bilinear", align_corners=True
+        )
         torch.testing.assert_close(ours, theirs(images), rtol=1e-4, atol=1e-4)
         for size in ((1, 1), (66, 70)):  # continued and cut back
             rows, columns = (-(-side * logits.shape[3] // 192) for side in size)
@@ -46,13 +51,28 @@ def test_it_trains_and_says_what_the_librarys_own_network_says(name):
 
 
 @cases(
-    ("unet", "resnet18", {"output_stride": 8}, "model: unet has no output_stride; its options are depth, decoder_"),
-    ("deeplabv2", "resnet18", {"dropout": 0.5}, "deeplabv2 .*'dropout'; its options are depth, output_stride$"),
+    (
+        "unet",
+        "resnet18",
+        {"output_stride": 8},
+        "model: unet has no output_stride; its options are depth, decoder_",
+    ),
+    (
+        "deeplabv2",
+        "resnet18",
+        {"dropout": 0.5},
+        "deeplabv2 .*'dropout'; its options are depth, output_stride$",
+    ),
     ("unet", "tu-hf-hub:their/network", {}, "is no network of timm"),
     ("deeplabv2", "resnet18", {"output_stride": 7}, "output_stride: 7 is not one of 4, 8, 16"),
     ("deeplabv2", "mobilenet_v2", {"output_stride": 4}, "needs a ResNet-like encoder"),
     ("deeplabv2-advent", "resnet18", {}, "not resnet18, 8 and 5"),
-    ("deeplabv2-advent", "resnet101", {"bands": 6}, "deeplabv2-advent sees 3 bands, and the images have 6"),
+    (
+        "deeplabv2-advent",
+        "resnet101",
+        {"bands": 6},
+        "deeplabv2-advent sees 3 bands, and the images have 6",
+    ),
     ("unetx", "resnet18", {}, "model: 'unetx' is not one of deeplabv2, .*; did you mean 'unet'"),
 )
 def test_what_cannot_be_built_is_one_sentence(name, encoder, options, message):
@@ -65,17 +85,24 @@ def test_weights_that_cannot_be_downloaded_name_the_way_out(monkeypatch):
         raise OSError("no route to host")
 
     monkeypatch.setattr("seg.models.smp_network.smp.create_model", no_network)
-    with pytest.raises(InputError, match=r"'imagenet' weights could not be loaded .*--model.encoder-weights null"):
+    with pytest.raises(
+        InputError, match=r"'imagenet' weights could not be loaded .*--model.encoder-weights null"
+    ):
         build_model("unet", "resnet18", C, weights="imagenet")
 
 
-needs_package = pytest.mark.skipif(package_file(PRETRAINED) is None, reason="the extra pretrained is not installed")
+needs_package = pytest.mark.skipif(
+    package_file(PRETRAINED) is None, reason="the extra pretrained is not installed"
+)
 
 
 @needs_package
 @pytest.mark.parametrize(("name", "bands"), [("fpn", 3), ("deeplabv2", 3), ("unet", 6)])
 def test_the_packages_weights_give_timms_features(name, bands):
-    names, tensors = timm.create_model(PRETRAINED[3:]).state_dict(), torch.load(str(package_file(PRETRAINED)))
+    names, tensors = (
+        timm.create_model(PRETRAINED[3:]).state_dict(),
+        torch.load(str(package_file(PRETRAINED))),
+    )
     stride = 8 if name == "deeplabv2" else 32
     theirs = timm.create_model(PRETRAINED[3:], features_only=True, output_stride=stride).eval()
     theirs.load_state_dict(dict(zip(names, tensors.values(), strict=True)), strict=False)
@@ -89,13 +116,26 @@ def test_the_packages_weights_give_timms_features(name, bands):
 @pytest.mark.parametrize("encoder", ["resnet18", "tu-convnext_atto", "tu-mobilenetv3_small_050"])
 def test_weights_from_a_file_of_the_library(encoder, tmp_path):
     """timm's classifiers have other names than its encoders, and a head."""
-    library = timm.create_model(encoder[3:]) if encoder.startswith("tu-") else smp.encoders.get_encoder(encoder)
+    library = (
+        timm.create_model(encoder[3:])
+        if encoder.startswith("tu-")
+        else smp.encoders.get_encoder(encoder)
+    )
     state, file = library.state_dict(), tmp_path / "weights.pth"
     torch.save(state, file)
     given = {name.replace("_", "."): value for name, value in state.items()}
-    for name, value in build_model("fpn", encoder, 4, weights=str(file)).encoder.state_dict().items():
+    for name, value in (
+        build_model("fpn", encoder, 4, weights=str(file)).encoder.state_dict().items()
+    ):
         assert torch.equal(value, given[name.removeprefix("model.").replace("_", ".")]), name
-    refuses(r"encoder-weights: .*s.pth does not fit .* resnet34", build_model, "fpn", "resnet34", 4, weights=str(file))
+    refuses(
+        r"encoder-weights: .*s.pth does not fit .* resnet34",
+        build_model,
+        "fpn",
+        "resnet34",
+        4,
+        weights=str(file),
+    )
 
 
 @needs_package

@@ -30,7 +30,10 @@ def network(kernel=3, seed=0):
 def iou(first, second):
     values = []
     for index in range(CLASSES):
-        both, either = ((first == index) & (second == index)).sum(), ((first == index) | (second == index)).sum()
+        both, either = (
+            ((first == index) & (second == index)).sum(),
+            ((first == index) | (second == index)).sum(),
+        )
         values.append(both / either if either else None)
     return values
 
@@ -44,14 +47,24 @@ def test_the_numbers_are_their_definitions():
         mirrored = model(batch.flip(3)).flip(3).argmax(1).numpy()
         size = (round(16 * SCALE), round(24 * SCALE))
         small = nn.functional.interpolate(batch, size=size, mode="bilinear", antialias=True)
-        scaled = nn.functional.interpolate(model(small), size=(16, 24), mode="bilinear").argmax(1).numpy()
+        scaled = (
+            nn.functional.interpolate(model(small), size=(16, 24), mode="bilinear")
+            .argmax(1)
+            .numpy()
+        )
     entropy = -(p * np.log(p)).sum(1).mean()
     mean = p.mean((0, 2, 3))
     assert evidence.images == 3
-    assert evidence.shares == pytest.approx(np.bincount(classes.ravel(), minlength=CLASSES) / classes.size)
+    assert evidence.shares == pytest.approx(
+        np.bincount(classes.ravel(), minlength=CLASSES) / classes.size
+    )
     assert evidence.entropy == pytest.approx(entropy / math.log(CLASSES), rel=1e-5)
-    assert evidence.info_max == pytest.approx((-(mean * np.log(mean)).sum() - entropy) / math.log(CLASSES), rel=1e-4)
-    expected = [(a + b) / 2 for a, b in zip(iou(classes, mirrored), iou(classes, scaled), strict=True)]
+    assert evidence.info_max == pytest.approx(
+        (-(mean * np.log(mean)).sum() - entropy) / math.log(CLASSES), rel=1e-4
+    )
+    expected = [
+        (a + b) / 2 for a, b in zip(iou(classes, mirrored), iou(classes, scaled), strict=True)
+    ]
     assert evidence.stability == pytest.approx(expected)
 
 
@@ -60,7 +73,9 @@ def test_pixels_without_data_are_no_evidence():
     valid[:, :, 12:] = False
     filled = torch.where(valid[:, None], batch, 3.0)
     for resizes in (True, False):
-        looks = [Probe([each], resizes=resizes, masks=[valid]).look(model) for each in (batch, filled)]
+        looks = [
+            Probe([each], resizes=resizes, masks=[valid]).look(model) for each in (batch, filled)
+        ]
         expected = Probe([batch[..., :12]], resizes=resizes).look(model)
         assert looks[0].shares == looks[1].shares == expected.shares
         assert looks[1].entropy == pytest.approx(expected.entropy)
@@ -87,11 +102,18 @@ def test_rare_classes_are_left_out_of_stability():
     assert one.stability_on(one, least_share=1e-4) == pytest.approx(0.4)
 
 
-@cases(((192, 256), 1, (128, 192)), ((200, 300), 1, (160, 224)), ((64, 80), 1, (48, 60)), ((192, 192), 48, (144, 144)))
+@cases(
+    ((192, 256), 1, (128, 192)),
+    ((200, 300), 1, (160, 224)),
+    ((64, 80), 1, (48, 60)),
+    ((192, 192), 48, (144, 144)),
+)
 def test_smaller_views_lie_on_the_grid_of_the_encoders(size, multiple, smaller):
     seen = list[tuple[int, ...]]()
     batches, model = [torch.randn(1, 3, *size)], network()
-    Probe.of(model, batches, multiple).look(lambda batch: seen.append(tuple(batch.shape[2:])) or model(batch))
+    Probe.of(model, batches, multiple).look(
+        lambda batch: seen.append(tuple(batch.shape[2:])) or model(batch)
+    )
     assert seen == [size, size, smaller]
 
 
@@ -104,7 +126,9 @@ C = 5
 
 
 def logits(seed, batch=3, height=6, width=7, scale=2.0):
-    return torch.randn(batch, C, height, width, generator=torch.Generator().manual_seed(seed)) * scale
+    return (
+        torch.randn(batch, C, height, width, generator=torch.Generator().manual_seed(seed)) * scale
+    )
 
 
 def scored(*batches):
@@ -154,20 +178,25 @@ SOURCE = {"road": 0.5, "sky": 0.49, "rider": 0.01}
 
 def found(im, miou=0.3, share=0.4, entropy=0.2, rider=0.01):
     return {
-        "miou": miou, "mean_entropy_normalised": entropy, "label_free": {"im": im},
+        "miou": miou,
+        "mean_entropy_normalised": entropy,
+        "label_free": {"im": im},
         "predicted_share": {"road": share, "sky": 1.0 - share - rider, "rider": rider},
-    }  # fmt: skip
+    }
 
 
 def test_selected_follows_the_label_free_score_and_best_the_labels():
     selector = CheckpointSelector()
     assert selector.update(10, found(im=0.5, miou=0.1), None) == ["selected", "best"]
     assert selector.update(20, found(im=0.6, miou=0.05), None) == ["selected"]
-    assert selector.update(25, found(im=0.9, miou=0.05), "rare classes swell") == []  # an alarm selects nothing
+    # an alarm selects nothing
+    assert selector.update(25, found(im=0.9, miou=0.05), "rare classes swell") == []
     assert selector.update(30, found(im=0.4, miou=0.2), None) == ["best"]
     assert selector.update(40, found(im=0.6, miou=0.2), None) == []  # the earlier of equals stays
     table = selector.table(40, 0.2)
-    columns = [tuple(row[key] for key in ("step", "miou", "used_target_labels")) for row in table.values()]
+    columns = [
+        tuple(row[key] for key in ("step", "miou", "used_target_labels")) for row in table.values()
+    ]
     expected = {"last": (40, 0.2, False), "selected": (20, 0.05, False), "best": (30, 0.2, True)}
     assert dict(zip(table, columns, strict=True)) == expected
 
@@ -177,8 +206,13 @@ def test_selected_follows_the_label_free_score_and_best_the_labels():
     (found(im=0.1), found(im=0.2, share=0.97), "97.0 % of the pixels are predicted as one class"),
     (found(im=0.5), found(im=0.4, entropy=0.001), "'im' falls (0.5000 to 0.4000)"),
     (found(im=0.4), found(im=0.5, entropy=0.001), None),
-    (found(im=0.4), found(im=0.5, rider=0.031), "rare classes swell: rider 3.1 % of the pixels, over 3 times"),
-    (found(im=0.4), found(im=0.5, rider=0.029), None),  # so much a class has for a while without an objective
+    (
+        found(im=0.4),
+        found(im=0.5, rider=0.031),
+        "rare classes swell: rider 3.1 % of the pixels, over 3 times",
+    ),
+    # so much a class has for a while without an objective
+    (found(im=0.4), found(im=0.5, rider=0.029), None),
 )
 def test_alarm(before, now, said):
     selector = CheckpointSelector()

@@ -15,7 +15,10 @@ NAMES = ("a", "b", "c", "d")
 
 
 def logits_for(prediction, confidence_logit=5.0):
-    return confidence_logit * torch.nn.functional.one_hot(prediction, len(NAMES)).movedim(-1, 1).float()
+    return (
+        confidence_logit
+        * torch.nn.functional.one_hot(prediction, len(NAMES)).movedim(-1, 1).float()
+    )
 
 
 def test_a_class_that_is_predicted_but_never_labelled_counts_as_zero():
@@ -46,13 +49,21 @@ def scored(*batches):
 def test_scores_against_torchmetrics():
     logits, label = drawn(0, 2.0)
     result = scored((logits, label)).result()
-    confusion = theirs.multiclass_confusion_matrix(logits.argmax(1), label, len(NAMES), ignore_index=255).double()
+    confusion = theirs.multiclass_confusion_matrix(
+        logits.argmax(1), label, len(NAMES), ignore_index=255
+    ).double()
     union = confusion.sum(0) + confusion.sum(1) - confusion.diag()
-    assert list(result["per_class_iu"].values()) == pytest.approx((confusion.diag() / union).tolist(), abs=1e-12)
-    expected = theirs.multiclass_calibration_error(logits, label, len(NAMES), n_bins=15, norm="l1", ignore_index=255)
+    assert list(result["per_class_iu"].values()) == pytest.approx(
+        (confusion.diag() / union).tolist(), abs=1e-12
+    )
+    expected = theirs.multiclass_calibration_error(
+        logits, label, len(NAMES), n_bins=15, norm="l1", ignore_index=255
+    )
     assert result["calibration_error"] == pytest.approx(float(expected), abs=1e-6)
     counted = label != 255
-    assert result["pixel_accuracy"] == pytest.approx(float((logits.argmax(1) == label)[counted].double().mean()))
+    assert result["pixel_accuracy"] == pytest.approx(
+        float((logits.argmax(1) == label)[counted].double().mean())
+    )
     shares = [float((label == k).sum() / counted.sum()) for k in range(len(NAMES))]
     assert list(result["per_class_label_share"].values()) == pytest.approx(shares)
 
@@ -61,7 +72,9 @@ def test_entropy_by_predicted_class_counts_ignored_pixels_too():
     logits, label = drawn(2, 1.0)
     logits[:, 3] = -50.0
     result = scored((logits, label)).result()
-    entropy = torch.distributions.Categorical(logits=logits.double().movedim(1, -1)).entropy() / math.log(len(NAMES))
+    entropy = torch.distributions.Categorical(
+        logits=logits.double().movedim(1, -1)
+    ).entropy() / math.log(len(NAMES))
     for index, name in enumerate(NAMES[:3]):
         expected = float(entropy[logits.argmax(1) == index].mean())
         assert result["per_class_entropy"][name] == pytest.approx(expected, abs=1e-6)
@@ -85,9 +98,14 @@ def test_two_processes_have_the_scores_of_one(tmp_path):
         metric.update(logits, torch.full((1, 8, 9 + rank), rank))
         return metric
 
-    drawn = [torch.randn(1, 5, 8, 9 + rank, generator=torch.Generator().manual_seed(rank)) for rank in range(2)]
+    drawn = [
+        torch.randn(1, 5, 8, 9 + rank, generator=torch.Generator().manual_seed(rank))
+        for rank in range(2)
+    ]
     predicted = torch.cat([logits.argmax(1).flatten() for logits in drawn])
-    labels = torch.cat([torch.full((logits[0, 0].numel(),), rank) for rank, logits in enumerate(drawn)])
+    labels = torch.cat(
+        [torch.full((logits[0, 0].numel(),), rank) for rank, logits in enumerate(drawn)]
+    )
     expected = update(update(SegmentationMetric(5), 0), 1).compute()
     jaccard = float(theirs.multiclass_jaccard_index(predicted, labels, 5))
     assert float(expected["miou"]) == pytest.approx(jaccard, abs=1e-6)
@@ -97,15 +115,29 @@ def test_two_processes_have_the_scores_of_one(tmp_path):
 
 def test_transformers_trainer_reports_them(tmp_path):
     transformers = pytest.importorskip("transformers")
-    sizes = {"depths": [1] * 4, "hidden_sizes": [8] * 4, "num_attention_heads": [1] * 4, "decoder_hidden_size": 8}
+    sizes = {
+        "depths": [1] * 4,
+        "hidden_sizes": [8] * 4,
+        "num_attention_heads": [1] * 4,
+        "decoder_hidden_size": 8,
+    }
     torch.manual_seed(0)
-    model = transformers.SegformerForSemanticSegmentation(transformers.SegformerConfig(num_labels=3, **sizes))
-    data = [{"pixel_values": torch.randn(3, 32, 64), "labels": torch.randint(0, 3, (32, 64))} for _ in range(3)]
+    model = transformers.SegformerForSemanticSegmentation(
+        transformers.SegformerConfig(num_labels=3, **sizes)
+    )
+    data = [
+        {"pixel_values": torch.randn(3, 32, 64), "labels": torch.randint(0, 3, (32, 64))}
+        for _ in range(3)
+    ]
     metric = SegmentationMetric(("a", "b", "c"))
     trainer = transformers.Trainer(
-        model, transformers.TrainingArguments(str(tmp_path), use_cpu=True, report_to=[], per_device_eval_batch_size=2),
-        eval_dataset=data, compute_metrics=lambda p: metric(p.predictions, p.label_ids),
-    )  # fmt: skip
+        model,
+        transformers.TrainingArguments(
+            str(tmp_path), use_cpu=True, report_to=[], per_device_eval_batch_size=2
+        ),
+        eval_dataset=data,
+        compute_metrics=lambda p: metric(p.predictions, p.label_ids),
+    )
     with torch.inference_mode():
         logits = model.eval()(torch.stack([each["pixel_values"] for each in data])).logits
     assert logits.shape == (3, 3, 8, 16)  # and the labels 32 × 64
@@ -119,8 +151,17 @@ def test_transformers_trainer_reports_them(tmp_path):
 
 def test_other_shapes_and_labels_are_refused():
     metric = SegmentationMetric(3)
-    for logits, labels in (((1, 2, 4, 4), (1, 4, 4)), ((1, 3, 4, 4), (1, 1, 4, 4)), ((2, 3, 4, 4), (1, 4, 4))):
-        refuses(r"logits \(B, 3, h, w\) and labels \(B, H", metric.update, torch.zeros(logits), torch.zeros(labels))
+    for logits, labels in (
+        ((1, 2, 4, 4), (1, 4, 4)),
+        ((1, 3, 4, 4), (1, 1, 4, 4)),
+        ((2, 3, 4, 4), (1, 4, 4)),
+    ):
+        refuses(
+            r"logits \(B, 3, h, w\) and labels \(B, H",
+            metric.update,
+            torch.zeros(logits),
+            torch.zeros(labels),
+        )
     with pytest.raises(ValueError, match="labels hold 7 to 7, and train ids are 0 to 2"):
         metric.update(torch.zeros(1, 3, 4, 4), torch.full((1, 4, 4), 7))
     refuses("two or more, got 1", SegmentationMetric, 1)

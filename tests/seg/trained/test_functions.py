@@ -102,12 +102,21 @@ def test_a_function_with_a_file_of_weights(kind, own, tmp_path):
     shake(network)
     state = {name: value.clone() for name, value in network.state_dict().items()}
     if kind == "half":
-        state = {name: value.half() if value.is_floating_point() else value for name, value in state.items()}
+        state = {
+            name: value.half() if value.is_floating_point() else value
+            for name, value in state.items()
+        }
     file = tmp_path / ("weights.safetensors" if kind == "safetensors" else "weights.pth")
     if kind == "safetensors":
         save_file(state, file)
     elif kind == "prefixed":
-        torch.save({"epoch": 3, "state_dict": {f"module.net.{name}": value for name, value in state.items()}}, file)
+        torch.save(
+            {
+                "epoch": 3,
+                "state_dict": {f"module.net.{name}": value for name, value in state.items()},
+            },
+            file,
+        )
     else:
         torch.save(state, file)
     opened = open_trained(f"{own}:build", str(file))
@@ -117,12 +126,16 @@ def test_a_function_with_a_file_of_weights(kind, own, tmp_path):
     opened.network[2].bias += 1
     opened.save(tmp_path / "adapted")
     written = tmp_path / "adapted" / file.name
-    held, before = (load_file(f) if kind == "safetensors" else torch.load(f) for f in (written, file))
+    held, before = (
+        load_file(f) if kind == "safetensors" else torch.load(f) for f in (written, file)
+    )
     held, before = (each.get("state_dict", each) for each in (held, before))
     assert held.keys() == before.keys()
     name = next(name for name in held if name.endswith("2.bias"))
     torch.testing.assert_close(held[name], before[name].float() + 1)
-    assert torch.equal(opened.logits(IMAGES), open_trained(f"{own}:build", str(written)).logits(IMAGES))
+    assert torch.equal(
+        opened.logits(IMAGES), open_trained(f"{own}:build", str(written)).logits(IMAGES)
+    )
 
 
 def test_a_buffer_that_forward_makes_comes_back(own, tmp_path):
@@ -135,7 +148,9 @@ def test_a_buffer_that_forward_makes_comes_back(own, tmp_path):
     opened = open_trained(f"{own}:declared", str(tmp_path / "a.pth"))
     assert torch.equal(opened.network[1].grid, network[1].grid)
     torch.testing.assert_close(opened.raw_logits(IMAGES[:, :, :, :64]), expected)
-    assert torch.equal(open_trained(f"{own}:declared").raw_logits(IMAGES), own_network.declared().eval()(IMAGES))
+    assert torch.equal(
+        open_trained(f"{own}:declared").raw_logits(IMAGES), own_network.declared().eval()(IMAGES)
+    )
 
 
 @torch.no_grad()
@@ -146,28 +161,46 @@ def test_what_a_function_may_say_and_return(own):
     assert (said.classes, said.order, said.pixels.std, said.multiple) == expected
     assert opened.logits(ODD).shape == (2, 3, 45, 70)
     assert open_trained(f"{own}:dictionary").logits(ODD).shape == (2, 3, 45, 70)
-    ladder = open_trained(f"{own}:ladder")  # its sides have to be multiples of 8, and nothing says so
+    # its sides have to be multiples of 8, and nothing says so
+    ladder = open_trained(f"{own}:ladder")
     assert (ladder.description.multiple, ladder.logits(ODD).shape) == (8, (2, 3, 45, 70))
     assert open_trained(f"{own}:coarse").description.multiple == 64
     second = open_trained(f"{own}:second")
     assert second.raw_logits(ODD).shape == (2, 3, 23, 35)
-    assert second.description.said == "BGR from 0 to 255, mean 104 117 123, deviation 1 1 1 (the function's facts)"
+    assert (
+        second.description.said
+        == "BGR from 0 to 255, mean 104 117 123, deviation 1 1 1 (the function's facts)"
+    )
     binary = open_trained(f"{own}:one_output")
     assert binary.num_classes == 2
     assert torch.equal(binary.logits(ODD)[:, 0], torch.zeros(2, 45, 70))
-    plain, softmax = (open_trained(f"{own}:{name}").raw_logits(ODD) for name in ("build", "probabilities"))
+    plain, softmax = (
+        open_trained(f"{own}:{name}").raw_logits(ODD) for name in ("build", "probabilities")
+    )
     torch.testing.assert_close(softmax, plain.log_softmax(1))
     black = np.zeros((45, 70, 3), np.uint8)  # frozen is a ScriptModule
     one, two = (load(f"{own}:{name}", device="cpu").predict(black) for name in ("frozen", "build"))
     assert np.array_equal(one.classes, two.classes)
     yes = open_trained(f"{own}:sigmoid_said").raw_logits(ODD)
-    torch.testing.assert_close(yes, torch.stack([torch.zeros_like(yes[:, 0]), yes.diff(dim=1)[:, 0]], 1))
-    torch.testing.assert_close(open_trained(f"{own}:half").raw_logits(ODD), plain, atol=1e-3, rtol=1e-2)
+    torch.testing.assert_close(
+        yes, torch.stack([torch.zeros_like(yes[:, 0]), yes.diff(dim=1)[:, 0]], 1)
+    )
+    torch.testing.assert_close(
+        open_trained(f"{own}:half").raw_logits(ODD), plain, atol=1e-3, rtol=1e-2
+    )
     with torch.inference_mode():
-        assert not any(each.is_inference() for each in open_trained(f"{own}:build").network.parameters())
+        assert not any(
+            each.is_inference() for each in open_trained(f"{own}:build").network.parameters()
+        )
     of_timm = open_trained(f"{own}:of_timm").description
-    assert (of_timm.pixels.mean, of_timm.pixels.std, of_timm.guessed) == ((0.0,) * 3, (1.0,) * 3, True)
-    with pytest.warns(UserWarning, match=r"RGB from 0 to 1, mean 0.485 .* \(a guess: ImageNet's\); mean=, std="):
+    assert (of_timm.pixels.mean, of_timm.pixels.std, of_timm.guessed) == (
+        (0.0,) * 3,
+        (1.0,) * 3,
+        True,
+    )
+    with pytest.warns(
+        UserWarning, match=r"RGB from 0 to 1, mean 0.485 .* \(a guess: ImageNet's\); mean=, std="
+    ):
         load(f"{own}:build", device="cpu")
 
 
@@ -175,14 +208,29 @@ def test_what_a_function_may_say_and_return(own):
     ("own_network:bild", r"has no function 'bild'; did you mean 'build'\?"),
     ("own_network:needs", "cannot be called: needs.. missing 1 required"),
     ("own_network:wrong_fact", r"unknown fact 'means'; did you mean 'mean'\?"),
-    ("own_network:softmax", "sums to one over the classes, so it is probabilities.* 'probabilities' among its facts"),
-    ("own_network:sigmoid", "lies between 0 and 1 everywhere, so it is probabilities and not logits"),
+    (
+        "own_network:softmax",
+        "sums to one over the classes, so it is probabilities.* 'probabilities' among its facts",
+    ),
+    (
+        "own_network:sigmoid",
+        "lies between 0 and 1 everywhere, so it is probabilities and not logits",
+    ),
     ("own_network:ids", "its output .1, 1, 112, 112. holds whole numbers, the ids of classes"),
     ("own_network:flat_ids", "take the last argmax out"),
-    ("own_network:channels_last", "its output .1, 112, 112, 3. has the classes last; return .B, C, h, w."),
-    ("own_network:pair", "returns a tuple of 2 values, and which of it are logits is unknown; 'output' among"),
+    (
+        "own_network:channels_last",
+        "its output .1, 112, 112, 3. has the classes last; return .B, C, h, w.",
+    ),
+    (
+        "own_network:pair",
+        "returns a tuple of 2 values, and which of it are logits is unknown; 'output' among",
+    ),
     ("own_network:middle", "of 224 pixels its map shows the middle 192, as without padding"),
-    ("own_network:classifier", "its logits have shape .1, 3.; expected floating point .B, C, h, w., one a pixel"),
+    (
+        "own_network:classifier",
+        "its logits have shape .1, 3.; expected floating point .B, C, h, w., one a pixel",
+    ),
     ("nvidia/segformer-b0", "no such folder or file; .* nothing is downloaded"),
 )
 def test_specs_that_lead_nowhere(spec, message, own):
@@ -218,13 +266,25 @@ def test_files_that_are_no_weights(own, tmp_path):
     refused({}, "gives a ScriptModule, which has weights already; leave out", spec=f"{own}:frozen")
     content = io.BytesIO()
     torch.save({"0.weight": torch.ones(4, 3, 3, 3)}, content)
-    flipped = content.getvalue().replace(np.ones(3, "f4").tobytes(), np.arange(3, dtype="f4").tobytes(), 1)
-    refused(flipped, "is no checkpoint of tensors alone: it is damaged")  # torch does not compare checksums
+    flipped = content.getvalue().replace(
+        np.ones(3, "f4").tobytes(), np.arange(3, dtype="f4").tobytes(), 1
+    )
+    # torch does not compare checksums
+    refused(flipped, "is no checkpoint of tensors alone: it is damaged")
     refused(b"junk", "is no safetensors file", name="weights.safetensors")
     refused({"epoch": 1, "optimizer": {}}, "holds the keys epoch, optimizer and no tensors by name")
-    refused({"0.weight": torch.zeros(4, 3, 3, 3)}, "does not fit the network of own_.*Missing key.*0.bias")
-    refused({"0.weight": torch.zeros(1)}, "has its own; give it with package.module:function", spec=str(tmp_path))
-    refuses(r"holds neither config.yaml, as a run does, nor config.json", open_trained, str(tmp_path))
+    refused(
+        {"0.weight": torch.zeros(4, 3, 3, 3)},
+        "does not fit the network of own_.*Missing key.*0.bias",
+    )
+    refused(
+        {"0.weight": torch.zeros(1)},
+        "has its own; give it with package.module:function",
+        spec=str(tmp_path),
+    )
+    refuses(
+        r"holds neither config.yaml, as a run does, nor config.json", open_trained, str(tmp_path)
+    )
 
 
 IMAGE = np.random.default_rng(0).integers(0, 256, (45, 70, 3)).astype(np.uint8)
@@ -232,7 +292,9 @@ IMAGE = np.random.default_rng(0).integers(0, 256, (45, 70, 3)).astype(np.uint8)
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return write_run(tmp_path_factory.mktemp("runs") / "run", 0, target=TargetDataConfig(size=[64, 32]))
+    return write_run(
+        tmp_path_factory.mktemp("runs") / "run", 0, target=TargetDataConfig(size=[64, 32])
+    )
 
 
 @pytest.fixture(scope="module")
@@ -250,9 +312,12 @@ def test_a_prediction_holds_together(run, predictor):
     first = next(iter(prediction.shares))
     assert prediction.shares[first] == np.mean(prediction.classes == prediction.names.index(first))
     exported = predictor.maps(ImagePixels(IMAGE))  # what seg.export writes
-    assert (prediction.classes == exported.classes).mean() > 0.999  # bands round otherwise than the whole
+    # bands round otherwise than the whole
+    assert (prediction.classes == exported.classes).mean() > 0.999
     np.testing.assert_allclose(prediction.entropy, exported.entropy, atol=1e-5)
-    assert not np.array_equal(load(run, device="cpu", size=None).predict(IMAGE).entropy, prediction.entropy)
+    assert not np.array_equal(
+        load(run, device="cpu", size=None).predict(IMAGE).entropy, prediction.entropy
+    )
 
 
 def test_every_kind_of_image(predictor, tmp_path):
@@ -260,15 +325,27 @@ def test_every_kind_of_image(predictor, tmp_path):
     Image.fromarray(IMAGE).save(file)
     tensor = torch.from_numpy(IMAGE).permute(2, 0, 1)
     kinds = {
-        "path": file, "text": str(file), "PIL": Image.open(file), "array": IMAGE, "floats": IMAGE / 255.0,
-        "alpha": np.dstack([IMAGE, IMAGE[..., 0]]), "tensor": tensor, "float tensor": tensor / 255,
-    }  # fmt: skip
+        "path": file,
+        "text": str(file),
+        "PIL": Image.open(file),
+        "array": IMAGE,
+        "floats": IMAGE / 255.0,
+        "alpha": np.dstack([IMAGE, IMAGE[..., 0]]),
+        "tensor": tensor,
+        "float tensor": tensor / 255,
+    }
     expected = predictor.predict(IMAGE)
     for kind, image in kinds.items():
         assert np.array_equal(predictor.predict(image).entropy, expected.entropy), kind
     Image.fromarray(IMAGE[::-1].copy()).save(tmp_path / "b.png")
     arrays = np.stack([IMAGE, IMAGE[::-1]])
-    for many in (tmp_path, str(tmp_path), [file, IMAGE[::-1]], arrays, torch.from_numpy(arrays).permute(0, 3, 1, 2)):
+    for many in (
+        tmp_path,
+        str(tmp_path),
+        [file, IMAGE[::-1]],
+        arrays,
+        torch.from_numpy(arrays).permute(0, 3, 1, 2),
+    ):
         first, second = predictor.predict(many)
         assert np.array_equal(first.entropy, expected.entropy)
         assert np.array_equal(second.image, IMAGE[::-1])
@@ -280,7 +357,10 @@ def test_every_kind_of_image(predictor, tmp_path):
 
 @cases(
     (3, "image: got a int; expected a path, an array"),
-    (np.zeros((45, 70, 2), np.uint8), r"image: has shape \(45, 70, 2\), and the network sees 8-bit RGB"),
+    (
+        np.zeros((45, 70, 2), np.uint8),
+        r"image: has shape \(45, 70, 2\), and the network sees 8-bit RGB",
+    ),
     (np.full((45, 70, 3), 200.0), "from 200 to 200; expected uint8, or floating point from 0 to 1"),
     (torch.full((3, 45, 70), torch.nan), "from nan to nan"),
 )

@@ -19,7 +19,11 @@ SMP = {
     "unet": {},
     "fpn": {"encoder_depth": 4, "upsampling": 2},
     "deeplabv3plus": {"encoder_output_stride": 8, "decoder_atrous_rates": [2, 4, 6]},
-    "unetplusplus": {"decoder_attention_type": "scse", "encoder_depth": 3, "decoder_channels": [64, 32, 16]},
+    "unetplusplus": {
+        "decoder_attention_type": "scse",
+        "encoder_depth": 3,
+        "decoder_channels": [64, 32, 16],
+    },
     "linknet": {"activation": "softmax2d"},
     "dpt": {"encoder_name": "tu-vit_tiny_patch16_224", "dynamic_img_size": True},
 }
@@ -40,7 +44,9 @@ def test_smp_folder_gives_the_librarys_own_logits(architecture, tmp_path):
         logits = opened.logits(IMAGES)
         if "activation" in options:
             logits = logits.softmax(1)
-        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+        torch.testing.assert_close(
+            logits, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max())
+        )
         if folder == "smp":
             assert opened.logits(ODD).shape == (2, 3, 45, 70)
             opened = assert_comes_back(opened, tmp_path / "adapted")
@@ -48,7 +54,9 @@ def test_smp_folder_gives_the_librarys_own_logits(architecture, tmp_path):
 
 @torch.no_grad()
 def test_one_output_of_smp_says_no_and_yes(tmp_path):
-    network = smp.Unet("resnet18", encoder_weights=None, classes=1, aux_params={"classes": 7}).eval()
+    network = smp.Unet(
+        "resnet18", encoder_weights=None, classes=1, aux_params={"classes": 7}
+    ).eval()
     network.save_pretrained(tmp_path / "smp")
     opened = open_trained(str(tmp_path / "smp"))
     masks, labels = network(IMAGES)
@@ -62,16 +70,27 @@ def test_files_beside_smps_say_more(tmp_path):
     folder = tmp_path / "smp"
     smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(folder)
     (folder / "classes.json").write_text(json.dumps(named_classes(["a", "b", "c"]).document()))
-    document = {"image_mean": [127.5] * 3, "image_std": [51.0] * 3, "do_rescale": False, "do_flip_channel_order": True}
+    document = {
+        "image_mean": [127.5] * 3,
+        "image_std": [51.0] * 3,
+        "do_rescale": False,
+        "do_flip_channel_order": True,
+    }
     (folder / "preprocessor_config.json").write_text(json.dumps(document))
     opened = open_trained(str(folder))
     assert opened.description.classes == named_classes(["a", "b", "c"])
     numbered = open_network(NetworkSettings(model=str(folder), classes="3"))
     assert numbered.description.classes == opened.description.classes
-    refuses("--classes: 19, and .* predicts 3 classes", open_network, NetworkSettings(model=str(folder), classes="19"))
+    refuses(
+        "--classes: 19, and .* predicts 3 classes",
+        open_network,
+        NetworkSettings(model=str(folder), classes="19"),
+    )
     image = np.random.default_rng(0).integers(0, 256, (5, 7, 3)).astype(np.uint8)
     expected = (image[..., ::-1].astype(np.float64) / 255 - 0.5) / 0.2
-    np.testing.assert_allclose(opened.description.normalised(image).permute(1, 2, 0), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        opened.description.normalised(image).permute(1, 2, 0), expected, atol=1e-6
+    )
     assert_comes_back(opened, tmp_path / "again")
     document |= {"do_resize": True, "size": {"shortest_edge": 224}}
     (folder / "preprocessor_config.json").write_text(json.dumps(document))
@@ -84,17 +103,25 @@ def test_a_disk_that_fills_while_safetensors_writes_is_one_sentence(tmp_path, mo
     opened = open_trained(str(tmp_path / "smp"))
 
     def full(*_, **__):
-        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+        raise SafetensorError(
+            "Error while serializing: I/O error: No space left on device (os error 28)"
+        )
 
     monkeypatch.setattr("safetensors.torch.serialize_file", full)
-    refuses("again: no space left on the disk .*; nothing was overwritten", opened.save, str(tmp_path / "again"))
+    refuses(
+        "again: no space left on the disk .*; nothing was overwritten",
+        opened.save,
+        str(tmp_path / "again"),
+    )
     assert not (tmp_path / "again").exists()
 
 
 @cases(
-    ("resnet18", "imagenet", 0.485), ("resnet18", None, 0.485), ("efficientnet-b0", "advprop", 0.5),
+    ("resnet18", "imagenet", 0.485),
+    ("resnet18", None, 0.485),
+    ("efficientnet-b0", "advprop", 0.5),
     ("tu-mobilevitv2_050", None, 0.0),
-)  # fmt: skip
+)
 def test_smp_networks_see_images_as_their_encoders_weights_did(encoder, weights, mean, tmp_path):
     smp.Unet(encoder, encoder_weights=None, classes=3).save_pretrained(tmp_path / "smp")
     file = tmp_path / "smp" / "config.json"
@@ -122,7 +149,10 @@ def test_smp_folders_that_do_not_fit(change, message, tmp_path):
 @torch.no_grad()
 def test_the_old_name_of_an_option_of_smp(tmp_path):
     smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(tmp_path)
-    config, expected = json.loads((tmp_path / "config.json").read_text()), open_trained(str(tmp_path)).logits(ODD)
+    config, expected = (
+        json.loads((tmp_path / "config.json").read_text()),
+        open_trained(str(tmp_path)).logits(ODD),
+    )
     del config["decoder_use_norm"]
     (tmp_path / "config.json").write_text(json.dumps(config | {"decoder_use_batchnorm": True}))
     assert torch.equal(open_trained(str(tmp_path)).logits(ODD), expected)
@@ -138,6 +168,12 @@ def test_our_own_folder_reads_its_own_weights_alone(tmp_path, monkeypatch):
     for weights in ("imagenet", str(tmp_path / "other.pth")):
         file.write_text(json.dumps(document | {"weights": weights}))
         same_weights = open_trained(str(tmp_path)).network.state_dict()
-        assert all(torch.equal(value, same_weights[name]) for name, value in network.state_dict().items())
+        assert all(
+            torch.equal(value, same_weights[name]) for name, value in network.state_dict().items()
+        )
     file.write_text(json.dumps(document | {"name": "pretrained", "encoder": str(tmp_path)}))
-    refuses(r"config.json: name is 'pretrained', which is the network of another folder$", open_trained, str(tmp_path))
+    refuses(
+        r"config.json: name is 'pretrained', which is the network of another folder$",
+        open_trained,
+        str(tmp_path),
+    )

@@ -42,7 +42,9 @@ def ours(folder, num_classes):
 
 
 def write_classes(tmp_path, **ids):
-    rows = [{"name": name, "color": [label_id, 0, 0], "id": label_id} for name, label_id in ids.items()]
+    rows = [
+        {"name": name, "color": [label_id, 0, 0], "id": label_id} for name, label_id in ids.items()
+    ]
     (tmp_path / "classes.yaml").write_text(yaml.safe_dump({"classes": rows}))
     return str(tmp_path / "classes.yaml")
 
@@ -79,27 +81,47 @@ LOSS = {"criterion.weight": torch.ones(4), "std": torch.ones(3)}
 LIGHTNING = {"epoch": 9, "args": Namespace(lr=1), "best": np.float64(0.5), "images": np.int64(9)}
 #: What a training writes of a network, and the notes on it.
 FILES = {
-    "another head": (lambda state: {**state, "other_head.3.bias": LOSS["std"]}, ["other_head.* left aside"]),
-    "lightning": (lambda state: {**LIGHTNING, "state_dict": below("model.", state) | LOSS},
-                  ["the weights below 'model.' are taken, criterion.*, std left aside"]),
+    "another head": (
+        lambda state: {**state, "other_head.3.bias": LOSS["std"]},
+        ["other_head.* left aside"],
+    ),
+    "lightning": (
+        lambda state: {**LIGHTNING, "state_dict": below("model.", state) | LOSS},
+        ["the weights below 'model.' are taken, criterion.*, std left aside"],
+    ),
     "epoch inside": (lambda state: {**state, "epoch": 9}, ["epoch left aside"]),
-    "two": (lambda state: {"model_ema": {name: 2 * value for name, value in state.items()}, "model": state},
-            ["the weights under 'model' are taken, not those under model_ema"]),
+    "two": (
+        lambda state: {
+            "model_ema": {name: 2 * value for name, value in state.items()},
+            "model": state,
+        },
+        ["the weights under 'model' are taken, not those under model_ema"],
+    ),
     "encoder": (lambda state: below("encoder.", encoder_of(state)), [ALONE]),
     "classifier": (
-        lambda state: below("module.", encoder_of(state) | {"fc.bias": LOSS["std"]}), ["module.* left aside", ALONE]),
-}  # fmt: skip
+        lambda state: below("module.", encoder_of(state) | {"fc.bias": LOSS["std"]}),
+        ["module.* left aside", ALONE],
+    ),
+}
 
 
 def encoder_of(state):
-    return {name.removeprefix("encoder."): value for name, value in state.items() if name.startswith("encoder.")}
+    return {
+        name.removeprefix("encoder."): value
+        for name, value in state.items()
+        if name.startswith("encoder.")
+    }
 
 
-@pytest.mark.parametrize(("kind", "suffix"), [("another head", ".safetensors"), *((kind, ".ckpt") for kind in FILES)])
+@pytest.mark.parametrize(
+    ("kind", "suffix"), [("another head", ".safetensors"), *((kind, ".ckpt") for kind in FILES)]
+)
 def test_files_of_weights(kind, suffix, theirs, tmp_path):
     saved, (written, said) = smp.from_pretrained(theirs).state_dict(), FILES[kind]
     file = tmp_path / f"weights{suffix}"
-    save_file(written(saved), file) if suffix == ".safetensors" else torch.save(written(saved), file)
+    save_file(written(saved), file) if suffix == ".safetensors" else torch.save(
+        written(saved), file
+    )
     network, before = ours(theirs, 4), ours(theirs, 4).state_dict()
     notes = start_from(network, file)
     assert [note for note, expected in zip(notes, said, strict=True) if expected not in note] == []
@@ -109,8 +131,14 @@ def test_files_of_weights(kind, suffix, theirs, tmp_path):
 
 
 @cases(
-    ({"name": "deeplabv2"}, "does not fit this network .--model.name pretrained trains .*Missing key"),
-    ({"start_from": None}, "--model.name: pretrained is the network of a folder; name it by --model.start-from"),
+    (
+        {"name": "deeplabv2"},
+        "does not fit this network .--model.name pretrained trains .*Missing key",
+    ),
+    (
+        {"start_from": None},
+        "--model.name: pretrained is the network of a folder; name it by --model.start-from",
+    ),
     ({"encoder_weights": "imagenet"}, "--model.encoder-weights: a pretrained network has its own"),
 )
 def test_what_does_not_fit_is_a_sentence(model, message, theirs, tmp_path, settings):
@@ -126,10 +154,20 @@ def test_what_does_not_fit_is_a_sentence(model, message, theirs, tmp_path, setti
 def test_images_are_normalised_as_the_weights_saw_them(model, mean, theirs):
     document = {"image_mean": [0.25] * 3, "image_std": [0.5] * 3}
     (theirs / "preprocessor_config.json").write_text(json.dumps(document))
-    assert normalisation(ModelConfig(**model, start_from=str(theirs) if "name" in model else None)).mean[0] == mean
-    (theirs / "preprocessor_config.json").write_text(json.dumps(document | {"do_flip_channel_order": True}))
+    assert (
+        normalisation(
+            ModelConfig(**model, start_from=str(theirs) if "name" in model else None)
+        ).mean[0]
+        == mean
+    )
+    (theirs / "preprocessor_config.json").write_text(
+        json.dumps(document | {"do_flip_channel_order": True})
+    )
     (note,) = start_from(ours(theirs, 4), theirs)
-    assert "saw images as BGR from 0 to 1, mean 0.25 0.25 0.25, deviation 0.5 0.5 0.5; training here has" in note
+    assert (
+        "saw images as BGR from 0 to 1, mean 0.25 0.25 0.25, deviation 0.5 0.5 0.5; training here has"
+        in note
+    )
 
 
 def test_an_adapted_run_says_how_it_saw_images(tmp_path):
@@ -149,7 +187,12 @@ def test_encoder_weights_are_not_fetched_beside_weights_to_start_from(tmp_path):
     """A configuration that names ImageNet's takes other weights without a network connection."""
     encoder = smp.Unet("resnet18", encoder_weights=None).encoder.state_dict()
     torch.save(encoder, tmp_path / "encoder.pth")
-    model = ModelConfig("unet", "resnet18", encoder_weights="of-no-library", start_from=str(tmp_path / "encoder.pth"))
+    model = ModelConfig(
+        "unet",
+        "resnet18",
+        encoder_weights="of-no-library",
+        start_from=str(tmp_path / "encoder.pth"),
+    )
     network = build_network(model, 4)
     start_from(network, tmp_path / "encoder.pth")
     assert torch.equal(network.state_dict()["encoder.conv1.weight"], encoder["conv1.weight"])
@@ -184,7 +227,9 @@ def test_a_network_of_transformers_is_trained(tmp_path, settings, capsys):
     network.save_pretrained(tmp_path / "hf")
     torch.save(network.state_dict(), tmp_path / "pytorch_model.bin")
     assert start_from(ours(tmp_path / "hf", 5), tmp_path / "pytorch_model.bin") == []
-    with pytest.raises(InputError, match=r"does not fit this network .--model.name pretrained trains the one"):
+    with pytest.raises(
+        InputError, match=r"does not fit this network .--model.name pretrained trains the one"
+    ):
         seg.train.train(settings(tmp_path / "hf", name="deeplabv2"))
     run = seg.train.train(settings(tmp_path / "hf", align_corners=False))
     assert "predicts 5 classes and this training 2" in capsys.readouterr().out
@@ -194,4 +239,6 @@ def test_a_network_of_transformers_is_trained(tmp_path, settings, capsys):
     start = {name.removeprefix("network."): value for name, value in trained.state_dict().items()}
     moved = [not torch.equal(value, start[name]) for name, value in network.named_parameters()]
     assert all(moved) or sum(moved) > len(moved) / 2
-    assert {id(p) for p in seg.training.loop.parameter_groups(trained, 1.0, 2.0)[0]["params"]} == encoder
+    assert {
+        id(p) for p in seg.training.loop.parameter_groups(trained, 1.0, 2.0)[0]["params"]
+    } == encoder

@@ -15,7 +15,9 @@ def segformer(folder, **settings):
     transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     sizes = {"depths": [1] * 4, "hidden_sizes": [8, 16, 24, 32], "num_attention_heads": [1] * 4}
-    config = transformers.SegformerConfig(**sizes, decoder_hidden_size=16, **{"num_labels": 4, **settings})
+    config = transformers.SegformerConfig(
+        **sizes, decoder_hidden_size=16, **{"num_labels": 4, **settings}
+    )
     network = transformers.SegformerForSemanticSegmentation(config).eval()
     network.save_pretrained(folder)
     transformers.SegformerImageProcessor(
@@ -35,7 +37,9 @@ def test_transformers_folder_gives_the_librarys_own_prediction(tmp_path):
     given = processor(image, return_tensors="pt")["pixel_values"]
     ours = opened.description.normalised(image)[None]
     torch.testing.assert_close(ours, given, rtol=1e-5, atol=1e-5)
-    expected = processor.post_process_semantic_segmentation(network(given), target_sizes=[(48, 80)])[0]
+    expected = processor.post_process_semantic_segmentation(
+        network(given), target_sizes=[(48, 80)]
+    )[0]
     assert torch.equal(opened.logits(given)[0].argmax(0), expected)
     assert (opened.num_classes, opened.description.size) == (4, (48, 32))
     assert opened.description.classes.names == ("soil", "crop", "weed", "crop_2")
@@ -47,17 +51,27 @@ def test_transformers_folder_gives_the_librarys_own_prediction(tmp_path):
 #: Files of image processors, what they mean by scale, mean, deviation and order, and the note on what they do not say.
 PROCESSORS = {
     "a key that its class leaves out": (
-        {"image_processor_type": "MobileViTImageProcessor", "image_mean": [0.5] * 3}, (0, 1, "bgr"), "",
+        {"image_processor_type": "MobileViTImageProcessor", "image_mean": [0.5] * 3},
+        (0, 1, "bgr"),
+        "",
     ),
     "as published": ({"feature_extractor_type": "MobileViTFeatureExtractor"}, (0, 1, "bgr"), ""),
-    "labels": ({"image_processor_type": "BeitImageProcessor", "do_reduce_labels": True}, (0.5, 0.5, "rgb"), ""),
+    "labels": (
+        {"image_processor_type": "BeitImageProcessor", "do_reduce_labels": True},
+        (0.5, 0.5, "rgb"),
+        "",
+    ),
     "unknown": (
         {"do_grayscale": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3},
         (0.5, 0.5, "rgb"),
         "has do_grayscale, unknown here",
     ),
-    "no file": (None, (0.485, 0.229, "rgb"), "a guess: by its kind, whose processor is SegformerImageProcessor"),
-}  # fmt: skip
+    "no file": (
+        None,
+        (0.485, 0.229, "rgb"),
+        "a guess: by its kind, whose processor is SegformerImageProcessor",
+    ),
+}
 
 
 @pytest.mark.parametrize("kind", PROCESSORS)
@@ -100,7 +114,9 @@ def test_transformers_never_asks_the_network_for_a_backbone(tmp_path, monkeypatc
         seen.append((hub.HF_HUB_OFFLINE, options["local_files_only"], options["trust_remote_code"]))
         return original(cls, *arguments, **options)
 
-    monkeypatch.setattr(transformers.AutoModelForSemanticSegmentation, "from_pretrained", classmethod(spied))
+    monkeypatch.setattr(
+        transformers.AutoModelForSemanticSegmentation, "from_pretrained", classmethod(spied)
+    )
     before = hub.HF_HUB_OFFLINE
     open_trained(str(tmp_path))
     assert seen == [(True, True, False)]

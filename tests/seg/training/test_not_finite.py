@@ -35,9 +35,21 @@ def plant_gradient(state, _micro_batches):
     ("advent", plant_source_image, "source/cross_entropy_aux"),
     ("minent", plant_gradient, "the gradient (nan)"),
 )
-def test_training_stops_with_one_sentence(method, plant, losses, tiny_flags, tmp_path, monkeypatch, run_here):
+def test_training_stops_with_one_sentence(
+    method, plant, losses, tiny_flags, tmp_path, monkeypatch, run_here
+):
     run = tmp_path / "run"
-    flags = [*tiny_flags, "--eval-every", "1", "--maps", "0", "--method", method, "--discriminator.channels", "4"]
+    flags = [
+        *tiny_flags,
+        "--eval-every",
+        "1",
+        "--maps",
+        "0",
+        "--method",
+        method,
+        "--discriminator.channels",
+        "4",
+    ]
     flags += ["--validation-part", "0,0.25"]
     saved = {}
 
@@ -55,7 +67,10 @@ def test_training_stops_with_one_sentence(method, plant, losses, tiny_flags, tmp
     assert losses in sentence
     names = saved.pop("names")
     assert all(name in sentence for name in names)
-    assert f"the checkpoint {run}/checkpoints/last of step 2 is from before, and --resume continues from it" in sentence
+    assert (
+        f"the checkpoint {run}/checkpoints/last of step 2 is from before, and --resume continues from it"
+        in sentence
+    )
     assert contents(run / "checkpoints") == saved
     state = load_checkpoint(run / "checkpoints", "last")
     assert state["step"] == 2
@@ -65,7 +80,9 @@ def test_training_stops_with_one_sentence(method, plant, losses, tiny_flags, tmp
 def test_all_processes_stop_and_name_the_image_of_the_one(tmp_path):
     def work(rank):
         # shared batch statistics would carry the NaN to every process
-        training = fresh(TrainConfig(loss="adadem", model=dataclasses.replace(MODEL, batch_norm="frozen")))
+        training = fresh(
+            TrainConfig(loss="adadem", model=dataclasses.replace(MODEL, batch_norm="frozen"))
+        )
         batch = micro_batch(rank, images=1)
         batch.target["name"] = [f"target-{rank}.png"]
         training_step(training, [batch])
@@ -74,7 +91,9 @@ def test_all_processes_stop_and_name_the_image_of_the_one(tmp_path):
             batch.target["image"][0, 0, 0, 0] = math.nan
         with pytest.raises(NotFiniteError) as stopped:
             training_step(training, [batch])
-        assert all(torch.equal(before[name], value) for name, value in training.model.named_parameters())
+        assert all(
+            torch.equal(before[name], value) for name, value in training.model.named_parameters()
+        )
         return str(stopped.value)
 
     for sentence in together(work, tmp_path):

@@ -20,21 +20,65 @@ from seg.data.datasets import SegmentationDataset
 from seg.data.loader import batches
 
 COMMON = [
-    "--loss", "adadem", "--log-every", "1", "--model.batch-norm", "frozen", "--model.encoder", "resnet18",
+    "--loss",
+    "adadem",
+    "--log-every",
+    "1",
+    "--model.batch-norm",
+    "frozen",
+    "--model.encoder",
+    "resnet18",
     # at a rate at which rounding is not magnified from step to step, as ADVENT's
-    "--optimizer.name", "sgd", "--optimizer.lr", "0.00025", "--optimizer.head-factor", "10",
-]  # fmt: skip
+    "--optimizer.name",
+    "sgd",
+    "--optimizer.lr",
+    "0.00025",
+    "--optimizer.head-factor",
+    "10",
+]
 ADVENT = [
-    *COMMON, "--method", "advent", "--reduction", "mean", "--batch-size", "2", "--discriminator.channels", "4",
-    "--max-steps", "4", "--eval-every", "2", "--maps", "1",
-]  # fmt: skip
+    *COMMON,
+    "--method",
+    "advent",
+    "--reduction",
+    "mean",
+    "--batch-size",
+    "2",
+    "--discriminator.channels",
+    "4",
+    "--max-steps",
+    "4",
+    "--eval-every",
+    "2",
+    "--maps",
+    "1",
+]
 MINENT = [
-    *COMMON, "--reduction", "balanced", "--batch-size", "6", "--model.output-stride", "8",
+    *COMMON,
+    "--reduction",
+    "balanced",
+    "--batch-size",
+    "6",
+    "--model.output-stride",
+    "8",
     # few steps: sooner or later a pixel between two classes goes to the other one, and a table moves by 1e-5
-    "--max-steps", "6", "--eval-every", "2", "--maps", "0",
-]  # fmt: skip
+    "--max-steps",
+    "6",
+    "--eval-every",
+    "2",
+    "--maps",
+    "0",
+]
 # every confident pixel counts alike: a share above a threshold would move with a pixel that rounding takes over it
-TEACHER = [*MINENT, "--method", "self-training", "--self-training.threshold", "0", "--self-training.mask-ratio", "0.5"]
+TEACHER = [
+    *MINENT,
+    "--method",
+    "self-training",
+    "--self-training.threshold",
+    "0",
+    "--self-training.mask-ratio",
+    "0.5",
+]
 
 
 def command(processes):
@@ -44,9 +88,13 @@ def command(processes):
 
 def start(*arguments):
     return subprocess.Popen(
-        [sys.executable, *arguments], env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, *arguments],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def finish(process):
@@ -56,7 +104,12 @@ def finish(process):
 
 @pytest.fixture(scope="module")
 def data(tiny_pair):
-    return ["--source.root", str(tiny_pair / "gta5"), "--target.root", str(tiny_pair / "cityscapes")]
+    return [
+        "--source.root",
+        str(tiny_pair / "gta5"),
+        "--target.root",
+        str(tiny_pair / "cityscapes"),
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -80,16 +133,24 @@ def assert_agree(expected, actual, steps):
     one, other = (json.loads((run / "eval.json").read_text()) for run in (expected, actual))
     for score in ("miou", "mean_entropy", "label_free"):
         assert other[score] == pytest.approx(one[score], abs=1e-3)
-    one, other = ({path.relative_to(run) for path in run.rglob("*.png")} for run in (expected, actual))
+    one, other = (
+        {path.relative_to(run) for path in run.rglob("*.png")} for run in (expected, actual)
+    )
     assert one == other
-    one, other = (load_checkpoint(run / "checkpoints", "last").get("minent", {}) for run in (expected, actual))
+    one, other = (
+        load_checkpoint(run / "checkpoints", "last").get("minent", {}) for run in (expected, actual)
+    )
     for name, table in one.items():
         torch.testing.assert_close(other[name], table, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("flags", "steps"),
-    [(ADVENT, 4), pytest.param(TEACHER, 6, marks=pytest.mark.slow), pytest.param(MINENT, 6, marks=pytest.mark.slow)],
+    [
+        (ADVENT, 4),
+        pytest.param(TEACHER, 6, marks=pytest.mark.slow),
+        pytest.param(MINENT, 6, marks=pytest.mark.slow),
+    ],
     ids=["advent", "self-training", "minent"],
 )
 def test_two_processes_train_as_one(flags, steps, tmp_path, data):
@@ -113,14 +174,27 @@ def test_a_mistake_that_one_process_meets_ends_both_with_one_sentence(tmp_path, 
     for image in sorted((root / "images").glob("*.png")):
         image.write_bytes(spoiled(image.read_bytes()))
     (batch,) = batches(
-        SegmentationDataset(tiny_pair / "gta5", "gta5", "train", labelled=True), 2, range(1), (0, 0), [],
+        SegmentationDataset(tiny_pair / "gta5", "gta5", "train", labelled=True),
+        2,
+        range(1),
+        (0, 0),
+        [],
         process=(0, 2),
-    )  # fmt: skip
+    )
     good = Path(batch["name"][0]).name
     shutil.copy(tiny_pair / "gta5" / "images" / good, root / "images" / good)
     data = [*COMMON, "--source.root", str(root), "--target.root", str(tiny_pair / "cityscapes")]
     data += ["--source.rare-class-temperature", "null"]
-    process = start(*command(2), *data, "--batch-size", "2", "--max-steps", "2", "--run-dir", str(tmp_path / "run"))
+    process = start(
+        *command(2),
+        *data,
+        "--batch-size",
+        "2",
+        "--max-steps",
+        "2",
+        "--run-dir",
+        str(tmp_path / "run"),
+    )
     _, errors = process.communicate(timeout=120)
     assert process.returncode != 0
     assert errors.count("the image cannot be read, it is damaged or cut short") == 1
@@ -137,13 +211,17 @@ def first_checkpoint_of(run, process):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 3)])
-def test_a_killed_run_continues_with_another_number_of_processes(before, after, tmp_path, data, minent):
+def test_a_killed_run_continues_with_another_number_of_processes(
+    before, after, tmp_path, data, minent
+):
     run = tmp_path / "run"
     launcher = start(*command(before), *MINENT, *data, "--run-dir", str(run))
     first_checkpoint_of(run, launcher)
     family = [psutil.Process(launcher.pid), *psutil.Process(launcher.pid).children(recursive=True)]
     trains = [process for process in family if "torch.distributed.run" not in process.cmdline()]
-    next(process for process in trains if process.environ().get("RANK", "0") == str(before - 1)).kill()
+    next(
+        process for process in trains if process.environ().get("RANK", "0") == str(before - 1)
+    ).kill()
     _, errors = launcher.communicate(timeout=60)
     assert launcher.returncode != 0
     assert "[rank0]" not in errors
@@ -162,6 +240,8 @@ def test_a_signal_to_all_processes_and_their_launcher_saves_once(number, tmp_pat
     os.killpg(launcher.pid, number)
     _, errors = launcher.communicate(timeout=120)
     (said,) = [line for line in errors.splitlines() if line.startswith("interrupted at step")]
-    assert said.endswith(f"torchrun --standalone --nproc-per-node 2 -m seg.train --run-dir {run} --resume")
+    assert said.endswith(
+        f"torchrun --standalone --nproc-per-node 2 -m seg.train --run-dir {run} --resume"
+    )
     finish(start(*command(2), "--run-dir", str(run), "--resume"))
     assert_agree(minent, run, 6)

@@ -18,31 +18,39 @@ from seg.methods.settings import OptimizerConfig, WeightConfig
 from seg.training.step import training_step
 
 BASE = TrainConfig(
-    method="minent", loss="entropy", reduction="mean", max_steps=10,
+    method="minent",
+    loss="entropy",
+    reduction="mean",
+    max_steps=10,
     model=dataclasses.replace(MODEL, batch_norm="trainable"),
     optimizer=OptimizerConfig(name="sgd", lr=0.02, head_factor=10.0, horizon=20),
     weights=WeightConfig(target_main=0.3, adversarial_main=50.0, aux=0.4, relative=False),
     discriminator=DiscriminatorConfig(lr=1e-3, channels=4),
-)  # fmt: skip
+)
 
 
 def weighted(**weights):
     return fresh(dataclasses.replace(BASE, weights=dataclasses.replace(BASE.weights, **weights)))
 
 
-@pytest.mark.parametrize(("method", "loss"), [("minent", "entropy"), ("advent", "none"), ("advent", "entropy")])
+@pytest.mark.parametrize(
+    ("method", "loss"), [("minent", "entropy"), ("advent", "none"), ("advent", "entropy")]
+)
 def test_three_steps_equal_a_plain_loop(method, loss):
     config = dataclasses.replace(BASE, method=method, loss=loss)
     ours = fresh(config)
     seed_everything(0)
     loop = PlainLoop(config, C, torch.device("cpu"))
-    pairs = [(ours.model.double(), loop.model.double(), 1e-5)]  # in float32 a ReLU that rounding flips would hide more
+    # in float32 a ReLU that rounding flips would hide more
+    pairs = [(ours.model.double(), loop.model.double(), 1e-5)]
     for head, judge in loop.judges.items():
         pairs.append((ours.method.adversary.discriminators[head].double(), judge.double(), 1e-5))
     starts = [copy.deepcopy(theirs.state_dict()) for _, theirs, _ in pairs]
     for step in range(3):
         source, target = micro_batch(step)
-        batch = MicroBatch(*({**domain, "image": domain["image"].double()} for domain in (source, target)))
+        batch = MicroBatch(
+            *({**domain, "image": domain["image"].double()} for domain in (source, target))
+        )
         training_step(ours, [batch])
         loop.step(*batch)
     for (mine, theirs, share), start in zip(pairs, starts, strict=True):
@@ -70,7 +78,11 @@ def test_control_differs_from_source_only_in_running_statistics_alone():
     training_step(second, [MicroBatch(micro_batch(0).source, {})])
     assert values["target/entropy"] > 0
     theirs = second.model.state_dict()
-    differing = {name for name, value in first.model.state_dict().items() if not torch.equal(value, theirs[name])}
+    differing = {
+        name
+        for name, value in first.model.state_dict().items()
+        if not torch.equal(value, theirs[name])
+    }
     assert differing
     assert all("running" in name or "num_batches" in name for name in differing)
 
@@ -79,7 +91,8 @@ def test_control_is_source_only_where_target_images_move_nothing():
     model = dataclasses.replace(BASE.model, batch_norm="source")
     first = fresh(dataclasses.replace(BASE, loss="none", model=model))
     second = fresh(dataclasses.replace(BASE, method="source", model=model))
-    values = training_step(first, [MicroBatch(micro_batch(0).source, {})])  # target images are not looked at
+    # target images are not looked at
+    values = training_step(first, [MicroBatch(micro_batch(0).source, {})])
     assert values == training_step(second, [MicroBatch(micro_batch(0).source, {})])
     assert_close(first.model.state_dict(), second.model.state_dict(), 0, 0)
 
@@ -117,7 +130,9 @@ def test_relative_weights_follow_the_cross_entropy_and_never_rise(learned):
     if learned:  # labels that are what the network says, so that its cross-entropy is small
         with torch.no_grad():
             for head in (one.model.main_head, one.model.auxiliary_head):
-                head.apply(lambda layer: layer.weight.mul_(60) if isinstance(layer, nn.Conv2d) else None)
+                head.apply(
+                    lambda layer: layer.weight.mul_(60) if isinstance(layer, nn.Conv2d) else None
+                )
             one.model.train()
             batch.source["label"] = full_size(one.model(batch.source["image"]))["main"].argmax(1)
     start = {name: value.clone() for name, value in one.model.state_dict().items()}

@@ -20,7 +20,9 @@ def test_class_frequencies_are_those_of_a_street():
     """Over 24 scenes at the demo's size."""
     table, _ = id_tables(CITYSCAPES_CLASSES, CITYSCAPES_IDS)
     looks = (SOURCE_LOOK, target_look())
-    labels = np.stack([draw_street(look, "train", index)[1] for index in range(12) for look in looks])
+    labels = np.stack(
+        [draw_street(look, "train", index)[1] for index in range(12) for look in looks]
+    )
     counts = np.bincount(table[labels].ravel(), minlength=256)
     share = dict(zip(CITYSCAPES_CLASSES.names, 100 * counts[:19] / counts[:19].sum(), strict=True))
     assert counts[IGNORE_INDEX] > 0
@@ -32,15 +34,21 @@ def test_class_frequencies_are_those_of_a_street():
 
 
 def test_label_ids_are_those_of_cityscapes():
-    assert {CITYSCAPES_IDS[label_id]: label_id for label_id in canvas.LABEL_ID.values()} == canvas.LABEL_ID
+    assert {
+        CITYSCAPES_IDS[label_id]: label_id for label_id in canvas.LABEL_ID.values()
+    } == canvas.LABEL_ID
 
 
 def test_layouts_and_modes(tmp_path):
     pair = demo.write_demo_pair(tmp_path / "pair", **SMALL)
-    assert sorted(path.name for path in (pair / "gta5" / "images").iterdir()) == [f"0000{i}.png" for i in (1, 2, 3)]
+    assert sorted(path.name for path in (pair / "gta5" / "images").iterdir()) == [
+        f"0000{i}.png" for i in (1, 2, 3)
+    ]
     label = Image.open(pair / "gta5" / "labels/00002.png")
     assert label.mode == "P"
-    np.testing.assert_array_equal(np.asarray(label), draw_street(SOURCE_LOOK, "train", 1, size=(64, 32))[1])
+    np.testing.assert_array_equal(
+        np.asarray(label), draw_street(SOURCE_LOOK, "train", 1, size=(64, 32))[1]
+    )
     assert label.convert("RGB").getpixel((32, 28)) == LABELS[np.asarray(label)[28, 32]].color
     for split, index in (("train", 0), ("train", 1), ("val", 0), ("val", 1)):
         stem = f"{split}/{demo.CITY}/{demo.CITY}_{index:06d}_000019"
@@ -112,5 +120,7 @@ def test_worlds_of_other_seeds_and_gaps_look_different():
     looks = [target_look(seed) for seed in range(1, 5)]
     assert len({look.numbers["contrast"] for look in looks}) == len(looks)
     start, end = (look.numbers["camera height"] for look in (SOURCE_LOOK, camera))
-    assert all(0.5 <= (look.numbers["camera height"] - start) / (end - start) <= 1.5 for look in looks)
+    assert all(
+        0.5 <= (look.numbers["camera height"] - start) / (end - start) <= 1.5 for look in looks
+    )
     assert [target_look(seed) for seed in range(1, 5)] == looks
