@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
-from stable_baselines3.common.distributions import CategoricalDistribution
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import Tensor, nn
 
 from dem_apps.fused.build_kernel import address, load_kernel
@@ -27,18 +26,6 @@ from rl.hook.algorithm import EntropyObjectivePolicy
 ACTIVATIONS = (nn.Tanh, nn.ReLU)
 #: Adam's, under torch's names.
 _MOMENTS = ("exp_avg", "exp_avg_sq")
-#: What a policy may override, in its class or by an attribute, to act by other logits than those of its ``action_net``.
-_ACTING = {
-    "forward",
-    "evaluate_actions",
-    "get_distribution",
-    "_get_action_dist_from_latent",
-    "_predict",
-    "predict_values",
-    "extract_features",
-    "proba_distribution",
-}
-
 _SOURCE = Path(__file__).with_name("mlp.cpp")
 _POINTER, _NUMBER, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _ARGUMENTS = {
@@ -107,12 +94,6 @@ class Chain:
             *self._shape, self._at_inputs, rows, self._at_hidden, address(outputs)
         )
         return outputs
-
-    @property
-    def hidden(self) -> np.ndarray:
-        """Input of the last layer in the last call, (B, units)."""
-        rows, last = len(self._inputs), int(self._widths[-2])
-        return self._hidden[rows * (self._units - last) : rows * self._units].reshape(rows, last)
 
     def backward(self, incoming: np.ndarray) -> None:
         """Fill the gradient from that of the outputs, (B, out) float32."""
@@ -223,35 +204,13 @@ def why_no_network(model: OnPolicyAlgorithm) -> str | None:
         return f"the observations are {space}, not a float32 Box with one axis"
     if model.device.type != "cpu":
         return f"the device is {model.device}, not the CPU"
-    if not isinstance(policy, ActorCriticPolicy) or not _is_mlp_policy(policy):
+    own = policy.made_of[1] if isinstance(policy, EntropyObjectivePolicy) else type(policy)
+    if own is not ActorCriticPolicy or type(policy.features_extractor) is not FlattenExtractor:
         return f"the policy is {type(policy).__name__}, not SB3's MlpPolicy without changes"
     if policy.activation_fn not in ACTIVATIONS:
         known = " or ".join(activation.__name__ for activation in ACTIVATIONS)
         return f"the activation is {policy.activation_fn.__name__}, not {known}"
     return None if load_mlp_kernel() is not None else "there is no C++ compiler to build it with"
-
-
-def _is_mlp_policy(policy: ActorCriticPolicy) -> bool:
-    """Whether the policy computes what SB3's own MlpPolicy does and acts by the logits of a linear ``action_net``."""
-    classes = type(policy).__mro__
-    above = [
-        kind
-        for kind in classes[: classes.index(ActorCriticPolicy)]
-        if kind is not EntropyObjectivePolicy
-    ]
-    if any(_ACTING & set(vars(part)) for part in (*above, policy, policy.action_dist)):
-        return False
-    extractor = policy.mlp_extractor
-    layers = [type(layer) for net in (extractor.policy_net, extractor.value_net) for layer in net]
-    return (
-        type(policy.action_dist) is CategoricalDistribution
-        and type(policy.action_net) is type(policy.value_net) is nn.Linear
-        and type(policy.features_extractor) is FlattenExtractor
-        and type(extractor) is MlpExtractor
-        and layers == [nn.Linear, policy.activation_fn] * (len(layers) // 2)
-        and all(parameter.requires_grad for parameter in policy.parameters())
-        and not any(part._forward_hooks or part._forward_pre_hooks for part in policy.modules())
-    )
 
 
 def chains(policy: ActorCriticPolicy) -> tuple[list[nn.Linear], list[nn.Linear]]:

@@ -25,7 +25,6 @@ from rl.envs.families import counts_as_success
 from rl.envs.make import Wrappers, drawn_from, make_env
 from rl.fast.compact_normalize import CompactNormalize
 from rl.fast.network import Network, drawn, why_no_network
-from rl.hook.in_return import stacked
 from rl.results.described_metrics import ACTIONS
 
 #: Evaluations during training and the final one have different episodes: the best policy is chosen on the former.
@@ -157,6 +156,13 @@ def play(
             observations.append(copy.deepcopy(observation))
         playing = still
     return episodes
+
+
+def stacked(observations: Sequence[Any]) -> Any:
+    """Observations of several environments as one array (N, …), or a dictionary of arrays."""
+    if isinstance(observations[0], dict):
+        return {key: np.stack([each[key] for each in observations]) for key in observations[0]}
+    return np.stack(observations)
 
 
 class Evaluator:

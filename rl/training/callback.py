@@ -65,10 +65,8 @@ class TrainingCallback(BaseCallback):
             *(("observation", part) for part in parts),
         ):
             if not np.isfinite(values).all():
-                wrong = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
                 raise self._not_finite(
-                    f"the {what} of environment {', '.join(map(str, np.flatnonzero(wrong)))} is NaN or infinite; "
-                    "training has stopped before it learnt from it"
+                    f"the {what} of an environment is NaN or infinite; training has stopped before it learnt from it"
                 )
         ended = [self.locals["infos"][index] for index in np.flatnonzero(self.locals["dones"])]
         told = self.model.ep_success_buffer

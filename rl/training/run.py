@@ -61,15 +61,7 @@ def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm
     """The algorithm with its objective, on its environments; an InputError for a hyperparameter that SB3 refuses."""
     fast = fast and config.algo == "ppo" and config.update == "auto"
     algorithm: type[OnPolicyAlgorithm] = FastPPO if fast else ALGORITHMS[config.algo]
-    algorithm = with_entropy_objective(
-        algorithm,
-        config.loss,
-        config.entropy,
-        config.entropy_weight,
-        config.entropy_gamma,
-        config.entropy_lambda,
-        **given_options(config),
-    )
+    algorithm = with_entropy_objective(algorithm, config.loss, **given_options(config))
     with drawn_from(config.seed):
         envs = build_envs(config.env, config.hyperparameters)
     entry = {**config.hyperparameters, "ent_coef": config.ent_coef}
@@ -106,11 +98,9 @@ def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFold
 
 
 def _in_words(config: TrainConfig) -> str:
-    weight = f"ent_coef {config.ent_coef}"
-    if config.entropy != "loss":
-        own = config.ent_coef if config.entropy_weight is None else config.entropy_weight
-        weight = f"weight {own} in the return{f', {config.ent_coef} in the loss' * (config.entropy == 'both')}"
-    return f"{config.algo.upper()} with the entropy term '{config.loss}' ({weight})"
+    return (
+        f"{config.algo.upper()} with the entropy term '{config.loss}' (ent_coef {config.ent_coef})"
+    )
 
 
 def _resume_command(config: TrainConfig, run: RunFolder) -> str:
@@ -195,7 +185,7 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
         title = f"{config.env}, {config.loss}, last policy"
         record_episodes(evaluator, model, evaluator.episodes(model, False), video, title)
         print(f"video       {video}")
-    print("\n".join(verdict(config, returns, last["mean_return"], figures)))
+    print("\n".join(verdict(config, figures)))
     print(
         f"figures     {file}\ncurves      {run.path / 'metrics.jsonl'}\ncheckpoints {run.checkpoints}"
     )
@@ -220,29 +210,17 @@ def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, 
     }
 
 
-def verdict(
-    config: TrainConfig, returns: Mapping[int, float], last: float, figures: Mapping[str, Any]
-) -> list[str]:
-    """Lines for a terminal: when the run reached its goal, and a warning where its ``last`` return is its worst."""
+def verdict(config: TrainConfig, figures: Mapping[str, Any]) -> list[str]:
+    """A line for a terminal, where there is a goal: when the run reached it."""
     goal, steps = figures["goal_return"], figures["steps_to_goal"]
-    lines = []
-    if goal is not None:
-        # whole rollouts, and so more than were asked for
-        made = figures["steps_without_goal"] or config.timesteps
-        when = (
-            f"first reached at step {steps:,}"
-            if steps is not None
-            else f"not reached in {made:,} steps"
-        )
-        lines.append(
-            f"goal        return {goal:g}: {when} (evaluated every {config.eval_freq:,} steps)"
-        )
-    if len(returns) > 1 and last <= min(returns.values()) and (goal is None or last < goal):
-        lines.append(
-            f"WARNING     the last policy's return, {last:.3f}, is the lowest of the whole run: nothing was learnt, or "
-            "it was lost again. Try more --timesteps, another --ent-coef (docs/rl_answer.md) and several seeds"
-        )
-    return lines
+    if goal is None:
+        return []
+    # whole rollouts, and so more than were asked for
+    made = figures["steps_without_goal"] or config.timesteps
+    when = f"not reached in {made:,} steps"
+    if steps is not None:
+        when = f"first reached at step {steps:,}"
+    return [f"goal        return {goal:g}: {when} (evaluated every {config.eval_freq:,} steps)"]
 
 
 def build_evaluator(config: TrainConfig, purpose: int, episodes: int | None = None) -> Evaluator:
