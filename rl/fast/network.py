@@ -198,18 +198,19 @@ def drawn(p: np.ndarray) -> np.ndarray:
 def why_no_network(model: OnPolicyAlgorithm) -> str | None:
     """Why :class:`Network` cannot compute what the model's policy does, as half a sentence; None if it can."""
     policy, space, actions = model.policy, model.observation_space, model.action_space
-    if model.use_sde or not isinstance(actions, spaces.Discrete) or actions.n < 2:
-        return f"the action space is {actions}, not Discrete without gSDE"
-    if not isinstance(space, spaces.Box) or len(space.shape) != 1 or space.dtype != np.float32:
-        return f"the observations are {space}, not a float32 Box with one axis"
-    if model.device.type != "cpu":
-        return f"the device is {model.device}, not the CPU"
     own = policy.made_of[1] if isinstance(policy, EntropyObjectivePolicy) else type(policy)
-    if own is not ActorCriticPolicy or type(policy.features_extractor) is not FlattenExtractor:
-        return f"the policy is {type(policy).__name__}, not SB3's MlpPolicy without changes"
-    if policy.activation_fn not in ACTIVATIONS:
-        known = " or ".join(activation.__name__ for activation in ACTIVATIONS)
-        return f"the activation is {policy.activation_fn.__name__}, not {known}"
+    one_axis = isinstance(space, spaces.Box) and len(space.shape) == 1
+    served = {
+        "the actions are not Discrete": isinstance(actions, spaces.Discrete) and actions.n > 1,
+        "the observations have not one axis of float32": one_axis and space.dtype == np.float32,
+        "the device is not the CPU": model.device.type == "cpu",
+        "the policy is not SB3's own MlpPolicy": own is ActorCriticPolicy
+        and type(policy.features_extractor) is FlattenExtractor,
+        "the activation is not Tanh or ReLU": policy.activation_fn in ACTIVATIONS,
+    }
+    for why, fits in served.items():
+        if not fits:
+            return why
     return None if load_mlp_kernel() is not None else "there is no C++ compiler to build it with"
 
 

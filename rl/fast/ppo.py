@@ -47,13 +47,11 @@ class FastPPO(PPO):
     @property
     def not_fast(self) -> str | None:
         """Why this model is trained by SB3's own code, as half a sentence; None where the fast code serves."""
-        if (reason := why_no_network(self)) is not None:
-            return reason
         optimizer = self.policy.optimizer
         group = optimizer.param_groups[0]
         if type(optimizer) is not torch.optim.Adam or group["weight_decay"] or group["amsgrad"]:
-            return f"the optimiser is {type(optimizer).__name__}, not Adam without options"
-        return None
+            return "the optimiser is not Adam without options"
+        return why_no_network(self)
 
     def collect_rollouts(
         self,

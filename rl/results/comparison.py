@@ -6,13 +6,12 @@ A seed is the unit: its episodes share one policy. A run without an evaluation a
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from dem_apps.errors import InputError, nearest, printable
+from dem_apps.errors import InputError, nearest
 from dem_apps.report.charts import drawn, mean_curve
 from dem_apps.report.runs import Finished, Run, differing, flat, read_run
 from dem_apps.report.tables import Compared, by_row, score_tables, write_csv
@@ -44,23 +43,21 @@ _NOT_OF_THE_ARM = (
 def find_runs(paths: Sequence[Path]) -> list[Run]:
     """The finished runs in or below the folders, each once, the plain arms first; an InputError for one without.
 
-    Runs of other commands are left out, and named.
+    Runs of other commands are left out.
     """
     found: dict[Path, Run] = {}
     for path in paths:
-        files = [
-            file
-            for file in sorted(path.rglob("eval.json"))
-            if (file.parent / "config.yaml").is_file()
-        ]
-        runs = {file.parent: read_run(file.parent) for file in files}
+        folders = [file.parent for file in path.rglob("eval.json")]
+        runs = {
+            folder: read_run(folder)
+            for folder in sorted(folders)
+            if (folder / "config.yaml").is_file()
+        }
         ours = {folder: run for folder, run in runs.items() if {"env", "loss"} <= run.config.keys()}
         if not ours:
             raise InputError(
                 f"{path}: no finished run of rl.train in or below it (a finished one has an eval.json)"
             )
-        if others := ", ".join(str(folder) for folder in runs if folder not in ours):
-            print(printable(f"left out, for it is no run of rl.train: {others}"), file=sys.stderr)
         found |= ours
     order = {"none": 0, "entropy": 1}
     return sorted(found.values(), key=lambda run: (order.get(run.config["loss"], 2), str(run.path)))

@@ -6,7 +6,6 @@ sampled actions, as the Zoo's published returns of MiniGrid are.
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -43,7 +42,6 @@ SHORT_EPISODE = 100
 class Episode:
     """One episode; its seed and its actions repeat it."""
 
-    number: int  #: its place among those asked for
     seed: int  #: of the environment
     actions: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
@@ -76,29 +74,20 @@ class Acting:
         self._network: Network | None = None
         # of gSDE, which serves some steps
         self._noise: Any = model.policy.action_dist if model.use_sde else None
-        self._steps, self._noise_steps = (
-            0,
-            model.sde_sample_freq if model.sde_sample_freq > 0 else model.n_steps,
-        )
+        self._steps = 0
+        self._noise_steps = model.sde_sample_freq if model.sde_sample_freq > 0 else model.n_steps
         model.policy.set_training_mode(False)
         if isinstance(self._envs, CompactNormalize) and why_no_network(model) is None:
             self._network = Network(model.policy, self._envs.columns)
-            self._others = np.delete(
-                np.arange(self._envs.observation_space.shape[0]), self._envs.columns
-            )  # type: ignore
+            columns = np.arange(self._envs.observation_space.shape[0])  # type: ignore[index]
+            self._others = np.delete(columns, self._envs.columns)
 
     def __call__(self, observations: Any, greedy: bool) -> np.ndarray:
         """Actions (N, …) for raw observations, (N, …) or a dictionary of such: the most probable ones, or drawn."""
         if self._noise is not None and not greedy:
-            count = len(
-                next(iter(observations.values()))
-                if isinstance(observations, dict)
-                else observations
-            )
-            if (
-                self._steps % self._noise_steps == 0
-                or len(self._noise.exploration_matrices) != count
-            ):
+            count = len(observations)
+            changed = len(self._noise.exploration_matrices) != count
+            if changed or self._steps % self._noise_steps == 0:
                 self._policy.reset_noise(count)
             self._steps += 1
         # a column that training has never seen set is normalised by SB3 like any other
@@ -125,13 +114,12 @@ def play(
     then, or after :data:`LONGEST_EPISODE` steps, is cut. Training's normalisation is used and not moved. Actions that
     are not greedy use torch's global generator.
     """
-    episodes = [Episode(number, seed) for number, seed in enumerate(seeds)]
+    episodes = [Episode(seed) for seed in seeds]
     waiting = iter(episodes)
     playing: list[tuple[gym.Env, Episode]] = list(zip(envs, waiting, strict=False))
     for place, (_, episode) in enumerate(playing):
         episode.place = place
-    # copies, for an environment may write into the array that it has returned
-    observations = [copy.deepcopy(env.reset(seed=episode.seed)[0]) for env, episode in playing]
+    observations = [env.reset(seed=episode.seed)[0] for env, episode in playing]
     act, budget, unended = Acting(model), length * len(seeds), len(seeds)
     while playing:
         actions = act(stacked(observations), greedy)
@@ -153,7 +141,7 @@ def play(
                 following.place = episode.place
                 observation, episode = env.reset(seed=following.seed)[0], following
             still.append((env, episode))
-            observations.append(copy.deepcopy(observation))
+            observations.append(observation)
         playing = still
     return episodes
 

@@ -185,10 +185,10 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
         title = f"{config.env}, {config.loss}, last policy"
         record_episodes(evaluator, model, evaluator.episodes(model, False), video, title)
         print(f"video       {video}")
-    print("\n".join(verdict(config, figures)))
-    print(
-        f"figures     {file}\ncurves      {run.path / 'metrics.jsonl'}\ncheckpoints {run.checkpoints}"
-    )
+    print(verdict(config, figures))
+    print(f"figures     {file}")
+    print(f"curves      {run.path / 'metrics.jsonl'}")
+    print(f"checkpoints {run.checkpoints}")
     print(f"report      {command_line('dem_apps.report', [str(run.path)])}")
 
 
@@ -197,12 +197,10 @@ def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, 
 
     ``steps_to_goal`` is the first evaluation at the goal; None for a run censored at its last, ``steps_without_goal``.
     """
-    first = (
-        None
-        if goal is None
-        else min((step for step, value in returns.items() if value >= goal), default=None)
-    )
-    last = max(returns, default=None) if goal is not None else None
+    if goal is None:
+        return dict.fromkeys(("goal_return", "steps_to_goal", "steps_without_goal"))
+    first = min((step for step, value in returns.items() if value >= goal), default=None)
+    last = max(returns, default=None)
     return {
         "goal_return": goal,
         "steps_to_goal": first,
@@ -210,26 +208,22 @@ def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, 
     }
 
 
-def verdict(config: TrainConfig, figures: Mapping[str, Any]) -> list[str]:
-    """A line for a terminal, where there is a goal: when the run reached it."""
+def verdict(config: TrainConfig, figures: Mapping[str, Any]) -> str:
+    """A line for a terminal: when the run reached its goal."""
     goal, steps = figures["goal_return"], figures["steps_to_goal"]
     if goal is None:
-        return []
+        return "goal        none; --goal-return sets one"
     # whole rollouts, and so more than were asked for
     made = figures["steps_without_goal"] or config.timesteps
-    when = f"not reached in {made:,} steps"
-    if steps is not None:
-        when = f"first reached at step {steps:,}"
-    return [f"goal        return {goal:g}: {when} (evaluated every {config.eval_freq:,} steps)"]
+    when = f"not reached in {made:,} steps" if steps is None else f"first reached at step {steps:,}"
+    return f"goal        return {goal:g}: {when} (evaluated every {config.eval_freq:,} steps)"
 
 
 def build_evaluator(config: TrainConfig, purpose: int, episodes: int | None = None) -> Evaluator:
     """The evaluator of a training, by default with its own number of episodes; see :class:`Evaluator`."""
-    own = (
-        config.final_episodes
-        if purpose == FINAL and config.final_episodes
-        else config.eval_episodes
-    )
+    own = config.eval_episodes
+    if purpose == FINAL and config.final_episodes:
+        own = config.final_episodes
     wrapper = config.hyperparameters.get("env_wrapper")
     length = evaluation_length(config)
     return Evaluator(
