@@ -143,8 +143,8 @@ def resolve(config: TrainConfig) -> TrainConfig:
     check_entry(entry, config.algo, where)
     try_out(config.env, entry.get("env_wrapper"))
     timesteps = config.timesteps if config.timesteps is not None else int(entry["n_timesteps"])
-    filled_in = config.eval_freq is not None and config.final_episodes is not None
-    limit = None if filled_in else episode_limit(config.env, entry.get("env_wrapper"))
+    limit = episode_limit(config.env, entry.get("env_wrapper"))
+    goal = config.goal_return if config.goal_return is not None else goal_return(config.env)
     return dataclasses.replace(
         config,
         timesteps=timesteps,
@@ -153,9 +153,7 @@ def resolve(config: TrainConfig) -> TrainConfig:
         eval_freq=config.eval_freq or _eval_freq(timesteps, config.eval_episodes, limit),
         final_episodes=config.final_episodes
         or _final_episodes(timesteps, config.eval_episodes, limit),
-        goal_return=config.goal_return
-        if config.goal_return is not None
-        else goal_return(config.env),
+        goal_return=goal,
     )
 
 

@@ -77,8 +77,8 @@ class Chain:
         self._units, self._out = sum(widths[1:-1]), widths[-1]
         self._shape = address(self._widths), self._layers, int(is_tanh), weights.data_ptr()
         self._gradient = gradient.data_ptr()
-        self._inputs, self._hidden = np.empty((0, widths[0]), np.float32), np.empty(0, np.float32)
-        self._at_inputs, self._at_hidden = address(self._inputs), address(self._hidden)
+        self._hidden = np.empty(0, np.float32)
+        self._at_hidden = address(self._hidden)
 
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
         """The outputs (B, out) for inputs (B, D) float32; what :meth:`backward` needs is kept."""

@@ -60,7 +60,7 @@ class FastPPO(PPO):
         rollout_buffer: RolloutBuffer,
         n_rollout_steps: int,
     ) -> bool:
-        """As in SB3."""
+        """As in SB3; the callback ends a training by an exception only."""
         if self.not_fast is not None:
             return super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps)
         assert isinstance(self._last_obs, np.ndarray)
@@ -80,9 +80,7 @@ class FastPPO(PPO):
             new_obs, rewards, dones, infos = compact.step_compact(actions)
             self.num_timesteps += env.num_envs
             callback.update_locals(locals())
-            if not callback.on_step():
-                self._last_obs = compact.expand(widened(obs, columns, compact.columns))
-                return False
+            callback.on_step()
             self._update_info_buffer(infos, dones)
             if new_obs.shape[1] > len(columns):  # a column has come into use
                 stored = widened(stored, columns, compact.columns)

@@ -298,9 +298,8 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
         return term if self.counted_rows is None else term.expand_as(log_prob)
 
     def _mean(self, term: Tensor) -> float:
-        if term.dim() == 0 or self.counted_rows is None:
-            return term.mean().item()
-        return term[self.counted_rows].mean().item()
+        counted = term if self.counted_rows is None else term[self.counted_rows]
+        return counted.mean().item()
 
 
 def policy_with_objective(policy_class: type[Any], *trained: Any) -> type[EntropyObjectivePolicy]:

@@ -15,6 +15,17 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.files import whole_file, write_atomically
 from rl.hook.algorithm import STATE, EntropyObjectivePolicy, weight_now
 
+#: What VecNormalize is made with.
+_SETTINGS = (
+    "norm_obs",
+    "norm_reward",
+    "clip_obs",
+    "clip_reward",
+    "gamma",
+    "epsilon",
+    "norm_obs_keys",
+)
+
 
 def save_plain(model: OnPolicyAlgorithm, file: str | Path, flag: str | None = None) -> list[Path]:
     """Save a model so that the algorithm's own ``load`` opens it where this package is not installed.
@@ -54,17 +65,8 @@ def save_plain(model: OnPolicyAlgorithm, file: str | Path, flag: str | None = No
 
 def _plain_statistics(envs: VecNormalize) -> VecNormalize:
     """SB3's own VecNormalize with the statistics of a subclass; it does not learn until ``training`` is set."""
-    plain = VecNormalize(
-        envs.venv,
-        training=False,
-        norm_obs=envs.norm_obs,
-        norm_reward=envs.norm_reward,
-        clip_obs=envs.clip_obs,
-        clip_reward=envs.clip_reward,
-        gamma=envs.gamma,
-        epsilon=envs.epsilon,
-        norm_obs_keys=envs.norm_obs_keys,
-    )
+    settings = {name: getattr(envs, name) for name in _SETTINGS}
+    plain = VecNormalize(envs.venv, training=False, **settings)
     plain.ret_rms = envs.ret_rms
     if envs.norm_obs:
         plain.obs_rms = envs.obs_rms

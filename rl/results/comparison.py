@@ -6,12 +6,13 @@ A seed is the unit: its episodes share one policy. A run without an evaluation a
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError, nearest, printable
 from dem_apps.report.charts import drawn, mean_curve
 from dem_apps.report.runs import Finished, Run, differing, flat, read_run
 from dem_apps.report.tables import Compared, by_row, score_tables, write_csv
@@ -43,7 +44,7 @@ _NOT_OF_THE_ARM = (
 def find_runs(paths: Sequence[Path]) -> list[Run]:
     """The finished runs in or below the folders, each once, the plain arms first; an InputError for one without.
 
-    Runs of other commands are left out.
+    Runs of other commands are left out, and named.
     """
     found: dict[Path, Run] = {}
     for path in paths:
@@ -59,6 +60,8 @@ def find_runs(paths: Sequence[Path]) -> list[Run]:
                 f"{path}: no finished run of rl.train in or below it (a finished one has an eval.json)"
             )
         found |= ours
+        for other in runs.keys() - ours.keys():
+            print(printable(f"left out, for it is no run of rl.train: {other}"), file=sys.stderr)
     order = {"none": 0, "entropy": 1}
     return sorted(found.values(), key=lambda run: (order.get(run.config["loss"], 2), str(run.path)))
 

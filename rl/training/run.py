@@ -116,9 +116,8 @@ def _resume_command(config: TrainConfig, run: RunFolder) -> str:
 def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
     update = "SB3's own"
     if isinstance(model, FastPPO):
-        update = "fast, with SB3's numbers up to rounding"
-        if model.not_fast is not None:
-            update = f"SB3's own (the fast one cannot serve: {model.not_fast})"
+        why = model.not_fast
+        update = "fast, with SB3's numbers up to rounding" if why is None else f"SB3's own: {why}"
     threads = "1 thread" if config.threads == 1 else f"{config.threads} threads"
     print(
         f"{_in_words(config)}, seed {config.seed}\n"

@@ -9,13 +9,20 @@ from typing import Any
 
 import numpy as np
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecNormalize
 
 from dem_apps.runtime.checkpoint import fitting, load_checkpoint, load_state
 from dem_apps.runtime.reproducibility import random_states, restore_random_states
 from rl.fast.compact_normalize import CompactNormalize
 from rl.results.evaluator import HEADLINE, Evaluator
+
+#: SB3's attributes of a training that goes on.
+_OF_THE_MODEL = (
+    "_n_updates",
+    "_current_progress_remaining",
+    "_last_obs",
+    "_last_episode_starts",
+)
 
 
 def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
@@ -70,10 +77,7 @@ def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
     return {
         **policy_state(model),
         "optimizer": model.policy.optimizer.state_dict(),
-        "n_updates": model._n_updates,
-        "progress_remaining": model._current_progress_remaining,
-        "last_obs": model._last_obs,
-        "last_episode_starts": model._last_episode_starts,
+        **{name: getattr(model, name) for name in _OF_THE_MODEL},
         "successes": [float(success) for success in model.ep_success_buffer],
         "discounted_returns": None if normalised is None else normalised.returns,
         "raw_obs": None if normalised is None else normalised.old_obs,
@@ -94,10 +98,8 @@ def restore_train_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None
     load_state(model.policy.optimizer, state.get("optimizer"), f"{where}'s 'optimizer'")
     with fitting(where):
         model.num_timesteps = state["step"]
-        model._n_updates = state["n_updates"]
-        model._current_progress_remaining = state["progress_remaining"]
-        model._last_obs = state["last_obs"]
-        model._last_episode_starts = state["last_episode_starts"]
+        for name in _OF_THE_MODEL:
+            setattr(model, name, state[name])
         model.ep_success_buffer = deque(state["successes"], maxlen=model._stats_window_size)
         normalised = model.get_vec_normalize_env()
         if normalised is not None:
@@ -112,7 +114,10 @@ def restore_train_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None
 def _moments(envs: VecNormalize) -> dict[str, dict[str, Any]]:
     """Mean, variance and count of the returns and, where these are normalised, of each array of the observations."""
     running = {"returns": envs.ret_rms, **_by_key(envs.obs_rms if envs.norm_obs else {})}
-    return {name: dict(vars(each)) for name, each in running.items()}
+    return {
+        name: {part: np.asarray(value) for part, value in vars(each).items()}
+        for name, each in running.items()
+    }
 
 
 def _by_key(running: Any) -> dict[str, Any]:
@@ -121,19 +126,12 @@ def _by_key(running: Any) -> dict[str, Any]:
 
 
 def _restore_moments(envs: VecNormalize, moments: dict[str, dict[str, Any]]) -> None:
-    _put_back(envs.ret_rms, moments["returns"])
+    vars(envs.ret_rms).update(moments["returns"])
     if envs.norm_obs:
         running = envs.obs_rms
         for key, each in _by_key(running).items():
-            _put_back(each, moments[key])
+            vars(each).update(moments[key])
         envs.obs_rms = running  # of which a CompactNormalize has given a copy
-
-
-def _put_back(running: RunningMeanStd, moments: dict[str, Any]) -> None:
-    shape = np.shape(running.mean)
-    running.mean = np.reshape(moments["mean"], shape)
-    running.var = np.reshape(moments["var"], shape)
-    running.count = moments["count"]
 
 
 def _restore_episodes(model: OnPolicyAlgorithm, records: list[list[dict[str, Any]]]) -> None:

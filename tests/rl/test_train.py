@@ -206,9 +206,9 @@ def test_how_often_a_run_is_evaluated_does_not_change_it(tmp_path):
 def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path):
     arguments = [
         "--timesteps",
-        "2048",
+        "1024",
         "--eval-freq",
-        "2048",
+        "1024",
         "--eval-episodes",
         "1",
         "--seed",
@@ -231,7 +231,7 @@ def test_the_command_with_loss_entropy_is_sb3_bit_for_bit(tmp_path):
         ent_coef=0.03,
         seed=3,
         device="cpu",
-    ).learn(2048)
+    ).learn(1024)
     trained = policy(tmp_path / "run")
     assert trained.keys() == stock.policy.state_dict().keys()
     assert all(torch.equal(trained[key], value) for key, value in stock.policy.state_dict().items())
