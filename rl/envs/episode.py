@@ -100,8 +100,7 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
             outcome = self.step(np.asarray(action, dtype=self.action_space.dtype)[()])
             if outcome[2] or outcome[3]:  # perhaps sooner than the recorded episode
                 break
-        digest: str = record["digest"]
-        return self._episodes[-1].record()["digest"] == digest
+        return bool(self._episodes[-1].record()["digest"] == record["digest"])
 
     def statistics(self) -> list[dict[str, Any]]:
         """Running statistics of gymnasium's normalising wrappers inside, the outermost first."""

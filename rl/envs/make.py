@@ -50,7 +50,9 @@ def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> 
     check_env_id(env_id)
     where = f"--env {env_id}"
     # drawn without the checker, whose warnings are of training
-    drawn = {"render_mode": render_mode, "disable_env_checker": True} if render_mode else {}
+    drawn: dict[str, Any] = {}
+    if render_mode is not None:
+        drawn = {"render_mode": render_mode, "disable_env_checker": True}
     with passed_on(where, gym.error.Error, ImportError):
         env = gym.make(env_id, **drawn)
     _own_spaces(env.unwrapped)
@@ -201,12 +203,12 @@ def check_env_id(env_id: str) -> None:
     where = f"--env {env_id}"
     if own:
         import_modules([own], where)
-    family = family_of(env_id)
-    if family.module is not None and name not in gym.registry:
-        module, _, register = family.module.partition(":")
-        import_modules([module], where)
-        if register:
-            pkgutil.resolve_name(family.module)()
+    module = family_of(env_id).module
+    if module is not None and name not in gym.registry:
+        import_modules([module.partition(":")[0]], where)
+        found = pkgutil.resolve_name(module)
+        if callable(found):
+            found()
     if name in gym.registry:
         return
     raise InputError(

@@ -60,7 +60,7 @@ def find_runs(paths: Sequence[Path]) -> list[Run]:
                 f"{path}: no finished run of rl.train in or below it (a finished one has an eval.json)"
             )
         found |= ours
-        for other in runs.keys() - ours.keys():
+        for other in sorted(runs.keys() - ours.keys()):
             print(printable(f"left out, for it is no run of rl.train: {other}"), file=sys.stderr)
     order = {"none": 0, "entropy": 1}
     return sorted(found.values(), key=lambda run: (order.get(run.config["loss"], 2), str(run.path)))
