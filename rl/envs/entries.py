@@ -77,22 +77,19 @@ def find_entry(
     name, family = own_id(env_id), family_of(env_id)
     if file is None and name not in entries:
         name = family.entry_of or name
-    brought = {} if file else family.hyperparameters
     if name in entries:
         entry, where = entries[name], f"{path}, {name}"
-    elif algo in brought:
-        entry, where = brought[algo], f"the hyperparameters of {name}'s family"
-    elif file is None:
+    elif file is not None:
+        known = ", ".join(map(str, entries))
+        raise InputError(f"{path}: has no entry for '{name}', only for {known}; write one")
+    elif algo in family.hyperparameters:
+        entry, where = family.hyperparameters[algo], f"the hyperparameters of {name}'s family"
+    else:
         entry = _sb3_defaults(env_id, given)
         where = f"SB3's defaults, since neither {path.name} nor a family of environments has {name}"
-    else:
-        raise InputError(
-            f"{path}: has no entry for '{name}', only for {', '.join(map(str, entries))}; write one"
-        )
-    ours = file is None and name in entries
-    kept = {
-        key: value for key, value in required(entry, where).items() if key != "ent_coef" or ours
-    }
+    kept = dict(required(entry, where))
+    if file is not None or name not in entries:
+        kept.pop("ent_coef", None)
     return {**kept, **given}, where
 
 
