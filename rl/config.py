@@ -14,7 +14,7 @@ from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.setting_checks import check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, from_dict, option
 
-LOSSES = (*OBJECTIVE_NAMES, "complexity", "adaptive-entropy", "none")
+LOSSES = (*OBJECTIVE_NAMES, "adaptive-entropy", "none")
 #: Most steps of all evaluations, as a share of the training's, if every episode has full length.
 EVALUATION_SHARE = 0.5
 #: Likewise of the scores at the end: of two policies, each under two kinds of actions.
@@ -51,18 +51,6 @@ class TrainConfig(ObjectiveSettings):
         None,
         "weight of the entropy term, or lin_0.001 to let it fall to 0; default: that of configs/rl/ALGO.yaml, "
         "else the paper's 0.001 (that of a --hyperparameters-file is not used)",
-    )
-    entropy: str = option(
-        "loss",
-        "where the term acts: as a bonus in the loss, as a reward of each state in the return, or both",
-        ("loss", "return", "both"),
-    )
-    entropy_weight: float | None = option(
-        None, "weight of the term in the return; default: --ent-coef", at_least=0
-    )
-    entropy_gamma: float = option(0.9, "discount of the term in the return", at_least=0, at_most=1)
-    entropy_lambda: float = option(
-        0.95, "lambda of the advantages of the term in the return", at_least=0, at_most=1
     )
     env: str = option(
         "MiniGrid-DoorKey-5x5-v0",
@@ -145,23 +133,18 @@ def resolve(config: TrainConfig) -> TrainConfig:
     """Fill in what depends on the environment; an InputError for a wrong setting. Imports modules of ``--import``."""
     from rl.envs.entries import DEFAULT_WEIGHT, check_entry, find_entry
     from rl.envs.families import goal_return
-    from rl.envs.make import episode_limit
+    from rl.envs.make import episode_limit, try_out
 
     import_environments(config)
     _check_flags(config)
     file = Path(config.hyperparameters_file) if config.hyperparameters_file else None
     entry, where = find_entry(config.env, config.algo, file, config.hyperparameters)
     weight = entry.pop("ent_coef", DEFAULT_WEIGHT)
-    if config.entropy == "return" and config.entropy_weight is not None:
-        weight = 0.0
-        if config.ent_coef:
-            raise InputError(
-                "--ent-coef: has no effect with --entropy return, where --entropy-weight is the weight"
-            )
     check_entry(entry, config.algo, where)
+    try_out(config.env, entry.get("env_wrapper"))
     timesteps = config.timesteps if config.timesteps is not None else int(entry["n_timesteps"])
-    filled_in = config.eval_freq is not None and config.final_episodes is not None
-    limit = None if filled_in else episode_limit(config.env, entry.get("env_wrapper"))
+    limit = episode_limit(config.env, entry.get("env_wrapper"))
+    goal = config.goal_return if config.goal_return is not None else goal_return(config.env)
     return dataclasses.replace(
         config,
         timesteps=timesteps,
@@ -170,9 +153,7 @@ def resolve(config: TrainConfig) -> TrainConfig:
         eval_freq=config.eval_freq or _eval_freq(timesteps, config.eval_episodes, limit),
         final_episodes=config.final_episodes
         or _final_episodes(timesteps, config.eval_episodes, limit),
-        goal_return=config.goal_return
-        if config.goal_return is not None
-        else goal_return(config.env),
+        goal_return=goal,
     )
 
 
@@ -231,7 +212,7 @@ def import_environments(config: TrainConfig) -> None:
 
 def _check_flags(config: TrainConfig) -> None:
     from dem_apps.runtime.device import torch_device
-    from rl.envs.entries import wrong_value
+    from rl.envs.entries import check_values, wrong_value
     from rl.envs.make import check_env_id
 
     check_settings(config)
@@ -241,14 +222,7 @@ def _check_flags(config: TrainConfig) -> None:
         raise InputError(
             "--hyperparameters.ent_coef: the weight of the entropy term is set with --ent-coef"
         )
+    check_values(config.hyperparameters, config.algo, "--hyperparameters.")
     check_options(config)
-    if config.entropy == "loss" and config.entropy_weight is not None:
-        raise InputError(
-            "--entropy-weight: has no effect with --entropy loss, whose weight is --ent-coef"
-        )
-    if config.entropy != "loss" and config.loss == "none":
-        raise InputError(
-            f"--entropy {config.entropy}: --loss none has no entropy term that could be rewarded"
-        )
     torch_device(config.device)
     check_env_id(config.env)

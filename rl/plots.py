@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from dem_apps.errors import InputError
@@ -32,10 +33,8 @@ class PlotsConfig:
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    first_flag = next(
-        (index for index, argument in enumerate(given) if argument.startswith("--")), len(given)
-    )
-    runs, flags = given[:first_flag], given[first_flag:]
+    runs = list(takewhile(lambda argument: not argument.startswith("--"), given))
+    flags = given[len(runs) :]
     if not runs and not {"-h", "--help"} & set(flags):
         raise InputError("RUN: name one or more run folders, or folders of runs, before the flags")
     config = parse_config(

@@ -101,10 +101,7 @@ def tune(
         run_search,
     )
 
-    in_return = (
-        {"entropy_weight": "the search finds it, as ent_coef"} if train.entropy == "return" else {}
-    )
-    refuse_given(train, ent_coef="the search finds it", **in_return)
+    refuse_given(train, ent_coef="the search finds it")
     resolved, space = resolve(train), search_space(train)
     first_point = {name: _FIRST[name] for name in space.ranges}
     plan = Plan(space, first_point, min(config.trials, len(space.points())), train.seed, "return")

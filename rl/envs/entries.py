@@ -15,12 +15,12 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.utils import LinearSchedule
 from torch import nn
 
-from dem_apps.errors import InputError, nearest, refused, shown
+from dem_apps.errors import InputError, nearest, passed_on, refused, shown
 from dem_apps.runtime.arguments import CONFIGS
-from dem_apps.runtime.documents import read_yaml, required
+from dem_apps.runtime.documents import is_a, read_yaml, required
 from dem_apps.runtime.setting_checks import out_of_range
 from rl.envs.families import family_of, own_id
-from rl.envs.make import is_picture, make_env
+from rl.envs.make import is_picture, make_env, named_wrappers
 
 ALGORITHMS: dict[str, type[PPO] | type[A2C]] = {"ppo": PPO, "a2c": A2C}
 #: Keys of an entry that describe the environment; all others are arguments of the algorithm.
@@ -77,42 +77,53 @@ def find_entry(
     name, family = own_id(env_id), family_of(env_id)
     if file is None and name not in entries:
         name = family.entry_of or name
-    brought = {} if file else family.hyperparameters
     if name in entries:
         entry, where = entries[name], f"{path}, {name}"
-    elif algo in brought:
-        entry, where = brought[algo], f"the hyperparameters of {name}'s family"
-    elif file is None:
+    elif file is not None:
+        known = ", ".join(map(str, entries))
+        raise InputError(f"{path}: has no entry for '{name}', only for {known}; write one")
+    elif algo in family.hyperparameters:
+        entry, where = family.hyperparameters[algo], f"the hyperparameters of {name}'s family"
+    else:
         entry = _sb3_defaults(env_id, given)
         where = f"SB3's defaults, since neither {path.name} nor a family of environments has {name}"
-    else:
-        raise InputError(
-            f"{path}: has no entry for '{name}', only for {', '.join(map(str, entries))}; write one"
-        )
-    ours = file is None and name in entries
-    kept = {
-        key: value for key, value in required(entry, where).items() if key != "ent_coef" or ours
-    }
+    kept = dict(required(entry, where))
+    if file is not None or name not in entries:
+        kept.pop("ent_coef", None)
     return {**kept, **given}, where
 
 
 def _sb3_defaults(env_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
     space = make_env(env_id, given.get("env_wrapper")).observation_space
-    # to floats, for which no CNN is
+    # normalised ones are floats, for which there is no CNN
     normalised, _ = normalisation(given.get("normalize", False)) or (False, False)
-    picture = is_picture(space) and not normalised
-    policy = (
-        "MultiInputPolicy"
-        if isinstance(space, spaces.Dict)
-        else "CnnPolicy"
-        if picture
-        else "MlpPolicy"
-    )
+    policy = "MlpPolicy"
+    if isinstance(space, spaces.Dict):
+        policy = "MultiInputPolicy"
+    elif is_picture(space) and not normalised:
+        policy = "CnnPolicy"
     return {"policy": policy, "n_timesteps": DEFAULT_TIMESTEPS}
 
 
-def check_entry(entry: dict[str, Any], algo: str, where: str) -> None:
-    """Check the keys and the numbers of an entry, else an InputError; SB3 checks the rest when the model is made."""
+def check_entry(entry: Mapping[str, Any], algo: str, where: str) -> None:
+    """Raise an InputError if a key of an entry is missing, unknown or has a wrong value."""
+    check_values(entry, algo, f"{where}: ")
+    for key in ("n_timesteps", "policy"):
+        if key not in entry:
+            raise InputError(f"{where}: the key '{key}' is missing")
+
+
+def check_values(entry: Mapping[str, Any], algo: str, where: str) -> None:
+    """Check keys and values of an entry; SB3 checks the rest when the model is made.
+
+    Args:
+        entry: keys and values.
+        algo: a key of :data:`ALGORITHMS`.
+        where: what stands before a key in errors.
+
+    Raises:
+        InputError: an unknown key or a wrong value.
+    """
     arguments = {
         name: parameter.default
         for name, parameter in inspect.signature(ALGORITHMS[algo]).parameters.items()
@@ -121,42 +132,40 @@ def check_entry(entry: dict[str, Any], algo: str, where: str) -> None:
     known = {*ENVIRONMENT_KEYS, *arguments}
     for key, value in entry.items():
         if key not in known:
-            raise InputError(f"{where}: unknown key '{key}'{nearest(key, known)}")
-        problem = wrong_value(key, value, arguments.get(key))
-        if problem is not None:
-            raise InputError(f"{where}: {key}: {problem}")
-    for key in ("n_timesteps", "policy"):
-        if key not in entry:
-            raise InputError(f"{where}: the key '{key}' is missing")
+            raise InputError(f"{where}{key}: unknown key '{key}'{nearest(key, known)}")
+        with passed_on(f"{where}{key}", InputError):
+            _check_value(key, value, arguments.get(key))
+
+
+def _check_value(key: str, value: Any, default: Any) -> None:
+    if (problem := wrong_value(key, value, default)) is not None:
+        raise InputError(problem)
+    if key == "env_wrapper":
+        named_wrappers(value)
+    elif key == "normalize":
+        normalisation(value)
+    elif key == "policy_kwargs":
+        hyperparameter(key, value)
 
 
 def wrong_value(key: str, value: Any, default: Any) -> str | None:
     """The fault of a value as half a sentence, or None; ``default`` is SB3's."""
     number = value
     if key in _SCHEDULES and isinstance(value, str):
-        if (start := _start(value)) is None:
+        try:
+            number = float(value[4:] if value.startswith("lin_") else "")
+        except ValueError:
             return f"expected a number, or lin_ and a number, not '{value}'"
-        number = start
-    is_number = (
-        isinstance(number, (int, float)) and not isinstance(number, bool) and math.isfinite(number)
-    )
+    is_number = is_a(number, float) and math.isfinite(number)
     if key in _WHOLE_NUMBERS and not (is_number and 1 <= number < 1 << 40 and number % 1 == 0):
         return f"expected a whole number above 0, not {shown(value)}"  # perhaps written as 1e5
-    if isinstance(default, (int, float)) and not isinstance(default, bool) and not is_number:
+    if is_a(default, float) and not is_number:
         return f"expected a number, not {shown(value)}"
     return out_of_range([number], **_RANGES.get(key, {}))
 
 
-def _start(value: str) -> float | None:
-    """The number of ``lin_NUMBER``; None for any other text."""
-    try:
-        return float(value[4:]) if value.startswith("lin_") else None
-    except ValueError:
-        return None
-
-
 def hyperparameter(key: str, value: Any) -> Any:
-    """A checked entry's value as SB3 takes it; an InputError names the key and what was expected.
+    """A checked entry's value as SB3 takes it; an InputError says what was expected.
 
     ``lin_2.5e-4`` falls linearly to 0, ``!!float 128`` may be a whole number, ``policy_kwargs`` an expression.
     """
@@ -165,36 +174,30 @@ def hyperparameter(key: str, value: Any) -> Any:
     if isinstance(value, float) and key in _WHOLE_NUMBERS:
         return int(value)
     if key == "policy_kwargs":
-        parsed = parsed_expression(key, value) if isinstance(value, str) else value
+        parsed = parsed_expression(value) if isinstance(value, str) else value
         if not isinstance(parsed, dict):
-            raise InputError(
-                f"hyperparameters, {key}: expected a mapping or dict(…), not {value!r}"
-            )
+            raise InputError(f"expected a mapping or dict(…), not {value!r}")
         if isinstance(activation := parsed.get("activation_fn"), str):  # in a mapping of YAML
-            return {**parsed, "activation_fn": parsed_expression(key, activation)}
+            return {**parsed, "activation_fn": parsed_expression(activation)}
         return parsed
     return value
 
 
 def normalisation(value: Any) -> tuple[bool, bool] | None:
     """Whether observations and rewards are normalised, of an entry's ``normalize``; None if neither."""
-    given = parsed_expression("normalize", value) if isinstance(value, str) else value
+    given = parsed_expression(value) if isinstance(value, str) else value
     if isinstance(given, bool):
         return (True, True) if given else None
     if not isinstance(given, dict) or not set(given) <= {"norm_obs", "norm_reward"}:
-        raise InputError(
-            f"hyperparameters, normalize: expected true, false or dict(norm_obs=…, norm_reward=…), not {value!r}"
-        )
+        raise InputError(f"expected true, false or dict(norm_obs=…, norm_reward=…), not {value!r}")
     wanted = bool(given.get("norm_obs", True)), bool(given.get("norm_reward", True))
     return wanted if any(wanted) else None
 
 
-def parsed_expression(key: str, text: str) -> Any:
+def parsed_expression(text: str) -> Any:
     """The value of numbers, strings, lists, tuples, ``dict(…)``, ``{…}`` and :data:`NAMES`; else an InputError."""
-    wrong = (
-        f"hyperparameters, {key}: '{text:.200}' is not an expression of numbers, strings, lists, dict(…) and "
-        f"{', '.join(f'nn.{name}' for name in NAMES)}"
-    )
+    names = ", ".join(f"nn.{name}" for name in NAMES)
+    wrong = f"'{text:.200}' is not an expression of numbers, strings, lists, dict(…) and {names}"
     with refused(lambda _: wrong, SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         return ast.literal_eval(_Literals().visit(ast.parse(text.strip(), mode="eval")))
 

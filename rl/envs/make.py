@@ -1,16 +1,13 @@
 """Environments: from a name to what an algorithm sees.
 
-``gymnasium.make`` → the wrappers of the hyperparameter entry → CheckedEnv → the spaces that SB3 reads → Monitor →
-RestorableEpisode. Whole numbers become float32, for SB3's rollout buffer stores observations in the declared type, to
-which normalised ones would be cut; so does float16, in which the sums of a running variance overflow.
+``gymnasium.make`` → the wrappers of the hyperparameter entry → CheckedEnv → Monitor → RestorableEpisode.
 """
 
 from __future__ import annotations
 
 import copy
 import pkgutil
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -18,90 +15,67 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.utils import seeding
-from gymnasium.wrappers import TransformAction, TransformObservation
+from gymnasium.wrappers import TransformAction
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.preprocessing import is_image_space
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
-from dem_apps.errors import InputError, nearest, refused
+from dem_apps.errors import InputError, nearest, one_of, passed_on, refused
 from dem_apps.runtime.reproducibility import random_states, restore_random_states, seed_everything
-from rl.envs.checked import COUNTED, CheckedEnv
+from rl.envs.checked import COUNTED, CheckedEnv, read_by_sb3
 from rl.envs.episode import RestorableEpisode
 from rl.envs.families import WRAPPERS, family_of, own_id
 from rl.envs.family import import_modules
 from rl.fast.compact_normalize import CompactNormalize
+from rl.hook.algorithm import gymnasium_api
 
 #: Of SB3's NatureCNN.
 _SMALLEST_PICTURE = 36
-#: Ids in an error.
-_SHOWN = 5
 #: As the Zoo writes them: a name, ``{name: {argument: value}}``, or a list of these, the innermost first.
 Wrappers = str | dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]]] | None
 
 
 def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> RestorableEpisode:
-    """One environment, in the spaces that SB3 reads: whole numbers as floats, choices counted from 0 along one axis.
+    """One environment, in the spaces that SB3 reads.
 
-    ``env_id`` may have a module in front, ``my_envs:Corridor-v0``; ``wrapper`` has keys of ``WRAPPERS``. Raises
-    InputError: an unknown name or wrapper, a missing package, or observations that SB3 has no network for.
+    Args:
+        env_id: an id of gymnasium, which may have a module in front, ``my_envs:Corridor-v0``.
+        wrapper: wrappers with names of ``WRAPPERS``.
+        render_mode: gymnasium's, such as ``rgb_array``.
+
+    Raises:
+        InputError: an unknown id or wrapper, a missing package, or observations that SB3 has no network for.
     """
-    wrappers, family = _wrappers(wrapper), family_of(env_id)
+    wrappers, family = named_wrappers(wrapper), family_of(env_id)
     check_env_id(env_id)
+    where = f"--env {env_id}"
     # drawn without the checker, whose warnings are of training
-    env = _made(
-        env_id, **({"render_mode": render_mode, "disable_env_checker": True} if render_mode else {})
-    )
+    drawn: dict[str, Any] = {}
+    if render_mode is not None:
+        drawn = {"render_mode": render_mode, "disable_env_checker": True}
+    with passed_on(where, gym.error.Error, ImportError):
+        env = gym.make(env_id, **drawn)
     _own_spaces(env.unwrapped)
     if family.innermost is not None:
         env = pkgutil.resolve_name(family.innermost)(env)
     for name, arguments in wrappers:
-        try:
+        with passed_on(f"{where}: env_wrapper {name} with {arguments}"):
             env = pkgutil.resolve_name(WRAPPERS[name])(env, **arguments)
-        except (AssertionError, AttributeError, ImportError, KeyError, TypeError) as error:
-            raise InputError(
-                f"env_wrapper: {name} cannot wrap {env_id} with {arguments} ({error})"
-            ) from error
-    space, actions = env.observation_space, env.action_space
-    parts = space.values() if isinstance(space, spaces.Dict) else [space]
-    if not all(isinstance(part, (spaces.Box, *COUNTED, spaces.MultiBinary)) for part in parts):
-        flag, kind = (
-            "name a wrapper that makes one array of them: --hyperparameters.env_wrapper",
-            type(space).__name__,
-        )
-        advice = "wrap it in a module of your own so that it gives one array"
-        with suppress(NotImplementedError):  # a space of one's own does not say
-            advice = (
-                f"{flag} gymnasium.wrappers.FlattenObservation"
-                if space.is_np_flattenable
-                else advice
-            )
-        if "mission" in getattr(space, "spaces", ()):
-            advice = f"{flag} minigrid.wrappers.FlatObsWrapper"
-        raise InputError(
-            f"--env {env_id}: its observations are a {kind} that SB3 has no network for; {advice}"
-        )
+    actions = env.action_space
     env = CheckedEnv(env, env_id)
-    if (converted := _converted(space)) is not None:
-        env = TransformObservation(env, converted[1], converted[0])
-    if isinstance(actions, COUNTED) and (counted := _from_zero(actions)) != actions:
-        shape, start = np.shape(actions.start), actions.start
-        env = TransformAction(env, lambda action: np.reshape(action, shape) + start, counted)
+    if isinstance(actions, COUNTED) and np.any(actions.start):
+        env = TransformAction(env, lambda action: action + actions.start, read_by_sb3(actions))
     return RestorableEpisode(Monitor(env))
 
 
-def _made(env_id: str, **arguments: Any) -> gym.Env:
-    try:
-        return gym.make(env_id, **arguments)
-    except (gym.error.Error, ImportError) as error:
-        raise InputError(f"--env {env_id}: {error}") from error
-    except TypeError as error:
-        # gymnasium raises it again, with all arguments in its text
-        cause = error.__cause__ or error
-        if "__init__() missing" not in str(cause):  # the environment's own error
-            raise
-        raise InputError(
-            f"--env {env_id}: {cause}; gymnasium.register(…, kwargs=…) gives it arguments"
-        ) from error
+def try_out(env_id: str, wrapper: Wrappers) -> None:
+    """Reset an environment and let it take a step; an InputError where it has the API of the old Gym."""
+    with drawn_from(0):
+        env = make_env(env_id, wrapper)
+        with gymnasium_api(f"--env {env_id}"):
+            env.reset(seed=0)
+            env.step(env.action_space.sample())
+        env.close()
 
 
 def _own_spaces(env: gym.Env) -> None:
@@ -137,55 +111,6 @@ def drawn_from(seed: int) -> Iterator[None]:
 def is_picture(space: spaces.Space[Any]) -> bool:
     """Whether observations are pictures that SB3's CnnPolicy takes: uint8 from 0 to 255, 36 pixels or more each way."""
     return is_image_space(space) and sorted(space.shape or ())[-2] >= _SMALLEST_PICTURE
-
-
-def _converted(space: spaces.Space[Any]) -> tuple[spaces.Space[Any], Callable[[Any], Any]] | None:
-    """The space and the conversion of observations that SB3's networks or buffers would misread; None for others."""
-    if isinstance(space, spaces.Dict):
-        parts = {
-            key: found
-            for key, part in space.items()
-            if (found := _converted(part) or _scaled(part)) is not None
-        }
-        whole = spaces.Dict(
-            {**space.spaces, **{key: changed for key, (changed, _) in parts.items()}}
-        )
-        return (
-            (whole, lambda seen: {**seen, **{k: f(seen[k]) for k, (_, f) in parts.items()}})
-            if parts
-            else None
-        )
-    if isinstance(space, COUNTED):
-        counted = _from_zero(space)
-        return (
-            (counted, lambda seen: np.reshape(seen - space.start, counted.shape))
-            if counted != space
-            else None
-        )
-    if isinstance(space, spaces.Box) and not is_image_space(space):
-        shape: tuple[int, ...] = space.shape or (1,)  # a single number is an array of one
-        if shape != space.shape or space.dtype not in (np.float32, np.float64):
-            box = spaces.Box(space.low.reshape(shape), space.high.reshape(shape), shape, np.float32)
-            return box, lambda seen: np.asarray(seen, np.float32).reshape(shape)
-    return None
-
-
-def _scaled(space: spaces.Space[Any]) -> tuple[spaces.Space[Any], Callable[[Any], Any]] | None:
-    """A picture of a dictionary that is too small for SB3's NatureCNN, divided by 255 as SB3 does; None for others."""
-    if not is_image_space(space) or is_picture(space):
-        return None
-    return spaces.Box(
-        0, 1, space.shape, np.float32
-    ), lambda seen: np.asarray(seen, np.float32) / np.float32(255)
-
-
-def _from_zero(space: Any) -> spaces.Space[Any]:
-    """A Discrete space that counts from 0, as SB3 does, or such a MultiDiscrete space of one axis."""
-    return (
-        spaces.Discrete(space.n)
-        if isinstance(space, spaces.Discrete)
-        else spaces.MultiDiscrete(space.nvec.ravel())
-    )
 
 
 def make_training_envs(env_id: str, wrapper: Wrappers, count: int) -> VecEnv:
@@ -244,29 +169,29 @@ class StackedEnvs(DummyVecEnv):
         return observations, rewards, dones, infos
 
 
-def _wrappers(given: Wrappers) -> list[tuple[str, dict[str, Any]]]:
-    """Names and arguments, the innermost first."""
-    wrappers = []
-    for item in given if isinstance(given, list) else [given] if given is not None else []:
-        for name, arguments in item.items() if isinstance(item, dict) else [(item, None)]:
-            if name not in WRAPPERS:
-                known = ", ".join(WRAPPERS)
-                raise InputError(
-                    f"env_wrapper: unknown wrapper '{name}'{nearest(name, WRAPPERS)}; known are {known}"
-                )
-            wrappers.append((str(name), arguments or {}))
+def named_wrappers(given: Wrappers) -> list[tuple[str, dict[str, Any]]]:
+    """Names and arguments, the innermost first; an InputError for a name that ``WRAPPERS`` has not."""
+    items = given if isinstance(given, list) else [given]
+    wrappers: list[tuple[str, dict[str, Any]]] = []
+    for item in items:
+        if isinstance(item, dict):
+            wrappers += [(name, arguments or {}) for name, arguments in item.items()]
+        elif item is not None:
+            wrappers.append((item, {}))
+    for name, _ in wrappers:
+        one_of("wrapper", name, list(WRAPPERS))
     return wrappers
 
 
 def episode_limit(env_id: str, wrapper: Wrappers = None) -> int | None:
     """Steps after which an episode is cut off: gymnasium's time limit, or MiniGrid's ``max_steps``; None if unknown."""
     # of TimeLimit
-    given = [arguments.get("max_episode_steps") for _, arguments in _wrappers(wrapper)]
+    given = [arguments.get("max_episode_steps") for _, arguments in named_wrappers(wrapper)]
     limits = [limit for limit in (*given, gym.spec(own_id(env_id)).max_episode_steps) if limit]
     if limits:
         return min(limits)
     with drawn_from(0):  # what its constructor draws is not taken from the training's
-        env = _made(env_id)
+        env = gym.make(env_id)
     limit = getattr(env.unwrapped, "max_steps", None)
     env.close()
     return limit if isinstance(limit, int) and limit > 0 else None
@@ -274,32 +199,19 @@ def episode_limit(env_id: str, wrapper: Wrappers = None) -> int | None:
 
 def check_env_id(env_id: str) -> None:
     """Raise an InputError if the family's package or the id's module is missing, or gymnasium does not know the id."""
-    own, colon, name = env_id.rpartition(":")
+    own, _, name = env_id.rpartition(":")
     where = f"--env {env_id}"
     if own:
         import_modules([own], where)
-    family = family_of(env_id)
-    if family.module is not None and name not in gym.registry:
-        module, _, register = family.module.partition(":")
-        import_modules([module], where)
-        if register:
-            pkgutil.resolve_name(family.module)()
+    module = family_of(env_id).module
+    if module is not None and name not in gym.registry:
+        import_modules([module.partition(":")[0]], where)
+        found = pkgutil.resolve_name(module)
+        if callable(found):
+            found()
     if name in gym.registry:
         return
-    space, slash, _ = name.rpartition("/")  # another package's, which no other's id is near to
-    ids = [known for known in gym.registry if known.rpartition("/")[:2] == (space, slash)]
-    hint = nearest(name, ids) or f"; no package with ids of {space}/ is imported" * bool(slash)
-    hint = f"{hint}; --import MODULE registers your own, as does --env MODULE:{name}"
-    if own:
-        # a class, or module:name
-        made_by = {known: spec.entry_point for known, spec in gym.registry.items()}
-        homes = {
-            known: re.split("[.:]", str(getattr(by, "__module__", by)))[0]
-            for known, by in made_by.items()
-        }
-        ids = [known for known, home in homes.items() if home == own.partition(".")[0]]
-        hint = (
-            nearest(name, ids, prefix=own + colon)
-            or f"; {own} has {', '.join(ids[:_SHOWN]) or 'none'}"
-        )
-    raise InputError(f"--env: unknown environment '{env_id}'{hint}")
+    raise InputError(
+        f"--env: unknown environment '{env_id}'{nearest(name, gym.registry)}; --import MODULE registers your own, as "
+        f"does --env MODULE:{name}"
+    )

@@ -102,9 +102,9 @@ class CompactNormalize(VecNormalize):
         rewards = self.normalize_reward(rewards)
         columns = self.columns
         for index in np.flatnonzero(dones):
-            if (last := infos[index].get("terminal_observation")) is not None:
-                self._take_into_use(last[None])
-                infos[index]["terminal_observation"] = self.normalize_obs(last)
+            last = infos[index]["terminal_observation"]
+            self._take_into_use(last[None])
+            infos[index]["terminal_observation"] = self.normalize_obs(last)
         if len(columns) != len(self.columns):
             normalised = widened(normalised, columns, self.columns)
         self.returns[dones] = 0

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
-from stable_baselines3.common.distributions import CategoricalDistribution
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.torch_layers import FlattenExtractor, MlpExtractor
+from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import Tensor, nn
 
 from dem_apps.fused.build_kernel import address, load_kernel
@@ -27,18 +26,6 @@ from rl.hook.algorithm import EntropyObjectivePolicy
 ACTIVATIONS = (nn.Tanh, nn.ReLU)
 #: Adam's, under torch's names.
 _MOMENTS = ("exp_avg", "exp_avg_sq")
-#: What a policy may override, in its class or by an attribute, to act by other logits than those of its ``action_net``.
-_ACTING = {
-    "forward",
-    "evaluate_actions",
-    "get_distribution",
-    "_get_action_dist_from_latent",
-    "_predict",
-    "predict_values",
-    "extract_features",
-    "proba_distribution",
-}
-
 _SOURCE = Path(__file__).with_name("mlp.cpp")
 _POINTER, _NUMBER, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 _ARGUMENTS = {
@@ -90,8 +77,8 @@ class Chain:
         self._units, self._out = sum(widths[1:-1]), widths[-1]
         self._shape = address(self._widths), self._layers, int(is_tanh), weights.data_ptr()
         self._gradient = gradient.data_ptr()
-        self._inputs, self._hidden = np.empty((0, widths[0]), np.float32), np.empty(0, np.float32)
-        self._at_inputs, self._at_hidden = address(self._inputs), address(self._hidden)
+        self._hidden = np.empty(0, np.float32)
+        self._at_hidden = address(self._hidden)
 
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
         """The outputs (B, out) for inputs (B, D) float32; what :meth:`backward` needs is kept."""
@@ -107,12 +94,6 @@ class Chain:
             *self._shape, self._at_inputs, rows, self._at_hidden, address(outputs)
         )
         return outputs
-
-    @property
-    def hidden(self) -> np.ndarray:
-        """Input of the last layer in the last call, (B, units)."""
-        rows, last = len(self._inputs), int(self._widths[-2])
-        return self._hidden[rows * (self._units - last) : rows * self._units].reshape(rows, last)
 
     def backward(self, incoming: np.ndarray) -> None:
         """Fill the gradient from that of the outputs, (B, out) float32."""
@@ -217,41 +198,20 @@ def drawn(p: np.ndarray) -> np.ndarray:
 def why_no_network(model: OnPolicyAlgorithm) -> str | None:
     """Why :class:`Network` cannot compute what the model's policy does, as half a sentence; None if it can."""
     policy, space, actions = model.policy, model.observation_space, model.action_space
-    if model.use_sde or not isinstance(actions, spaces.Discrete) or actions.n < 2:
-        return f"the action space is {actions}, not Discrete without gSDE"
-    if not isinstance(space, spaces.Box) or len(space.shape) != 1 or space.dtype != np.float32:
-        return f"the observations are {space}, not a float32 Box with one axis"
-    if model.device.type != "cpu":
-        return f"the device is {model.device}, not the CPU"
-    if not isinstance(policy, ActorCriticPolicy) or not _is_mlp_policy(policy):
-        return f"the policy is {type(policy).__name__}, not SB3's MlpPolicy without changes"
-    if policy.activation_fn not in ACTIVATIONS:
-        known = " or ".join(activation.__name__ for activation in ACTIVATIONS)
-        return f"the activation is {policy.activation_fn.__name__}, not {known}"
+    own = policy.made_of[1] if isinstance(policy, EntropyObjectivePolicy) else type(policy)
+    one_axis = isinstance(space, spaces.Box) and len(space.shape) == 1
+    served = {
+        "the actions are not Discrete": isinstance(actions, spaces.Discrete) and actions.n > 1,
+        "the observations have not one axis of float32": one_axis and space.dtype == np.float32,
+        "the device is not the CPU": model.device.type == "cpu",
+        "the policy is not SB3's own MlpPolicy": own is ActorCriticPolicy
+        and type(policy.features_extractor) is FlattenExtractor,
+        "the activation is not Tanh or ReLU": policy.activation_fn in ACTIVATIONS,
+    }
+    for why, fits in served.items():
+        if not fits:
+            return why
     return None if load_mlp_kernel() is not None else "there is no C++ compiler to build it with"
-
-
-def _is_mlp_policy(policy: ActorCriticPolicy) -> bool:
-    """Whether the policy computes what SB3's own MlpPolicy does and acts by the logits of a linear ``action_net``."""
-    classes = type(policy).__mro__
-    above = [
-        kind
-        for kind in classes[: classes.index(ActorCriticPolicy)]
-        if kind is not EntropyObjectivePolicy
-    ]
-    if any(_ACTING & set(vars(part)) for part in (*above, policy, policy.action_dist)):
-        return False
-    extractor = policy.mlp_extractor
-    layers = [type(layer) for net in (extractor.policy_net, extractor.value_net) for layer in net]
-    return (
-        type(policy.action_dist) is CategoricalDistribution
-        and type(policy.action_net) is type(policy.value_net) is nn.Linear
-        and type(policy.features_extractor) is FlattenExtractor
-        and type(extractor) is MlpExtractor
-        and layers == [nn.Linear, policy.activation_fn] * (len(layers) // 2)
-        and all(parameter.requires_grad for parameter in policy.parameters())
-        and not any(part._forward_hooks or part._forward_pre_hooks for part in policy.modules())
-    )
 
 
 def chains(policy: ActorCriticPolicy) -> tuple[list[nn.Linear], list[nn.Linear]]:

@@ -24,13 +24,11 @@ from stable_baselines3.common.utils import explained_variance
 from stable_baselines3.common.vec_env import VecEnv
 
 from dem_apps import EntropyObjective
-from dem_apps.entropy import shannon_entropy
 from dem_apps.fused.build_kernel import address
 from dem_apps.fused.numpy_objective import by_equations, entropy_gradient, log_softmax
 from rl.fast.compact_normalize import CompactNormalize, widened
-from rl.fast.network import Network, chains, drawn, why_no_network
+from rl.fast.network import Network, drawn, why_no_network
 from rl.hook.algorithm import NONE, STOCK, EntropyObjectivePolicy
-from rl.hook.in_return import cut_off
 
 #: (logits, log-probabilities, probabilities, entropy per row) to the mean of the entropy term and its gradient by the
 #: logits, (B, A).
@@ -49,44 +47,11 @@ class FastPPO(PPO):
     @property
     def not_fast(self) -> str | None:
         """Why this model is trained by SB3's own code, as half a sentence; None where the fast code serves."""
-        if (reason := why_no_network(self)) is not None:
-            return reason
-        if type(self.rollout_buffer) is not RolloutBuffer:
-            return f"the rollout buffer is {type(self.rollout_buffer).__name__}, not RolloutBuffer"
-        if getattr(self, "in_return", None) is not None and min(map(len, chains(self.policy))) == 1:
-            return "the objective's value head has no hidden layer to act on"
         optimizer = self.policy.optimizer
         group = optimizer.param_groups[0]
-        if (
-            type(optimizer) is not torch.optim.Adam
-            or group["weight_decay"]
-            or group["amsgrad"]
-            or group["maximize"]
-        ):
-            return f"the optimiser is {type(optimizer).__name__}, not Adam without options"
-        return None
-
-    def rated_fast(self, observations: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """As :func:`rl.hook.in_return.rated_states`, also of the columns in use; None where the model is not fast."""
-        if self.not_fast is not None:
-            return None
-        assert self.env is not None
-        columns = _compact(self.env).columns
-        network = Network(self.policy, columns)
-        inputs = observations.reshape(-1, observations.shape[-1])
-        if inputs.shape[1] != len(columns):
-            inputs = inputs.take(columns, axis=1)
-        with torch.no_grad():
-            logits = torch.from_numpy(network.actor(inputs))
-            network.critic(inputs)
-            policy: Any = self.policy
-            if policy.objective == STOCK:
-                rewards = shannon_entropy(logits, 1)
-            else:
-                rewards = policy.entropy_objective[0](logits, dim=1, reduction="none")
-        return rewards.numpy(), np.concatenate(
-            [network.actor.hidden, network.critic.hidden], axis=1
-        )
+        if type(optimizer) is not torch.optim.Adam or group["weight_decay"] or group["amsgrad"]:
+            return "the optimiser is not Adam without options"
+        return why_no_network(self)
 
     def collect_rollouts(
         self,
@@ -95,7 +60,7 @@ class FastPPO(PPO):
         rollout_buffer: RolloutBuffer,
         n_rollout_steps: int,
     ) -> bool:
-        """As in SB3."""
+        """As in SB3; the callback ends a training by an exception only."""
         if self.not_fast is not None:
             return super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps)
         assert isinstance(self._last_obs, np.ndarray)
@@ -115,19 +80,17 @@ class FastPPO(PPO):
             new_obs, rewards, dones, infos = compact.step_compact(actions)
             self.num_timesteps += env.num_envs
             callback.update_locals(locals())
-            if not callback.on_step():
-                self._last_obs = compact.expand(widened(obs, columns, compact.columns))
-                return False
+            callback.on_step()
             self._update_info_buffer(infos, dones)
             if new_obs.shape[1] > len(columns):  # a column has come into use
                 stored = widened(stored, columns, compact.columns)
                 columns = compact.columns
                 network = Network(self.policy, columns)
             # its value is added as SB3 does (its issue 633)
-            for index, last in cut_off(infos, dones):
-                rewards[index] += (
-                    self.gamma * network.critic(last[None].take(columns, axis=1))[0, 0]
-                )
+            for index in np.flatnonzero(dones):
+                if infos[index].get("TimeLimit.truncated", False):
+                    last = infos[index]["terminal_observation"][None].take(columns, axis=1)
+                    rewards[index] += self.gamma * network.critic(last)[0, 0]
             rollout_buffer.actions[step, :, 0] = actions
             rollout_buffer.rewards[step] = rewards
             rollout_buffer.values[step], rollout_buffer.log_probs[step] = values, log_probs

@@ -6,13 +6,15 @@ policy that returns something else there changes the term. The objective is a su
 
 from __future__ import annotations
 
-import copy
 import copyreg
 import functools
 import logging
 import math
+import re
 import warnings
 from abc import ABCMeta
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar, SupportsFloat, TypeVar
 
 import numpy as np
@@ -22,42 +24,35 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.distributions import Distribution
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.type_aliases import PyTorchObs, TensorDict
+from stable_baselines3.common.type_aliases import PyTorchObs
 from stable_baselines3.common.vec_env import VecNormalize
 from torch import Tensor, nn
 
 from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
 from dem_apps.errors import InputError, one_of
 from rl.hook import contrib
-from rl.hook.in_return import InReturn, ReturnValue, add_advantages, cut_off
 from rl.hook.logits import Made, acting_heads, action_sizes, distributions_made
-from rl.hook.terms import AdaptiveEntropy, Complexity
+from rl.hook.terms import AdaptiveEntropy
 
 Algorithm = TypeVar("Algorithm", bound=OnPolicyAlgorithm)
 
 #: Terms in addition to the core's.
-POLICY_TERMS: dict[str, type[EntropyObjective]] = {
-    "complexity": Complexity,
-    "adaptive-entropy": AdaptiveEntropy,
-}
+POLICY_TERMS: dict[str, type[EntropyObjective]] = {"adaptive-entropy": AdaptiveEntropy}
 #: No entropy term, at any ``ent_coef``.
 NONE = "none"
 #: SB3's own entropy, untouched: the same run bit for bit.
 STOCK = "entropy"
 
+#: What Python says where an environment has the API of the old Gym.
+_OLD_API = re.compile(r"unexpected keyword argument '(seed|options)'|unpack \(expected [25]\b")
+
 _log = logging.getLogger(__name__)
-#: Where the objective's state and that of its value head are in a policy's state dict; under the first in metadata.
-_STATE = ("entropy_objective.", "entropy_value.")
+#: What the names of the objective's state in a policy's state dict begin with.
+STATE = "entropy_objective."
 
 
 def with_entropy_objective(
-    algorithm: type[Algorithm],
-    objective: str = "adadem",
-    where: str = "loss",
-    return_weight: float | None = None,
-    return_gamma: float = 0.9,
-    return_lambda: float = 0.95,
-    **options: Any,
+    algorithm: type[Algorithm], objective: str = "adadem", **options: Any
 ) -> type[Algorithm]:
     """A class that is ``algorithm`` with another entropy term; use it as you would use ``algorithm``.
 
@@ -65,11 +60,6 @@ def with_entropy_objective(
         algorithm: ``stable_baselines3.PPO`` or ``A2C``, ``sb3_contrib.MaskablePPO`` or ``RecurrentPPO``, or a subclass.
         objective: a name of ``dem_apps.OBJECTIVE_NAMES`` or of :data:`POLICY_TERMS`, or ``"none"``.
             ``"entropy"`` is SB3's own term and gives SB3's own numbers, bit for bit.
-        where: ``"loss"``, a bonus as in SB3; ``"return"``, a reward in every state with an advantage of its own, which
-            is added to the task's (:mod:`rl.hook.in_return`); or ``"both"``. Not for RecurrentPPO.
-        return_weight: weight τ of that advantage; None: ``ent_coef``.
-        return_gamma: its discount.
-        return_lambda: λ of its generalised advantage estimation.
         **options: options of the objective, such as ``tau`` and ``alpha`` of ``"dem"``.
 
     Returns:
@@ -105,21 +95,7 @@ def with_entropy_objective(
         raise InputError(
             f"the entropy objective '{objective}' has no options, but got {', '.join(sorted(options))}"
         )
-    in_return = InReturn.checked(where, return_weight, return_gamma, return_lambda)
-    if in_return is not None and (
-        objective == NONE or issubclass(algorithm, contrib.ALGORITHMS[1])
-    ):
-        what = (
-            f"the objective '{NONE}'"
-            if objective == NONE
-            else "RecurrentPPO, whose states have a memory"
-        )
-        raise InputError(
-            f"where: '{where}' rewards the objective's value of a state and cannot serve {what}"
-        )
-    return _hooked(
-        _EntropyObjectiveAlgorithm, algorithm, objective, in_return, *sorted(options.items())
-    )
+    return _hooked(_EntropyObjectiveAlgorithm, algorithm, objective, *sorted(options.items()))
 
 
 class _Hooked(ABCMeta):
@@ -131,18 +107,16 @@ def _hooked(
     mixin: type[Any],
     base: type[Any],
     objective: str,
-    in_return: InReturn | None,
     *options: tuple[str, Any],
 ) -> type[Any]:
     """``base`` with the mixin before it; the same class for the same parts, out of a pickle too."""
     attributes = {
         "objective": objective,
-        "in_return": in_return,
         "objective_options": dict(options),
         "__doc__": base.__doc__,
         "__module__": __name__,
         "__qualname__": f"{base.__qualname__}_{objective.replace('-', '_')}",
-        "made_of": (mixin, base, objective, in_return, *options),
+        "made_of": (mixin, base, objective, *options),
     }
     # The name stays: it is in SB3's messages, and SB3 compares a policy's. repr() shows the qualified name.
     return type(base.__name__, (base,) if issubclass(base, mixin) else (mixin, base), attributes)
@@ -161,10 +135,7 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
 
     objective: ClassVar[str]
     objective_options: ClassVar[dict[str, Any]]
-    in_return: ClassVar[InReturn | None]
     made_of: ClassVar[tuple[Any, ...]]
-    #: Step, environment and last observation of the rollout's episodes that a time limit has ended.
-    cut_off: list[tuple[int, int, Any]]
     policy: EntropyObjectivePolicy  # type: ignore[assignment]
 
     def _setup_model(self) -> None:
@@ -176,8 +147,7 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
             )
         if self.objective not in (NONE, STOCK):
             action_sizes(self.action_space)
-            of_return = None if self.in_return is None else self.in_return.weight
-            if not callable(self.ent_coef) and self.ent_coef == 0 and not of_return:
+            if not callable(self.ent_coef) and self.ent_coef == 0:
                 # a line of the log and no warning: 0 is SB3's default
                 _log.warning(
                     "ent_coef is 0, so the entropy objective '%s' has no effect; give it a weight: "
@@ -190,32 +160,16 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
         )
         super()._setup_model()
 
-    def collect_rollouts(self, *args: Any, **kwargs: Any) -> bool:
+    def learn(self, *args: Any, **kwargs: Any) -> Any:
         """As in the algorithm."""
-        self._steps, self.cut_off = 0, []
-        return super().collect_rollouts(*args, **kwargs)
-
-    def _update_info_buffer(
-        self, infos: list[dict[str, Any]], dones: np.ndarray | None = None
-    ) -> None:
-        super()._update_info_buffer(infos, dones)
-        if self.in_return is not None and dones is not None:
-            self.cut_off += [(self._steps, index, last) for index, last in cut_off(infos, dones)]
-        self._steps += 1
-
-    def _excluded_save_params(self) -> list[str]:
-        return [*super()._excluded_save_params(), "cut_off", "_steps"]
+        with gymnasium_api("the environment"):
+            return super().learn(*args, **kwargs)
 
     def train(self) -> None:
         """The algorithm's own update, then more lines in the log."""
         self.policy.entropy_totals[:] = 0
         given = self.ent_coef  # put back after the update, so that a schedule is saved
         self.ent_coef = ent_coef = weight_now(self)
-        if self.in_return is not None:
-            for name, value in add_advantages(self, self.in_return, ent_coef).items():
-                self.logger.record(f"train/{name}", value)
-            if self.in_return.where == "return":
-                self.ent_coef = 0.0
         try:
             with contrib.padding_left_out(self):
                 super().train()
@@ -229,10 +183,19 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
         if isinstance(self, A2C):
             self.logger.record("train/approx_kl", _kl_of_the_update(self))
 
-    def get_parameters(self) -> dict[str, TensorDict]:
-        """As in SB3, and for SB3: a plain model takes them too (:func:`with_state_aside`)."""
-        params = super().get_parameters()
-        return {**params, "policy": with_state_aside(params["policy"])}
+
+@contextmanager
+def gymnasium_api(where: str) -> Iterator[None]:
+    """Around resets and steps: an InputError that begins with ``where`` for an environment of the old Gym."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        if not _OLD_API.search(str(error)):
+            raise
+        raise InputError(
+            f"{where}: in gymnasium's API reset(seed=…, options=…) returns (observation, info), and step() returns "
+            f"(observation, reward, terminated, truncated, info); here: {error}"
+        ) from error
 
 
 def weight_now(model: OnPolicyAlgorithm) -> float:
@@ -240,13 +203,6 @@ def weight_now(model: OnPolicyAlgorithm) -> float:
     given: Any = model.ent_coef
     # an update past the last step has a progress below 0
     return float(given(max(model._current_progress_remaining, 0.0))) if callable(given) else given
-
-
-def with_state_aside(policy_state: dict[str, Any]) -> dict[str, Any]:
-    """A policy's state dict with the objective's part in its metadata, where a plain policy does not look for it."""
-    aside = {name: policy_state.pop(name) for name in list(policy_state) if name.startswith(_STATE)}
-    policy_state._metadata[_STATE[0]] = aside  # type: ignore[attr-defined]  # which torch saves with the state dict
-    return policy_state
 
 
 class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
@@ -258,7 +214,6 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
 
     objective: ClassVar[str]
     objective_options: ClassVar[dict[str, Any]]
-    in_return: ClassVar[InReturn | None]
     made_of: ClassVar[tuple[Any, ...]]
     action_dist: Distribution
 
@@ -272,50 +227,23 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
             for size in sizes
             if size > 1
         )
-        extractor: Any = getattr(self, "mlp_extractor", None)
-        #: The value head of an objective in the return.
-        self.entropy_value = (
-            ReturnValue(extractor.latent_dim_pi + extractor.latent_dim_vf).to(self.device)
-            if self.in_return is not None
-            else None
-        )
-        #: Whether the third value of ``evaluate_actions`` is the objective's value of each state, (rows,).
-        self.rates_states = False
         #: Sum of the objective, sum of the Shannon entropy and number of minibatches since this was last zeroed.
         self.entropy_totals = np.zeros(3)
         #: (rows,) bool, the rows of the next batch that count; None: all of them.
         self.counted_rows: Tensor | None = None
         self._made: Made = (None, None)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """State for a pickle or a deep copy: without the last distribution, whose graph cannot be copied."""
-        action_dist: Any = copy.copy(self.action_dist)
-        action_dist.distribution = action_dist.distributions = None
-        return {**vars(self), "action_dist": action_dist, "_made": (None, None)}
-
-    def save(self, path: str) -> None:
-        """As in SB3; the policy's class and the one that it is made of both load the file."""
-        state = with_state_aside(self.state_dict())
-        torch.save({"state_dict": state, "data": self._get_constructor_parameters()}, path)
-
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
         """As in torch. The state of a plain policy, without any of the objective, starts that afresh."""
-        fresh = {
-            name: value for name, value in self.state_dict().items() if name.startswith(_STATE)
-        }
-        if fresh and not any(name.startswith(_STATE) for name in state_dict):
-            aside = getattr(state_dict, "_metadata", {}).get(_STATE[0])
-            if strict and not aside:
-                warnings.warn(
-                    f"the parameters come from a model without an entropy objective; '{self.objective}' starts afresh",
-                    stacklevel=2,
-                )
-                for objective in self.entropy_objective:
-                    objective.reset()  # type: ignore[operator]
-                for buffer in () if self.entropy_value is None else self.entropy_value.buffers():
-                    buffer.zero_()
-                aside = fresh  # the buffers themselves
-            state_dict = {**state_dict, **(aside or {})}
+        own = {name: value for name, value in self.state_dict().items() if name.startswith(STATE)}
+        if strict and own and not own.keys() & state_dict.keys():
+            warnings.warn(
+                f"the parameters come from a model without an entropy objective; '{self.objective}' starts afresh",
+                stacklevel=2,
+            )
+            for objective in self.entropy_objective:
+                objective.reset()  # type: ignore[operator]
+            state_dict = {**state_dict, **own}  # the buffers themselves
         return super().load_state_dict(state_dict, strict, assign)
 
     def _get_action_dist_from_latent(self, *args: Any, **kwargs: Any) -> Any:
@@ -333,12 +261,6 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
         self._made = (None, None)
         with distributions_made(self.action_dist) as made:
             values, log_prob, entropy = super().evaluate_actions(obs, actions, *args, **kwargs)  # type: ignore[misc]
-        if self.rates_states:
-            return (
-                values,
-                log_prob,
-                self._entropy_term([self._made, *made], actions, log_prob, entropy, "none"),
-            )
         if not (self.training and torch.is_grad_enabled()):
             return values, log_prob, entropy
         term = self._entropy_term([self._made, *made], actions, log_prob, entropy)
@@ -352,7 +274,6 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
         actions: Tensor,
         log_prob: Tensor,
         entropy: Tensor | None,
-        reduction: str = "mean",
     ) -> Tensor | None:
         if self.objective == STOCK:
             return entropy
@@ -368,28 +289,23 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
         # Like the entropy, the terms of dimensions add up. The mean at once, which SB3 takes anyway, is one pass.
         term = sum(
             (
-                objective(
-                    head, dim=1, mask=self.counted_rows, class_mask=class_mask, reduction=reduction
-                )
+                objective(head, dim=1, mask=self.counted_rows, class_mask=class_mask)
                 for objective, (head, class_mask) in zip(self.entropy_objective, heads, strict=True)
             ),
             start=log_prob.new_zeros(()),
         )
         # RecurrentPPO picks the rows that count out of the term before it averages
-        return (
-            term if self.counted_rows is None and reduction == "mean" else term.expand_as(log_prob)
-        )
+        return term if self.counted_rows is None else term.expand_as(log_prob)
 
     def _mean(self, term: Tensor) -> float:
-        if term.dim() == 0 or self.counted_rows is None:
-            return term.mean().item()
-        return term[self.counted_rows].mean().item()
+        counted = term if self.counted_rows is None else term[self.counted_rows]
+        return counted.mean().item()
 
 
 def policy_with_objective(policy_class: type[Any], *trained: Any) -> type[EntropyObjectivePolicy]:
     """``policy_class`` with :class:`EntropyObjectivePolicy`; an InputError where a zip has another objective.
 
-    ``trained`` is what :func:`_hooked` takes beside the classes: the objective, where it acts, and its options.
+    ``trained`` is what :func:`_hooked` takes beside the classes: the objective and its options.
     """
     if not issubclass(policy_class, EntropyObjectivePolicy):
         return _hooked(EntropyObjectivePolicy, policy_class, *trained)  # type: ignore[arg-type]
@@ -428,12 +344,10 @@ def _warn_if_observations_are_cut(normalised: VecNormalize | None) -> None:
     if normalised is None or not normalised.norm_obs:
         return
     space = normalised.observation_space
-    for key in normalised.norm_obs_keys or [""]:  # of dictionaries
-        part: Any = space[key] if key else space  # type: ignore[index]
-        if not np.issubdtype(part.dtype, np.floating):
-            warnings.warn(
-                f"VecNormalize hands out floats, but the observation space {key} is declared {part.dtype}, the type in "
-                "which the rollout buffer stores them: normalised values will be cut to whole numbers. Wrap each "
-                "environment in gymnasium.wrappers.DtypeObservation(env, numpy.float32).",
-                stacklevel=2,
-            )
+    if isinstance(space, spaces.Box) and not np.issubdtype(space.dtype, np.floating):
+        warnings.warn(
+            f"VecNormalize hands out floats, but the observation space is declared {space.dtype}, the type in which "
+            "the rollout buffer stores them: normalised values will be cut to whole numbers. Wrap each environment "
+            "in gymnasium.wrappers.DtypeObservation(env, numpy.float32).",
+            stacklevel=2,
+        )

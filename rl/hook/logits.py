@@ -26,7 +26,6 @@ def distributions_made(distribution: Distribution) -> Iterator[list[Made]]:
     """Inside, collects the raw logits of ``distribution``, which keeps normalised ones, whose CADF is the entropy."""
     made: list[Made] = []
     make: Any = distribution.proba_distribution
-    patched = vars(distribution).get("proba_distribution")
 
     def make_and_note(action_logits: Tensor, *args: Any, **kwargs: Any) -> Distribution:
         result: Distribution = make(action_logits, *args, **kwargs)
@@ -38,8 +37,6 @@ def distributions_made(distribution: Distribution) -> Iterator[list[Made]]:
         yield made
     finally:
         del distribution.proba_distribution
-        if patched is not None:
-            distribution.proba_distribution = patched  # type: ignore[method-assign]
 
 
 def acting_heads(
@@ -52,35 +49,36 @@ def acting_heads(
     """
     sizes = action_sizes(space)
     chosen = actions.detach().long().reshape(-1, len(sizes))
+    shapes = [(len(chosen), size) for size in sizes]
+    for logits, masks, own in _candidates(made, sizes):
+        if [tuple(part.shape) for part in logits] != shapes:
+            continue
+        score = _score(list(zip(logits, masks, strict=True)), chosen, own).to(log_prob)
+        # relative too: the rounding of a sum over many dimensions; NaN is another check's
+        if torch.allclose(score, log_prob.detach(), rtol=1e-5, atol=1e-4, equal_nan=True):
+            return [
+                (head, _with_impossible(head, mask))
+                for head, mask in zip(logits, masks, strict=True)
+                if head.shape[1] > 1
+            ]
+    return None
+
+
+def _candidates(
+    made: list[Made], sizes: list[int]
+) -> Iterator[tuple[list[Tensor], list[Tensor | None], bool]]:
+    """Logits and class masks by dimension, the last made first: the raw ones, then the distribution's own."""
     for raw, distribution in reversed(made):
         # torch's distributions, one per dimension; sb3-contrib's plural has them under another name
-        parts = getattr(distribution, "distributions", None) or getattr(
-            distribution, "distribution", None
-        )
-        parts = parts if isinstance(parts, list) else [parts] * len(sizes)
+        parts = getattr(distribution, "distributions", None)
+        parts = parts or getattr(distribution, "distribution", None)
+        if not isinstance(parts, list):
+            parts = [parts] * len(sizes)
         allowed = [getattr(part, "masks", None) for part in parts]  # of MaskablePPO
-        for own in (False, True):
-            if own:
-                logits = [getattr(part, "logits", torch.empty(0)) for part in parts]
-            else:
-                logits = (
-                    [] if raw is None else list(raw.reshape(-1, sum(sizes)).split(sizes, dim=1))
-                )
-            if [tuple(part.shape) for part in logits] != [(len(chosen), size) for size in sizes]:
-                continue
-            heads = [
-                (part, None if mask is None else ~mask)
-                for part, mask in zip(logits, allowed, strict=True)
-            ]
-            score = _score(heads, chosen, own).to(log_prob)
-            # relative too: the rounding of a sum over many dimensions; NaN is another check's
-            if torch.allclose(score, log_prob.detach(), rtol=1e-5, atol=1e-4, equal_nan=True):
-                return [
-                    (head, _with_impossible(head, mask))
-                    for head, mask in heads
-                    if head.shape[1] > 1
-                ]
-    return None
+        masks = [None if mask is None else ~mask for mask in allowed]
+        if raw is not None:
+            yield list(raw.reshape(-1, sum(sizes)).split(sizes, dim=1)), masks, False
+        yield [getattr(part, "logits", torch.empty(0)) for part in parts], masks, True
 
 
 @torch.no_grad()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 from pathlib import Path
+from typing import Any
 
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.save_util import load_from_zip_file, save_to_zip_file
@@ -12,7 +13,18 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.files import whole_file, write_atomically
-from rl.hook.algorithm import EntropyObjectivePolicy, weight_now
+from rl.hook.algorithm import STATE, EntropyObjectivePolicy, weight_now
+
+#: What VecNormalize is made with.
+_SETTINGS = (
+    "norm_obs",
+    "norm_reward",
+    "clip_obs",
+    "clip_reward",
+    "gamma",
+    "epsilon",
+    "norm_obs_keys",
+)
 
 
 def save_plain(model: OnPolicyAlgorithm, file: str | Path, flag: str | None = None) -> list[Path]:
@@ -41,8 +53,8 @@ def save_plain(model: OnPolicyAlgorithm, file: str | Path, flag: str | None = No
     if issubclass(model.policy_class, EntropyObjectivePolicy):
         data["policy_class"] = model.policy_class.made_of[1]
     data["ent_coef"] = weight_now(model)  # for SB3 it is a number
-    # without the objective's state, which is in the metadata
-    params["policy"] = dict(params["policy"])  # type: ignore[assignment]
+    policy: Any = params["policy"]
+    params["policy"] = {name: policy[name] for name in policy if not name.startswith(STATE)}  # type: ignore[assignment]
     envs, statistics = model.get_vec_normalize_env(), path.with_suffix(".vecnormalize.pkl")
     with whole_file(path, flag) as part:
         save_to_zip_file(part, data=data, params=params, pytorch_variables=variables)
@@ -53,17 +65,8 @@ def save_plain(model: OnPolicyAlgorithm, file: str | Path, flag: str | None = No
 
 def _plain_statistics(envs: VecNormalize) -> VecNormalize:
     """SB3's own VecNormalize with the statistics of a subclass; it does not learn until ``training`` is set."""
-    plain = VecNormalize(
-        envs.venv,
-        training=False,
-        norm_obs=envs.norm_obs,
-        norm_reward=envs.norm_reward,
-        clip_obs=envs.clip_obs,
-        clip_reward=envs.clip_reward,
-        gamma=envs.gamma,
-        epsilon=envs.epsilon,
-        norm_obs_keys=envs.norm_obs_keys,
-    )
+    settings = {name: getattr(envs, name) for name in _SETTINGS}
+    plain = VecNormalize(envs.venv, training=False, **settings)
     plain.ret_rms = envs.ret_rms
     if envs.norm_obs:
         plain.obs_rms = envs.obs_rms

@@ -1,12 +1,8 @@
-"""Entropy terms beside the core's, two rivals that also claim to need no tuning of their weight.
+"""An entropy term beside the core's: Shannon's entropy with a coefficient that follows a target.
 
-:class:`AdaptiveEntropy` has a coefficient that follows a target: the rule of Skywork-OR1 (arXiv 2505.22312), as TRL's
-GRPO has it. After a minibatch the coefficient rises by a step where the policy's entropy was below the target, else
-falls by one. The term acts only while the entropy is at or below the target.
-
-:class:`Complexity` is entropy × disequilibrium, the term of CR-PPO: Serfilippi, Franceschelli, Corradi, Musolesi
-(arXiv 2509.20509), after López-Ruiz, Mancini and Calbet's statistical complexity (1995). Here in nats, not divided by
-log C.
+The rule is that of Skywork-OR1 (arXiv 2505.22312), as TRL's GRPO has it. After a minibatch the coefficient rises by a
+step where the policy's entropy was below the target, else falls by one. The term acts only while the entropy is at or
+below the target.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dem_apps.entropy import forbidden_classes, probabilities, shannon_entropy
+from dem_apps.entropy import forbidden_classes, shannon_entropy
 from dem_apps.errors import InputError
 from dem_apps.objective import EntropyObjective
 from dem_apps.reduction import Batch
@@ -77,28 +73,3 @@ def _most_possible(
     allowed = (~(forbidden if class_mask is None else forbidden | class_mask)).sum(dim)
     counted = allowed > 0 if mask is None else mask & (allowed > 0)
     return allowed[counted].double().log().mean().item()
-
-
-def complexity(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
-    """H · Σ (pᵢ − 1/C)², 0 for a sure and for a uniform prediction and more between them; C counts the allowed classes.
-
-    >>> import torch
-    >>> complexity(torch.tensor([1.0, 3.0]).log())  # p = (1/4, 3/4): H = 0.5623, Σ = 2/16
-    tensor(0.0703)
-    """
-    p = probabilities(logits, dim, class_mask=class_mask)
-    allowed = (
-        logits.shape[dim] if class_mask is None else (~class_mask).sum(dim).clamp_min(1).to(p.dtype)
-    )
-    # Σ (p − 1/C)² = Σ p² − 1/C, and not below 0 by rounding
-    return shannon_entropy(logits, dim, class_mask) * (p.square().sum(dim) - 1 / allowed).clamp_min(
-        0.0
-    )
-
-
-class Complexity(EntropyObjective):
-    """CR-PPO's term; maximised, it leaves the uniform policy alone and pulls a sure one back."""
-
-    def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
-        """:func:`complexity`."""
-        return complexity(logits, dim, class_mask)

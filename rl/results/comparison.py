@@ -48,20 +48,20 @@ def find_runs(paths: Sequence[Path]) -> list[Run]:
     """
     found: dict[Path, Run] = {}
     for path in paths:
-        files = [
-            file
-            for file in sorted(path.rglob("eval.json"))
-            if (file.parent / "config.yaml").is_file()
-        ]
-        runs = {file.parent: read_run(file.parent) for file in files}
+        folders = [file.parent for file in path.rglob("eval.json")]
+        runs = {
+            folder: read_run(folder)
+            for folder in sorted(folders)
+            if (folder / "config.yaml").is_file()
+        }
         ours = {folder: run for folder, run in runs.items() if {"env", "loss"} <= run.config.keys()}
         if not ours:
             raise InputError(
                 f"{path}: no finished run of rl.train in or below it (a finished one has an eval.json)"
             )
-        if others := ", ".join(str(folder) for folder in runs if folder not in ours):
-            print(printable(f"left out, for it is no run of rl.train: {others}"), file=sys.stderr)
         found |= ours
+        for other in sorted(runs.keys() - ours.keys()):
+            print(printable(f"left out, for it is no run of rl.train: {other}"), file=sys.stderr)
     order = {"none": 0, "entropy": 1}
     return sorted(found.values(), key=lambda run: (order.get(run.config["loss"], 2), str(run.path)))
 

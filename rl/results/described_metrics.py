@@ -24,11 +24,6 @@ METRICS = (
         note="values of different objectives cannot be compared",
     ),
     Metric("train/ent_coef", "weight of the entropy term"),
-    Metric(
-        "train/entropy_reward",
-        "value of the entropy term in a state",
-        note="with --entropy return or both",
-    ),
     Metric("train/approx_kl", "KL divergence from the policy that acted", unit="nats"),
     Metric("train/clip_fraction", "share of samples that were clipped"),
     Metric("train/value_loss", "loss of the value function"),

@@ -6,7 +6,6 @@ sampled actions, as the Zoo's published returns of MiniGrid are.
 
 from __future__ import annotations
 
-import copy
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -25,7 +24,6 @@ from rl.envs.families import counts_as_success
 from rl.envs.make import Wrappers, drawn_from, make_env
 from rl.fast.compact_normalize import CompactNormalize
 from rl.fast.network import Network, drawn, why_no_network
-from rl.hook.in_return import stacked
 from rl.results.described_metrics import ACTIONS
 
 #: Evaluations during training and the final one have different episodes: the best policy is chosen on the former.
@@ -44,7 +42,6 @@ SHORT_EPISODE = 100
 class Episode:
     """One episode; its seed and its actions repeat it."""
 
-    number: int  #: its place among those asked for
     seed: int  #: of the environment
     actions: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
@@ -77,29 +74,20 @@ class Acting:
         self._network: Network | None = None
         # of gSDE, which serves some steps
         self._noise: Any = model.policy.action_dist if model.use_sde else None
-        self._steps, self._noise_steps = (
-            0,
-            model.sde_sample_freq if model.sde_sample_freq > 0 else model.n_steps,
-        )
+        self._steps = 0
+        self._noise_steps = model.sde_sample_freq if model.sde_sample_freq > 0 else model.n_steps
         model.policy.set_training_mode(False)
         if isinstance(self._envs, CompactNormalize) and why_no_network(model) is None:
             self._network = Network(model.policy, self._envs.columns)
-            self._others = np.delete(
-                np.arange(self._envs.observation_space.shape[0]), self._envs.columns
-            )  # type: ignore
+            columns = np.arange(self._envs.observation_space.shape[0])  # type: ignore[index]
+            self._others = np.delete(columns, self._envs.columns)
 
     def __call__(self, observations: Any, greedy: bool) -> np.ndarray:
         """Actions (N, …) for raw observations, (N, …) or a dictionary of such: the most probable ones, or drawn."""
         if self._noise is not None and not greedy:
-            count = len(
-                next(iter(observations.values()))
-                if isinstance(observations, dict)
-                else observations
-            )
-            if (
-                self._steps % self._noise_steps == 0
-                or len(self._noise.exploration_matrices) != count
-            ):
+            count = len(observations)
+            changed = len(self._noise.exploration_matrices) != count
+            if changed or self._steps % self._noise_steps == 0:
                 self._policy.reset_noise(count)
             self._steps += 1
         # a column that training has never seen set is normalised by SB3 like any other
@@ -126,13 +114,12 @@ def play(
     then, or after :data:`LONGEST_EPISODE` steps, is cut. Training's normalisation is used and not moved. Actions that
     are not greedy use torch's global generator.
     """
-    episodes = [Episode(number, seed) for number, seed in enumerate(seeds)]
+    episodes = [Episode(seed) for seed in seeds]
     waiting = iter(episodes)
     playing: list[tuple[gym.Env, Episode]] = list(zip(envs, waiting, strict=False))
     for place, (_, episode) in enumerate(playing):
         episode.place = place
-    # copies, for an environment may write into the array that it has returned
-    observations = [copy.deepcopy(env.reset(seed=episode.seed)[0]) for env, episode in playing]
+    observations = [env.reset(seed=episode.seed)[0] for env, episode in playing]
     act, budget, unended = Acting(model), length * len(seeds), len(seeds)
     while playing:
         actions = act(stacked(observations), greedy)
@@ -154,9 +141,16 @@ def play(
                 following.place = episode.place
                 observation, episode = env.reset(seed=following.seed)[0], following
             still.append((env, episode))
-            observations.append(copy.deepcopy(observation))
+            observations.append(observation)
         playing = still
     return episodes
+
+
+def stacked(observations: Sequence[Any]) -> Any:
+    """Observations of several environments as one array (N, …), or a dictionary of arrays."""
+    if isinstance(observations[0], dict):
+        return {key: np.stack([each[key] for each in observations]) for key in observations[0]}
+    return np.stack(observations)
 
 
 class Evaluator:

@@ -40,19 +40,12 @@ def record_episodes(
         os.environ.setdefault(driver, "dummy")
     with passed_on(f"--video: {evaluator.env_id} cannot be rendered as an image"):
         envs = evaluator.environments(model, render_mode="rgb_array")
-    ranked = sorted(episodes, key=lambda episode: (-episode.total, episode.length, episode.number))
-    ranks = sorted(
-        {round(rank) for rank in np.linspace(0, len(ranked) - 1, min(EPISODES, len(ranked)))}
-    )
-    frames = [
-        frame
-        for rank in ranks
-        for frame in _film(
-            envs[ranked[rank].place],
-            ranked[rank],
-            f"{about}\nnumber {rank + 1} of {len(ranked)} by return",
-        )
-    ]
+    ranked = sorted(episodes, key=lambda episode: (-episode.total, episode.length))
+    shown = np.unique(np.linspace(0, len(ranked) - 1, EPISODES).round().astype(int))
+    frames: list[tuple[Image.Image, int]] = []
+    for rank in shown:
+        episode, title = ranked[rank], f"{about}\nnumber {rank + 1} of {len(ranked)} by return"
+        frames += _film(envs[episode.place], episode, title)
     # one palette for all frames: smaller, and colours do not flicker
     palette = frames[0][0].quantize(128, method=Image.Quantize.MEDIANCUT)
     images = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame, _ in frames]

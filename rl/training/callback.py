@@ -65,10 +65,8 @@ class TrainingCallback(BaseCallback):
             *(("observation", part) for part in parts),
         ):
             if not np.isfinite(values).all():
-                wrong = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
                 raise self._not_finite(
-                    f"the {what} of environment {', '.join(map(str, np.flatnonzero(wrong)))} is NaN or infinite; "
-                    "training has stopped before it learnt from it"
+                    f"the {what} of an environment is NaN or infinite; training has stopped before it learnt from it"
                 )
         ended = [self.locals["infos"][index] for index in np.flatnonzero(self.locals["dones"])]
         told = self.model.ep_success_buffer
@@ -122,10 +120,8 @@ class TrainingCallback(BaseCallback):
         figures = self._evaluator(self.model, kinds)
         for actions in kinds:
             for name in ("mean_return", "std_return", "success_rate"):
-                if figures[actions][name] is not None:
-                    self.logger.record(f"eval/{name}_{actions}", figures[actions][name])
-        if figures[HEADLINE]["success_rate"] is not None:
-            self.logger.record("eval/success_rate", figures[HEADLINE]["success_rate"])
+                self._record(f"eval/{name}_{actions}", figures[actions][name])
+        self._record("eval/success_rate", figures[HEADLINE]["success_rate"])
         score = figures[HEADLINE]["mean_return"]
         assert score is not None
         if self._best is None or score > self._best[0]:
@@ -133,6 +129,10 @@ class TrainingCallback(BaseCallback):
             self._run.save_checkpoint("best", policy_state(self.model))
         shown = (f"{figures[actions]['mean_return']:.3f} {actions}" for actions in kinds)
         self._progress.note(step, f"return {', '.join(shown)}")
+
+    def _record(self, name: str, value: float | None) -> None:
+        if value is not None:
+            self.logger.record(name, value)
 
     def _save(self) -> None:
         self._run.save_checkpoint("last", {**train_state(self.model), "best": self._best})

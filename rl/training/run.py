@@ -61,15 +61,7 @@ def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm
     """The algorithm with its objective, on its environments; an InputError for a hyperparameter that SB3 refuses."""
     fast = fast and config.algo == "ppo" and config.update == "auto"
     algorithm: type[OnPolicyAlgorithm] = FastPPO if fast else ALGORITHMS[config.algo]
-    algorithm = with_entropy_objective(
-        algorithm,
-        config.loss,
-        config.entropy,
-        config.entropy_weight,
-        config.entropy_gamma,
-        config.entropy_lambda,
-        **given_options(config),
-    )
+    algorithm = with_entropy_objective(algorithm, config.loss, **given_options(config))
     with drawn_from(config.seed):
         envs = build_envs(config.env, config.hyperparameters)
     entry = {**config.hyperparameters, "ent_coef": config.ent_coef}
@@ -106,11 +98,9 @@ def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFold
 
 
 def _in_words(config: TrainConfig) -> str:
-    weight = f"ent_coef {config.ent_coef}"
-    if config.entropy != "loss":
-        own = config.ent_coef if config.entropy_weight is None else config.entropy_weight
-        weight = f"weight {own} in the return{f', {config.ent_coef} in the loss' * (config.entropy == 'both')}"
-    return f"{config.algo.upper()} with the entropy term '{config.loss}' ({weight})"
+    return (
+        f"{config.algo.upper()} with the entropy term '{config.loss}' (ent_coef {config.ent_coef})"
+    )
 
 
 def _resume_command(config: TrainConfig, run: RunFolder) -> str:
@@ -126,9 +116,8 @@ def _resume_command(config: TrainConfig, run: RunFolder) -> str:
 def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
     update = "SB3's own"
     if isinstance(model, FastPPO):
-        update = "fast, with SB3's numbers up to rounding"
-        if model.not_fast is not None:
-            update = f"SB3's own (the fast one cannot serve: {model.not_fast})"
+        why = model.not_fast
+        update = "fast, with SB3's numbers up to rounding" if why is None else f"SB3's own: {why}"
     threads = "1 thread" if config.threads == 1 else f"{config.threads} threads"
     print(
         f"{_in_words(config)}, seed {config.seed}\n"
@@ -195,10 +184,10 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
         title = f"{config.env}, {config.loss}, last policy"
         record_episodes(evaluator, model, evaluator.episodes(model, False), video, title)
         print(f"video       {video}")
-    print("\n".join(verdict(config, returns, last["mean_return"], figures)))
-    print(
-        f"figures     {file}\ncurves      {run.path / 'metrics.jsonl'}\ncheckpoints {run.checkpoints}"
-    )
+    print(verdict(config, figures))
+    print(f"figures     {file}")
+    print(f"curves      {run.path / 'metrics.jsonl'}")
+    print(f"checkpoints {run.checkpoints}")
     print(f"report      {command_line('dem_apps.report', [str(run.path)])}")
 
 
@@ -207,12 +196,10 @@ def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, 
 
     ``steps_to_goal`` is the first evaluation at the goal; None for a run censored at its last, ``steps_without_goal``.
     """
-    first = (
-        None
-        if goal is None
-        else min((step for step, value in returns.items() if value >= goal), default=None)
-    )
-    last = max(returns, default=None) if goal is not None else None
+    if goal is None:
+        return dict.fromkeys(("goal_return", "steps_to_goal", "steps_without_goal"))
+    first = min((step for step, value in returns.items() if value >= goal), default=None)
+    last = max(returns, default=None)
     return {
         "goal_return": goal,
         "steps_to_goal": first,
@@ -220,38 +207,22 @@ def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, 
     }
 
 
-def verdict(
-    config: TrainConfig, returns: Mapping[int, float], last: float, figures: Mapping[str, Any]
-) -> list[str]:
-    """Lines for a terminal: when the run reached its goal, and a warning where its ``last`` return is its worst."""
+def verdict(config: TrainConfig, figures: Mapping[str, Any]) -> str:
+    """A line for a terminal: when the run reached its goal."""
     goal, steps = figures["goal_return"], figures["steps_to_goal"]
-    lines = []
-    if goal is not None:
-        # whole rollouts, and so more than were asked for
-        made = figures["steps_without_goal"] or config.timesteps
-        when = (
-            f"first reached at step {steps:,}"
-            if steps is not None
-            else f"not reached in {made:,} steps"
-        )
-        lines.append(
-            f"goal        return {goal:g}: {when} (evaluated every {config.eval_freq:,} steps)"
-        )
-    if len(returns) > 1 and last <= min(returns.values()) and (goal is None or last < goal):
-        lines.append(
-            f"WARNING     the last policy's return, {last:.3f}, is the lowest of the whole run: nothing was learnt, or "
-            "it was lost again. Try more --timesteps, another --ent-coef (docs/rl_answer.md) and several seeds"
-        )
-    return lines
+    if goal is None:
+        return "goal        none; --goal-return sets one"
+    # whole rollouts, and so more than were asked for
+    made = figures["steps_without_goal"] or config.timesteps
+    when = f"not reached in {made:,} steps" if steps is None else f"first reached at step {steps:,}"
+    return f"goal        return {goal:g}: {when} (evaluated every {config.eval_freq:,} steps)"
 
 
 def build_evaluator(config: TrainConfig, purpose: int, episodes: int | None = None) -> Evaluator:
     """The evaluator of a training, by default with its own number of episodes; see :class:`Evaluator`."""
-    own = (
-        config.final_episodes
-        if purpose == FINAL and config.final_episodes
-        else config.eval_episodes
-    )
+    own = config.eval_episodes
+    if purpose == FINAL and config.final_episodes:
+        own = config.final_episodes
     wrapper = config.hyperparameters.get("env_wrapper")
     length = evaluation_length(config)
     return Evaluator(

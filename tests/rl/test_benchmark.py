@@ -296,10 +296,6 @@ def test_what_is_searched(settings, names, points):
 @cases(
     (["--train.loss", "none"], "--train.loss: 'none' has nothing to search"),
     (["--train.ent-coef", "0.1"], "--train.ent-coef: leave it out, the search finds it"),
-    (
-        ["--train.entropy", "return", "--train.entropy-weight", "1"],
-        "--train.entropy-weight: leave it out, the search",
-    ),
     (["--train.run-dir", "x"], "--train.run-dir: leave it out"),
     (["--loss", "dem"], "--loss: a flag of rl.train; write --train.loss"),
 )

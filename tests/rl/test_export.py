@@ -1,20 +1,15 @@
 """Zips that SB3 and sb3-contrib open without this package: of rl.export, which act as the run does, and of the hook."""
 
-import copy
-import io
-import pickle
-
 import numpy as np
 import pytest
 import torch
 from sb3_contrib import MaskablePPO, RecurrentPPO
 from stable_baselines3 import A2C, PPO
-from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from support import cases, python, refuses, same
 from support.short_training import entry_flags
-from support.toy_env import TABLE, ToyEnv, make
+from support.toy_env import ToyEnv, make
 
 import rl.export
 import rl.train
@@ -139,33 +134,6 @@ def test_the_weight_in_the_zip_is_the_schedules_value_now(algorithm, tmp_path):
         assert opened.ent_coef == pytest.approx(weight)
         opened.learn(32)
     assert model.ent_coef is schedule
-
-
-@pytest.fixture(scope="module")
-def learned():
-    """A hooked model whose objective has a state, and whose policy has made a distribution with a graph."""
-    return make(with_entropy_objective(PPO, "adadem")).learn(64)
-
-
-@pytest.mark.parametrize("plain", [False, True])
-def test_a_policy_can_be_copied_in_every_way_that_a_plain_one_can(plain, learned):
-    """By pickle and deepcopy, and by its own class's load or the plain one's."""
-    kind, saved = ActorCriticPolicy if plain else type(learned.policy), io.BytesIO()
-    learned.policy.save(saved)
-    saved.seek(0)
-    copies = (
-        [] if plain else [pickle.loads(pickle.dumps(learned.policy)), copy.deepcopy(learned.policy)]
-    )
-    for made in (kind.load(saved, device="cpu"), *copies):
-        assert type(made) is kind
-        ours, theirs = learned.policy.state_dict(), made.state_dict()
-        assert not (set(ours) - set(theirs) - ({TABLE} if plain else set()))
-        assert all(torch.equal(ours[key], value) for key, value in theirs.items())
-        one, two = (
-            policy.predict(observations((4,)), deterministic=True)[0]
-            for policy in (learned.policy, made)
-        )
-        assert np.array_equal(one, two)
 
 
 def test_a_plain_model_is_saved_as_it_is(tmp_path):

@@ -39,13 +39,11 @@ def test_the_hook_warns_where_observations_would_be_cut():
 def test_a_replayed_environment_goes_on_as_the_original(env_id, wrapper, steps, tmp_path):
     original, copy = make_env(env_id, wrapper), make_env(env_id, wrapper)
     original.action_space.seed(0)
-    observation = original.reset(seed=7)[0]
+    original.reset(seed=7)
     for _ in range(steps):
-        observation = play(original, original.action_space.sample())[0]
-    save_checkpoint(tmp_path, "last", {"step": 0, "record": original.episode_record()})
-    repeated, known = copy.restore(load_checkpoint(tmp_path, "last")["record"])
-    assert np.array_equal(repeated, observation)
-    assert known
+        play(original, original.action_space.sample())
+    save_checkpoint(tmp_path, "last", {"step": 0, "record": original.episode_records()})
+    assert copy.restore(load_checkpoint(tmp_path, "last")["record"])
     for _ in range(400):  # over the end of the episode, into the next ones
         action = original.action_space.sample()
         one, two = play(original, action), play(copy, action)
@@ -90,12 +88,7 @@ def test_the_nine_environments_have_an_entry_and_can_be_made(name, algo):
 
 
 def test_observations_without_a_network_are_told():
-    refuses(
-        "are a Dict that SB3 has no network for; .* minigrid.wrappers.FlatObsWrapper$",
-        make_env,
-        DOORKEY,
-        None,
-    )
+    refuses(f"--env {DOORKEY}: .* minigrid.wrappers.FlatObsWrapper", make_env, DOORKEY, None)
 
 
 #: Often forwards, and using what is there: keys are carried and doors opened.

@@ -151,18 +151,21 @@ def test_the_numpy_forms_are_the_objective(name, options):
 
 def test_what_cannot_be_trained_fast_is_trained_by_sb3():
     for arguments, reason in (
-        ({"policy_kwargs": {"activation_fn": nn.ELU}}, "the activation is ELU"),
-        ({"policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "the optimiser is SGD"),
+        ({"policy_kwargs": {"activation_fn": nn.ELU}}, "the activation is not Tanh"),
+        ({"policy_kwargs": {"optimizer_class": torch.optim.SGD}}, "the optimiser is not Adam"),
         (
             {"policy_kwargs": {"optimizer_kwargs": {"weight_decay": 0.1}}},
-            "is Adam, not Adam without options",
+            "not Adam without options",
         ),
     ):
         fast = trained(FastPPO, "CartPole-v1", 256, **arguments)
         assert reason in fast.not_fast
         assert difference(trained(PPO, "CartPole-v1", 256, **arguments), fast) == 0
-    assert "the action space is Box" in FastPPO("MlpPolicy", "Pendulum-v1", **SMALL).not_fast
-    assert "Discrete(16)" in FastPPO("MlpPolicy", gym.make("FrozenLake-v1"), **SMALL).not_fast
+    assert "actions are not Discrete" in FastPPO("MlpPolicy", "Pendulum-v1", **SMALL).not_fast
+    assert (
+        "not one axis of float32"
+        in FastPPO("MlpPolicy", gym.make("FrozenLake-v1"), **SMALL).not_fast
+    )
 
 
 def test_expressions_of_the_zoo_are_read_and_never_run():
@@ -185,7 +188,7 @@ def test_expressions_of_the_zoo_are_read_and_never_run():
         "(",
     ):
         refuses(
-            r"policy_kwargs: .* is not an expression of numbers",
+            r"is not an expression of numbers",
             hyperparameter,
             "policy_kwargs",
             text,
@@ -198,4 +201,4 @@ def test_normalize_as_the_zoo_writes_it():
     assert normalisation(False) is None
     assert normalisation("{'norm_obs': True, 'norm_reward': False}") == (True, False)
     assert normalisation({"norm_obs": False}) == (False, True)
-    refuses(r"normalize: expected true, false or dict\(norm_obs", normalisation, "dict(clip=3)")
+    refuses(r"expected true, false or dict\(norm_obs", normalisation, "dict(clip=3)")

@@ -1,4 +1,4 @@
-"""NaN stops a training before the policy learns from it; its end: the time to the goal, and the worst policy."""
+"""NaN stops a training before the policy learns from it; its end: the time to the goal."""
 
 import math
 
@@ -36,7 +36,7 @@ class NotFinite(ToyEnv):
     def step(self, action):
         self.steps += 1
         observation, reward, *ends = super().step(action)
-        if self.steps == self.at and self.number == 1:
+        if self.steps == self.at and self.number == 2:  # after the one that is tried out
             if self.what == "reward":
                 reward = self.value
             else:
@@ -68,9 +68,8 @@ def test_a_value_that_is_not_finite_ends_it(
         rl.train.main, *entry_flags(ENV, tmp_path, algo, normalize), "--update", update, status=1
     )
     (line,) = done.err.splitlines()
-    # the environments count their steps together; with normalisation one NaN is in the statistics of all of them
-    assert line.startswith(f"error: {ENV}, step 200: the {what} of environment ")
-    assert "1" in line.split("environment ")[1].split(" is ")[0]
+    # the environments count their steps together
+    assert line.startswith(f"error: {ENV}, step 200: the {what} of an environment is NaN")
     state = load_checkpoint(tmp_path / "run" / "checkpoints", "last")
     assert 100 < state["step"] < 200
     assert (
@@ -108,22 +107,12 @@ CONFIG = TrainConfig(timesteps=300, eval_freq=100)
 def test_the_time_to_the_goal(returns, goal, first, without):
     figures = goal_figures(returns, goal)
     assert figures == {"goal_return": goal, "steps_to_goal": first, "steps_without_goal": without}
-    lines = verdict(CONFIG, returns, 0.96, figures)
-    assert len(lines) == (goal is not None)
-    if goal is not None:
+    line = verdict(CONFIG, figures)
+    if goal is None:
+        assert "--goal-return" in line
+    else:
         said = "first reached at step 200" if first else "not reached in 300 steps"
-        assert f"return 0.86: {said} (evaluated every 100 steps)" in lines[0]
-
-
-@cases(
-    ({1: 5.0, 2: 3.0}, 3.0, None, True),  # it was better once
-    ({1: 5.0, 2: 3.0}, 4.0, None, False),
-    ({1: 1.0, 2: 1.0}, 1.0, 1.0, False),  # solved from the first evaluation on
-    ({1: 0.0}, 0.0, None, False),  # the last policy itself,
-)
-def test_ending_at_the_worst(returns, last, goal, worst):
-    lines = verdict(CONFIG, returns, last, goal_figures(returns, goal))
-    assert any(f"{last:.3f}, is the lowest of the whole run" in line for line in lines) is worst
+        assert f"return 0.86: {said} (evaluated every 100 steps)" in line
 
 
 def test_a_checkpoint_of_other_values_is_one_sentence():
@@ -132,11 +121,11 @@ def test_a_checkpoint_of_other_values_is_one_sentence():
         resolve(TrainConfig(env="CartPole-v1", timesteps=64, hyperparameters=small))
     )
     state = {"step": 32, **train_state(model.learn(32))}
-    record = state["envs"][0]
+    record = state["envs"][0][-1]
     for part, value in (
         ("random", {}),
-        ("envs", [{**record, "seed": -1}]),
-        ("envs", [{**record, "seed": 0.5}]),
+        ("envs", [[{**record, "seed": -1}]]),
+        ("envs", [[{**record, "seed": 0.5}]]),
     ):
         refuses("a value does not fit this run", restore_train_state, model, {**state, part: value})
     del state["random"]
