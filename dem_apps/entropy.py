@@ -197,17 +197,10 @@ def reward_norm(
     (tensor([-0.0978,  1.0978]), tensor(1.1955))
     """
     order = {"l1": 1, "l2": 2, "linf": torch.inf}[norm]
-    logits = logits.detach()  # no_grad alone does not hold back forward mode
-    with torch.no_grad():
-        if of == "cadf":
-            delta: Tensor = torch.linalg.vector_norm(
-                cadf_reward(logits, dim, class_mask), ord=order, dim=dim
-            )
-            return delta
-        delta = torch.linalg.vector_norm(
-            entropy_reward(logits, dim, class_mask), ord=order, dim=dim
-        )
-        return delta.clamp_min(ENTROPY_DELTA_FLOOR)
+    logits = logits.detach()
+    reward = cadf_reward if of == "cadf" else entropy_reward
+    delta: Tensor = torch.linalg.vector_norm(reward(logits, dim, class_mask), ord=order, dim=dim)
+    return delta if of == "cadf" else delta.clamp_min(ENTROPY_DELTA_FLOOR)
 
 
 def calibrated_cadf(
@@ -285,15 +278,14 @@ def computed_in(dtype: torch.dtype) -> torch.dtype:
 
 
 def can_branch_on(tensor: Tensor) -> bool:
-    """Whether a value may decide what is computed next: nothing traces or transforms the tensor, and it has numbers."""
-    return not (
-        torch.compiler.is_compiling()
-        or torch._C._get_tracing_state() is not None
-        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-        # of fake and distributed tensors
-        or type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
-        or forward_ad.unpack_dual(tensor).tangent is not None
-    )
+    """Whether values may decide what is computed next: nothing traces, transforms or differentiates forward."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+        return False
+    try:
+        tensor.data_ptr()
+    except RuntimeError:  # torch.func wraps tensors, and a wrapper has no memory
+        return False
+    return forward_ad.unpack_dual(tensor).tangent is None
 
 
 def forbidden_below(dtype: torch.dtype) -> float:

@@ -207,6 +207,61 @@ def _read(
 
 
 @triton.jit
+def _norm(columns, C: tl.constexpr, NORM: tl.constexpr):
+    """The norm of C columns in each element; 0 without a norm."""
+    norm = tl.zeros(columns[0].shape, tl.float32)
+    for c in tl.static_range(C):
+        if NORM == "l1":
+            norm += tl.abs(columns[c])
+        elif NORM == "l2":
+            norm += columns[c] * columns[c]
+        elif NORM == "linf":
+            norm = tl.maximum(norm, tl.abs(columns[c]))
+    if NORM == "l2":
+        norm = tl.sqrt(norm)
+    return norm
+
+
+@triton.jit
+def _one_hot(
+    predicted, C: tl.constexpr, BLOCK_C: tl.constexpr, BLOCK: tl.constexpr, PTX: tl.constexpr
+):
+    """(BLOCK_C, BLOCK), 1 at each element's class and 0 elsewhere; no column of a class -1."""
+    zero = tl.zeros((BLOCK,), tl.float32)
+    hot = ()
+    for c in tl.static_range(BLOCK_C):
+        hot += (tl.where(predicted == c, 1.0, 0.0) if c < C else zero,)
+    one_hot = _side_by_side(hot, 0, 1, BLOCK, BLOCK_C)
+    if PTX:
+        # volatile, which hides the joins: for their sake Triton would choose an operand layout that moves
+        # registers before each product
+        narrow: tl.constexpr = "cvt.rn.bf16x2.f32 $0, $2, $1;"
+        one_hot = tl.inline_asm_elementwise(narrow, "=r,r,r", [one_hot], tl.bfloat16, False, 2)
+    return tl.trans(one_hot)
+
+
+@triton.jit
+def _store_sums(
+    partial,
+    sums,
+    C: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+    USED: tl.constexpr,
+    WIDE: tl.constexpr,
+    GROUPS: tl.constexpr,
+):
+    """Counts and values (C,), then the two (C, C) tables, from GROUPS sums of WIDE columns each."""
+    out = partial + tl.program_id(0) * (USED * C)
+    c = tl.arange(0, BLOCK_C)[:, None]
+    for g in tl.static_range(GROUPS):
+        column = g * WIDE + tl.arange(0, WIDE)[None, :]
+        square = column - 2
+        in_table = 2 * C + square // C * (C * C) + c * C + square % C
+        place = tl.where(column < 2, column * C + c, in_table)
+        tl.store(out + place, sums[g], mask=(c < C) & (column < USED))
+
+
+@triton.jit
 def _equations(
     logits,
     tau,
@@ -238,19 +293,11 @@ def _equations(
         mean += softened[c] * z[c]
     inverse = 1.0 / softened_total
     mean = mean * inverse
-    reward = ()
-    delta = tl.zeros(top.shape, tl.float32)
+    reward, measured = (), ()
     for c in tl.static_range(C):
         reward += (softened[c] * (z[c] - (mean - tau)),)
-        measured = p[c] * (z[c] - mean) if OF_ENTROPY else reward[c]
-        if NORM == "l1":
-            delta += tl.abs(measured)
-        elif NORM == "l2":
-            delta += measured * measured
-        elif NORM == "linf":
-            delta = tl.maximum(delta, tl.abs(measured))
-    if NORM == "l2":
-        delta = tl.sqrt(delta)
+        measured += (p[c] * (z[c] - mean) if OF_ENTROPY else reward[c],)
+    delta = _norm(measured, C, NORM)
     scale = tl.full(top.shape, 1.0, tl.float32)
     if NORM != "":
         scale = (
@@ -309,18 +356,7 @@ def _sums_kernel(
         value = tl.where(counts, value, 0.0)
         if GROUPED:
             predicted = tl.where(counts, predicted, -1)
-            hot = ()
-            for c in tl.static_range(BLOCK_C):
-                hot += (tl.where(predicted == c, 1.0, 0.0) if c < C else zero,)
-            one_hot = _side_by_side(hot, 0, 1, BLOCK, BLOCK_C)
-            if PTX:
-                # volatile, which hides the joins: for their sake Triton would choose an operand layout that moves
-                # registers before each product
-                narrow: tl.constexpr = "cvt.rn.bf16x2.f32 $0, $2, $1;"
-                one_hot = tl.inline_asm_elementwise(
-                    narrow, "=r,r,r", [one_hot], tl.bfloat16, False, 2
-                )
-            one_hot = tl.trans(one_hot)
+            one_hot = _one_hot(predicted, C, BLOCK_C, BLOCK, PTX)
             columns = (zero + 1.0, value)
             if CALIBRATOR == "mec":
                 for c in tl.static_range(C):
@@ -339,15 +375,7 @@ def _sums_kernel(
             count += tl.where(counts, 1.0, 0.0)
             values += value
     if GROUPED:
-        out = partial + tl.program_id(0) * (USED * C)
-        c = tl.arange(0, BLOCK_C)[:, None]
-        for g in tl.static_range(GROUPS):
-            column = g * WIDE + tl.arange(0, WIDE)[None, :]
-            square = column - 2
-            place = tl.where(
-                column < 2, column * C + c, 2 * C + square // C * (C * C) + c * C + square % C
-            )
-            tl.store(out + place, sums[g], mask=(c < C) & (column < USED))
+        _store_sums(partial, sums, C, BLOCK_C, USED, WIDE, GROUPS)
     else:
         tl.store(partial + 2 * tl.program_id(0), tl.sum(count, 0))
         tl.store(partial + 2 * tl.program_id(0) + 1, tl.sum(values, 0))

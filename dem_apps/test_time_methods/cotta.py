@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,11 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps.entropy import computed_in
-from dem_apps.errors import InputError, number, passed_on
-from dem_apps.test_time_methods.copies import deep_copy, in_float32, put_values
+from dem_apps.errors import InputError, number
+from dem_apps.test_time_methods.copies import check_copies, in_float32, put_values
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask, resized
-from dem_apps.test_time_methods.network import AdaptedNetwork
+from dem_apps.test_time_methods.method import Method, fitted_mask, number_or_none, resized
 
 
 class CoTTA(Method):
@@ -56,9 +56,7 @@ class CoTTA(Method):
         self.restore = number("restore", restore, 0.0, 1.0)
         self.scales = [number("scales", scale, 0.05, 20.0) for scale in scales]
         self.mirror = mirror
-        self.augment_below = (
-            None if augment_below is None else number("augment_below", augment_below, 0.0, 1.0)
-        )
+        self.augment_below = number_or_none("augment_below", augment_below, 1.0)
         self.objective_weight = number("objective_weight", objective_weight, 0.0)
         if not (mirror or self.scales or objective_weight):
             raise InputError(
@@ -67,9 +65,8 @@ class CoTTA(Method):
 
     def begin(self, learner: Learner) -> None:
         """The teacher begins as the network."""
-        self.teacher = deep_copy(learner.network.model).requires_grad_(False)
+        self.teacher = copy.deepcopy(learner.network.model).requires_grad_(False)
         self._begin_average(learner)
-        self._compared = False
 
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
         """The teacher's forward passes, and a forward and a backward of the network."""
@@ -88,10 +85,9 @@ class CoTTA(Method):
 
     @torch.no_grad()
     def predict(self, learner: Learner, images: Tensor) -> Tensor:
-        """The teacher's logits."""
+        """The teacher's logits; a ValueError for a network whose copy would run the network itself."""
+        check_copies(self.teacher)
         network = learner.network
-        if not self._compared:
-            self._compare(network, images)
         plain = network.logits(images, self.teacher)
         learner.prepare(plain.shape[1], plain.device)
         if not (self.scales or self.mirror):
@@ -108,34 +104,17 @@ class CoTTA(Method):
         for scale in self.scales or [1.0]:
             size = [max(1, round(side * scale)) for side in images.shape[2:]]
             sized = images if scale == 1.0 else resized(images, size)
-            for turned in (False, True)[: 1 + self.mirror]:
-                logits = network.logits(sized.flip(3) if turned else sized, self.teacher)
-                logits = logits.flip(3) if turned and logits.ndim == 4 else logits
-                views.append(
-                    logits if logits.shape == plain.shape else resized(logits, plain.shape[2:])
-                )
-        return torch.stack(views).mean(0)
-
-    def _compare(self, network: AdaptedNetwork, images: Tensor) -> None:
-        """Before anything is learnt the teacher has to predict what the network does."""
-        own = network.first_logits(images)
-        with passed_on("model: cotta's teacher is a copy of it, which fails"):
-            buffers = {name: buffer.clone() for name, buffer in self.teacher.named_buffers()}
-            copied = network.logits(images, self.teacher)
-            put_values(self.teacher, buffers)  # which a forward may move
-        if not torch.allclose(copied, own, 1e-2, 1e-2 * float(own.detach().abs().max())):
-            raise InputError(
-                "model: cotta's teacher is a copy of it, which predicts something else; a hook may hold the network "
-                "itself, and has to reach it by the module that torch passes"
-            )
-        self._compared = True
+            views.append(network.logits(sized, self.teacher))
+            if self.mirror:
+                logits = network.logits(sized.flip(3), self.teacher)
+                views.append(logits.flip(3) if logits.ndim == 4 else logits)
+        return torch.stack([_at_size_of(plain, logits) for logits in views]).mean(0)
 
     def _cross_entropy(self, logits: Tensor, taught: Tensor, counted: Tensor | None) -> Tensor:
         """−Σ p_teacher log p per element, (B,) or (B, H, W)."""
         if counted is not None:  # NaN where nothing counts must not reach the gradient
-            logits, taught = (
-                each.masked_fill(~counted.unsqueeze(1), 0.0) for each in (logits, taught)
-            )
+            left_out = ~counted.unsqueeze(1)
+            logits, taught = logits.masked_fill(left_out, 0.0), taught.masked_fill(left_out, 0.0)
         wide = computed_in(logits.dtype)
         p = taught.to(wide).softmax(1)
         # 0 · −inf is of forbidden classes
@@ -148,12 +127,13 @@ class CoTTA(Method):
             self._average[name].lerp_(weight, 1 - self.momentum)
         put_values(self.teacher, self._average)
         buffers = dict(learner.network.model.named_buffers())
-        for name, buffer in self.teacher.named_buffers():
-            current = buffers.get(name, buffer)
-            if buffer.is_floating_point() and buffer.shape == current.shape:
-                buffer.lerp_(current, 1 - self.momentum)
-            elif buffer.shape == current.shape:
-                buffer.copy_(current)
+        moved = {
+            name: buffer.lerp(buffers[name], 1 - self.momentum)
+            if buffer.is_floating_point()
+            else buffers[name]
+            for name, buffer in self.teacher.named_buffers()
+        }
+        put_values(self.teacher, moved)
 
     def _begin_average(self, learner: Learner) -> None:
         """The teacher's moving parameters, in float32: half precision rounds a thousandth of a difference away."""
@@ -190,7 +170,11 @@ class CoTTA(Method):
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a :meth:`state_dict`."""
-        self._compared = True
         put_values(self.teacher, state["teacher"])
         for name, average in self._average.items():
             average.copy_(state["teacher"][name])
+
+
+def _at_size_of(plain: Tensor, logits: Tensor) -> Tensor:
+    """Logits of a scaled image, resized to those of the image."""
+    return logits if logits.shape == plain.shape else resized(logits, plain.shape[2:])

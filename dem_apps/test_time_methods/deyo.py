@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import fold, unfold
 
 from dem_apps.entropy import probabilities
 from dem_apps.errors import InputError, number, one_of
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask, resized
+from dem_apps.test_time_methods.method import Method, fitted_mask, number_or_none, resized
 from dem_apps.test_time_methods.selection import FILTER_BY, Units, margin, units
 
 
@@ -41,14 +42,10 @@ class DeYO(Method):
         patches: int = 4,
     ) -> None:
         self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
-        self.entropy_margin = (
-            None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
-        )
-        self.weight_margin = (
-            None if weight_margin is None else number("weight_margin", weight_margin, 0.0)
-        )
+        self.entropy_margin = number_or_none("entropy_margin", entropy_margin)
+        self.weight_margin = number_or_none("weight_margin", weight_margin)
         self.plpd_above = number("plpd_above", plpd_above, -1.0, 1.0)
-        if isinstance(patches, bool) or not isinstance(patches, int) or patches < 1:
+        if patches < 1:
             raise InputError(f"patches: expected an integer of at least 1, got {patches!r}")
         self.patches = patches
 
@@ -92,27 +89,14 @@ class DeYO(Method):
             raise InputError(
                 f"images: method 'deyo' shuffles patches of (B, C, H, W), got shape {tuple(images.shape)}"
             )
-        n, (height, width) = self.patches, images.shape[2:]
-        size = (max(height // n, 1) * n, max(width // n, 1) * n)
-        fitting = images if size == (height, width) else resized(images, size)
+        n, whole = self.patches, images.shape[2:]
+        patch = [max(side // n, 1) for side in whole]
+        size = [side * n for side in patch]
+        fitting = images if size == list(whole) else resized(images, size)
         order = torch.stack(
             [torch.randperm(n * n, generator=generator, device="cpu") for _ in images]
         )
-        rows, order = (
-            torch.arange(len(images), device=images.device)[:, None],
-            order.to(images.device),
-        )
-        patches = (
-            fitting.unflatten(3, (n, -1))
-            .unflatten(2, (n, -1))
-            .permute(0, 2, 4, 1, 3, 5)
-            .flatten(1, 2)
-        )
-        mixed = (
-            patches[rows, order]
-            .unflatten(1, (n, n))
-            .permute(0, 3, 1, 4, 2, 5)
-            .flatten(4, 5)
-            .flatten(2, 3)
-        )
-        return mixed if size == (height, width) else resized(mixed, (height, width))
+        patches = unfold(fitting, patch, stride=patch)  # (B, C · h · w, n²)
+        order = order.to(images.device)[:, None].expand_as(patches)
+        mixed = fold(patches.gather(2, order), size, patch, stride=patch)
+        return mixed if size == list(whole) else resized(mixed, whole)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError, number, one_of
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, checked_images, fitted_mask
+from dem_apps.test_time_methods.method import Method, checked_images, fitted_mask, number_or_none
 from dem_apps.test_time_methods.selection import FILTER_BY, Units, margin, units
 
 #: ε of the paper for ImageNet's 1000 classes; 0.4 for the ten of CIFAR-10.
@@ -42,10 +42,8 @@ class ETA(Method):
         similarity: float | None = None,
     ) -> None:
         self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
-        self.entropy_margin = (
-            None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
-        )
-        self.similarity = None if similarity is None else number("similarity", similarity, 0.0, 1.0)
+        self.entropy_margin = number_or_none("entropy_margin", entropy_margin)
+        self.similarity = number_or_none("similarity", similarity, 1.0)
         self.mean_p: Tensor | None = None
 
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
@@ -120,8 +118,6 @@ class EATA(ETA):
             )
         for each in given:
             images = checked_images("source_images", each)
-            if not len(images):
-                continue
             batches += 1
             with learner.network.step():
                 logits = learner.logits(images)

@@ -7,10 +7,11 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 
 from dem_apps.errors import number, one_of
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask
+from dem_apps.test_time_methods.method import Method, fitted_mask, number_or_none
 from dem_apps.test_time_methods.selection import FILTER_BY, margin, units
 
 
@@ -45,11 +46,9 @@ class SAR(Method):
         reset_below: float | None = 0.2,
     ) -> None:
         self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
-        self.entropy_margin = (
-            None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
-        )
+        self.entropy_margin = number_or_none("entropy_margin", entropy_margin)
         self.rho = number("rho", rho, 0.0)
-        self.reset_below = None if reset_below is None else number("reset_below", reset_below, 0.0)
+        self.reset_below = number_or_none("reset_below", reset_below)
         self.mean_entropy: float | None = None
 
     def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
@@ -71,11 +70,11 @@ class SAR(Method):
         if bool(kept.any()):
             learner.apply()
             entropy = judged.entropy[kept].mean().item()
-            self.mean_entropy = (
-                entropy if self.mean_entropy is None else 0.9 * self.mean_entropy + 0.1 * entropy
-            )
+            if self.mean_entropy is not None:
+                entropy = 0.9 * self.mean_entropy + 0.1 * entropy
+            self.mean_entropy = entropy
             # it has collapsed
-            if self.reset_below is not None and self.mean_entropy < self.reset_below:
+            if self.reset_below is not None and entropy < self.reset_below:
                 learner.reset()
                 self.mean_entropy = None
         return logits
@@ -89,7 +88,7 @@ def _climbed(learner: Learner, rho: float) -> Iterator[None]:
     before = [weight.detach().clone() for weight in climbing]
     with torch.no_grad():
         gradients = [weight.grad for weight in climbing if weight.grad is not None]
-        length = torch.stack([gradient.norm() for gradient in gradients]).norm()
+        length = get_total_norm(gradients)
         for weight, gradient in zip(climbing, gradients, strict=True):
             weight.add_(gradient * (rho / (length + 1e-12)))
     network.write()

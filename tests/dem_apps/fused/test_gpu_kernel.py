@@ -44,7 +44,7 @@ def test_the_kernels_equal_the_pytorch_form() -> None:
     assert ran.stdout.split() == ["compared", str(len(SPECS) * len(SHAPES) * 3 - 8 * len(SHAPES))]
 
 
-@pytest.mark.parametrize("capability", [75, 80, 90, 120])
+@pytest.mark.parametrize("capability", [75, 90])
 def test_the_kernels_compile_for_gpus_that_are_not_here(capability: int) -> None:
     compiler, backends = (
         pytest.importorskip(f"triton.{name}.compiler") for name in ("compiler", "backends")
