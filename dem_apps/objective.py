@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps import entropy
-from dem_apps.entropy import ObjectiveSpec
+from dem_apps.entropy import Mask, ObjectiveSpec
 from dem_apps.errors import InputError, NotFiniteError, number, one_of
 from dem_apps.fused.kernel import supports_kernel
 from dem_apps.fused.one_pass import FusedPass, weighted_loss
@@ -74,7 +74,7 @@ class EntropyObjective(nn.Module):
         self.backend = one_of("backend", backend, BACKENDS)
         self.balance = number("balance", balance, 0.0, 1.0)
 
-    def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
+    def values(self, logits: Tensor, dim: int, class_mask: Mask, batch: Batch) -> Tensor:
         """The equation: one value per element, float32 or wider, the logits' shape without ``dim``.
 
         The logits are finite in elements that count nowhere and at forbidden classes, ``dim`` is not negative, and
@@ -102,8 +102,8 @@ class EntropyObjective(nn.Module):
         self,
         logits: Tensor,
         dim: int = 1,
-        mask: Tensor | None = None,
-        class_mask: Tensor | None = None,
+        mask: Mask = None,
+        class_mask: Mask = None,
         further: bool = False,
     ) -> None:
         """Start the class marginals from predictions: row k is the mean of p over the elements predicted as k.
@@ -153,8 +153,8 @@ class EntropyObjective(nn.Module):
         self,
         logits: Tensor,
         dim: int = 1,
-        mask: Tensor | None = None,
-        class_mask: Tensor | None = None,
+        mask: Mask = None,
+        class_mask: Mask = None,
         reduction: str = "mean",
     ) -> Tensor:
         """The loss of a batch.
@@ -208,8 +208,8 @@ class EntropyObjective(nn.Module):
         self,
         logits: Tensor,
         dim: int,
-        mask: Tensor | None,
-        class_mask: Tensor | None,
+        mask: Mask,
+        class_mask: Mask,
         reduction: str,
     ) -> Tensor:
         """The loss from :meth:`values`, with autograd's own gradient."""
@@ -226,7 +226,7 @@ class EntropyObjective(nn.Module):
 
     @torch.no_grad()
     def _batch(
-        self, logits: Tensor, dim: int, counted: Tensor, class_mask: Tensor | None, reduction: str
+        self, logits: Tensor, dim: int, counted: Tensor, class_mask: Mask, reduction: str
     ) -> Batch:
         sums: Tensor | None = None
         if self.needs_class_sums:
@@ -242,7 +242,7 @@ class EntropyObjective(nn.Module):
         return Batch(predicted, sums, counts, weights)
 
     def _class_sums(
-        self, logits: Tensor, dim: int, counted: Tensor, class_mask: Tensor | None
+        self, logits: Tensor, dim: int, counted: Tensor, class_mask: Mask
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Each element's predicted class, and per class the sum of p over the counted elements and their number."""
         predicted = predicted_class(logits, dim, class_mask)
@@ -266,15 +266,14 @@ class EntropyObjective(nn.Module):
         self,
         logits: Tensor,
         dim: int,
-        mask: Tensor | None,
+        mask: Mask,
         reduction: str,
         spec: ObjectiveSpec,
         compiled: bool,
     ) -> Tensor:
         """The loss from :mod:`dem_apps.fused.one_pass`."""
-        one_pass = FusedPass(
-            spec, dim, mask, self.needs_class_sums or reduction == "balanced", compiled
-        )
+        grouped = self.needs_class_sums or reduction == "balanced"
+        one_pass = FusedPass(spec, dim, mask, grouped, compiled)
         with_gradient = torch.is_grad_enabled() and logits.requires_grad
         sums = one_pass(logits, with_gradient)
         if not sums.ordinary:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from dem_apps import entropy
+from dem_apps.entropy import Mask
 from dem_apps.errors import InputError, one_of, passed_on
 from dem_apps.reduction import REDUCTIONS
 
@@ -41,18 +42,13 @@ def check_call(
     if class_mask is not None:
         with passed_on("class_mask: does not broadcast to the logits", RuntimeError):
             class_mask.expand_as(logits)
-    for name, buffer in objective.named_buffers(recurse=False):
-        if buffer.device != logits.device:
-            raise InputError(
-                f"logits: are on {logits.device} and the objective's {name} on {buffer.device}; move the objective, "
-                f"with objective.to('{logits.device}')"
-            )
+    _check_device(logits, objective)
     one_of("reduction", reduction, REDUCTIONS)
     return dim
 
 
 def allowed(
-    logits: Tensor, dim: int, mask: Tensor | None, class_mask: Tensor | None
+    logits: Tensor, dim: int, mask: Mask, class_mask: Mask
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Logits with a finite number wherever nothing counts, the elements that count, and their forbidden classes.
 
@@ -73,11 +69,20 @@ def allowed(
     return logits.masked_fill(class_mask | ~counted.unsqueeze(dim), 0.0), counted, class_mask
 
 
-def predicted_class(logits: Tensor, dim: int, class_mask: Tensor | None) -> Tensor:
+def predicted_class(logits: Tensor, dim: int, class_mask: Mask) -> Tensor:
     """k, by the logits: different ones may have the same float32 probability."""
     if class_mask is not None:
         logits = logits.masked_fill(class_mask, -torch.inf)
     return logits.argmax(dim)
+
+
+def _check_device(logits: Tensor, objective: Any) -> None:
+    for name, buffer in objective.named_buffers(recurse=False):
+        if buffer.device != logits.device:
+            raise InputError(
+                f"logits: are on {logits.device} and the objective's {name} on {buffer.device}; move the objective, "
+                f"with objective.to('{logits.device}')"
+            )
 
 
 def _check_mask(name: str, given: Any, logits: Tensor) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dem_apps.entropy import Mask
 from dem_apps.errors import InputError, one_of
 from dem_apps.objective import EntropyObjective
 from dem_apps.reduction import alone
@@ -145,7 +146,7 @@ class TestTimeAdapter:
         """The objective; there is none before the first batch unless ``num_classes`` was given."""
         return self._learner.objective
 
-    def __call__(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
+    def __call__(self, images: Tensor, mask: Mask = None) -> Tensor:
         """Predict a batch and learn from it, under ``torch.no_grad()`` and ``inference_mode()`` too.
 
         Args:
@@ -175,7 +176,7 @@ class TestTimeAdapter:
                     logits = self._method.predict(self._learner, images)
         return logits.detach()
 
-    def start(self, images: Tensor, mask: Tensor | None = None) -> None:
+    def start(self, images: Tensor, mask: Mask = None) -> None:
         """Start the objective's class marginals from images, such as a folder's; nothing is learnt.
 
         Several calls add up, and :meth:`reset` goes back to where they ended. The arguments are those of a call.

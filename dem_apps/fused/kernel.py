@@ -11,7 +11,7 @@ import importlib.util
 import torch
 from torch import Tensor
 
-from dem_apps.entropy import ENTROPY_DELTA_FLOOR, ObjectiveSpec
+from dem_apps.entropy import ENTROPY_DELTA_FLOOR, Mask, ObjectiveSpec
 from dem_apps.fused.build_kernel import load_kernel
 
 #: The kernel's per-thread tables are C × C and stay in the cache up to about this many classes.
@@ -38,7 +38,7 @@ def supports_kernel(logits: Tensor, num_classes: int) -> bool:
 
 def kernel_pass(
     rows: Tensor,
-    counted: Tensor | None,
+    counted: Mask,
     out: tuple[Tensor | None, ...],
     spec: ObjectiveSpec,
     grouped: bool,

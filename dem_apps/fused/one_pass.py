@@ -19,14 +19,16 @@ Shapes: O outer, C classes, I inner, N = O·I elements; n elements of a chunk.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from dem_apps.entropy import (
     ENTROPY_DELTA_FLOOR,
+    Mask,
     ObjectiveSpec,
     are_ordinary,
     computed_in,
@@ -54,10 +56,8 @@ class FusedSums:
     values: Tensor  # (G,) sums of the marginal-free values
     probabilities: Tensor  # (C, C) sums of p; (0, 0) without class marginals
     scaled_logits: Tensor  # (C, C) sums of (z − max z)/δ; (0, 0) without class marginals
-    # like the logits, not yet weighted; None on a GPU's kernel, as the next two
-    gradient: Tensor | None
-    predicted: Tensor | None  # (O, I) int32, where grouped
-    inverse_delta: Tensor | None  # (O, I), with class marginals only
+    gradient: Tensor | None  # like the logits, not yet weighted; None on a GPU's kernel
+    out: Outputs  # the same as (O, C, I); the predicted class int32, where grouped; 1/δ with class marginals
     #: False where a logit is NaN or infinite or forbids a class: the class marginals no longer enter linearly then
     ordinary: bool
 
@@ -69,8 +69,8 @@ class FusedPass:
     spec: ObjectiveSpec  #: the member of the family
     dim: int  #: the class dimension, not negative
     #: boolean, the logits' shape without ``dim``; False elements are left out of every sum
-    mask: Tensor | None
-    per_class: bool  #: group counts and values by predicted class (always so with class marginals)
+    mask: Mask
+    grouped: bool  #: counts and values by predicted class, as class marginals need
     compiled: bool  #: the C++ kernel (CPU) or Triton's (GPU) instead of plain PyTorch
 
     def __call__(self, logits: Tensor, with_gradient: bool) -> FusedSums:
@@ -78,17 +78,17 @@ class FusedPass:
         logits, rows, counted = self.views(logits)
         elements = (rows.shape[0], rows.shape[2])
         with_marginals = self.spec.calibrator == "mec"
-        grouped = self.per_class or with_marginals
         gradient = predicted = inverse_delta = None
         if with_gradient and not self._in_gpu_kernel(rows):
             gradient = torch.empty_like(logits)
-            if grouped:
+            if self.grouped:
                 predicted = logits.new_empty(elements, dtype=torch.int32)
             if with_marginals:
                 inverse_delta = logits.new_empty(elements, dtype=computed_in(logits.dtype))
         out = (None if gradient is None else _rows(gradient, self.dim), predicted, inverse_delta)
-        sums = self._sums(rows, counted, out, grouped)
-        size, side = (rows.shape[1] if grouped else 1), (rows.shape[1] if with_marginals else 0)
+        sums = self._sums(rows, counted, out)
+        size = rows.shape[1] if self.grouped else 1
+        side = rows.shape[1] if with_marginals else 0
         counts, values, p, z = sums.split([size, size, side**2, side**2])
         return FusedSums(
             counts,
@@ -96,22 +96,21 @@ class FusedPass:
             p.view(side, side),
             z.view(side, side),
             gradient,
-            predicted,
-            inverse_delta,
+            out,
             _is_ordinary(logits, sums, z, rows.shape[1]),
         )
 
-    def _sums(self, rows: Tensor, counted: Tensor | None, out: Outputs, grouped: bool) -> Tensor:
+    def _sums(self, rows: Tensor, counted: Mask, out: Outputs) -> Tensor:
         """The flat sums of :func:`chunked_pass`, by the form that serves here."""
         # inside autocast the sums' matrix products would be made, and overflow, in half precision
         with torch.autocast(rows.device.type, enabled=False):
             if self._in_kernel(rows):
-                return kernel_pass(rows, counted, out, self.spec, grouped)
+                return kernel_pass(rows, counted, out, self.spec, self.grouped)
             if self._in_gpu_kernel(rows):
                 from dem_apps.fused.gpu_kernel import gpu_pass  # Triton takes a second to import
 
-                return gpu_pass(rows, counted, self.spec, grouped)
-            return chunked_pass(rows, counted, out, self.spec, grouped)
+                return gpu_pass(rows, counted, self.spec, self.grouped)
+            return chunked_pass(rows, counted, out, self.spec, self.grouped)
 
     def finish(
         self,
@@ -135,13 +134,13 @@ class FusedPass:
                 rows, counted, _rows(gradient, self.dim), self.spec, weights, weighted_rows
             )
             return gradient
-        if sums.predicted is None:
+        rows, predicted, inverse_delta = sums.out
+        if predicted is None or rows is None:
             # a float32 factor, since 1/N may be too small for half precision
             factor = weights.to(computed_in(sums.gradient.dtype))
             return torch.mul(sums.gradient, factor, out=sums.gradient)
-        rows = _rows(sums.gradient, self.dim)
         finish = kernel_finish if self._in_kernel(rows) else chunked_finish
-        finish(rows, sums.predicted, sums.inverse_delta, weights, weighted_rows)
+        finish(rows, predicted, inverse_delta, weights, weighted_rows)
         return sums.gradient
 
     def views(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -231,7 +230,7 @@ def _rows(tensor: Tensor, dim: int) -> Tensor:
 
 def chunked_pass(
     rows: Tensor,
-    counted: Tensor | None,
+    counted: Mask,
     out: Outputs,
     spec: ObjectiveSpec,
     grouped: bool,
@@ -245,11 +244,9 @@ def chunked_pass(
     size = num_classes if grouped else 1
     length = 2 * size + (2 * num_classes**2 if spec.calibrator == "mec" else 0)
     sums = torch.zeros(length, dtype=sums_in(rows), device=rows.device)
-    for o, start, stop in _chunks(rows):
-        parts = (
-            None if each is None else each[o, ..., start:stop] for each in (rows, counted, *out)
-        )
-        sums += _chunk_pass(*parts, spec, grouped)  # type: ignore[call-arg, arg-type]
+    for chunk in _chunks(rows):
+        counted_n, *outputs = (None if each is None else each[chunk] for each in (counted, *out))
+        sums += _chunk_pass(rows[chunk], counted_n, outputs, spec, grouped)
     return sums
 
 
@@ -268,35 +265,31 @@ def chunked_finish(
     wide = computed_in(rows.dtype)
     weights = weights.to(wide)
     columns = None if weighted_rows is None else weighted_rows.to(wide).t().contiguous()
-    for o, start, stop in _chunks(rows):
-        k = predicted[o, start:stop].long()
-        part = rows[o, :, start:stop]
-        finished = part * weights[k]
+    for chunk in _chunks(rows):
+        k = predicted[chunk].long()
+        finished = rows[chunk] * weights[k]
         if columns is not None and inverse_delta is not None:
-            finished += columns[:, k] * inverse_delta[o, start:stop]
-        part.copy_(finished)
+            finished += columns[:, k] * inverse_delta[chunk]
+        rows[chunk] = finished
 
 
-def _chunks(rows: Tensor) -> list[tuple[int, int, int]]:
+def _chunks(rows: Tensor) -> Iterator[Any]:
+    """Indices of the chunks, of a tensor (O, C, I) or (O, I)."""
     size = _GPU_CHUNK if rows.is_cuda else _CPU_CHUNK
-    inner = rows.shape[2]
-    return [
-        (o, start, min(start + size, inner))
-        for o in range(rows.shape[0])
-        for start in range(0, inner, size)
-    ]
+    for o in range(rows.shape[0]):
+        for start in range(0, rows.shape[2], size):
+            yield o, ..., slice(start, start + size)
 
 
 def _chunk_pass(
     logits_cn: Tensor,
-    counted_n: Tensor | None,
-    gradient_cn: Tensor | None,
-    predicted_n: Tensor | None,
-    inverse_delta_n: Tensor | None,
+    counted_n: Mask,
+    out: Sequence[Tensor | None],
     spec: ObjectiveSpec,
     grouped: bool,
 ) -> Tensor:
     """The PyTorch form on one chunk: writes the three outputs, returns the flat float64 sums."""
+    gradient_cn, predicted_n, inverse_delta_n = out
     z = logits_cn.to(computed_in(logits_cn.dtype))
     if counted_n is not None:
         # NaN in a masked element must not reach a sum

@@ -7,10 +7,16 @@ import torch
 from torch import Tensor
 from torch.nn.functional import fold, unfold
 
-from dem_apps.entropy import probabilities
+from dem_apps.entropy import Mask, probabilities
 from dem_apps.errors import InputError, number, one_of
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask, number_or_none, resized
+from dem_apps.test_time_methods.method import (
+    Method,
+    check_dense,
+    fitted_mask,
+    number_or_none,
+    resized,
+)
 from dem_apps.test_time_methods.selection import FILTER_BY, Units, margin, units
 
 
@@ -26,7 +32,7 @@ class DeYO(Method):
 
     Args:
         filter_by: the judged unit, each ``element`` (a pixel) or each ``image``.
-        entropy_margin: τ_Ent in nats; None is 0.5 log C of the allowed classes.
+        entropy_margin: τ_Ent in nats; None is 0.5 log C.
         weight_margin: E₀ of the weights, in nats; None is 0.4 log C, likewise.
         plpd_above: τ_PLPD, from −1 to 1; the paper has 0.2 or 0.3.
         patches: patches per row and per column. An image that does not divide by it is resized to one that does and
@@ -49,16 +55,16 @@ class DeYO(Method):
             raise InputError(f"patches: expected an integer of at least 1, got {patches!r}")
         self.patches = patches
 
-    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+    def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
         """One forward, a second of the shuffled images without gradient, and one backward, if anything is kept."""
         logits = learner.logits(images)
         judged = units(logits, fitted_mask(mask, images, logits), self.filter_by)
         kept = judged.counted & (judged.entropy < margin(self.entropy_margin, 0.5, judged))
-        if not bool(kept.any()):
+        if not kept.any():
             return logits
         plpd = self._plpd(learner, images, logits, judged, kept)
         kept = kept & (plpd > self.plpd_above)
-        if bool(kept.any()):
+        if kept.any():
             e0 = margin(self.weight_margin, 0.4, judged)
             weights = judged.of_elements((e0 - judged.entropy).exp() + plpd.exp())
             learner.descend(learner.loss(logits, judged.kept_elements(kept), weights))
@@ -85,10 +91,7 @@ class DeYO(Method):
 
     def shuffled(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """(B, C, H, W) images with the patches of each in a random order."""
-        if images.ndim != 4:
-            raise InputError(
-                f"images: method 'deyo' shuffles patches of (B, C, H, W), got shape {tuple(images.shape)}"
-            )
+        check_dense("deyo", images)
         n, whole = self.patches, images.shape[2:]
         patch = [max(side // n, 1) for side in whole]
         size = [side * n for side in patch]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor
 
-from dem_apps.entropy import computed_in
+from dem_apps.entropy import Mask, computed_in
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, fitted_mask
@@ -67,7 +67,8 @@ def lab_statistics(
     """
     parts = []
     for images in batches:
-        moments = _moments(rgb_to_lab(_plain(images, mean, std)), None)
+        counted = fitted_mask(None, images, images)
+        moments = _moments(rgb_to_lab(_plain(images, mean, std)), counted)
         parts.append(torch.cat(moments, 1)[..., 0, 0])
     if not parts:
         raise InputError("batches: there is no image to take colours from")
@@ -102,32 +103,26 @@ class LabTransfer(Method):
             )
         self.source_mean, self.source_std = source_mean, source_std
         self.mean, self.std = mean, std
-        for option in ("source_mean", "source_std", "mean", "std"):
-            if len(getattr(self, option)) != 3:
-                raise InputError(
-                    f"{option}: expected three numbers, got {tuple(getattr(self, option))!r}"
-                )
 
     @torch.no_grad()
-    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+    def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
         """The logits of the images in the source's colours.
 
         Pixels that a mask of the images' size leaves out do not count in their statistics.
         """
-        elements = images.shape[:1] + images.shape[2:]
-        of_pixels = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.shape == elements
+        of_pixels = mask is not None and mask.shape[1:] == images.shape[2:]
         logits = learner.logits(self.transferred(images, mask if of_pixels else None))
         fitted_mask(mask, images, logits)  # refuses what does not fit
         return logits
 
-    def transferred(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
+    def transferred(self, images: Tensor, mask: Mask = None) -> Tensor:
         """(B, 3, H, W) normalised images in the source's colours; a (B, H, W) mask is for their statistics."""
         if images.ndim != 4 or images.shape[1] != 3:
             raise InputError(
                 f"images: method 'lab' needs RGB, (B, 3, H, W), got shape {tuple(images.shape)}"
             )
         lab = rgb_to_lab(_plain(images, self.mean, self.std))
-        mean, std = _moments(lab, mask)
+        mean, std = _moments(lab, fitted_mask(mask, images, images))
         contrast = _column(self.source_std, lab) / std.clamp_min(1e-3)
         moved = lab_to_rgb((lab - mean) * contrast + _column(self.source_mean, lab))
         normalised = (moved - _column(self.mean, lab)) / _column(self.std, lab)
@@ -140,9 +135,9 @@ def _plain(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tenso
     return (images * _column(std, images) + _column(mean, images)).clamp(0, 1)
 
 
-def _moments(lab: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(B, 3, 1, 1) mean and deviation of each image; of all its pixels where a mask leaves none."""
-    counted = torch.ones_like(lab[:, :1]) if mask is None else mask[:, None].to(lab.dtype)
+def _moments(lab: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, 3, 1, 1) mean and deviation of each image; of all its pixels where a mask (B, H, W) leaves none."""
+    counted = mask[:, None].to(lab.dtype)
     counted = torch.where(counted.amax((2, 3), keepdim=True) > 0, counted, 1.0)
     share = counted / counted.sum((2, 3), keepdim=True)
     mean = (lab * share).sum((2, 3), keepdim=True)

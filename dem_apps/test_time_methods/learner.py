@@ -81,9 +81,9 @@ class Learner:
             raise InputError("num_classes: not known before the first batch; give num_classes=")
         return self._objective
 
-    def logits(self, images: Tensor) -> Tensor:
-        """The network's logits; the first are checked by :meth:`prepare`."""
-        logits = self.network.logits(images)
+    def logits(self, images: Tensor, model: nn.Module | None = None) -> Tensor:
+        """The network's logits, or those of another ``model``; the first are checked by :meth:`prepare`."""
+        logits = self.network.logits(images, model)
         self.prepare(logits.shape[1], logits.device)
         return logits
 
@@ -114,47 +114,46 @@ class Learner:
         has_marginals = hasattr(self.objective, "class_marginals")
         return self._starts and has_marginals and self.objective.start_sums is None
 
-    def start(self, logits: Tensor, counted: Tensor | None = None, further: bool = False) -> None:
-        """Start the class marginals from predictions, see :meth:`dem_apps.EntropyObjective.start`."""
+    def start(self, logits: Tensor, counted: Tensor, further: bool = False) -> None:
+        """Start the class marginals from a batch, see :meth:`dem_apps.EntropyObjective.start`."""
         # the loss is NaN as well, and its error says what became of the batch
         with suppress(NotFiniteError):
             self.objective.start(logits.detach(), 1, counted, further=further)
 
-    def start_for_good(self, logits: Tensor, counted: Tensor | None) -> None:
-        """Start them so that :meth:`reset` goes back there; several calls add up."""
+    def start_for_good(self, logits: Tensor, counted: Tensor) -> None:
+        """Start the class marginals where :meth:`reset` goes back to; several calls add up."""
         self.objective.start(logits, 1, counted, further="start_sums" in self._first_objective)
         self._first_objective = copy.deepcopy(self.objective.state_dict())
 
     def loss(
         self,
         logits: Tensor,
-        counted: Tensor | None = None,
+        counted: Tensor,
         weights: Tensor | None = None,
         observe: bool = True,
     ) -> Tensor:
         """The objective's mean over the elements that count, of logits (B, C) or (B, C, H, W).
 
-        ``counted`` is bool, the logits' shape without C, with a True; None for all. ``weights`` of that shape multiply
-        values, not the divisor. Without ``observe`` the objective's buffers stay.
+        ``counted`` is bool, the logits' shape without C, with a True. ``weights`` of that shape multiply values, not
+        the divisor. Without ``observe`` the objective's buffers stay.
         """
         if self.starting:
             self.start(logits, counted)
         objective = self.objective.train(observe and self._observes)
-        if weights is None or counted is None:
-            return torch.as_tensor(objective(logits, dim=1, mask=counted, reduction=self.reduction))
-        return self.weighed(
-            objective(logits, dim=1, mask=counted, reduction="none") * weights, logits, counted
-        )
+        if weights is None:
+            loss: Tensor = objective(logits, dim=1, mask=counted, reduction=self.reduction)
+            return loss
+        values = objective(logits, dim=1, mask=counted, reduction="none")
+        return self.weighed(values * weights, logits, counted)
 
-    def weighed(self, values: Tensor, logits: Tensor, counted: Tensor | None) -> Tensor:
+    def weighed(self, values: Tensor, logits: Tensor, counted: Tensor) -> Tensor:
         """(B,) or (B, H, W) values, 0 where nothing counts, reduced as the objective's, by the ``logits``' classes."""
         groups = torch.zeros_like(values, dtype=torch.long)
         if self.reduction == "balanced":
             groups = logits.detach().argmax(1)
-        elements = groups.flatten() if counted is None else groups[counted]
-        counts = torch.bincount(elements, minlength=logits.shape[1])
+        counts = torch.bincount(groups[counted], minlength=logits.shape[1])
         each = class_weights(counts.to(sums_in(counts)), self.reduction, self.objective.balance)
-        return torch.as_tensor((values * each.to(values.dtype)[groups]).sum())
+        return (values * each.to(values.dtype)[groups]).sum()
 
     @contextmanager
     def checked(self) -> Iterator[None]:
@@ -172,17 +171,14 @@ class Learner:
     def backward(self, loss: Tensor) -> None:
         """The gradients of a loss in place of the earlier ones; both have to be finite."""
         check_finite("the loss", loss)
-        if not loss.requires_grad:
-            raise InputError(
-                "parameters: the logits do not depend on what learns, or are detached; choose others"
-            )
-        self.network.forget_gradients()
-        loss.backward()
+        self.network.model.zero_grad()
+        if loss.requires_grad:
+            loss.backward()
         gradients = self.network.gradients()
         if not gradients:
             raise InputError(
-                "model: what learns got no gradient; its parameters, or the forward that uses them, were replaced "
-                "since the adapter was made; make a new adapter"
+                "model: what learns got no gradient; the logits are detached from it, or its parameters or a forward "
+                "were replaced since the adapter was made"
             )
         check_finite("a gradient", *gradients)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from dem_apps.entropy import computed_in
+from dem_apps.entropy import Mask, computed_in
 from dem_apps.errors import InputError, number
 from dem_apps.test_time_methods.learner import Learner
 
@@ -31,7 +31,7 @@ class Method:
         """Called once, before the first batch."""
 
     @torch.no_grad()
-    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+    def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
         """Learn from a batch (here: nothing), and return its logits of before the update, (B, C) or (B, C, H, W).
 
         The mask is boolean, (B,) or (B, H, W) as the logits or the images; False elements count nowhere.
@@ -78,6 +78,14 @@ def checked_images(name: str, images: Any) -> Tensor:
     )
 
 
+def check_dense(method: str, images: Tensor) -> None:
+    """Refuse input without height and width."""
+    if images.ndim != 4:
+        raise InputError(
+            f"images: method '{method}' needs (B, C, H, W), got shape {tuple(images.shape)}"
+        )
+
+
 def resized(images: Tensor, size: Sequence[int]) -> Tensor:
     """(B, C, h, w) → (B, C, *size), bilinear with antialiasing, which torch has in half precision on a GPU alone."""
     wide = images.to(computed_in(images.dtype))
@@ -85,8 +93,8 @@ def resized(images: Tensor, size: Sequence[int]) -> Tensor:
     return new.to(images.dtype)
 
 
-def fitted_mask(mask: Tensor | None, images: Tensor, logits: Tensor) -> Tensor | None:
-    """A copy of a mask at the logits' size, None for all; coarse elements need all their pixels.
+def fitted_mask(mask: Mask, images: Tensor, logits: Tensor) -> Tensor:
+    """A copy of a mask at the logits' size, all True for None; coarse elements need all their pixels.
 
     Args:
         mask: boolean, of the images' or the logits' size.
@@ -96,9 +104,9 @@ def fitted_mask(mask: Tensor | None, images: Tensor, logits: Tensor) -> Tensor |
     Raises:
         ValueError: a mask that is not boolean, or of neither size.
     """
-    if mask is None:
-        return None
     elements = tuple(logits.shape[:1] + logits.shape[2:])
+    if mask is None:
+        return logits.new_ones(elements, dtype=torch.bool)
     pixels = tuple(images.shape[:1] + images.shape[2:])
     fits = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.ndim == len(elements)
     if not fits or tuple(mask.shape) not in (elements, pixels):

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from dem_apps.errors import InputError, NotFiniteError, number, one_of, passed_on
 from dem_apps.reduction import all_finite
@@ -53,9 +52,9 @@ def refuse_probabilities(
 ) -> None:
     """Raises an InputError for an output (B, C, …) of softmax, by its sum, or of sigmoids, by its range."""
     values, rounding = output.detach().float(), max(1e-3, 4 * torch.finfo(output.dtype).eps)
-    if output.shape[1] > 1 and bool(((values.sum(1) - 1).abs() <= rounding).all()):
+    if output.shape[1] > 1 and ((values.sum(1) - 1).abs() <= rounding).all():
         what = "sums to one over the classes"
-    elif bool((values >= 0).all() and (values <= 1).all() and (values > 0).any()):
+    elif (values >= 0).all() and (values <= 1).all() and (values > 0).any():
         what = "lies between 0 and 1 everywhere"
     else:
         return
@@ -133,11 +132,6 @@ class AdaptedNetwork:
             return nullcontext()
         return own_statistics(model, self.bn_alpha)
 
-    def forget_gradients(self) -> None:
-        """Called before a backward; somebody else's may have left some."""
-        for parameter in (*self.learning.values(), *self.weights.values()):
-            parameter.grad = None
-
     def gradients(self) -> list[Tensor]:
         """The gradients of the weights; those in half precision move to the float32 copies."""
         for parameter, weight in self._rounded:
@@ -153,28 +147,14 @@ class AdaptedNetwork:
         # else a forward in the same autocast goes by the weights before
         torch.clear_autocast_cache()
 
-    def first_logits(self, images: Tensor) -> Tensor:
-        """The logits of the first weights."""
-        start = {name: value.to(self.learning[name].dtype) for name, value in self.start.items()}
-        # a forward may move them
-        start |= {name: value.clone() for name, value in self._start["buffers"].items()}
-        return self.logits(
-            images, forward=lambda given: functional_call(self.model, start, (given,))
-        )
-
-    def logits(
-        self,
-        images: Tensor,
-        model: nn.Module | None = None,
-        forward: Callable[[Tensor], Any] | None = None,
-    ) -> Tensor:
+    def logits(self, images: Tensor, model: nn.Module | None = None) -> Tensor:
         """(B, C) or (B, C, H, W) logits, in the modes that adapting needs; of another ``model`` such as a teacher."""
         model = self.model if model is None else model
         set_modes(model)
         refusal = f"images: the network does not take {images.dtype} of shape {tuple(images.shape)}"
         with self._statistics(model), passed_on(refusal, RuntimeError, ValueError):
             # a clone, since the network may normalise it in place
-            output = (forward or model)(images.clone())
+            output = model(images.clone())
         logits = self.logits_of(output)
         if not isinstance(logits, Tensor) or logits.ndim not in (2, 4):
             found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 
+from dem_apps.entropy import Mask
 from dem_apps.errors import number, one_of
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, fitted_mask, number_or_none
-from dem_apps.test_time_methods.selection import FILTER_BY, margin, units
+from dem_apps.test_time_methods.selection import FILTER_BY, Units, margin, units
 
 
 class SAR(Method):
@@ -29,7 +30,7 @@ class SAR(Method):
 
     Args:
         filter_by: the judged unit, each ``element`` (a pixel) or each ``image`` by its pixels' mean entropy.
-        entropy_margin: E₀ in nats; None is 0.4 log C of the allowed classes. The authors' code has 0.4 log 1000 for
+        entropy_margin: E₀ in nats; None is 0.4 log C. The authors' code has 0.4 log 1000 for
             every C.
         rho: ρ, the length of the climb.
         reset_below: e₀ in nats; the paper's 0.2 is for 1000 classes, and a segmentation network may be below it from
@@ -51,23 +52,21 @@ class SAR(Method):
         self.reset_below = number_or_none("reset_below", reset_below)
         self.mean_entropy: float | None = None
 
-    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+    def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
         """Two forwards and two backwards, if anything is kept."""
         logits = learner.logits(images)
         counted = fitted_mask(mask, images, logits)
-        judged = units(logits, counted, self.filter_by)
-        e0 = margin(self.entropy_margin, 0.4, judged)
-        kept = judged.counted & (judged.entropy < e0)
-        if not bool(kept.any()):
+        judged, kept = self._reliable(logits, counted)
+        if not kept.any():
             return logits
         learner.backward(learner.loss(logits, judged.kept_elements(kept)))
         with _climbed(learner, self.rho):
             second = learner.logits(images)
-            judged = units(second, counted, self.filter_by)
-            kept = kept & (judged.entropy < e0)
-            if bool(kept.any()):
+            judged, still = self._reliable(second, counted)
+            kept = kept & still
+            if kept.any():
                 learner.backward(learner.loss(second, judged.kept_elements(kept), observe=False))
-        if bool(kept.any()):
+        if kept.any():
             learner.apply()
             entropy = judged.entropy[kept].mean().item()
             if self.mean_entropy is not None:
@@ -78,6 +77,11 @@ class SAR(Method):
                 learner.reset()
                 self.mean_entropy = None
         return logits
+
+    def _reliable(self, logits: Tensor, counted: Tensor) -> tuple[Units, Tensor]:
+        """The judged units, and which of them are below E₀."""
+        judged = units(logits, counted, self.filter_by)
+        return judged, judged.counted & (judged.entropy < margin(self.entropy_margin, 0.4, judged))
 
 
 @contextmanager

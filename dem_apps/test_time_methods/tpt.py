@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from dem_apps.entropy import probabilities, shannon_entropy
+from dem_apps.entropy import Mask, probabilities, shannon_entropy
 from dem_apps.errors import InputError, number
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask, resized
+from dem_apps.test_time_methods.method import Method, check_dense, fitted_mask, resized
 
 #: Of a crop: the share of the image's area, as torchvision's RandomResizedCrop draws it.
 _AREA = (0.08, 1.0)
@@ -39,23 +39,20 @@ class TPT(Method):
             raise InputError(f"views: expected an integer of at least 1, got {views!r}")
         self.views, self.kept = views, number("kept", kept, 0.0, 1.0)
 
-    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+    def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
         """A forward of each image's views, one and a backward of the kept; the logits of the images as they are."""
-        if images.ndim != 4:
-            raise InputError(
-                f"images: method 'tpt' needs (B, C, H, W), got shape {tuple(images.shape)}"
-            )
+        check_dense("tpt", images)
         with torch.no_grad():
             plain = learner.logits(images)
         counted = fitted_mask(mask, images, plain)
-        if counted is not None and not bool(counted.any()):
+        if not counted.any():
             return plain
         means, starting = [], learner.starting
         for index, image in enumerate(images):
             views, mirrored = self.drawn(image, learner.generator, dense=plain.ndim == 4)
             with torch.no_grad():
                 logits = _aligned(learner.logits(views), mirrored)
-            own = None if counted is None else counted[index].expand(len(views), *counted.shape[1:])
+            own = counted[index].expand(len(views), *counted.shape[1:])
             if starting:  # a single image has many views
                 learner.start(logits, own, index > 0)
             best = self.best(logits, own)
@@ -63,16 +60,11 @@ class TPT(Method):
         learner.descend(learner.loss(torch.stack(means), counted))
         return plain
 
-    def best(self, logits: Tensor, counted: Tensor | None = None) -> Tensor:
-        """The indices of the most certain of (N, C, …) views."""
-        entropy = shannon_entropy(logits, 1)
-        if counted is not None:
-            entropy = entropy.where(counted, 0.0)
-        return (
-            entropy.reshape(len(logits), -1)
-            .mean(1)
-            .argsort()[: max(1, int(self.kept * len(logits)))]
-        )
+    def best(self, logits: Tensor, counted: Tensor) -> Tensor:
+        """The indices of the most certain of (N, C, …) views, by the elements that count."""
+        entropy = shannon_entropy(logits, 1).where(counted, 0.0)
+        ranked = entropy.reshape(len(logits), -1).mean(1).argsort()
+        return ranked[: max(1, int(self.kept * len(logits)))]
 
     def drawn(
         self, image: Tensor, generator: torch.Generator, dense: bool

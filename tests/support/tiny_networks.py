@@ -109,7 +109,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "sar": {"reset_below": None},
     "deyo": {"plpd_above": 0.0},
     "tpt": {"views": 8, "kept": 0.3},
-    "cotta": {"restore": 0.1, "augment_below": 0.99, "objective_weight": 0.5},
+    "cotta": {"restore": 0.1, "objective_weight": 0.5},
 }
 #: The methods that change weights.
 LEARNING = [name for name, method in METHODS.items() if method.learns]
