@@ -271,7 +271,7 @@ def computed_in(dtype: torch.dtype) -> torch.dtype:
 
 def can_branch_on(tensor: Tensor) -> bool:
     """Whether values may decide what is computed next: nothing traces, transforms or differentiates forward."""
-    if torch.compiler.is_compiling() or torch.jit.is_tracing():
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         return False
     try:
         tensor.data_ptr()

@@ -14,7 +14,7 @@ from dem_apps.reduction import REDUCTIONS
 
 
 def check_call(
-    logits: Any, dim: Any, mask: Any, class_mask: Any, reduction: Any, objective: Any
+    logits: Any, dim: int, mask: Any, class_mask: Any, reduction: Any, objective: Any
 ) -> int:
     """The class dimension, not negative, of checked arguments of :meth:`dem_apps.EntropyObjective.forward`."""
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
@@ -47,9 +47,7 @@ def check_call(
     return dim
 
 
-def allowed(
-    logits: Tensor, dim: int, mask: Mask, class_mask: Mask
-) -> tuple[Tensor, Tensor, Tensor | None]:
+def allowed(logits: Tensor, dim: int, mask: Mask, class_mask: Mask) -> tuple[Tensor, Tensor, Mask]:
     """Logits with a finite number wherever nothing counts, the elements that count, and their forbidden classes.
 
     The class mask has the logits' shape, or is None where nothing is forbidden and no logit is NaN or infinite.

@@ -104,9 +104,11 @@ class TestTimeAdapter:
         **options: Any,
     ) -> None:
         self.predict = one_of("predict", predict, PREDICT)
-        self.method, self.episodic = method, episodic
+        self.method = method
+        self.episodic = episodic
         self._method = build_method(method, **options)
-        statistics, learns = batch_norm or self._method.batch_norm, self._method.parameters
+        statistics = batch_norm or self._method.batch_norm
+        learns = self._method.parameters
         if learns is not None:
             learns = parameters or learns
         with _gradients():
@@ -127,14 +129,14 @@ class TestTimeAdapter:
                 )
                 self._method.begin(self._learner)
             except BaseException:
-                network.reset()
                 network.close()
                 raise
         self.model = model  #: the given network
         self.learning = network.learning  #: the parameters that learn, by name
         self.optimizer = self._learner.optimizer  #: None where nothing learns
         #: By which statistics batch norm normalises, and the share of the batch's, of ``batch``; None is the default.
-        self.batch_norm, self.bn_alpha = network.batch_norm, network.bn_alpha
+        self.batch_norm = network.batch_norm
+        self.bn_alpha = network.bn_alpha
 
     @property
     def predictor(self) -> nn.Module:

@@ -353,10 +353,11 @@ def _sums_kernel(
             one_hot = _one_hot(predicted, C, BLOCK_C, BLOCK, PTX)
             columns = (zero + 1.0, value)
             if CALIBRATOR == "mec":
+                scaled = ()
                 for c in tl.static_range(C):
                     columns += (p[c] * of_p,)
-                for c in tl.static_range(C):
-                    columns += (z[c] * scale,)
+                    scaled += (z[c] * scale,)
+                columns += scaled
             for _c in tl.static_range(GROUPS * WIDE - USED):
                 columns += (zero,)
             added = ()

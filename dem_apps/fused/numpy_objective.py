@@ -32,7 +32,7 @@ class KernelObjective:
         spec: the member of the family.
         momentum: π of the class marginals.
         class_marginals: (C, C) float32, updated in place; None without the calibrator ``mec``.
-        otherwise: serves rows with NaN, infinite logits or forbidden classes, and no rows.
+        otherwise: serves rows with NaN, infinite logits or forbidden classes.
     """
 
     def __init__(
@@ -44,16 +44,17 @@ class KernelObjective:
     ) -> None:
         kernel = load_kernel()
         assert kernel is not None  # the caller has asked for one
-        self._pass, self._finish = kernel.pass_float32, kernel.finish_float32
-        self._spec, self._momentum, self._marginals = spec, momentum, class_marginals
+        self._pass = kernel.pass_float32
+        self._finish = kernel.finish_float32
+        self._spec = spec
+        self._momentum = momentum
+        self._marginals = class_marginals
         self._otherwise = otherwise
         self._work: dict[tuple[int, int], _Work] = {}
 
     def __call__(self, logits: np.ndarray, probabilities: np.ndarray) -> tuple[float, np.ndarray]:
         """The mean over the rows in nats, and its gradient with respect to the logits, (B, C) each."""
         rows, classes = logits.shape
-        if not rows:
-            return self._otherwise(logits, probabilities)
         logits = np.ascontiguousarray(logits)
         work = self._work.get(logits.shape)
         if work is None:
@@ -66,10 +67,10 @@ class KernelObjective:
         )
         if self._marginals is None:
             value = float(work.sums[classes]) / rows
+            if not abs(value) < HUGE:
+                return self._otherwise(logits, probabilities)
             gradient *= np.float32(1 / rows)
-            return (
-                (value, gradient) if abs(value) < HUGE else self._otherwise(logits, probabilities)
-            )
+            return value, gradient
         counts = work.sums[:classes, None]
         means = work.tables[0] / np.maximum(counts, 1.0)
         moved = (1 - self._momentum) * self._marginals + self._momentum * means

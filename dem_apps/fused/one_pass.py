@@ -134,16 +134,16 @@ class FusedPass:
                 rows, counted, _rows(gradient, self.dim), self.spec, weights, weighted_rows
             )
             return gradient
-        rows, predicted, inverse_delta = sums.out
-        if predicted is None or rows is None:
+        written, predicted, inverse_delta = sums.out
+        if predicted is None or written is None:
             # a float32 factor, since 1/N may be too small for half precision
             factor = weights.to(computed_in(sums.gradient.dtype))
             return torch.mul(sums.gradient, factor, out=sums.gradient)
-        finish = kernel_finish if self._in_kernel(rows) else chunked_finish
-        finish(rows, predicted, inverse_delta, weights, weighted_rows)
+        finish = kernel_finish if self._in_kernel(written) else chunked_finish
+        finish(written, predicted, inverse_delta, weights, weighted_rows)
         return sums.gradient
 
-    def views(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def views(self, logits: Tensor) -> tuple[Tensor, Tensor, Mask]:
         """The logits, dense; as (O, C, I); and the mask as (O, I)."""
         logits = logits.detach()
         if not (logits.is_contiguous() or logits.movedim(self.dim, -1).is_contiguous()):
@@ -189,8 +189,10 @@ class _ReadyGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx, logits, value, one_pass, sums, weights, weighted_rows):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(logits)
-        ctx.one_pass, ctx.sums = one_pass, sums
-        ctx.weights, ctx.weighted_rows = weights, weighted_rows
+        ctx.one_pass = one_pass
+        ctx.sums = sums
+        ctx.weights = weights
+        ctx.weighted_rows = weighted_rows
         return value
 
     @staticmethod
@@ -298,7 +300,7 @@ def _chunk_pass(
     z = z - top
     p, mean, reward, scale, value = _terms(z, top, spec)
     if counted_n is not None:
-        scale, value = (torch.where(counted_n, each, 0.0) for each in (scale, value))
+        scale, value = torch.where(counted_n, scale, 0.0), torch.where(counted_n, value, 0.0)
     if gradient_cn is not None:
         gradient_cn.copy_(_marginal_free(z, p, mean, reward, spec) * scale)
     if inverse_delta_n is not None:

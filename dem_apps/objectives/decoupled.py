@@ -181,10 +181,8 @@ class DEM(DecoupledObjective):
         backend: str = "auto",
         balance: float = 1.0,
     ) -> None:
-        tau, alpha = (
-            number("tau", tau, 1 / _LARGEST, _LARGEST),
-            number("alpha", alpha, 0.0, _LARGEST),
-        )
+        tau = number("tau", tau, 1 / _LARGEST, _LARGEST)
+        alpha = number("alpha", alpha, 0.0, _LARGEST)
         if alpha > 0 and tau > 2 / alpha:
             warn(
                 f"tau = {tau} is above 2/alpha = {2 / alpha:.3g}: outside Prop. A.1 the reward of the most probable "

@@ -56,5 +56,4 @@ def method_options(name: str) -> list[str]:
     >>> method_options("lab")
     ['source_mean', 'source_std', 'mean', 'std']
     """
-    method = method_class(name)
-    return [] if method.__init__ is object.__init__ else list(inspect.signature(method).parameters)
+    return list(inspect.signature(method_class(name)).parameters)

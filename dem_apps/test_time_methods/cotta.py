@@ -60,9 +60,7 @@ class CoTTA(Method):
         self.mirror = mirror
         self.objective_weight = number("objective_weight", objective_weight, 0.0)
         if not (mirror or self.scales or objective_weight):
-            raise InputError(
-                "cotta: without mirror, scales and objective_weight nothing is learnt; use one of them"
-            )
+            raise InputError("cotta: nothing is learnt without mirror, scales and objective_weight")
 
     def begin(self, learner: Learner) -> None:
         """The teacher begins as the network."""
@@ -88,20 +86,18 @@ class CoTTA(Method):
     def predict(self, learner: Learner, images: Tensor) -> Tensor:
         """The teacher's logits; a ValueError for a network whose copy would run the network itself."""
         check_copies(self.teacher)
-        network = learner.network
         plain = learner.logits(images, self.teacher)
         if not (self.scales or self.mirror):
             return plain
         check_dense("cotta", images)
         views = []
         for scale in self.scales or [1.0]:
-            size = [max(1, round(side * scale)) for side in images.shape[2:]]
-            sized = images if scale == 1.0 else resized(images, size)
-            views.append(plain if scale == 1.0 else network.logits(sized, self.teacher))
+            sized = resized(images, [max(1, round(side * scale)) for side in images.shape[2:]])
+            views.append(plain if sized is images else learner.logits(sized, self.teacher))
             if self.mirror:
-                logits = network.logits(sized.flip(3), self.teacher)
+                logits = learner.logits(sized.flip(3), self.teacher)
                 views.append(logits.flip(3) if logits.ndim == 4 else logits)
-        return torch.stack([_at_size_of(plain, logits) for logits in views]).mean(0)
+        return torch.stack([resized(logits, plain.shape[2:]) for logits in views]).mean(0)
 
     def _cross_entropy(self, logits: Tensor, taught: Tensor, counted: Tensor) -> Tensor:
         """−Σ p_teacher log p per element, (B,) or (B, H, W)."""
@@ -165,8 +161,3 @@ class CoTTA(Method):
         put_values(self.teacher, state["teacher"])
         for name, average in self._average.items():
             average.copy_(state["teacher"][name])
-
-
-def _at_size_of(plain: Tensor, logits: Tensor) -> Tensor:
-    """Logits of a scaled image, resized to those of the image."""
-    return logits if logits.shape == plain.shape else resized(logits, plain.shape[2:])

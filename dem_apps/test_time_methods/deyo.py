@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import fold, unfold
 
 from dem_apps.entropy import Mask, probabilities
-from dem_apps.errors import InputError, number, one_of
+from dem_apps.errors import number, one_of
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import (
     Method,
@@ -51,9 +51,7 @@ class DeYO(Method):
         self.entropy_margin = number_or_none("entropy_margin", entropy_margin)
         self.weight_margin = number_or_none("weight_margin", weight_margin)
         self.plpd_above = number("plpd_above", plpd_above, -1.0, 1.0)
-        if patches < 1:
-            raise InputError(f"patches: expected an integer of at least 1, got {patches!r}")
-        self.patches = patches
+        self.patches = int(number("patches", patches, 1))
 
     def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
         """One forward, a second of the shuffled images without gradient, and one backward, if anything is kept."""
@@ -75,7 +73,7 @@ class DeYO(Method):
         self, learner: Learner, images: Tensor, logits: Tensor, judged: Units, kept: Tensor
     ) -> Tensor:
         """The probability differences of the judged units; 0 in images of which nothing is kept."""
-        chosen = kept.flatten(1).any(1) if kept.ndim > 1 else kept
+        chosen = kept.reshape(len(kept), -1).any(1)
         p = probabilities(logits.detach()[chosen], 1)
         shuffled = probabilities(
             learner.logits(self.shuffled(images[chosen], learner.generator)), 1
@@ -86,20 +84,20 @@ class DeYO(Method):
             elements = judged.elements[chosen]
             lost = lost.where(elements, 0.0).sum((1, 2)) / elements.sum((1, 2)).clamp_min(1)
         plpd = torch.zeros_like(judged.entropy)
-        plpd[chosen] = lost.to(plpd.dtype)
+        plpd[chosen] = lost
         return plpd
 
     def shuffled(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """(B, C, H, W) images with the patches of each in a random order."""
         check_dense("deyo", images)
-        n, whole = self.patches, images.shape[2:]
-        patch = [max(side // n, 1) for side in whole]
-        size = [side * n for side in patch]
-        fitting = images if size == list(whole) else resized(images, size)
+        n = self.patches
+        patch = tuple(max(side // n, 1) for side in images.shape[2:])
+        size = tuple(side * n for side in patch)
+        fitting = resized(images, size)
         order = torch.stack(
             [torch.randperm(n * n, generator=generator, device="cpu") for _ in images]
         )
         patches = unfold(fitting, patch, stride=patch)  # (B, C · h · w, n²)
         order = order.to(images.device)[:, None].expand_as(patches)
         mixed = fold(patches.gather(2, order), size, patch, stride=patch)
-        return mixed if size == list(whole) else resized(mixed, whole)
+        return resized(mixed, images.shape[2:])

@@ -101,8 +101,10 @@ class LabTransfer(Method):
                 "method 'lab': it needs source_mean= and source_std=, three Lab numbers each of the images that the "
                 "network was trained on; dem_apps.test_time_methods.lab.lab_statistics makes them"
             )
-        self.source_mean, self.source_std = source_mean, source_std
-        self.mean, self.std = mean, std
+        self.source_mean = source_mean
+        self.source_std = source_std
+        self.mean = mean
+        self.std = std
 
     @torch.no_grad()
     def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:

@@ -45,7 +45,8 @@ class Learner:
         seed: int,
         marginals: str | None = None,
     ) -> None:
-        self.network, self.reduction = network, one_of("reduction", reduction, AVERAGES)
+        self.network = network
+        self.reduction = one_of("reduction", reduction, AVERAGES)
         self._objective: EntropyObjective | None = None
         self._first_objective: dict[str, Any] = {}
         self._observes = True  #: whether the objective's marginals move
@@ -216,7 +217,7 @@ class Learner:
         return {
             "network": self.network.state_dict(),
             "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
-            "num_classes": None if objective is None else objective.num_classes,
+            "num_classes": self.num_classes,
             "objective": None if objective is None else objective.state_dict(),
             "first_objective": self._first_objective,
             "generator": self.generator.get_state(),
@@ -225,7 +226,7 @@ class Learner:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a :meth:`state_dict` of a learner made with the same arguments."""
         self.network.load_state_dict(state["network"])
-        if state["num_classes"] is not None:
+        if state["objective"] is not None:
             self.prepare(state["num_classes"], next(self.network.model.parameters()).device)
             self._first_objective = state["first_objective"]
         objective = state["objective"] or self._first_objective

@@ -70,7 +70,7 @@ def number_or_none(option: str, value: float | None, most: float = math.inf) -> 
 
 def checked_images(name: str, images: Any) -> Tensor:
     """A batch of images without the caller's graph; an InputError for what is no tensor, as a DataLoader's pair."""
-    if isinstance(images, Tensor) and images.ndim:
+    if isinstance(images, Tensor):
         return images.detach()
     raise InputError(
         f"{name}: expected a tensor of images (B, …), got a {type(images).__name__}; take the images out of a "
@@ -88,6 +88,8 @@ def check_dense(method: str, images: Tensor) -> None:
 
 def resized(images: Tensor, size: Sequence[int]) -> Tensor:
     """(B, C, h, w) → (B, C, *size), bilinear with antialiasing, which torch has in half precision on a GPU alone."""
+    if tuple(images.shape[2:]) == tuple(size):
+        return images
     wide = images.to(computed_in(images.dtype))
     new = interpolate(wide, size, mode="bilinear", antialias=True)
     return new.to(images.dtype)

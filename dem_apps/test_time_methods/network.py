@@ -30,15 +30,13 @@ LOGITS_KEYS = ("logits", "main", "out")
 _NOT_ADAPTED = (torch.jit.ScriptModule, nn.parallel.DistributedDataParallel)
 
 
-def find_logits(output: Any) -> Any:
+def find_logits(output: Any) -> Tensor:
     """The logits in what a network returned: a tensor, ``.logits``, or a mapping's ``logits``, ``main`` or ``out``."""
-    if isinstance(output, Tensor):
-        return output
-    if isinstance(getattr(output, "logits", None), Tensor):
-        return output.logits
-    for key in LOGITS_KEYS:
-        if isinstance(output, Mapping) and key in output:
-            return output[key]
+    found = getattr(output, "logits", output)
+    if isinstance(found, Mapping):
+        found = next((found[key] for key in LOGITS_KEYS if key in found), None)
+    if isinstance(found, Tensor):
+        return found
     raise InputError(
         f"model: its output is a {type(output).__name__} in which no logits were found (a tensor, .logits, or a key "
         f"of {', '.join(LOGITS_KEYS)}); give logits_of=, a function that takes them out"
@@ -104,7 +102,10 @@ class AdaptedNetwork:
             )
         self.bn_alpha = None if bn_alpha is None else number("bn_alpha", bn_alpha, 0.0, 1.0)
         self.learning = {} if parameters is None else _chosen(model, parameters, skip)
-        self.model, self.logits_of, self._seen, self._stepping = model, logits_of, False, False
+        self.model = model
+        self.logits_of = logits_of
+        self._seen = False
+        self._stepping = False
         self._flags = flags_of(model)
         model.requires_grad_(False)
         for parameter in self.learning.values():

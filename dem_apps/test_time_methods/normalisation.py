@@ -94,9 +94,10 @@ def own_statistics(model: nn.Module, bn_alpha: float | None) -> Iterator[None]:
     @torch.no_grad()
     def mix(layer: Any, inputs: tuple[Tensor, ...]) -> None:
         (features,) = inputs
-        single = features.numel() <= features.shape[1]
-        layer.training = share == 1.0 and not single
-        if share not in (0.0, 1.0) and not single:
+        if features.numel() <= features.shape[1]:  # a single value per channel has no variance
+            return
+        layer.training = share == 1.0
+        if share < 1.0:
             stored[layer] = layer.running_mean, layer.running_var
             layer.running_mean, layer.running_var = mixed(*stored[layer], *moments(features), share)
 

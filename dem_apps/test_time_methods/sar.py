@@ -87,19 +87,18 @@ class SAR(Method):
 @contextmanager
 def _climbed(learner: Learner, rho: float) -> Iterator[None]:
     """Inside, the weights are ρ further along their gradient; afterwards as before, bit for bit."""
-    network = learner.network
-    climbing = [weight for weight in network.weights.values() if weight.grad is not None]
+    weights = learner.network.weights.values()
+    climbing = {weight: weight.grad for weight in weights if weight.grad is not None}
     before = [weight.detach().clone() for weight in climbing]
     with torch.no_grad():
-        gradients = [weight.grad for weight in climbing if weight.grad is not None]
-        length = get_total_norm(gradients)
-        for weight, gradient in zip(climbing, gradients, strict=True):
+        length = get_total_norm(list(climbing.values()))
+        for weight, gradient in climbing.items():
             weight.add_(gradient * (rho / (length + 1e-12)))
-    network.write()
+    learner.network.write()
     try:
         yield
     finally:
         with torch.no_grad():
             for weight, value in zip(climbing, before, strict=True):
                 weight.copy_(value)
-        network.write()
+        learner.network.write()

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from dem_apps.entropy import Mask, probabilities, shannon_entropy
-from dem_apps.errors import InputError, number
+from dem_apps.errors import number
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, check_dense, fitted_mask, resized
 
-#: Of a crop: the share of the image's area, as torchvision's RandomResizedCrop draws it.
-_AREA = (0.08, 1.0)
+#: The least share of the image's area in a crop, as torchvision's RandomResizedCrop draws it.
+_LEAST_AREA = 0.08
 #: Of a view of dense logits: by how much contrast and brightness change, in deviations.
 _COLOUR = 0.2
 
@@ -35,9 +35,8 @@ class TPT(Method):
     """
 
     def __init__(self, views: int = 64, kept: float = 0.1) -> None:
-        if views < 1:
-            raise InputError(f"views: expected an integer of at least 1, got {views!r}")
-        self.views, self.kept = views, number("kept", kept, 0.0, 1.0)
+        self.views = int(number("views", views, 1))
+        self.kept = number("kept", kept, 0.0, 1.0)
 
     def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
         """A forward of each image's views, one and a backward of the kept; the logits of the images as they are."""
@@ -97,7 +96,7 @@ def _aligned(views: Tensor, mirrored: Tensor) -> Tensor:
 def _crop(image: Tensor, area: float, across: float, down: float) -> Tensor:
     """A part of the image's shape, at its size; each number from 0 to 1."""
     height, width = image.shape[1:]
-    side = math.sqrt(_AREA[0] + (_AREA[1] - _AREA[0]) * area)
+    side = math.sqrt(_LEAST_AREA + (1.0 - _LEAST_AREA) * area)
     rows, columns = max(1, round(side * height)), max(1, round(side * width))
     top, left = round(down * (height - rows)), round(across * (width - columns))
     part = image[None, :, top : top + rows, left : left + columns]

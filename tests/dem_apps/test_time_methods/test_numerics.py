@@ -142,7 +142,6 @@ def test_a_class_that_a_network_forbids_is_not_there(method, filter_by):
 @cases(
     ([torch.zeros(2, 3, 8, 8), torch.zeros(2)], "got a list"),
     (torch.zeros(2, 3, 8, 8).numpy(), "got a ndarray"),
-    (torch.tensor(0.0), "got a Tensor"),
 )
 def test_what_is_no_batch_of_images_is_one_sentence(given, said):
     refuses(f"^images: expected a tensor of images .*{said}", adapter_of("tent"), given)
