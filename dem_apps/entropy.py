@@ -30,6 +30,8 @@ from torch.autograd import forward_ad
 
 from dem_apps.reduction import sums_in
 
+#: A boolean tensor, or None where nothing is masked.
+Mask = Tensor | None
 Norm = Literal["l1", "l2", "linf"]
 Calibrator = Literal["gmc", "mec", "self"]
 DeltaSource = Literal["cadf", "entropy"]
@@ -84,41 +86,31 @@ def are_ordinary(logits: Tensor) -> bool:
 
 
 def probabilities(
-    logits: Tensor, dim: int = -1, tau: float = 1.0, class_mask: Tensor | None = None
+    logits: Tensor, dim: int = -1, tau: float = 1.0, class_mask: Mask = None
 ) -> Tensor:
     """p_τ = softmax(z/τ), shape of the logits (Eq. 9)."""
-    logits = _wide(logits)
-    if class_mask is not None:
-        logits = logits.masked_fill(class_mask, -torch.inf)
-    return (logits / tau).softmax(dim)
+    return (_filled(logits, class_mask, -torch.inf) / tau).softmax(dim)
 
 
-def cadf(
-    logits: Tensor, dim: int = -1, tau: float = 1.0, class_mask: Tensor | None = None
-) -> Tensor:
+def cadf(logits: Tensor, dim: int = -1, tau: float = 1.0, class_mask: Mask = None) -> Tensor:
     """Cluster Aggregation Driving Factor, T_τ = −Σ p_τᵢ zᵢ (Eq. 5, Eq. 9).
 
     >>> cadf(torch.tensor([1.0, 3.0]).log())  # −3/4 log 3
     tensor(-0.8240)
     """
     factor = -(probabilities(logits, dim, tau, class_mask) * _filled(logits, class_mask)).sum(dim)
-    if class_mask is None and can_branch_on(logits) and bool(factor.isnan().any()):  # 0 · −inf
+    if class_mask is None and can_branch_on(logits) and factor.isnan().any():  # 0 · −inf
         return cadf(logits, dim, tau, forbidden_classes(logits, dim))
     return factor
 
 
-def gmc(
-    logits: Tensor, dim: int = -1, alpha: float = 1.0, class_mask: Tensor | None = None
-) -> Tensor:
+def gmc(logits: Tensor, dim: int = -1, alpha: float = 1.0, class_mask: Mask = None) -> Tensor:
     """Gradient Mitigation Calibrator, Q_α = α log Σ exp zᵢ (Eq. 5, Eq. 8).
 
     >>> gmc(torch.tensor([1.0, 3.0]).log())  # log 4
     tensor(1.3863)
     """
-    logits = _wide(logits)
-    if class_mask is not None:
-        logits = logits.masked_fill(class_mask, -torch.inf)
-    return alpha * logits.logsumexp(dim)
+    return alpha * _filled(logits, class_mask, -torch.inf).logsumexp(dim)
 
 
 def dem(
@@ -126,7 +118,7 @@ def dem(
     dim: int = -1,
     tau: float = 1.0,
     alpha: float = 1.0,
-    class_mask: Tensor | None = None,
+    class_mask: Mask = None,
 ) -> Tensor:
     """Decoupled Entropy Minimization, T_τ + Q_α (Eq. 10). DEM(1, 1) is the entropy, DEM(1, 0) is CADF.
 
@@ -144,7 +136,7 @@ def dem(
     )
 
 
-def shannon_entropy(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
+def shannon_entropy(logits: Tensor, dim: int = -1, class_mask: Mask = None) -> Tensor:
     """H = −Σ pᵢ log pᵢ = T + Q, from 0 to log C (Eq. 5).
 
     >>> shannon_entropy(torch.tensor([1.0, 3.0]).log())  # −3/4 log 3 + log 4
@@ -155,7 +147,7 @@ def shannon_entropy(logits: Tensor, dim: int = -1, class_mask: Tensor | None = N
     return dem(logits, dim, class_mask=class_mask)
 
 
-def cadf_reward(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
+def cadf_reward(logits: Tensor, dim: int = -1, class_mask: Mask = None) -> Tensor:
     """R_T = −∂T/∂zᵢ = pᵢ (zᵢ + T + 1), shape of the logits; sums to 1 over the classes (Eq. 6).
 
     >>> cadf_reward(torch.tensor([1.0, 3.0]).log())  # T = −0.8240
@@ -165,12 +157,12 @@ def cadf_reward(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None)
     return p * (_surplus(logits, p, dim, class_mask) + 1)
 
 
-def gmc_reward(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
+def gmc_reward(logits: Tensor, dim: int = -1, class_mask: Mask = None) -> Tensor:
     """R_Q = −∂Q/∂zᵢ = −pᵢ, shape of the logits (Eq. 6)."""
     return -probabilities(logits, dim, class_mask=class_mask)
 
 
-def entropy_reward(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
+def entropy_reward(logits: Tensor, dim: int = -1, class_mask: Mask = None) -> Tensor:
     """−∂H/∂zᵢ = R_T + R_Q = pᵢ (zᵢ + T), shape of the logits; sums to 0 over the classes.
 
     At certain predictions the reward of the leading class goes to 0, and CADF's goes to 1.
@@ -188,7 +180,7 @@ def reward_norm(
     dim: int = -1,
     norm: Norm = "l1",
     of: DeltaSource = "cadf",
-    class_mask: Tensor | None = None,
+    class_mask: Mask = None,
 ) -> Tensor:
     """δ, the norm of the reward R_T (Sec. 3.3), or of R_T + R_Q with ``of="entropy"``; no gradient.
 
@@ -197,17 +189,10 @@ def reward_norm(
     (tensor([-0.0978,  1.0978]), tensor(1.1955))
     """
     order = {"l1": 1, "l2": 2, "linf": torch.inf}[norm]
-    logits = logits.detach()  # no_grad alone does not hold back forward mode
-    with torch.no_grad():
-        if of == "cadf":
-            delta: Tensor = torch.linalg.vector_norm(
-                cadf_reward(logits, dim, class_mask), ord=order, dim=dim
-            )
-            return delta
-        delta = torch.linalg.vector_norm(
-            entropy_reward(logits, dim, class_mask), ord=order, dim=dim
-        )
-        return delta.clamp_min(ENTROPY_DELTA_FLOOR)
+    logits = logits.detach()
+    reward = cadf_reward if of == "cadf" else entropy_reward
+    delta: Tensor = torch.linalg.vector_norm(reward(logits, dim, class_mask), ord=order, dim=dim)
+    return delta if of == "cadf" else delta.clamp_min(ENTROPY_DELTA_FLOOR)
 
 
 def calibrated_cadf(
@@ -215,7 +200,7 @@ def calibrated_cadf(
     calibration: Tensor,
     delta: Tensor | float,
     dim: int = -1,
-    class_mask: Tensor | None = None,
+    class_mask: Mask = None,
     total: float | None = None,
 ) -> Tensor:
     """−(1/δ) Σ (pᵢ − calibrationᵢ) zᵢ: AdaDEM where the calibration is a row of MEC (Eq. 11, Algorithm 1).
@@ -265,7 +250,7 @@ def updated_class_marginals(
 
 
 def marginal_entropy_calibrator(
-    marginals: Tensor, predicted: Tensor, dim: int = -1, class_mask: Tensor | None = None
+    marginals: Tensor, predicted: Tensor, dim: int = -1, class_mask: Mask = None
 ) -> Tensor:
     """MECₖ for each element's predicted class k, with the classes back on ``dim`` (Sec. 3.3); no gradient.
 
@@ -285,15 +270,14 @@ def computed_in(dtype: torch.dtype) -> torch.dtype:
 
 
 def can_branch_on(tensor: Tensor) -> bool:
-    """Whether a value may decide what is computed next: nothing traces or transforms the tensor, and it has numbers."""
-    return not (
-        torch.compiler.is_compiling()
-        or torch._C._get_tracing_state() is not None
-        or torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-        # of fake and distributed tensors
-        or type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
-        or forward_ad.unpack_dual(tensor).tangent is not None
-    )
+    """Whether values may decide what is computed next: nothing traces, transforms or differentiates forward."""
+    if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        return False
+    try:
+        tensor.data_ptr()
+    except RuntimeError:  # torch.func wraps tensors, and a wrapper has no memory
+        return False
+    return forward_ad.unpack_dual(tensor).tangent is None
 
 
 def forbidden_below(dtype: torch.dtype) -> float:
@@ -305,19 +289,18 @@ def _wide(logits: Tensor) -> Tensor:
     return logits.to(computed_in(logits.dtype))
 
 
-def _filled(logits: Tensor, class_mask: Tensor | None) -> Tensor:
+def _filled(logits: Tensor, class_mask: Mask, value: float = 0.0) -> Tensor:
+    """Logits, float32 or wider, with a value at forbidden classes."""
     logits = _wide(logits)
-    return logits if class_mask is None else logits.masked_fill(class_mask, 0.0)
+    return logits if class_mask is None else logits.masked_fill(class_mask, value)
 
 
-def _surplus(logits: Tensor, p: Tensor, dim: int, class_mask: Tensor | None) -> Tensor:
+def _surplus(logits: Tensor, p: Tensor, dim: int, class_mask: Mask) -> Tensor:
     """zᵢ + T, from logits whose maximum is taken out: neither depends on a constant added to all of them."""
     centred = _filled(_wide(logits) - _top(logits, dim, class_mask), class_mask)
     return centred - (p * centred).sum(dim, keepdim=True)
 
 
-def _top(logits: Tensor, dim: int, class_mask: Tensor | None) -> Tensor:
-    allowed = _wide(logits).detach()
-    if class_mask is not None:
-        allowed = allowed.masked_fill(class_mask, -torch.inf)
-    return allowed.amax(dim, keepdim=True)
+def _top(logits: Tensor, dim: int, class_mask: Mask) -> Tensor:
+    """The largest allowed logit of each element, without gradient."""
+    return _filled(logits.detach(), class_mask, -torch.inf).amax(dim, keepdim=True)

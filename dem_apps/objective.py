@@ -7,23 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from dem_apps import entropy
-from dem_apps.entropy import ObjectiveSpec
+from dem_apps.entropy import Mask, ObjectiveSpec
 from dem_apps.errors import InputError, NotFiniteError, number, one_of
 from dem_apps.fused.kernel import supports_kernel
 from dem_apps.fused.one_pass import FusedPass, weighted_loss
-from dem_apps.objective_input import (
-    allowed,
-    check_call,
-    check_state,
-    inside_backward,
-    predicted_class,
-)
+from dem_apps.objective_input import allowed, check_call, predicted_class
 from dem_apps.reduction import Batch, class_weights, summed_over_processes, sums_in
 
 if TYPE_CHECKING:
@@ -46,8 +40,8 @@ class EntropyObjective(nn.Module):
     form every backend uses :meth:`values` and autograd.
 
     Buffers move with every call in ``train()``, under ``no_grad`` too, as those of batch norm do, and never in
-    ``eval()``; a call inside a backward (gradient checkpointing) does not move them again. They stay float32 or wider
-    under ``to``, ``half`` and ``bfloat16``: a moving average in half precision drifts.
+    ``eval()``. So keep the objective outside of gradient checkpointing, which calls it a second time. Buffers stay
+    float32 or wider under ``to``, ``half`` and ``bfloat16``: a moving average in half precision drifts.
 
     Args:
         num_classes: C.
@@ -74,17 +68,13 @@ class EntropyObjective(nn.Module):
 
     def __init__(self, num_classes: int, backend: str = "auto", balance: float = 1.0) -> None:
         super().__init__()
-        if (
-            isinstance(num_classes, bool)
-            or not hasattr(num_classes, "__index__")
-            or num_classes < 2
-        ):
+        if num_classes < 2:
             raise InputError(f"num_classes: expected an integer of at least 2, got {num_classes!r}")
-        self.num_classes = int(num_classes)
+        self.num_classes = num_classes
         self.backend = one_of("backend", backend, BACKENDS)
         self.balance = number("balance", balance, 0.0, 1.0)
 
-    def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
+    def values(self, logits: Tensor, dim: int, class_mask: Mask, batch: Batch) -> Tensor:
         """The equation: one value per element, float32 or wider, the logits' shape without ``dim``.
 
         The logits are finite in elements that count nowhere and at forbidden classes, ``dim`` is not negative, and
@@ -112,8 +102,8 @@ class EntropyObjective(nn.Module):
         self,
         logits: Tensor,
         dim: int = 1,
-        mask: Tensor | None = None,
-        class_mask: Tensor | None = None,
+        mask: Mask = None,
+        class_mask: Mask = None,
         further: bool = False,
     ) -> None:
         """Start the class marginals from predictions: row k is the mean of p over the elements predicted as k.
@@ -139,8 +129,7 @@ class EntropyObjective(nn.Module):
         tensor([[0.8000, 0.2000],
                 [0.5000, 0.5000]])
         """
-        dim = check_call(logits, dim, mask, class_mask, "none", self.num_classes)
-        check_state(logits, self)
+        dim = check_call(logits, dim, mask, class_mask, "none", self)
         logits, counted, class_mask = allowed(logits, dim, mask, class_mask)
         (sums,) = summed_over_processes(self._class_sums(logits, dim, counted, class_mask)[1])
         if not sums.isfinite().all():
@@ -164,8 +153,8 @@ class EntropyObjective(nn.Module):
         self,
         logits: Tensor,
         dim: int = 1,
-        mask: Tensor | None = None,
-        class_mask: Tensor | None = None,
+        mask: Mask = None,
+        class_mask: Mask = None,
         reduction: str = "mean",
     ) -> Tensor:
         """The loss of a batch.
@@ -191,8 +180,7 @@ class EntropyObjective(nn.Module):
         Raises:
             ValueError: integer logits, a class count, mask or reduction that does not fit.
         """
-        dim = check_call(logits, dim, mask, class_mask, reduction, self.num_classes)
-        check_state(logits, self)
+        dim = check_call(logits, dim, mask, class_mask, reduction, self)
         spec = self.fused_spec()
         if spec is not None and class_mask is None and reduction != "none" and logits.numel():
             backend = self._chosen_backend(logits, dim)
@@ -208,32 +196,20 @@ class EntropyObjective(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> EntropyObjective:
         """Called by ``to``, ``cuda``, ``half``, …"""
-        before = dict(self._buffers)
+        before = dict(self.named_buffers(recurse=False))
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._keep_dtypes(before)
-        return self
-
-    def _load_from_state_dict(self, *arguments: Any) -> None:
-        """Called by ``load_state_dict``; with ``assign=True`` it would bring the saved dtype."""
-        before = dict(self._buffers)
-        super()._load_from_state_dict(*arguments)
-        self._keep_dtypes(
-            {name: None if old is None else old.to("meta") for name, old in before.items()}
-        )
-
-    def _keep_dtypes(self, before: dict[str, Tensor | None]) -> None:
-        """No buffer is narrower than float32; one that was cast is restored from before, where that has numbers."""
         for name, old in before.items():
-            new = self._buffers[name]
-            if old is not None and new is not None and new.is_floating_point() and new.itemsize < 4:
-                self._buffers[name] = (new if old.is_meta else old).to(new.device, torch.float32)
+            new = self.get_buffer(name)
+            if new.itemsize < 4:
+                self._buffers[name] = old.to(new.device)
+        return self
 
     def _by_equations(
         self,
         logits: Tensor,
         dim: int,
-        mask: Tensor | None,
-        class_mask: Tensor | None,
+        mask: Mask,
+        class_mask: Mask,
         reduction: str,
     ) -> Tensor:
         """The loss from :meth:`values`, with autograd's own gradient."""
@@ -250,28 +226,23 @@ class EntropyObjective(nn.Module):
 
     @torch.no_grad()
     def _batch(
-        self, logits: Tensor, dim: int, counted: Tensor, class_mask: Tensor | None, reduction: str
+        self, logits: Tensor, dim: int, counted: Tensor, class_mask: Mask, reduction: str
     ) -> Batch:
         sums: Tensor | None = None
         if self.needs_class_sums:
             predicted, sums, counts = self._class_sums(logits, dim, counted, class_mask)
+        elif reduction == "balanced":
+            predicted = predicted_class(logits, dim, class_mask)
+            counts = torch.bincount(predicted[counted], minlength=self.num_classes)
         else:
-            grouped = reduction == "balanced"
-            predicted = (
-                predicted_class(logits, dim, class_mask)
-                if grouped
-                else torch.zeros_like(counted, dtype=torch.long)
-            )
-            counts = torch.bincount(
-                predicted[counted], minlength=self.num_classes if grouped else 1
-            )
-            counts = counts.to(sums_in(counts))
-        sums, counts = self._observed(sums, counts, reduction)
+            predicted = torch.zeros_like(counted, dtype=torch.long)
+            counts = counted.sum().view(1)
+        sums, counts = self._observed(sums, counts.to(sums_in(counts)), reduction)
         weights = class_weights(counts, "mean" if reduction == "none" else reduction, self.balance)
         return Batch(predicted, sums, counts, weights)
 
     def _class_sums(
-        self, logits: Tensor, dim: int, counted: Tensor, class_mask: Tensor | None
+        self, logits: Tensor, dim: int, counted: Tensor, class_mask: Mask
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Each element's predicted class, and per class the sum of p over the counted elements and their number."""
         predicted = predicted_class(logits, dim, class_mask)
@@ -285,7 +256,7 @@ class EntropyObjective(nn.Module):
         """Sums and counts over all processes; the objective's buffers have moved."""
         if self.needs_class_sums and sums is not None:
             sums, counts = summed_over_processes(sums, counts)
-            if self.training and not inside_backward():
+            if self.training:
                 self.observe(sums, counts)
         elif reduction in ("mean", "balanced"):
             (counts,) = summed_over_processes(counts)
@@ -295,26 +266,23 @@ class EntropyObjective(nn.Module):
         self,
         logits: Tensor,
         dim: int,
-        mask: Tensor | None,
+        mask: Mask,
         reduction: str,
         spec: ObjectiveSpec,
         compiled: bool,
     ) -> Tensor:
         """The loss from :mod:`dem_apps.fused.one_pass`."""
-        one_pass = FusedPass(
-            spec, dim, mask, self.needs_class_sums or reduction == "balanced", compiled
-        )
+        grouped = self.needs_class_sums or reduction == "balanced"
+        one_pass = FusedPass(spec, dim, mask, grouped, compiled)
         with_gradient = torch.is_grad_enabled() and logits.requires_grad
         sums = one_pass(logits, with_gradient)
         if not sums.ordinary:
             return self._by_equations(logits, dim, mask, None, reduction)
         _, counts = self._observed(sums.probabilities, sums.counts, reduction)
         weights = class_weights(counts, reduction, self.balance)
-        rows = (
-            spec.alpha * self.get_buffer("class_marginals").to(counts.dtype)
-            if spec.calibrator == "mec"
-            else None
-        )
+        rows = None
+        if spec.calibrator == "mec":
+            rows = spec.alpha * self.get_buffer("class_marginals").to(counts.dtype)
         return weighted_loss(logits, one_pass, sums, weights, rows, with_gradient)
 
     def _chosen_backend(self, logits: Tensor, dim: int) -> str:
@@ -330,9 +298,6 @@ class EntropyObjective(nn.Module):
                 "(it needs a C++ compiler and at most 256 classes on a CPU, torch 2.9 with Triton and at most 64 on a "
                 "GPU, and a dtype of at most 32 bits); use 'auto'"
             )
-        at_once = (
-            logits.numel()
-            if logits.movedim(dim, -1).is_contiguous()
-            else math.prod(logits.shape[dim:])
-        )
+        classes_last = logits.movedim(dim, -1).is_contiguous()
+        at_once = logits.numel() if classes_last else math.prod(logits.shape[dim:])
         return "eager" if at_once >= _EAGER_FROM else "reference"

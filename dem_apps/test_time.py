@@ -6,9 +6,6 @@ Shapes: B images, C classes, H × W elements of an image's logits.
 from __future__ import annotations
 
 import copy
-import os
-import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dem_apps.entropy import Mask
 from dem_apps.errors import InputError, one_of
 from dem_apps.objective import EntropyObjective
 from dem_apps.reduction import alone
 from dem_apps.test_time_methods import build_method
-from dem_apps.test_time_methods.copies import deep_copy
 from dem_apps.test_time_methods.learner import Learner, OptimizerBuilder
 from dem_apps.test_time_methods.method import checked_images, fitted_mask
 from dem_apps.test_time_methods.network import AdaptedNetwork, find_logits
@@ -29,9 +26,12 @@ PREDICT = ("before", "after")
 
 
 class TestTimeAdapter:
-    """A trained network that adapts to the images it predicts. Threads take turns; each process adapts for itself.
+    """A trained network that adapts to the images it predicts.
 
-    In float16 and bfloat16 what learns is kept in float32, and the network's own weights are rounded from it.
+    It serves an nn.Module with ordinary parameters on one device, but no ScriptModule, DistributedDataParallel, lazy or
+    exported network. Each process adapts for itself, and one thread at a time. In float16 and bfloat16 what learns is
+    kept in float32, and the network's own weights are rounded from it; float16 has no number below 6e-8 for gradients
+    of means over many pixels, so use bfloat16 or autocast there.
 
     The model is adapted in place: ``adapter.model`` is the given object, and its ``state_dict()`` holds the adapted
     weights under their old names. It runs in ``eval()`` mode (dropout is off) except that batch norm normalises by the
@@ -103,16 +103,14 @@ class TestTimeAdapter:
         seed: int = 0,
         **options: Any,
     ) -> None:
-        self.method, self.predict, self.episodic = (
-            method,
-            one_of("predict", predict, PREDICT),
-            episodic,
-        )
-        self._turns = threading.RLock()
-        _ADAPTERS.add(self)
+        self.predict = one_of("predict", predict, PREDICT)
+        self.method = method
+        self.episodic = episodic
         self._method = build_method(method, **options)
-        own, statistics = self._method.parameters, batch_norm or self._method.batch_norm
-        learns = own if own is None or parameters is None else parameters
+        statistics = batch_norm or self._method.batch_norm
+        learns = self._method.parameters
+        if learns is not None:
+            learns = parameters or learns
         with _gradients():
             network = AdaptedNetwork(
                 model, learns, skip, statistics, logits_of or find_logits, bn_alpha
@@ -131,14 +129,14 @@ class TestTimeAdapter:
                 )
                 self._method.begin(self._learner)
             except BaseException:
-                network.reset()
                 network.close()
                 raise
         self.model = model  #: the given network
         self.learning = network.learning  #: the parameters that learn, by name
         self.optimizer = self._learner.optimizer  #: None where nothing learns
         #: By which statistics batch norm normalises, and the share of the batch's, of ``batch``; None is the default.
-        self.batch_norm, self.bn_alpha = network.batch_norm, network.bn_alpha
+        self.batch_norm = network.batch_norm
+        self.bn_alpha = network.bn_alpha
 
     @property
     def predictor(self) -> nn.Module:
@@ -150,11 +148,11 @@ class TestTimeAdapter:
         """The objective; there is none before the first batch unless ``num_classes`` was given."""
         return self._learner.objective
 
-    def __call__(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
+    def __call__(self, images: Tensor, mask: Mask = None) -> Tensor:
         """Predict a batch and learn from it, under ``torch.no_grad()`` and ``inference_mode()`` too.
 
         Args:
-            images: (B, …), preprocessed for the model, on its device; B may be 1, and with 0 nothing moves.
+            images: (B, …), preprocessed for the model, on its device; B may be 1.
             mask: boolean, False where nothing is learnt (padding, an ignored border): (B, H, W) of the images' or the
                 logits' size, or (B,) for logits (B, C). Pixels that it leaves out still count in a batch's statistics.
 
@@ -168,14 +166,9 @@ class TestTimeAdapter:
             With every error the call has changed nothing; under ``episodic`` it has begun anew.
         """
         images = checked_images("images", images)
-        with self._turns, _gradients():
+        with _gradients():
             # a forward under no_grad() may have left weights there without gradients
             torch.clear_autocast_cache()
-            if not len(images):
-                with torch.no_grad():
-                    return self._learner.network.logits(images, self.predictor)
-            if isinstance(mask, Tensor) and mask.is_inference():  # torch keeps none for gradients
-                mask = mask.clone()
             if self.episodic:
                 self.reset()
             with self._learner.checked():
@@ -185,7 +178,7 @@ class TestTimeAdapter:
                     logits = self._method.predict(self._learner, images)
         return logits.detach()
 
-    def start(self, images: Tensor, mask: Tensor | None = None) -> None:
+    def start(self, images: Tensor, mask: Mask = None) -> None:
         """Start the objective's class marginals from images, such as a folder's; nothing is learnt.
 
         Several calls add up, and :meth:`reset` goes back to where they ended. The arguments are those of a call.
@@ -195,7 +188,7 @@ class TestTimeAdapter:
             ValueError: as of a call, and a method that minimises nothing.
         """
         images = checked_images("images", images)
-        with self._turns, _gradients():
+        with _gradients():
             if self.optimizer is None:
                 raise InputError(
                     f"method '{self.method}': it minimises nothing, and has no class marginals to start"
@@ -206,28 +199,13 @@ class TestTimeAdapter:
 
     def reset(self) -> None:
         """Weights and buffers, bit for bit, and optimiser, objective, draws and the method's memory as they began."""
-        with self._turns, _gradients():
+        with _gradients():
             self._learner.reset()
             self._method.reset(self._learner)
 
     def close(self) -> None:
         """Restore the model's modes and ``requires_grad`` flags; it stays adapted."""
         self._learner.network.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        # a lock cannot be copied
-        return {name: value for name, value in vars(self).items() if name != "_turns"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _turns=threading.RLock())
-        _ADAPTERS.add(self)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TestTimeAdapter:
-        for network in (self.model, self.predictor):
-            deep_copy(network, memo)
-        made = TestTimeAdapter.__new__(type(self))
-        made.__setstate__(copy.deepcopy(self.__getstate__(), memo))
-        return made
 
     def state_dict(self) -> dict[str, Any]:
         """Copies of all that an exact continuation needs but weights that never learn, for ``weights_only=True``."""
@@ -250,26 +228,6 @@ class TestTimeAdapter:
         with _gradients():
             self._learner.load_state_dict(copy.deepcopy(state["learner"]))
             self._method.load_state_dict(copy.deepcopy(state["memory"]))
-
-
-#: Their steps end before the process is forked: a child has none of the threads that would end them.
-_ADAPTERS: weakref.WeakSet[TestTimeAdapter] = weakref.WeakSet()
-_held: list[Any] = []  # while the process is forked
-
-
-def _wait_for_steps() -> None:
-    for adapter in list(_ADAPTERS):
-        adapter._turns.acquire()
-        _held.append(adapter._turns)
-
-
-def _go_on() -> None:
-    while _held:
-        _held.pop().release()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_wait_for_steps, after_in_parent=_go_on, after_in_child=_go_on)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,15 @@ import pytest
 import stable_baselines3
 import torch
 from PIL import Image
-from support import ROOT, same
+from support import ROOT
 from support.tiny_networks import Tiny, batches, tiny
 from torch import Tensor
 
-import rl.train
 import seg.adapt
 import seg.train
 from dem_apps import TestTimeAdapter, build_objective
 from dem_apps.errors import InputError
 from dem_apps.objectives import OBJECTIVES
-from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.settings import parse_config
 from dem_apps.test_time_methods import METHODS
 from rl import with_entropy_objective
@@ -177,7 +174,7 @@ def train(run: Path, *flags: str) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("method", ["source", "minent", "advent", "self-training"])
+@pytest.mark.parametrize("method", ["minent", "advent", "self-training"])
 def test_trainings_begin_with_the_losses_of_the_cpu(
     method: str, pair: list[str], tmp_path: Path
 ) -> None:
@@ -198,37 +195,6 @@ def test_trainings_begin_with_the_losses_of_the_cpu(
             for value in line.values()
             if isinstance(value, float)
         )
-
-
-@pytest.mark.parametrize("flag", ["--loss=adadem", "--method=advent", "--method=self-training"])
-def test_deterministic_trainings_are_the_same_bytes(
-    flag: str, pair: list[str], tmp_path: Path
-) -> None:
-    for name in ("one", "two"):
-        subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "seg.train",
-                *SHORT,
-                *pair,
-                flag,
-                "--deterministic",
-                "--device",
-                GPU,
-                "--run-dir",
-                str(tmp_path / name),
-            ],
-            check=True,
-            cwd=ROOT,
-            capture_output=True,
-            timeout=300,
-        )
-    one, two = (load_checkpoint(tmp_path / name / "checkpoints", "last") for name in ("one", "two"))
-    assert same(one, two)
-    assert (tmp_path / "one/metrics.jsonl").read_bytes() == (
-        tmp_path / "two/metrics.jsonl"
-    ).read_bytes()
 
 
 def test_compiled_network_trains(pair: list[str], tmp_path: Path) -> None:
@@ -258,31 +224,6 @@ def test_a_training_goes_on_on_the_other_device(
     )
     steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert max(steps) == 4
-
-
-def test_torchrun_with_one_process(pair: list[str], tmp_path: Path) -> None:
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            "--standalone",
-            "--nproc-per-node=1",
-            "-m",
-            "seg.train",
-            *SHORT,
-            *pair,
-            "--loss",
-            "adadem",
-            "--run-dir",
-            str(tmp_path / "run"),
-        ],
-        check=True,
-        cwd=ROOT,
-        capture_output=True,
-        timeout=300,
-    )
-    assert json.loads((tmp_path / "run/eval.json").read_text())["miou"] >= 0
 
 
 def test_seg_adapt_predicts_what_it_predicts_on_the_cpu(
@@ -324,33 +265,14 @@ def test_seg_adapt_predicts_what_it_predicts_on_the_cpu(
     assert (found["cpu"] == found[GPU]).mean() > 0.99
 
 
-@pytest.mark.parametrize("algo", ["PPO", "A2C"])
-@pytest.mark.parametrize("where", ["loss", "return", "both"])
-def test_policies_learn_on_a_gpu(algo: str, where: str, tmp_path: Path) -> None:
-    kind = with_entropy_objective(getattr(stable_baselines3, algo), "adadem", where=where)
-    steps = {"n_steps": 32} | ({"batch_size": 32} if algo == "PPO" else {})
-    model = kind("MlpPolicy", "CartPole-v1", ent_coef=0.1, device=GPU, seed=0, **steps)
+@pytest.mark.parametrize("where", ["loss", "return"])
+def test_policies_learn_on_a_gpu(where: str, tmp_path: Path) -> None:
+    kind = with_entropy_objective(stable_baselines3.PPO, "adadem", where=where)
+    model = kind(
+        "MlpPolicy", "CartPole-v1", ent_coef=0.1, device=GPU, seed=0, n_steps=32, batch_size=32
+    )
     model.learn(128)
     model.save(tmp_path / "model")
     again = kind.load(tmp_path / "model", device="cpu")
     for name, value in again.policy.state_dict().items():
         assert torch.equal(value, model.policy.state_dict()[name].cpu()), name
-
-
-def test_rl_train_on_a_gpu(tmp_path: Path) -> None:
-    rl.train.main(
-        [
-            "--env",
-            "MiniGrid-Empty-Random-5x5-v0",
-            "--timesteps=192",
-            "--eval-freq=96",
-            "--eval-episodes=1",
-            "--device",
-            GPU,
-            "--hyperparameters.n_envs=4",
-            "--hyperparameters.n_steps=16",
-            "--run-dir",
-            str(tmp_path / "run"),
-        ]
-    )
-    assert json.loads((tmp_path / "run/eval.json").read_text())["episodes"] > 0

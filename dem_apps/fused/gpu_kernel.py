@@ -19,8 +19,9 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language import constexpr
 
-from dem_apps.entropy import ENTROPY_DELTA_FLOOR, ObjectiveSpec
+from dem_apps.entropy import ENTROPY_DELTA_FLOOR, Mask, ObjectiveSpec
 from dem_apps.reduction import sums_in
 
 #: elements of a tile, warps of a program and stages of its loop, the fastest of benchmarks/gpu_kernel.py on an H200
@@ -31,7 +32,7 @@ _MANY, _FEW_CLASSES = (128, 4, 1), 32
 _PER_PROCESSOR = 8
 
 
-def gpu_pass(rows: Tensor, counted: Tensor | None, spec: ObjectiveSpec, grouped: bool) -> Tensor:
+def gpu_pass(rows: Tensor, counted: Mask, spec: ObjectiveSpec, grouped: bool) -> Tensor:
     """The flat sums of :func:`dem_apps.fused.one_pass.chunked_pass`; nothing else is written."""
     outer, classes, inner = rows.shape
     size, side = (classes if grouped else 1), (classes if spec.calibrator == "mec" else 0)
@@ -45,6 +46,7 @@ def gpu_pass(rows: Tensor, counted: Tensor | None, spec: ObjectiveSpec, grouped:
             counted,
             partial,
             tiles,
+            *rows.stride(),
             **_arguments(rows, spec),
             MASKED=counted is not None,
             GROUPED=grouped,
@@ -57,7 +59,7 @@ def gpu_pass(rows: Tensor, counted: Tensor | None, spec: ObjectiveSpec, grouped:
 
 def gpu_gradient(
     rows: Tensor,
-    counted: Tensor | None,
+    counted: Mask,
     gradient: Tensor,
     spec: ObjectiveSpec,
     weights: Tensor,
@@ -76,6 +78,7 @@ def gpu_gradient(
             wide,
             columns,
             *gradient.stride(),
+            *rows.stride(),
             **_arguments(rows, spec),
             MASKED=counted is not None,
             GROUPED=len(weights) > 1,
@@ -103,11 +106,8 @@ def _takes_ptx(device: torch.device) -> bool:
 
 
 def _arguments(rows: Tensor, spec: ObjectiveSpec) -> dict[str, Any]:
-    """What both kernels take: shape, strides in elements, and the member of the family."""
-    strides = dict(
-        zip(("outer_stride", "class_stride", "inner_stride"), rows.stride(), strict=True)
-    )
-    return strides | {
+    """What both kernels take besides strides in elements: the shape and the member of the family."""
+    return {
         "inner": rows.shape[2],
         "tau": spec.tau,
         "alpha": spec.alpha,
@@ -123,9 +123,7 @@ def _arguments(rows: Tensor, spec: ObjectiveSpec) -> dict[str, Any]:
 
 
 @triton.jit
-def _side_by_side(
-    columns, first: tl.constexpr, step: tl.constexpr, BLOCK: tl.constexpr, N: tl.constexpr
-):
+def _side_by_side(columns, first: constexpr, step: constexpr, BLOCK: constexpr, N: constexpr):
     """N of the columns, ``first``, ``first + step``, …, as (BLOCK, N): one row a thread, so nothing is moved."""
     if N == 2:
         table = tl.join(columns[first], columns[first + step])
@@ -137,7 +135,7 @@ def _side_by_side(
 
 
 @triton.jit
-def _exp(z, PTX: tl.constexpr):
+def _exp(z, PTX: constexpr):
     """e^z; in PTX without the handling of results below 1e-38."""
     if PTX:
         e = tl.inline_asm_elementwise(
@@ -149,7 +147,7 @@ def _exp(z, PTX: tl.constexpr):
 
 
 @triton.jit
-def _add(sums, one_hot, x, PTX: tl.constexpr):
+def _add(sums, one_hot, x, PTX: constexpr):
     """``sums`` (classes, columns) and those of x (BLOCK, columns) over the elements of each class; in PTX x is split in
     two bfloat16 for the tensor cores, together 16 bits."""
     if PTX:
@@ -186,9 +184,9 @@ def _read(
     outer_stride,
     class_stride,
     inner_stride,
-    C: tl.constexpr,
-    BLOCK: tl.constexpr,
-    MASKED: tl.constexpr,
+    C: constexpr,
+    BLOCK: constexpr,
+    MASKED: constexpr,
 ):
     """Tile's logits, 0 where none is read; which elements count; where the tile is."""
     per_row = tl.cdiv(inner, BLOCK)
@@ -207,17 +205,70 @@ def _read(
 
 
 @triton.jit
+def _norm(columns, C: constexpr, NORM: constexpr):
+    """The norm of C columns in each element; 0 without a norm."""
+    norm = tl.zeros(columns[0].shape, tl.float32)
+    for c in tl.static_range(C):
+        if NORM == "l1":
+            norm += tl.abs(columns[c])
+        elif NORM == "l2":
+            norm += columns[c] * columns[c]
+        elif NORM == "linf":
+            norm = tl.maximum(norm, tl.abs(columns[c]))
+    if NORM == "l2":
+        norm = tl.sqrt(norm)
+    return norm
+
+
+@triton.jit
+def _one_hot(predicted, C: constexpr, BLOCK_C: constexpr, BLOCK: constexpr, PTX: constexpr):
+    """(BLOCK_C, BLOCK), 1 at each element's class and 0 elsewhere; no column of a class -1."""
+    zero = tl.zeros((BLOCK,), tl.float32)
+    hot = ()
+    for c in tl.static_range(BLOCK_C):
+        hot += (tl.where(predicted == c, 1.0, 0.0) if c < C else zero,)
+    one_hot = _side_by_side(hot, 0, 1, BLOCK, BLOCK_C)
+    if PTX:
+        # volatile, which hides the joins: for their sake Triton would choose an operand layout that moves
+        # registers before each product
+        narrow: constexpr = "cvt.rn.bf16x2.f32 $0, $2, $1;"
+        one_hot = tl.inline_asm_elementwise(narrow, "=r,r,r", [one_hot], tl.bfloat16, False, 2)
+    return tl.trans(one_hot)
+
+
+@triton.jit
+def _store_sums(
+    partial,
+    sums,
+    C: constexpr,
+    BLOCK_C: constexpr,
+    USED: constexpr,
+    WIDE: constexpr,
+    GROUPS: constexpr,
+):
+    """Counts and values (C,), then the two (C, C) tables, from GROUPS sums of WIDE columns each."""
+    out = partial + tl.program_id(0) * (USED * C)
+    c = tl.arange(0, BLOCK_C)[:, None]
+    for g in tl.static_range(GROUPS):
+        column = g * WIDE + tl.arange(0, WIDE)[None, :]
+        square = column - 2
+        in_table = 2 * C + square // C * (C * C) + c * C + square % C
+        place = tl.where(column < 2, column * C + c, in_table)
+        tl.store(out + place, sums[g], mask=(c < C) & (column < USED))
+
+
+@triton.jit
 def _equations(
     logits,
     tau,
     alpha,
     floor,
-    C: tl.constexpr,
-    CALIBRATOR: tl.constexpr,
-    NORM: tl.constexpr,
-    OF_ENTROPY: tl.constexpr,
-    TEMPERED: tl.constexpr,
-    PTX: tl.constexpr,
+    C: constexpr,
+    CALIBRATOR: constexpr,
+    NORM: constexpr,
+    OF_ENTROPY: constexpr,
+    TEMPERED: constexpr,
+    PTX: constexpr,
 ):
     """The chunk pass of :mod:`dem_apps.fused.one_pass`; p and R without their divisors, whose inverses are returned."""
     top = logits[0]
@@ -226,9 +277,8 @@ def _equations(
         predicted = tl.where(logits[c] > top, c, predicted)  # the first of the largest, as argmax
         top = tl.maximum(top, logits[c])
     z, p, softened = (), (), ()
-    total = tl.zeros(top.shape, tl.float32)
-    softened_total = tl.zeros(top.shape, tl.float32)
-    mean = tl.zeros(top.shape, tl.float32)
+    zero = tl.zeros(top.shape, tl.float32)
+    total, softened_total, mean = zero, zero, zero
     for c in tl.static_range(C):
         z += (logits[c] - top,)
         p += (_exp(z[c], PTX),)
@@ -238,20 +288,12 @@ def _equations(
         mean += softened[c] * z[c]
     inverse = 1.0 / softened_total
     mean = mean * inverse
-    reward = ()
-    delta = tl.zeros(top.shape, tl.float32)
+    reward, measured = (), ()
     for c in tl.static_range(C):
         reward += (softened[c] * (z[c] - (mean - tau)),)
-        measured = p[c] * (z[c] - mean) if OF_ENTROPY else reward[c]
-        if NORM == "l1":
-            delta += tl.abs(measured)
-        elif NORM == "l2":
-            delta += measured * measured
-        elif NORM == "linf":
-            delta = tl.maximum(delta, tl.abs(measured))
-    if NORM == "l2":
-        delta = tl.sqrt(delta)
-    scale = tl.full(top.shape, 1.0, tl.float32)
+        measured += (p[c] * (z[c] - mean) if OF_ENTROPY else reward[c],)
+    delta = _norm(measured, C, NORM)
+    scale = zero + 1.0
     if NORM != "":
         scale = (
             1.0 / tl.maximum(delta / total, floor) if OF_ENTROPY else softened_total * tau / delta
@@ -278,27 +320,26 @@ def _sums_kernel(
     tau,
     alpha,
     floor,
-    C: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-    BLOCK: tl.constexpr,
-    CALIBRATOR: tl.constexpr,
-    NORM: tl.constexpr,
-    OF_ENTROPY: tl.constexpr,
-    TEMPERED: tl.constexpr,
-    MASKED: tl.constexpr,
-    GROUPED: tl.constexpr,
-    PTX: tl.constexpr,
+    C: constexpr,
+    BLOCK_C: constexpr,
+    BLOCK: constexpr,
+    CALIBRATOR: constexpr,
+    NORM: constexpr,
+    OF_ENTROPY: constexpr,
+    TEMPERED: constexpr,
+    MASKED: constexpr,
+    GROUPED: constexpr,
+    PTX: constexpr,
 ):
     """One row of partial sums a program: products with the one-hot predicted class, of ``WIDE`` columns each."""
-    USED: tl.constexpr = 2 * C + 2 if CALIBRATOR == "mec" else 2  # 1, the value, p, z/δ
-    WIDE: tl.constexpr = 8 if PTX else 16
-    GROUPS: tl.constexpr = (USED + WIDE - 1) // WIDE if GROUPED else 0
+    USED: constexpr = 2 * C + 2 if CALIBRATOR == "mec" else 2  # 1, the value, p, z/δ
+    WIDE: constexpr = 8 if PTX else 16
+    GROUPS: constexpr = (USED + WIDE - 1) // WIDE if GROUPED else 0
     sums = ()
     for _g in tl.static_range(GROUPS):
         sums += (tl.zeros((BLOCK_C, WIDE), tl.float32),)
-    count = tl.zeros((BLOCK,), tl.float32)
-    values = tl.zeros((BLOCK,), tl.float32)
     zero = tl.zeros((BLOCK,), tl.float32)
+    count, values = zero, zero
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         read, counts, _outer, _element = _read(
             logits, counted, tile, inner, outer_stride, class_stride, inner_stride, C, BLOCK, MASKED
@@ -309,24 +350,14 @@ def _sums_kernel(
         value = tl.where(counts, value, 0.0)
         if GROUPED:
             predicted = tl.where(counts, predicted, -1)
-            hot = ()
-            for c in tl.static_range(BLOCK_C):
-                hot += (tl.where(predicted == c, 1.0, 0.0) if c < C else zero,)
-            one_hot = _side_by_side(hot, 0, 1, BLOCK, BLOCK_C)
-            if PTX:
-                # volatile, which hides the joins: for their sake Triton would choose an operand layout that moves
-                # registers before each product
-                narrow: tl.constexpr = "cvt.rn.bf16x2.f32 $0, $2, $1;"
-                one_hot = tl.inline_asm_elementwise(
-                    narrow, "=r,r,r", [one_hot], tl.bfloat16, False, 2
-                )
-            one_hot = tl.trans(one_hot)
+            one_hot = _one_hot(predicted, C, BLOCK_C, BLOCK, PTX)
             columns = (zero + 1.0, value)
             if CALIBRATOR == "mec":
+                scaled = ()
                 for c in tl.static_range(C):
                     columns += (p[c] * of_p,)
-                for c in tl.static_range(C):
-                    columns += (z[c] * scale,)
+                    scaled += (z[c] * scale,)
+                columns += scaled
             for _c in tl.static_range(GROUPS * WIDE - USED):
                 columns += (zero,)
             added = ()
@@ -339,15 +370,7 @@ def _sums_kernel(
             count += tl.where(counts, 1.0, 0.0)
             values += value
     if GROUPED:
-        out = partial + tl.program_id(0) * (USED * C)
-        c = tl.arange(0, BLOCK_C)[:, None]
-        for g in tl.static_range(GROUPS):
-            column = g * WIDE + tl.arange(0, WIDE)[None, :]
-            square = column - 2
-            place = tl.where(
-                column < 2, column * C + c, 2 * C + square // C * (C * C) + c * C + square % C
-            )
-            tl.store(out + place, sums[g], mask=(c < C) & (column < USED))
+        _store_sums(partial, sums, C, BLOCK_C, USED, WIDE, GROUPS)
     else:
         tl.store(partial + 2 * tl.program_id(0), tl.sum(count, 0))
         tl.store(partial + 2 * tl.program_id(0) + 1, tl.sum(values, 0))
@@ -370,17 +393,17 @@ def _gradient_kernel(
     tau,
     alpha,
     floor,
-    C: tl.constexpr,
-    BLOCK_C: tl.constexpr,
-    BLOCK: tl.constexpr,
-    CALIBRATOR: tl.constexpr,
-    NORM: tl.constexpr,
-    OF_ENTROPY: tl.constexpr,
-    TEMPERED: tl.constexpr,
-    MASKED: tl.constexpr,
-    GROUPED: tl.constexpr,
-    CLASSES_LAST: tl.constexpr,
-    PTX: tl.constexpr,
+    C: constexpr,
+    BLOCK_C: constexpr,
+    BLOCK: constexpr,
+    CALIBRATOR: constexpr,
+    NORM: constexpr,
+    OF_ENTROPY: constexpr,
+    TEMPERED: constexpr,
+    MASKED: constexpr,
+    GROUPED: constexpr,
+    CLASSES_LAST: constexpr,
+    PTX: constexpr,
 ):
     """``weights[k] · marginal-free gradient + weighted_rows[k]/δ`` of one tile."""
     read, counts, outer, element = _read(

@@ -11,7 +11,7 @@ import importlib.util
 import torch
 from torch import Tensor
 
-from dem_apps.entropy import ENTROPY_DELTA_FLOOR, ObjectiveSpec
+from dem_apps.entropy import ENTROPY_DELTA_FLOOR, Mask, ObjectiveSpec
 from dem_apps.fused.build_kernel import load_kernel
 
 #: The kernel's per-thread tables are C × C and stay in the cache up to about this many classes.
@@ -30,12 +30,7 @@ def supports_kernel(logits: Tensor, num_classes: int) -> bool:
         # the Triton of torch 2.8 and earlier does not compile it
         found = torch.__version__ >= "2.9" and importlib.util.find_spec("triton") is not None
         return found and num_classes <= GPU_KERNEL_MAX_CLASSES
-    if (
-        name is None
-        or logits.device.type != "cpu"
-        or logits.is_neg()
-        or num_classes > KERNEL_MAX_CLASSES
-    ):
+    if name is None or logits.device.type != "cpu" or num_classes > KERNEL_MAX_CLASSES:
         return False
     kernel = load_kernel()
     return kernel is not None and hasattr(kernel, f"pass_{name}")
@@ -43,8 +38,8 @@ def supports_kernel(logits: Tensor, num_classes: int) -> bool:
 
 def kernel_pass(
     rows: Tensor,
-    counted: Tensor | None,
-    out: tuple[Tensor | None, Tensor | None, Tensor | None],
+    counted: Mask,
+    out: tuple[Tensor | None, ...],
     spec: ObjectiveSpec,
     grouped: bool,
 ) -> Tensor:

@@ -14,9 +14,10 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from dem_apps.entropy import ObjectiveSpec
+from dem_apps.entropy import FORBIDDEN_BELOW, ObjectiveSpec
 from dem_apps.fused.build_kernel import address, load_kernel
 from dem_apps.fused.kernel import KERNEL_MAX_CLASSES, pass_settings
+from dem_apps.fused.one_pass import HUGE
 
 #: Logits and their probabilities, (B, C) float32 each, to the objective's mean over the rows and its gradient, (B, C).
 NumpyForm = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
@@ -25,61 +26,63 @@ NumpyForm = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
 class KernelObjective:
     """The mean of an objective over the rows, and its gradient; moves the class marginals as in ``train()`` mode.
 
-    ``momentum`` is π of the class marginals, (C, C) float32, updated in place; None without the calibrator ``mec``.
     Only where :func:`has_kernel_for`.
+
+    Args:
+        spec: the member of the family.
+        momentum: π of the class marginals.
+        class_marginals: (C, C) float32, updated in place; None without the calibrator ``mec``.
+        otherwise: serves rows with NaN, infinite logits or forbidden classes.
     """
 
     def __init__(
-        self, spec: ObjectiveSpec, momentum: float, class_marginals: np.ndarray | None
+        self,
+        spec: ObjectiveSpec,
+        momentum: float,
+        class_marginals: np.ndarray | None,
+        otherwise: NumpyForm,
     ) -> None:
         kernel = load_kernel()
         assert kernel is not None  # the caller has asked for one
-        self._pass, self._finish = kernel.pass_float32, kernel.finish_float32
-        self._spec, self._momentum, self._marginals = spec, momentum, class_marginals
+        self._pass = kernel.pass_float32
+        self._finish = kernel.finish_float32
+        self._spec = spec
+        self._momentum = momentum
+        self._marginals = class_marginals
+        self._otherwise = otherwise
         self._work: dict[tuple[int, int], _Work] = {}
 
-    def __call__(self, logits: np.ndarray, _probabilities: np.ndarray) -> tuple[float, np.ndarray]:
+    def __call__(self, logits: np.ndarray, probabilities: np.ndarray) -> tuple[float, np.ndarray]:
         """The mean over the rows in nats, and its gradient with respect to the logits, (B, C) each."""
-        logits = np.ascontiguousarray(logits)
         rows, classes = logits.shape
+        logits = np.ascontiguousarray(logits)
         work = self._work.get(logits.shape)
         if work is None:
-            work = self._work[logits.shape] = _Work(
-                rows, classes, self._spec, self._marginals is not None
-            )
+            grouped = self._marginals is not None
+            work = self._work[logits.shape] = _Work(rows, classes, self._spec, grouped)
         gradient = np.empty_like(logits)
         at_gradient = _pointer(gradient)
         self._pass(
-            work.settings,
-            _pointer(logits),
-            None,
-            at_gradient,
-            work.at_predicted,
-            work.at_inverse_delta,
-            work.at_sums,
+            work.settings, _pointer(logits), None, at_gradient, *work.at_elements, work.at_sums
         )
         if self._marginals is None:
+            value = float(work.sums[classes]) / rows
+            if not abs(value) < HUGE:
+                return self._otherwise(logits, probabilities)
             gradient *= np.float32(1 / rows)
-            return float(work.sums[classes]) / rows, gradient
-        counts = work.sums[:classes]
-        present = counts > 0
-        means = work.tables[0] / np.maximum(counts, 1.0)[:, None]
+            return value, gradient
+        counts = work.sums[:classes, None]
+        means = work.tables[0] / np.maximum(counts, 1.0)
         moved = (1 - self._momentum) * self._marginals + self._momentum * means
-        self._marginals[present] = moved[present]
-        calibration = self._spec.alpha * self._marginals
-        value = (
-            work.sums[classes : 2 * classes].sum() + np.vdot(calibration, work.tables[1])
-        ) / rows
+        moved = np.where(counts > 0, moved, self._marginals).astype(np.float32)
+        calibration = self._spec.alpha * moved
+        values = work.sums[classes : 2 * classes].sum() + np.vdot(calibration, work.tables[1])
+        if np.minimum.reduce(logits, None) <= FORBIDDEN_BELOW or not abs(values) < HUGE:
+            return self._otherwise(logits, probabilities)
+        self._marginals[:] = moved
         work.weighted_rows[:] = calibration / rows
-        self._finish(
-            work.settings,
-            at_gradient,
-            work.at_predicted,
-            work.at_inverse_delta,
-            work.at_weights,
-            work.at_weighted_rows,
-        )
-        return float(value), gradient
+        self._finish(work.settings, at_gradient, *work.at_elements, *work.at_weights)
+        return float(values / rows), gradient
 
 
 def has_kernel_for(num_classes: int) -> bool:
@@ -99,13 +102,12 @@ class _Work:
         self.sums = np.empty(2 * classes + (2 * classes**2 if grouped else 0))
         self.tables = self.sums[2 * classes :].reshape(-1, classes, classes)
         self.weighted_rows = np.empty((classes, classes), np.float32)
-        self._others = (
-            np.empty(rows, np.int32),
-            np.empty(rows, np.float32),
-            np.full(classes, 1 / rows, np.float32),
-        )
-        self.at_sums, self.at_weighted_rows = _pointer(self.sums), _pointer(self.weighted_rows)
-        self.at_predicted, self.at_inverse_delta, self.at_weights = map(_pointer, self._others)
+        weights = np.full(classes, 1 / rows, np.float32)
+        predicted, inverse_delta = np.empty(rows, np.int32), np.empty(rows, np.float32)
+        self._kept = predicted, inverse_delta, weights
+        self.at_sums = _pointer(self.sums)
+        self.at_elements = _pointer(predicted), _pointer(inverse_delta)
+        self.at_weights = _pointer(weights), _pointer(self.weighted_rows)
 
 
 def _pointer(array: np.ndarray) -> ctypes.c_void_p:

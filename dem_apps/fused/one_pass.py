@@ -19,15 +19,16 @@ Shapes: O outer, C classes, I inner, N = O·I elements; n elements of a chunk.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_batchedtensor, is_legacy_batchedtensor
 
 from dem_apps.entropy import (
     ENTROPY_DELTA_FLOOR,
+    Mask,
     ObjectiveSpec,
     are_ordinary,
     computed_in,
@@ -36,6 +37,9 @@ from dem_apps.entropy import (
 from dem_apps.errors import InputError
 from dem_apps.fused.kernel import kernel_finish, kernel_pass
 from dem_apps.reduction import sums_in
+
+#: The gradient (O, C, I), each element's predicted class (O, I) and 1/δ (O, I); None where it is not needed.
+Outputs = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 #: Not a power of two: rows of a (C, chunk) buffer would then share the same cache sets.
 _CPU_CHUNK = 8192 + 16
@@ -52,10 +56,8 @@ class FusedSums:
     values: Tensor  # (G,) sums of the marginal-free values
     probabilities: Tensor  # (C, C) sums of p; (0, 0) without class marginals
     scaled_logits: Tensor  # (C, C) sums of (z − max z)/δ; (0, 0) without class marginals
-    # like the logits, not yet weighted; None on a GPU's kernel, as the next two
-    gradient: Tensor | None
-    predicted: Tensor | None  # (O, I) int32, where grouped
-    inverse_delta: Tensor | None  # (O, I), with class marginals only
+    gradient: Tensor | None  # like the logits, not yet weighted; None on a GPU's kernel
+    out: Outputs  # the same as (O, C, I); the predicted class int32, where grouped; 1/δ with class marginals
     #: False where a logit is NaN or infinite or forbids a class: the class marginals no longer enter linearly then
     ordinary: bool
 
@@ -67,8 +69,8 @@ class FusedPass:
     spec: ObjectiveSpec  #: the member of the family
     dim: int  #: the class dimension, not negative
     #: boolean, the logits' shape without ``dim``; False elements are left out of every sum
-    mask: Tensor | None
-    per_class: bool  #: group counts and values by predicted class (always so with class marginals)
+    mask: Mask
+    grouped: bool  #: counts and values by predicted class, as class marginals need
     compiled: bool  #: the C++ kernel (CPU) or Triton's (GPU) instead of plain PyTorch
 
     def __call__(self, logits: Tensor, with_gradient: bool) -> FusedSums:
@@ -76,45 +78,39 @@ class FusedPass:
         logits, rows, counted = self.views(logits)
         elements = (rows.shape[0], rows.shape[2])
         with_marginals = self.spec.calibrator == "mec"
-        grouped = self.per_class or with_marginals
-        kept = with_gradient and not self._in_gpu_kernel(rows)
-        gradient = torch.empty_like(logits) if kept else None
-        predicted = logits.new_empty(elements, dtype=torch.int32) if grouped and kept else None
-        inverse_delta = None
-        if with_marginals and kept:
-            inverse_delta = logits.new_empty(elements, dtype=computed_in(logits.dtype))
+        gradient = predicted = inverse_delta = None
+        if with_gradient and not self._in_gpu_kernel(rows):
+            gradient = torch.empty_like(logits)
+            if self.grouped:
+                predicted = logits.new_empty(elements, dtype=torch.int32)
+            if with_marginals:
+                inverse_delta = logits.new_empty(elements, dtype=computed_in(logits.dtype))
         out = (None if gradient is None else _rows(gradient, self.dim), predicted, inverse_delta)
-        # inside autocast the sums' matrix products would be made, and overflow, in half precision
-        with torch.autocast(rows.device.type, enabled=False):
-            if self._in_kernel(rows):
-                sums = kernel_pass(rows, counted, out, self.spec, grouped)
-            elif self._in_gpu_kernel(rows):
-                from dem_apps.fused.gpu_kernel import gpu_pass  # Triton takes a second to import
-
-                sums = gpu_pass(rows, counted, self.spec, grouped)
-            else:
-                sums = chunked_pass(rows, counted, out, self.spec, grouped)
-        size, side = (rows.shape[1] if grouped else 1), (rows.shape[1] if with_marginals else 0)
+        sums = self._sums(rows, counted, out)
+        size = rows.shape[1] if self.grouped else 1
+        side = rows.shape[1] if with_marginals else 0
         counts, values, p, z = sums.split([size, size, side**2, side**2])
-        square = (side, side)
-        # one wait for the device
-        total, lowest = torch.stack(
-            [sums.sum(), z.amin() if with_marginals else sums.new_zeros(())]
-        ).tolist()
-        ordinary = abs(total) < HUGE
-        # forbidden classes matter to class marginals alone; as δ ≤ 2 H + 1, a single one makes a sum of z/δ this low
-        if ordinary and lowest <= forbidden_below(logits.dtype) / (4 * math.log(rows.shape[1]) + 2):
-            ordinary = are_ordinary(logits)
         return FusedSums(
             counts,
             values,
-            p.view(square),
-            z.view(square),
+            p.view(side, side),
+            z.view(side, side),
             gradient,
-            predicted,
-            inverse_delta,
-            ordinary,
+            out,
+            _is_ordinary(logits, sums, z, rows.shape[1]),
         )
+
+    def _sums(self, rows: Tensor, counted: Mask, out: Outputs) -> Tensor:
+        """The flat sums of :func:`chunked_pass`, by the form that serves here."""
+        # inside autocast the sums' matrix products would be made, and overflow, in half precision
+        with torch.autocast(rows.device.type, enabled=False):
+            if self._in_kernel(rows):
+                return kernel_pass(rows, counted, out, self.spec, self.grouped)
+            if self._in_gpu_kernel(rows):
+                from dem_apps.fused.gpu_kernel import gpu_pass  # Triton takes a second to import
+
+                return gpu_pass(rows, counted, self.spec, self.grouped)
+            return chunked_pass(rows, counted, out, self.spec, self.grouped)
 
     def finish(
         self,
@@ -138,25 +134,24 @@ class FusedPass:
                 rows, counted, _rows(gradient, self.dim), self.spec, weights, weighted_rows
             )
             return gradient
-        if sums.predicted is None:
+        written, predicted, inverse_delta = sums.out
+        if predicted is None or written is None:
             # a float32 factor, since 1/N may be too small for half precision
             factor = weights.to(computed_in(sums.gradient.dtype))
             return torch.mul(sums.gradient, factor, out=sums.gradient)
-        rows = _rows(sums.gradient, self.dim)
-        finish = kernel_finish if self._in_kernel(rows) else chunked_finish
-        finish(rows, sums.predicted, sums.inverse_delta, weights, weighted_rows)
+        finish = kernel_finish if self._in_kernel(written) else chunked_finish
+        finish(written, predicted, inverse_delta, weights, weighted_rows)
         return sums.gradient
 
-    def views(self, logits: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+    def views(self, logits: Tensor) -> tuple[Tensor, Tensor, Mask]:
         """The logits, dense; as (O, C, I); and the mask as (O, I)."""
         logits = logits.detach()
         if not (logits.is_contiguous() or logits.movedim(self.dim, -1).is_contiguous()):
             logits = logits.contiguous()
         rows = _rows(logits, self.dim)
-        counted = (
-            None if self.mask is None else self.mask.contiguous().view(rows.shape[0], rows.shape[2])
-        )
-        return logits, rows, counted
+        if self.mask is None:
+            return logits, rows, None
+        return logits, rows, self.mask.contiguous().view(rows.shape[0], rows.shape[2])
 
     def _in_kernel(self, rows: Tensor) -> bool:
         return self.compiled and rows.device.type == "cpu"
@@ -194,12 +189,10 @@ class _ReadyGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx, logits, value, one_pass, sums, weights, weighted_rows):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(logits)
-        ctx.one_pass, ctx.sums, ctx.weights, ctx.weighted_rows = (
-            one_pass,
-            sums,
-            weights,
-            weighted_rows,
-        )
+        ctx.one_pass = one_pass
+        ctx.sums = sums
+        ctx.weights = weights
+        ctx.weighted_rows = weighted_rows
         return value
 
     @staticmethod
@@ -211,13 +204,22 @@ class _ReadyGradient(torch.autograd.Function):
             )
         # The gradient is finished in place, so a second backward (retain_graph) computes it again.
         sums, ctx.sums = ctx.sums or ctx.one_pass(*ctx.saved_tensors, with_gradient=True), None
-        batched = is_batchedtensor(incoming) or is_legacy_batchedtensor(incoming)
-        scale = 1.0 if batched else incoming  # no kernel takes the batches of is_grads_batched
-        weighted_rows = None if ctx.weighted_rows is None else ctx.weighted_rows * scale
+        weighted_rows = None if ctx.weighted_rows is None else ctx.weighted_rows * incoming
         gradient = ctx.one_pass.finish(
-            sums, ctx.weights * scale, weighted_rows, lambda: ctx.saved_tensors[0]
+            sums, ctx.weights * incoming, weighted_rows, lambda: ctx.saved_tensors[0]
         )
-        return gradient * incoming if batched else gradient, None, None, None, None, None
+        return gradient, None, None, None, None, None
+
+
+def _is_ordinary(logits: Tensor, sums: Tensor, scaled_logits: Tensor, num_classes: int) -> bool:
+    """Whether no logit is NaN or infinite, nor forbids a class of an objective with class marginals."""
+    lowest = scaled_logits.amin() if scaled_logits.numel() else sums.new_zeros(())
+    total, least = torch.stack([sums.sum(), lowest]).tolist()  # one wait for the device
+    if not abs(total) < HUGE:  # NaN is not either
+        return False
+    # as δ ≤ 2 H + 1, a single forbidden class makes a sum of z/δ this low
+    suspicious = least <= forbidden_below(logits.dtype) / (4 * math.log(num_classes) + 2)
+    return not suspicious or are_ordinary(logits)
 
 
 def _rows(tensor: Tensor, dim: int) -> Tensor:
@@ -230,26 +232,23 @@ def _rows(tensor: Tensor, dim: int) -> Tensor:
 
 def chunked_pass(
     rows: Tensor,
-    counted: Tensor | None,
-    out: tuple[Tensor | None, Tensor | None, Tensor | None],
+    counted: Mask,
+    out: Outputs,
     spec: ObjectiveSpec,
     grouped: bool,
 ) -> Tensor:
     """Go over the logits (O, C, I) chunk by chunk; the sums in the order of :class:`FusedSums`.
 
-    ``counted``, (O, I), is False where an element counts nowhere. ``out`` is the gradient (O, C, I), the predicted
-    class (O, I) int32 and 1/δ (O, I), written where not None. The sums are flat, float64, ``grouped`` per predicted
-    class.
+    ``counted``, (O, I), is False where an element counts nowhere. ``out`` is written where it is not None. The sums are
+    flat, float64, ``grouped`` per predicted class.
     """
     num_classes = rows.shape[1]
     size = num_classes if grouped else 1
     length = 2 * size + (2 * num_classes**2 if spec.calibrator == "mec" else 0)
     sums = torch.zeros(length, dtype=sums_in(rows), device=rows.device)
-    for o, start, stop in _chunks(rows):
-        parts = (
-            None if each is None else each[o, ..., start:stop] for each in (rows, counted, *out)
-        )
-        sums += _chunk_pass(*parts, spec, grouped)  # type: ignore[call-arg, arg-type]
+    for chunk in _chunks(rows):
+        counted_n, *outputs = (None if each is None else each[chunk] for each in (counted, *out))
+        sums += _chunk_pass(rows[chunk], counted_n, outputs, spec, grouped)
     return sums
 
 
@@ -268,35 +267,31 @@ def chunked_finish(
     wide = computed_in(rows.dtype)
     weights = weights.to(wide)
     columns = None if weighted_rows is None else weighted_rows.to(wide).t().contiguous()
-    for o, start, stop in _chunks(rows):
-        k = predicted[o, start:stop].long()
-        part = rows[o, :, start:stop]
-        finished = part * weights[k]
+    for chunk in _chunks(rows):
+        k = predicted[chunk].long()
+        finished = rows[chunk] * weights[k]
         if columns is not None and inverse_delta is not None:
-            finished += columns[:, k] * inverse_delta[o, start:stop]
-        part.copy_(finished)
+            finished += columns[:, k] * inverse_delta[chunk]
+        rows[chunk] = finished
 
 
-def _chunks(rows: Tensor) -> list[tuple[int, int, int]]:
+def _chunks(rows: Tensor) -> Iterator[Any]:
+    """Indices of the chunks, of a tensor (O, C, I) or (O, I)."""
     size = _GPU_CHUNK if rows.is_cuda else _CPU_CHUNK
-    inner = rows.shape[2]
-    return [
-        (o, start, min(start + size, inner))
-        for o in range(rows.shape[0])
-        for start in range(0, inner, size)
-    ]
+    for o in range(rows.shape[0]):
+        for start in range(0, rows.shape[2], size):
+            yield o, ..., slice(start, start + size)
 
 
 def _chunk_pass(
     logits_cn: Tensor,
-    counted_n: Tensor | None,
-    gradient_cn: Tensor | None,
-    predicted_n: Tensor | None,
-    inverse_delta_n: Tensor | None,
+    counted_n: Mask,
+    out: Sequence[Tensor | None],
     spec: ObjectiveSpec,
     grouped: bool,
 ) -> Tensor:
     """The PyTorch form on one chunk: writes the three outputs, returns the flat float64 sums."""
+    gradient_cn, predicted_n, inverse_delta_n = out
     z = logits_cn.to(computed_in(logits_cn.dtype))
     if counted_n is not None:
         # NaN in a masked element must not reach a sum
@@ -305,33 +300,39 @@ def _chunk_pass(
     z = z - top
     p, mean, reward, scale, value = _terms(z, top, spec)
     if counted_n is not None:
-        scale, value = (torch.where(counted_n, each, 0.0) for each in (scale, value))
+        scale, value = torch.where(counted_n, scale, 0.0), torch.where(counted_n, value, 0.0)
     if gradient_cn is not None:
-        if spec.delta == "entropy" and spec.calibrator == "self":
-            # α p − R without near equals, whose difference 1/δ magnifies
-            marginal_free = p * (spec.alpha - 1.0 - (z - mean))
-        else:
-            marginal_free = -reward if spec.calibrator == "mec" else spec.alpha * p - reward
-        gradient_cn.copy_(marginal_free * scale)
+        gradient_cn.copy_(_marginal_free(z, p, mean, reward, spec) * scale)
     if inverse_delta_n is not None:
         inverse_delta_n.copy_(scale)
     if not grouped:
-        count = (
-            torch.full_like(value.sum(), value.numel()) if counted_n is None else counted_n.sum()
-        )
-        return torch.stack([count.to(sums_in(value)), value.sum(dtype=sums_in(value))])
+        number = value.new_full((), value.numel()) if counted_n is None else counted_n.sum()
+        return torch.stack([number.to(sums_in(value)), value.sum(dtype=sums_in(value))])
     classes = torch.arange(z.shape[0], dtype=torch.int32, device=z.device).unsqueeze(1)
     # the first of the largest, as argmax
     predicted = torch.where(z == 0, classes, z.shape[0] - 1).amin(0)
     if predicted_n is not None:
         predicted_n.copy_(predicted)
-    one_hot = (
-        (classes == predicted) if counted_n is None else (classes == predicted) & counted_n
-    ).to(z.dtype)
+    one_hot = classes == predicted
+    if counted_n is not None:
+        one_hot = one_hot & counted_n
+    one_hot = one_hot.to(z.dtype)
     sums = [one_hot.sum(1), one_hot @ value]
     if spec.calibrator == "mec":
         sums += [(one_hot @ p.t()).flatten(), ((one_hot * scale) @ z.t()).flatten()]
     return torch.cat(sums).to(sums_in(value))
+
+
+def _marginal_free(
+    z: Tensor, p: Tensor, mean: Tensor, reward: Tensor, spec: ObjectiveSpec
+) -> Tensor:
+    """The part of the gradient (C, n) that needs no class marginals, times δ."""
+    if spec.calibrator == "mec":
+        return -reward
+    if spec.calibrator == "self" and spec.delta == "entropy":
+        # α p − R without near equals, whose difference 1/δ magnifies
+        return p * (spec.alpha - 1.0 - (z - mean))
+    return spec.alpha * p - reward
 
 
 def _terms(
@@ -344,9 +345,10 @@ def _terms(
     softened = p if spec.tau == 1.0 else (z / spec.tau).softmax(0)
     mean = (softened * z).sum(0)
     reward = softened * (z - mean + spec.tau) / spec.tau
-    scale = (
-        torch.ones_like(mean) if spec.norm is None else 1.0 / _delta(reward, p * (z - mean), spec)
-    )
+    scale = torch.ones_like(mean)
+    if spec.norm is not None:
+        measured = p * (z - mean) if spec.delta == "entropy" else reward
+        scale = 1.0 / _delta(measured, spec)
     if spec.calibrator == "gmc":
         value = -mean + spec.alpha * total.log() + (spec.alpha - 1.0) * top
     elif spec.calibrator == "mec":
@@ -356,8 +358,8 @@ def _terms(
     return p, mean, reward, scale, value
 
 
-def _delta(reward: Tensor, entropy_reward: Tensor, spec: ObjectiveSpec) -> Tensor:
-    measured = entropy_reward if spec.delta == "entropy" else reward
+def _delta(measured: Tensor, spec: ObjectiveSpec) -> Tensor:
+    """The norm (n,) of a reward (C, n)."""
     if spec.norm == "l1":
         delta = measured.abs().sum(0)
     elif spec.norm == "l2":

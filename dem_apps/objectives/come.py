@@ -8,12 +8,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dem_apps.entropy import computed_in, shannon_entropy
+from dem_apps.entropy import Mask, computed_in, shannon_entropy
 from dem_apps.objective import EntropyObjective
 from dem_apps.reduction import Batch
 
 
-def opinion_entropy(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
+def opinion_entropy(logits: Tensor, dim: int = -1, class_mask: Mask = None) -> Tensor:
     """The entropy of the masses exp zᵢ / S and C / S, with C the number of allowed classes; see :class:`COME`.
 
     >>> opinion_entropy(torch.zeros(2))  # masses 1/4, 1/4, 1/2: 3/2 log 2
@@ -53,6 +53,6 @@ class COME(EntropyObjective):
 
     divided_by_log_c = True
 
-    def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
+    def values(self, logits: Tensor, dim: int, class_mask: Mask, batch: Batch) -> Tensor:
         """:func:`opinion_entropy`."""
         return opinion_entropy(logits, dim, class_mask)

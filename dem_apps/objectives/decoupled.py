@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from dem_apps import entropy
-from dem_apps.entropy import Calibrator, DeltaSource, Norm, ObjectiveSpec
+from dem_apps.entropy import Calibrator, DeltaSource, Mask, Norm, ObjectiveSpec
 from dem_apps.errors import number, one_of, warn
 from dem_apps.fused.numpy_objective import KernelObjective, NumpyForm, by_equations, has_kernel_for
-from dem_apps.fused.one_pass import HUGE
 from dem_apps.objective import EntropyObjective
 from dem_apps.reduction import Batch, sums_in
 
@@ -64,7 +62,7 @@ class DecoupledObjective(EntropyObjective):
             uniform = torch.full((num_classes, num_classes), 1.0 / num_classes, dtype=torch.float32)
             self.register_buffer("class_marginals", uniform)
 
-    def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
+    def values(self, logits: Tensor, dim: int, class_mask: Mask, batch: Batch) -> Tensor:
         """T_τ + Q_α (Eq. 10), or −(1/δ) Σ (pᵢ − α calibrationᵢ) zᵢ (Eq. 11), as ``spec`` says."""
         spec = self.spec
         if spec.calibrator == "gmc":
@@ -125,28 +123,12 @@ class DecoupledObjective(EntropyObjective):
         changed = self.fused_spec() is None or type(self).observe is not DecoupledObjective.observe
         if changed or not has_kernel_for(self.num_classes):
             return None
-        marginals = self.class_marginals.numpy() if self.needs_class_sums else np.empty(0)
-        fast = KernelObjective(
-            self.spec, self.momentum, marginals if self.needs_class_sums else None
-        )
-
-        def checked(logits: np.ndarray, p: np.ndarray) -> tuple[float, np.ndarray]:
-            least = np.minimum.reduce(logits, None, initial=0.0) if self.needs_class_sums else 0.0
-            if not len(logits) or least <= entropy.FORBIDDEN_BELOW:
-                return by_equations(self)(logits, p)
-            before = marginals.copy()
-            value, gradient = fast(logits, p)
-            if abs(value) < HUGE:
-                return value, gradient
-            marginals[:] = before  # NaN, or forbidden classes
-            return by_equations(self)(logits, p)
-
-        return checked
+        marginals = self.class_marginals.numpy() if self.needs_class_sums else None
+        return KernelObjective(self.spec, self.momentum, marginals, by_equations(self))
 
     def extra_repr(self) -> str:
         """Shown by ``print(module)``."""
-        momentum = f"momentum={self.momentum}, " if self.needs_class_sums else ""
-        return f"{self.spec}, {momentum}{super().extra_repr()}"
+        return f"{self.spec}, momentum={self.momentum}, {super().extra_repr()}"
 
 
 class Entropy(DecoupledObjective):
@@ -199,10 +181,8 @@ class DEM(DecoupledObjective):
         backend: str = "auto",
         balance: float = 1.0,
     ) -> None:
-        tau, alpha = (
-            number("tau", tau, 1 / _LARGEST, _LARGEST),
-            number("alpha", alpha, 0.0, _LARGEST),
-        )
+        tau = number("tau", tau, 1 / _LARGEST, _LARGEST)
+        alpha = number("alpha", alpha, 0.0, _LARGEST)
         if alpha > 0 and tau > 2 / alpha:
             warn(
                 f"tau = {tau} is above 2/alpha = {2 / alpha:.3g}: outside Prop. A.1 the reward of the most probable "

@@ -7,7 +7,7 @@ import warnings
 from dataclasses import dataclass
 from typing import Any
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, refused
 from dem_apps.runtime.settings import option
 
 
@@ -66,9 +66,6 @@ def check_options(settings: ObjectiveSettings, trained: bool = True) -> None:
             raise InputError(
                 f"--{name}: belongs to --loss {', '.join(owners)}, not to --loss {settings.loss}"
             )
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the objective that trains warns
-            build_objective(str(settings.loss), num_classes=2, **given)
-    except InputError as error:
-        raise InputError(f"--{error}") from error
+    with warnings.catch_warnings(), refused(lambda why: f"--{why}", InputError):
+        warnings.simplefilter("ignore")  # the objective that trains warns
+        build_objective(str(settings.loss), num_classes=2, **given)

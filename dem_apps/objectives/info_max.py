@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dem_apps.entropy import probabilities, shannon_entropy
+from dem_apps.entropy import Mask, probabilities, shannon_entropy
 from dem_apps.objective import EntropyObjective
 from dem_apps.reduction import Batch
 
@@ -29,7 +29,7 @@ def mean_prediction(sums: Tensor, counts: Tensor, weights: Tensor) -> Tensor:
 
 
 def information_maximisation(
-    logits: Tensor, mean_p: Tensor, dim: int = -1, class_mask: Tensor | None = None
+    logits: Tensor, mean_p: Tensor, dim: int = -1, class_mask: Mask = None
 ) -> Tensor:
     """H + Σ pᵢ log p̄ᵢ per element, with p̄ held constant.
 
@@ -64,7 +64,7 @@ class InfoMax(EntropyObjective):
     divided_by_log_c = True
     needs_class_sums = True
 
-    def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
+    def values(self, logits: Tensor, dim: int, class_mask: Mask, batch: Batch) -> Tensor:
         """:func:`information_maximisation` with the batch's mean prediction."""
         assert batch.sums is not None  # needs_class_sums
         mean_p = mean_prediction(batch.sums, batch.counts, batch.weights)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from dem_apps.entropy import probabilities
+from dem_apps.entropy import Mask, probabilities
 from dem_apps.objective import EntropyObjective
 from dem_apps.reduction import Batch
 
 
-def maximum_squares(logits: Tensor, dim: int = -1, class_mask: Tensor | None = None) -> Tensor:
+def maximum_squares(logits: Tensor, dim: int = -1, class_mask: Mask = None) -> Tensor:
     """−½ Σ pᵢ², from −1/2 for a sure prediction to −1/(2C) for a uniform one.
 
     Its gradient grows linearly with the probability, so certain elements dominate less than under the entropy.
@@ -33,6 +33,6 @@ class MaxSquares(EntropyObjective):
     tensor(-0.3125)
     """
 
-    def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
+    def values(self, logits: Tensor, dim: int, class_mask: Mask, batch: Batch) -> Tensor:
         """:func:`maximum_squares`."""
         return maximum_squares(logits, dim, class_mask)

@@ -9,7 +9,7 @@ import math
 
 from torch import Tensor
 
-from dem_apps.entropy import computed_in, shannon_entropy
+from dem_apps.entropy import Mask, computed_in, shannon_entropy
 from dem_apps.errors import number
 from dem_apps.objective import EntropyObjective
 from dem_apps.reduction import Batch
@@ -50,7 +50,7 @@ class RobustEntropy(EntropyObjective):
         super().__init__(num_classes, backend, balance)
         self.eta = number("eta", eta, 1e-6, 1e6)
 
-    def values(self, logits: Tensor, dim: int, class_mask: Tensor | None, batch: Batch) -> Tensor:
+    def values(self, logits: Tensor, dim: int, class_mask: Mask, batch: Batch) -> Tensor:
         """:func:`charbonnier` of the entropy as a share of what it can be, the log of the number of allowed classes."""
         possible: Tensor | float = math.log(self.num_classes)
         if class_mask is not None:

@@ -8,7 +8,7 @@ wrong name at once.
 from __future__ import annotations
 
 import inspect
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dem_apps.errors import check_named
@@ -18,33 +18,29 @@ if TYPE_CHECKING:
 
 
 class MethodEntry(NamedTuple):
-    """A method's module in this package, its class, and whether it has parameters that learn."""
+    """A method's module and class in this package, and whether it has parameters that learn."""
 
-    module: str
-    name: str
+    place: str
     learns: bool = True
 
 
 METHODS = {
-    "none": MethodEntry("bn", "Unadapted", learns=False),
-    "bn": MethodEntry("bn", "BatchStatistics", learns=False),
-    "lab": MethodEntry("lab", "LabTransfer", learns=False),
-    "tent": MethodEntry("tent", "Tent"),
-    "eta": MethodEntry("eta", "ETA"),
-    "eata": MethodEntry("eta", "EATA"),
-    "sar": MethodEntry("sar", "SAR"),
-    "deyo": MethodEntry("deyo", "DeYO"),
-    "cotta": MethodEntry("cotta", "CoTTA"),
-    "tpt": MethodEntry("tpt", "TPT"),
+    "none": MethodEntry("bn:Unadapted", learns=False),
+    "bn": MethodEntry("bn:BatchStatistics", learns=False),
+    "lab": MethodEntry("lab:LabTransfer", learns=False),
+    "tent": MethodEntry("tent:Tent"),
+    "eta": MethodEntry("eta:ETA"),
+    "eata": MethodEntry("eta:EATA"),
+    "sar": MethodEntry("sar:SAR"),
+    "deyo": MethodEntry("deyo:DeYO"),
+    "cotta": MethodEntry("cotta:CoTTA"),
+    "tpt": MethodEntry("tpt:TPT"),
 }
 
 
 def method_class(name: str) -> type[Method]:
     """The class of a method of :data:`METHODS`."""
-    row = METHODS[name]
-    found: type[Method] = getattr(
-        import_module(f"dem_apps.test_time_methods.{row.module}"), row.name
-    )
+    found: type[Method] = resolve_name(f"dem_apps.test_time_methods.{METHODS[name].place}")
     return found
 
 
@@ -60,5 +56,4 @@ def method_options(name: str) -> list[str]:
     >>> method_options("lab")
     ['source_mean', 'source_std', 'mean', 'std']
     """
-    method = method_class(name)
-    return [] if method.__init__ is object.__init__ else list(inspect.signature(method).parameters)
+    return list(inspect.signature(method_class(name)).parameters)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from dem_apps.entropy import computed_in
-from dem_apps.errors import InputError, number, passed_on
-from dem_apps.test_time_methods.copies import deep_copy, in_float32, put_values
+from dem_apps.entropy import Mask, computed_in
+from dem_apps.errors import InputError, number
+from dem_apps.test_time_methods.copies import check_copies, in_float32, put_values
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask, resized
-from dem_apps.test_time_methods.network import AdaptedNetwork
+from dem_apps.test_time_methods.method import (
+    Method,
+    check_dense,
+    fitted_mask,
+    resized,
+)
 
 
 class CoTTA(Method):
@@ -22,8 +27,8 @@ class CoTTA(Method):
     In this order: the teacher predicts; the network takes a step down the cross-entropy between the teacher's and its
     own prediction (Eq. 1); the teacher moves, parameters and buffers (Eq. 2); each learning number goes back to its
     first value with probability p (Eq. 7, 8). The teacher's prediction is returned, the mean of its logits over
-    ``scales`` and mirroring (Eq. 3); with ``augment_below``, only for batches of which the first network's mean
-    confidence is below it (Eq. 4). The loss is its own; ``objective_weight`` adds the chosen objective to it.
+    ``scales`` and mirroring (Eq. 3). The authors average only where the first network is unsure (Eq. 4); here every
+    batch is. The loss is its own; ``objective_weight`` adds the chosen objective to it.
 
     Dropout is off here, so teacher and network begin with the same prediction, where the cross-entropy has no gradient:
     the network learns from the views that the teacher averages over. The authors' classifiers average over 32 random
@@ -35,8 +40,6 @@ class CoTTA(Method):
         scales: factors of the image's size that the teacher's logits are averaged over; the paper has 0.5 to 2 in steps
             of 0.25 for segmentation. ``()`` is the image as it is.
         mirror: average over the image and its mirror image as well.
-        augment_below: the confidence, from 0 to 1, from which on the teacher sees the image as it is; 0.72 to 0.92 in
-            the authors' code. None always averages.
         objective_weight: of the objective; 0 is CoTTA.
     """
 
@@ -49,33 +52,26 @@ class CoTTA(Method):
         restore: float = 0.01,
         scales: Sequence[float] = (),
         mirror: bool = True,
-        augment_below: float | None = None,
         objective_weight: float = 0.0,
     ) -> None:
         self.momentum = number("momentum", momentum, 0.0, 1.0)
         self.restore = number("restore", restore, 0.0, 1.0)
         self.scales = [number("scales", scale, 0.05, 20.0) for scale in scales]
         self.mirror = mirror
-        self.augment_below = (
-            None if augment_below is None else number("augment_below", augment_below, 0.0, 1.0)
-        )
         self.objective_weight = number("objective_weight", objective_weight, 0.0)
         if not (mirror or self.scales or objective_weight):
-            raise InputError(
-                "cotta: without mirror, scales and objective_weight nothing is learnt; use one of them"
-            )
+            raise InputError("cotta: nothing is learnt without mirror, scales and objective_weight")
 
     def begin(self, learner: Learner) -> None:
         """The teacher begins as the network."""
-        self.teacher = deep_copy(learner.network.model).requires_grad_(False)
+        self.teacher = copy.deepcopy(learner.network.model).requires_grad_(False)
         self._begin_average(learner)
-        self._compared = False
 
-    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+    def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
         """The teacher's forward passes, and a forward and a backward of the network."""
         taught = self.predict(learner, images)
         counted = fitted_mask(mask, images, taught)
-        if counted is not None and not bool(counted.any()):
+        if not counted.any():
             return taught
         logits = learner.logits(images)
         loss = learner.weighed(self._cross_entropy(logits, taught, counted), taught, counted)
@@ -88,54 +84,25 @@ class CoTTA(Method):
 
     @torch.no_grad()
     def predict(self, learner: Learner, images: Tensor) -> Tensor:
-        """The teacher's logits."""
-        network = learner.network
-        if not self._compared:
-            self._compare(network, images)
-        plain = network.logits(images, self.teacher)
-        learner.prepare(plain.shape[1], plain.device)
+        """The teacher's logits; a ValueError for a network whose copy would run the network itself."""
+        check_copies(self.teacher)
+        plain = learner.logits(images, self.teacher)
         if not (self.scales or self.mirror):
             return plain
-        if self.augment_below is not None:
-            sure = network.first_logits(images).softmax(1).amax(1).mean()
-            if sure.item() >= self.augment_below:
-                return plain
-        if images.ndim != 4:
-            raise InputError(
-                f"images: scales and mirror need (B, C, H, W), got shape {tuple(images.shape)}"
-            )
+        check_dense("cotta", images)
         views = []
         for scale in self.scales or [1.0]:
-            size = [max(1, round(side * scale)) for side in images.shape[2:]]
-            sized = images if scale == 1.0 else resized(images, size)
-            for turned in (False, True)[: 1 + self.mirror]:
-                logits = network.logits(sized.flip(3) if turned else sized, self.teacher)
-                logits = logits.flip(3) if turned and logits.ndim == 4 else logits
-                views.append(
-                    logits if logits.shape == plain.shape else resized(logits, plain.shape[2:])
-                )
-        return torch.stack(views).mean(0)
+            sized = resized(images, [max(1, round(side * scale)) for side in images.shape[2:]])
+            views.append(plain if sized is images else learner.logits(sized, self.teacher))
+            if self.mirror:
+                logits = learner.logits(sized.flip(3), self.teacher)
+                views.append(logits.flip(3) if logits.ndim == 4 else logits)
+        return torch.stack([resized(logits, plain.shape[2:]) for logits in views]).mean(0)
 
-    def _compare(self, network: AdaptedNetwork, images: Tensor) -> None:
-        """Before anything is learnt the teacher has to predict what the network does."""
-        own = network.first_logits(images)
-        with passed_on("model: cotta's teacher is a copy of it, which fails"):
-            buffers = {name: buffer.clone() for name, buffer in self.teacher.named_buffers()}
-            copied = network.logits(images, self.teacher)
-            put_values(self.teacher, buffers)  # which a forward may move
-        if not torch.allclose(copied, own, 1e-2, 1e-2 * float(own.detach().abs().max())):
-            raise InputError(
-                "model: cotta's teacher is a copy of it, which predicts something else; a hook may hold the network "
-                "itself, and has to reach it by the module that torch passes"
-            )
-        self._compared = True
-
-    def _cross_entropy(self, logits: Tensor, taught: Tensor, counted: Tensor | None) -> Tensor:
+    def _cross_entropy(self, logits: Tensor, taught: Tensor, counted: Tensor) -> Tensor:
         """−Σ p_teacher log p per element, (B,) or (B, H, W)."""
-        if counted is not None:  # NaN where nothing counts must not reach the gradient
-            logits, taught = (
-                each.masked_fill(~counted.unsqueeze(1), 0.0) for each in (logits, taught)
-            )
+        left_out = ~counted.unsqueeze(1)  # NaN there must not reach the gradient
+        logits, taught = logits.masked_fill(left_out, 0.0), taught.masked_fill(left_out, 0.0)
         wide = computed_in(logits.dtype)
         p = taught.to(wide).softmax(1)
         # 0 · −inf is of forbidden classes
@@ -148,12 +115,13 @@ class CoTTA(Method):
             self._average[name].lerp_(weight, 1 - self.momentum)
         put_values(self.teacher, self._average)
         buffers = dict(learner.network.model.named_buffers())
-        for name, buffer in self.teacher.named_buffers():
-            current = buffers.get(name, buffer)
-            if buffer.is_floating_point() and buffer.shape == current.shape:
-                buffer.lerp_(current, 1 - self.momentum)
-            elif buffer.shape == current.shape:
-                buffer.copy_(current)
+        moved = {
+            name: buffer.lerp(buffers[name], 1 - self.momentum)
+            if buffer.is_floating_point()
+            else buffers[name]
+            for name, buffer in self.teacher.named_buffers()
+        }
+        put_values(self.teacher, moved)
 
     def _begin_average(self, learner: Learner) -> None:
         """The teacher's moving parameters, in float32: half precision rounds a thousandth of a difference away."""
@@ -190,7 +158,6 @@ class CoTTA(Method):
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from a :meth:`state_dict`."""
-        self._compared = True
         put_values(self.teacher, state["teacher"])
         for name, average in self._average.items():
             average.copy_(state["teacher"][name])

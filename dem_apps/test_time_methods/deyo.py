@@ -5,11 +5,18 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import fold, unfold
 
-from dem_apps.entropy import probabilities
-from dem_apps.errors import InputError, number, one_of
+from dem_apps.entropy import Mask, probabilities
+from dem_apps.errors import number, one_of
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask, resized
+from dem_apps.test_time_methods.method import (
+    Method,
+    check_dense,
+    fitted_mask,
+    number_or_none,
+    resized,
+)
 from dem_apps.test_time_methods.selection import FILTER_BY, Units, margin, units
 
 
@@ -25,7 +32,7 @@ class DeYO(Method):
 
     Args:
         filter_by: the judged unit, each ``element`` (a pixel) or each ``image``.
-        entropy_margin: τ_Ent in nats; None is 0.5 log C of the allowed classes.
+        entropy_margin: τ_Ent in nats; None is 0.5 log C.
         weight_margin: E₀ of the weights, in nats; None is 0.4 log C, likewise.
         plpd_above: τ_PLPD, from −1 to 1; the paper has 0.2 or 0.3.
         patches: patches per row and per column. An image that does not divide by it is resized to one that does and
@@ -41,27 +48,21 @@ class DeYO(Method):
         patches: int = 4,
     ) -> None:
         self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
-        self.entropy_margin = (
-            None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
-        )
-        self.weight_margin = (
-            None if weight_margin is None else number("weight_margin", weight_margin, 0.0)
-        )
+        self.entropy_margin = number_or_none("entropy_margin", entropy_margin)
+        self.weight_margin = number_or_none("weight_margin", weight_margin)
         self.plpd_above = number("plpd_above", plpd_above, -1.0, 1.0)
-        if isinstance(patches, bool) or not isinstance(patches, int) or patches < 1:
-            raise InputError(f"patches: expected an integer of at least 1, got {patches!r}")
-        self.patches = patches
+        self.patches = int(number("patches", patches, 1))
 
-    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+    def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
         """One forward, a second of the shuffled images without gradient, and one backward, if anything is kept."""
         logits = learner.logits(images)
         judged = units(logits, fitted_mask(mask, images, logits), self.filter_by)
         kept = judged.counted & (judged.entropy < margin(self.entropy_margin, 0.5, judged))
-        if not bool(kept.any()):
+        if not kept.any():
             return logits
         plpd = self._plpd(learner, images, logits, judged, kept)
         kept = kept & (plpd > self.plpd_above)
-        if bool(kept.any()):
+        if kept.any():
             e0 = margin(self.weight_margin, 0.4, judged)
             weights = judged.of_elements((e0 - judged.entropy).exp() + plpd.exp())
             learner.descend(learner.loss(logits, judged.kept_elements(kept), weights))
@@ -72,7 +73,7 @@ class DeYO(Method):
         self, learner: Learner, images: Tensor, logits: Tensor, judged: Units, kept: Tensor
     ) -> Tensor:
         """The probability differences of the judged units; 0 in images of which nothing is kept."""
-        chosen = kept.flatten(1).any(1) if kept.ndim > 1 else kept
+        chosen = kept.reshape(len(kept), -1).any(1)
         p = probabilities(logits.detach()[chosen], 1)
         shuffled = probabilities(
             learner.logits(self.shuffled(images[chosen], learner.generator)), 1
@@ -83,36 +84,20 @@ class DeYO(Method):
             elements = judged.elements[chosen]
             lost = lost.where(elements, 0.0).sum((1, 2)) / elements.sum((1, 2)).clamp_min(1)
         plpd = torch.zeros_like(judged.entropy)
-        plpd[chosen] = lost.to(plpd.dtype)
+        plpd[chosen] = lost
         return plpd
 
     def shuffled(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """(B, C, H, W) images with the patches of each in a random order."""
-        if images.ndim != 4:
-            raise InputError(
-                f"images: method 'deyo' shuffles patches of (B, C, H, W), got shape {tuple(images.shape)}"
-            )
-        n, (height, width) = self.patches, images.shape[2:]
-        size = (max(height // n, 1) * n, max(width // n, 1) * n)
-        fitting = images if size == (height, width) else resized(images, size)
+        check_dense("deyo", images)
+        n = self.patches
+        patch = tuple(max(side // n, 1) for side in images.shape[2:])
+        size = tuple(side * n for side in patch)
+        fitting = resized(images, size)
         order = torch.stack(
             [torch.randperm(n * n, generator=generator, device="cpu") for _ in images]
         )
-        rows, order = (
-            torch.arange(len(images), device=images.device)[:, None],
-            order.to(images.device),
-        )
-        patches = (
-            fitting.unflatten(3, (n, -1))
-            .unflatten(2, (n, -1))
-            .permute(0, 2, 4, 1, 3, 5)
-            .flatten(1, 2)
-        )
-        mixed = (
-            patches[rows, order]
-            .unflatten(1, (n, n))
-            .permute(0, 3, 1, 4, 2, 5)
-            .flatten(4, 5)
-            .flatten(2, 3)
-        )
-        return mixed if size == (height, width) else resized(mixed, (height, width))
+        patches = unfold(fitting, patch, stride=patch)  # (B, C · h · w, n²)
+        order = order.to(images.device)[:, None].expand_as(patches)
+        mixed = fold(patches.gather(2, order), size, patch, stride=patch)
+        return resized(mixed, images.shape[2:])

@@ -3,14 +3,16 @@ Model Adaptation without Forgetting*, ICML 2022)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor, nn
 
+from dem_apps.entropy import Mask
 from dem_apps.errors import InputError, number, one_of
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, checked_images, fitted_mask
+from dem_apps.test_time_methods.method import Method, checked_images, fitted_mask, number_or_none
 from dem_apps.test_time_methods.selection import FILTER_BY, Units, margin, units
 
 #: ε of the paper for ImageNet's 1000 classes; 0.4 for the ten of CIFAR-10.
@@ -27,7 +29,7 @@ class ETA(Method):
         filter_by: the judged unit, each ``element`` (a pixel) or each ``image`` by its pixels' mean entropy and mean
             prediction. Mean predictions of street scenes are all alike, so ``image`` learns from hardly any after the
             first batch.
-        entropy_margin: E₀ in nats (Eq. 3); None is 0.4 log C of the allowed classes. The paper's 0.4 log 1000 is above
+        entropy_margin: E₀ in nats (Eq. 3); None is 0.4 log C. The paper's 0.4 log 1000 is above
             log C up to 15 classes.
         similarity: ε, from 0 to 1 (1 filters nothing); None is 0.05 √(1000 / C), at most 1: the cosine between a
             one-hot and a uniform prediction is 1 / √C, so a fixed 0.05 keeps nothing with few classes.
@@ -42,19 +44,17 @@ class ETA(Method):
         similarity: float | None = None,
     ) -> None:
         self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
-        self.entropy_margin = (
-            None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
-        )
-        self.similarity = None if similarity is None else number("similarity", similarity, 0.0, 1.0)
+        self.entropy_margin = number_or_none("entropy_margin", entropy_margin)
+        self.similarity = number_or_none("similarity", similarity, 1.0)
         self.mean_p: Tensor | None = None
 
-    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+    def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
         """One forward, and one backward if anything is kept."""
         logits = learner.logits(images)
         judged = units(logits, fitted_mask(mask, images, logits), self.filter_by)
         e0 = margin(self.entropy_margin, 0.4, judged)
         kept = self._kept(judged, e0)
-        if bool(kept.any()):
+        if kept.any():
             weights = judged.of_elements((e0 - judged.entropy).exp())
             loss = learner.loss(logits, judged.kept_elements(kept), weights)
             learner.descend(loss + self.penalty(learner))
@@ -66,16 +66,15 @@ class ETA(Method):
         """Added to the loss."""
         return 0.0
 
-    def _kept(self, judged: Units, e0: Tensor | float) -> Tensor:
+    def _kept(self, judged: Units, e0: float) -> Tensor:
         reliable = judged.counted & (judged.entropy < e0)
-        if self.mean_p is None:
+        most = self.similarity
+        if most is None:
+            most = _SIMILARITY_AT_1000 * math.sqrt(1000 / judged.p.shape[1])
+        if self.mean_p is None or most >= 1:
             return reliable
         mean = self.mean_p.view(1, -1, *[1] * (judged.p.ndim - 2))
-        cosine = torch.cosine_similarity(mean, judged.p, dim=1)
-        most = torch.as_tensor(judged.possible if self.similarity is None else self.similarity)
-        if self.similarity is None:
-            most = _SIMILARITY_AT_1000 * (1000 / most.exp()).sqrt()
-        return reliable & ((cosine.abs() < most) | (most >= 1))
+        return reliable & (torch.cosine_similarity(mean, judged.p, dim=1).abs() < most)
 
 
 class EATA(ETA):
@@ -120,15 +119,13 @@ class EATA(ETA):
             )
         for each in given:
             images = checked_images("source_images", each)
-            if not len(images):
-                continue
             batches += 1
             with learner.network.step():
                 logits = learner.logits(images)
                 learner.backward(nn.functional.cross_entropy(logits, logits.detach().argmax(1)))
             for name, weight in learner.network.weights.items():
-                square = torch.zeros_like(weight) if weight.grad is None else weight.grad.square()
-                self.fisher[name] = self.fisher[name] + square if name in self.fisher else square
+                if weight.grad is not None:
+                    self.fisher[name] = self.fisher.get(name, 0.0) + weight.grad.square()
         if not batches and given != ():
             raise InputError(
                 "source_images: there is no image in it (drop_last=True may drop all); () is for none"

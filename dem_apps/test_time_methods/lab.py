@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate
 
+from dem_apps.entropy import Mask, computed_in
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, checked_images, fitted_mask
+from dem_apps.test_time_methods.method import Method, fitted_mask
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -37,13 +37,9 @@ def rgb_to_lab(rgb: Tensor) -> Tensor:
     >>> rgb_to_lab(torch.ones(1, 3, 1, 1)).flatten().round(decimals=2).abs()  # white
     tensor([100.,   0.,   0.])
     """
-    linear = torch.where(
-        rgb <= 0.04045, rgb / 12.92, ((rgb.clamp_min(0.04045) + 0.055) / 1.055) ** 2.4
-    )
+    linear = torch.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     xyz = torch.einsum("ij,bjhw->bihw", rgb.new_tensor(_TO_XYZ), linear) / _column(_WHITE, rgb)
-    f = torch.where(
-        xyz > _BEND**3, xyz.clamp_min(_BEND**3) ** (1 / 3), xyz / (3 * _BEND**2) + 4 / 29
-    )
+    f = torch.where(xyz > _BEND**3, xyz ** (1 / 3), xyz / (3 * _BEND**2) + 4 / 29)
     x, y, z = f.unbind(1)
     return torch.stack([116 * y - 16, 500 * (x - y), 200 * (y - z)], 1)
 
@@ -54,14 +50,9 @@ def lab_to_rgb(lab: Tensor) -> Tensor:
     y = (lightness + 16) / 116
     f = torch.stack([y + a / 500, y, y - b / 200], 1)
     xyz = torch.where(f > _BEND, f**3, 3 * _BEND**2 * (f - 4 / 29)) * _column(_WHITE, lab)
-    linear = torch.einsum("ij,bjhw->bihw", torch.linalg.inv(lab.new_tensor(_TO_XYZ)), xyz).clamp(
-        0, 1
-    )
-    return torch.where(
-        linear <= 0.0031308,
-        linear * 12.92,
-        1.055 * linear.clamp_min(0.0031308) ** (1 / 2.4) - 0.055,
-    )
+    from_xyz = torch.linalg.inv(lab.new_tensor(_TO_XYZ))
+    linear = torch.einsum("ij,bjhw->bihw", from_xyz, xyz).clamp(0, 1)
+    return torch.where(linear <= 0.0031308, linear * 12.92, 1.055 * linear ** (1 / 2.4) - 0.055)
 
 
 @torch.no_grad()
@@ -74,10 +65,11 @@ def lab_statistics(
 
     The (B, 3, H, W) images are normalised by ``mean`` and ``std``, of RGB from 0 to 1.
     """
-    parts = [
-        torch.cat(_moments(rgb_to_lab(_plain(images, mean, std)), None), 1)[..., 0, 0]
-        for images in batches
-    ]
+    parts = []
+    for images in batches:
+        counted = fitted_mask(None, images, images)
+        moments = _moments(rgb_to_lab(_plain(images, mean, std)), counted)
+        parts.append(torch.cat(moments, 1)[..., 0, 0])
     if not parts:
         raise InputError("batches: there is no image to take colours from")
     six = torch.cat(parts).cpu().double().mean(0).tolist()
@@ -109,53 +101,45 @@ class LabTransfer(Method):
                 "method 'lab': it needs source_mean= and source_std=, three Lab numbers each of the images that the "
                 "network was trained on; dem_apps.test_time_methods.lab.lab_statistics makes them"
             )
-        self.source_mean, self.source_std = (
-            _three("source_mean", source_mean),
-            _three("source_std", source_std),
-        )
-        self.mean, self.std = _three("mean", mean), _three("std", std)
+        self.source_mean = source_mean
+        self.source_std = source_std
+        self.mean = mean
+        self.std = std
 
     @torch.no_grad()
-    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
-        """The logits of the images in the source's colours."""
-        logits = learner.logits(self.transferred(images, mask))
+    def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
+        """The logits of the images in the source's colours.
+
+        Pixels that a mask of the images' size leaves out do not count in their statistics.
+        """
+        of_pixels = mask is not None and mask.shape[1:] == images.shape[2:]
+        logits = learner.logits(self.transferred(images, mask if of_pixels else None))
         fitted_mask(mask, images, logits)  # refuses what does not fit
         return logits
 
-    def transferred(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
-        """(B, 3, H, W) normalised images in the source's colours; a mask leaves pixels out of the statistics."""
+    def transferred(self, images: Tensor, mask: Mask = None) -> Tensor:
+        """(B, 3, H, W) normalised images in the source's colours; a (B, H, W) mask is for their statistics."""
         if images.ndim != 4 or images.shape[1] != 3:
             raise InputError(
                 f"images: method 'lab' needs RGB, (B, 3, H, W), got shape {tuple(images.shape)}"
             )
         lab = rgb_to_lab(_plain(images, self.mean, self.std))
-        if mask is not None and (
-            not isinstance(mask, Tensor) or mask.dtype != torch.bool or mask.ndim not in (1, 3)
-        ):
-            fitted_mask(mask, images, images)  # which says why not
-        if mask is not None and mask.ndim == 1:
-            mask = mask[:, None, None].expand(len(images), *images.shape[2:])
-        elif mask is not None and mask.shape[1:] != images.shape[2:]:
-            mask = interpolate(mask[:, None].float(), images.shape[2:])[:, 0] > 0.5
-        mean, std = _moments(lab, mask)
-        moved = (lab - mean) * (_column(self.source_std, lab) / std.clamp_min(1e-3)) + _column(
-            self.source_mean, lab
-        )
-        return ((lab_to_rgb(moved) - _column(self.mean, lab)) / _column(self.std, lab)).to(
-            images.dtype
-        )
+        mean, std = _moments(lab, fitted_mask(mask, images, images))
+        contrast = _column(self.source_std, lab) / std.clamp_min(1e-3)
+        moved = lab_to_rgb((lab - mean) * contrast + _column(self.source_mean, lab))
+        normalised = (moved - _column(self.mean, lab)) / _column(self.std, lab)
+        return normalised.to(images.dtype)
 
 
 def _plain(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """RGB from 0 to 1, float32 or wider."""
-    images = checked_images("images", images)
-    images = images if images.dtype == torch.float64 else images.float()
+    images = images.to(computed_in(images.dtype))
     return (images * _column(std, images) + _column(mean, images)).clamp(0, 1)
 
 
-def _moments(lab: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(B, 3, 1, 1) mean and deviation of each image; of all its pixels where a mask leaves none."""
-    counted = torch.ones_like(lab[:, :1]) if mask is None else mask[:, None].to(lab.dtype)
+def _moments(lab: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """(B, 3, 1, 1) mean and deviation of each image; of all its pixels where a mask (B, H, W) leaves none."""
+    counted = mask[:, None].to(lab.dtype)
     counted = torch.where(counted.amax((2, 3), keepdim=True) > 0, counted, 1.0)
     share = counted / counted.sum((2, 3), keepdim=True)
     mean = (lab * share).sum((2, 3), keepdim=True)
@@ -164,10 +148,3 @@ def _moments(lab: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
 
 def _column(numbers: Sequence[float], like: Tensor) -> Tensor:
     return like.new_tensor(numbers).view(1, 3, 1, 1)
-
-
-def _three(option: str, numbers: Sequence[float]) -> tuple[float, ...]:
-    if len(numbers) != 3 or (option.endswith("std") and not all(number > 0 for number in numbers)):
-        kind = "positive numbers" if option.endswith("std") else "numbers"
-        raise InputError(f"{option}: expected three {kind}, got {tuple(numbers)!r}")
-    return tuple(float(number) for number in numbers)

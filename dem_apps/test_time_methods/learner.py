@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError, NotFiniteError, number, one_of
 from dem_apps.objective import EntropyObjective
 from dem_apps.objectives import AVERAGES, build_objective
-from dem_apps.reduction import all_finite, class_weights, sums_in
+from dem_apps.reduction import class_weights, sums_in
 from dem_apps.test_time_methods.network import AdaptedNetwork, check_finite
 
 OptimizerBuilder = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -27,10 +28,6 @@ OPTIMIZERS = {
 
 #: Where class marginals begin, see :class:`dem_apps.TestTimeAdapter`; the first is the default.
 MARGINALS = ("start", "uniform")
-
-#: Where float16 computes, a loss is multiplied by the first of these under which no gradient overflows: float16 has no
-#: number below 6e-8, and a mean over a megapixel has such gradients.
-_LOSS_FACTORS = (65536.0, 4096.0, 256.0, 16.0, 1.0)
 
 
 class Learner:
@@ -48,26 +45,20 @@ class Learner:
         seed: int,
         marginals: str | None = None,
     ) -> None:
-        self.network, self.reduction = network, one_of("reduction", reduction, AVERAGES)
+        self.network = network
+        self.reduction = one_of("reduction", reduction, AVERAGES)
         self._objective: EntropyObjective | None = None
         self._first_objective: dict[str, Any] = {}
         self._observes = True  #: whether the objective's marginals move
         #: Whether the first batch that is learnt from starts them.
         self._starts = one_of("marginals", marginals or MARGINALS[0], MARGINALS) == "start"
         if isinstance(objective, EntropyObjective):
-            classes = num_classes not in (None, objective.num_classes)
-            own = {
-                "objective_options": objective_options,
-                "marginals": marginals,
-                "num_classes": classes,
-            }
-            for what in (name for name, given in own.items() if given):
-                raise InputError(f"{what}: the objective that is given has its own; leave it out")
-            num_classes, self._observes, self._starts = (
-                objective.num_classes,
-                objective.training,
-                False,
-            )
+            if objective_options or marginals or num_classes not in (None, objective.num_classes):
+                raise InputError(
+                    "objective: it has its own options, marginals and num_classes; leave these out"
+                )
+            num_classes, self._starts = objective.num_classes, False
+            self._observes = objective.training
             self._take_objective(objective)
         elif isinstance(objective, str):
             self._build = partial(build_objective, objective, **objective_options)
@@ -91,9 +82,9 @@ class Learner:
             raise InputError("num_classes: not known before the first batch; give num_classes=")
         return self._objective
 
-    def logits(self, images: Tensor) -> Tensor:
-        """The network's logits; the first are checked by :meth:`prepare`."""
-        logits = self.network.logits(images)
+    def logits(self, images: Tensor, model: nn.Module | None = None) -> Tensor:
+        """The network's logits, or those of another ``model``; the first are checked by :meth:`prepare`."""
+        logits = self.network.logits(images, model)
         self.prepare(logits.shape[1], logits.device)
         return logits
 
@@ -124,49 +115,46 @@ class Learner:
         has_marginals = hasattr(self.objective, "class_marginals")
         return self._starts and has_marginals and self.objective.start_sums is None
 
-    def start(self, logits: Tensor, counted: Tensor | None = None, further: bool = False) -> None:
-        """Start the class marginals from predictions, see :meth:`dem_apps.EntropyObjective.start`."""
+    def start(self, logits: Tensor, counted: Tensor, further: bool = False) -> None:
+        """Start the class marginals from a batch, see :meth:`dem_apps.EntropyObjective.start`."""
         # the loss is NaN as well, and its error says what became of the batch
         with suppress(NotFiniteError):
             self.objective.start(logits.detach(), 1, counted, further=further)
 
-    def start_for_good(self, logits: Tensor, counted: Tensor | None) -> None:
-        """Start them so that :meth:`reset` goes back there; several calls add up."""
+    def start_for_good(self, logits: Tensor, counted: Tensor) -> None:
+        """Start the class marginals where :meth:`reset` goes back to; several calls add up."""
         self.objective.start(logits, 1, counted, further="start_sums" in self._first_objective)
         self._first_objective = copy.deepcopy(self.objective.state_dict())
 
     def loss(
         self,
         logits: Tensor,
-        counted: Tensor | None = None,
+        counted: Tensor,
         weights: Tensor | None = None,
         observe: bool = True,
     ) -> Tensor:
         """The objective's mean over the elements that count, of logits (B, C) or (B, C, H, W).
 
-        ``counted`` is bool, the logits' shape without C, with a True; None for all. ``weights`` of that shape multiply
-        values, not the divisor. Without ``observe`` the objective's buffers stay.
+        ``counted`` is bool, the logits' shape without C, with a True. ``weights`` of that shape multiply values, not
+        the divisor. Without ``observe`` the objective's buffers stay.
         """
         if self.starting:
             self.start(logits, counted)
         objective = self.objective.train(observe and self._observes)
-        if weights is None or counted is None:
-            return torch.as_tensor(objective(logits, dim=1, mask=counted, reduction=self.reduction))
-        return self.weighed(
-            objective(logits, dim=1, mask=counted, reduction="none") * weights, logits, counted
-        )
+        if weights is None:
+            loss: Tensor = objective(logits, dim=1, mask=counted, reduction=self.reduction)
+            return loss
+        values = objective(logits, dim=1, mask=counted, reduction="none")
+        return self.weighed(values * weights, logits, counted)
 
-    def weighed(self, values: Tensor, logits: Tensor, counted: Tensor | None) -> Tensor:
+    def weighed(self, values: Tensor, logits: Tensor, counted: Tensor) -> Tensor:
         """(B,) or (B, H, W) values, 0 where nothing counts, reduced as the objective's, by the ``logits``' classes."""
-        balanced = self.reduction == "balanced"
-        groups = (
-            logits.detach().argmax(1) if balanced else torch.zeros_like(values, dtype=torch.long)
-        )
-        counts = torch.bincount(
-            groups.flatten() if counted is None else groups[counted], minlength=logits.shape[1]
-        )
+        groups = torch.zeros_like(values, dtype=torch.long)
+        if self.reduction == "balanced":
+            groups = logits.detach().argmax(1)
+        counts = torch.bincount(groups[counted], minlength=logits.shape[1])
         each = class_weights(counts.to(sums_in(counts)), self.reduction, self.objective.balance)
-        return torch.as_tensor((values * each.to(values.dtype)[groups]).sum())
+        return (values * each.to(values.dtype)[groups]).sum()
 
     @contextmanager
     def checked(self) -> Iterator[None]:
@@ -184,24 +172,15 @@ class Learner:
     def backward(self, loss: Tensor) -> None:
         """The gradients of a loss in place of the earlier ones; both have to be finite."""
         check_finite("the loss", loss)
-        if not loss.requires_grad:
+        self.network.model.zero_grad()
+        if loss.requires_grad:
+            loss.backward()
+        gradients = self.network.gradients()
+        if not gradients:
             raise InputError(
-                "parameters: the logits do not depend on what learns, or are detached; choose others"
+                "model: what learns got no gradient; the logits are detached from it, or its parameters or a forward "
+                "were replaced since the adapter was made"
             )
-        assert self.optimizer is not None  # for the type checker: only methods that learn come here
-        for factor in _LOSS_FACTORS if self.network.used_float16 else (1.0,):
-            for parameter in (*self.network.learning.values(), *self.network.weights.values()):
-                # also of the network in half precision, of which the optimiser has copies
-                parameter.grad = None
-            (loss * factor).backward(retain_graph=factor != 1.0)
-            gradients = self.network.take_gradients(factor)
-            if not gradients:
-                raise InputError(
-                    "model: what learns got no gradient; its parameters were replaced since the adapter was made, "
-                    "as by load_state_dict(assign=True) or by offloading; make a new adapter"
-                )
-            if factor != 1.0 and all_finite(gradients):
-                return
         check_finite("a gradient", *gradients)
 
     def apply(self) -> None:
@@ -210,17 +189,9 @@ class Learner:
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.network.write()
-        state = [
-            value
-            for kept in self.optimizer.state.values()
-            for value in kept.values()
-            if torch.is_tensor(value)
-        ]
-        check_finite(
-            "a weight or the optimiser's state after the step",
-            *self.network.learning.values(),
-            *state,
-        )
+        kept = chain.from_iterable(each.values() for each in self.optimizer.state.values())
+        moved = [*self.network.learning.values(), *filter(torch.is_tensor, kept)]
+        check_finite("a weight or the optimiser's state after the step", *moved)
 
     def descend(self, loss: Tensor) -> None:
         """Gradients of a loss, and one step of the optimiser."""
@@ -242,58 +213,39 @@ class Learner:
 
     def state_dict(self) -> dict[str, Any]:
         """All that the next step depends on, without the weights that never learn."""
+        objective = self._objective
         return {
             "network": self.network.state_dict(),
             "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
-            "num_classes": None if self._objective is None else self._objective.num_classes,
-            "objective": None if self._objective is None else self._objective.state_dict(),
-            "first_objective": None if self._objective is None else self._first_objective,
+            "num_classes": self.num_classes,
+            "objective": None if objective is None else objective.state_dict(),
+            "first_objective": self._first_objective,
             "generator": self.generator.get_state(),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a :meth:`state_dict`; another objective's or optimiser's is refused before anything moves."""
-        if state["num_classes"] is not None:
-            self.prepare(state["num_classes"], next(self.network.model.parameters()).device)
-            _check_same("objective", state["objective"], self.objective.state_dict())
-        if self.optimizer is not None:
-            first, own = (
-                state["optimizer"]["param_groups"][0],
-                self.optimizer.state_dict()["param_groups"][0],
-            )
-            _check_same("optimizer", first, own)
+        """Continue from a :meth:`state_dict` of a learner made with the same arguments."""
         self.network.load_state_dict(state["network"])
-        begun = state["num_classes"] is not None
-        if begun:
-            self._first_objective = state.get("first_objective", self._first_objective)
-        self._put(
-            state["optimizer"],
-            state["objective"] if begun else self._first_objective,
-            state["generator"],
-        )
-
-
-def _check_same(argument: str, given: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    if (given.keys() ^ own.keys()) - {"start_sums"}:  # which an objective has once it was started
-        raise InputError(
-            f"state: it is of an adapter with another {argument}=; give the one that it was made with"
-        )
+        if state["objective"] is not None:
+            self.prepare(state["num_classes"], next(self.network.model.parameters()).device)
+            self._first_objective = state["first_objective"]
+        objective = state["objective"] or self._first_objective
+        self._put(state["optimizer"], objective, state["generator"])
 
 
 def _optimizer(
     network: AdaptedNetwork, optimizer: str | OptimizerBuilder, lr: float
 ) -> torch.optim.Optimizer | None:
     """The optimiser of the parameters that learn; None without any."""
-    lr, parameters = number("lr", lr, 0.0), [*network.weights.values()]
-    if not isinstance(optimizer, str):
-        made = optimizer(parameters) if parameters and callable(optimizer) else None
-        if parameters and (
-            not isinstance(made, torch.optim.Optimizer) or isinstance(made, torch.optim.LBFGS)
-        ):
-            raise InputError(
-                f"optimizer: expected one of {', '.join(OPTIMIZERS)}, or a function that makes one which takes single "
-                f"steps, such as lambda parameters: torch.optim.SGD(parameters, lr=0.01), got {made or optimizer!r:.80}"
-            )
-        return made
-    make: Any = OPTIMIZERS[one_of("optimizer", optimizer, list(OPTIMIZERS))]
-    return make(parameters, lr=lr) if parameters else None
+    lr = number("lr", lr, 0.0)
+    if isinstance(optimizer, str):
+        known: Any = OPTIMIZERS[one_of("optimizer", optimizer, list(OPTIMIZERS))]
+        make: OptimizerBuilder = partial(known, lr=lr)
+    elif callable(optimizer):
+        make = optimizer
+    else:
+        raise InputError(
+            f"optimizer: expected one of {', '.join(OPTIMIZERS)}, or a function that makes one, such as "
+            "lambda parameters: torch.optim.SGD(parameters, lr=0.01)"
+        )
+    return make(network.weights.values()) if network.weights else None

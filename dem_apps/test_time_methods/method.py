@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
-from dem_apps.entropy import computed_in
-from dem_apps.errors import InputError
+from dem_apps.entropy import Mask, computed_in
+from dem_apps.errors import InputError, number
 from dem_apps.test_time_methods.learner import Learner
 
 
@@ -29,7 +31,7 @@ class Method:
         """Called once, before the first batch."""
 
     @torch.no_grad()
-    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+    def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
         """Learn from a batch (here: nothing), and return its logits of before the update, (B, C) or (B, C, H, W).
 
         The mask is boolean, (B,) or (B, H, W) as the logits or the images; False elements count nowhere.
@@ -61,48 +63,60 @@ class Method:
             setattr(self, name, state[name])
 
 
+def number_or_none(option: str, value: float | None, most: float = math.inf) -> float | None:
+    """An option that is a number from 0, or None for a default that depends on the data."""
+    return None if value is None else number(option, value, 0.0, most)
+
+
 def checked_images(name: str, images: Any) -> Tensor:
     """A batch of images without the caller's graph; an InputError for what is no tensor, as a DataLoader's pair."""
-    if isinstance(images, Tensor) and images.ndim:
+    if isinstance(images, Tensor):
         return images.detach()
-    several = isinstance(images, (list, tuple, Mapping))
-    what = f"a {type(images).__name__}" + (
-        f" of {len(images)}; pass the images of it" if several else ""
+    raise InputError(
+        f"{name}: expected a tensor of images (B, …), got a {type(images).__name__}; take the images out of a "
+        "loader's pair or mapping"
     )
-    raise InputError(f"{name}: expected a tensor of images (B, …), got {what}")
+
+
+def check_dense(method: str, images: Tensor) -> None:
+    """Refuse input without height and width."""
+    if images.ndim != 4:
+        raise InputError(
+            f"images: method '{method}' needs (B, C, H, W), got shape {tuple(images.shape)}"
+        )
 
 
 def resized(images: Tensor, size: Sequence[int]) -> Tensor:
     """(B, C, h, w) → (B, C, *size), bilinear with antialiasing, which torch has in half precision on a GPU alone."""
+    if tuple(images.shape[2:]) == tuple(size):
+        return images
     wide = images.to(computed_in(images.dtype))
-    return torch.nn.functional.interpolate(wide, size, mode="bilinear", antialias=True).to(
-        images.dtype
-    )
+    new = interpolate(wide, size, mode="bilinear", antialias=True)
+    return new.to(images.dtype)
 
 
-def fitted_mask(mask: Tensor | None, images: Tensor, logits: Tensor) -> Tensor | None:
-    """A mask of the images' or the logits' size at the logits', None for all; coarse elements need all their pixels.
+def fitted_mask(mask: Mask, images: Tensor, logits: Tensor) -> Tensor:
+    """A copy of a mask at the logits' size, all True for None; coarse elements need all their pixels.
 
-    Raises ValueError: a mask that is not boolean, or of neither size.
+    Args:
+        mask: boolean, of the images' or the logits' size.
+        images: (B, …).
+        logits: (B, C) or (B, C, H, W).
+
+    Raises:
+        ValueError: a mask that is not boolean, or of neither size.
     """
+    elements = tuple(logits.shape[:1] + logits.shape[2:])
     if mask is None:
-        return None
-    elements = logits.shape[:1] + logits.shape[2:]
-    pixels = images.shape[:1] + images.shape[2:]
-    if not isinstance(mask, Tensor):
-        raise InputError(f"mask: expected a boolean tensor, got a {type(mask).__name__}")
-    if (
-        mask.dtype != torch.bool
-        or mask.shape not in (elements, pixels)
-        or mask.ndim != len(elements)
-    ):
+        return logits.new_ones(elements, dtype=torch.bool)
+    pixels = tuple(images.shape[:1] + images.shape[2:])
+    fits = isinstance(mask, Tensor) and mask.dtype == torch.bool and mask.ndim == len(elements)
+    if not fits or tuple(mask.shape) not in (elements, pixels):
         raise InputError(
-            f"mask: expected bool of shape {tuple(elements)} (the logits without classes) or of the images' size, got "
-            f"{mask.dtype} of shape {tuple(mask.shape)}"
+            f"mask: expected a boolean tensor of shape {elements} (the logits without classes) or {pixels} (the "
+            "images without channels)"
         )
-    if mask.shape != elements:
-        share = torch.nn.functional.interpolate(mask[:, None].float(), elements[1:], mode="area")[
-            :, 0
-        ]
-        mask = share > 1 - 1e-6
-    return mask
+    if tuple(mask.shape) == elements:
+        return mask.clone()  # torch keeps no tensor of inference mode for gradients
+    share = interpolate(mask[:, None].float(), elements[1:], mode="area")
+    return share[:, 0] > 1 - 1e-6

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -46,17 +46,12 @@ def set_modes(model: nn.Module) -> None:
 
 def flags_of(model: nn.Module) -> list[tuple[Any, str, bool]]:
     """The flags of a network's layers and parameters, to be restored by ``setattr``."""
-    return [
-        *((module, "training", module.training) for module in nn.Module.modules(model)),
-        *(
-            (layer, "track_running_stats", layer.track_running_stats)
-            for layer in batch_norms(model)
-        ),
-        *(
-            (parameter, "requires_grad", parameter.requires_grad)
-            for parameter in model.parameters()
-        ),
-    ]
+    owners: dict[str, Iterable[Any]] = {
+        "training": nn.Module.modules(model),
+        "track_running_stats": batch_norms(model),
+        "requires_grad": model.parameters(),
+    }
+    return [(each, flag, getattr(each, flag)) for flag, of in owners.items() for each in of]
 
 
 def mixed(
@@ -66,10 +61,9 @@ def mixed(
 
     The variance includes the distance of the means, which Schneider et al. (NeurIPS 2020) leave out.
     """
-    apart = share * (1 - share) * (new_mean.to(mean) - mean).square()
-    return torch.lerp(mean, new_mean.to(mean), share), torch.lerp(
-        variance, new_variance.to(variance), share
-    ) + apart
+    new_mean, new_variance = new_mean.to(mean), new_variance.to(variance)
+    apart = share * (1 - share) * (new_mean - mean).square()
+    return mean.lerp(new_mean, share), variance.lerp(new_variance, share) + apart
 
 
 def moments(features: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,12 +92,12 @@ def own_statistics(model: nn.Module, bn_alpha: float | None) -> Iterator[None]:
     stored: dict[Any, tuple[Tensor, Tensor]] = {}  # of the layers that run
 
     @torch.no_grad()
-    def mix(layer: Any, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
-        features = [*inputs, *named.values()][0]
-        layer._check_input_dim(features)  # what torch says of an image without a batch
-        single = features.numel() <= features.shape[1]
-        layer.training = share == 1.0 and not single
-        if share not in (0.0, 1.0) and not single:
+    def mix(layer: Any, inputs: tuple[Tensor, ...]) -> None:
+        (features,) = inputs
+        if features.numel() <= features.shape[1]:  # a single value per channel has no variance
+            return
+        layer.training = share == 1.0
+        if share < 1.0:
             stored[layer] = layer.running_mean, layer.running_var
             layer.running_mean, layer.running_var = mixed(*stored[layer], *moments(features), share)
 
@@ -114,6 +108,6 @@ def own_statistics(model: nn.Module, bn_alpha: float | None) -> Iterator[None]:
 
     with ExitStack() as hooks:
         for layer in tracking(model):
-            hooks.enter_context(layer.register_forward_pre_hook(mix, with_kwargs=True))
+            hooks.enter_context(layer.register_forward_pre_hook(mix))
             hooks.enter_context(layer.register_forward_hook(put_back, always_call=True))
         yield

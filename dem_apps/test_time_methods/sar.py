@@ -7,11 +7,13 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 
+from dem_apps.entropy import Mask
 from dem_apps.errors import number, one_of
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask
-from dem_apps.test_time_methods.selection import FILTER_BY, margin, units
+from dem_apps.test_time_methods.method import Method, fitted_mask, number_or_none
+from dem_apps.test_time_methods.selection import FILTER_BY, Units, margin, units
 
 
 class SAR(Method):
@@ -28,7 +30,7 @@ class SAR(Method):
 
     Args:
         filter_by: the judged unit, each ``element`` (a pixel) or each ``image`` by its pixels' mean entropy.
-        entropy_margin: E₀ in nats; None is 0.4 log C of the allowed classes. The authors' code has 0.4 log 1000 for
+        entropy_margin: E₀ in nats; None is 0.4 log C. The authors' code has 0.4 log 1000 for
             every C.
         rho: ρ, the length of the climb.
         reset_below: e₀ in nats; the paper's 0.2 is for 1000 classes, and a segmentation network may be below it from
@@ -45,58 +47,58 @@ class SAR(Method):
         reset_below: float | None = 0.2,
     ) -> None:
         self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
-        self.entropy_margin = (
-            None if entropy_margin is None else number("entropy_margin", entropy_margin, 0.0)
-        )
+        self.entropy_margin = number_or_none("entropy_margin", entropy_margin)
         self.rho = number("rho", rho, 0.0)
-        self.reset_below = None if reset_below is None else number("reset_below", reset_below, 0.0)
+        self.reset_below = number_or_none("reset_below", reset_below)
         self.mean_entropy: float | None = None
 
-    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+    def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
         """Two forwards and two backwards, if anything is kept."""
         logits = learner.logits(images)
         counted = fitted_mask(mask, images, logits)
-        judged = units(logits, counted, self.filter_by)
-        e0 = margin(self.entropy_margin, 0.4, judged)
-        kept = judged.counted & (judged.entropy < e0)
-        if not bool(kept.any()):
+        judged, kept = self._reliable(logits, counted)
+        if not kept.any():
             return logits
         learner.backward(learner.loss(logits, judged.kept_elements(kept)))
         with _climbed(learner, self.rho):
             second = learner.logits(images)
-            judged = units(second, counted, self.filter_by)
-            kept = kept & (judged.entropy < e0)
-            if bool(kept.any()):
+            judged, still = self._reliable(second, counted)
+            kept = kept & still
+            if kept.any():
                 learner.backward(learner.loss(second, judged.kept_elements(kept), observe=False))
-        if bool(kept.any()):
+        if kept.any():
             learner.apply()
             entropy = judged.entropy[kept].mean().item()
-            self.mean_entropy = (
-                entropy if self.mean_entropy is None else 0.9 * self.mean_entropy + 0.1 * entropy
-            )
+            if self.mean_entropy is not None:
+                entropy = 0.9 * self.mean_entropy + 0.1 * entropy
+            self.mean_entropy = entropy
             # it has collapsed
-            if self.reset_below is not None and self.mean_entropy < self.reset_below:
+            if self.reset_below is not None and entropy < self.reset_below:
                 learner.reset()
                 self.mean_entropy = None
         return logits
+
+    def _reliable(self, logits: Tensor, counted: Tensor) -> tuple[Units, Tensor]:
+        """The judged units, and which of them are below E₀."""
+        judged = units(logits, counted, self.filter_by)
+        return judged, judged.counted & (judged.entropy < margin(self.entropy_margin, 0.4, judged))
 
 
 @contextmanager
 def _climbed(learner: Learner, rho: float) -> Iterator[None]:
     """Inside, the weights are ρ further along their gradient; afterwards as before, bit for bit."""
-    network = learner.network
-    climbing = [weight for weight in network.weights.values() if weight.grad is not None]
+    weights = learner.network.weights.values()
+    climbing = {weight: weight.grad for weight in weights if weight.grad is not None}
     before = [weight.detach().clone() for weight in climbing]
     with torch.no_grad():
-        gradients = [weight.grad for weight in climbing if weight.grad is not None]
-        length = torch.stack([gradient.norm() for gradient in gradients]).norm()
-        for weight, gradient in zip(climbing, gradients, strict=True):
+        length = get_total_norm(list(climbing.values()))
+        for weight, gradient in climbing.items():
             weight.add_(gradient * (rho / (length + 1e-12)))
-    network.write()
+    learner.network.write()
     try:
         yield
     finally:
         with torch.no_grad():
             for weight, value in zip(climbing, before, strict=True):
                 weight.copy_(value)
-        network.write()
+        learner.network.write()

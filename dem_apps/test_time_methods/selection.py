@@ -28,8 +28,6 @@ class Units:
     entropy: Tensor  #: U, in nats; of an image the mean over its elements
     counted: Tensor  #: U, False where the mask leaves all elements out
     elements: Tensor  #: (B,) or (B, H, W), False where the mask leaves the element out
-    #: log C of the classes that are allowed, U where these differ; what entropy can be
-    possible: Tensor | float
 
     def of_elements(self, values: Tensor) -> Tensor:
         """U → (B,) or (B, H, W): the value of the unit that each element belongs to."""
@@ -48,33 +46,22 @@ class Units:
 
 
 @torch.no_grad()
-def units(logits: Tensor, mask: Tensor | None, filter_by: str) -> Units:
-    """The units of a batch; ``mask`` is boolean, the logits' shape without C, or None.
+def units(logits: Tensor, elements: Tensor, filter_by: str) -> Units:
+    """The units of a batch; ``elements`` that count are True, in the logits' shape without C.
 
     Raises NotFiniteError: an entropy that is NaN, which no threshold can judge.
     """
-    logits = logits.detach()
-    elements = (
-        logits.new_ones(logits.shape[:1] + logits.shape[2:], dtype=torch.bool)
-        if mask is None
-        else mask
-    )
-    if mask is not None:
-        logits = logits.masked_fill(~mask.unsqueeze(1), 0.0)
+    logits = logits.masked_fill(~elements.unsqueeze(1), 0.0)
     p, h, counted = entropy.probabilities(logits, 1), entropy.shannon_entropy(logits, 1), elements
     check_finite("the predictions' entropy", h)
-    possible: Tensor | float = math.log(logits.shape[1])
-    if not entropy.are_ordinary(logits):
-        possible = (~entropy.forbidden_classes(logits, 1)).sum(1).to(h).log()
     if filter_by == "image" and logits.ndim == 4:
         number = elements.flatten(1).sum(1)
         share = elements / number.clamp_min(1)[:, None, None]
         p, h = (p * share.unsqueeze(1)).sum((2, 3)), (h * share).sum((1, 2))
-        possible = (possible * share).sum((1, 2)) if isinstance(possible, Tensor) else possible
         counted = number > 0
-    return Units(p, h, counted, elements, possible)
+    return Units(p, h, counted, elements)
 
 
-def margin(given: float | None, share: float, judged: Units) -> Tensor | float:
-    """A threshold on entropies in nats: the given one, or a share of log C of the classes that are allowed."""
-    return share * judged.possible if given is None else given
+def margin(given: float | None, share: float, judged: Units) -> float:
+    """A threshold on entropies in nats: the given one, or a share of log C."""
+    return share * math.log(judged.p.shape[1]) if given is None else given

@@ -7,13 +7,13 @@ import math
 import torch
 from torch import Tensor
 
-from dem_apps.entropy import probabilities, shannon_entropy
-from dem_apps.errors import InputError, number
+from dem_apps.entropy import Mask, probabilities, shannon_entropy
+from dem_apps.errors import number
 from dem_apps.test_time_methods.learner import Learner
-from dem_apps.test_time_methods.method import Method, fitted_mask, resized
+from dem_apps.test_time_methods.method import Method, check_dense, fitted_mask, resized
 
-#: Of a crop: the share of the image's area, as torchvision's RandomResizedCrop draws it.
-_AREA = (0.08, 1.0)
+#: The least share of the image's area in a crop, as torchvision's RandomResizedCrop draws it.
+_LEAST_AREA = 0.08
 #: Of a view of dense logits: by how much contrast and brightness change, in deviations.
 _COLOUR = 0.2
 
@@ -35,59 +35,49 @@ class TPT(Method):
     """
 
     def __init__(self, views: int = 64, kept: float = 0.1) -> None:
-        if isinstance(views, bool) or not isinstance(views, int) or views < 1:
-            raise InputError(f"views: expected an integer of at least 1, got {views!r}")
-        self.views, self.kept = views, number("kept", kept, 0.0, 1.0)
+        self.views = int(number("views", views, 1))
+        self.kept = number("kept", kept, 0.0, 1.0)
 
-    def step(self, learner: Learner, images: Tensor, mask: Tensor | None) -> Tensor:
+    def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
         """A forward of each image's views, one and a backward of the kept; the logits of the images as they are."""
-        if images.ndim != 4:
-            raise InputError(
-                f"images: method 'tpt' needs (B, C, H, W), got shape {tuple(images.shape)}"
-            )
+        check_dense("tpt", images)
         with torch.no_grad():
             plain = learner.logits(images)
         counted = fitted_mask(mask, images, plain)
-        if counted is not None and not bool(counted.any()):
+        if not counted.any():
             return plain
         means, starting = [], learner.starting
         for index, image in enumerate(images):
             views, mirrored = self.drawn(image, learner.generator, dense=plain.ndim == 4)
             with torch.no_grad():
                 logits = _aligned(learner.logits(views), mirrored)
-            own = None if counted is None else counted[index]
+            own = counted[index].expand(len(views), *counted.shape[1:])
             if starting:  # a single image has many views
-                learner.start(
-                    logits, None if own is None else own.expand(len(logits), *own.shape), index > 0
-                )
+                learner.start(logits, own, index > 0)
             best = self.best(logits, own)
             means.append(log_mean(_aligned(learner.logits(views[best]), mirrored[best])))
         learner.descend(learner.loss(torch.stack(means), counted))
         return plain
 
-    def best(self, logits: Tensor, counted: Tensor | None = None) -> Tensor:
-        """The indices of the most certain of (N, C, …) views."""
-        entropy = shannon_entropy(logits, 1).reshape(len(logits), -1)
-        if counted is not None and counted.ndim:
-            entropy = entropy.where(counted.flatten(), 0.0)
-        return entropy.mean(1).argsort()[: max(1, int(self.kept * len(logits)))]
+    def best(self, logits: Tensor, counted: Tensor) -> Tensor:
+        """The indices of the most certain of (N, C, …) views, by the elements that count."""
+        entropy = shannon_entropy(logits, 1).where(counted, 0.0)
+        ranked = entropy.reshape(len(logits), -1).mean(1).argsort()
+        return ranked[: max(1, int(self.kept * len(logits)))]
 
     def drawn(
         self, image: Tensor, generator: torch.Generator, dense: bool
     ) -> tuple[Tensor, Tensor]:
         """(N, C, H, W) views of an image, the first as it is, and which are mirrored, (N,)."""
-        draws = torch.rand(self.views, 4, generator=generator, device="cpu").tolist()
-        mirrored = torch.tensor(
-            [index > 0 and flip < 0.5 for index, (flip, *_) in enumerate(draws)],
-            device=image.device,
-        )
+        draws = torch.rand(self.views, 4, generator=generator, device="cpu")
+        mirrored = draws[:, 0] < 0.5
+        mirrored[0] = False
+        mirrored = mirrored.to(image.device)
         views = [image]
-        for _, area, across, down in draws[1:]:
-            views.append(
-                _recoloured(image, across, down) if dense else _crop(image, area, across, down)
-            )
-        stacked = torch.stack(views)
-        return torch.where(mirrored[:, None, None, None], stacked.flip(3), stacked), mirrored
+        for _, area, across, down in draws[1:].tolist():
+            view = _recoloured(image, across, down) if dense else _crop(image, area, across, down)
+            views.append(view)
+        return _aligned(torch.stack(views), mirrored), mirrored
 
 
 def log_mean(logits: Tensor) -> Tensor:
@@ -96,19 +86,17 @@ def log_mean(logits: Tensor) -> Tensor:
     return torch.where(p > 0, p.clamp_min(torch.finfo(p.dtype).tiny).log(), -torch.inf)
 
 
-def _aligned(logits: Tensor, mirrored: Tensor) -> Tensor:
-    """Dense logits of mirrored views mirrored back."""
-    return (
-        torch.where(mirrored[:, None, None, None], logits.flip(3), logits)
-        if logits.ndim == 4
-        else logits
-    )
+def _aligned(views: Tensor, mirrored: Tensor) -> Tensor:
+    """Mirror those of (N, C, H, W) views that are mirrored; (N, C) logits have no place."""
+    if views.ndim != 4:
+        return views
+    return torch.where(mirrored[:, None, None, None], views.flip(3), views)
 
 
 def _crop(image: Tensor, area: float, across: float, down: float) -> Tensor:
     """A part of the image's shape, at its size; each number from 0 to 1."""
     height, width = image.shape[1:]
-    side = math.sqrt(_AREA[0] + (_AREA[1] - _AREA[0]) * area)
+    side = math.sqrt(_LEAST_AREA + (1.0 - _LEAST_AREA) * area)
     rows, columns = max(1, round(side * height)), max(1, round(side * width))
     top, left = round(down * (height - rows)), round(across * (width - columns))
     part = image[None, :, top : top + rows, left : left + columns]

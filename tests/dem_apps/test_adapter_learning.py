@@ -64,14 +64,7 @@ def test_what_minimises_nothing_needs_no_classes(method):
         {"objective": torch.nn.CrossEntropyLoss()},
         "objective: expected a name such as 'adadem', or what build_obj",
     ),
-    (
-        {"objective": AdaDEM(CLASSES), "num_classes": CLASSES + 1},
-        "num_classes: the objective that is given has",
-    ),
-    (
-        {"optimizer": torch.optim.LBFGS},
-        "a function that makes one which takes single steps, such as lambda",
-    ),
+    ({"objective": AdaDEM(CLASSES), "num_classes": CLASSES + 1}, "^objective: .*num_classes"),
     (
         {"optimizer": torch.optim.SGD([torch.ones(1)])},
         "optimizer: expected one of sgd, adam, adamw, or a function",
@@ -131,4 +124,4 @@ def test_a_layer_with_a_single_value_keeps_its_stored_statistics(alpha):
     expected = pooled.eval()(image)
     assert torch.equal(adapter_of("tent", pooled, bn_alpha=alpha)(image), expected)
     pooled[1] = nn.BatchNorm2d(3, track_running_stats=False).double()
-    refuses("at least two at a time", adapter_of("tent", pooled), image)
+    refuses("^images: .*more than 1 value per channel", adapter_of("tent", pooled), image)

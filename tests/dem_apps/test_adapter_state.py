@@ -1,9 +1,7 @@
-"""An adapter's state: reset, resume, threads and processes, modes of gradients, what it refuses to load."""
+"""An adapter's state: reset, resume, modes of gradients, what it refuses to load."""
 
 import copy
 import io
-import pickle
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -12,14 +10,12 @@ from support.tiny_networks import (
     CLASSES,
     LEARNING,
     Tiny,
-    WithGrid,
     adapter_of,
     assert_same,
     batches,
     moved,
     tiny,
 )
-from torch import nn
 
 from dem_apps import AdaDEM
 from dem_apps.test_time_methods import METHODS
@@ -104,12 +100,6 @@ def test_states_of_other_adapters_are_refused():
         adapter_of("tent", parameters="all").load_state_dict,
         state,
     )
-    for argument, name in (("objective", "entropy"), ("optimizer", "adam")):
-        other = adapter_of("tent", **{argument: name})
-        other(batches(1)[0])
-        other_state, mine = other.state_dict(), adapter_of("tent")
-        refuses(f"it is of an adapter with another {argument}=", mine.load_state_dict, other_state)
-        assert not moved(mine.model, tiny())
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -126,14 +116,10 @@ def test_a_given_objective_is_reset_to_what_it_was(training):
     assert torch.equal(objective.class_marginals, given)
 
 
-def test_weights_that_are_loaded_meanwhile_are_not_mixed_with_the_first():
+def test_parameters_that_were_replaced_are_one_sentence():
     adapter = adapter_of("tent")
-    copied = pickle.loads(pickle.dumps(adapter))
-    adapter.model.load_state_dict(tiny(seed=1).state_dict())
-    refuses("weights that do not learn were written since the adapter was made", adapter.reset)
-    copied.reset()
     adapter.model.load_state_dict(tiny(seed=1).state_dict(), assign=True)
-    refuses("what learns got no gradient; its parameters were replaced", adapter, batches(1)[0])
+    refuses("what learns got no gradient", adapter, batches(1)[0])
 
 
 def test_the_prediction_after_the_update():
@@ -166,11 +152,10 @@ def test_it_learns_under_no_grad(guard):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_an_adapter_made_and_loaded_in_inference_mode(method):
-    (first, second), model = batches(2), WithGrid().eval()
-    expected = adapter_of(method, WithGrid())
+    (first, second), model = batches(2), tiny()
+    expected = adapter_of(method)
     mask = torch.ones(first[:, 0].shape, dtype=torch.bool)
     with torch.inference_mode():
-        model(first)
         source = (
             {"source_images": [images * 1 for images in batches(2, seed=9)]}
             if method == "eata"
@@ -180,17 +165,6 @@ def test_an_adapter_made_and_loaded_in_inference_mode(method):
         assert torch.equal(adapter(first * 1, mask.clone()), expected(first, mask))
         adapter.load_state_dict(adapter.state_dict())
         assert torch.equal(adapter(second * 1), expected(second))
-        adapter(nn.functional.interpolate(first, scale_factor=2))
         adapter.reset()
     expected.reset()
     assert torch.equal(adapter(first), expected(first))
-
-
-def test_threads_take_turns():
-    adapter, images = adapter_of("bn"), batches(1)[0]
-    expected, stored = adapter(images), values(adapter.model)
-    with ThreadPoolExecutor(4) as pool:
-        assert all(torch.equal(found, expected) for found in pool.map(adapter, [images] * 64))
-    assert all(
-        torch.equal(value, stored[name]) for name, value in adapter.model.state_dict().items()
-    )

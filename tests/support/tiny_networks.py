@@ -101,20 +101,6 @@ class Ends(nn.Module):
         return self.end(self.inner(images))
 
 
-class WithGrid(Ends):
-    """Has an attribute `modules`, as sacmehta/ESPNet's, and a buffer that forward makes for each size of images."""
-
-    def __init__(self) -> None:
-        super().__init__(lambda z: z)
-        self.modules = [self.inner]
-
-    def forward(self, images: Tensor) -> Tensor:
-        if not hasattr(self, "grid") or self.grid.shape != images.shape[2:]:
-            grid = torch.linspace(0, 1, images[0, 0].numel(), dtype=images.dtype)
-            self._buffers["grid"] = grid.view(images.shape[2:])
-        return self.inner(images + self.grid)
-
-
 #: What a method cannot do without, or what makes it do something on images like these.
 NEEDED: dict[str, dict[str, Any]] = {
     "lab": {"source_mean": (60, 0, 5), "source_std": (20, 5, 8)},
@@ -123,7 +109,7 @@ NEEDED: dict[str, dict[str, Any]] = {
     "sar": {"reset_below": None},
     "deyo": {"plpd_above": 0.0},
     "tpt": {"views": 8, "kept": 0.3},
-    "cotta": {"restore": 0.1, "augment_below": 0.99, "objective_weight": 0.5},
+    "cotta": {"restore": 0.1, "objective_weight": 0.5},
 }
 #: The methods that change weights.
 LEARNING = [name for name, method in METHODS.items() if method.learns]

@@ -52,11 +52,10 @@ def test_what_a_step_would_write_stays_only_where_it_is_finite(spoils, said, met
 
 def test_a_mistake_after_the_forward_undoes_it():
     adapter, without = (adapter_of("tent") for _ in range(2))
-    refuses("mask: expected bool of shape", adapter, batches(1)[0], torch.ones(3, dtype=torch.bool))
+    refuses("mask: expected a bool", adapter, batches(1)[0], torch.ones(3, dtype=torch.bool))
     assert_untouched(adapter, without)
 
 
-@pytest.mark.filterwarnings("ignore:model. its numbers")
 @pytest.mark.parametrize("dtype", HALF)
 @cases(
     ("batch", "tent", {"optimizer": "sgd", "lr": 1e-3}),
@@ -92,36 +91,6 @@ def test_half_precision_learns_as_float32(norm, method, arguments, dtype):
         assert torch.equal(resumed(images.to(dtype)), half(images.to(dtype)))
 
 
-@pytest.mark.filterwarnings("ignore:model. its numbers")
-@pytest.mark.parametrize("dtype", HALF)
-@pytest.mark.parametrize("method", LEARNING)
-def test_half_precision_forgets_gradients_and_keeps_what_is_loaded(method, dtype):
-    """Gradients of somebody else's backward (apex's users), and a checkpoint loaded between two batches."""
-    given = [images.to(dtype) for images in batches(2)]
-    arguments = {"source_images": given} if method == "eata" else {}
-    adapter, fresh = (
-        adapter_of(method, tiny("group").to(dtype), lr=1e-3, **arguments) for _ in range(2)
-    )
-    adapter.model(given[0]).square().sum().backward()
-    assert torch.equal(adapter(given[0]), fresh(given[0]))
-    assert not moved(adapter.model, fresh.model)
-    for each in (adapter, fresh):
-        each.model.load_state_dict(tiny("group", seed=1).to(dtype).state_dict())
-        each(given[1])
-    assert (
-        float((adapter.model.norm.weight - tiny("group", seed=1).norm.weight).detach().abs().max())
-        < 0.1
-    )
-
-
-@pytest.mark.parametrize("dtype", HALF)
-def test_half_precision_is_announced(dtype):
-    with pytest.warns(
-        UserWarning, match=f"are {torch.finfo(dtype).eps:.1g} apart; .*kept in float32"
-    ):
-        adapter_of("tent", tiny().to(dtype))
-
-
 @pytest.mark.parametrize("dtype", HALF)
 def test_one_autocast_around_all_batches_is_as_one_around_each(dtype):
     each, once = (adapter_of("tent", tiny("group").float(), parameters="all") for _ in range(2))
@@ -153,39 +122,26 @@ class Masked(nn.Module):
         )
 
 
-@pytest.mark.parametrize("options", [{}, {"filter_by": "image"}], ids=str)
+@pytest.mark.parametrize("filter_by", ["element", "image"])
 @pytest.mark.parametrize("method", LEARNING)
-def test_a_class_that_a_network_forbids_is_not_there(method, options):
-    """Margins and similarities as well are those of the classes that are left."""
-    filters = method in ("eta", "eata", "sar", "deyo")
-    options = {**options, "similarity": None} if method in ("eta", "eata") else options
-    options = {"objective": "entropy", **(options if filters else {})}
+def test_a_class_that_a_network_forbids_is_not_there(method, filter_by):
+    options = {"objective": "entropy"}
+    if method in ("eta", "eata", "sar", "deyo"):
+        options |= {"filter_by": filter_by, "entropy_margin": 0.6}
+    if method == "deyo":
+        options["weight_margin"] = 0.5
     each = [adapter_of(method, Masked(fill), **options) for fill in (None, -torch.inf, -1e8)]
     for images in batches(3):
         for adapter in each:
             adapter(images)
-    assert moved(each[0].model.inner, tiny()) or "filter_by" in options
+    assert moved(each[0].model.inner, tiny()) or filter_by == "image"
     for adapter in each[1:]:
         assert_same(adapter.model.inner, each[0].model.inner, rtol=1e-6)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_an_empty_batch_moves_nothing(method):
-    adapter, without = (adapter_of(method) for _ in range(2))
-    assert adapter(batches(1)[0][:0]).shape == (0, CLASSES, 8, 8)
-    for images in batches(1):
-        adapter(images)
-        without(images)
-    adapter(batches(1)[0][:0])
-    assert_untouched(adapter, without)
-
-
 @cases(
-    ([torch.zeros(2, 3, 8, 8), torch.zeros(2)], "got a list of 2; pass the images of it"),
-    ({"image": torch.zeros(2, 3, 8, 8)}, "got a dict of 1; pass the images of it"),
+    ([torch.zeros(2, 3, 8, 8), torch.zeros(2)], "got a list"),
     (torch.zeros(2, 3, 8, 8).numpy(), "got a ndarray"),
-    (torch.tensor(0.0), "got a Tensor"),
-    (None, "got a NoneType"),
 )
 def test_what_is_no_batch_of_images_is_one_sentence(given, said):
     refuses(f"^images: expected a tensor of images .*{said}", adapter_of("tent"), given)
@@ -203,7 +159,6 @@ def test_what_is_no_batch_of_images_is_one_sentence(given, said):
         DataLoader(TensorDataset(batches(1)[0]), batch_size=8, drop_last=True),
         "there is no image in it",
     ),
-    ([batches(1)[0][:0]], "there is no image in it"),
 )
 def test_source_images_must_be_batches(given, said):
     model = tiny()

@@ -72,7 +72,7 @@ def test_a_mask_leaves_pixels_out_of_the_loss():
     torch.optim.SGD(expected.norm.parameters(), 0.05).step()
     adapter = published(model, lr=0.05)
     for wrong in (mask.float(), mask[:, 1:]):
-        refuses("mask: expected bool", adapter, images, wrong)
+        refuses("mask: expected a bool", adapter, images, wrong)
     adapter(images, mask)
     assert_same(model, expected)
 
