@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -27,8 +27,6 @@ from dem_apps.runtime.signals import command_line
 from rl.config import TrainConfig, resolve
 
 if TYPE_CHECKING:
-    from optuna.trial import FrozenTrial
-
     from dem_apps.jobs.search import Space
 
 _EXAMPLE = "python -m rl.tune --train.env MiniGrid-DoorKey-5x5-v0 --train.loss adadem --trials 20 --study-dir runs/tune"
@@ -62,22 +60,26 @@ class TuneConfig(SearchConfig):
 
 
 def search_space(config: TrainConfig) -> Space:
-    """The grid for a loss: its weight, and its options that were not given; an InputError for 'none'."""
+    """Return the grid for a loss: its weight, and its options that were not given; an InputError for 'none'."""
     from dem_apps.jobs.search import Space, dem_allows
 
     if config.loss == "none":
         raise InputError(
             "--train.loss: 'none' has nothing to search; expected an entropy term such as adadem"
         )
+    ranges = {LOG_COEFFICIENT: _RANGES[LOG_COEFFICIENT]}
+    given = {"tau": 1.0, "alpha": 1.0}
     # rl's own terms have none to set
     known = objective_options(config.loss) if config.loss in OBJECTIVE_NAMES else []
-    options = [name for name in known if name in _RANGES and getattr(config, name) is None]
-    given = {
-        name: 1.0 if getattr(config, name) is None else getattr(config, name)
-        for name in ("tau", "alpha")
-    }
-    ranges = {name: _RANGES[name] for name in (LOG_COEFFICIENT, *options)}
-    return Space(ranges, lambda values: config.loss != "dem" or dem_allows({**given, **values}))
+    for name in given:
+        value = getattr(config, name)
+        if value is not None:
+            given[name] = value
+        elif name in known:
+            ranges[name] = _RANGES[name]
+    if config.loss == "dem":
+        return Space(ranges, lambda values: dem_allows({**given, **values}))
+    return Space(ranges)
 
 
 def tune(
@@ -89,123 +91,104 @@ def tune(
 ) -> Path:
     """Run or continue a study, train the choice with fresh seeds, and return the study's folder.
 
-    ``train``, made from ``train_flags``, is what every trial trains with apart from the point and the seed. The command
-    with ``arguments`` continues the study. Raises InputError: settings that do not fit, no trial with a score.
-    """
-    from dem_apps.jobs.search import (
-        Plan,
-        best_trial,
-        opened_study,
-        print_trials,
-        refuse_given,
-        run_search,
-    )
+    Args:
+        config: the search.
+        train: what every trial trains with, apart from the point and the seed.
+        train_flags: the flags that made ``train``.
+        arguments: those of the command, which continues the study.
+        module: the command of a training.
 
-    in_return = (
-        {"entropy_weight": "the search finds it, as ent_coef"} if train.entropy == "return" else {}
-    )
-    refuse_given(train, ent_coef="the search finds it", **in_return)
+    Raises:
+        InputError: settings that do not fit, or no trial with a score.
+    """
+    from dem_apps.jobs.search import Plan, opened_study, refuse_given, run_search, scored
+
+    found = {"ent_coef": "the search finds it"}
+    if train.entropy == "return":
+        found["entropy_weight"] = "the search finds it, as ent_coef"
+    refuse_given(train, **found)
     resolved, space = resolve(train), search_space(train)
     first_point = {name: _FIRST[name] for name in space.ranges}
-    plan = Plan(space, first_point, min(config.trials, len(space.points())), train.seed, "return")
+    plan = Plan(space, first_point, config.trials, train.seed, "return")
 
-    def jobs(
-        folder: Path, values: dict[str, float], first: int = train.seed, seeds: int = config.seeds
-    ) -> list[Job]:
-        return [
-            Job(
-                f"{folder.name} seed{seed}",
-                module,
-                (*train_flags, *flags(settings_of(values) | {"seed": seed})),
-                folder / f"seed{seed}",
-                "mean_return",
-            )
-            for seed in range(first, first + seeds)
-        ]
+    def jobs(folder: Path, values: dict[str, float], seeds: range) -> list[Job]:
+        made = []
+        for seed in seeds:
+            given = (*train_flags, *flags(settings_of(values) | {"seed": seed}))
+            run = folder / f"seed{seed}"
+            made.append(Job(f"{folder.name} seed{seed}", module, given, run, "mean_return"))
+        return made
+
+    def of_trial(folder: Path, values: dict[str, float]) -> list[Job]:
+        return jobs(folder, values, range(train.seed, train.seed + config.seeds))
 
     compared = {"score": "mean_return", "seeds": config.seeds, "train": asdict(resolved)}
-    with opened_study("rl.tune", arguments, config, compared, of_machine(TrainConfig)) as (
-        path,
-        study,
-    ):
+    free = of_machine(TrainConfig)
+    with opened_study("rl.tune", arguments, config, compared, free) as (path, study):
         print(
             f"search   {', '.join(space.ranges)} of {train.loss} on {train.env}, {plan.trials} trials of "
             f"{config.seeds} seeds, {resolved.timesteps:,} steps each\nstudy    {path}",
             flush=True,
         )
-        run_search(path, study, config, plan, jobs, ONE_THREAD)
-        best, first = best_trial(path, study), train.seed + _FRESH
-        judged = jobs(path / "final" / f"{best.number:04d}", best.params, first, config.final_seeds)
-        failures, returns = run_jobs(judged, config, ONE_THREAD), list[float]()
+        run_search(path, study, config, plan, of_trial, ONE_THREAD)
+        best, first = scored(path, study)[0], train.seed + _FRESH
+        fresh = range(first, first + config.final_seeds)
+        judged = jobs(path / "final" / f"{best.number:04d}", best.params, fresh)
+        run_jobs(judged, config, ONE_THREAD)
         for job in judged:
-            if (score := job.score()) is None:
-                why = failures.get(
-                    job.name,
-                    "another process trains it; give this command again when that has ended",
-                )
+            if not job.finished:
                 raise InputError(
-                    f"{path}: a fresh seed of the choice has no return ({job.name}: {why})"
+                    f"{job.run}: this fresh seed of the choice has no return; {job.log} says why, and the same "
+                    "command tries again"
                 )
-            returns.append(score)
-        print_trials(study, "return")
-        fresh = list(range(first, first + config.final_seeds))
-        _write_results(path, len(study.trials), best, config.seeds, fresh, returns, train)
-        print(
-            f"next     {command_line('rl.train', [*train_flags, '--config', str(path / 'best.yaml')])}"
-        )
+        returns = [job.score() for job in judged]
+        final = {
+            "trial": best.number,
+            **settings_of(best.params),
+            "search_return": best.value,
+            "search_seeds": config.seeds,
+            "trials": len(study.trials),
+            "fresh_seeds": list(fresh),
+            "fresh_returns": returns,
+            "fresh_mean_return": statistics.fmean(returns),
+            "fresh_std_return": statistics.stdev(returns) if len(returns) > 1 else None,
+        }
+        _write_results(path, final, {"loss": train.loss, **settings_of(best.params)})
+        following = [*train_flags, "--config", str(path / "best.yaml")]
+        print(f"next     {command_line('rl.train', following)}")
     return path
 
 
-def _write_results(
-    path: Path,
-    trials: int,
-    best: FrozenTrial,
-    seeds: int,
-    fresh: list[int],
-    returns: list[float],
-    train: TrainConfig,
-) -> None:
+def _write_results(path: Path, final: dict[str, Any], choice: dict[str, Any]) -> None:
     """Write ``final.json`` and ``best.yaml``, and print the choice and its returns."""
-    settings = settings_of(best.params)
-    mean, std = statistics.fmean(returns), statistics.stdev(returns) if len(returns) > 1 else None
-    final = {
-        "trial": best.number,
-        **settings,
-        "search_return": best.value,
-        "search_seeds": seeds,
-        "trials": trials,
-        "fresh_seeds": fresh,
-        "fresh_returns": returns,
-        "fresh_mean_return": mean,
-        "fresh_std_return": std,
-    }
     write_json(path / "final.json", final)
     text = (
-        f"# The best of {trials} trials: return {best.value:.4f} in the search, {mean:.4f} with fresh seeds.\n"
-        f"# python -m rl.train --config THIS_FILE\n{yaml.safe_dump({'loss': train.loss, **settings}, sort_keys=False)}"
+        "# The best trial of the search that final.json describes.\n"
+        f"# python -m rl.train --config THIS_FILE\n{yaml.safe_dump(choice, sort_keys=False)}"
     )
     write_atomically(path / "best.yaml", text.encode())
+    mean, std = final["fresh_mean_return"], final["fresh_std_return"]
+    deviation = "" if std is None else f" ± {std:.4f}"
     print(
-        f"choice   {', '.join(f'{name} {value:g}' for name, value in settings.items())}\n"
-        f"search   return {best.value:.4f} over {seeds} seeds (the highest of {trials} trials, so too high)\n"
-        f"fresh    return {mean:.4f}{'' if std is None else f' ± {std:.4f}'} over {len(returns)} new seeds\n"
+        f"choice   {', '.join(f'{name} {value}' for name, value in choice.items())}\n"
+        f"search   return {final['search_return']:.4f} (the highest of {final['trials']} trials, so too high)\n"
+        f"fresh    return {mean:.4f}{deviation} over {len(final['fresh_seeds'])} new seeds\n"
         f"files    {path}: best.yaml, final.json, trials.csv"
     )
 
 
 def settings_of(values: dict[str, float]) -> dict[str, float]:
-    """A point as settings of ``rl.train``."""
-    settings = {name: value for name, value in values.items() if name != LOG_COEFFICIENT}
-    return {**settings, "ent_coef": float(f"{10 ** values[LOG_COEFFICIENT]:.4g}")}
+    """Return a point as settings of ``rl.train``."""
+    settings = {**values, "ent_coef": float(f"{10 ** values[LOG_COEFFICIENT]:.4g}")}
+    del settings[LOG_COEFFICIENT]
+    return settings
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command; ``arguments`` are those of the process when None."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    config, train, given = parse_search(
-        TuneConfig, TrainConfig, "rl.tune", "rl.train", _EXAMPLE, arguments
-    )
-    tune(config, train, given, arguments)
+    """Run the command; ``arguments`` are those of the process when None."""
+    given = sys.argv[1:] if arguments is None else arguments
+    settings = parse_search(TuneConfig, TrainConfig, "rl.tune", "rl.train", _EXAMPLE, given)
+    tune(*settings, given)
 
 
 if __name__ == "__main__":

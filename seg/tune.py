@@ -88,9 +88,7 @@ def tune(
     settings.check()
     images = _images(settings, config.share)
     # entropy first: what is found can be compared with it, and is never worse on the images that were searched
-    plan = Plan(
-        DEM_SPACE, _ENTROPY, min(config.trials, len(DEM_SPACE.points())), train.seed, "miou"
-    )
+    plan = Plan(DEM_SPACE, _ENTROPY, config.trials, train.seed, "miou")
     print(
         f"search   tau and alpha of DEM, {plan.trials} trials, {config.workers} at a time\n"
         f"trial    {train.method}, {settings.max_steps} steps, mIoU on {images} images, "
@@ -99,21 +97,12 @@ def tune(
     )
 
     def jobs(run: Path, values: dict[str, float]) -> list[Job]:
-        return [
-            Job(
-                f"trial {run.name}",
-                "seg.train",
-                (*train_flags, *flags({**of_trial, **values})),
-                run,
-                "miou",
-            )
-        ]
+        given = (*train_flags, *flags({**of_trial, **values}))
+        return [Job(f"trial {run.name}", "seg.train", given, run, "miou")]
 
     compared = {"score": "miou", "share": config.share, "train": asdict(settings)}
-    with opened_study("seg.tune", arguments, config, compared, of_machine(TrainConfig)) as (
-        path,
-        study,
-    ):
+    free = of_machine(TrainConfig)
+    with opened_study("seg.tune", arguments, config, compared, free) as (path, study):
         print(f"study    {path}", flush=True)
         run_search(path, study, config, plan, jobs, threads_of_jobs(config))
         _report(path, study, config.share, train_flags)
@@ -127,9 +116,9 @@ def _images(train: TrainConfig, share: float) -> int:
     pair = open_pair(**train.data(), measure=False)
     open_validation(train.target, pair.classes, (share, 1.0), demo=train.demo)
     if not pair.target_val.labelled:
-        said = f"{pair.target_val.root}: the search compares mIoU, and this target's validation images have no labels"
         raise InputError(
-            f"{said}; label some of them, or take --loss adadem, which has nothing to search"
+            f"{pair.target_val.root}: the search compares mIoU, and this target's validation images have no labels; "
+            "label some of them, or take --loss adadem, which has nothing to search"
         )
     return len(pair.target_val)
 
@@ -139,38 +128,36 @@ def _report(path: Path, study: optuna.Study, share: float, train_flags: Sequence
     from matplotlib import pyplot
     from optuna.visualization.matplotlib import plot_contour
 
-    from dem_apps.jobs.search import best_trial, print_trials, scored
+    from dem_apps.jobs.search import scored
     from dem_apps.runtime.files import whole_file, write_atomically
 
-    best = best_trial(path, study)
+    trials = scored(path, study)
+    best = trials[0]
     fragment: dict[str, Any] = {"loss": "dem", **best.params, "validation_part": [share, 1.0]}
     text = (
-        f"# DEM*: the best of {len(scored(study))} trials, mIoU {best.value:.4f} on {100 * share:g} % of the target's\n"
-        f"# validation images, chosen with their labels; validation_part leaves these images out of later scores.\n"
+        f"# DEM*: the best of {len(trials)} trials, mIoU {best.value:.4f} on images that were chosen with their labels;\n"
+        "# validation_part leaves these images out of later scores.\n"
         f"# python -m seg.train --config FILE --config THIS_FILE\n{yaml.safe_dump(fragment, sort_keys=False)}"
     )
     write_atomically(path / "best.yaml", text.encode())
     plot_contour(study, ["tau", "alpha"], target_name="mIoU")
     with whole_file(path / "search.png") as picture:
         pyplot.savefig(picture)
-    print_trials(study, "mIoU")
-    entropy = next(
-        (f", entropy {trial.value:.4f}" for trial in scored(study) if trial.params == _ENTROPY), ""
-    )
+    for trial in trials:
+        if trial.params == _ENTROPY:
+            print(f"entropy  mIoU {trial.value:.4f}")
     print(
-        f"best     tau {best.params['tau']:g}, alpha {best.params['alpha']:g}: mIoU {best.value:.4f}{entropy}\n"
+        f"best     tau {best.params['tau']}, alpha {best.params['alpha']}: mIoU {best.value:.4f}\n"
         f"files    {path}: best.yaml, trials.csv, search.png\n"
         f"next     {command_line('seg.train', [*train_flags, '--config', str(path / 'best.yaml')])}"
     )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command; ``arguments`` are those of the process when None."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    config, train, given = parse_search(
-        TuneConfig, TrainConfig, "seg.tune", "seg.train", _EXAMPLE, arguments
-    )
-    tune(config, train, given, arguments)
+    """Run the command; ``arguments`` are those of the process when None."""
+    given = sys.argv[1:] if arguments is None else arguments
+    settings = parse_search(TuneConfig, TrainConfig, "seg.tune", "seg.train", _EXAMPLE, given)
+    tune(*settings, given)
 
 
 if __name__ == "__main__":
