@@ -9,11 +9,9 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import yaml
+from typing import TYPE_CHECKING
 
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import ONE_THREAD, Job, SearchConfig, parse_search
@@ -21,13 +19,12 @@ from dem_apps.jobs.grid import run_jobs
 from dem_apps.objectives import OBJECTIVE_NAMES, objective_options
 from dem_apps.runtime.arguments import flags, of_machine
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.files import write_atomically, write_json
+from dem_apps.runtime.files import write_json
 from dem_apps.runtime.settings import option
-from dem_apps.runtime.signals import command_line
 from rl.config import TrainConfig, resolve
 
 if TYPE_CHECKING:
-    from dem_apps.jobs.search import Space
+    from dem_apps.jobs.search import Plan
 
 _EXAMPLE = "python -m rl.tune --train.env MiniGrid-DoorKey-5x5-v0 --train.loss adadem --trials 20 --study-dir runs/tune"
 #: The weight of the entropy term is searched as its logarithm.
@@ -59,15 +56,15 @@ class TuneConfig(SearchConfig):
     )
 
 
-def search_space(config: TrainConfig) -> Space:
-    """Return the grid for a loss: its weight, and its options that were not given; an InputError for 'none'."""
-    from dem_apps.jobs.search import Space, dem_allows
+def search_plan(config: TrainConfig, trials: int) -> Plan:
+    """Return the points for a loss: its weight, and its options that were not given; an InputError for 'none'."""
+    from dem_apps.jobs.search import Plan, dem_allows
 
     if config.loss == "none":
         raise InputError(
             "--train.loss: 'none' has nothing to search; expected an entropy term such as adadem"
         )
-    ranges = {LOG_COEFFICIENT: _RANGES[LOG_COEFFICIENT]}
+    searched = [LOG_COEFFICIENT]
     given = {"tau": 1.0, "alpha": 1.0}
     # rl's own terms have none to set
     known = objective_options(config.loss) if config.loss in OBJECTIVE_NAMES else []
@@ -76,10 +73,13 @@ def search_space(config: TrainConfig) -> Space:
         if value is not None:
             given[name] = value
         elif name in known:
-            ranges[name] = _RANGES[name]
+            searched.append(name)
+    ranges = {name: _RANGES[name] for name in searched}
+    first = {name: _FIRST[name] for name in searched}
+    plan = Plan(ranges, first, trials, config.seed, "return")
     if config.loss == "dem":
-        return Space(ranges, lambda values: dem_allows({**given, **values}))
-    return Space(ranges)
+        return replace(plan, allowed=lambda values: dem_allows({**given, **values}))
+    return plan
 
 
 def tune(
@@ -101,17 +101,17 @@ def tune(
     Raises:
         InputError: settings that do not fit, or no trial with a score.
     """
-    from dem_apps.jobs.search import Plan, opened_study, refuse_given, run_search, scored
+    from dem_apps.jobs.search import finished_search, refuse_given, write_choice
 
     found = {"ent_coef": "the search finds it"}
     if train.entropy == "return":
         found["entropy_weight"] = "the search finds it, as ent_coef"
     refuse_given(train, **found)
-    resolved, space = resolve(train), search_space(train)
-    first_point = {name: _FIRST[name] for name in space.ranges}
-    plan = Plan(space, first_point, config.trials, train.seed, "return")
+    resolved, plan = resolve(train), search_plan(train, config.trials)
+    seeds = range(train.seed, train.seed + config.seeds)
+    fresh = range(train.seed + _FRESH, train.seed + _FRESH + config.final_seeds)
 
-    def jobs(folder: Path, values: dict[str, float], seeds: range) -> list[Job]:
+    def jobs(folder: Path, values: dict[str, float], seeds: range = seeds) -> list[Job]:
         made = []
         for seed in seeds:
             given = (*train_flags, *flags(settings_of(values) | {"seed": seed}))
@@ -119,20 +119,22 @@ def tune(
             made.append(Job(f"{folder.name} seed{seed}", module, given, run, "mean_return"))
         return made
 
-    def of_trial(folder: Path, values: dict[str, float]) -> list[Job]:
-        return jobs(folder, values, range(train.seed, train.seed + config.seeds))
-
-    compared = {"score": "mean_return", "seeds": config.seeds, "train": asdict(resolved)}
-    free = of_machine(TrainConfig)
-    with opened_study("rl.tune", arguments, config, compared, free) as (path, study):
-        print(
-            f"search   {', '.join(space.ranges)} of {train.loss} on {train.env}, {plan.trials} trials of "
-            f"{config.seeds} seeds, {resolved.timesteps:,} steps each\nstudy    {path}",
-            flush=True,
-        )
-        run_search(path, study, config, plan, of_trial, ONE_THREAD)
-        best, first = scored(path, study)[0], train.seed + _FRESH
-        fresh = range(first, first + config.final_seeds)
+    print(
+        f"search   {', '.join(plan.ranges)} of {train.loss} on {train.env}, {config.trials} trials of "
+        f"{config.seeds} seeds, {resolved.timesteps:,} steps each",
+        flush=True,
+    )
+    with finished_search(
+        "rl.tune",
+        arguments,
+        config,
+        plan,
+        {"seeds": config.seeds, "train": asdict(resolved)},
+        of_machine(TrainConfig),
+        jobs,
+        ONE_THREAD,
+    ) as (path, study):
+        best = study.best_trial
         judged = jobs(path / "final" / f"{best.number:04d}", best.params, fresh)
         run_jobs(judged, config, ONE_THREAD)
         for job in judged:
@@ -141,40 +143,29 @@ def tune(
                     f"{job.run}: this fresh seed of the choice has no return; {job.log} says why, and the same "
                     "command tries again"
                 )
-        returns = [job.score() for job in judged]
+        settings = settings_of(best.params)
+        returns = [score for job in judged if (score := job.score()) is not None]
+        mean = statistics.fmean(returns)
         final = {
             "trial": best.number,
-            **settings_of(best.params),
+            **settings,
             "search_return": best.value,
             "search_seeds": config.seeds,
             "trials": len(study.trials),
             "fresh_seeds": list(fresh),
             "fresh_returns": returns,
-            "fresh_mean_return": statistics.fmean(returns),
+            "fresh_mean_return": mean,
             "fresh_std_return": statistics.stdev(returns) if len(returns) > 1 else None,
         }
-        _write_results(path, final, {"loss": train.loss, **settings_of(best.params)})
-        following = [*train_flags, "--config", str(path / "best.yaml")]
-        print(f"next     {command_line('rl.train', following)}")
+        write_json(path / "final.json", final)
+        print(
+            f"choice   {settings}\n"
+            f"search   return {best.value:.4f} (the highest of {len(study.trials)} trials, so too high)\n"
+            f"fresh    return {mean:.4f} over {len(fresh)} new seeds (final.json)"
+        )
+        remark = "The best trial of the search that final.json describes."
+        write_choice(path, remark, {"loss": train.loss, **settings}, "rl.train", train_flags)
     return path
-
-
-def _write_results(path: Path, final: dict[str, Any], choice: dict[str, Any]) -> None:
-    """Write ``final.json`` and ``best.yaml``, and print the choice and its returns."""
-    write_json(path / "final.json", final)
-    text = (
-        "# The best trial of the search that final.json describes.\n"
-        f"# python -m rl.train --config THIS_FILE\n{yaml.safe_dump(choice, sort_keys=False)}"
-    )
-    write_atomically(path / "best.yaml", text.encode())
-    mean, std = final["fresh_mean_return"], final["fresh_std_return"]
-    deviation = "" if std is None else f" ± {std:.4f}"
-    print(
-        f"choice   {', '.join(f'{name} {value}' for name, value in choice.items())}\n"
-        f"search   return {final['search_return']:.4f} (the highest of {final['trials']} trials, so too high)\n"
-        f"fresh    return {mean:.4f}{deviation} over {len(final['fresh_seeds'])} new seeds\n"
-        f"files    {path}: best.yaml, final.json, trials.csv"
-    )
 
 
 def settings_of(values: dict[str, float]) -> dict[str, float]:

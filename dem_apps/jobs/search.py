@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import yaml
 from filelock import FileLock, Timeout
 from optuna.distributions import BaseDistribution, FloatDistribution
 from optuna.storages import JournalStorage
@@ -30,33 +31,21 @@ from dem_apps.jobs.executor import (
     build_executor,
 )
 from dem_apps.report.tables import write_csv
-from dem_apps.runtime.files import new_run_dir, refuse_used_folder
+from dem_apps.runtime.files import new_run_dir, refuse_used_folder, write_atomically
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.settings import dotted
 from dem_apps.runtime.signals import command_line, going_on_with
 
 Values = dict[str, float]
+#: Low end, high end and step.
+Range = tuple[float, float, float]
 #: The jobs of a trial, one for each seed, from its folder and its point.
 TrialJobs = Callable[[Path, Values], list[Job]]
+#: DEM*'s τ and α (paper, Sec. 3.2 and App. B), of which Prop. A.1 rules some combinations out.
+DEM_RANGES = {"tau": (0.1, 2.0, 0.1), "alpha": (0.0, 2.0, 0.1)}
 _DIGITS = 10  # 3 * 0.1 and 0.3 are the same point
 #: Proposals of which none is new, after which no point is left.
 _PROPOSALS = 200
-
-
-@dataclass(frozen=True)
-class Space:
-    """A finite grid: low end, high end and step of each parameter, and which combinations exist."""
-
-    ranges: Mapping[str, tuple[float, float, float]]
-    allowed: Callable[[Values], bool] = lambda _: True
-
-    @property
-    def distributions(self) -> dict[str, BaseDistribution]:
-        """The ranges as Optuna has them."""
-        return {
-            name: FloatDistribution(low, high, step=step)
-            for name, (low, high, step) in self.ranges.items()
-        }
 
 
 def dem_allows(values: Values) -> bool:
@@ -64,63 +53,71 @@ def dem_allows(values: Values) -> bool:
     return values["tau"] > 0 and round(values["tau"] * values["alpha"], _DIGITS) <= 2
 
 
-#: DEM*'s: τ and α from 0 to 2 in steps of 0.1 (paper, Sec. 3.2 and App. B) without what Prop. A.1 rules out.
-DEM_SPACE = Space({"tau": (0.1, 2.0, 0.1), "alpha": (0.0, 2.0, 0.1)}, dem_allows)
-
-
 @dataclass(frozen=True)
 class Plan:
     """The points that a search tries: none twice, from ``first`` on, ``trials`` at most; failed ones count."""
 
-    space: Space
+    ranges: Mapping[str, Range]  #: of each parameter
     first: Values
     trials: int
     seed: int  #: of the sampler: with the same seed and trials so far, the next point is the same
     score: str  #: what the trials maximise, in tables
+    allowed: Callable[[Values], bool] = lambda _: True  #: which combinations exist
 
-    def next_point(self, tried: Sequence[FrozenTrial]) -> Values | None:
-        """Return the next point: TPE's first proposal that is allowed and new; None at the end."""
-        if not tried:
-            return self.first
+    def next_trial(self, tried: Sequence[FrozenTrial]) -> FrozenTrial | None:
+        """Return the next trial, at TPE's first proposal that is allowed and new; None at the end."""
         if len(tried) >= self.trials:
             return None
-        taken = [trial.params for trial in tried]
         # TPE is asked in a copy: the study gets a trial whole, so that a kill leaves no half of one
         sampler = optuna.samplers.TPESampler(
             seed=1000 * self.seed + len(tried), multivariate=True, constant_liar=True
         )
         copy = optuna.create_study(sampler=sampler, direction="maximize")
         copy.add_trials(tried)
+        distributions: dict[str, BaseDistribution] = {
+            name: FloatDistribution(low, high, step=step)
+            for name, (low, high, step) in self.ranges.items()
+        }
+        taken, point = [trial.params for trial in tried], self.first
         for _ in range(_PROPOSALS):
-            proposal = copy.ask(self.space.distributions).params
+            if point not in taken and self.allowed(point):
+                return create_trial(
+                    state=TrialState.RUNNING, params=point, distributions=distributions
+                )
+            proposal = copy.ask(distributions).params
             point = {name: round(value, _DIGITS) for name, value in proposal.items()}
-            if point not in taken and self.space.allowed(point):
-                return point
         return None
 
 
 @contextmanager
-def opened_study(
+def finished_search(
     module: str,
     arguments: Sequence[str],
     config: SearchConfig,
+    plan: Plan,
     settings: Mapping[str, Any],
-    free: Sequence[str] = (),
+    free: Sequence[str],
+    jobs: TrialJobs,
+    environment: Mapping[str, str],
 ) -> Iterator[tuple[Path, optuna.Study]]:
-    """Begin or continue a study in its folder; an interruption says how to go on.
+    """Run or continue a search to its end; an interruption says how to go on.
 
     Args:
         module: the command, such as ``seg.tune``.
         arguments: those of the command.
         config: the search.
+        plan: its points.
         settings: what scores depend on.
         free: settings of ``settings["train"]`` that may differ when a study is continued.
+        jobs: the jobs of a trial.
+        environment: variables of the trainings.
 
     Yields:
-        The folder and the study.
+        The study's folder and the study, in which at least one trial has a score.
 
     Raises:
-        InputError: a folder that is used, of other settings or by another command, or no storage.
+        InputError: a folder that is used, of other settings or by another command; no storage; or no trial with a
+            score.
     """
     path = Path(config.study_dir) if config.study_dir else new_run_dir(*module.split("."))
     if not (path / "trials").is_dir():
@@ -139,6 +136,7 @@ def opened_study(
         FileLock(path / "study.lock", timeout=0),
         going_on_with(then),
     ):
+        print(f"study    {path}", flush=True)
         study = _study(path, config.storage)
         of_machine = [f"train.{key}" for key in free]
         here = {key: value for key, value in dotted(settings).items() if key not in of_machine}
@@ -148,6 +146,9 @@ def opened_study(
                     f"{path}: its study was begun with {key} {value!r}, not {here.get(key)!r}; name another folder"
                 )
         study.set_user_attr("settings", here)
+        _run(path, study, config, plan, jobs, environment)
+        if not study.get_trials(states=(TrialState.COMPLETE,)):
+            raise InputError(f"{path}: no trial has a score; the logs in {path / 'trials'} say why")
         yield path, study
 
 
@@ -187,7 +188,7 @@ def refuse_given(train: Any, **reasons: str) -> None:
             raise InputError(f"--train.{name.replace('_', '-')}: leave it out, {why}")
 
 
-def run_search(
+def _run(
     path: Path,
     study: optuna.Study,
     config: SearchConfig,
@@ -197,8 +198,8 @@ def run_search(
 ) -> None:
     """Run trials in ``path/trials/NNNN`` until the plan has no more, unfinished ones first; writes ``trials.csv``."""
     executor = build_executor(config, environment)
-    ended_before = sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
-    bar = Progress(max(plan.trials, ended_before), ended_before, title="search", unit="trials")
+    finished = sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
+    bar = Progress(max(plan.trials, finished), finished, title="search", unit="trials")
 
     def work(trial: optuna.Trial) -> float:
         folder = path / "trials" / f"{trial.number:04d}"
@@ -219,11 +220,8 @@ def _trials(study: optuna.Study, plan: Plan) -> Iterator[optuna.Trial]:
     """Yield the trials that a kill has left unfinished, then the plan's next ones, each when it is asked for."""
     for left in study.get_trials(states=(TrialState.RUNNING,)):
         yield optuna.Trial(study, left._trial_id)
-    while (point := plan.next_point(study.get_trials(deepcopy=False))) is not None:
-        distributions = plan.space.distributions
-        study.add_trial(
-            create_trial(state=TrialState.RUNNING, params=point, distributions=distributions)
-        )
+    while (trial := plan.next_trial(study.get_trials(deepcopy=False))) is not None:
+        study.add_trial(trial)
         yield optuna.Trial(study, study.get_trials(deepcopy=False)[-1]._trial_id)
 
 
@@ -259,14 +257,6 @@ def _settled(study: optuna.Study, trial: optuna.Trial, outcome: Future[float]) -
     return f"score {score:.4f}  (best {study.best_value:.4f}, trial {study.best_trial.number})"
 
 
-def scored(path: Path, study: optuna.Study) -> list[FrozenTrial]:
-    """Return the trials that have a score, the best first, the earliest of equals; an InputError where none has one."""
-    trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    if not trials:
-        raise InputError(f"{path}: no trial has a score; the logs in {path / 'trials'} say why")
-    return sorted(trials, key=lambda trial: -trial.values[0])
-
-
 def _write_trials(path: Path, study: optuna.Study, score: str) -> None:
     """Write ``trials.csv``, a line per trial: its number, its point, its score (empty without one) and its state."""
     rows: list[dict[str, Any]] = []
@@ -275,3 +265,17 @@ def _write_trials(path: Path, study: optuna.Study, score: str) -> None:
         state = trial.state.name.lower()
         rows.append({"trial": trial.number, **trial.params, score: value, "state": state})
     write_csv(path / "trials.csv", rows)
+
+
+def write_choice(
+    path: Path, remark: str, choice: Mapping[str, Any], module: str, train_flags: Sequence[str]
+) -> None:
+    """Write ``best.yaml`` with the settings that were found, and print the command of the final run."""
+    file = path / "best.yaml"
+    text = f"# {remark}\n# python -m {module} --config FILE --config THIS_FILE\n"
+    text += yaml.safe_dump(dict(choice), sort_keys=False)
+    write_atomically(file, text.encode())
+    print(
+        f"files    {path}: best.yaml, trials.csv\n"
+        f"next     {command_line(module, [*train_flags, '--config', str(file)])}"
+    )

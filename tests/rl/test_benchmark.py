@@ -20,7 +20,7 @@ from rl.benchmark import BenchmarkConfig, benchmark, grid_jobs
 from rl.config import TrainConfig, resolve
 from rl.plots import main as plots
 from rl.results.comparison import arm_names, find_runs
-from rl.tune import TuneConfig, search_space, settings_of, tune
+from rl.tune import TuneConfig, search_plan, settings_of, tune
 
 ENV = "MiniGrid-Empty-Random-5x5-v0"
 
@@ -277,11 +277,11 @@ def test_the_best_of_the_trials_is_judged_with_fresh_seeds(tmp_path):
     ({"loss": "dem", "alpha": 2.0}, ["log10_ent_coef", "tau"]),
 )
 def test_what_is_searched(settings, names):
-    space = search_space(TrainConfig(**settings))
-    assert list(space.ranges) == names
+    plan = search_plan(TrainConfig(**settings), trials=1)
+    assert list(plan.ranges) == list(plan.first) == names
     # Prop. A.1 is of dem alone
     point = {"tau": 1.25, "alpha": 2.0}
-    allowed = space.allowed({name: point[name] for name in names if name in point})
+    allowed = plan.allowed({name: point[name] for name in names if name in point})
     assert allowed == (settings["loss"] != "dem")
 
 

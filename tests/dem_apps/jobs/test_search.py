@@ -14,15 +14,7 @@ from support import refuses
 from support.shell_job import Shell
 
 from dem_apps.jobs.executor import SearchConfig
-from dem_apps.jobs.search import (
-    DEM_SPACE,
-    Plan,
-    Space,
-    Values,
-    dem_allows,
-    opened_study,
-    run_search,
-)
+from dem_apps.jobs.search import DEM_RANGES, Plan, Values, dem_allows, finished_search
 
 SETTINGS = {"share": 0.2, "train": {"seed": 0}}
 ENTROPY = {"tau": 1.0, "alpha": 1.0}
@@ -34,8 +26,8 @@ def peak(values, seed=0):
     return -((values["tau"] - 1.3) ** 2) - (values["alpha"] - 0.4) ** 2
 
 
-def search(folder, plan, score=peak, script="", seeds=1, **config):
-    """All trials of the study, once the plan has no more."""
+def search(folder, plan, score=peak, script="", seeds=1, left=None, given=SETTINGS, **config):
+    """All trials of the study, once the plan has no more; ``left`` is added to it then."""
 
     def jobs(run, values):
         numbers = range(seeds)
@@ -48,9 +40,10 @@ def search(folder, plan, score=peak, script="", seeds=1, **config):
             for n, end in zip(numbers, ends, strict=True)
         ]
 
-    settings = SearchConfig(study_dir=str(folder), **config)
-    with opened_study("x.tune", [], settings, SETTINGS) as (path, study):
-        run_search(path, study, settings, plan, jobs, {})
+    settings = SearchConfig(**{"study_dir": str(folder), **config})
+    with finished_search("x.tune", [], settings, plan, given, ["workers"], jobs, {}) as (_, study):
+        if left is not None:
+            study.add_trial(left)
         return study.get_trials()
 
 
@@ -59,11 +52,11 @@ def points(trials):
 
 
 def tpe(trials, seed=0):
-    return Plan(DEM_SPACE, ENTROPY, trials, seed, "score")
+    return Plan(DEM_RANGES, ENTROPY, trials, seed, "score", dem_allows)
 
 
 def test_the_space_is_the_papers_and_respects_proposition_a1():
-    assert DEM_SPACE.ranges == {"tau": (0.1, 2.0, 0.1), "alpha": (0.0, 2.0, 0.1)}
+    assert DEM_RANGES == {"tau": (0.1, 2.0, 0.1), "alpha": (0.0, 2.0, 0.1)}
     # in tenths, so that no rounding is involved
     for tau, alpha in itertools.product(range(21), repeat=2):
         allowed = dem_allows({"tau": tau / 10, "alpha": alpha / 10})
@@ -71,8 +64,8 @@ def test_the_space_is_the_papers_and_respects_proposition_a1():
 
 
 def test_a_search_larger_than_the_grid_ends_with_the_grid(tmp_path):
-    grid = Space({"tau": (1.0, 2.0, 1.0), "alpha": (0.0, 2.0, 1.0)}, dem_allows)
-    trials = search(tmp_path / "s", Plan(grid, ENTROPY, 100, 0, "score"))
+    ranges = {"tau": (1.0, 2.0, 1.0), "alpha": (0.0, 2.0, 1.0)}
+    trials = search(tmp_path / "s", Plan(ranges, ENTROPY, 100, 0, "score", dem_allows))
     assert sorted(points(trials)) == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
 
 
@@ -83,14 +76,13 @@ def test_a_stopped_study_continues_as_an_unbroken_one(storage, tmp_path, capsys)
     assert points(unbroken)[0] == (1.0, 1.0)
     assert len(set(points(unbroken))) == 8
     assert all(dem_allows(trial.params) for trial in unbroken)
-    lines = capsys.readouterr().out.splitlines()
+    _, *lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 8
     assert lines[0] == "trial 0  tau 1  alpha 1  score -0.4500  (best -0.4500, trial 0)"
-    search(tmp_path / "stopped", tpe(5), **given)
-    config = SearchConfig(study_dir=str(tmp_path / "stopped"), **given)
-    with opened_study("x.tune", [], config, SETTINGS) as (_, study):
-        begun = {"params": unbroken[5].params, "distributions": DEM_SPACE.distributions}
-        study.add_trial(create_trial(state=TrialState.RUNNING, **begun))  # and then a kill
+    left = create_trial(
+        state=TrialState.RUNNING, params=unbroken[5].params, distributions=unbroken[5].distributions
+    )
+    search(tmp_path / "stopped", tpe(5), left=left, **given)  # and then a kill
     assert points(search(tmp_path / "stopped", tpe(8), **given)) == points(unbroken)
     assert points(search(tmp_path / "other", tpe(8, seed=1), **given)) != points(unbroken)
     assert (tmp_path / "stopped/journal.log").is_file() == (storage is None)
@@ -131,7 +123,7 @@ def test_a_failed_trial_counts_and_a_killed_one_is_retried_by_the_next_start(tmp
     again = search(tmp_path / "s", tpe(4))
     assert [trial.state for trial in again] == [complete, fail, complete, complete]
     assert points(again) == points(trials)
-    assert capsys.readouterr().out.count("\n") == 1
+    assert capsys.readouterr().out.count("\n") == 2
 
 
 def test_a_trial_below_the_median_of_five_is_pruned_after_one_seed(tmp_path, capsys):
@@ -158,12 +150,11 @@ def test_a_trial_below_the_median_of_five_is_pruned_after_one_seed(tmp_path, cap
 def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path):
     search(tmp_path / "s", tpe(1))
 
-    def refused(message, settings=SETTINGS, **config):
-        config = SearchConfig(**{"study_dir": str(tmp_path / "s"), **config})
-        refuses(message, opened_study("x.tune", [], config, settings).__enter__)
+    def refused(message, **config):
+        refuses(message, search, tmp_path / "s", tpe(2), **config)
 
-    refused("share 0.2, not 0.3", {**SETTINGS, "share": 0.3})
-    refused("train.seed 0, not 1", {**SETTINGS, "train": {"seed": 1}})
+    refused("share 0.2, not 0.3", given={**SETTINGS, "share": 0.3})
+    refused("train.seed 0, not 1", given={**SETTINGS, "train": {"seed": 1}})
     other = f"sqlite:///{tmp_path}/study.db"
     refused("does not know its trials; give their --storage, or name another folder", storage=other)
     with FileLock(tmp_path / "s/study.lock"):
