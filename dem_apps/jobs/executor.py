@@ -197,9 +197,8 @@ def run_job(
         ) from error
     output = f"(all of its output: {job.log})"
     # a training that a signal has stopped after it has saved ends with 128 + the signal's number
-    number = -status if status < 0 else status - 128
-    if status < 0 or number in (signal.SIGINT, signal.SIGTERM):
-        raise JobKilled(f"signal {number} {output}")
+    if status < 0 or status - 128 in (signal.SIGINT, signal.SIGTERM):
+        raise JobKilled(f"by a signal, status {status} {output}")
     if status != 0:
         raise JobFailed(f"status {status}, {job.last_line()} {output}")
     if not job.finished:

@@ -68,10 +68,9 @@ def mean_curve(
 def curve_charts(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[str]:
     """Draw charts as data URIs: of one run all its metrics, of several groups one chart a metric, mean and 95 % CI."""
     runs = [run for group in groups for run in group.runs]
-    logged = {name for run in runs for line in run.metrics for name in line}
     charts: dict[str, list[Metric]] = {}
     for metric in metrics:
-        if metric.name in logged:
+        if any(run.curve(metric.name) for run in runs):
             heading = metric.chart or metric.title
             if len(runs) > 1 and metric.chart:
                 heading = f"{metric.chart}, {metric.title}"

@@ -76,11 +76,9 @@ def write_report(paths: Sequence[Path], out: Path) -> Path:
 
 def write_grid_page(finished: Sequence[Finished], out: Path, control: str | None) -> Path:
     """Write the page of a grid's finished runs, named by their arms; ``control`` is by default the first arm."""
-    several = len({run.seed for *_, run in finished}) > 1
     runs = []
     for row, arm, run in finished:
-        name = f"{arm}, seed {run.seed}" if several else arm
-        runs.append(replace(run, name=name, row=row, arm=arm))
+        runs.append(replace(run, name=f"{arm}, seed {run.seed}", row=row, arm=arm))
     return _written(runs, out, control)
 
 
@@ -245,14 +243,9 @@ def _scores_table(
 def _differences(groups: Sequence[Group]) -> Table | None:
     if len(groups) < 2:
         return None
-    first = [group.runs[0] for group in groups]
-    # a run does not name those that it makes no use of
-    named = {key for run in first for key in run.info.settings}
-    settings = []
-    for run in first:
-        unused = {*NOT_OF_AN_ARM, *named.difference(run.info.settings)}
-        settings.append({key: text for key, text in flat(run.config).items() if key not in unused})
-    rows = differing(settings) | {"seeds": [", ".join(group.seeds) for group in groups]}
+    rows = differing([flat(group.runs[0].config) for group in groups])
+    rows = {key: values for key, values in rows.items() if key not in NOT_OF_AN_ARM}
+    rows["seeds"] = [", ".join(group.seeds) for group in groups]
     cells = [(key, [Cell(value) for value in values]) for key, values in rows.items()]
     return Table("", ["setting", *(group.name for group in groups)], cells)
 

@@ -58,21 +58,26 @@ class Run:
             rows = [row for row in read_json(file, self.path)["classes"] if row.get("color")]
             return [(str(row["name"]), f"#{bytes([*row['color']]).hex()}") for row in rows]
 
-    def score(self, key: str) -> float | None:
-        """Return a number of ``eval.json`` by its key with dots; None where the run has none."""
-        return number(at(self.evaluation, key))
+    def score(self, key: str, name: str | None = None) -> float | None:
+        """Return a number of ``eval.json`` by its key with dots; None where the run has none.
+
+        With the ``name`` of a class it is that of the class.
+        """
+        value = at(self.evaluation, key)
+        return number(value) if name is None else self.by_class(key).get(name)
 
     def by_class(self, key: str) -> dict[str, float | None]:
-        """Return a mapping from classes to numbers; None for a class without one."""
+        """Return a mapping from classes to numbers, None for a class without one; empty where no class has one."""
         found = at(self.evaluation, key)
         if not isinstance(found, dict):
             return {}
-        return {str(name): number(value) for name, value in found.items()}
+        values = {str(name): number(value) for name, value in found.items()}
+        return values if {*values.values()} - {None} else {}
 
     def tail(self) -> list[str]:
         """Return the classes that are rare in the labels."""
-        shares = self.by_class(self.info.class_share)
-        return [name for name, share in shares.items() if share is not None and share < _TAIL_SHARE]
+        shares = self.by_class(self.info.class_share).items()
+        return [name for name, share in shares if share is not None and share < _TAIL_SHARE]
 
     def curve(self, key: str) -> dict[int, float]:
         """Return the values of a metric by step; lines without a finite value are left out."""
@@ -93,9 +98,10 @@ class Group:
         seeds = [str(run.seed) for run in self.runs]
         return seeds if len(set(seeds)) == len(seeds) else [run.name for run in self.runs]
 
-    def scores(self, key: str) -> dict[str, float]:
-        """Return a number of ``eval.json`` of each run that has it, by seed."""
-        values = [(seed, run.score(key)) for seed, run in zip(self.seeds, self.runs, strict=True)]
+    def scores(self, key: str, name: str | None = None) -> dict[str, float]:
+        """Return :meth:`Run.score` of each run that has it, by seed."""
+        runs = zip(self.seeds, self.runs, strict=True)
+        values = [(seed, run.score(key, name)) for seed, run in runs]
         return {seed: value for seed, value in values if value is not None}
 
     def censored(self, score: Score) -> bool:

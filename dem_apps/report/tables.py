@@ -137,23 +137,19 @@ def class_table(groups: Sequence[Group]) -> Table | None:
     It has a column per group; for a single run a column per mapping from classes to numbers.
     """
     runs = [run for group in groups for run in group.runs]
-    known = []
-    for score in runs[0].info.classes:
-        if any(value is not None for run in runs for value in run.by_class(score.key).values()):
-            known.append(score)
+    described = runs[0].info.classes
+    known = [score for score in described if any(run.by_class(score.key) for run in runs)]
     if not known:
         return None
     main = known[0]  # without labels there is no IoU
-    columns = [(group.name, main, group.runs) for group in groups]
+    columns = [(group.name, main, group) for group in groups]
     if len(runs) == 1:
-        columns = [(score.title, score, tuple(runs)) for score in known]
+        columns = [(score.title, score, groups[0]) for score in known]
     table = Table(f"{main.title} by class", ["class", *(heading for heading, *_ in columns)])
     tail = {name for run in runs for name in run.tail()}
     for name in dict.fromkeys(name for run in runs for name in run.by_class(main.key)):
-        cells = []
-        for _, score, members in columns:
-            values = [run.by_class(score.key).get(name) for run in members]
-            cells.append(Cell(spread(score, [value for value in values if value is not None])))
+        values = [(score, group.scores(score.key, name)) for _, score, group in columns]
+        cells = [Cell(spread(score, [*of_group.values()])) for score, of_group in values]
         table.rows.append((f"{name} (tail)" if name in tail else name, cells))
     return table
 

@@ -75,9 +75,9 @@ def test_the_command_of_a_job_continues_what_has_begun(tmp_path):
     ("echo first; echo second; exit 3", JobFailed, "status 3, second"),
     ("exit 0", JobFailed, "ended without an eval.json"),
     ("exit 129", JobFailed, "status 129"),
-    ("kill -9 $$", JobKilled, "signal 9"),
-    ("exit 130", JobKilled, "signal 2"),
-    ("exit 143", JobKilled, "signal 15"),
+    ("kill -9 $$", JobKilled, "status -9"),
+    ("exit 130", JobKilled, "status 130"),
+    ("exit 143", JobKilled, "status 143"),
 )
 def test_a_signal_is_told_from_a_failure(script, error, message, tmp_path):
     with pytest.raises(JobFailed, match=message) as caught:

@@ -59,7 +59,7 @@ def test_a_seg_run(tmp_path):
     assert all(len(kinds) == 1 for kinds in drawn)
 
 
-def test_source_only_names_no_loss_and_a_picture_of_all_runs_stands_once(tmp_path):
+def test_settings_that_differ_and_a_picture_of_all_runs_once(tmp_path):
     runs = [
         seg_run(tmp_path / "source", method="source"),
         seg_run(tmp_path / "control", loss="none"),
@@ -67,7 +67,7 @@ def test_source_only_names_no_loss_and_a_picture_of_all_runs_stands_once(tmp_pat
     for run in runs:
         write_picture(run / "entropy_maps" / "a" / "image.png", "the same")
     source = page(*runs)
-    assert "method source minent loss – none" in text_of(source)
+    assert "setting source control method source minent loss entropy none seeds" in text_of(source)
     pictures = [f"image of {name}" for name in ("a, source, control", "b, source", "b, control")]
     assert all(f'alt="{name}"' in source for name in pictures)
     assert "image of a, control" not in source
