@@ -75,41 +75,34 @@ def write_report(paths: Sequence[Path], out: Path) -> Path:
 
 
 def write_grid_page(finished: Sequence[Finished], out: Path, control: str | None) -> Path:
-    """Write the page of a grid's finished runs, named by their arms; ``control`` is by default the first arm."""
+    """Write the page of a grid's finished runs, named by their arms, the ``control`` first."""
     runs = []
     for row, arm, run in finished:
         runs.append(replace(run, name=f"{arm}, seed {run.seed}", row=row, arm=arm))
-    return _written(runs, out, control)
+    runs.sort(key=lambda run: run.arm != control)
+    return _written(runs, out)
 
 
-def _written(runs: Sequence[Run], out: Path, control: str | None = None) -> Path:
+def _written(runs: Sequence[Run], out: Path) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, render_runs(runs, control))
+    write_atomically(out, render_runs(runs))
     return out
 
 
-def render_runs(runs: Sequence[Run], control: str | None = None) -> bytes:
-    """Return the page of runs; those of different applications or tasks stand below each other and are not compared.
+def render_runs(runs: Sequence[Run]) -> bytes:
+    """Return the page of runs, which are compared with the first.
 
-    Args:
-        runs: at least one.
-        control: the arm to compare with; by default the first.
+    Those of different applications or tasks stand below each other and are not compared.
     """
     kinds: dict[str, list[Run]] = {}
     for run in runs:
         kinds.setdefault(run.kind, []).append(run)
     sections = []
     if len(kinds) > 1:
-        several = (
-            f"{len(kinds)} different tasks, whose scores cannot be compared: {'; '.join(kinds)}."
-        )
-        sections.append(Section("", "notes", [several]))
+        text = f"{len(kinds)} different tasks, whose scores cannot be compared: {'; '.join(kinds)}."
+        sections.append(Section("", "notes", [text]))
     for kind, members in kinds.items():
-        sections += (
-            _of_one_run(kind, *members)
-            if len(members) == 1
-            else _of_several(kind, members, control)
-        )
+        sections += _of_several(kind, members) if len(members) > 1 else _of_one(kind, *members)
     arms = [group.name for group in grouped(runs)]
     title = ", ".join(arms) if len(arms) <= _ARMS else f"{len(runs)} runs compared"
     return render(title, sections)
@@ -137,62 +130,56 @@ def _shown(value: Any) -> Any:
     return printable(value) if type(value) is str else value
 
 
-def _of_one_run(kind: str, run: Run) -> list[Section]:
+def _of_one(kind: str, run: Run) -> list[Section]:
     groups = grouped([run])
     scores = scores_of([run])
     return [
         Section(kind, "text", _summary(scores, run)),
         Section("", "facts", _facts(run)),
         Section("Alarms", "notes", _alarms([run])),
-        *_pictures([run]),
-        Section("Scores", "table", _scores_table(scores[:_SCORES], groups, groups[0])),
-        *_details(scores, groups, groups[0]),
+        *_pictures("Pictures", [run]),
+        Section("Scores", "table", _scores_table(scores[:_SCORES], groups)),
+        *_details(scores, groups),
     ]
 
 
-def _of_several(kind: str, runs: Sequence[Run], control: str | None) -> list[Section]:
+def _of_several(kind: str, runs: Sequence[Run]) -> list[Section]:
     groups = grouped(runs)
-    reference = next((group for group in groups if group.runs[0].arm == control), groups[0])
-    shown = [group.runs[0] for group in groups] if len(groups) > 1 else runs
     scores = scores_of(runs)
-    first = answer(scores, groups, reference)
+    first = answer(scores, groups, groups[0])
+    firsts = [group.runs[0] for group in groups]
     unfinished = [run.name for run in runs if not run.evaluation]
     return [
         Section(kind, "text", [first] if first else []),
-        *_pictures(shown),
-        Section(
-            "",
-            "text",
-            ["Pictures are of the first run of each arm."] if len(shown) < len(runs) else [],
-        ),
-        Section("Scores", "table", _scores_table(scores[:_SCORES], groups, reference)),
+        *_pictures("Pictures of each arm's first run", firsts),
+        Section("Scores", "table", _scores_table(scores[:_SCORES], groups)),
         Section("Not finished", "notes", unfinished),
         Section("Arms", "text", _arms(groups)),
         Section("Alarms", "notes", _alarms(runs)),
         Section("Settings that differ", "table", _differences(groups)),
-        *_details(scores, groups, reference),
+        *_details(scores, groups),
     ]
 
 
-def _pictures(runs: Sequence[Run]) -> list[Section]:
+def _pictures(heading: str, runs: Sequence[Run]) -> list[Section]:
     pictures = gallery([picture for run in runs for picture in find_pictures(run)])
     colours = next(filter(None, (run.colours() for run in runs)), [])
     videos = [video for run in runs for video in embed_videos(run)]
     return [
-        Section("Pictures", "gallery", pictures),
+        Section(heading, "gallery", pictures),
         Section("", "colours", colours if pictures else []),
         Section("Videos", "videos", videos),
     ]
 
 
-def _details(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -> list[Section]:
+def _details(scores: Sequence[Score], groups: Sequence[Group]) -> list[Section]:
     """Return what stands below on every page: the other scores, classes, curves, and how the runs were made."""
     runs = [run for group in groups for run in group.runs]
     metrics = runs[0].info.metrics
     labelled = [metric for metric in metrics if not metric.label_free]
     label_free = [metric for metric in metrics if metric.label_free]
     return [
-        Section("More scores", "more", _scores_table(scores[_SCORES:], groups, reference)),
+        Section("More scores", "more", _scores_table(scores[_SCORES:], groups)),
         Section("Classes", "table", class_table(groups)),
         Section("Curves", "charts", curve_charts(groups, labelled)),
         Section("Label-free curves", "charts", curve_charts(groups, label_free)),
@@ -223,13 +210,11 @@ def _arms(groups: Sequence[Group]) -> list[str]:
     return [f"{name}: {text}" for name, text in summaries if text and not text.startswith(name)]
 
 
-def _scores_table(
-    scores: Sequence[Score], groups: Sequence[Group], reference: Group
-) -> Table | None:
-    """Return arms as rows; of one arm, and of a few, scores as rows."""
+def _scores_table(scores: Sequence[Score], groups: Sequence[Group]) -> Table | None:
+    """Return arms as rows; of a few arms, scores as rows."""
     if not scores:
         return None
-    table = comparison_table(scores, groups, reference)
+    table = comparison_table(scores, groups, groups[0])
     if len(groups) > 5:
         return table
     header = ["score", *(name for name, _ in table.rows)]

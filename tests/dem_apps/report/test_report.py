@@ -105,7 +105,7 @@ def test_several_runs_are_compared_over_seeds(tmp_path):
     assert "loss none adadem" in text
     assert "seeds 0, 1, 2 0, 1, 2" in text
     assert text.startswith("none, ours none, ours")
-    assert "Pictures are of the first run of each arm." in text
+    assert "Pictures of each arm's first run" in text
     assert [group.name for group in grouped(read_runs(runs))] == ["none", "ours"]
 
 
