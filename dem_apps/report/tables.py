@@ -109,24 +109,22 @@ def spread(score: Score, values: Sequence[float]) -> str:
 
 def answer(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -> str:
     """Return the result of a comparison in words: the best arm by the first score."""
-    if not scores:
+    scored = [group for group in groups if scores and group.scores(scores[0].key)]
+    if len(scored) < 2:
         return ""
-    score, higher = scores[0], scores[0].better != "lower"
-    means = {}
-    for group in groups:
-        if values := group.scores(score.key):
-            means[group.name] = statistics.fmean(values.values())
-    if len(means) < 2:
-        return ""
-    best = sorted(means, key=lambda name: means[name], reverse=higher)[0]
-    of_best = next(group for group in groups if group.name == best)
-    small = compared(score, of_best, reference).small
-    over = f" ({small} over “{reference.name}”)" if small else ""
-    text = (
-        f"The {'highest' if higher else 'lowest'} {score.title.removesuffix(', last')} is "
-        f"{score.text(means[best])}, by “{best}”{over}."
-    )
-    if small and "[" not in small:
+    score = scores[0]
+
+    def mean(group: Group) -> float:
+        return statistics.fmean(group.scores(score.key).values())
+
+    kind, best = "highest", max(scored, key=mean)
+    if score.better == "lower":
+        kind, best = "lowest", min(scored, key=mean)
+    cell = compared(score, best, reference)
+    over = f" ({cell.small} over “{reference.name}”)" if cell.small else ""
+    title = score.title.removesuffix(", last")
+    text = f"The {kind} {title} is {cell.main}, by “{best.name}”{over}."
+    if cell.small and "[" not in cell.small:
         text += " One seed an arm: a difference of a few points may be chance."
     return text
 
@@ -209,9 +207,7 @@ def by_row(runs: Sequence[Finished]) -> Compared:
 
 
 def score_tables(
-    compared: Compared,
-    control: str | None,
-    keys: Collection[str] | None = None,
+    compared: Compared, control: str | None, keys: Collection[str] | None = None
 ) -> str:
     """Return tables in Markdown, a line per arm: mean ± standard deviation over seeds, and the difference.
 

@@ -100,7 +100,7 @@ def test_several_runs_are_compared_over_seeds(tmp_path):
     interval = difference_interval({0: 30, 1: 32, 2: 34}, {0: 20, 1: 21, 2: 22})
     text = text_of(page(*runs))
     shown = f"{interval.estimate:+.2f} [{interval.low:+.2f}, {interval.high:+.2f}], better"
-    assert f"The highest mean IoU % is 32.00, by “ours” ({shown} over “none”)." in text
+    assert f"The highest mean IoU % is 32.00 ± 2.00, by “ours” ({shown} over “none”)." in text
     assert f"mean IoU %, last (end of training) 21.00 ± 1.00 32.00 ± 2.00 {shown}" in text
     assert "loss none adadem" in text
     assert "seeds 0, 1, 2 0, 1, 2" in text
