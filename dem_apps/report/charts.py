@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -19,7 +20,7 @@ from dem_apps.runtime.metrics_info import Metric
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", "-.", ":")
 #: Texts may come from a run's files: they are no formulas.
-_STYLE = {
+_STYLE: Any = {
     "text.parse_math": False,
     "axes.titlesize": 10,
     "axes.labelsize": 8,
