@@ -32,17 +32,14 @@ class PlotsConfig:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    runs = list(takewhile(lambda argument: not argument.startswith("--"), given))
-    flags = given[len(runs) :]
-    if not runs and not {"-h", "--help"} & set(flags):
-        raise InputError("RUN: name one or more run folders, or folders of runs, before the flags")
+    given = sys.argv[1:] if arguments is None else arguments
+    runs = list(takewhile(lambda argument: not argument.startswith("-"), given))
+    example = "python -m rl.plots runs/rl-paper --out report"
     config = parse_config(
-        PlotsConfig,
-        "python -m rl.plots RUN [RUN ...]",
-        "python -m rl.plots runs/rl-paper --out report",
-        flags,
+        PlotsConfig, "python -m rl.plots RUN [RUN ...]", example, given[len(runs) :]
     )
+    if not runs:
+        raise InputError("RUN: name one or more run folders, or folders of runs, before the flags")
     from rl.results.comparison import arm_names, find_runs, write_report
 
     found = find_runs([Path(run) for run in runs])

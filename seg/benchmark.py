@@ -31,9 +31,6 @@ class BenchmarkConfig(GridConfig):
         group="tasks and comparison",
     )
     control: str | None = option(None, "arm that the others are compared with")
-    tail: list[str] = option(
-        [], "tail classes; default: below 1 % of the labelled pixels scored", value="NAME,NAME"
-    )
 
 
 def grid_jobs(config: BenchmarkConfig, module: str = "seg.train") -> Cells:
@@ -42,8 +39,7 @@ def grid_jobs(config: BenchmarkConfig, module: str = "seg.train") -> Cells:
         raise InputError(
             "--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml"
         )
-    open_ones = ("batch_norm_after", "model.batch_norm", "source.size", "target.size")
-    training = Training(module, TrainConfig, _checked, "miou", open=open_ones)
+    training = Training(module, TrainConfig, TrainConfig.check, "miou")
     return grid_cells(
         config, training, "tasks", config.tasks or {"": {}}, ("control", config.control)
     )
@@ -55,7 +51,7 @@ def benchmark(config: BenchmarkConfig, module: str = "seg.train") -> dict[str, s
     from dem_apps.report.tables import write_grid_report
 
     def report(finished: Sequence[Finished], out: Path) -> str:
-        table = write_grid_report(finished, out, config.control, config.tail)
+        table = write_grid_report(finished, out, config.control)
         page = write_grid_page(finished, out / "report.html", config.control)
         return f"{table}\npage: {page}\n"
 
@@ -75,12 +71,6 @@ def _open_data(cells: Cells) -> None:
         if train.data() not in opened:
             open_pair(**train.data(), measure=False)
             opened.append(train.data())
-
-
-def _checked(config: TrainConfig) -> TrainConfig:
-    """As a run records it, but for what it fills in itself."""
-    config.check()
-    return config.resolved()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -12,14 +12,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from dem_apps.errors import InputError
 from dem_apps.jobs.executor import Job, SearchConfig, parse_search, threads_of_jobs
 from dem_apps.runtime.arguments import flags, of_machine
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option
-from dem_apps.runtime.signals import command_line
 from seg.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -66,7 +63,7 @@ def tune(
     The command with ``arguments`` continues the study. Raises InputError: settings that do not fit, no trial with a
     score.
     """
-    from dem_apps.jobs.search import DEM_SPACE, Plan, opened_study, refuse_given, run_search
+    from dem_apps.jobs.search import DEM_RANGES, Plan, dem_allows, finished_search, refuse_given
     from seg.methods import METHODS
 
     found = "the search finds it"
@@ -88,34 +85,27 @@ def tune(
     settings.check()
     images = _images(settings, config.share)
     # entropy first: what is found can be compared with it, and is never worse on the images that were searched
-    plan = Plan(
-        DEM_SPACE, _ENTROPY, min(config.trials, len(DEM_SPACE.points())), train.seed, "miou"
-    )
+    plan = Plan(DEM_RANGES, _ENTROPY, config.trials, train.seed, "miou", dem_allows)
     print(
-        f"search   tau and alpha of DEM, {plan.trials} trials, {config.workers} at a time\n"
-        f"trial    {train.method}, {settings.max_steps} steps, mIoU on {images} images, "
-        f"{100 * config.share:g} % of the target's validation set",
+        f"search   tau and alpha of DEM, {config.trials} trials of {settings.max_steps} steps\n"
+        f"score    mIoU on {images} images of the target's validation set",
         flush=True,
     )
 
     def jobs(run: Path, values: dict[str, float]) -> list[Job]:
-        return [
-            Job(
-                f"trial {run.name}",
-                "seg.train",
-                (*train_flags, *flags({**of_trial, **values})),
-                run,
-                "miou",
-            )
-        ]
+        given = (*train_flags, *flags({**of_trial, **values}))
+        return [Job(f"trial {run.name}", "seg.train", given, run, "miou")]
 
-    compared = {"score": "miou", "share": config.share, "train": asdict(settings)}
-    with opened_study("seg.tune", arguments, config, compared, of_machine(TrainConfig)) as (
-        path,
-        study,
-    ):
-        print(f"study    {path}", flush=True)
-        run_search(path, study, config, plan, jobs, threads_of_jobs(config))
+    with finished_search(
+        "seg.tune",
+        arguments,
+        config,
+        plan,
+        {"share": config.share, "train": asdict(settings)},
+        of_machine(TrainConfig),
+        jobs,
+        threads_of_jobs(config),
+    ) as (path, study):
         _report(path, study, config.share, train_flags)
     return path
 
@@ -127,50 +117,39 @@ def _images(train: TrainConfig, share: float) -> int:
     pair = open_pair(**train.data(), measure=False)
     open_validation(train.target, pair.classes, (share, 1.0), demo=train.demo)
     if not pair.target_val.labelled:
-        said = f"{pair.target_val.root}: the search compares mIoU, and this target's validation images have no labels"
         raise InputError(
-            f"{said}; label some of them, or take --loss adadem, which has nothing to search"
+            f"{pair.target_val.root}: the search compares mIoU, and this target's validation images have no labels; "
+            "label some of them, or take --loss adadem, which has nothing to search"
         )
     return len(pair.target_val)
 
 
 def _report(path: Path, study: optuna.Study, share: float, train_flags: Sequence[str]) -> None:
-    """``best.yaml``, ``search.png``, a table and the command of the final run."""
+    """Write ``best.yaml`` and ``search.png``, and print the best point and the command of the final run."""
     from matplotlib import pyplot
     from optuna.visualization.matplotlib import plot_contour
 
-    from dem_apps.jobs.search import best_trial, print_trials, scored
-    from dem_apps.runtime.files import whole_file, write_atomically
+    from dem_apps.jobs.search import write_choice
+    from dem_apps.runtime.files import whole_file
 
-    best = best_trial(path, study)
-    fragment: dict[str, Any] = {"loss": "dem", **best.params, "validation_part": [share, 1.0]}
-    text = (
-        f"# DEM*: the best of {len(scored(study))} trials, mIoU {best.value:.4f} on {100 * share:g} % of the target's\n"
-        f"# validation images, chosen with their labels; validation_part leaves these images out of later scores.\n"
-        f"# python -m seg.train --config FILE --config THIS_FILE\n{yaml.safe_dump(fragment, sort_keys=False)}"
-    )
-    write_atomically(path / "best.yaml", text.encode())
     plot_contour(study, ["tau", "alpha"], target_name="mIoU")
     with whole_file(path / "search.png") as picture:
         pyplot.savefig(picture)
-    print_trials(study, "mIoU")
-    entropy = next(
-        (f", entropy {trial.value:.4f}" for trial in scored(study) if trial.params == _ENTROPY), ""
+    for trial in (study.trials[0], study.best_trial):
+        print(f"trial {trial.number}  {trial.params}: mIoU {trial.value}")
+    remark = (
+        f"DEM*: the best of {len(study.trials)} trials, chosen with labels of the images that validation_part leaves "
+        "out of later scores."
     )
-    print(
-        f"best     tau {best.params['tau']:g}, alpha {best.params['alpha']:g}: mIoU {best.value:.4f}{entropy}\n"
-        f"files    {path}: best.yaml, trials.csv, search.png\n"
-        f"next     {command_line('seg.train', [*train_flags, '--config', str(path / 'best.yaml')])}"
-    )
+    choice = {"loss": "dem", **study.best_params, "validation_part": [share, 1.0]}
+    write_choice(path, remark, choice, "seg.train", train_flags)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command; ``arguments`` are those of the process when None."""
-    arguments = list(sys.argv[1:] if arguments is None else arguments)
-    config, train, given = parse_search(
-        TuneConfig, TrainConfig, "seg.tune", "seg.train", _EXAMPLE, arguments
-    )
-    tune(config, train, given, arguments)
+    """Run the command; ``arguments`` are those of the process when None."""
+    given = sys.argv[1:] if arguments is None else arguments
+    settings = parse_search(TuneConfig, TrainConfig, "seg.tune", "seg.train", _EXAMPLE, given)
+    tune(*settings, given)
 
 
 if __name__ == "__main__":

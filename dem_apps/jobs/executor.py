@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shlex
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -18,7 +19,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from filelock import FileLock, Timeout
 
-from dem_apps.errors import InputError, first_words
+from dem_apps.errors import InputError, first_words, passed_on
 from dem_apps.runtime.documents import read_json, required
 from dem_apps.runtime.run_reader import LOCK
 from dem_apps.runtime.settings import option, parse_config
@@ -76,31 +77,35 @@ def parse_search(
     example: str,
     argv: Sequence[str],
 ) -> tuple[Config, TrainingConfig, list[str]]:
-    """Read the settings of a search over trainings: the search's own, the trainings', and the flags that made these.
+    """Read the settings of a search over trainings.
 
-    ``--config FILE`` and ``--train.FLAG`` are of the training, everything else of the search. Raises InputError: as of
-    :func:`parse_config`, or a flag of the training without its prefix.
+    ``--config FILE`` and ``--train.FLAG`` belong to the training, everything else to the search.
+
+    Returns:
+        The settings of the search, those of its trainings, and the flags that made these.
+
+    Raises:
+        InputError: see :func:`parse_config`; or a flag of the training without its prefix.
     """
     own, train_flags = list[str](), list[str]()
     misplaced = set(get_type_hints(train_class)) - set(get_type_hints(search_class))
-    to = own
+    flags = own
     for argument in argv:
-        if argument.startswith("--"):
-            name = argument.partition("=")[0]
-            to = train_flags if name == "--config" or name.startswith("--train.") else own
-            if to is own and name[2:].partition(".")[0].replace("-", "_") in misplaced:
-                raise InputError(f"{name}: a flag of {train_module}; write --train.{name[2:]}")
-            argument = "--" + argument[2:].removeprefix("train.")
-        to.append(argument)
+        if argument.startswith("--train.") or argument.partition("=")[0] == "--config":
+            flags = train_flags
+        elif argument.startswith("--"):
+            flags = own
+            name = re.split("[.=]", argument[2:])[0].replace("-", "_")
+            if name in misplaced:
+                raise InputError(
+                    f"{argument}: a flag of {train_module}; write --train.{argument[2:]}"
+                )
+        flags.append(re.sub("^--train[.]", "--", argument))
     # --config goes to the training, and is named in the search's help all the same
-    search = parse_config(
-        search_class, f"python -m {module}", example, own, f"YAML file of {train_module}"
-    )
-    return (
-        search,
-        parse_config(train_class, f"python -m {train_module}", example, train_flags),
-        train_flags,
-    )
+    config_help = f"YAML file of {train_module}"
+    search = parse_config(search_class, f"python -m {module}", example, own, config_help)
+    train = parse_config(train_class, f"python -m {train_module}", example, train_flags)
+    return search, train, train_flags
 
 
 class JobFailed(Exception):
@@ -108,11 +113,11 @@ class JobFailed(Exception):
 
 
 class JobKilled(JobFailed):
-    """A signal ended it; the next start of the command continues it."""
+    """A signal ended a training; the next start of the command continues it."""
 
 
 class JobTaken(JobKilled):
-    """Another command runs it."""
+    """Another command runs the training."""
 
 
 @dataclass(frozen=True)
@@ -130,27 +135,33 @@ class Job:
         """The file that takes the command line and the output of all starts."""
         return self.run.with_name(f"{self.run.name}.log")
 
-    def scores(self) -> dict[str, Any] | None:
-        """The run's ``eval.json``, None while it is not finished; an InputError where it has no :attr:`metric`."""
+    @property
+    def finished(self) -> bool:
+        """Whether the run has its ``eval.json``."""
+        return (self.run / "eval.json").is_file()
+
+    def score(self) -> float | None:
+        """Return the :attr:`metric` of a finished run; None where it could not be measured.
+
+        Raises:
+            InputError: ``eval.json`` is damaged or has no such number.
+        """
         file = self.run / "eval.json"
-        if not file.is_file():
-            return None
-        return required(read_json(file), str(file), **{self.metric: float | None})
+        scores = required(read_json(file), str(file), **{self.metric: float | None})
+        value: float | None = scores[self.metric]
+        return value
 
     def last_line(self) -> str:
-        """The last line that its process has printed."""
+        """Return the last line that the training has printed."""
         text = self.log.read_text(errors="replace") if self.log.is_file() else ""
         return text.rstrip().rpartition("\n")[2].strip()
 
-    def score(self) -> float | None:
-        """The :attr:`metric` of a finished run; None without one."""
-        value: float | None = (self.scores() or {}).get(self.metric)
-        return value
-
     def command(self) -> list[str]:
-        """The command that starts or continues the run."""
-        resume = ["--resume"] if (self.run / "config.yaml").is_file() else []
-        return [sys.executable, "-m", self.module, *self.flags, "--run-dir", str(self.run), *resume]
+        """Return the command that starts or continues the run."""
+        command = [sys.executable, "-m", self.module, *self.flags, "--run-dir", str(self.run)]
+        if (self.run / "config.yaml").is_file():
+            command.append("--resume")
+        return command
 
 
 def run_job(
@@ -159,47 +170,50 @@ def run_job(
     folder: str | None = None,
     stop: threading.Event | None = None,
 ) -> None:
-    """Return when the job has its result, at once where it has one already; see the exceptions above.
+    """Run a job until it has its result; return at once where it has one already.
 
-    ``environment`` are more variables of the process, ``folder`` is where it starts; ``stop`` asks it to save and end.
+    Args:
+        job: the training.
+        environment: more variables of its process.
+        folder: where the process starts; by default here.
+        stop: asks the training to save and end.
+
+    Raises:
+        JobFailed: or one of its kinds; see there.
     """
-    if job.scores() is not None:
+    if job.finished:
         return
     job.run.parent.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(f"{job.run}.lock", timeout=0):
             if job.run.is_dir():  # a training may have outlived the command that started it
                 FileLock(job.run / LOCK, timeout=0).acquire().lock.release()
-            status = (
-                _process(job, environment, folder, stop or threading.Event())
-                if job.scores() is None
-                else 0
-            )
+            status = 0
+            if not job.finished:
+                status = _process(job, environment, folder, stop or threading.Event())
     except Timeout as error:
         raise JobTaken(
             "another command runs it, or its training goes on after the command was killed"
         ) from error
     output = f"(all of its output: {job.log})"
     # a training that a signal has stopped after it has saved ends with 128 + the signal's number
-    number = -status if status < 0 else status - 128
-    if status < 0 or number in (signal.SIGINT, signal.SIGTERM):
-        raise JobKilled(f"signal {number} {output}")
+    if status < 0 or status - 128 in (signal.SIGINT, signal.SIGTERM):
+        raise JobKilled(f"by a signal, status {status} {output}")
     if status != 0:
         raise JobFailed(f"status {status}, {job.last_line()} {output}")
-    if job.scores() is None:
+    if not job.finished:
         raise JobFailed(f"ended without an eval.json {output}")
 
 
 def _process(
     job: Job, environment: Mapping[str, str], folder: str | None, stop: threading.Event
 ) -> int:
-    """Exit status of the training, minus the signal's number if a signal killed it."""
+    """Return the exit status of the training, minus the signal's number if a signal killed it."""
     if stop.is_set():
         return -signal.SIGTERM
     command = job.command()
-    with open(job.log, "ab") as log:
+    with open(job.log, "ab", buffering=0) as log:
         log.write(os.fsencode(f"$ {shlex.join(command)}\n"))
-        log.flush()
         process = subprocess.Popen(
             command,
             env={**os.environ, **environment},
@@ -225,20 +239,25 @@ class Executor:
         self._stop = threading.Event()
 
     def run(self, job: Job) -> None:
-        """As :func:`run_job`, from any thread."""
+        """Run a job as :func:`run_job` does, from any thread."""
         run_job(job, self._environment, stop=self._stop)
 
-    def each(
+    def run_all(
         self,
         workers: int,
         items: Iterator[Item],
         work: Callable[[Item], Result],
+        ended: Callable[[Item, Future[Result]], None],
         look: Callable[[Sequence[Item]], None] = lambda _: None,
-    ) -> Generator[tuple[Item, Future[Result]], None, None]:
-        """The items as their ``work`` ends, which is done by so many threads; to be closed.
+    ) -> None:
+        """Do the work of every item in threads; after an interruption the jobs at work save and end.
 
-        An item is taken when a thread is free; ``look`` is called with those at work now and then. After an
-        interruption, and when it is closed, the jobs at work save and end.
+        Args:
+            workers: the number of threads.
+            items: each is taken when a thread is free.
+            work: called in a thread with an item.
+            ended: called in this thread with an item and its outcome.
+            look: called now and then with the items at work.
         """
         running: dict[Future[Result], Item] = {}
         with ThreadPoolExecutor(workers) as threads:
@@ -248,46 +267,35 @@ class Executor:
                         running[threads.submit(work, item)] = item
                     if not running:
                         return
-                    ended = wait(running, _LOOK_SECONDS, FIRST_COMPLETED).done
-                    for future in ended:
-                        yield running.pop(future), future
-                    if not ended:
+                    done, _ = wait(running, _LOOK_SECONDS, FIRST_COMPLETED)
+                    for future in done:
+                        ended(running.pop(future), future)
+                    if not done:
                         look([*running.values()])
-            except BaseException:
+            finally:
                 self._stop.set()
-                threads.shutdown(cancel_futures=True)
-                raise
 
 
 class RayExecutor(Executor):
-    """Runs jobs as tasks on the nodes of a Ray cluster, which share the folders of the runs; an InputError without."""
+    """Runs jobs as tasks on the nodes of a Ray cluster, which share the folders of the runs.
+
+    Raises:
+        InputError: Ray is not installed, or there is no cluster at the address.
+    """
 
     def __init__(self, environment: Mapping[str, str], config: ExecutorConfig) -> None:
-        super().__init__(
-            {
-                **{key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ},
-                **environment,
-            }
-        )
+        super().__init__({"PYTHONPATH": os.environ.get("PYTHONPATH", ""), **environment})
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         handler = signal.getsignal(signal.SIGTERM)
         try:
             import ray
-
-            ray.init(
-                address=config.ray_address, log_to_driver=False, logging_level=logging.CRITICAL
-            )
         except ImportError as error:
             raise InputError(
                 "--executor ray: needs ray, not installed here; pip install -e '.[cluster]'"
             ) from error
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            why = first_words(error, 200)
-            raise InputError(
-                f"--ray-address: no cluster of Ray's at '{config.ray_address}' ({why})"
-            ) from error
-        finally:
-            signal.signal(signal.SIGTERM, handler)  # Ray takes it for itself
+        with passed_on(f"--ray-address: no cluster of Ray's at '{config.ray_address}'"):
+            ray.init(config.ray_address, log_to_driver=False, logging_level=logging.CRITICAL)
+        signal.signal(signal.SIGTERM, handler)  # Ray takes it for itself
         self._ray: Any = ray
         self._task: Any = ray.remote(run_job).options(
             num_cpus=config.cores_per_job, num_gpus=config.gpus_per_job
@@ -295,36 +303,35 @@ class RayExecutor(Executor):
 
     def run(self, job: Job) -> None:
         """See :meth:`Executor.run`."""
-        errors = self._ray.exceptions
-        task = self._task.remote(
-            replace(job, run=job.run.absolute()), self._environment, os.getcwd()
-        )
+        absolute = replace(job, run=job.run.absolute())
+        task = self._task.remote(absolute, self._environment, os.getcwd())
         try:
             while not self._ray.wait([task], timeout=0.2)[0]:
                 if self._stop.is_set():
                     self._ray.cancel(task, force=False)  # the training saves first
                     break
             self._ray.get(task)
-        except errors.TaskCancelledError as error:
-            raise JobKilled("stopped") from error
-        except errors.RayTaskError as error:
-            raise (
-                error.cause if isinstance(error.cause, JobFailed) else JobFailed(f"{error.cause}")
-            ) from error
-        except errors.RayError as error:
-            raise JobKilled(f"its node went down ({first_words(error, 200)})") from error
+        except self._ray.exceptions.RayError as error:
+            cause = getattr(error, "cause", None)
+            if isinstance(cause, JobFailed):
+                raise cause from error
+            # it was cancelled, or its node is gone
+            raise JobKilled(first_words(error, 200)) from error
 
 
 def build_executor(config: ExecutorConfig, environment: Mapping[str, str]) -> Executor:
-    """The executor that the settings ask for; ``environment`` holds variables of the trainings."""
-    return Executor(environment) if config.executor == "local" else RayExecutor(environment, config)
+    """Return the executor that the settings ask for, with variables of the trainings."""
+    if config.executor == "ray":
+        return RayExecutor(environment, config)
+    return Executor(environment)
 
 
 def threads_of_jobs(config: ExecutorConfig) -> dict[str, str]:
-    """Threads of a training: Ray's cores, or its share of this machine's, unless ``OMP_NUM_THREADS`` is set."""
-    threads = (
-        config.cores_per_job
-        if config.executor == "ray"
-        else max(1, (os.cpu_count() or 1) // config.workers)
-    )
+    """Return a training's threads: Ray's cores, or its share of this machine's.
+
+    ``OMP_NUM_THREADS`` wins where it is set.
+    """
+    threads = max(1, (os.cpu_count() or 1) // config.workers)
+    if config.executor == "ray":
+        threads = config.cores_per_job
     return {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads))}

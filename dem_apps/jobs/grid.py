@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError, passed_on, printable
-from dem_apps.jobs.executor import ExecutorConfig, Job, JobFailed, JobTaken, build_executor
+from dem_apps.jobs.executor import (
+    ExecutorConfig,
+    Job,
+    JobFailed,
+    JobTaken,
+    build_executor,
+)
 from dem_apps.report.runs import Finished, read_run
-from dem_apps.runtime.arguments import flags, line_only, of_machine
+from dem_apps.runtime.arguments import flags
 from dem_apps.runtime.progress import Progress
-from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import LARGEST_SEED, dotted, merged, option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
 
@@ -51,12 +57,9 @@ class Training:
 
     module: str  #: such as ``seg.train``
     config_class: type  #: its settings
-    #: checks the settings and returns them as ``config.yaml`` will hold them
-    resolve: Callable[[Any], Any]
+    check: Callable[[Any], object]  #: raises an InputError for settings that do not fit together
     metric: str  #: see :class:`dem_apps.jobs.executor.Job`
     more_flags: tuple[str, ...] = ()  #: of every training, from the grid's own command line
-    #: settings that a run fills in by its data, network and device where they are None
-    open: tuple[str, ...] = ()
 
 
 def grid_cells(
@@ -66,62 +69,63 @@ def grid_cells(
     rows: Mapping[str, Any],
     control: tuple[str, str | None],
 ) -> Cells:
-    """The jobs of each row and arm, all settings checked. An arm's setting wins over a row's, that over ``train``'s.
+    """Make the jobs of each row and arm; all settings are checked.
 
-    ``rows_key`` is the command's name for its rows, ``control`` its name for the arm to compare with, and that arm.
-    Raises InputError: a setting that is wrong, or a run in the folder that was made with other settings.
+    An arm's setting wins over a row's, that over ``train``'s.
+
+    Args:
+        config: the grid.
+        training: the command that trains.
+        rows_key: the command's name for its rows, such as ``tasks``.
+        rows: the settings of each row.
+        control: the command's name for the arm to compare with, and that arm.
+
+    Raises:
+        InputError: a setting that is wrong, or a run in the folder that was made with other settings.
     """
-    _check(config, rows_key, rows, control)
+    if config.folder is None:
+        raise InputError("--folder: needs the folder that the runs go to")
+    _check_names(rows_key, rows)
+    _check_names("arms", config.arms)
+    flag, compared_with = control
+    if compared_with is not None and compared_with not in config.arms:
+        known = ", ".join(config.arms)
+        raise InputError(f"--{flag}: '{compared_with}' is not one of the arms {known}")
     cells: Cells = {}
     for row, of_row in rows.items():
         for arm, of_arm in config.arms.items():
             settings: dict[str, Any] = {}
             for part in (config.train, of_row or {}, of_arm or {}):
                 settings = merged(settings, dotted(part, training.config_class))
-            with passed_on(", ".join(filter(None, (row, arm))), InputError):
-                if given := [key for key in settings if str(key).replace("-", "_") in _OF_THE_GRID]:
-                    raise InputError(f"leave '{given[0]}' out, the grid sets it")
-                resolved = training.resolve(
-                    parse_config(
-                        training.config_class,
-                        training.module,
-                        "",
-                        training.more_flags,
-                        in_file=settings,
-                    )
-                )
-            cells[row, arm] = [
-                _job(config, training, (row, arm), seed, settings, resolved)
-                for seed in config.seeds
-            ]
+            with passed_on(f"{row}, {arm}".removeprefix(", "), InputError):
+                _check_settings(training, settings)
+                cells[row, arm] = [
+                    _job(config, training, (row, arm), seed, settings)
+                    for seed in dict.fromkeys(config.seeds)
+                ]
     return cells
 
 
-def _check(
-    config: GridConfig, rows_key: str, rows: Mapping[str, Any], control: tuple[str, str | None]
-) -> None:
-    if config.folder is None:
-        raise InputError("--folder: needs the folder that the runs go to")
-    for key, group in ((rows_key, rows), ("arms", config.arms)):
-        for name, settings in group.items():
-            if not isinstance(name, str) or (key == "arms" and not name):
-                raise InputError(f"{key}: expected names, got {name!r}; write it in quotes")
-            if settings is not None and not isinstance(settings, dict):
-                raise InputError(
-                    f"{key}, {name}: expected a mapping of settings such as {{}}, got {settings!r}"
-                )
-            if "/" in name or name.startswith("."):
-                raise InputError(
-                    f"{key}: '{name}' cannot be the name of a folder; leave out '/' and a leading dot"
-                )
-        if len({_folder(name) for name in group}) < len(group):
-            raise InputError(f"{key}: two of {', '.join(group)} would share a folder; rename one")
-    if not config.seeds or len(set(config.seeds)) < len(config.seeds):
-        raise InputError(f"--seeds: expected different numbers, got {config.seeds}")
-    if control[1] is not None and control[1] not in config.arms:
-        raise InputError(
-            f"--{control[0]}: '{control[1]}' is not one of the arms {', '.join(config.arms)}"
-        )
+def _check_settings(training: Training, settings: Mapping[str, Any]) -> None:
+    """Refuse settings that the grid decides, or that the training would refuse."""
+    for key in settings:
+        if str(key).replace("-", "_") in _OF_THE_GRID:
+            raise InputError(f"leave '{key}' out, the grid sets it")
+    kind = training.config_class
+    training.check(parse_config(kind, training.module, "", training.more_flags, in_file=settings))
+
+
+def _check_names(key: str, group: Mapping[Any, Any]) -> None:
+    """Refuse a row or an arm whose name cannot be a folder's, or that has no mapping of settings."""
+    for name, settings in group.items():
+        if not isinstance(name, str) or "/" in name or name.startswith("."):
+            raise InputError(
+                f"{key}: {name!r} cannot name a folder; leave out '/' and a leading dot, and write a number in quotes"
+            )
+        if not isinstance(settings, dict | None):
+            raise InputError(
+                f"{key}, {name}: expected a mapping of settings such as {{}}, got {settings!r}"
+            )
 
 
 def _job(
@@ -130,34 +134,16 @@ def _job(
     cell: tuple[str, str],
     seed: int,
     settings: Mapping[str, Any],
-    resolved: Any,
 ) -> Job:
-    run = Path(str(config.folder), *map(_folder, cell), f"seed{seed}")
-    file = run / "config.yaml"
-    if file.is_file():
-        asked = dotted(
-            asdict(replace(resolved, seed=seed, run_dir=str(run))), training.config_class
-        )
-        free = {
-            "run_dir",
-            "resume",
-            *line_only(training.config_class),
-            *of_machine(training.config_class),
-        }
-        free |= {key for key in training.open if asked[key] is None}
-        for key, value in dotted(read_config(run), training.config_class).items():
-            if key in asked and key not in free and asked[key] != value:
-                raise InputError(
-                    f"{run}: was trained with {key} {value!r}, this grid asks for {asked[key]!r}; "
-                    "name another folder, or move that run away"
-                )
-    name = "  ".join(filter(None, (*cell, f"seed {seed}")))
+    """Make the job of a cell and a seed; an InputError where its run was made with other settings."""
+    folders = [name.replace(" ", "-") for name in cell]
+    run = Path(str(config.folder), *folders, f"seed{seed}")
     given = (*flags({**settings, "seed": seed}), *training.more_flags)
+    if (run / "config.yaml").is_file():
+        again = [*given, f"--run-dir={run}", "--resume"]
+        parse_config(training.config_class, training.module, "", again)
+    name = "  ".join(filter(None, (*cell, f"seed {seed}")))
     return Job(name, training.module, given, run, training.metric)
-
-
-def _folder(name: str) -> str:
-    return name.replace(" ", "-")
 
 
 def run_grid(
@@ -166,17 +152,26 @@ def run_grid(
     environment: Mapping[str, str],
     write_report: Callable[[Sequence[Finished], Path], str],
 ) -> dict[str, str]:
-    """Run what is missing, write the report and print it; returns what failed, by the name of the run.
+    """Run what is missing, write the report and print it.
 
-    ``write_report`` gets the finished runs and the report's folder, and returns what to print.
-    Raises InputError: there is nothing to report, or ``--out`` holds other files.
+    Args:
+        config: the grid.
+        cells: its jobs.
+        environment: variables of the trainings.
+        write_report: gets the finished runs and the report's folder, and returns what to print.
+
+    Returns:
+        What failed, by the name of the run.
+
+    Raises:
+        InputError: there is nothing to report, or ``--out`` holds other files.
     """
-    out = Path(config.out or Path(str(config.folder)) / "report")
+    out = Path(config.out or f"{config.folder}/report")
     jobs = [(row, arm, job) for (row, arm), jobs in cells.items() for job in jobs]
-    failures = (
-        {} if config.report_only else run_jobs([job for *_, job in jobs], config, environment)
-    )
-    finished = [(row, arm, read_run(job.run)) for row, arm, job in jobs if job.scores() is not None]
+    failures = dict[str, str]()
+    if not config.report_only:
+        failures = run_jobs([job for *_, job in jobs], config, environment)
+    finished = [(row, arm, read_run(job.run)) for row, arm, job in jobs if job.finished]
     if finished:
         print(write_report(finished, out), end="")
         print(f"\n{len(finished)} of {len(jobs)} runs; the report is in {out}", flush=True)
@@ -203,30 +198,34 @@ def end_of_grid(
 def run_jobs(
     jobs: Sequence[Job], config: ExecutorConfig, environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """Run the jobs without a result; a line for each that ends, and what failed."""
-    missing = [job for job in jobs if job.scores() is None]
-    executor, failures = build_executor(config, environment), dict[str, str]()
-    done = len(jobs) - len(missing)
+    """Run the jobs without a result, print a line for each that ends, and return what failed by its name."""
+    missing = [job for job in jobs if not job.finished]
+    failures = dict[str, str]()
+    executor = build_executor(config, environment)
     bar = Progress(len(missing), title="grid", unit="runs")
 
     def look(running: Sequence[Job]) -> None:
-        bar.between_steps(
-            "; ".join(sorted(f"{job.name}: {job.last_line()[:80]}" for job in running))
-        )
+        lines = [f"{job.name}: {job.last_line()[:80]}" for job in running]
+        bar.between_steps("; ".join(sorted(lines)))
 
-    with (
-        closing(bar),
-        closing(executor.each(config.workers, iter(missing), executor.run, look)) as ended,
-    ):
-        for job, future in ended:
-            try:
-                future.result()
-                score, done = job.score(), done + 1
-                outcome = "done" if score is None else f"{job.metric.replace('_', ' ')} {score:.3f}"
-            except JobTaken as error:
-                outcome = str(error)
-            except JobFailed as error:
-                failures[job.name] = str(error)
-                outcome = f"failed: {error}"
-            bar.ended(f"{job.name}  {outcome}  [{done} of {len(jobs)} runs done]")
-    return {job.name: failures[job.name] for job in missing if job.name in failures}
+    def ended(job: Job, future: Future[None]) -> None:
+        try:
+            future.result()
+            outcome = _outcome(job)
+        except JobTaken as error:
+            outcome = str(error)
+        except JobFailed as error:
+            failures[job.name] = str(error)
+            outcome = f"failed: {error}"
+        done = sum(each.finished for each in jobs)
+        bar.ended(f"{job.name}  {outcome}  [{done} of {len(jobs)} runs done]")
+
+    with closing(bar):
+        executor.run_all(config.workers, iter(missing), executor.run, ended, look)
+    return failures
+
+
+def _outcome(job: Job) -> str:
+    """Return a finished job's score in words."""
+    score = job.score()
+    return "done" if score is None else f"{job.metric.replace('_', ' ')} {score:.3f}"

@@ -34,26 +34,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         metavar="FILE",
         help="the page; default: report.html in the run's folder",
     )
-    parser.add_argument(
-        "--baseline", type=Path, metavar="RUN", help="the run to compare with; default: the first"
-    )
     given = parser.parse_args(argv)
     runs, folder = given.runs, Path()
     if len(runs) == 1:
         folder = runs[0]
-        below = sorted(
-            file.parent
-            for depth in ("*", "*/*", "*/*/*")
-            for file in folder.glob(f"{depth}/config.yaml")
-        )
-        runs = [folder] if (folder / "config.yaml").is_file() or not below else below
+        if not (folder / "config.yaml").is_file():
+            below = sorted(file.parent for file in folder.glob("**/config.yaml"))
+            runs = below or runs
     # after the arguments: matplotlib and numpy take a second
     from dem_apps.report.page import write_report
 
-    out = write_report(runs, given.out or folder / "report.html", given.baseline)
-    print(
-        f"report: {out} ({len(runs)} run{'s' * (len(runs) > 1)}, {out.stat().st_size / 1e6:.1f} MB)"
-    )
+    out = write_report(runs, given.out or folder / "report.html")
+    print(f"report: {out} (runs: {len(runs)}, {out.stat().st_size / 1e6:.1f} MB)")
 
 
 if __name__ == "__main__":

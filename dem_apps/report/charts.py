@@ -5,13 +5,13 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from dem_apps.errors import printable
 from dem_apps.report.intervals import mean_band
 from dem_apps.report.runs import Group, Run
 from dem_apps.runtime.metrics_info import Metric
@@ -19,8 +19,18 @@ from dem_apps.runtime.metrics_info import Metric
 #: Okabe and Ito's colours, distinct under any colour vision; lines differ in their dashes as well.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 DASHES = ("-", "--", "-.", ":")
-#: Characters of a text in a chart.
-_LONGEST = 100
+#: Texts may come from a run's files: they are no formulas.
+_STYLE: Any = {
+    "text.parse_math": False,
+    "axes.titlesize": 10,
+    "axes.labelsize": 8,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+}
 
 
 def mean_curve(
@@ -34,17 +44,22 @@ def mean_curve(
 ) -> None:
     """Draw a metric's mean over runs against the steps that all have, with its 95 % CI; nothing where none has it.
 
-    ``position`` gives colour and dashes, and ``few`` is the marker of the points where there are less than 30.
+    Args:
+        axes: takes the line.
+        runs: of one arm.
+        metric: a key of ``metrics.jsonl``.
+        position: gives colour and dashes.
+        label: of the line in the legend.
+        scale: values are multiplied by it.
+        few: the marker of the points where there are less than 30.
     """
     curves = [curve for run in runs if (curve := run.curve(metric))]
     if not curves:
         return
-    steps = sorted(set.intersection(*(set(curve) for curve in curves)))
+    steps = sorted(set.intersection(*map(set, curves)))
     values = scale * np.array([[curve[step] for step in steps] for curve in curves])
     colour, dashes = COLOURS[position % len(COLOURS)], DASHES[position % len(DASHES)]
     marker = few if len(steps) < 30 else ""
-    # else it has no place in matplotlib's legends
-    label = f" {label}" if label.startswith("_") else label
     axes.plot(steps, values.mean(0), label=label, marker=marker, color=colour, linestyle=dashes)
     if len(curves) > 1 and steps:
         _, low, high = mean_band(values)
@@ -52,56 +67,38 @@ def mean_curve(
 
 
 def curve_charts(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[str]:
-    """A chart for each heading: of one run all its metrics, of several groups one chart a metric, mean and 95 % CI."""
-    logged = {
-        name for group in groups for run in group.runs for line in run.metrics for name in line
-    }
-    several = len(groups) > 1 or len(groups[0].runs) > 1
+    """Draw charts as data URIs: of one run all its metrics, of several groups one chart a metric, mean and 95 % CI."""
+    runs = [run for group in groups for run in group.runs]
     charts: dict[str, list[Metric]] = {}
     for metric in metrics:
-        if metric.name in logged:
-            heading = (
-                ", ".join(filter(None, (metric.chart, metric.title)))
-                if several
-                else metric.chart or metric.title
-            )
+        if any(run.curve(metric.name) for run in runs):
+            heading = metric.chart or metric.title
+            if len(runs) > 1 and metric.chart:
+                heading = f"{metric.chart}, {metric.title}"
             charts.setdefault(heading, []).append(metric)
-    drawn = []
-    for heading, members in charts.items():
+    return [_chart(heading, members, groups) for heading, members in charts.items()]
+
+
+def _chart(heading: str, metrics: Sequence[Metric], groups: Sequence[Group]) -> str:
+    """Draw the metrics of one heading, each a line per group."""
+    with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(4.6, 3.1), layout="constrained")
         axes = figure.subplots()
-        axes.set_title(heading, fontsize=10)
-        axes.set_xlabel("step", fontsize=8)
-        axes.set_ylabel(members[0].unit or members[0].note, fontsize=8)
-        axes.tick_params(labelsize=8)
-        axes.grid(alpha=0.3)
-        for position, (group, metric) in enumerate(
-            (group, metric) for metric in members for group in groups
-        ):
+        axes.set(title=heading, xlabel="step", ylabel=metrics[0].unit or metrics[0].note)
+        lines = [(metric, group) for metric in metrics for group in groups]
+        for position, (metric, group) in enumerate(lines):
             label = group.name if len(groups) > 1 else metric.title
-            mean_curve(axes, group.runs, metric.name, position, label, scale=metric.scale, few=".")
-        drawn.append(_svg(figure, axes))
-    return drawn
-
-
-def _svg(figure: Figure, axes: Axes) -> str:
-    """A data URI; texts, which may come from a run's files, are of few characters and no formulas."""
-    legend = (
-        axes.legend(fontsize=7, frameon=False)
-        if len(axes.get_legend_handles_labels()[0]) > 1
-        else None
-    )
-    for text in (axes.title, axes.yaxis.label, *(legend.get_texts() if legend else ())):
-        text.set_text(printable(text.get_text())[:_LONGEST])
-        text.set_parse_math(False)
-    return f"data:image/svg+xml;base64,{base64.b64encode(drawn(figure, 'svg')).decode()}"
+            mean_curve(axes, group.runs, metric.name, position, label, metric.scale, ".")
+        if len(lines) > 1:
+            axes.legend()
+        content = base64.b64encode(drawn(figure, "svg"))
+    return f"data:image/svg+xml;base64,{content.decode()}"
 
 
 def drawn(figure: Figure, kind: str) -> bytes:
-    """The content of a file of the ``kind`` ``svg`` or ``png``; the same figure gives the same bytes."""
+    """Return the content of a ``svg`` or ``png`` file; the same figure gives the same bytes."""
     content = io.BytesIO()
+    metadata = {"Date": None} if kind == "svg" else {}
     with mpl.rc_context({"svg.hashsalt": "dem-apps", "svg.fonttype": "path"}):
-        figure.savefig(
-            content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else {}
-        )
+        figure.savefig(content, format=kind, dpi=150, metadata=metadata)
     return content.getvalue()

@@ -29,7 +29,9 @@ class Interval:
     @property
     def excludes_zero(self) -> bool:
         """Whether the seeds tell the number from 0."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+        if self.low is None or self.high is None:
+            return False
+        return self.low > 0 or self.high < 0
 
 
 def mean_interval(values: Sequence[float]) -> Interval:

@@ -8,19 +8,20 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any, Literal
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from dem_apps.errors import InputError, printable
 from dem_apps.report.charts import curve_charts
-from dem_apps.report.pictures import compared_pictures, embed_videos, find_pictures, gallery
+from dem_apps.report.pictures import embed_videos, find_pictures, gallery
 from dem_apps.report.runs import (
     NOT_OF_AN_ARM,
     Finished,
     Group,
     Run,
+    at,
     differing,
     flat,
     grouped,
@@ -28,7 +29,7 @@ from dem_apps.report.runs import (
 )
 from dem_apps.report.tables import Cell, Table, answer, class_table, comparison_table, scores_of
 from dem_apps.runtime.files import write_atomically
-from dem_apps.runtime.metrics_info import Metric, Score
+from dem_apps.runtime.metrics_info import Score
 
 #: Scores in the first table, and arms in the title; the other scores are folded.
 _SCORES, _ARMS = 6, 4
@@ -46,28 +47,14 @@ GENERATOR = '<!doctype html>\n<meta name="generator" content="dem-apps report">'
 class Section:
     """A part of a page: its heading, what kind of content it has, and the content.
 
-    ``text`` and ``notes`` (in a box) are sentences, ``facts`` and ``folded`` (behind a click) names and values,
-    ``table`` and ``more`` (behind a click) a Table, ``charts`` data URIs, ``gallery`` a Gallery, ``slider`` one whose
-    pictures by two runs lie above each other, ``comparison`` a Comparison, ``frames`` :class:`Frames`, ``colours``
+    The kinds: ``text`` and ``notes`` (in a box) are sentences, ``facts`` and ``folded`` (behind a click) names and
+    values, ``table`` and ``more`` (behind a click) a Table, ``charts`` data URIs, ``gallery`` a Gallery, ``slider`` one
+    whose pictures by two runs lie above each other, ``frames`` :class:`Frames`, ``videos`` Pictures, ``colours``
     #rrggbb.
     """
 
     heading: str
-    kind: Literal[
-        "text",
-        "notes",
-        "facts",
-        "table",
-        "charts",
-        "gallery",
-        "slider",
-        "comparison",
-        "frames",
-        "videos",
-        "colours",
-        "folded",
-        "more",
-    ]
+    kind: str
     content: Any
 
 
@@ -80,48 +67,45 @@ class Frames:
     images: Sequence[tuple[str, Sequence[str]]]  #: a name, and a data URI at every position
 
 
-def write_report(paths: Sequence[Path], out: Path, baseline: Path | None = None) -> Path:
-    """Read the runs and write the page, over an earlier one; ``baseline`` is by default the first run."""
-    if out.exists() and (not out.is_file() or not out.read_bytes().startswith(GENERATOR.encode())):
+def write_report(paths: Sequence[Path], out: Path) -> Path:
+    """Read the runs and write the page, over an earlier one; the first run is the baseline."""
+    if out.exists() and not (out.is_file() and out.read_bytes().startswith(GENERATOR.encode())):
         raise InputError(f"--out: {out} exists and is no report of this command; give another file")
-    runs = read_runs(paths)
-    first = next(
-        (run for run in runs if baseline is not None and run.path.resolve() == baseline.resolve()),
-        None,
-    )
-    if baseline is not None and first is None:
-        raise InputError(f"--baseline: {baseline} is none of the runs given; name one of them")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, render_runs(runs, first))
-    return out
+    return _written(read_runs(paths), out)
 
 
 def write_grid_page(finished: Sequence[Finished], out: Path, control: str | None) -> Path:
-    """Write the page of a grid's finished runs, named by their arms; ``control`` is by default the first arm."""
-    several = len({run.seed for *_, run in finished}) > 1
-    runs = [
-        replace(run, name=f"{arm}, seed {run.seed}" if several else arm, row=row, arm=arm)
-        for row, arm, run in finished
-    ]
-    baseline = next((run for run in runs if run.arm == control), None)
+    """Write the page of a grid's finished runs, named by their arms, the ``control`` first."""
+    runs = []
+    for row, arm, run in finished:
+        runs.append(replace(run, name=f"{arm}, seed {run.seed}", row=row, arm=arm))
+    runs.sort(key=lambda run: run.arm != control)
+    return _written(runs, out)
+
+
+def _written(runs: Sequence[Run], out: Path) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(out, render_runs(runs, baseline))
+    write_atomically(out, render_runs(runs))
     return out
 
 
-def render_runs(runs: Sequence[Run], baseline: Run | None = None) -> bytes:
-    """The page of runs; those of different applications or tasks stand below each other and are not compared."""
+def render_runs(runs: Sequence[Run]) -> bytes:
+    """Return the page of runs, which are compared with the first.
+
+    Those of different applications or tasks stand below each other and are not compared.
+    """
     kinds: dict[str, list[Run]] = {}
     for run in runs:
         kinds.setdefault(run.kind, []).append(run)
-    sections = [section for members in kinds.values() for section in _sections(members, baseline)]
+    sections = []
     if len(kinds) > 1:
-        several = (
-            f"{len(kinds)} different tasks, whose scores cannot be compared: {'; '.join(kinds)}."
-        )
-        sections.insert(0, Section("", "notes", [several]))
+        text = f"{len(kinds)} different tasks, whose scores cannot be compared: {'; '.join(kinds)}."
+        sections.append(Section("", "notes", [text]))
+    for kind, members in kinds.items():
+        sections += _of_several(kind, members) if len(members) > 1 else _of_one(kind, *members)
     arms = [group.name for group in grouped(runs)]
-    return render(", ".join(arms) if len(arms) <= _ARMS else f"{len(runs)} runs compared", sections)
+    title = ", ".join(arms) if len(arms) <= _ARMS else f"{len(runs)} runs compared"
+    return render(title, sections)
 
 
 def render(title: str, sections: Sequence[Section]) -> bytes:
@@ -146,110 +130,105 @@ def _shown(value: Any) -> Any:
     return printable(value) if type(value) is str else value
 
 
-def _sections(runs: Sequence[Run], baseline: Run | None) -> list[Section]:
-    groups = grouped(runs)
-    reference = next((group for group in groups if baseline in group.runs), groups[0])
-    info, several = runs[0].info, len(runs) > 1
-    shown = list(groups[0].runs) if len(groups) == 1 else [group.runs[0] for group in groups]
-    found = [picture for run in shown for picture in find_pictures(run)]
-    pictures = gallery(found)
-    videos = [video for run in shown for video in embed_videos(run)]
-    first_of_arm = pictures and len(groups) > 1 and any(len(group.runs) > 1 for group in groups)
-    scores = scores_of(runs)
-    curves: dict[str, list[Metric]] = {"Curves": [], "Label-free curves": []}
-    for metric in info.metrics:
-        curves["Label-free curves" if metric.label_free else "Curves"].append(metric)
-    colours = next(filter(None, (run.colours() for run in runs)), []) if pictures else []
-    alarms = [f"{run.name}, step {step:,}: {text}" for run in runs for step, text in run.alarms()]
-    first_answer = answer(scores, groups, reference)
+def _of_one(kind: str, run: Run) -> list[Section]:
+    groups = grouped([run])
+    scores = scores_of([run])
     return [
-        Section(runs[0].kind, "text", [first_answer] if first_answer else []),
-        Section("", "comparison", compared_pictures(found) if len(shown) > 1 else None),
-        Section(
-            "" if several else runs[0].kind, "text", [] if several else _summary(scores, runs[0])
-        ),
-        Section(
-            "Scores",
-            "table",
-            _scores_table(scores[:_SCORES], groups, reference) if several else None,
-        ),
-        Section("Arms", "text", _arms(groups) if several else []),
-        Section("", "facts", [] if several else _facts(runs[0])),
-        Section(
-            "Missing",
-            "notes",
-            [f"{run.name}: {sentence}" for run in runs for sentence in run.missing],
-        ),
-        Section("Alarms", "notes", alarms),
+        Section(kind, "text", _summary(scores, run)),
+        Section("", "facts", _facts(run)),
+        Section("Alarms", "notes", _alarms([run])),
+        *_pictures("Pictures", [run]),
+        Section("Scores", "table", _scores_table(scores[:_SCORES], groups)),
+        *_details(scores, groups),
+    ]
+
+
+def _of_several(kind: str, runs: Sequence[Run]) -> list[Section]:
+    groups = grouped(runs)
+    scores = scores_of(runs)
+    first = answer(scores, groups, groups[0])
+    firsts = [group.runs[0] for group in groups]
+    unfinished = [run.name for run in runs if not run.evaluation]
+    return [
+        Section(kind, "text", [first] if first else []),
+        *_pictures("Pictures of each arm's first run", firsts),
+        Section("Scores", "table", _scores_table(scores[:_SCORES], groups)),
+        Section("Not finished", "notes", unfinished),
+        Section("Arms", "text", _arms(groups)),
+        Section("Alarms", "notes", _alarms(runs)),
         Section("Settings that differ", "table", _differences(groups)),
-        Section("Pictures", "gallery", pictures),
-        Section("", "colours", colours),
-        Section(
-            "", "notes", ["Pictures are of the first run of each arm."] if first_of_arm else []
-        ),
+        *_details(scores, groups),
+    ]
+
+
+def _pictures(heading: str, runs: Sequence[Run]) -> list[Section]:
+    pictures = gallery([picture for run in runs for picture in find_pictures(run)])
+    colours = next(filter(None, (run.colours() for run in runs)), [])
+    videos = [video for run in runs for video in embed_videos(run)]
+    return [
+        Section(heading, "gallery", pictures),
+        Section("", "colours", colours if pictures else []),
         Section("Videos", "videos", videos),
-        Section(
-            "Scores",
-            "table",
-            None if several else _scores_table(scores[:_SCORES], groups, reference),
-        ),
-        Section("More scores", "more", _scores_table(scores[_SCORES:], groups, reference)),
+    ]
+
+
+def _details(scores: Sequence[Score], groups: Sequence[Group]) -> list[Section]:
+    """Return what stands below on every page: the other scores, classes, curves, and how the runs were made."""
+    runs = [run for group in groups for run in group.runs]
+    metrics = runs[0].info.metrics
+    labelled = [metric for metric in metrics if not metric.label_free]
+    label_free = [metric for metric in metrics if metric.label_free]
+    return [
+        Section("More scores", "more", _scores_table(scores[_SCORES:], groups)),
         Section("Classes", "table", class_table(groups)),
-        *(Section(name, "charts", curve_charts(groups, drawn)) for name, drawn in curves.items()),
+        Section("Curves", "charts", curve_charts(groups, labelled)),
+        Section("Label-free curves", "charts", curve_charts(groups, label_free)),
         *(Section(f"How {run.name} was made", "folded", _made(run)) for run in runs),
     ]
 
 
+def _alarms(runs: Sequence[Run]) -> list[str]:
+    """Return the alarms in the logs."""
+    lines = [(run, line) for run in runs for line in run.metrics if line.get("alarm")]
+    return [f"{run.name}, step {line['step']:,}: {line['alarm']}" for run, line in lines]
+
+
 def _summary(scores: Sequence[Score], run: Run) -> list[str]:
-    """What a run is, its first score, and what it has to be compared with."""
-    lines = [": ".join(filter(None, (run.name, run.info.summary)))]
-    value = run.score(scores[0].key) if scores else None
-    if value is not None:
-        lines.append(f"{scores[0].title}: {scores[0].text(value)}.")
-    if value is not None and run.info.control:
-        lines.append(f"The effect of training is the difference to {run.info.control}.")
+    """Return what a run is, its first score, and what it has to be compared with."""
+    lines = [f"{run.name}: {run.info.summary}".removesuffix(": ")]
+    if scores:
+        value = scores[0].text(run.score(scores[0].key) or 0.0)
+        lines.append(f"{scores[0].title}: {value}.")
+        if run.info.control:
+            lines.append(f"The effect of training is the difference to {run.info.control}.")
     return lines
 
 
 def _arms(groups: Sequence[Group]) -> list[str]:
-    """What each arm is, where its name does not say it."""
+    """Return what each arm is, where its name does not say it."""
     summaries = [(group.name, group.runs[0].info.summary) for group in groups]
-    return [
-        f"{name}: {summary}"
-        for name, summary in summaries
-        if summary and not summary.startswith(name)
-    ]
+    return [f"{name}: {text}" for name, text in summaries if text and not text.startswith(name)]
 
 
-def _scores_table(
-    scores: Sequence[Score], groups: Sequence[Group], reference: Group
-) -> Table | None:
-    """Arms as rows; of one arm, and of a few, scores as rows."""
+def _scores_table(scores: Sequence[Score], groups: Sequence[Group]) -> Table | None:
+    """Return arms as rows; of a few arms, scores as rows."""
     if not scores:
         return None
-    table = comparison_table(scores, groups, reference)
+    table = comparison_table(scores, groups, groups[0])
     if len(groups) > 5:
         return table
-    names = [f"{score.title} ({score.note})" if score.note else score.title for score in scores]
-    rows = [
-        (name, [cells[place] for _, cells in table.rows])
-        for place, name in enumerate(names, start=1)
-    ]
-    return Table(table.caption, ["score", *(name for name, _ in table.rows)], rows, table.note)
+    header = ["score", *(name for name, _ in table.rows)]
+    rows = []
+    for place, score in enumerate(scores, start=1):
+        name = f"{score.title} ({score.note})" if score.note else score.title
+        rows.append((name, [cells[place] for _, cells in table.rows]))
+    return Table(table.caption, header, rows, table.note)
 
 
 def _differences(groups: Sequence[Group]) -> Table | None:
     if len(groups) < 2:
         return None
-    first = [group.runs[0] for group in groups]
-    # a run does not name those that it makes no use of
-    named = {key for run in first for key in run.info.settings}
-    rows = differing(
-        [
-            {k: v for k, v in flat(run.config).items() if k not in named - set(run.info.settings)}
-            for run in first
-        ]
-    )
+    rows = differing([flat(group.runs[0].config) for group in groups])
     rows = {key: values for key, values in rows.items() if key not in NOT_OF_AN_ARM}
     rows["seeds"] = [", ".join(group.seeds) for group in groups]
     cells = [(key, [Cell(value) for value in values]) for key, values in rows.items()]
@@ -258,32 +237,22 @@ def _differences(groups: Sequence[Group]) -> Table | None:
 
 def _facts(run: Run) -> list[tuple[str, str]]:
     settings = flat(run.config)
-    facts = [
-        (key.replace("_", " "), settings[key])
-        for key in (*run.info.settings, "seed")
-        if key in settings
-    ]
+    named = [key for key in (*run.info.settings, "seed") if key in settings]
     steps = max((line["step"] for line in run.metrics), default=0)
     return [
-        *facts,
+        *((key.replace("_", " "), settings[key]) for key in named),
         ("steps", f"{steps:,}"),
         ("state", "finished" if run.evaluation else "not finished"),
     ]
 
 
 def _made(run: Run) -> list[tuple[str, str]]:
-    """Command, settings, protocol and environment of a run."""
-    words = run.environment.get("command")
-    command = ""
-    if isinstance(words, list) and words:
-        program = PurePath(str(words[0]))
-        command = (
-            f"python -m {program.parent.name}.{program.stem} {shlex.join(map(str, words[1:]))}"
-        )
-    where = {"folder": str(run.path), **run.environment}
+    """Return command, settings, protocol and environment of a run."""
+    program, *arguments = map(str, run.environment.get("command") or ["unknown"])
+    module = ".".join(PurePath(program).with_suffix("").parts[-2:])
     documents = {
         "settings": run.config,
-        "protocol": run.evaluation.get("protocol", {}),
-        "environment": where,
+        "protocol": at(run.evaluation, "protocol") or {},
+        "environment": {"folder": str(run.path), **run.environment},
     }
-    return [("command", command), *flat(documents).items()]
+    return [("command", f"python -m {module} {shlex.join(arguments)}"), *flat(documents).items()]

@@ -63,7 +63,7 @@ def test_a_trial_trains_scores_its_share_and_is_not_run_again(
     assert float(row["miou"]) == json.loads((run / "eval.json").read_text())["miou"]
     assert Image.open(study / "search.png").size[0] > 500
     printed = capfd.readouterr().out
-    assert "mIoU on 2 images, 50 % of the target's validation set" in printed
+    assert "mIoU on 2 images of the target's validation set" in printed
     final = next(line for line in printed.splitlines() if line.startswith("next"))
     config = parse_config(TrainConfig, "x", "x", shlex.split(final)[4:])
     assert (config.loss, config.tau, config.alpha, config.validation_part) == (
@@ -77,18 +77,14 @@ def test_a_trial_trains_scores_its_share_and_is_not_run_again(
     before = {path: path.stat().st_mtime_ns for path in (study / "trials").rglob("*")}
     main([*command, *pair_flags, "--train.reduction", "mean"])
     assert {path: path.stat().st_mtime_ns for path in (study / "trials").rglob("*")} == before
-    refuses(
-        r"another configuration \(train.reduction is 'mean' there, 'balanced'",
-        main,
-        [*command, *pair_flags],
-    )
+    refuses("train.reduction 'mean', not 'balanced'", main, [*command, *pair_flags])
 
 
 def test_an_interrupted_search_says_how_it_goes_on(tmp_path, pair_flags, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("dem_apps.jobs.search.run_search", interrupted)
+    monkeypatch.setattr("dem_apps.jobs.search._run", interrupted)
     arguments = ["--study-dir", str(tmp_path / "my study"), *pair_flags]
     command = shlex.join(["python", "-m", "seg.tune", *arguments])
     with pytest.raises(

@@ -1,12 +1,12 @@
 """The search: its grid, TPE and the quick way over it, pruning, and a study that goes on after a kill."""
 
+import itertools
 import multiprocessing
 import os
 import signal
 import time
 from collections.abc import Callable
 
-import optuna
 import pytest
 from filelock import FileLock
 from optuna.trial import TrialState, create_trial
@@ -14,7 +14,7 @@ from support import refuses
 from support.shell_job import Shell
 
 from dem_apps.jobs.executor import SearchConfig
-from dem_apps.jobs.search import DEM_SPACE, Plan, Values, dem_allows, opened_study, run_search
+from dem_apps.jobs.search import DEM_RANGES, Plan, Values, dem_allows, finished_search
 
 SETTINGS = {"share": 0.2, "train": {"seed": 0}}
 ENTROPY = {"tau": 1.0, "alpha": 1.0}
@@ -26,8 +26,8 @@ def peak(values, seed=0):
     return -((values["tau"] - 1.3) ** 2) - (values["alpha"] - 0.4) ** 2
 
 
-def search(folder, plan, score=peak, script="", seeds=1, **config):
-    """All trials of the study, once the plan has no more."""
+def search(folder, plan, score=peak, script="", seeds=1, left=None, given=SETTINGS, **config):
+    """All trials of the study, once the plan has no more; ``left`` is added to it then."""
 
     def jobs(run, values):
         numbers = range(seeds)
@@ -40,9 +40,10 @@ def search(folder, plan, score=peak, script="", seeds=1, **config):
             for n, end in zip(numbers, ends, strict=True)
         ]
 
-    settings = SearchConfig(study_dir=str(folder), **config)
-    with opened_study("x.tune", [], settings, SETTINGS) as (path, study):
-        run_search(path, study, settings, plan, jobs, {})
+    settings = SearchConfig(**{"study_dir": str(folder), **config})
+    with finished_search("x.tune", [], settings, plan, given, ["workers"], jobs, {}) as (_, study):
+        if left is not None:
+            study.add_trial(left)
         return study.get_trials()
 
 
@@ -51,48 +52,44 @@ def points(trials):
 
 
 def tpe(trials, seed=0):
-    return Plan(DEM_SPACE, ENTROPY, trials, seed, "score")
+    return Plan(DEM_RANGES, ENTROPY, trials, seed, "score", dem_allows)
 
 
-def test_the_grid_is_the_papers_and_respects_proposition_a1():
-    grid = [(values["tau"], values["alpha"]) for values in DEM_SPACE.points()]
+def test_the_space_is_the_papers_and_respects_proposition_a1():
+    assert DEM_RANGES == {"tau": (0.1, 2.0, 0.1), "alpha": (0.0, 2.0, 0.1)}
     # in tenths, so that no rounding is involved
-    expected = [(t / 10, a / 10) for t in range(1, 21) for a in range(21) if t * a <= 200]
-    assert sorted(grid) == sorted(expected)
-    assert dem_allows({"tau": 0.1, "alpha": 0.0})
-    assert not dem_allows({"tau": 1.1, "alpha": 1.9})
-    assert not dem_allows({"tau": 0.0, "alpha": 0.0})
+    for tau, alpha in itertools.product(range(21), repeat=2):
+        allowed = dem_allows({"tau": tau / 10, "alpha": alpha / 10})
+        assert allowed == (tau > 0 and tau * alpha <= 200)
 
 
-def test_a_search_larger_than_the_grid_ends_with_the_grid():
-    everything = [
-        optuna.create_trial(params=p, distributions=DEM_SPACE.distributions, value=0.0)
-        for p in DEM_SPACE.points()
-    ]
-    assert tpe(1000).next_point(everything) is None
-    assert len(everything) == 350
+def test_a_search_larger_than_the_grid_ends_with_the_grid(tmp_path):
+    ranges = {"tau": (1.0, 2.0, 1.0), "alpha": (0.0, 2.0, 1.0)}
+    trials = search(tmp_path / "s", Plan(ranges, ENTROPY, 100, 0, "score", dem_allows))
+    assert sorted(points(trials)) == [(1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]
 
 
-@pytest.mark.parametrize("storage", [None, "sqlite:///{}/study.db"], ids=["journal", "sqlite"])
-def test_a_stopped_study_continues_as_an_unbroken_one(storage, tmp_path, capsys):
-    given = {"storage": storage.format(tmp_path)} if storage else {}
-    unbroken = search(tmp_path / "unbroken", tpe(8), **given)
+def test_a_stopped_study_continues_as_an_unbroken_one(tmp_path, capsys):
+    unbroken = search(tmp_path / "unbroken", tpe(8))
     assert points(unbroken)[0] == (1.0, 1.0)
     assert len(set(points(unbroken))) == 8
-    assert set(points(unbroken)) <= {
-        (values["tau"], values["alpha"]) for values in DEM_SPACE.points()
-    }
-    lines = capsys.readouterr().out.splitlines()
+    assert all(dem_allows(trial.params) for trial in unbroken)
+    _, *lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 8
     assert lines[0] == "trial 0  tau 1  alpha 1  score -0.4500  (best -0.4500, trial 0)"
-    search(tmp_path / "stopped", tpe(5), **given)
-    config = SearchConfig(study_dir=str(tmp_path / "stopped"), **given)
-    with opened_study("x.tune", [], config, SETTINGS) as (_, study):
-        begun = {"params": unbroken[5].params, "distributions": DEM_SPACE.distributions}
-        study.add_trial(create_trial(state=TrialState.RUNNING, **begun))  # and then a kill
-    assert points(search(tmp_path / "stopped", tpe(8), **given)) == points(unbroken)
-    assert points(search(tmp_path / "other", tpe(8, seed=1), **given)) != points(unbroken)
-    assert (tmp_path / "stopped/journal.log").is_file() == (storage is None)
+    left = create_trial(
+        state=TrialState.RUNNING, params=unbroken[5].params, distributions=unbroken[5].distributions
+    )
+    search(tmp_path / "stopped", tpe(5), left=left)  # and then a kill
+    assert points(search(tmp_path / "stopped", tpe(8))) == points(unbroken)
+    assert points(search(tmp_path / "other", tpe(8, seed=1))) != points(unbroken)
+
+
+def test_a_study_may_be_in_a_database(tmp_path):
+    storage = f"sqlite:///{tmp_path}/study.db"
+    search(tmp_path / "s", tpe(1), storage=storage)
+    assert len(search(tmp_path / "s", tpe(2), storage=storage)) == 2
+    assert not (tmp_path / "s/journal.log").exists()
 
 
 def test_a_study_killed_in_the_middle_repeats_no_scored_trial(tmp_path):
@@ -126,11 +123,11 @@ def test_a_failed_trial_counts_and_a_killed_one_is_retried_by_the_next_start(tmp
     assert [trial.state for trial in trials] == [complete, fail, running, complete]
     printed = capsys.readouterr().out
     assert printed.count("failed: status 2, broken (all of its output: ") == 1
-    assert printed.count("killed: signal 9 ") == 1
+    assert printed.count("killed: by a signal, status -9 ") == 1
     again = search(tmp_path / "s", tpe(4))
     assert [trial.state for trial in again] == [complete, fail, complete, complete]
     assert points(again) == points(trials)
-    assert capsys.readouterr().out.count("\n") == 1
+    assert capsys.readouterr().out.count("\n") == 2
 
 
 def test_a_trial_below_the_median_of_five_is_pruned_after_one_seed(tmp_path, capsys):
@@ -157,33 +154,20 @@ def test_a_trial_below_the_median_of_five_is_pruned_after_one_seed(tmp_path, cap
 def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path):
     search(tmp_path / "s", tpe(1))
 
-    def refused(message, settings=SETTINGS, **config):
-        config = SearchConfig(**{"study_dir": str(tmp_path / "s"), **config})
-        refuses(message, opened_study("x.tune", [], config, settings).__enter__)
+    def refused(message, **config):
+        refuses(message, search, tmp_path / "s", tpe(2), **config)
 
-    refused(r"another configuration \(share is 0.2 there, 0.3 here\)", {**SETTINGS, "share": 0.3})
-    refused(
-        r"another configuration \(train.seed is 0 there, 1 here\)",
-        {**SETTINGS, "train": {"seed": 1}},
-    )
-    here, other_seed = (
-        SearchConfig(study_dir=str(tmp_path / "s")),
-        {**SETTINGS, "train": {"seed": 1}},
-    )
-    with opened_study("x.tune", [], here, other_seed, free=["seed"]) as (path, _):
-        assert path == tmp_path / "s"
+    refused("share 0.2, not 0.3", given={**SETTINGS, "share": 0.3})
+    refused("train.seed 0, not 1", given={**SETTINGS, "train": {"seed": 1}})
     other = f"sqlite:///{tmp_path}/study.db"
     refused("does not know its trials; give their --storage, or name another folder", storage=other)
     with FileLock(tmp_path / "s/study.lock"):
         refused("another command runs this search; wait for it, or name another folder")
     journal = tmp_path / "s" / "journal.log"
-    whole = journal.read_bytes()
-    journal.write_bytes(whole[:-20])  # a power cut
-    journal.with_name("journal.log.lock").symlink_to("s/journal.log")  # for which Optuna waits
+    journal.with_name("journal.log.lock").symlink_to("s/journal.log")  # of a killed command
     assert search(tmp_path / "s", tpe(2))[1].state == TrialState.COMPLETE
-    assert search(tmp_path / "s", tpe(2))[1].state == TrialState.COMPLETE
-    journal.write_bytes(b"{junk\n" + whole)
-    refused("journal.log: is damaged")
+    journal.write_bytes(b"{junk\n" + journal.read_bytes())
+    refused("journal.log: cannot be opened")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("mine")
     refused("holds files already", study_dir=str(tmp_path / "mine"))
