@@ -12,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from numbers import Real
-from pathlib import Path
 from typing import Any, ClassVar
 
 #: The system's numbers for a full disk and an exhausted quota.
@@ -87,13 +86,9 @@ def printable_lines(text: str) -> str:
 
 def first_words(error: BaseException, most: int = 120) -> str:
     """A library's message on one short line; the error's class where there is none."""
-    text = (
-        error.strerror
-        if isinstance(error, OSError) and error.strerror
-        else " ".join(str(error).split())
-    )
-    text = text or type(error).__name__
-    return text if len(text) <= most else text[:most] + "…"
+    text = str(getattr(error, "strerror", None) or error) or type(error).__name__
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[:most] + "…"
 
 
 @contextmanager
@@ -131,16 +126,15 @@ def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:
     "; did you mean '--a.lr' or '--b.lr'?"
     """
     known, last = list(known), _last_part(name)
-    named = {last, _OTHERWISE.get(last, last)}
-    close = [
-        each for each in known if ("." in each or last in _OTHERWISE) and _last_part(each) in named
-    ]
-    if name in known or not 0 < len(close) <= _FEW:
+    last = _OTHERWISE.get(last, last)
+    close = [each for each in known if _last_part(each) == last]
+    if not 0 < len(close) <= _FEW:
         close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     return f"; did you mean {' or '.join(repr(prefix + each) for each in close)}?" if close else ""
 
 
 def _last_part(name: str) -> str:
+    """``crop_size`` of ``--source.crop-size``."""
     return str(name).lstrip("-").rpartition(".")[2].replace("-", "_")
 
 
@@ -180,13 +174,6 @@ def one_of(option: str, value: str, known: Sequence[str]) -> str:
             f"{option}: '{value}' is not one of {', '.join(known)}{nearest(value, known)}"
         )
     return value
-
-
-def disk_error(error: OSError, path: Path, intact: str) -> OSError | NotWritten:
-    """A NotWritten for a disk that is full while ``path`` is written, with what is ``intact``; other errors as is."""
-    if error.errno in DISK_FULL:
-        return NotWritten(f"{path}: no space left on the disk while writing; {intact}")
-    return error
 
 
 def warn(message: str) -> None:

@@ -27,8 +27,7 @@ def processor() -> tuple[str, list[str]]:
     """Its name, and the instructions that it has where Linux lists them."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.is_file() else []
-    info = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    info = {line.partition(":")[0].strip(): line.partition(":")[2].strip() for line in lines}
+    name = info.get("model name") or platform.processor() or platform.machine()
     instructions = info.get("flags") or info.get("Features", "")  # of x86, of ARM
-    return info.get(
-        "model name"
-    ) or platform.processor() or platform.machine(), instructions.split()
+    return name, instructions.split()

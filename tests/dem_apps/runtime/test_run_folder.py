@@ -71,9 +71,7 @@ def test_what_is_there_is_never_overwritten(ran, tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "thesis.tex").write_text("years")
     for path in (tmp_path / "text", tmp_path / "text" / "thesis.tex"):
-        refuses(
-            r"holds other files, which is never overwritten; give another --run-dir$", create, path
-        )
+        refuses(r"holds other files, .*--run-dir$", create, path)
     refuses(
         r"cannot be written .*; give another --run-dir$",
         create,

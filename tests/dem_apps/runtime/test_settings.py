@@ -105,6 +105,7 @@ def test_defaults_then_yaml_then_flags(yaml_file, tmp_path):
     (["--size", "32,16"], {"size": [32, 16]}),
     (["--size", "own"], {"size": "own"}),
     (["--learning-rate", "-0.5", "--verbose"], {"learning_rate": -0.5, "verbose": True}),
+    (["--learning-rate", "1e-3", "--share", "1e-1"], {"learning_rate": 1e-3, "share": [0.1]}),
     (["--source.mirrored"], {"source": Source(mirrored=True)}),
     (["--verbose", "false"], {}),
     (["--verbose", "true", "--max-steps", "1"], {"verbose": True, "max_steps": 1}),
@@ -121,21 +122,23 @@ def test_spellings_of_flags(arguments, changes):
     ),
     (
         ["stray"],
-        r"^unknown argument 'stray'; a value stands behind its flag, and --help lists them$",
+        r"^unknown argument 'stray'; .*--help",
     ),
-    (["--max-steps", "1.5"], r"^--max-steps: expected int, got 1\.5$"),
+    (["--max-steps", "1.5"], r"^--max-steps: expected int, got '1\.5'$"),
     (["--max-steps"], r"^--max-steps: expected one argument$"),
     (["--verbose", "maybe"], r"^--verbose: expected bool, got 'maybe'$"),
     (
         ["--loss", "adadme"],
         r"^--loss: 'adadme' is not one of none, entropy, adadem; did you mean 'adadem'\?$",
     ),
-    (["--classes", "[1, x]"], r"^--classes: expected list of int, got \[1, 'x'\]$"),
+    (["--classes", "[1, x]"], r"^--classes: expected list of int, got '\[1, x\]'$"),
     (["--share", "0.5,1.5"], r"^--share: expected 1 at most, got 1\.5$"),
     (["--raw", "npz,png"], r"^--raw: 'png' is not one of png16, npz; did you mean 'png16'\?$"),
-    (["--max-steps", f"{10**400}"], r"^--max-steps: expected int, got '10+'$"),
+    (["--max-steps", f"{10**400}"], r"^--max-steps: expected a finite number, got 10+"),
     (["--learning-rate", "1e400"], r"^--learning-rate: expected a finite number, got inf$"),
-    (["--threads", "1:30"], r"^--threads: expected int or null, got '1:30'$"),  # not 90
+    (["--threads", "1e3"], r"^--threads: expected int or null, got '1e3'$"),
+    (["--hyperparameters.gamma", "x"], r"^--hyperparameters: expected mapping"),
+    (["--hyperparameters", "[1"], r"^--hyperparameters: not valid YAML"),
     (["--config", "/nowhere.yaml"], r"^--config: .*/nowhere\.yaml"),
 )
 def test_mistakes_in_flags(arguments, message):
@@ -147,9 +150,9 @@ def test_mistakes_in_flags(arguments, message):
         "source:\n  crop_sise: 5",
         r"unknown key 'source\.crop_sise'; did you mean 'source\.crop_size'\?$",
     ),
-    ("max_steps: [1", r"^--config: not valid YAML"),
-    ("- 1", r"^--config: expected a mapping"),
-    ("!!python/object/apply:os.system [x]", r"^--config: not valid YAML"),
+    ("max_steps: [1", r"^--config: .*settings\.yaml: not valid YAML"),
+    ("- 1", r"^--config: .*settings\.yaml: expected keys with values"),
+    ("!!python/object/apply:os.system [x]", r"^--config: .*settings\.yaml: not valid YAML"),
     ("source: other.yaml", r"^--source: expected a mapping of keys, got 'other.yaml'$"),
     ("__path__: other.yaml", r"^--config: unknown key '__path__'$"),
 )
@@ -252,7 +255,7 @@ def test_resume_without_a_run(tmp_path):
     (["--run", "r", "--images", ""], r"^--images: is missing"),
     (
         ["r"],
-        r"^unknown argument 'r'; a value stands behind its flag, such as --run RUN, and --help lists them$",
+        r"^unknown argument 'r'; .*--help",
     ),
 )
 def test_what_is_needed_is_named(arguments, message):
