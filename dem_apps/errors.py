@@ -16,16 +16,6 @@ from typing import Any, ClassVar
 
 #: The system's numbers for a full disk and an exhausted quota.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-#: Its numbers for a place that can no longer be written to: made read-only, or a disk or network that has gone.
-UNWRITABLE = (
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EIO,
-    errno.ENODEV,
-    errno.ENXIO,
-    errno.ESTALE,
-)
 #: Names that are suggested together at most.
 _FEW = 3
 #: What other projects call a setting, and what it is called here.
@@ -57,13 +47,11 @@ class NotFiniteError(InputError):
 
 
 class NotWritten(InputError):
-    """The disk did not take a file: which, why, and what is still safe; what to do, and how to go on after that."""
+    """The disk did not take a file: the ``problem`` says which, why, and what is still safe; ``then``, how to go on."""
 
-    def __init__(
-        self, problem: str, remedy: str = "free some space", then: str = "run again"
-    ) -> None:
-        super().__init__(f"{problem}; {remedy} and {then}")
-        self.problem, self.remedy = problem, remedy
+    def __init__(self, problem: str, then: str = "run again") -> None:
+        super().__init__(f"{problem}; mend that and {then}")
+        self.problem = problem
 
 
 class Interrupted(KeyboardInterrupt):
@@ -150,18 +138,14 @@ def check_named(
     known = known_of(name)
     for option in options:
         if option not in known:
-            has = f"it has {', '.join(known)}" if known else "it has none"
-            raise InputError(
-                f"{kind} '{name}': unknown option '{option}'; {has}{nearest(option, known)}"
-            )
+            has = f"it has {', '.join(known) or 'none'}{nearest(option, known)}"
+            raise InputError(f"{kind} '{name}': unknown option '{option}'; {has}")
 
 
 def number(option: str, value: float, least: float, most: float = math.inf) -> float:
     """An option that is a finite number within bounds; an InputError otherwise."""
-    fits = (
-        isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-    )
-    if not fits or not least <= value <= most:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not least <= value <= min(most, sys.float_info.max):
         wanted = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
         raise InputError(f"{option}: expected a number {wanted}, got {shown(value)}")
     return float(value)

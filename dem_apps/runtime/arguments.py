@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
@@ -47,34 +46,32 @@ def flags(settings: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def needed_flags(config_class: type) -> list[str]:
+def marked(config_class: type, name: str) -> dict[str, Any]:
+    """The settings for which :func:`dem_apps.runtime.settings.option` was given ``name``, and what was given."""
+    return {
+        key: field.metadata[name]
+        for key, field, _ in fields_of(config_class)
+        if field.metadata.get(name)
+    }
+
+
+def needed_flags(config_class: type) -> str:
     """The flags that the command needs, each with a value: ``--run RUN``."""
-    needed = [
-        (key, field.metadata["value"] or field.name.upper())
-        for key, field, _ in fields_of(config_class)
-        if field.metadata.get("needed")
-    ]
-    return [f"{flag(key)} {value.partition(' ')[0]}" for key, value in needed]
-
-
-def mapping_keys(config_class: type) -> list[str]:
-    """The dotted keys that a mapping usually has, of every mapping: ``hyperparameters.n_steps``."""
-    return [
-        f"{key}.{name}"
-        for key, field, _ in fields_of(config_class)
-        for name in field.metadata.get("keys", ())
-    ]
+    values = marked(config_class, "value")
+    return " ".join(
+        f"{flag(key)} {values.get(key, key.upper()).partition(' ')[0]}"
+        for key in marked(config_class, "needed")
+    )
 
 
 def line_only(config_class: type) -> dict[str, str]:
     """Settings of the command line alone: the key of each, and its flag without dashes."""
-    only = {key: field.metadata.get("flag_only") for key, field, _ in fields_of(config_class)}
-    return {"config": "config", **{key: name for key, name in only.items() if name}}
+    return {"config": "config", **marked(config_class, "flag_only")}
 
 
 def of_machine(config_class: type) -> list[str]:
     """Settings that another machine may have otherwise for the same training."""
-    return [key for key, field, _ in fields_of(config_class) if field.metadata.get("of_machine")]
+    return list(marked(config_class, "of_machine"))
 
 
 def text_value(text: str, hint: Any, name: str) -> Any:
@@ -93,12 +90,12 @@ def text_value(text: str, hint: Any, name: str) -> Any:
     """
     if hint is None or get_origin(hint) is dict:
         return parsed_yaml(text, name)
-    several = [part for part in (hint, *get_args(hint)) if get_origin(part) is list]
+    kinds = [get_origin(part) for part in (hint, *get_args(hint))]
     # "null" and "own" are no lists where another type is allowed
-    word = several != [hint] and text.isalpha()
-    if not several or word or text.startswith("["):
+    word = kinds[0] is not list and text.isalpha()
+    if list not in kinds or word or text.startswith("["):
         return text
-    return [item for each in text.split(",") if (item := each.strip())]
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def set_nested(mapping: dict[str, Any], key: str, value: Any) -> None:
@@ -118,26 +115,17 @@ def set_nested(mapping: dict[str, Any], key: str, value: Any) -> None:
         set_nested(mapping[first], rest, value)
 
 
-def shipped_with(config_class: type) -> dict[str, Path]:
-    """The files of settings that come with a command's application, by name."""
-    module = config_class.__module__
-    # a command that was started by ``python -m`` and has its settings in its own file
-    if module == "__main__":
-        module = getattr(sys.modules[module].__spec__, "name", module)
-    application = module.partition(".")[0]
-    return {file.stem: file for file in sorted((CONFIGS / application).glob("*.yaml"))}
-
-
-def config_file(value: str, config_class: type) -> Path:
-    """The file of ``--config``: a path, or the name of one that comes with the application."""
-    file, shipped = Path(value), shipped_with(config_class)
-    if file.exists() or file.suffix or not shipped:
-        return found(value)
-    return shipped[one_of("--config", value, list(shipped))]
+def config_file(value: str) -> Path:
+    """The file of ``--config``: a path, or the name of one that comes with the package."""
+    path = found(value)
+    if path.exists() or path.suffix:
+        return path
+    shipped = {file.stem: file for file in sorted(CONFIGS.glob("*/*.yaml"))}
+    return shipped[one_of("settings", value, list(shipped))]
 
 
 def found(value: str) -> Path:
     """The file of that path; where there is none here, and it begins with ``configs/``, the one that was shipped."""
     path, ours = Path(value), CONFIGS.parent / value
-    shipped = path.parts[:1] == (CONFIGS.name,) and ".." not in path.parts and ours.is_file()
+    shipped = path.parts[:1] == (CONFIGS.name,) and ours.is_file()
     return ours if shipped and not path.exists() else path

@@ -86,29 +86,40 @@ def run_command(main: Callable[[], None]) -> None:
 
 def _ending(error: BaseException) -> tuple[str, int]:
     """The sentence and the exit status for an error; one that is a bug is raised again."""
-    text = str(error)
-    if isinstance(error, InputError):
-        return f"error: {text}", error.status
     if isinstance(error, KeyboardInterrupt):
-        if isinstance(error, Interrupted):
-            return text, 128 + error.number
-        return "interrupted", 128 + signal.SIGINT
+        text = str(error) if isinstance(error, Interrupted) else "interrupted"
+        return text, 128 + getattr(error, "number", signal.SIGINT)
+    if isinstance(error, InputError):
+        return f"error: {error}", error.status
+    if isinstance(error, OSError):
+        return _of_the_system(error)
+    return _of_a_library(error)
+
+
+def _of_the_system(error: OSError) -> tuple[str, int]:
+    """As :func:`_ending`, for an error about a file or the output."""
     if isinstance(error, BrokenPipeError):
         said = "what reads this command's output has ended, and so has the command; a run goes on with --resume"
         return f"error: {said}", 128 + signal.SIGPIPE
-    if isinstance(error, OSError) and error.errno in DISK_FULL:
+    if error.errno in DISK_FULL:
         where = error.filename or "the folder that is written to"
         return f"error: {where}: no space left on the disk; free some space and run again", 2
-    if isinstance(error, OSError) and error.filename is not None:
-        return f"error: {error.filename}: {error.strerror}; give another path", 2
+    if error.filename is None:
+        raise error
+    return f"error: {error.filename}: {error.strerror}; give another path", 2
+
+
+def _of_a_library(error: BaseException) -> tuple[str, int]:
+    """As :func:`_ending`, for an error of torch or of an allocator."""
+    text = str(error)
     reason = text.strip().rpartition("\n")[2] or type(error).__name__
     for message, sentence, status in _OF_TORCH:
         if isinstance(error, RuntimeError) and re.search(message, text):
             return f"error: {sentence.format(reason)}", status
-    if is_out_of_memory(error):
-        less = "smaller images, batches or settings need less"
-        return f"error: not enough memory ({reason}); {less}", 2
-    raise error
+    if not is_out_of_memory(error):
+        raise error
+    less = "smaller images, batches or settings need less"
+    return f"error: not enough memory ({reason}); {less}", 2
 
 
 def command_needs(extra: str, *modules: str) -> None:

@@ -7,20 +7,15 @@ from pathlib import Path
 
 import torch
 
-from dem_apps.errors import InputError
+from dem_apps.errors import passed_on
 
 
 def torch_device(name: str) -> torch.device:
     """The device of that name, else an InputError; ``auto`` is a GPU where torch finds one, else the CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
+    with passed_on(f"--device: torch cannot use '{name}' here; take cpu, or auto"):
         return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"--device: torch cannot use '{name}' here ({reason}); take cpu, or auto"
-        ) from error
 
 
 def processor() -> tuple[str, list[str]]:

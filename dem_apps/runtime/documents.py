@@ -15,6 +15,13 @@ from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.files import read_text
 
 Shape = TypeVar("Shape")
+#: What an annotation takes besides its own type.
+_TAKEN: dict[Any, Any] = {
+    Any: object,
+    float: (int, float),
+    list: (list, tuple),
+    tuple: (list, tuple),
+}
 
 
 class PlainValues(yaml.SafeLoader):
@@ -46,8 +53,15 @@ def read_json(file: Path, inside: Path | None = None) -> Any:
 
 def parsed_json(text: str, where: str) -> Any:
     """The value of a JSON text, with None for NaN; an InputError that begins with ``where`` if it is not JSON."""
-    with passed_on(f"{where}: not valid JSON", ValueError, RecursionError):
-        return json.loads(text, parse_constant=lambda _: None)
+    with passed_on(f"{where}: not valid JSON", ValueError, RecursionError, OverflowError):
+        return json.loads(text, parse_int=_whole_number, parse_constant=lambda _: None)
+
+
+def _whole_number(digits: str) -> int:
+    """A whole number; an OverflowError for one that no float holds, as it is drawn."""
+    number = int(digits)
+    float(number)
+    return number
 
 
 def read_yaml(file: Path, inside: Path | None = None) -> Any:
@@ -65,21 +79,16 @@ def parsed_yaml(text: str, where: str) -> Any:
 def is_a(value: Any, hint: Any) -> bool:
     """Whether a value is of an annotation's type, its items too: a whole number is a float, and a tuple a list."""
     kind, parts = get_origin(hint) or hint, get_args(hint)
-    if kind is Any:
-        return True
     if kind in (Union, types.UnionType):
         return any(is_a(value, part) for part in parts)
     if kind is Literal:
         return value in parts
-    if kind in (list, tuple):
-        whole = isinstance(value, (list, tuple))
-        return whole and all(is_a(item, part) for part in parts[:1] for item in value)
-    if kind is dict:
-        whole = isinstance(value, dict)
-        return whole and all(is_a(item, part) for part in parts[1:] for item in value.values())
-    if kind in (int, float):
-        return isinstance(value, (int, kind)) and not isinstance(value, bool)
-    return isinstance(value, kind)
+    a_switch = (type(value), kind) in ((bool, int), (bool, float))
+    if a_switch or not isinstance(value, _TAKEN.get(kind, kind)):
+        return False
+    if isinstance(value, dict):
+        parts, value = parts[1:], value.values()
+    return all(is_a(item, part) for part in parts[:1] for item in value)
 
 
 def required(document: Any, where: str, /, **kinds: Any) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import filecmp
 import functools
+import itertools
 import json
 import math
 import os
@@ -71,19 +72,17 @@ def whole_file(path: Path, flag: str | None = None) -> Iterator[Path]:
     Raises:
         InputError: there is another file of that name, or the disk is full.
     """
-    try:
-        with _temporary(path, path.suffix) as temporary:
-            yield temporary
-            _flush(temporary)
-            # a killed command may have left the same file
-            if flag and path.exists() and not filecmp.cmp(temporary, path, shallow=False):
-                raise InputError(
-                    f"{flag}: {path} exists already and is never overwritten; give another name"
-                )
-            os.replace(temporary, path)
-            _flush(path.parent)
-    except OSError as error:
-        raise disk_error(error, path, "a file that was there is intact") from error
+    with _writing(path), _temporary(path, path.suffix) as temporary:
+        yield temporary
+        # else a loss of power may leave an empty file of that name
+        with open(temporary, "rb") as written:
+            os.fsync(written.fileno())
+        # a killed command may have left the same file
+        if flag and path.exists() and not filecmp.cmp(temporary, path, shallow=False):
+            raise InputError(
+                f"{flag}: {path} exists already and is never overwritten; give another name"
+            )
+        os.replace(temporary, path)
 
 
 @contextmanager
@@ -102,17 +101,12 @@ def new_folder(path: Path, flag: str) -> Iterator[Path]:
     """
     refuse_used_folder(path, flag)
     path = Path(os.path.realpath(path))  # a link is kept
-    try:
+    with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with _temporary(path, "", folder=True) as temporary:
             yield temporary
-            for file in temporary.rglob("*"):
-                _flush(file)
             refuse_used_folder(path, flag)
             os.replace(temporary, path)
-            _flush(path.parent)
-    except OSError as error:
-        raise disk_error(error, path, "nothing was overwritten") from error
 
 
 @contextmanager
@@ -157,11 +151,16 @@ def sweep(folder: Path) -> None:
 _swept_once = functools.cache(sweep)
 
 
-def disk_error(error: OSError, path: Path, intact: str) -> OSError:
-    """A NotWritten for a disk that is full while ``path`` is written, with what is ``intact``; other errors as is."""
-    if error.errno in DISK_FULL:
-        return NotWritten(f"{path}: no space left on the disk while writing; {intact}")
-    return error
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Around what writes ``path``: a full disk is a NotWritten."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_FULL:
+            problem = f"{path}: no space left on the disk while writing; nothing was overwritten"
+            raise NotWritten(problem) from error
+        raise
 
 
 def write_atomically(path: Path, content: bytes, flag: str | None = None) -> None:
@@ -200,27 +199,26 @@ def refuse_used_file(path: Path, flag: str, suffix: str | None = None, last: boo
 
 def refuse_used_folder(path: Path, flag: str) -> None:
     """An InputError that names ``flag`` unless ``path`` is new or an empty folder."""
-    if path.exists() and not path.is_dir():
-        raise InputError(f"{flag}: {path} is no folder; give a new or empty one")
-    if path.exists() and any(path.iterdir()):
-        raise InputError(
-            f"{flag}: {path} holds files already, which are never overwritten; give a new or empty folder"
-        )
+    problem = None
     if path.is_mount():
-        raise InputError(
-            f"{flag}: {path} is where a disk is mounted, and cannot be replaced; give a folder in it"
-        )
+        problem = "is where a disk is mounted, and cannot be replaced; give a folder in it"
+    elif path.is_file():
+        problem = "is no folder; give a new or empty one"
+    elif path.exists() and any(path.iterdir()):
+        problem = "holds files already, which are never overwritten; give a new or empty folder"
+    if problem:
+        raise InputError(f"{flag}: {path} {problem}")
 
 
 def new_run_dir(*parts: str) -> Path:
     """Make ``runs/<parts>-<date>-<time>`` below the current folder, with ``-2``, ``-3``, … where it exists."""
-    name, number = "-".join([*parts, time.strftime("%Y%m%d-%H%M%S")]), 1
-    while True:
+    name = "-".join([*parts, time.strftime("%Y%m%d-%H%M%S")])
+    for number in itertools.count(1):
         path = Path("runs", f"{name}-{number}" if number > 1 else name)
-        number += 1
         with suppress(FileExistsError):
             path.mkdir(parents=True)
-            return path
+            break
+    return path
 
 
 def cache_dir() -> Path:
@@ -229,12 +227,3 @@ def cache_dir() -> Path:
         return Path(own)
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(cache, "dem-apps")
-
-
-def _flush(path: Path) -> None:
-    """Wait until a file, or a folder's list of names, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import rich.progress
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 from dem_apps.errors import printable_lines
@@ -43,10 +43,9 @@ def print_table(
     screen: Console | None = None,
 ) -> None:
     """Print a table, columns of words (the first, and those named ``left``) left-aligned; an empty row is a line."""
-    columns = [
-        Column(name, justify="left" if name in (header[0], *left) else "right") for name in header
-    ]
-    table = Table(*columns, title=title, caption=caption)
+    table = Table(title=title, caption=caption)
+    for name in header:
+        table.add_column(name, justify="left" if name in (header[0], *left) else "right")
     for row in rows:
         table.add_row(*row) if row else table.add_section()
     (screen or console()).print(table)

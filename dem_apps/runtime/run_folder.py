@@ -25,10 +25,10 @@ import yaml
 from filelock import FileLock, Timeout
 from torch.utils.tensorboard import SummaryWriter
 
-from dem_apps.errors import UNWRITABLE, InputError, NotWritten, refused
+from dem_apps.errors import InputError, NotWritten, passed_on
 from dem_apps.runtime.checkpoint import SUFFIX, load_checkpoint, save_checkpoint
 from dem_apps.runtime.device import processor
-from dem_apps.runtime.files import disk_error, sweep, write_atomically, write_json
+from dem_apps.runtime.files import sweep, write_atomically, write_json
 from dem_apps.runtime.metrics_info import FILE as METRICS_INFO
 from dem_apps.runtime.metrics_info import MetricsInfo
 from dem_apps.runtime.run_reader import LOCK, read_config, read_metrics
@@ -95,11 +95,7 @@ class RunFolder:
             InputError: the folder is used or cannot be made.
         """
         _refuse_used(path)
-
-        def unwritable(why: str) -> str:
-            return f"{path}: cannot be written ({why}); give another --run-dir"
-
-        with refused(unwritable, PermissionError, NotADirectoryError):
+        with passed_on(f"--run-dir {path}", PermissionError, NotADirectoryError, FileExistsError):
             path.mkdir(parents=True, exist_ok=True)
             lock = _locked(path)
             # another process may have made a run of it before this one had the lock
@@ -166,11 +162,8 @@ class RunFolder:
             saved = "no checkpoint has been saved yet"
             if self.saved_step is not None:
                 saved = f"the checkpoint of step {self.saved_step} is intact"
-            where = Path(error.filename or self.path)
-            if error.errno in UNWRITABLE:
-                problem = f"{where}: can no longer be written to ({error.strerror}); {saved}"
-                raise NotWritten(problem, "mend that") from error
-            raise disk_error(error, where, saved) from error
+            where = error.filename or self.path
+            raise NotWritten(f"{where}: {error.strerror}; {saved}") from error
 
 
 def _refuse_used(path: Path) -> None:
@@ -180,11 +173,11 @@ def _refuse_used(path: Path) -> None:
             f"{path}: holds another run, which is never overwritten; "
             "give another --run-dir, or continue it with --resume"
         )
-    entries = path.iterdir() if path.is_dir() else [path] if path.exists() else []
-    if any(entry.name not in _NO_RUN_YET and ".tmp" not in entry.suffixes for entry in entries):
-        raise InputError(
-            f"{path}: holds other files, which are never overwritten; give another --run-dir"
-        )
+    for entry in path.iterdir() if path.is_dir() else ():
+        if entry.name not in _NO_RUN_YET and ".tmp" not in entry.suffixes:
+            raise InputError(
+                f"{path}: holds other files, which are never overwritten; give another --run-dir"
+            )
 
 
 def _locked(path: Path) -> FileLock:

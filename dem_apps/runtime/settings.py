@@ -11,11 +11,10 @@ import copy
 import dataclasses
 import inspect
 import json
-import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
@@ -28,7 +27,7 @@ from dem_apps.runtime.arguments import (
     fields_of,
     flag,
     line_only,
-    mapping_keys,
+    marked,
     needed_flags,
     of_machine,
     set_nested,
@@ -41,8 +40,6 @@ from dem_apps.runtime.setting_checks import check_settings, choices_of
 Config = TypeVar("Config")
 #: The largest seed that numpy takes.
 LARGEST_SEED = (1 << 32) - 1
-#: Wider lines are hard to read, however wide the terminal is.
-_WIDEST = 118
 #: Placeholders of values in the help, by type.
 _KINDS = {int: "N", float: "X"}
 
@@ -134,23 +131,24 @@ def parse_config(
         InputError: an unknown key, a wrong value, or a file that cannot be read.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    paragraphs = inspect.cleandoc(description or config_class.__doc__ or "").split("\n\n")
     parser = _parser(
         config_class,
         prog=prog,
-        description=inspect.cleandoc(description or config_class.__doc__ or ""),
-        epilog=f"{_CommandHelp.EXAMPLE}{example}",
+        description="\n\n".join(map(textwrap.fill, paragraphs)),
+        epilog=f"example: {example}",
         common=() if "all" in arguments else getattr(config_class, "COMMON", ()),
     )
     parser.add_argument("--config", help=config_help, metavar="FILE", action="append")
     line = _read_line(parser, arguments, config_class)
-    documents = [("", in_file or {})]
-    documents += [("--config: ", _document(file, config_class)) for file in line.pop("config", ())]
+    files = line.pop("config", [])
     settings = dict[str, Any]()
-    for where, document in documents:
-        settings = merged(settings, _known(document, config_class, where, flag))
-        _refuse_code(config_class, settings, line, where)
+    with passed_on("--config", InputError) if files else nullcontext():
+        for document in (in_file or {}, *map(_document, files)):
+            settings = merged(settings, _known(document, config_class))
+            _refuse_code(config_class, settings, line)
     settings = merged(settings, line)
-    config = _made(config_class, settings, flag)
+    config = _made(config_class, settings)
     return _resumed(config, line, settings) if getattr(config, "resume", False) else config
 
 
@@ -162,21 +160,22 @@ def _read_line(
     ``--max_steps`` is ``--max-steps``, a switch may stand alone, and ``--resume DIR`` is ``--run-dir DIR --resume``.
     """
     hints = {key: hint for key, _, hint in fields_of(config_class)}
-    mappings = {flag(key): key for key, hint in hints.items() if get_origin(hint) is dict}
     spelled = list[str]()
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        first, dot, inner = name.partition(".")
-        if dot and flag(first[2:]) in mappings:
-            parser.add_argument(name, dest=f"{mappings[flag(first[2:])]}.{inner}")
+        mapping = name.partition(".")[0].lstrip("-").replace("-", "_")
+        if "." in name and get_origin(hints.get(mapping)) is dict:
+            parser.add_argument(name, dest=name.lstrip("-"))
         elif name.startswith("--"):
             name = flag(name[2:])
         spelled.append(f"{name}{equals}{value}")
     read, unknown = parser.parse_known_args(spelled)
     if unknown:
         name = unknown[0].partition("=")[0]
-        known = [flag(key) for key in (*hints, *mapping_keys(config_class), "config", "help")]
-        close = nearest(name, known) or "; a value follows its flag, see --help"
+        close = (
+            nearest(name, map(flag, _known_keys(config_class)))
+            or "; values follow a flag, see --help"
+        )
         raise InputError(f"unknown argument '{name}'{close}")
     line = vars(read)
     if line.get("resume", "true") not in ("true", "false"):
@@ -206,20 +205,15 @@ def from_dict(
     Raises:
         InputError: an unknown key, a wrong value, or one that would run code.
     """
-
-    def name(key: str) -> str:
-        return f"{where}, {key}"
-
-    settings = _known(values, config_class, f"{where}: ", name)
-    for key in line_only(config_class):
-        settings.pop(key, None)
-    _refuse_code(config_class, settings, line or {}, f"{where}, ")
-    return _made(config_class, settings, name)
+    with passed_on(where, InputError):
+        settings = _known(values, config_class)
+        for key in line_only(config_class):
+            settings.pop(key, None)
+        _refuse_code(config_class, settings, line or {})
+        return _made(config_class, settings)
 
 
-def _refuse_code(
-    config_class: type, in_file: Mapping[str, Any], line: Mapping[str, Any], where: str
-) -> None:
+def _refuse_code(config_class: type, in_file: Mapping[str, Any], line: Mapping[str, Any]) -> None:
     """Refuse values out of a file that would run code, or name a second file, and are not on the command ``line``.
 
     A ``MODULE:NAME`` may stand there if the line holds the same, or names the module.
@@ -228,23 +222,21 @@ def _refuse_code(
     for key, name in line_only(config_class).items():
         if in_file.get(key) is not None and key not in line:
             given = f"{flag(name)} {in_file[key]}"
-            raise InputError(f"{where}{key}: can only be given on the command line, as {given}")
+            raise InputError(f"{key}: can only be given on the command line, as {given}")
         modules[name] = str(line.get(key, "")).split(",")
-    for key, field, _ in fields_of(config_class):
-        by, value = field.metadata.get("code"), str(in_file.get(key))
+    for key, by in marked(config_class, "code").items():
+        value = str(in_file.get(key))
         module, colon, _ = value.rpartition(":")
         allowed = value == line.get(key) or module in modules.get(by, ())
-        if by and colon and not allowed:
+        if colon and not allowed:
             wanted = f"{flag(by)} {value if by == key else module}"
             raise InputError(
-                f"{where}{key}: {value} stands in a file, which cannot have the code of {module} run; if it is yours, "
+                f"{key}: {value} stands in a file, which cannot have the code of {module} run; if it is yours, "
                 f"add {wanted}"
             )
 
 
-def _known(
-    document: Mapping[str, Any], config_class: type, where: str, name: Callable[[str], str]
-) -> dict[str, Any]:
+def _known(document: Mapping[str, Any], config_class: type) -> dict[str, Any]:
     """The settings of a document by dotted keys; an InputError for a key that is none."""
     hints = {key: hint for key, _, hint in fields_of(config_class)}
     named = {each.replace("-", "_"): key for key, each in line_only(config_class).items()}
@@ -252,14 +244,20 @@ def _known(
     for given, value in dotted(document, config_class).items():
         key = str(given).replace("-", "_")
         key = named.get(key, key)
-        hint = hints.get(key, hints.get(key.partition(".")[0]))
-        if dataclasses.is_dataclass(hint) and key in hints:
-            raise InputError(f"{name(key)}: expected a mapping of keys, got {shown(value)}")
-        if key not in (*hints, "config") and get_origin(hint) is not dict:
-            close = nearest(key, [*hints, *mapping_keys(config_class)])
-            raise InputError(f"{where}unknown key '{key}'{close}")
+        hint = hints.get(key)
+        if dataclasses.is_dataclass(hint):
+            raise InputError(f"{key}: expected a mapping of keys, got {shown(value)}")
+        if not hint and key != "config":
+            raise InputError(f"unknown key '{key}'{nearest(key, _known_keys(config_class))}")
         settings[key] = value
     return settings
+
+
+def _known_keys(config_class: type) -> list[str]:
+    """The dotted keys of all settings, and those that mappings usually have: ``hyperparameters.n_steps``."""
+    inner = marked(config_class, "keys").items()
+    keys = [key for key, *_ in fields_of(config_class)]
+    return [*keys, *(f"{key}.{name}" for key, names in inner for name in names)]
 
 
 def dotted(
@@ -290,22 +288,18 @@ def merged(settings: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, A
     return both
 
 
-def _made(
-    config_class: type[Config], settings: dict[str, Any], name: Callable[[str], str]
-) -> Config:
+def _made(config_class: type[Config], settings: dict[str, Any]) -> Config:
     """The dataclass of values by dotted keys, converted by their annotations and checked.
 
     ``settings`` get the keys of mappings, such as ``train.model.depth``, put into these.
     """
-    hints = {key: hint for key, _, hint in fields_of(config_class)}
-    for key in [key for key in settings if key not in hints]:
-        mapping, _, inner = key.partition(".")
-        settings[mapping] = copy.deepcopy(settings.get(mapping) or {})
-        set_nested(settings[mapping], inner, settings.pop(key))
     parser = ArgumentParser(exit_on_error=False)
-    for key, hint in hints.items():
+    for key, _, hint in fields_of(config_class):
         if not dataclasses.is_dataclass(hint):
             parser.add_argument(flag(key), dest=key, type=hint)
+            for inner in [each for each in settings if each.startswith(f"{key}.")]:
+                settings[key] = copy.deepcopy(settings.get(key) or {})
+                set_nested(settings[key], inner.removeprefix(f"{key}."), settings.pop(inner))
     nested = dict[str, Any]()
     for key, value in settings.items():
         # what fits no type is named by the check below
@@ -313,7 +307,7 @@ def _made(
             value = parser.parse_object({key: copy.deepcopy(value)}, defaults=False)[key]
         set_nested(nested, key, value)
     config: Config = _changed(config_class(), nested)
-    check_settings(config, name)
+    check_settings(config)
     return config
 
 
@@ -326,13 +320,12 @@ def _changed(settings: Any, values: Mapping[str, Any]) -> Any:
     return dataclasses.replace(settings, **changes)
 
 
-def _document(value: str, config_class: type) -> dict[str, Any]:
+def _document(value: str) -> dict[str, Any]:
     """The settings in the file of ``--config``, of which there must be any."""
-    file = config_file(value, config_class)
-    with passed_on("--config", InputError):
-        document = read_yaml(file)
+    file = config_file(value)
+    document = read_yaml(file)
     if not isinstance(document, dict) or not document:
-        raise InputError(f"--config: {file}: expected keys with values, such as 'max_steps: 100'")
+        raise InputError(f"{file}: expected keys with values, such as 'max_steps: 100'")
     return document
 
 
@@ -343,7 +336,8 @@ def _resumed(config: Any, line: Mapping[str, Any], given: Mapping[str, Any]) -> 
     run_dir, kind = Path(config.run_dir), type(config)
     document, where = read_config(run_dir), str(run_dir / "config.yaml")
     saved = from_dict(kind, document, where, line)
-    _refuse_code(kind, document, line, f"{where}, ")
+    with passed_on(where, InputError):
+        _refuse_code(kind, document, line)
     free = {"resume", "run_dir", *line_only(kind), *of_machine(kind)}
     now, before = dotted(dataclasses.asdict(config)), dotted(dataclasses.asdict(saved))
     for key in dotted(given):
@@ -366,7 +360,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser(config_class: type, common: Sequence[str], **about: str) -> argparse.ArgumentParser:
     """A flag for every setting; the help lists the ``common`` ones, or all where there are none of these."""
-    needed = " ".join(needed_flags(config_class)) or "[--config FILE]"
+    needed = needed_flags(config_class) or "[--config FILE]"
     if common:
         about["epilog"] = f"--help all lists all settings.\n\n{about['epilog']}"
     parser = _Parser(
@@ -380,10 +374,9 @@ def _parser(config_class: type, common: Sequence[str], **about: str) -> argparse
     defaults, only = config_class(), line_only(config_class)
     group = parser.add_argument_group("settings")
     for key, field, hint in fields_of(config_class):
-        heading, nested = field.metadata.get("group"), dataclasses.is_dataclass(hint)
-        if heading or nested:
-            group = parser.add_argument_group(heading or field.name)
-        if nested:
+        if heading := field.metadata.get("group"):
+            group = parser.add_argument_group(heading)
+        if dataclasses.is_dataclass(hint):
             continue
         default = attrgetter(key)(defaults)
         text = _help_line(field.metadata["help"], default, field.metadata["needed"])
@@ -398,29 +391,11 @@ def _parser(config_class: type, common: Sequence[str], **about: str) -> argparse
     return parser
 
 
-class _CommandHelp(argparse.HelpFormatter):
-    """A formatter for argparse: paragraphs stay apart, and the example is one line to be copied."""
-
-    EXAMPLE = "example: "
-
-    def __init__(self, prog: str, *_: Any, **__: Any) -> None:
-        width = min(shutil.get_terminal_size().columns - 2, _WIDEST)
-        super().__init__(prog, max_help_position=max(24, width // 3), width=width)
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n\n".join(
-            part
-            if part.startswith(self.EXAMPLE)
-            else super(_CommandHelp, self)._fill_text(part, width, indent)
-            for part in text.split("\n\n")
-        )
+class _CommandHelp(argparse.RawDescriptionHelpFormatter):
+    """A formatter for which a switch has no brackets, although it may have a value."""
 
     def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
-        return str(action.metavar)  # a switch has no brackets, although it may have a value
-
-    def _split_lines(self, text: str, width: int) -> list[str]:
-        # a flag or a file name is not broken at its hyphens
-        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+        return str(action.metavar)
 
 
 def _metavar(field: dataclasses.Field[Any], hint: Any, default: Any) -> str:
@@ -432,10 +407,9 @@ def _metavar(field: dataclasses.Field[Any], hint: Any, default: Any) -> str:
     parts = (hint, *get_args(hint))
     if bool in parts:
         return "" if default is False else "{true,false}"
-    if get_origin(hint) is not dict:
-        for kind, letter in _KINDS.items():
-            if kind in parts:
-                return f"{letter},{letter}" if get_origin(hint) is list else letter
+    for kind, letter in _KINDS.items():
+        if kind in parts:
+            return f"{letter},{letter}" if get_origin(hint) is list else letter
     return field.name.upper()
 
 

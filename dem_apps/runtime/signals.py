@@ -90,7 +90,7 @@ def going_on_with(text: str) -> Iterator[None]:
     try:
         yield
     except NotWritten as error:
-        raise NotWritten(error.problem, error.remedy, text) from error
+        raise NotWritten(error.problem, text) from error
     except Stopped:
         raise
     except KeyboardInterrupt as interruption:
