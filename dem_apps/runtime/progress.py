@@ -95,7 +95,8 @@ class Progress:
 
     def close(self) -> None:
         """Leave the terminal as it was."""
-        self._bar.stop()
+        if not self._bar.disable:  # else it prints an empty line
+            self._bar.stop()
 
     def _print(self, line: str) -> None:
         """Print a line above the bar."""

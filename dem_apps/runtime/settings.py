@@ -172,10 +172,10 @@ def _read_line(
     read, unknown = parser.parse_known_args(spelled)
     if unknown:
         name = unknown[0].partition("=")[0]
-        close = (
-            nearest(name, map(flag, _known_keys(config_class)))
-            or "; values follow a flag, see --help"
-        )
+        only = line_only(config_class)
+        known = [flag(only.get(key, key)) for key in _known_keys(config_class)]
+        close = nearest(name, [*known, "--config", "--help"])
+        close = close or "; values follow a flag, see --help"
         raise InputError(f"unknown argument '{name}'{close}")
     line = vars(read)
     if line.get("resume", "true") not in ("true", "false"):
@@ -303,7 +303,9 @@ def _made(config_class: type[Config], settings: dict[str, Any]) -> Config:
     nested = dict[str, Any]()
     for key, value in settings.items():
         # what fits no type is named by the check below
-        with suppress(argparse.ArgumentError, ArithmeticError, TypeError, ValueError):
+        with suppress(
+            argparse.ArgumentError, ArithmeticError, RecursionError, TypeError, ValueError
+        ):
             value = parser.parse_object({key: copy.deepcopy(value)}, defaults=False)[key]
         set_nested(nested, key, value)
     config: Config = _changed(config_class(), nested)
