@@ -12,21 +12,10 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from numbers import Real
-from pathlib import Path
 from typing import Any, ClassVar
 
 #: The system's numbers for a full disk and an exhausted quota.
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
-#: Its numbers for a place that can no longer be written to: made read-only, or a disk or network that has gone.
-UNWRITABLE = (
-    errno.EROFS,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EIO,
-    errno.ENODEV,
-    errno.ENXIO,
-    errno.ESTALE,
-)
 #: Names that are suggested together at most.
 _FEW = 3
 #: What other projects call a setting, and what it is called here.
@@ -58,13 +47,11 @@ class NotFiniteError(InputError):
 
 
 class NotWritten(InputError):
-    """The disk did not take a file: which, why, and what is still safe; what to do, and how to go on after that."""
+    """The disk did not take a file: the ``problem`` says which, why, and what is still safe; ``then``, how to go on."""
 
-    def __init__(
-        self, problem: str, remedy: str = "free some space", then: str = "run again"
-    ) -> None:
-        super().__init__(f"{problem}; {remedy} and {then}")
-        self.problem, self.remedy = problem, remedy
+    def __init__(self, problem: str, then: str = "run again") -> None:
+        super().__init__(f"{problem}; mend that and {then}")
+        self.problem = problem
 
 
 class Interrupted(KeyboardInterrupt):
@@ -87,13 +74,9 @@ def printable_lines(text: str) -> str:
 
 def first_words(error: BaseException, most: int = 120) -> str:
     """A library's message on one short line; the error's class where there is none."""
-    text = (
-        error.strerror
-        if isinstance(error, OSError) and error.strerror
-        else " ".join(str(error).split())
-    )
-    text = text or type(error).__name__
-    return text if len(text) <= most else text[:most] + "…"
+    text = str(getattr(error, "strerror", None) or error) or type(error).__name__
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[:most] + "…"
 
 
 @contextmanager
@@ -131,16 +114,15 @@ def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:
     "; did you mean '--a.lr' or '--b.lr'?"
     """
     known, last = list(known), _last_part(name)
-    named = {last, _OTHERWISE.get(last, last)}
-    close = [
-        each for each in known if ("." in each or last in _OTHERWISE) and _last_part(each) in named
-    ]
-    if name in known or not 0 < len(close) <= _FEW:
+    last = _OTHERWISE.get(last, last)
+    close = [each for each in known if _last_part(each) == last]
+    if not 0 < len(close) <= _FEW:
         close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     return f"; did you mean {' or '.join(repr(prefix + each) for each in close)}?" if close else ""
 
 
 def _last_part(name: str) -> str:
+    """``crop_size`` of ``--source.crop-size``."""
     return str(name).lstrip("-").rpartition(".")[2].replace("-", "_")
 
 
@@ -156,18 +138,14 @@ def check_named(
     known = known_of(name)
     for option in options:
         if option not in known:
-            has = f"it has {', '.join(known)}" if known else "it has none"
-            raise InputError(
-                f"{kind} '{name}': unknown option '{option}'; {has}{nearest(option, known)}"
-            )
+            has = f"it has {', '.join(known) or 'none'}{nearest(option, known)}"
+            raise InputError(f"{kind} '{name}': unknown option '{option}'; {has}")
 
 
 def number(option: str, value: float, least: float, most: float = math.inf) -> float:
     """An option that is a finite number within bounds; an InputError otherwise."""
-    fits = (
-        isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
-    )
-    if not fits or not least <= value <= most:
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    if not is_number or not least <= value <= min(most, sys.float_info.max):
         wanted = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
         raise InputError(f"{option}: expected a number {wanted}, got {shown(value)}")
     return float(value)
@@ -180,13 +158,6 @@ def one_of(option: str, value: str, known: Sequence[str]) -> str:
             f"{option}: '{value}' is not one of {', '.join(known)}{nearest(value, known)}"
         )
     return value
-
-
-def disk_error(error: OSError, path: Path, intact: str) -> OSError | NotWritten:
-    """A NotWritten for a disk that is full while ``path`` is written, with what is ``intact``; other errors as is."""
-    if error.errno in DISK_FULL:
-        return NotWritten(f"{path}: no space left on the disk while writing; {intact}")
-    return error
 
 
 def warn(message: str) -> None:

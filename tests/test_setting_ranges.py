@@ -72,7 +72,7 @@ def test_ends_are_open_or_closed():
     for share in (0.0, 1.0, -1.0, 2.0, math.nan):
         refuses(r"^--share: expected ", check_settings, Bounded(share=share))
     check_settings(Bounded(share=1e-9, parts=[1, 3]))
-    refuses(r"^--parts: expected 3 at most, got 4$", check_settings, Bounded(parts=[1, 4]))
+    refuses(r"^--parts: expected at most 3, got 4$", check_settings, Bounded(parts=[1, 4]))
     assert out_of_range([None, "text"], at_least=0) is None
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import one_of
+from dem_apps.runtime.documents import parsed_yaml
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 #: The settings files that come with the package: a link to the repository's ``configs``, which a clone may lack.
@@ -46,95 +46,56 @@ def flags(settings: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def needed_flags(config_class: type) -> list[str]:
+def marked(config_class: type, name: str) -> dict[str, Any]:
+    """The settings for which :func:`dem_apps.runtime.settings.option` was given ``name``, and what was given."""
+    return {
+        key: field.metadata[name]
+        for key, field, _ in fields_of(config_class)
+        if field.metadata.get(name)
+    }
+
+
+def needed_flags(config_class: type) -> str:
     """The flags that the command needs, each with a value: ``--run RUN``."""
-    return [
-        f"{flag(key)} {(field.metadata['value'] or field.name.upper()).partition(' ')[0]}"
-        for key, field, _ in fields_of(config_class)
-        if field.metadata.get("needed")
-    ]
-
-
-def mapping_keys(config_class: type) -> list[str]:
-    """The dotted keys that a mapping usually has, of every mapping: ``hyperparameters.n_steps``."""
-    return [
-        f"{key}.{name}"
-        for key, field, _ in fields_of(config_class)
-        for name in field.metadata.get("keys", ())
-    ]
+    values = marked(config_class, "value")
+    return " ".join(
+        f"{flag(key)} {values.get(key, key.upper()).partition(' ')[0]}"
+        for key in marked(config_class, "needed")
+    )
 
 
 def line_only(config_class: type) -> dict[str, str]:
     """Settings of the command line alone: the key of each, and its flag without dashes."""
-    only = {key: field.metadata.get("flag_only") for key, field, _ in fields_of(config_class)}
-    return {"config": "config", **{key: name for key, name in only.items() if name is not None}}
+    return {"config": "config", **marked(config_class, "flag_only")}
 
 
 def of_machine(config_class: type) -> list[str]:
     """Settings that another machine may have otherwise for the same training."""
-    return [key for key, field, _ in fields_of(config_class) if field.metadata.get("of_machine")]
+    return list(marked(config_class, "of_machine"))
 
 
-#: A flag of a key within a mapping within a mapping, ``--train.model.depth``: the setting, the key and the text.
-NestedFlag = tuple[str, str, str]
+def text_value(text: str, hint: Any, name: str) -> Any:
+    """What the text of a flag stands for: a list where it has commas, a mapping or a key of one as YAML.
 
+    Args:
+        text: what was given.
+        hint: the setting's annotation; None for a key of a mapping.
+        name: the flag, which an error names.
 
-def normalise(
-    arguments: Sequence[str], config_class: type
-) -> tuple[list[str], list[Path], list[NestedFlag]]:
-    """Arguments as ``--name=value``, the files of ``--config``, and flags of nested keys.
+    Returns:
+        A value that jsonargparse converts by the annotation.
 
-    Raises InputError for an unknown flag.
-
-    ``--max_steps`` is ``--max-steps``, a switch may stand alone, ``--resume DIR`` is ``--run-dir DIR --resume``, and
-    ``--config NAME`` may be a file of the application.
+    Raises:
+        InputError: a mapping is no YAML.
     """
-    if {"-h", "--help"} & set(arguments):
-        return ["--help"], [], []
-    only = line_only(config_class)
-    hints = {
-        flag(only.get(key, key)): hint
-        for key, _, hint in fields_of(config_class)
-        if not is_dataclass(hint)
-    }
-    normal, files, rest = list[str](), list[Path](), list(arguments)
-    nested = list[NestedFlag]()
-    while rest:
-        given, equals, value = rest.pop(0).partition("=")
-        if not given.startswith("--"):
-            such_as = "".join(f", such as {needed}" for needed in needed_flags(config_class)[:1])
-            raise InputError(
-                f"unknown argument '{given}'; a value stands behind its flag{such_as}, and --help lists them"
-            )
-        field, dot, key = given[2:].partition(".")
-        # the keys of a mapping are not ours to spell: --hyperparameters.n_steps
-        name = (
-            f"{flag(field)}{dot}{key}"
-            if get_origin(hints.get(flag(field))) is dict
-            else flag(given[2:])
-        )
-        if name != "--config" and hints.keys().isdisjoint({name, flag(field) if dot else name}):
-            keys = [f"--{key}" for key in mapping_keys(config_class)]
-            raise InputError(
-                f"unknown argument '{given}'{nearest(given, [*hints, *keys, '--config', '--help'])}"
-            )
-        if not equals and hints.get(name) in (bool, bool | None):
-            value = rest.pop(0) if rest and not rest[0].startswith("-") else "true"
-            if name == "--resume" and value not in ("true", "false"):
-                normal.append(f"--run-dir={value}")
-                value = "true"
-        elif not equals:
-            if not rest or rest[0].startswith("--"):
-                raise InputError(f"{name}: expected one argument")
-            value = rest.pop(0)
-        if name == "--config":
-            named = None if Path(value).exists() else shipped_with(config_class).get(value)
-            files.append(named or found(value))
-        elif name not in hints and "." in key:
-            nested.append((field.replace("-", "_"), key, value))
-        else:
-            normal.append(f"{name}={value}")
-    return normal, files, nested
+    if hint is None or get_origin(hint) is dict:
+        return parsed_yaml(text, name)
+    kinds = [get_origin(part) for part in (hint, *get_args(hint))]
+    # "null" and "own" are no lists where another type is allowed
+    word = kinds[0] is not list and text.isalpha()
+    if list not in kinds or word or text.startswith("["):
+        return text
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def set_nested(mapping: dict[str, Any], key: str, value: Any) -> None:
@@ -142,32 +103,29 @@ def set_nested(mapping: dict[str, Any], key: str, value: Any) -> None:
 
     >>> settings = {"model": {"name": "fpn"}, "source.size": None}
     >>> set_nested(settings, "model.depth", 3)
-    >>> set_nested(settings, "source.root", "GTA5")
+    >>> set_nested(settings, "source.size", 64)
     >>> settings
-    {'model': {'name': 'fpn', 'depth': 3}, 'source.size': None, 'source.root': 'GTA5'}
+    {'model': {'name': 'fpn', 'depth': 3}, 'source.size': 64}
     """
     first, dot, rest = key.partition(".")
-    has_dots = any(each.startswith(f"{first}.") for each in mapping)
-    if not dot or has_dots:
+    if not dot or key in mapping:
         mapping[key] = value
-        return
-    below = mapping.get(first)
-    mapping[first] = dict(below) if isinstance(below, Mapping) else {}
-    set_nested(mapping[first], rest, value)
+    else:
+        mapping[first] = dict(mapping.get(first) or {})
+        set_nested(mapping[first], rest, value)
 
 
-def shipped_with(config_class: type) -> dict[str, Path]:
-    """The files of settings that come with a command's application, by name."""
-    module = config_class.__module__
-    # a command that was started by ``python -m`` and has its settings in its own file
-    if module == "__main__":
-        module = getattr(sys.modules[module].__spec__, "name", module)
-    application = module.partition(".")[0]
-    return {file.stem: file for file in sorted((CONFIGS / application).glob("*.yaml"))}
+def config_file(value: str) -> Path:
+    """The file of ``--config``: a path, or the name of one that comes with the package."""
+    path = found(value)
+    if path.exists() or path.suffix:
+        return path
+    shipped = {file.stem: file for file in sorted(CONFIGS.glob("*/*.yaml"))}
+    return shipped[one_of("settings", value, list(shipped))]
 
 
 def found(value: str) -> Path:
     """The file of that path; where there is none here, and it begins with ``configs/``, the one that was shipped."""
     path, ours = Path(value), CONFIGS.parent / value
-    shipped = path.parts[:1] == (CONFIGS.name,) and ".." not in path.parts and ours.is_file()
+    shipped = path.parts[:1] == (CONFIGS.name,) and ours.is_file()
     return ours if shipped and not path.exists() else path

@@ -7,28 +7,22 @@ from pathlib import Path
 
 import torch
 
-from dem_apps.errors import InputError
+from dem_apps.errors import passed_on
 
 
 def torch_device(name: str) -> torch.device:
     """The device of that name, else an InputError; ``auto`` is a GPU where torch finds one, else the CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
+    with passed_on(f"--device: torch cannot use '{name}' here; take cpu, or auto"):
         return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).splitlines()[0]
-        raise InputError(
-            f"--device: torch cannot use '{name}' here ({reason}); take cpu, or auto"
-        ) from error
 
 
 def processor() -> tuple[str, list[str]]:
     """Its name, and the instructions that it has where Linux lists them."""
     file = Path("/proc/cpuinfo")
     lines = file.read_text().splitlines() if file.is_file() else []
-    info = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    info = {line.partition(":")[0].strip(): line.partition(":")[2].strip() for line in lines}
+    name = info.get("model name") or platform.processor() or platform.machine()
     instructions = info.get("flags") or info.get("Features", "")  # of x86, of ARM
-    return info.get(
-        "model name"
-    ) or platform.processor() or platform.machine(), instructions.split()
+    return name, instructions.split()

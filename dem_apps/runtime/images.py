@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from PIL import Image, ImageFile
+from PIL import Image
 
 from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import regular_file
@@ -17,27 +15,32 @@ from dem_apps.runtime.files import regular_file
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "TIFF", "PPM", "GIF")
 #: Most pixels of an image, in every format.
 MOST_PIXELS = 1 << 28
-_OPENING = threading.Lock()
+Image.MAX_IMAGE_PIXELS = MOST_PIXELS  # Pillow's own limit is a third of that
 
 
 @contextmanager
 def opened_image(
     file: Path, formats: tuple[str, ...] = FORMATS, inside: Path | None = None
 ) -> Iterator[Image.Image]:
-    """The image of a :func:`regular_file` of one of Pillow's ``formats``, not decoded yet; an InputError if damaged."""
+    """Open an image file, within which errors about it become one sentence.
+
+    Args:
+        file: the file.
+        formats: those that it may have, by Pillow's names.
+        inside: the folder that it has to lie in, with links followed.
+
+    Yields:
+        The image, not decoded yet.
+
+    Raises:
+        InputError: it is missing, damaged, too large, or of another format.
+    """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with _header_read(regular_file(file, inside), formats) as picture:
-                if picture.width * picture.height > MOST_PIXELS:
-                    raise InputError(
-                        f"{file}: more than {MOST_PIXELS:,} pixels; make it smaller first"
-                    )
-                yield picture
-                # it was decoded, which compares no checksums
-                if picture.format == "PNG" and not picture.tile:
-                    with _header_read(file, ("PNG",)) as again:
-                        again.verify()
+        with Image.open(regular_file(file, inside), formats=formats) as picture:
+            # Pillow itself warns of these, and raises from twice as many
+            if picture.width * picture.height > MOST_PIXELS:
+                raise InputError(f"{file}: more than {MOST_PIXELS:,} pixels; make it smaller first")
+            yield picture
     except InputError:
         raise
     except Exception as error:  # decoders raise nearly anything for a damaged file
@@ -45,13 +48,3 @@ def opened_image(
             f"{file}: the image cannot be read, it is damaged or cut short, or in none of {', '.join(formats)} "
             f"({first_words(error)})"
         ) from error
-
-
-def _header_read(file: Path, formats: tuple[str, ...]) -> ImageFile.ImageFile:
-    """The image, not decoded, without Pillow's own limit of pixels, which is a third of :data:`MOST_PIXELS`."""
-    with _OPENING:
-        limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
-        try:
-            return Image.open(file, formats=formats)
-        finally:
-            Image.MAX_IMAGE_PIXELS = limit

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dem_apps.errors import InputError, number
+from dem_apps.errors import InputError
 
 FILE = "metrics_info.json"
 #: Size of a number that is drawn and averaged at most, and digits that are shown.
@@ -27,9 +27,6 @@ class Metric:
     scale: float = 1.0
     label_free: bool = False  #: known without labels, and drawn apart from what labels say
 
-    def __post_init__(self) -> None:
-        number(f"scale of {self.name}", self.scale, -LARGEST, LARGEST)
-
 
 @dataclass(frozen=True)
 class Score:
@@ -44,13 +41,9 @@ class Score:
     digits: int = 3
     reached: str = ""  #: the key that is null where a run is censored: its number is a bound
 
-    def __post_init__(self) -> None:
-        number(f"scale of {self.key}", self.scale, -LARGEST, LARGEST)
-        number(f"digits of {self.key}", self.digits, 0, _MOST_DIGITS)
-
     def text(self, value: float, sign: str = "") -> str:
         """The value as it is displayed; ``sign="+"`` for differences."""
-        return f"{self.scale * value:{sign}.{self.digits}f}"
+        return f"{self.scale * value:{sign}.{min(self.digits, _MOST_DIGITS)}f}"
 
 
 @dataclass(frozen=True)

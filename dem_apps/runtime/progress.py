@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import rich.progress
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.table import Column, Table
+from rich.table import Table
 from rich.text import Text
 
 from dem_apps.errors import printable_lines
@@ -43,10 +43,9 @@ def print_table(
     screen: Console | None = None,
 ) -> None:
     """Print a table, columns of words (the first, and those named ``left``) left-aligned; an empty row is a line."""
-    columns = [
-        Column(name, justify="left" if name in (header[0], *left) else "right") for name in header
-    ]
-    table = Table(*columns, title=title, caption=caption)
+    table = Table(title=title, caption=caption)
+    for name in header:
+        table.add_column(name, justify="left" if name in (header[0], *left) else "right")
     for row in rows:
         table.add_row(*row) if row else table.add_section()
     (screen or console()).print(table)
@@ -58,14 +57,15 @@ class Progress:
     def __init__(
         self, total: int, done: int = 0, title: str = "training", unit: str = "steps"
     ) -> None:
-        self.total, self._title, self._unit, self._before = total, title, unit, done
+        self.total, self._title, self._unit = total, title, unit
+        self._before = self._done = done
         self._started = self._spoke = time.monotonic()
-        screen, whole = console(), Column(no_wrap=True)  # in a narrow terminal the bar gives way
+        screen = console()
         self._bar = rich.progress.Progress(
             TextColumn(title),
-            BarColumn(None, table_column=Column(max_width=40)),
-            MofNCompleteColumn(table_column=whole),
-            TextColumn("{task.fields[outlook]}", table_column=whole.copy()),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[outlook]}"),
             console=screen,
             disable=not screen.is_terminal or screen.is_dumb_terminal,
         )
@@ -74,40 +74,42 @@ class Progress:
 
     def update(self, done: int) -> None:
         """So many steps are done: moves the bar, or prints a line if the last one is long ago."""
-        outlook = self._outlook(done)
-        self._bar.update(self._task, completed=min(done, self.total), outlook=outlook)
-        self.between_steps(f"{done:,}/{self.total:,}  {outlook}")
+        self._done = done
+        self._bar.update(self._task, completed=min(done, self.total), outlook=self._outlook())
+        self.between_steps(f"{done:,}/{self.total:,}  {self._outlook()}")
 
     def between_steps(self, text: str) -> None:
         """Work that makes no steps, such as scoring: a plain line if the last one is long ago."""
         if self._bar.disable and time.monotonic() - self._spoke > _SILENT_SECONDS:
-            self._spoke = time.monotonic()
-            print(f"{self._title}: {text}", flush=True)
+            self._print(f"{self._title}: {text}")
 
     def note(self, step: int, text: str) -> None:
         """Show news of a training, such as the latest evaluation, as a line of its own."""
-        self._spoke = time.monotonic()
-        if self._bar.disable:
-            print(f"step {step:,}/{self.total:,}  {text}  {self._outlook(step)}", flush=True)
-        else:
-            self._bar.console.print(f"step {step:,}  {text}", highlight=False)
+        self._done = step
+        self._print(f"step {step:,}/{self.total:,}  {text}  {self._outlook()}")
 
     def ended(self, line: str) -> None:
         """One more step is done, as a line of its own says."""
-        done = int(self._bar.tasks[0].completed) + 1
-        self._bar.update(self._task, completed=done, outlook=self._outlook(done))
-        self._bar.console.print(line, highlight=False, soft_wrap=True)
+        self._print(line)
+        self.update(self._done + 1)
 
     def close(self) -> None:
         """Leave the terminal as it was."""
-        if not self._bar.disable:
+        if not self._bar.disable:  # else it prints an empty line
             self._bar.stop()
 
-    def _outlook(self, done: int) -> str:
+    def _print(self, line: str) -> None:
+        """Print a line above the bar."""
+        self._spoke = time.monotonic()
+        self._bar.console.print(line, highlight=False, soft_wrap=True)
+
+    def _outlook(self) -> str:
         """Rate and remaining time."""
-        rate = (done - self._before) / max(time.monotonic() - self._started, 1e-9)
-        left = timedelta(seconds=round(max(self.total - done, 0) / rate)) if rate else "?"
-        return f"{rate:,.{0 if rate >= 20 else 2}f} {self._unit}/s  {left} left"
+        rate = (self._done - self._before) / max(time.monotonic() - self._started, 1e-9)
+        if not rate:
+            return ""
+        left = timedelta(seconds=round(max(self.total - self._done, 0) / rate))
+        return f"{rate:,.3g} {self._unit}/s  {left} left"
 
 
 def track(items: Iterable[Item], total: int, title: str, unit: str = "images") -> Iterator[Item]:

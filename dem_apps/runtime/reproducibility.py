@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.checkpoint import fitting
 
 #: The environment variable that cuBLAS reads when CUDA starts.
@@ -53,25 +53,18 @@ def deterministic_algorithms(wanted: bool) -> Iterator[None]:
     if not wanted:
         yield
         return
-    if os.environ.get(_CUBLAS) not in (":4096:8", ":16:8"):
-        if torch.cuda.is_initialized():
-            raise InputError(
-                f"--deterministic: CUDA has started; set {_CUBLAS}=:4096:8 in the environment before"
-            )
-        os.environ[_CUBLAS] = ":4096:8"
-    before = torch.get_deterministic_debug_mode(), torch.backends.cudnn.benchmark
+    os.environ.setdefault(_CUBLAS, ":4096:8")
+    before = torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.benchmark
     torch.use_deterministic_algorithms(True)
     torch.backends.cudnn.benchmark = False
     try:
         yield
     except RuntimeError as error:
-        operation, found, _ = str(error).partition(" does not have a deterministic implementation")
-        if not found:
+        if "deterministic" not in str(error):
             raise
         raise InputError(
-            f"--deterministic: torch has no deterministic form of {operation.split()[-1]} on this device; leave the "
-            "flag out, or train with --device cpu"
+            f"--deterministic: {first_words(error)}; leave the flag out, or train with --device cpu"
         ) from error
     finally:
-        torch.set_deterministic_debug_mode(before[0])
+        torch.use_deterministic_algorithms(before[0])
         torch.backends.cudnn.benchmark = before[1]

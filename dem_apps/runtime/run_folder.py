@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
@@ -25,7 +25,7 @@ import yaml
 from filelock import FileLock, Timeout
 from torch.utils.tensorboard import SummaryWriter
 
-from dem_apps.errors import UNWRITABLE, InputError, NotWritten, disk_error, refused
+from dem_apps.errors import InputError, NotWritten, passed_on
 from dem_apps.runtime.checkpoint import SUFFIX, load_checkpoint, save_checkpoint
 from dem_apps.runtime.device import processor
 from dem_apps.runtime.files import sweep, write_atomically, write_json
@@ -59,19 +59,16 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.saved_step = start_step
         self._lock = lock
-        with self._writing(), ExitStack() as undone:
-            undone.callback(lock.release)  # a process goes on after an error, such as a notebook's
+        with self._writing():
             for folder in {left.parent for left in path.rglob(".*.tmp*")}:
                 sweep(folder)
             log = path / "metrics.jsonl"
             if log.is_file():  # the run repeats later steps
                 kept = [line for line in read_metrics(path) if line["step"] <= (start_step or 0)]
                 write_atomically(log, "".join(json.dumps(line) + "\n" for line in kept).encode())
-            self._metrics = undone.enter_context(open(log, "a", encoding="utf-8"))
-            self._tensorboard = SummaryWriter(
-                str(path), purge_step=None if start_step is None else start_step + 1
-            )
-            undone.pop_all()
+            self._metrics = open(log, "a", encoding="utf-8")  # noqa: SIM115 (closed by close)
+            purge_step = None if start_step is None else start_step + 1
+            self._tensorboard = SummaryWriter(str(path), purge_step=purge_step)
 
     @classmethod
     def create(
@@ -82,16 +79,25 @@ class RunFolder:
         device: str,
         info: MetricsInfo | None = None,
     ) -> RunFolder:
-        """Start a run with its resolved settings; an InputError where the folder is used or cannot be made."""
+        """Start a run.
+
+        Args:
+            path: the folder, new or empty.
+            config: the resolved settings.
+            seed: the run's seed.
+            device: torch's name of the device.
+            info: what the metrics are.
+
+        Returns:
+            The open folder.
+
+        Raises:
+            InputError: the folder is used or cannot be made.
+        """
         _refuse_used(path)
-
-        def unwritable(why: str) -> str:
-            return f"{path}: cannot be written ({why}); give another --run-dir"
-
-        with refused(unwritable, PermissionError, NotADirectoryError), ExitStack() as undone:
+        with passed_on(f"--run-dir {path}", PermissionError, NotADirectoryError, FileExistsError):
             path.mkdir(parents=True, exist_ok=True)
             lock = _locked(path)
-            undone.callback(lock.release)
             # another process may have made a run of it before this one had the lock
             _refuse_used(path)
             write_json(path / "environment.json", environment(seed, device))
@@ -99,7 +105,6 @@ class RunFolder:
                 write_json(path / METRICS_INFO, asdict(info))
             # last: a folder that has it can be resumed
             write_atomically(path / "config.yaml", yaml.safe_dump(config, sort_keys=False).encode())
-            undone.pop_all()
         return cls(path, lock)
 
     @classmethod
@@ -108,18 +113,15 @@ class RunFolder:
         return cls(path, _locked(path), start_step)
 
     def log(self, step: int, **values: float | str) -> None:
-        """Append one line to ``metrics.jsonl``; numbers go to TensorBoard as well."""
-        # JSON has no NaN
-        finite = {
-            k: None if isinstance(v, float) and not math.isfinite(v) else v
-            for k, v in values.items()
-        }
+        """Append one line to ``metrics.jsonl``, with null for NaN; numbers go to TensorBoard as well."""
+        line: dict[str, Any] = {"step": step, **values}
         with self._writing():
-            self._metrics.write(json.dumps({"step": step, **finite}) + "\n")
-            self._metrics.flush()
             for name, value in values.items():
                 if isinstance(value, (int, float)):
                     self._tensorboard.add_scalar(name, value, step)
+                    line[name] = value if math.isfinite(value) else None
+            self._metrics.write(json.dumps(line) + "\n")
+            self._metrics.flush()
             self._tensorboard.flush()
 
     def log_image(self, name: str, image_hwc: Any, step: int) -> None:
@@ -153,37 +155,40 @@ class RunFolder:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
+        """Around what writes to the folder: an error of the disk says what is safe."""
         try:
             yield
         except OSError as error:
             saved = "no checkpoint has been saved yet"
             if self.saved_step is not None:
                 saved = f"the checkpoint of step {self.saved_step} is intact"
-            where = Path(error.filename or self.path)
-            if error.errno in UNWRITABLE:
-                problem = f"{where}: can no longer be written to ({error.strerror}); {saved}"
-                raise NotWritten(problem, "mend that") from error
-            raise disk_error(error, where, saved) from error
+            where = error.filename or self.path
+            raise NotWritten(f"{where}: {error.strerror}; {saved}") from error
 
 
 def _refuse_used(path: Path) -> None:
-    entries = path.iterdir() if path.is_dir() else [path] if path.exists() else []
-    if any(entry.name not in _NO_RUN_YET and ".tmp" not in entry.suffixes for entry in entries):
-        what, hint = "other files", ""
-        if (path / "config.yaml").is_file():
-            what, hint = "another run", ", or continue it with --resume"
+    """An InputError unless a new run can begin in the folder."""
+    if (path / "config.yaml").is_file():
         raise InputError(
-            f"{path}: holds {what}, which is never overwritten; give another --run-dir{hint}"
+            f"{path}: holds another run, which is never overwritten; "
+            "give another --run-dir, or continue it with --resume"
         )
+    for entry in path.iterdir() if path.is_dir() else ():
+        if entry.name not in _NO_RUN_YET and ".tmp" not in entry.suffixes:
+            raise InputError(
+                f"{path}: holds other files, which are never overwritten; give another --run-dir"
+            )
 
 
 def _locked(path: Path) -> FileLock:
+    """The lock of a run folder, held; an InputError where another process holds it."""
     lock = FileLock(path / LOCK)
-    with refused(
-        lambda _: f"{path}: another process is writing to this run; stop it, or wait for its end",
-        Timeout,
-    ):
+    try:
         lock.acquire(blocking=False)
+    except Timeout as error:
+        raise InputError(
+            f"{path}: another process is writing to this run; stop it, or wait for its end"
+        ) from error
     return lock
 
 
@@ -198,9 +203,7 @@ def checkpoint_to_resume(path: Path) -> dict[str, Any] | None:
 
 def environment(seed: int, device: str) -> dict[str, Any]:
     """Versions, device, seed and git commit: what repeats a run elsewhere."""
-    device_name = (
-        torch.cuda.get_device_name(device) if device.startswith("cuda") else processor()[0]
-    )
+    on_gpu = device.startswith("cuda")
     versions = dict[str, str]()
     for name in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
@@ -209,7 +212,7 @@ def environment(seed: int, device: str) -> dict[str, Any]:
         "command": sys.argv,
         "seed": seed,
         "device": device,
-        "device_name": device_name,
+        "device_name": torch.cuda.get_device_name(device) if on_gpu else processor()[0],
         "cpu_count": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "python": platform.python_version(),

@@ -11,8 +11,6 @@ from dem_apps.runtime.files import read_text
 
 #: Held by the process that writes to the folder.
 LOCK = "run.lock"
-#: Bytes of ``metrics.jsonl`` that are read at most.
-_LARGEST_LOG = 256_000_000
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -26,13 +24,10 @@ def read_config(path: Path) -> dict[str, Any]:
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The lines of ``metrics.jsonl``, mappings with a ``step``; a last line that a kill cut short is left out."""
     file = path / "metrics.jsonl"
-    rows = [row for row in read_text(file, path, _LARGEST_LOG).split("\n") if row]
+    # a whole line ends in a newline
+    whole = read_text(file, path).split("\n")[:-1]
     lines: list[dict[str, Any]] = []
-    for number, row in enumerate(rows, start=1):
-        try:
-            where = f"{file}, line {number}"
-            lines.append(required(parsed_json(row, where), where, step=int))
-        except InputError:
-            if number < len(rows):
-                raise
+    for number, row in enumerate(whole, start=1):
+        where = f"{file}, line {number}"
+        lines.append(required(parsed_json(row, where), where, step=int))
     return lines

@@ -1,48 +1,45 @@
 """Settings of a command: a frozen dataclass; its defaults < a YAML file < flags.
 
 A field is declared with :func:`option`; one that is a dataclass becomes a group of dotted flags (``--source.root``).
-jsonargparse reads flags and documents; :mod:`dem_apps.runtime.setting_checks` makes their values and checks them.
+jsonargparse converts values by their annotations; :mod:`dem_apps.runtime.setting_checks` checks them.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import dataclasses
 import inspect
 import json
-import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from contextlib import nullcontext, suppress
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, TypeVar, get_args, get_origin, get_type_hints
 
-from jsonargparse import ArgumentParser, Namespace, _loaders_dumpers
+from jsonargparse import ArgumentParser
 
-from dem_apps.errors import InputError, nearest, refused, shown
+from dem_apps.errors import InputError, nearest, passed_on, shown
 from dem_apps.runtime.arguments import (
+    config_file,
     fields_of,
     flag,
     line_only,
-    mapping_keys,
+    marked,
     needed_flags,
-    normalise,
     of_machine,
     set_nested,
-    shipped_with,
+    text_value,
 )
-from dem_apps.runtime.documents import LARGEST_YAML, UNREADABLE, PlainValues, parsed_yaml
-from dem_apps.runtime.files import read_text
+from dem_apps.runtime.documents import read_yaml
 from dem_apps.runtime.run_reader import read_config
-from dem_apps.runtime.setting_checks import check_settings, choices_of, converted
+from dem_apps.runtime.setting_checks import check_settings, choices_of
 
 Config = TypeVar("Config")
 #: The largest seed that numpy takes.
 LARGEST_SEED = (1 << 32) - 1
-#: Wider lines are hard to read, however wide the terminal is.
-_WIDEST = 118
 #: Placeholders of values in the help, by type.
 _KINDS = {int: "N", float: "X"}
 
@@ -113,302 +110,316 @@ def parse_config(
     description: str | None = None,
     in_file: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Read a command's configuration from ``--config FILE`` and flags; a file cannot set what runs code.
+    """Read a command's settings from ``--config FILE`` and flags; a file cannot set what runs code.
 
     With ``--resume`` the settings are those of the run in ``--run-dir``, and one that is given again must be the same.
-    ``--help`` lists the class's ``COMMON`` settings, ``--help all`` all. ``prog`` is how the command is called,
-    ``example`` a full command line, ``description`` by default the class's docstring; ``in_file`` are settings by
-    dotted keys from another file. Raises InputError: an unknown key, a wrong type, an unreadable file.
+    ``--help`` lists the class's ``COMMON`` settings, ``--help all`` all.
+
+    Args:
+        config_class: the dataclass of the settings.
+        prog: how the command is called.
+        example: a full command line, for the help.
+        argv: the arguments; by default those of the process.
+        config_help: help of ``--config``.
+        description: beginning of the help; by default the class's docstring.
+        in_file: settings by dotted keys from another file.
+
+    Returns:
+        The settings.
+
+    Raises:
+        InputError: an unknown key, a wrong value, or a file that cannot be read.
     """
-    arguments, files, nested = normalise(sys.argv[1:] if argv is None else argv, config_class)
-    common = (
-        () if "all" in (sys.argv if argv is None else argv) else getattr(config_class, "COMMON", ())
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    paragraphs = inspect.cleandoc(description or config_class.__doc__ or "").split("\n\n")
+    parser = _parser(
+        config_class,
+        prog=prog,
+        description="\n\n".join(map(textwrap.fill, paragraphs)),
+        epilog=f"example: {example}",
+        common=() if "all" in arguments else getattr(config_class, "COMMON", ()),
     )
-    parser = build_parser(config_class, prog, example, config_help, description, common)
-    line = _read(parser.parse_args, arguments)
-    documents = [
-        ("", in_file or {}),
-        *(("--config: ", _document(file, config_class)) for file in files),
-    ]
-    before: Namespace | None = None
+    parser.add_argument("--config", help=config_help, metavar="FILE", action="append")
+    line = _read_line(parser, arguments, config_class)
+    files = line.pop("config", [])
     settings = dict[str, Any]()
-    for where, document in documents:
-        settings = merged(settings, _known(document, config_class, where, flag))
-        before = _read(parser.parse_object, settings)
-        _refuse_code(config_class, before, line, where)
-    for name, key, text in nested:
-        settings[name] = dict(settings.get(name) or {})
-        set_nested(settings[name], key, converted(text, Any))
-    if nested:
-        before = _read(parser.parse_object, settings)
-    given = _read(parser.parse_args, arguments, before)
-    config = _checked(
-        config_class, _read(parser.parse_args, arguments, before, defaults=True), flag
-    )
-    return _resumed(config, line, given) if getattr(config, "resume", False) else config
+    with passed_on("--config", InputError) if files else nullcontext():
+        for document in (in_file or {}, *map(_document, files)):
+            settings = merged(settings, _known(document, config_class))
+            _refuse_code(config_class, settings, line)
+    settings = merged(settings, line)
+    config = _made(config_class, settings)
+    return _resumed(config, line, settings) if getattr(config, "resume", False) else config
+
+
+def _read_line(
+    parser: argparse.ArgumentParser, arguments: Sequence[str], config_class: type
+) -> dict[str, Any]:
+    """The values of the command line by dotted keys, those of mappings (``train.model.depth``) too.
+
+    ``--max_steps`` is ``--max-steps``, a switch may stand alone, and ``--resume DIR`` is ``--run-dir DIR --resume``.
+    """
+    hints = {key: hint for key, _, hint in fields_of(config_class)}
+    spelled = list[str]()
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        mapping = name.partition(".")[0].lstrip("-").replace("-", "_")
+        if "." in name and get_origin(hints.get(mapping)) is dict:
+            parser.add_argument(name, dest=name.lstrip("-"))
+        elif name.startswith("--"):
+            name = flag(name[2:])
+        spelled.append(f"{name}{equals}{value}")
+    read, unknown = parser.parse_known_args(spelled)
+    if unknown:
+        name = unknown[0].partition("=")[0]
+        only = line_only(config_class)
+        known = [flag(only.get(key, key)) for key in _known_keys(config_class)]
+        close = nearest(name, [*known, "--config", "--help"])
+        close = close or "; values follow a flag, see --help"
+        raise InputError(f"unknown argument '{name}'{close}")
+    line = vars(read)
+    if line.get("resume", "true") not in ("true", "false"):
+        line |= {"run_dir": line["resume"], "resume": "true"}
+    for key in line.keys() - {"config"}:
+        line[key] = text_value(line[key], hints.get(key), flag(key))
+    return line
 
 
 def from_dict(
     config_class: type[Config],
     values: dict[str, Any],
     where: str,
-    line: Mapping[str, Any] | Namespace | None = None,
+    line: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Rebuild a configuration that ``dataclasses.asdict`` made; an InputError for an unknown key or a wrong value.
+    """Rebuild settings that ``dataclasses.asdict`` made; those that run code have their defaults.
 
-    Of settings that run code it has the defaults; see :func:`option`. ``line`` is what the command line names.
+    Args:
+        config_class: the dataclass of the settings.
+        values: its nested values.
+        where: names the values in errors.
+        line: what the command line names, by dotted keys.
+
+    Returns:
+        The settings.
+
+    Raises:
+        InputError: an unknown key, a wrong value, or one that would run code.
     """
-    parser = build_parser(config_class, where)
-
-    def name(key: str) -> str:
-        return f"{where}, {key}"
-
-    read = _read(
-        parser.parse_object, _known(values, config_class, f"{where}: ", name), defaults=True
-    )
-    for key in line_only(config_class):
-        read.pop(key, None)
-    _refuse_code(config_class, read, line or {}, f"{where}, ")
-    return _checked(config_class, read, name)
+    with passed_on(where, InputError):
+        settings = _known(values, config_class)
+        for key in line_only(config_class):
+            settings.pop(key, None)
+        _refuse_code(config_class, settings, line or {})
+        return _made(config_class, settings)
 
 
-def _refuse_code(
-    config_class: type,
-    of_file: Mapping[str, Any] | Namespace,
-    line: Mapping[str, Any] | Namespace,
-    where: str,
-) -> None:
+def _refuse_code(config_class: type, in_file: Mapping[str, Any], line: Mapping[str, Any]) -> None:
     """Refuse values out of a file that would run code, or name a second file, and are not on the command ``line``.
 
     A ``MODULE:NAME`` may stand there if the line holds the same, or names the module.
     """
-    only = line_only(config_class)
-    for key, name in only.items():
-        if (value := of_file.get(key)) is not None and key not in line:
-            raise InputError(
-                f"{where}{key}: can only be given on the command line, as {flag(name)} {value}"
-            )
-    named = {name: str(line.get(key) or "").split(",") for key, name in only.items()}
-    for key, field, _ in fields_of(config_class):
-        value, by = str(of_file.get(key)), field.metadata.get("code")
+    modules = dict[str, list[str]]()
+    for key, name in line_only(config_class).items():
+        if in_file.get(key) is not None and key not in line:
+            given = f"{flag(name)} {in_file[key]}"
+            raise InputError(f"{key}: can only be given on the command line, as {given}")
+        modules[name] = str(line.get(key, "")).split(",")
+    for key, by in marked(config_class, "code").items():
+        value = str(in_file.get(key))
         module, colon, _ = value.rpartition(":")
-        if by is None or not colon or value == line.get(key):
-            continue
-        if not any(f"{each}.".startswith(f"{module}.") for each in named.get(by, [])):
+        allowed = value == line.get(key) or module in modules.get(by, ())
+        if colon and not allowed:
             wanted = f"{flag(by)} {value if by == key else module}"
             raise InputError(
-                f"{where}{key}: {value} stands in a file, which cannot have the code of {module} run; if it is yours, "
+                f"{key}: {value} stands in a file, which cannot have the code of {module} run; if it is yours, "
                 f"add {wanted}"
             )
 
 
-def _known(
-    document: Mapping[str, Any], config_class: type, where: str, name: Callable[[str], str]
-) -> dict[str, Any]:
+def _known(document: Mapping[str, Any], config_class: type) -> dict[str, Any]:
     """The settings of a document by dotted keys; an InputError for a key that is none."""
     hints = {key: hint for key, _, hint in fields_of(config_class)}
-    only = [name.replace("-", "_") for name in line_only(config_class).values()]
-    settings = {
-        str(key).replace("-", "_"): value for key, value in dotted(document, config_class).items()
-    }
-    for key, value in settings.items():
-        if dataclasses.is_dataclass(hints.get(key)):
-            raise InputError(f"{name(key)}: expected a mapping of keys, got {shown(value)}")
-        if key not in (*hints, *only) and get_origin(hints.get(key.partition(".")[0])) is not dict:
-            raise InputError(
-                f"{where}unknown key '{key}'{nearest(key, [*hints, *mapping_keys(config_class)])}"
-            )
+    named = {each.replace("-", "_"): key for key, each in line_only(config_class).items()}
+    settings = dict[str, Any]()
+    for given, value in dotted(document, config_class).items():
+        key = str(given).replace("-", "_")
+        key = named.get(key, key)
+        hint = hints.get(key)
+        if dataclasses.is_dataclass(hint):
+            raise InputError(f"{key}: expected a mapping of keys, got {shown(value)}")
+        if not hint and key != "config":
+            raise InputError(f"unknown key '{key}'{nearest(key, _known_keys(config_class))}")
+        settings[key] = value
     return settings
+
+
+def _known_keys(config_class: type) -> list[str]:
+    """The dotted keys of all settings, and those that mappings usually have: ``hyperparameters.n_steps``."""
+    inner = marked(config_class, "keys").items()
+    keys = [key for key, *_ in fields_of(config_class)]
+    return [*keys, *(f"{key}.{name}" for key, names in inner for name in names)]
 
 
 def dotted(
     values: Mapping[str, Any], config_class: type | None = None, prefix: str = ""
 ) -> dict[str, Any]:
-    """Nested settings by dotted keys; an empty mapping is a value, of ``config_class`` each that is no dataclass."""
+    """Nested settings by dotted keys.
+
+    An empty mapping is a value; with a ``config_class``, so is each that is no dataclass there.
+    """
     hints = get_type_hints(config_class) if config_class else {}
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        nested = isinstance(value, Mapping) and (
-            dataclasses.is_dataclass(hints.get(key)) if config_class else value
-        )
-        flat |= (
-            dotted(value, hints.get(key), f"{prefix}{key}.")
-            if nested
-            else {f"{prefix}{key}": value}
-        )
+        nested = dataclasses.is_dataclass(hints.get(key)) if config_class else value
+        if nested and isinstance(value, Mapping):
+            flat |= dotted(value, hints.get(key), f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
     return flat
 
 
 def merged(settings: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by dotted keys, of which the ``later`` win; those that are mappings are merged by key."""
-    earlier = {key: value for key, value in settings.items() if isinstance(value, Mapping)}
-    both = {
-        key: {**earlier[key], **later[key]}
-        for key in earlier
-        if isinstance(later.get(key), Mapping)
-    }
-    return {**settings, **later, **both}
+    both = dict(settings)
+    for key, value in later.items():
+        earlier = both.get(key)
+        both_map = isinstance(value, Mapping) and isinstance(earlier, Mapping)
+        both[key] = {**earlier, **value} if both_map else value
+    return both
 
 
-def _read(
-    parse: Callable[..., Namespace], given: Any, before: Any = None, defaults: bool = False
-) -> Namespace:
-    """Arguments or a document of known names, parsed by jsonargparse."""
-    with refused(str, argparse.ArgumentError, *UNREADABLE):
-        return parse(given, before, defaults=defaults)
+def _made(config_class: type[Config], settings: dict[str, Any]) -> Config:
+    """The dataclass of values by dotted keys, converted by their annotations and checked.
 
-
-def _checked(config_class: type[Config], values: Namespace, name: Callable[[str], str]) -> Config:
-    """The dataclass of parsed values, each in its range."""
-    config: Config = _built(
-        config_class, {k: v for k, v in values.as_dict().items() if k != "config"}
-    )
-    check_settings(config, name)
+    ``settings`` get the keys of mappings, such as ``train.model.depth``, put into these.
+    """
+    parser = ArgumentParser(exit_on_error=False)
+    for key, _, hint in fields_of(config_class):
+        if not dataclasses.is_dataclass(hint):
+            parser.add_argument(flag(key), dest=key, type=hint)
+            for inner in [each for each in settings if each.startswith(f"{key}.")]:
+                settings[key] = copy.deepcopy(settings.get(key) or {})
+                set_nested(settings[key], inner.removeprefix(f"{key}."), settings.pop(inner))
+    nested = dict[str, Any]()
+    for key, value in settings.items():
+        # what fits no type is named by the check below
+        with suppress(
+            argparse.ArgumentError, ArithmeticError, RecursionError, TypeError, ValueError
+        ):
+            value = parser.parse_object({key: copy.deepcopy(value)}, defaults=False)[key]
+        set_nested(nested, key, value)
+    config: Config = _changed(config_class(), nested)
+    check_settings(config)
     return config
 
 
-def _built(config_class: type, values: Mapping[str, Any]) -> Any:
-    """The dataclass, nested ones included."""
-    hints = get_type_hints(config_class)
-    nested = {
-        key: _built(hints[key], values[key])
-        for key in values
-        if dataclasses.is_dataclass(hints[key])
-    }
-    return config_class(**{**values, **nested})
+def _changed(settings: Any, values: Mapping[str, Any]) -> Any:
+    """A dataclass with other values, nested ones included."""
+    changes = dict[str, Any]()
+    for key, value in values.items():
+        old = getattr(settings, key)
+        changes[key] = _changed(old, value) if dataclasses.is_dataclass(old) else value
+    return dataclasses.replace(settings, **changes)
 
 
-def _document(file: Path, config_class: type) -> dict[str, Any]:
-    """The settings in a YAML file, of which there must be any."""
-    try:
-        document = parsed_yaml(read_text(file, most=LARGEST_YAML), "")
-    except InputError as error:
-        known = shipped_with(config_class)
-        named = bool(known) and not file.suffix
-        has = (
-            f"; those that come with it: {', '.join(known)}{nearest(file.name, known)}"
-            if named
-            else ""
-        )
-        raise InputError(f"--config: {str(error).removeprefix(': ')}{has}") from error
+def _document(value: str) -> dict[str, Any]:
+    """The settings in the file of ``--config``, of which there must be any."""
+    file = config_file(value)
+    document = read_yaml(file)
     if not isinstance(document, dict) or not document:
-        raise InputError(
-            "--config: expected a mapping of keys, such as 'max_steps: 100', and at least one"
-        )
+        raise InputError(f"{file}: expected keys with values, such as 'max_steps: 100'")
     return document
 
 
-def _resumed(config: Any, line: Namespace, given: Namespace) -> Any:
+def _resumed(config: Any, line: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    """The settings of the run in ``config.run_dir``; an InputError where those ``given`` differ."""
     if config.run_dir is None:
         raise InputError("--resume: needs --run-dir, the folder of the run to continue")
-    run_dir, only = Path(config.run_dir), line_only(type(config))
+    run_dir, kind = Path(config.run_dir), type(config)
     document, where = read_config(run_dir), str(run_dir / "config.yaml")
-    saved = from_dict(type(config), document, where, line)
-    _refuse_code(type(config), document, line, f"{where}, ")
-    mine = {name: getattr(config, name) for name in only if name != "config"}
+    saved = from_dict(kind, document, where, line)
+    with passed_on(where, InputError):
+        _refuse_code(kind, document, line)
+    free = {"resume", "run_dir", *line_only(kind), *of_machine(kind)}
     now, before = dotted(dataclasses.asdict(config)), dotted(dataclasses.asdict(saved))
-    mine |= {name: getattr(config, name) for name in of_machine(type(config)) if name in given}
-    for key in dotted(given.as_dict()):
-        if key not in ("config", "resume", "run_dir", *mine) and before.get(key) != now.get(key):
+    for key in dotted(given):
+        if key not in free and before.get(key) != now.get(key):
+            instead = getattr(config, "INSTEAD_OF_RESUMING", "").format(run_dir)
             raise InputError(
                 f"{flag(key)}: the run in {run_dir} was started with {before.get(key)!r}, not {now.get(key)!r}; "
-                f"a resumed run keeps its settings{getattr(config, 'INSTEAD_OF_RESUMING', '').format(run_dir)}"
+                f"a resumed run keeps its settings{instead}"
             )
-    return dataclasses.replace(saved, resume=True, run_dir=config.run_dir, **mine)
+    return dataclasses.replace(saved, **{key: getattr(config, key) for key in free & set(given)})
 
 
-def build_parser(
-    config_class: type,
-    prog: str,
-    example: str = "",
-    config_help: str = "",
-    description: str | None = None,
-    common: Sequence[str] = (),
-) -> ArgumentParser:
-    """A flag for every setting; the arguments are those of :func:`parse_config`."""
-    number = sum(not dataclasses.is_dataclass(hint) for *_, hint in fields_of(config_class))
-    more = f"--help all lists all {number} settings.\n\n" if common else ""
-    parser = ArgumentParser(
-        prog=prog,
-        usage=f"{' '.join((prog, *(needed_flags(config_class) or ['[--config FILE]'])))} [--FLAG VALUE ...]",
-        description=inspect.cleandoc(description or config_class.__doc__ or ""),
-        epilog=f"{more}{CommandHelp.EXAMPLE}{example}",
-        formatter_class=CommandHelp,
-        print_config=None,  # every run saves its resolved settings
-        exit_on_error=False,
+class _Parser(argparse.ArgumentParser):
+    """A parser of which a wrong argument is an InputError."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise the InputError."""
+        raise InputError(message.removeprefix("argument "))
+
+
+def _parser(config_class: type, common: Sequence[str], **about: str) -> argparse.ArgumentParser:
+    """A flag for every setting; the help lists the ``common`` ones, or all where there are none of these."""
+    needed = needed_flags(config_class) or "[--config FILE]"
+    if common:
+        about["epilog"] = f"--help all lists all settings.\n\n{about['epilog']}"
+    parser = _Parser(
+        usage=f"{about['prog']} {needed} [--FLAG VALUE ...]",
+        formatter_class=_CommandHelp,
+        argument_default=argparse.SUPPRESS,
+        conflict_handler="resolve",  # a key of a mapping may be given twice
         allow_abbrev=False,  # --los is a mistake, not --loss
+        **about,
     )
-    _loaders_dumpers.yaml_default_loader = PlainValues  # type: ignore[assignment]  # of mappings; its own reads 1:30 as 90
-    parser.add_argument("--config", type=str, help=config_help, metavar="FILE")
-    defaults, only, group = (
-        config_class(),
-        line_only(config_class),
-        parser.add_argument_group("settings"),
-    )
+    defaults, only = config_class(), line_only(config_class)
+    group = parser.add_argument_group("settings")
     for key, field, hint in fields_of(config_class):
-        heading, nested = field.metadata.get("group"), dataclasses.is_dataclass(hint)
-        if heading or nested:
-            group = parser.add_argument_group(heading or field.name)
-        if nested:
+        if heading := field.metadata.get("group"):
+            group = parser.add_argument_group(heading)
+        if dataclasses.is_dataclass(hint):
             continue
         default = attrgetter(key)(defaults)
         text = _help_line(field.metadata["help"], default, field.metadata["needed"])
+        switch = {"nargs": "?", "const": "true"} if hint in (bool, bool | None) else {}
         group.add_argument(
             flag(only.get(key, key)),
             dest=key,
-            default=default,
-            type=hint if get_origin(hint) is dict else partial(converted, hint=hint),
             help=text if not common or key in common else argparse.SUPPRESS,
-            metavar=field.metadata["value"]
-            or _metavar(hint, default, choices_of(field, hint), field.name),
+            metavar=_metavar(field, hint, default),
+            **switch,
         )
     return parser
 
 
-class CommandHelp(argparse.HelpFormatter):
-    """A formatter for argparse and jsonargparse: paragraphs stay apart, and the example is one line to be copied."""
+class _CommandHelp(argparse.RawDescriptionHelpFormatter):
+    """A formatter for which a switch has no brackets, although it may have a value."""
 
-    EXAMPLE = "example: "
-
-    def __init__(self, prog: str, *_: Any, **__: Any) -> None:
-        width = min(shutil.get_terminal_size().columns - 2, _WIDEST)
-        super().__init__(prog, max_help_position=max(24, width // 3), width=width)
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        return "\n\n".join(
-            part
-            if part.startswith(self.EXAMPLE)
-            else super(CommandHelp, self)._fill_text(part, width, indent)
-            for part in text.split("\n\n")
-        )
-
-    def _split_lines(self, text: str, width: int) -> list[str]:
-        # a flag or a file name is not broken at its hyphens
-        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
+        return str(action.metavar)
 
 
-def _metavar(hint: Any, default: Any, choices: Sequence[str], name: str) -> str:
+def _metavar(field: dataclasses.Field[Any], hint: Any, default: Any) -> str:
     """The placeholder behind a flag: its choices, the kind of number, or its own name; nothing for a switch."""
-    if choices:
+    if field.metadata["value"]:
+        return str(field.metadata["value"])
+    if choices := choices_of(field, hint):
         return "{" + ",".join(choices) + "}"
-    if get_origin(hint) is dict:
-        return name.upper()
-    kinds = {kind for kind in (hint, *get_args(hint)) if get_origin(kind) is None}
-    if bool in kinds:
+    parts = (hint, *get_args(hint))
+    if bool in parts:
         return "" if default is False else "{true,false}"
-    kind = next((_KINDS[kind] for kind in _KINDS if kind in kinds), name.upper())
-    return f"{kind},{kind}" if get_origin(hint) is list and kind in _KINDS.values() else kind
+    for kind, letter in _KINDS.items():
+        if kind in parts:
+            return f"{letter},{letter}" if get_origin(hint) is list else letter
+    return field.name.upper()
 
 
 def _help_line(text: str, default: Any, needed: bool) -> str:
     """The text with its default, or that it is needed; where nothing is the default, the text says what that means."""
-    remark = "needed"
-    if not needed:
-        nothing = default is None or default is False or default in ("", [], {})
-        remark = (
-            ""
-            if nothing
-            else f"default: {default if isinstance(default, str) else json.dumps(default)}"
-        )
-    # argparse reads % as the beginning of a placeholder
-    return (f"{text} ({remark})" if remark else text).replace("%", "%%")
+    if needed:
+        text = f"{text} (needed)"
+    elif default or (default == 0 and default is not False):
+        shown_default = default if isinstance(default, str) else json.dumps(default)
+        text = f"{text} (default: {shown_default})"
+    return text.replace("%", "%%")  # argparse reads % as the beginning of a placeholder

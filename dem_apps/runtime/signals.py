@@ -38,10 +38,10 @@ class StopRequest:
         self._resume = resume
         self._received = self._agreed = 0
         self._since = 0.0
+        self._process = os.getpid()
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> StopRequest:
-        self._process = os.getpid()
         # Python changes handlers nowhere else
         if threading.current_thread() is threading.main_thread():
             self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
@@ -90,11 +90,11 @@ def going_on_with(text: str) -> Iterator[None]:
     try:
         yield
     except NotWritten as error:
-        raise NotWritten(error.problem, error.remedy, text) from error
+        raise NotWritten(error.problem, text) from error
     except Stopped:
         raise
     except KeyboardInterrupt as interruption:
-        number = interruption.number if isinstance(interruption, Interrupted) else signal.SIGINT
+        number = getattr(interruption, "number", signal.SIGINT)
         raise Stopped(number, f"interrupted; {text}") from interruption
 
 
@@ -104,22 +104,10 @@ def command_line(module: str, arguments: Sequence[str]) -> str:
 
 
 def resume_command(module: str, run: Path) -> str:
-    """The command that continues a training, with as many processes as it was started with."""
+    """The command that continues a training, with the launcher that it was started with."""
     from dem_apps.reduction import world_size
 
-    arguments = ["--run-dir", str(run), "--resume"]
+    command = command_line(module, ["--run-dir", str(run), "--resume"])
     if world_size() == 1:
-        return command_line(module, arguments)
-    if os.environ.get("LOCAL_WORLD_SIZE") == str(world_size()):
-        return shlex.join(
-            [
-                "torchrun",
-                "--standalone",
-                "--nproc-per-node",
-                str(world_size()),
-                "-m",
-                module,
-                *arguments,
-            ]
-        )
-    return f"the launcher of this run and -m {module} {shlex.join(arguments)}"
+        return command
+    return f"the launcher of this run and {command.removeprefix('python ')}"

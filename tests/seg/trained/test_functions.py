@@ -264,13 +264,6 @@ def test_files_that_are_no_weights(own, tmp_path):
     refused({"weight": Trap(tmp_path / "sprung")}, "asks for code to be run, which is refused")
     assert not (tmp_path / "sprung").exists()
     refused({}, "gives a ScriptModule, which has weights already; leave out", spec=f"{own}:frozen")
-    content = io.BytesIO()
-    torch.save({"0.weight": torch.ones(4, 3, 3, 3)}, content)
-    flipped = content.getvalue().replace(
-        np.ones(3, "f4").tobytes(), np.arange(3, dtype="f4").tobytes(), 1
-    )
-    # torch does not compare checksums
-    refused(flipped, "is no checkpoint of tensors alone: it is damaged")
     refused(b"junk", "is no safetensors file", name="weights.safetensors")
     refused({"epoch": 1, "optimizer": {}}, "holds the keys epoch, optimizer and no tensors by name")
     refused(
