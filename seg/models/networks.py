@@ -15,7 +15,7 @@ from dem_apps.runtime.documents import read_json, required
 from seg.models import smp_network, transformers_network
 from seg.models.deeplabv2 import DeepLabV2, build_advent_network
 from seg.models.network import SegmentationNetwork
-from seg.models.smp_network import SMP_NETWORKS, check_encoder
+from seg.models.smp_network import SMP_NETWORKS, check_encoder, check_published
 from seg.models.weights_file import load_encoder, weights_file
 
 #: A run's copy of the ``config.json`` that describes its network, so that the folder it came from may be deleted.
@@ -57,11 +57,18 @@ NETWORKS: dict[str, Callable[..., SegmentationNetwork]] = {
 _OWN_ENCODER = ("pretrained", "deeplabv2-advent")
 
 
-def check_network(name: str, encoder: str, weights: str | None) -> None:
-    """Raises an InputError for a network, encoder or encoder weights that are not known; reads and builds nothing."""
+def check_network(name: str, encoder: str, weights: str | None, is_fetched: bool = False) -> None:
+    """Check the names of a network, its encoder and encoder weights; with ``is_fetched`` that these can be had.
+
+    Raises:
+        InputError: a name that is not known, or weights that are in no file and no cache without a server.
+    """
     one_of("model", name, [*NETWORKS])
-    if name not in _OWN_ENCODER:
-        check_encoder(encoder, weights)
+    if name in _OWN_ENCODER:
+        return
+    check_encoder(encoder, weights)
+    if is_fetched and weights is not None and weights_file(encoder, weights) is None:
+        check_published(encoder, weights)
 
 
 def build_model(

@@ -159,6 +159,13 @@ def encoder_errors(network: str, encoder: str, weights: str | None) -> Iterator[
         ) from error
 
 
+def check_published(encoder: str, weights: str) -> None:
+    """Raises an InputError for published weights that are in no cache, where no server answers."""
+    if not _server_answers():
+        with encoder_errors(f"encoder {encoder}", encoder, weights):
+            smp.encoders.get_encoder(encoder, weights=weights)
+
+
 def _server_answers() -> bool:
     """Whether the server of published weights can be reached, in one short try."""
     with suppress(Exception):  # any of the client's

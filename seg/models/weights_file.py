@@ -21,6 +21,8 @@ from dem_apps.runtime.checkpoint import read_saved
 from dem_apps.runtime.files import regular_file
 from seg.models.settings import package_file
 
+#: Tensors by name.
+Tensors = Mapping[str, Tensor]
 SAFETENSORS = ".safetensors"
 #: Where trainings put a state dict beside other things; of several that fit, the first is taken.
 _KEYS = ("state_dict", "model_state_dict", "model", "network", "net", "weights")
@@ -45,7 +47,7 @@ _SUFFIXES = (".pth", ".pt", ".bin", ".ckpt", SAFETENSORS)
 class FoundWeights:
     """Weights of one network found in a file."""
 
-    tensors: dict[str, Tensor]  #: by the network's names where it is complete, else all as they are
+    tensors: Tensors  #: by the network's names where it is complete, else all as they are
     complete: bool = False  #: whether every weight of the network is there
     prefix: str = ""  #: that the names have in the file
     key: str | None = None  #: under which they lie there
@@ -73,7 +75,7 @@ def find_weights(file: Path, module: nn.Module, flag: str = "--weights") -> Foun
     return dataclasses.replace(each[key], key=key, notes=named)
 
 
-def fitted(tensors: Mapping[str, Tensor], module: nn.Module) -> FoundWeights:
+def fitted(tensors: Tensors, module: nn.Module) -> FoundWeights:
     """The weights of a network; what its parts cannot hold, such as a loss or another head, is left aside."""
     own = module.state_dict()
     needed = [name for name in own if not name.endswith("num_batches_tracked")] or [""]
@@ -93,7 +95,7 @@ def fitted(tensors: Mapping[str, Tensor], module: nn.Module) -> FoundWeights:
 _DIGITS = {str(number) for number in range(100)}
 
 
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _below(prefix: str, tensors: Tensors) -> Tensors:
     """The tensors whose names begin with the prefix, by their names without it."""
     return {
         name.removeprefix(prefix): value
@@ -106,7 +108,7 @@ def _part(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _left_aside(tensors: Mapping[str, Tensor], used: set[str], prefix: str) -> tuple[str, ...]:
+def _left_aside(tensors: Tensors, used: set[str], prefix: str) -> tuple[str, ...]:
     """A note on the tensors that are not used, by the parts that they belong to."""
     parts = [*dict.fromkeys(_part(name) for name in tensors if name not in used)]
     if not parts:
@@ -116,7 +118,7 @@ def _left_aside(tensors: Mapping[str, Tensor], used: set[str], prefix: str) -> t
     return (f"{taken}{', '.join(parts[:_SHOWN])}{more} left aside",)
 
 
-def state_dicts(file: Path, flag: str) -> dict[str | None, dict[str, Tensor]]:
+def state_dicts(file: Path, flag: str) -> dict[str | None, Tensors]:
     """Tensors by name, by the key under which they lie, None for the whole file; one at least.
 
     Raises:
@@ -147,7 +149,7 @@ def state_dicts(file: Path, flag: str) -> dict[str | None, dict[str, Tensor]]:
     return found
 
 
-def _tensors(part: Mapping[Any, Any]) -> dict[str, Tensor]:
+def _tensors(part: Mapping[Any, Any]) -> Tensors:
     return {
         name: value
         for name, value in part.items()
@@ -155,15 +157,13 @@ def _tensors(part: Mapping[Any, Any]) -> dict[str, Tensor]:
     }
 
 
-def load_weights(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
+def load_weights(module: nn.Module, weights: Tensors, where: str) -> None:
     """Put weights into a module; torch's sentence behind ``where``, as an InputError, for what does not fit."""
     with passed_on(where):
         module.load_state_dict(weights)
 
 
-def over_bands(
-    given: Mapping[str, Tensor], own: Mapping[str, Tensor], below: str = ""
-) -> dict[str, Tensor]:
+def over_bands(given: Tensors, own: Tensors, below: str = "") -> Tensors:
     """Convolutions below a name that differ from ours in bands alone, repeated over ours and scaled to the same sum."""
     spread = {}
     for name in own.keys() & given.keys():
@@ -194,7 +194,7 @@ def load_encoder(encoder: nn.Module, name: str, file: Path) -> None:
     load_weights(encoder, tensors | over_bands(tensors, own), fits)
 
 
-def _of_timm(given: dict[str, Tensor], own: Mapping[str, Tensor], name: str) -> dict[str, Tensor]:
+def _of_timm(given: Tensors, own: Tensors, name: str) -> Tensors:
     """A classifier's tensors by the names of an encoder that is a part of timm's network.
 
     The given names are timm's, or in timm's order; a part's say ``stem_0`` where the whole's say ``stem.0``.

@@ -118,7 +118,7 @@ class Description:
 
     def _resized(self, size: Any, file: Path) -> Description:
         """The same with the size of a processor; a note where it depends on the image."""
-        if isinstance(size, Mapping) and {"width", "height"} <= size.keys():
+        if isinstance(size, Mapping) and size.get("width") and size.get("height"):
             return dataclasses.replace(self, size=(int(size["width"]), int(size["height"])))
         note = f"{file}: resizes images to {size}, which is not done here; give --size W,H"
         return dataclasses.replace(self, notes=(*self.notes, note))

@@ -129,8 +129,8 @@ def _tried(network: nn.Module, description: Description, size: tuple[int, int] |
             output = deep_copy(network)(noise)  # a copy may keep what it makes for this size
     except Exception as error:  # any network may raise any
         raise InputError(
-            f"takes no image of {width} × {height} ({first_words(error)}); --size W,H, or the fact 'size' or "
-            "'multiple', names another"
+            f"takes no image of {width} × {height} ({first_words(error)}); --size W,H, or 'size' among its facts, "
+            "shows another, and 'multiple' pads it"
         ) from error
     _check_map(found_logits(output, description.output), height, width)
     return output

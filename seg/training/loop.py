@@ -150,8 +150,8 @@ def _begun(config: TrainConfig, accelerator: Accelerator) -> TrainConfig:
     config, lines = resolve(config, accelerator.device.type)
     for line in lines:
         accelerator.print(line)
-    model = config.model
-    check_network(str(model.name), str(model.encoder), model.encoder_weights)
+    model, starts_anew = config.model, config.model.start_from is None
+    check_network(str(model.name), str(model.encoder), model.encoder_weights, starts_anew)
     return config
 
 

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dem_apps.errors import InputError
 from dem_apps.reduction import summed_over_processes, sums_in, world_size
 from dem_apps.runtime.checkpoint import fitting, load_state
 from dem_apps.runtime.reproducibility import random_states, restore_random_states
@@ -85,14 +84,8 @@ class TrainState:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue where :meth:`state` was taken; an InputError for weights alone, or a state that does not fit."""
-        parts = self._parts()
-        for name in parts:
-            if name not in state:
-                raise InputError(
-                    f"--resume: the checkpoint holds no '{name}'; --model.start-from takes its weights"
-                )
-        for name, part in parts.items():
-            load_state(part, state[name], f"--resume: the checkpoint's '{name}'")
+        for name, part in self._parts().items():
+            load_state(part, state.get(name), f"--resume: the checkpoint's '{name}'")
         self.step = state["step"]
         self._adapted = None
         with fitting("--resume: the checkpoint"):

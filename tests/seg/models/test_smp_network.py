@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from dem_apps.errors import InputError
 from seg import build_model
 from seg.models.network import parameter_groups
+from seg.models.networks import check_network
 from seg.models.settings import PRETRAINED, ModelConfig, package_file
 
 ARCHITECTURES = sorted(smp.MODEL_ARCHITECTURES_MAPPING)
@@ -90,6 +91,14 @@ def test_weights_that_cannot_be_downloaded_name_the_way_out(monkeypatch):
         match=r"model.safetensors of smp-hub/resnet18.imagenet .*--model.encoder-weights null",
     ):
         build_model("unet", "resnet18", C, weights="imagenet")
+
+
+def test_weights_that_nobody_has_are_refused_before_data_is_read(monkeypatch):
+    monkeypatch.setattr("seg.models.smp_network._server_answers", lambda: False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "nowhere")
+    given = check_network, "unet", "resnet18", "imagenet"
+    refuses(r"model.safetensors of smp-hub/resnet18.imagenet", *given, is_fetched=True)
+    check_network("unet", "resnet18", "imagenet")
 
 
 needs_package = pytest.mark.skipif(

@@ -40,6 +40,7 @@ def half(): return build().half()
 def dictionary(): return Last(lambda logits: {"out": logits, "aux": None})
 def needs(argument): ...
 def wrong_fact(): return build(), {"means": 3}
+def half_stated(): return build(), {"mean": [0.5] * 3, "size": [64, 64]}
 def of_255(): return build(), {"mean": [123.675, 116.28, 103.53], "std": [58.395, 57.12, 57.375]}
 def ladder(side=8):
     class Ladder(nn.Module):
@@ -166,6 +167,7 @@ def test_what_a_function_may_say_and_return(own):
     ("own_network:bild", r"has no function 'bild'; did you mean 'build'\?"),
     ("own_network:needs", "cannot be called: needs.. missing 1 required"),
     ("own_network:wrong_fact", r"unknown fact 'means'; did you mean 'mean'\?"),
+    ("own_network:half_stated", "'mean' and 'std' are stated together"),
     (
         "own_network:softmax",
         "sums to one over the classes, so it is probabilities.* the fact 'probabilities'",
