@@ -32,7 +32,7 @@ from torch.nn import functional as F
 
 from dem_apps import build_objective
 from dem_apps.report.tables import markdown
-from seg.scores.metrics import confusion
+from seg.scores.segmentation_scores import confusion
 
 EACH, SIDE = 1000, 96
 STEPS, LABELLED, UNLABELLED = 500, 64, 256

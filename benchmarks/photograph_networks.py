@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from seg.models.settings import PRETRAINED, package_file
 from seg.models.weights_file import load_encoder
-from seg.scores.metrics import confusion
+from seg.scores.segmentation_scores import confusion
 
 #: Width and height; images or labels.
 Size, Pixels = tuple[int, int], list[NDArray[np.uint8]]

@@ -2,14 +2,13 @@
 
 What is written depends on the network: an architecture of segmentation-models-pytorch becomes a folder of its
 ``save_pretrained``, one of transformers a folder of theirs, and networks of our own (``deeplabv2``) a folder that
-``seg.load`` reads: safetensors with a description. Of a function or a file of weights it is a file of weights.
+``seg.load`` reads: safetensors with a description. A function or a file of weights gives a file of weights.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
@@ -30,11 +29,6 @@ class ExportModelConfig(NetworkSettings):
         False,
         "write model.onnx as well, of any size where the network allows, and compare (extra onnx)",
     )
-    onnx_output: Literal["logits", "probabilities"] = option(
-        "logits",
-        "logits: of normalised images; probabilities: of square RGB images from 0 to 1, with normalisation, "
-        "softmax and what QGIS's plugin Deepness reads in the file",
-    )
 
 
 def export_model(config: ExportModelConfig) -> Path:
@@ -45,16 +39,9 @@ def export_model(config: ExportModelConfig) -> Path:
         raise InputError(
             "--size: expected together with --onnx, which is compared at it, such as 1024,512"
         )
-    probabilities = config.onnx_output == "probabilities"
-    if probabilities and not config.onnx:
-        raise InputError("--onnx-output: expected together with --onnx")
-    if probabilities and isinstance(config.size, list) and config.size[0] != config.size[1]:
-        raise InputError(
-            f"--size: probabilities are of square images, such as 512,512, not {config.size}"
-        )
     from seg.trained.export_folder import export_folder
 
-    export_folder(config, config.run, Path(config.out), config.onnx_output if config.onnx else None)
+    export_folder(config, config.run, Path(config.out), config.onnx)
     return Path(config.out)
 
 

@@ -153,8 +153,6 @@ SEG = [
     "self-training",
     "--self-training.mask-ratio",
     "0.5",
-    "--self-training.weighting",
-    "pixel",
     "--source.style",
     "fourier",
     "--source.rare-class-temperature",

@@ -33,7 +33,7 @@ from seg.maps.entropy_maps import Part
 from seg.maps.run_pictures import output_path, save_panel, shown_prediction, write_maps
 from seg.models.network import finite, upsampled
 from seg.scores.evidence import Forward
-from seg.scores.metrics import confusion
+from seg.scores.segmentation_scores import confusion
 from seg.trained.description import Description
 from seg.trained.trained_network import TrainedNetwork
 

@@ -19,8 +19,8 @@ from seg.adaptation.result import Result, class_shares
 from seg.data.files import evenly
 from seg.inference.adaptive_batch_norm import SHARES
 from seg.maps.run_pictures import MOST_SHOWN
-from seg.scores.described_metrics import VIEWS
 from seg.scores.evidence import Evidence, moved
+from seg.scores.report_scores import VIEWS
 
 #: Images in the page.
 _IMAGES = 8

@@ -27,7 +27,7 @@ from seg.adaptation.decision import (
 from seg.adaptation.images import ImageNumbers
 from seg.adaptation.normalisation_trial import Trial
 from seg.data.labels import ClassSet
-from seg.scores.metrics import other_numbering
+from seg.scores.segmentation_scores import other_numbering
 from seg.trained.settings import ADAPTED, is_function
 from seg.trained.trained_network import TrainedNetwork
 

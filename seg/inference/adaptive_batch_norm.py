@@ -25,7 +25,7 @@ from seg.data.datasets import SegmentationDataset
 from seg.data.files import evenly
 from seg.data.statistics import spread_batches
 from seg.scores.evidence import Probe, plain_forward
-from seg.scores.metrics import at_size
+from seg.scores.segmentation_scores import at_size
 
 #: The shares that are compared, and the least stability score of the best over that of none.
 SHARES, LEAST_GAIN = (0.0, 0.3, 0.5, 1.0), 1.01

@@ -14,6 +14,7 @@ from torch import Tensor
 from dem_apps.errors import InputError
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_folder, write_json
+from seg.config import TrainConfig
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.domains import open_validation
 from seg.data.files import find_images, flat_names, left_out, refuse_long_name
@@ -22,10 +23,11 @@ from seg.data.labels import ClassSet
 from seg.data.pixel_format import PixelFormat, resized_mask
 from seg.inference.protocol import protocol
 from seg.inference.settings import EvaluateConfig
-from seg.scores.described_metrics import print_scores
 from seg.scores.evaluation import OnSample, evaluate
+from seg.scores.report_scores import print_scores
 from seg.trained.open import open_network
-from seg.trained.trained_network import TrainedNetwork, Training
+from seg.trained.run_network import run_settings
+from seg.trained.trained_network import TrainedNetwork
 
 
 def evaluate_run(config: EvaluateConfig) -> None:
@@ -64,8 +66,8 @@ def _score(config: EvaluateConfig, predictions: Path | None) -> None:
     )
     how = (
         {"network": trained.spec}
-        if scored is None
-        else protocol(scored, trained.network, config.tile)
+        if scored is None or training is None
+        else protocol(scored, training, trained.network, config.tile)
     )
     where = (
         trained.spec
@@ -73,12 +75,8 @@ def _score(config: EvaluateConfig, predictions: Path | None) -> None:
         else f"{config.run}, {training.described}"
     )
     print_scores(result, f"{where}, {len(dataset)} images{left_out([dataset.image_folder])}")
-    own = (
-        training is not None
-        and scored is not None
-        and scored.config.target.root == training.config.target.root
-    )
-    if scored is not None and scored.checkpoint == "best" and own:
+    own = config.target.root is None
+    if scored is not None and training is not None and training.checkpoint == "best" and own:
         print(
             "optimistic:  these images' labels chose the checkpoint; --checkpoint last was chosen without them"
         )
@@ -99,8 +97,8 @@ def _score(config: EvaluateConfig, predictions: Path | None) -> None:
 
 def _data(
     config: EvaluateConfig, trained: TrainedNetwork
-) -> tuple[SegmentationDataset, Training | None, list[str]]:
-    """The images to score on, the training of a run with its target as scored, and notes."""
+) -> tuple[SegmentationDataset, TrainConfig | None, list[str]]:
+    """The images to score on, the settings of a run with its target as scored, and notes."""
     pixels, training = trained.description.pixels, trained.training
     if config.images is not None:
         classes = trained.class_set.ignoring(config.ignore)
@@ -122,15 +120,14 @@ def _data(
         given = {"size": None, **given}
     if isinstance(config.size, list):
         given = {"size": config.size, **given}
-    settings = dataclasses.replace(
-        training.config, target=dataclasses.replace(training.config.target, **given)
-    )
+    settings = run_settings(training.run, trained.network)
+    settings = dataclasses.replace(settings, target=dataclasses.replace(settings.target, **given))
     dataset = open_validation(
         settings.target, trained.class_set, settings.validation_part, demo=settings.demo
     )
     dataset.pixels = pixels
     notes = dataset.look_at_labels("target val") + ([dataset.found_as] if dataset.found_as else [])
-    return dataset, dataclasses.replace(training, config=settings), notes
+    return dataset, settings, notes
 
 
 class LabelledImages(SegmentationDataset):

@@ -36,6 +36,7 @@ from seg.maps.run_pictures import (
     write_maps,
 )
 from seg.trained.open import open_network
+from seg.trained.run_network import run_settings
 from seg.trained.trained_network import TrainedNetwork
 
 #: A note names images that are made smaller by this factor or more.
@@ -179,7 +180,6 @@ def _summary(export: Export, out: Path) -> str:
     entropy = f"mean entropy {np.mean(means):.3f}" if means else "nothing exported"
     if own is None:
         return f"{export.trained.spec}; {entropy}"
-    statistics = batch_norm_statistics(own, export.trained.network)
-    return (
-        f"{out}: {own.config.title}, {own.described}, batch norm statistics {statistics}; {entropy}"
-    )
+    config = run_settings(own.run, export.trained.network)
+    statistics = batch_norm_statistics(config, own, export.trained.network)
+    return f"{out}: {config.title}, {own.described}, batch norm statistics {statistics}; {entropy}"

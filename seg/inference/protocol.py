@@ -10,6 +10,7 @@ from torch import nn
 
 from dem_apps.objectives.flags import given_options
 from dem_apps.test_time_methods.normalisation import batch_norms
+from seg.config import TrainConfig
 from seg.methods import METHODS
 from seg.scores.checkpoints import chosen_by
 from seg.trained.trained_network import Training
@@ -17,9 +18,8 @@ from seg.trained.trained_network import Training
 _PACKAGES = ("torch", "torchvision", "segmentation-models-pytorch")
 
 
-def batch_norm_statistics(training: Training, model: nn.Module) -> str:
+def batch_norm_statistics(config: TrainConfig, training: Training, model: nn.Module) -> str:
     """The images that a run's running statistics are of, in a few words."""
-    config = training.config
     if not batch_norms(model):
         return "none: the network has no batch normalisation"
     if training.re_estimated_on is not None:
@@ -34,9 +34,11 @@ def batch_norm_statistics(training: Training, model: nn.Module) -> str:
     return "moved by both domains" if len(moved_by) == 2 else f"moved by {moved_by[0]} alone"
 
 
-def protocol(training: Training, model: nn.Module, tile: int | None = None) -> dict[str, Any]:
+def protocol(
+    config: TrainConfig, training: Training, model: nn.Module, tile: int | None = None
+) -> dict[str, Any]:
     """The settings that a score depends on, of a training with the scored target; ``tile`` is the side of tiles."""
-    config, moved_by = training.config, batch_norm_statistics(training, model)
+    moved_by = batch_norm_statistics(config, training, model)
     settings = (
         "method",
         "loss",

@@ -5,7 +5,6 @@ Source: Vu et al., ADVENT, CVPR 2019, Sec. 3.3: the network is trained so that m
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
@@ -94,22 +93,24 @@ class Adversary(nn.Module):
     ) -> tuple[Tensor, Values]:
         """Fooling loss of the network: target maps classified as source. Discriminators get no gradient.
 
-        Of (B, C, H, W) logits per head, the map 0 where ``valid`` (B, H, W) is False: the weighted sum over heads, and
-        the losses to log. Raises InputError: images too small to judge a region of.
+        Args:
+            logits: (B, C, H, W) per head.
+            valid: (B, H, W), where the images hold data; elsewhere the map is 0.
+
+        Returns:
+            The weighted sum over heads, and the losses to log.
+
+        Raises:
+            InputError: images too small to judge a region of.
         """
-        values = {}
+        total, values = torch.zeros((), device=next(iter(logits.values())).device), {}
         for head, discriminator in self.discriminators.items():
-            fixed = {
-                name: parameter.detach() for name, parameter in discriminator.named_parameters()
-            }
-            verdict = torch.func.functional_call(
-                discriminator, fixed, _judged(logits[head], "target", valid)
-            )
-            values[f"target/fooling_{head}"] = _cross_entropy(verdict, _SOURCE)
-        weighted = [
-            self.weights[head] * values[f"target/fooling_{head}"] for head in self.discriminators
-        ]
-        return torch.stack(weighted).sum(), values
+            fixed = {name: each.detach() for name, each in discriminator.named_parameters()}
+            seen = _judged(logits[head], "target", valid)
+            loss = _cross_entropy(torch.func.functional_call(discriminator, fixed, seen), _SOURCE)
+            values[f"target/fooling_{head}"] = loss
+            total = total + self.weights[head] * loss
+        return total, values
 
     def discriminator_loss(
         self,
@@ -120,27 +121,33 @@ class Adversary(nn.Module):
     ) -> tuple[Tensor, Values]:
         """Loss of the discriminators: source 0, target 1, each domain counts half. The network gets no gradient.
 
-        Of (B, C, H, W) logits per head; the sum over heads, and the losses per head to log.
+        Args:
+            source: (B, C, H, W) logits per head.
+            target: the same for target images.
+            valid_source: (B, H, W), where the source images hold data.
+            valid_target: the same for target images.
+
+        Returns:
+            The sum over heads, and the losses per head to log.
         """
         values = {}
         for head, discriminator in self.discriminators.items():
-            of_source = discriminator(_judged(source[head].detach(), "source", valid_source))
-            of_target = discriminator(_judged(target[head].detach(), "target", valid_target))
-            both = _cross_entropy(of_source, _SOURCE) + _cross_entropy(of_target, _TARGET)
+            on_source = discriminator(_judged(source[head].detach(), "source", valid_source))
+            on_target = discriminator(_judged(target[head].detach(), "target", valid_target))
+            both = _cross_entropy(on_source, _SOURCE) + _cross_entropy(on_target, _TARGET)
             values[f"discriminator/loss_{head}"] = both / 2
         return torch.stack(list(values.values())).sum(), values
 
 
 def build_discriminator(num_classes: int, channels: int) -> nn.Sequential:
     """Five 4×4 convolutions of stride 2: (B, C, H, W) → (B, 1, H/32, W/32), a verdict per region before the sigmoid."""
-    widths = [num_classes, channels, 2 * channels, 4 * channels, 8 * channels]
     layers: list[nn.Module] = []
-    for before, after in itertools.pairwise(widths):
-        layers += [
-            nn.Conv2d(before, after, 4, stride=2, padding=1),
-            nn.LeakyReLU(0.2, inplace=True),
-        ]
-    return nn.Sequential(*layers, nn.Conv2d(widths[-1], 1, 4, stride=2, padding=1))
+    before = num_classes
+    for width in (channels, 2 * channels, 4 * channels, 8 * channels):
+        convolution = nn.Conv2d(before, width, 4, stride=2, padding=1)
+        layers += [convolution, nn.LeakyReLU(0.2, inplace=True)]
+        before = width
+    return nn.Sequential(*layers, nn.Conv2d(before, 1, 4, stride=2, padding=1))
 
 
 def weighted_self_information(logits: Tensor) -> Tensor:

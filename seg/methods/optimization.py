@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -69,17 +70,17 @@ def update(
     losses, ``step`` counts from 1. Raises NotFiniteError, in every process: a loss or gradient before the step.
     """
     _average_gradients(module)
-    # with one wait for the device
+    names = [*logged[0]]
     stacked = torch.stack(
-        [torch.stack([value.float() for value in values.values()]) for values in logged]
-    ).mean(0)
-    (total,) = summed_over_processes(stacked)
-    means = dict(zip(logged[0], (total / world_size()).tolist(), strict=True))
-    wrong = {name: value for name, value in means.items() if not math.isfinite(value)}
-    gradients = (parameter.grad for parameter in module.parameters() if parameter.grad is not None)
+        [torch.stack([values[name].float() for name in names]) for values in logged]
+    )
+    (total,) = summed_over_processes(stacked.mean(0))  # with one wait for the device
+    means = dict(zip(names, (total / world_size()).tolist(), strict=True))
+    wrong = [name for name, value in means.items() if not math.isfinite(value)]
     # the loss scale of fp16 leaves out such a step by itself
-    if not wrong and getattr(optimizer, "scaler", None) is None and not all_finite(gradients):
-        wrong = {"the gradient": math.nan}
+    if not wrong and getattr(optimizer, "scaler", None) is None:
+        gradients = [each.grad for each in module.parameters() if each.grad is not None]
+        wrong = [] if all_finite(gradients) else ["the gradient"]
     if wrong:
         _refuse_nonfinite(wrong, logged, step, batches)
     optimizer.step()
@@ -96,23 +97,28 @@ def _average_gradients(module: nn.Module) -> None:
 
 
 def _refuse_nonfinite(
-    wrong: dict[str, float], logged: Sequence[Values], step: int, batches: Sequence[MicroBatch]
+    wrong: list[str], logged: Sequence[Values], step: int, batches: Sequence[MicroBatch]
 ) -> None:
     """Raise NotFiniteError in every process, naming the losses and their images."""
     images: list[str] = []
     for values, (source, target) in zip(logged, batches, strict=True):
-        names = [name for name in wrong if name not in values or not values[name].isfinite()]
-        if any(not name.startswith("target/") for name in names):
+        domains = {
+            name.partition("/")[0]
+            for name in wrong
+            if name not in values or not values[name].isfinite()
+        }
+        if domains - {"target"}:
             images += source["name"]
-        if any(not name.startswith("source/") for name in names):
+        if domains - {"source"}:
             images += target.get("name", [])
     if world_size() > 1:
         shares: list[list[str]] = [[] for _ in range(world_size())]
         dist.all_gather_object(shares, images)
-        images = [name for share in shares for name in share]
-    losses = " and ".join(f"{name} ({value})" for name, value in wrong.items())
-    said = f"step {step}: no finite number for {losses}, with the images {', '.join(images)}"
-    raise NotFiniteError(f"{said}; training has stopped before this step")
+        images = list(chain.from_iterable(shares))
+    raise NotFiniteError(
+        f"step {step}: no finite number for {' and '.join(wrong)}, with the images {', '.join(images)}; training has "
+        "stopped before this step"
+    )
 
 
 def leave_group() -> None:

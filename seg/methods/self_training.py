@@ -1,14 +1,14 @@
 """Self-training: a teacher, the average of the student's past weights, labels target images for the student.
 
 Sources: DACS (Tranheden et al., WACV 2021): mix of domains; DAFormer (Hoyer et al., CVPR 2022): strong view; MIC (Hoyer
-et al., CVPR 2023): masked consistency, here of the image as it is, where MIC first changes its colours. FixMatch
-and UniMatch (Yang et al., CVPR 2023) are settings of it.
+et al., CVPR 2023): masked consistency, here of the image as it is, where MIC first changes its colours.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,11 +24,20 @@ from seg.methods.optimization import MicroBatch, Values, valid_pixels
 from seg.methods.settings import SelfTrainingConfig
 from seg.models.network import Predictor
 
-#: Of the draws of one sample: strong views take two each from 2 on.
-_MASK = 1
+#: Purposes of the draws of one sample.
+_MASK, _PASTE, _COLOUR = 1, 2, 3
 #: Blur, and colour jitter before it, of DACS and DAFormer.
 _BLUR = v2.RandomApply([v2.GaussianBlur(5, (0.15, 1.15))], 0.5)
 _STRONG = v2.Compose([v2.RandomApply([v2.ColorJitter(0.2, 0.2, 0.2, 0.2)], 0.8), _BLUR])
+
+
+class Labelled(NamedTuple):
+    """Target images with the teacher's labels."""
+
+    images: Tensor  #: (B, 3, H, W)
+    label: Tensor  #: (B, H, W) int64
+    weight: Tensor  #: (B, H, W), how much a label counts, 0 to 1
+    valid: Tensor | None  #: (B, H, W) bool, where the images hold data; None is everywhere
 
 
 class SelfTraining(MinEnt):
@@ -61,28 +70,20 @@ class SelfTraining(MinEnt):
         """The student's loss on its views of the micro-batch's target images."""
         device = self.network.accelerator.device
         images = batch.target["image"].to(device, non_blocking=True)
-        valid = valid_pixels(batch.target, device)
-        label, weight = self._labelled(images, valid)
-        values = {"target/pseudo_label_weight": weight.mean()}
+        target = self._labelled(images, valid_pixels(batch.target, device))
+        values = {"target/pseudo_label_weight": target.weight.mean()}
         losses = []
         # without any pixel or objective that counts in a view the teacher is an average alone
-        teach = (
-            self.settings.mix != "none"
-            or self.settings.pseudo_weight > 0
-            or bool(self.objectives.objectives)
-        )
-        for view in range(self.settings.views if teach else 0):
-            loss, of_view = self._view_loss(
-                batch, images, label, weight, valid, purpose=2 + 2 * view
-            )
-            losses.append(loss / self.settings.views)
+        has_objective = bool(self.objectives.objectives)
+        if self.settings.mix != "none" or self.settings.pseudo_weight > 0 or has_objective:
+            loss, of_view = self._view_loss(batch, target)
+            losses.append(loss)
             values |= of_view
         if self.settings.mask_ratio > 0:
             draws = generators(batch.target["draw"], _MASK)
-            masked = hidden(images, self.settings.mask_ratio, draws)
-            loss = self._cross_entropy(
-                self.network(masked, "target"), label, self.settings.pseudo_weight * weight
-            )
+            logits = self.network(hidden(images, self.settings.mask_ratio, draws), "target")
+            weight = self.settings.pseudo_weight * target.weight
+            loss = self._cross_entropy(logits, target.label, weight)
             values["target/masked_consistency"] = loss.detach()
             losses.append(loss)
         return (torch.stack(losses).sum() if losses else None), values
@@ -106,49 +107,33 @@ class SelfTraining(MinEnt):
         return self.teacher.model
 
     @torch.no_grad()
-    def _labelled(self, images: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The teacher's labels (B, H, W) and their weights, 0 where there is no data."""
+    def _labelled(self, images: Tensor, valid: Tensor | None) -> Labelled:
+        """Images with the teacher's labels, which weigh 0 where there is no data."""
         was_training = self.teacher.model.training
         self.teacher.model.eval()  # no dropout; batch normalisation is set by the policy
         logits = self.teacher(images, "target")["main"]
-        label, weight = pseudo_labels(
-            logits, self.settings.weighting, self.settings.threshold, valid
-        )
+        label, weight = pseudo_labels(logits, self.settings.threshold, valid)
         self.teacher.model.train(was_training)
-        return label, weight
+        return Labelled(images, label, weight, valid)
 
-    def _view_loss(
-        self,
-        batch: MicroBatch,
-        images: Tensor,
-        label: Tensor,
-        weight: Tensor,
-        valid: Tensor | None,
-        purpose: int,
-    ) -> tuple[Tensor, Values]:
+    def _view_loss(self, batch: MicroBatch, target: Labelled) -> tuple[Tensor, Values]:
         """Loss of one strong view of all images of the micro-batch."""
-        draws = batch.target["draw"]
-        source_label = batch.source["label"].to(images.device, non_blocking=True)
-        weight = self.settings.pseudo_weight * weight
-        pasted = torch.zeros_like(label, dtype=torch.bool)
+        images, label = target.images, target.label
+        weight = self.settings.pseudo_weight * target.weight
+        counted, draws = target.valid, batch.target["draw"]
         if self.settings.mix != "none":
             source = batch.source["image"].to(images.device, non_blocking=True)
-            if source.shape != images.shape:
-                sizes = " and ".join(
-                    f"{each.shape[3]} × {each.shape[2]}" for each in (source, images)
-                )
-                said = f"--method self-training: source pixels are pasted into target images, and they are {sizes}"
-                raise InputError(
-                    f"{said}; give --source.size and --target.size one size, or --self-training.mix none"
-                )
-            pasted = pasted_pixels(source_label, self.settings.mix, generators(draws, purpose))
+            source_label = batch.source["label"].to(images.device, non_blocking=True)
+            _check_sizes(source, images)
+            pasted = pasted_pixels(source_label, generators(draws, _PASTE))
             images = torch.where(pasted[:, None], source, images)
             label = torch.where(pasted, source_label, label)
             weight = torch.where(pasted, 1.0, weight)
-        images = recoloured(images, generators(draws, purpose + 1), self.network.pixels)
+            counted = ~pasted if counted is None else ~pasted & counted
+        images = recoloured(images, generators(draws, _COLOUR), self.network.pixels)
         logits = self.network(images, "target")
         loss = self._cross_entropy(logits, label, weight)
-        objective, values = self.objectives(logits, ~pasted if valid is None else ~pasted & valid)
+        objective, values = self.objectives(logits, counted)
         values["target/pseudo_label_loss"] = loss.detach()
         return (loss if objective is None else loss + objective), values
 
@@ -161,26 +146,31 @@ class SelfTraining(MinEnt):
         return torch.stack(losses).sum()
 
 
+def _check_sizes(source: Tensor, target: Tensor) -> None:
+    """Refuse images of two sizes, of which none can be pasted into the other."""
+    if source.shape != target.shape:
+        sizes = f"{source.shape[3]} × {source.shape[2]} and {target.shape[3]} × {target.shape[2]}"
+        raise InputError(
+            f"--method self-training: source pixels are pasted into target images, and they are {sizes}; give "
+            "--source.size and --target.size one size, or --self-training.mix none"
+        )
+
+
 @torch.no_grad()
 def pseudo_labels(
-    logits: Tensor, weighting: str, threshold: float, valid: Tensor | None = None
+    logits: Tensor, threshold: float, valid: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The most probable class of each pixel, (B, H, W) int64, and how much it counts, 0 to 1; ``valid`` pixels alone.
+    """The most probable class of each pixel, (B, H, W) int64, and how much it counts, 0 to 1.
 
-    - ``image``: every pixel of an image counts as the share of its pixels whose confidence is at least the threshold
-      (DACS, Tranheden et al., WACV 2021).
-    - ``pixel``: those pixels count 1, the others 0 (FixMatch, Sohn et al., NeurIPS 2020).
+    Every pixel of an image counts as the share of its pixels whose confidence is at least the threshold (DACS,
+    Tranheden et al., WACV 2021); pixels without data, where ``valid`` is False, count 0.
     """
     confidence, label = logits.float().softmax(1).max(1)
     sure = (confidence >= threshold).float()
-    if valid is not None:
-        sure = sure * valid
-    if weighting != "image":
-        return label, sure
     if valid is None:
         return label, sure.mean((1, 2), keepdim=True).expand_as(sure)
-    share = sure.sum((1, 2), keepdim=True) / valid.sum((1, 2), keepdim=True).clamp_min(1)
-    return label, share * valid
+    pixels = valid.sum((1, 2), keepdim=True).clamp_min(1)
+    return label, (sure * valid).sum((1, 2), keepdim=True) / pixels * valid
 
 
 def _statistics(model: nn.Module) -> list[Tensor]:
@@ -193,51 +183,40 @@ def generators(draws: Tensor, purpose: int) -> list[torch.Generator]:
     return [torch.Generator().manual_seed((int(draw) + 7919 * purpose) % 2**63) for draw in draws]
 
 
-def pasted_pixels(label: Tensor, mix: str, draws: Sequence[torch.Generator]) -> Tensor:
+def pasted_pixels(label: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
     """Mask (B, H, W) of the pixels pasted from source, by its labels (B, H, W); never ignored pixels.
 
-    ``classes``: half of the classes in the label, rounded up (ClassMix, Olsson et al., WACV 2021); ``box``: a box of a
-    quarter to half of the image (CutMix, Yun et al., ICCV 2019).
+    Half of the classes in the label are pasted, rounded up (ClassMix, Olsson et al., WACV 2021).
     """
-    region = _of_classes if mix == "classes" else _in_box
-    return torch.stack([region(one, draw) for one, draw in zip(label, draws, strict=True)]) & (
-        label != IGNORE_INDEX
-    )
-
-
-def _of_classes(label: Tensor, draw: torch.Generator) -> Tensor:
-    present = label.unique()
-    present = present[present != IGNORE_INDEX]
-    order = torch.randperm(len(present), generator=draw).to(label.device)
-    return torch.isin(label, present[order[: (len(present) + 1) // 2]])
-
-
-def _in_box(label: Tensor, draw: torch.Generator) -> Tensor:
-    height, width = label.shape
-    share, ratio, across, down = torch.rand(4, generator=draw).tolist()
-    area = (0.25 + 0.25 * share) * height * width
-    box_width = min(width, max(1, round((area * width / height) ** 0.5 * 2 ** (ratio - 0.5))))
-    box_height = min(height, max(1, round(area / box_width)))
-    left, top = round(across * (width - box_width)), round(down * (height - box_height))
-    inside = torch.zeros_like(label, dtype=torch.bool)
-    inside[top : top + box_height, left : left + box_width] = True
-    return inside
+    masks = []
+    for one, draw in zip(label, draws, strict=True):
+        present = one.unique()
+        present = present[present != IGNORE_INDEX]
+        order = torch.randperm(len(present), generator=draw).to(one.device)
+        masks.append(torch.isin(one, present[order[: (len(present) + 1) // 2]]))
+    return torch.stack(masks)
 
 
 def recoloured(
     images: Tensor, draws: Sequence[torch.Generator], pixels: PixelFormat = RGB
 ) -> Tensor:
     """(B, 3, H, W) images, each jittered in colour and blurred as in DACS and DAFormer; other bands blurred alone."""
-    mean, std = (
-        torch.tensor(each, device=images.device)[:, None, None]
-        for each in (pixels.mean, pixels.std)
-    )
-    plain, changed = (images * std + mean).clamp(0, 1) if pixels.is_rgb else images, []
+    if not pixels.is_rgb:
+        return _transformed(_BLUR, images, draws)
+    mean = torch.tensor(pixels.mean, device=images.device)[:, None, None]
+    std = torch.tensor(pixels.std, device=images.device)[:, None, None]
+    plain = (images * std + mean).clamp(0, 1)
+    return (_transformed(_STRONG, plain, draws) - mean) / std
+
+
+def _transformed(transform: nn.Module, images: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
+    """Each image by a transform that draws from its own generator."""
+    changed = []
     with torch.random.fork_rng(devices=[]):
-        for image, draw in zip(plain, draws, strict=True):
+        for image, draw in zip(images, draws, strict=True):
             torch.default_generator.set_state(draw.get_state())
-            changed.append((_STRONG if pixels.is_rgb else _BLUR)(image))
-    return (torch.stack(changed) - mean) / std if pixels.is_rgb else torch.stack(changed)
+            changed.append(transform(image))
+    return torch.stack(changed)
 
 
 def hidden(images: Tensor, ratio: float, draws: Sequence[torch.Generator]) -> Tensor:
@@ -245,8 +224,6 @@ def hidden(images: Tensor, ratio: float, draws: Sequence[torch.Generator]) -> Te
     height, width = images.shape[-2:]
     side = max(1, min(height, width) // 8)  # as 64 of 512 in the paper
     rows, columns = -(-height // side), -(-width // side)
-    kept = torch.stack([torch.rand(rows, columns, generator=draw) >= ratio for draw in draws]).to(
-        images.device
-    )
-    kept = kept.repeat_interleave(side, 1).repeat_interleave(side, 2)[:, None, :height, :width]
-    return images * kept
+    kept = torch.stack([torch.rand(rows, columns, generator=draw) >= ratio for draw in draws])
+    kept = kept.to(images.device).repeat_interleave(side, 1).repeat_interleave(side, 2)
+    return images * kept[:, None, :height, :width]

@@ -58,20 +58,11 @@ class SelfTrainingConfig:
         "what a confident pseudo-label counts beside 1 of a pasted pixel; 0: pasted pixels alone",
         at_least=0,
     )
-    weighting: Literal["image", "pixel"] = option(
-        "image", "what confidence is turned into: a weight per image or per pixel"
-    )
     threshold: float = option(
         0.968, "confidence of a pseudo-label that counts", at_least=0, at_most=1
     )
-    mix: Literal["classes", "box", "none"] = option(
-        "classes", "source pixels pasted into target images: of half of the classes, or a box"
-    )
-    views: int = option(
-        1,
-        "strong views of a target image, each with its own draws; 2 in UniMatch",
-        at_least=1,
-        at_most=100,
+    mix: Literal["classes", "none"] = option(
+        "classes", "source pixels of half of the classes are pasted into target images, or none"
     )
     mask_ratio: float = option(
         0.0,

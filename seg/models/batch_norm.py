@@ -18,7 +18,7 @@ from seg.models.settings import BatchNormPolicy
 #: The first is the only one of a network without batch normalisation.
 BATCH_NORM_POLICIES: tuple[BatchNormPolicy, ...] = get_args(BatchNormPolicy)
 
-#: Of a batch.
+#: The domain of a batch.
 Domain = Literal["source", "target"]
 _AFFINE_FROZEN = ("affine-frozen", "frozen")
 

@@ -14,12 +14,12 @@ from segmentation_models_pytorch.encoders._utils import replace_strides_with_dil
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, one_of, passed_on
 from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
 from seg.models.network import SegmentationNetwork
 from seg.models.smp_network import encoder_errors
 
-OUTPUT_STRIDES, DILATIONS = (4, 8, 16), (6, 12, 18, 24)
+DILATIONS = (6, 12, 18, 24)
 #: What ADVENT's configuration subtracts from BGR images from 0 to 255 (``IMG_MEAN``).
 ADVENT_MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)
 #: What ADVENT's network is built with.
@@ -80,15 +80,9 @@ class DeepLabV2(SegmentationNetwork):
         bands: int = 3,
     ) -> None:
         super().__init__()
-        if output_stride not in OUTPUT_STRIDES:
-            raise InputError(
-                f"output_stride: {output_stride} is not one of {', '.join(map(str, OUTPUT_STRIDES))}"
-            )
-        with encoder_errors(
-            f"encoder '{encoder}' with output stride {output_stride}, depth {depth}",
-            encoder,
-            weights,
-        ):
+        one_of("output_stride", str(output_stride), ("4", "8", "16"))
+        where = f"encoder '{encoder}' with output stride {output_stride}, depth {depth}"
+        with encoder_errors(where, encoder, weights):
             self.encoder = parts = smp.encoders.get_encoder(
                 encoder,
                 in_channels=bands,
@@ -98,12 +92,9 @@ class DeepLabV2(SegmentationNetwork):
             )
         # strides of every stage after the first become dilations; the library stops at 8
         if output_stride == 4:
-            for part, dilation in (("layer2", 2), ("layer3", 4), ("layer4", 8)):
-                if not hasattr(parts, part):
-                    raise InputError(
-                        f"encoder '{encoder}': output stride 4 needs a ResNet-like encoder; use 8 or 16"
-                    )
-                replace_strides_with_dilation(getattr(parts, part), dilation)
+            with passed_on(f"{where}: needs a ResNet-like encoder; use 8 or 16", AttributeError):
+                for part, dilation in (("layer2", 2), ("layer3", 4), ("layer4", 8)):
+                    replace_strides_with_dilation(getattr(parts, part), dilation)
         # a ResNet cut short still carries its later stages, which nothing would train
         for stage in range(depth, 5):
             if hasattr(parts, f"layer{stage}"):
@@ -161,15 +152,11 @@ def build_advent_network(
     output_stride: int = 8,
 ) -> AdventDeepLabV2:
     """The network, which has one encoder, output stride and depth."""
-    if {"encoder": encoder, "depth": depth, "output_stride": output_stride} != ADVENT:
-        has = "encoder {encoder}, output_stride {output_stride} and depth {depth}".format(**ADVENT)
+    given = {"encoder": encoder, "depth": depth, "output_stride": output_stride}
+    # torchvision's weights fit in shape and cost 7 points of mIoU (AdaptSegNet's issue 55)
+    if given != ADVENT or weights is not None:
         raise InputError(
-            f"model: deeplabv2-advent has {has}, not {encoder}, {output_stride} and {depth}"
+            f"model: deeplabv2-advent has {ADVENT}, not {given}, and no encoder weights ({weights}); start from a "
+            "published checkpoint by python -m seg.convert and --model.start-from"
         )
-    # torchvision's fit in shape and cost 7 points of mIoU (AdaptSegNet's issue 55)
-    if weights is not None:
-        instead = (
-            "start from a published checkpoint by python -m seg.convert and --model.start-from"
-        )
-        raise InputError(f"model: there are no '{weights}' weights for deeplabv2-advent; {instead}")
     return AdventDeepLabV2(num_classes)

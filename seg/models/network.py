@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from huggingface_hub import PyTorchModelHubMixin
+from huggingface_hub import PyTorchModelHubMixin, constants
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -21,7 +22,6 @@ from dem_apps.entropy import computed_in
 from dem_apps.errors import NotFiniteError, passed_on
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.models.batch_norm import Domain, feed_batch_norm
-from seg.models.weights_file import written
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -63,21 +63,26 @@ class SegmentationNetwork(
         self, save_directory: str | Path, *, config: Any = None, **options: Any
     ) -> str | None:
         """As the mixin does; ``config.json`` says what :func:`seg.build_model` takes, and ``config`` besides."""
-        arguments: Any = self._hub_mixin_config
-        own = {
-            OUR_KEY: OUR_VERSION,
-            "name": self.name,
-            **(arguments or {}),
-            "weights": None,
-            **(config or {}),
-        }
-        with written():
+        arguments: Any = self._hub_mixin_config or {}
+        own = {OUR_KEY: OUR_VERSION, "name": self.name, **arguments, "weights": None}
+        own |= config or {}
+        with passed_on(f"{save_directory}: cannot be written", SafetensorError):
             return super().save_pretrained(save_directory, config=own, **options)
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, config: Any = None, **options: Any) -> Any:
         with passed_on(model_id), redirect_stdout(io.StringIO()):  # the mixin says that it loads
             return super()._from_pretrained(model_id=model_id, **{"strict": True, **options}).eval()
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Within, huggingface_hub reads its cache and asks no server."""
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 def parameter_groups(model: nn.Module, lr: float, head_factor: float) -> list[dict[str, Any]]:
@@ -96,7 +101,7 @@ class Predictor:
     accelerator: Accelerator
     batch_norm: str
     align_corners: bool = True
-    pixels: PixelFormat = RGB  #: of the images
+    pixels: PixelFormat = RGB  #: format of the images
 
     @property
     def heads(self) -> tuple[str, ...]:

@@ -6,17 +6,16 @@ own and enter its builder in ``NETWORKS``: docs/howto/add_a_network.md.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dem_apps.errors import InputError, nearest
+from dem_apps.errors import InputError, one_of, passed_on
 from dem_apps.runtime.documents import read_json, required
 from seg.models import smp_network, transformers_network
 from seg.models.deeplabv2 import DeepLabV2, build_advent_network
 from seg.models.network import SegmentationNetwork
-from seg.models.smp_network import SMP_NETWORKS, check_encoder
+from seg.models.smp_network import SMP_NETWORKS, check_encoder, check_published
 from seg.models.weights_file import load_encoder, weights_file
 
 #: A run's copy of the ``config.json`` that describes its network, so that the folder it came from may be deleted.
@@ -54,15 +53,22 @@ NETWORKS: dict[str, Callable[..., SegmentationNetwork]] = {
 }
 
 
-def check_network(name: str, encoder: str, weights: str | None) -> None:
-    """Raises an InputError for a network, encoder or encoder weights that are not known; reads and builds nothing."""
-    if name not in NETWORKS:
-        raise InputError(
-            f"model: '{name}' is not one of {', '.join(NETWORKS)}{nearest(name, NETWORKS)}"
-        )
-    # which have their encoder, and refuse weights themselves
-    if name not in ("pretrained", "deeplabv2-advent"):
-        check_encoder(encoder, weights)
+#: Networks whose encoder is no choice.
+_OWN_ENCODER = ("pretrained", "deeplabv2-advent")
+
+
+def check_network(name: str, encoder: str, weights: str | None, is_fetched: bool = False) -> None:
+    """Check the names of a network, its encoder and encoder weights; with ``is_fetched`` that these can be had.
+
+    Raises:
+        InputError: a name that is not known, or weights that are in no file and no cache without a server.
+    """
+    one_of("model", name, [*NETWORKS])
+    if name in _OWN_ENCODER:
+        return
+    check_encoder(encoder, weights)
+    if is_fetched and weights is not None and weights_file(encoder, weights) is None:
+        check_published(encoder, weights)
 
 
 def build_model(
@@ -98,32 +104,15 @@ def build_model(
     {'main': (1, 4, 8, 12), 'aux': (1, 4, 8, 12)}
     """
     check_network(name, encoder, weights)
-    builder = NETWORKS[name]
-    signature, options = (
-        inspect.signature(builder),
-        {**options, "depth": depth, "output_stride": output_stride},
-    )
-    given = {option: value for option, value in options.items() if value is not None}
-    if bands != 3 and "bands" not in signature.parameters:
-        raise InputError(
-            f"model: {name} sees 3 bands, and the images have {bands}; take deeplabv2, or unet"
-        )
-    given |= {} if bands == 3 else {"bands": bands}
-    # the last two refuse weights themselves
-    file = None if name in ("pretrained", "deeplabv2-advent") else weights_file(encoder, weights)
-    weights = None if file is not None else weights
-    try:
-        signature.bind(encoder, num_classes, weights=weights, **given)
-    except TypeError as error:
-        own = [
-            each
-            for each in signature.parameters
-            if each not in ("encoder", "num_classes", "weights", "bands")
-        ]
-        raise InputError(
-            f"model: {name} {error}; its options are {', '.join(own) or 'none'}"
-        ) from error
-    network = builder(encoder, num_classes, weights=weights, **given)
+    given = {**options, "depth": depth, "output_stride": output_stride}
+    if bands != 3:
+        given["bands"] = bands
+    given = {option: value for option, value in given.items() if value is not None}
+    # networks with an encoder of their own refuse weights themselves
+    file = None if name in _OWN_ENCODER else weights_file(encoder, weights)
+    first = weights if file is None else None
+    with passed_on(f"model: {name}", TypeError):  # an option that it has not
+        network = NETWORKS[name](encoder, num_classes, weights=first, **given)
     if file is not None:
         load_encoder(network.encoder, encoder, file)
     return network

@@ -13,9 +13,9 @@ from dem_apps.runtime.settings import option
 
 #: What of batch norm trains, and which batches update its statistics; the first is of networks without any.
 BatchNormPolicy = Literal["trainable", "affine-frozen", "frozen", "source", "target"]
-#: Of ``encoder_weights``: ImageNet's where they can be had.
+#: A value of ``encoder_weights``: ImageNet's where they can be had.
 AUTO = "auto"
-#: Of the commands that predict: two of the grid that tiles begin at, see :mod:`seg.models.tiles`.
+#: Smallest side of a tile: two steps of the grid that tiles begin at, see :mod:`seg.models.tiles`.
 LEAST_TILE = 64
 TILE_HELP = (
     "side of the tiles that a larger image is predicted by; default: the whole image at once"
@@ -82,35 +82,35 @@ class ModelConfig:
 
     def resolved(self) -> ModelConfig:
         """Fill in what is open, as a run to start from has it, or as ImageNet weights can be had."""
-        start, own = Path(self.start_from or "", "config.yaml"), self
-        if self.start_from and start.is_file() and self.name is self.encoder is None:
-            theirs = read_config(start.parent)["model"]
-            own = replace(
-                self,
-                **{key: theirs.get(key) for key in ("name", "encoder", "depth", "output_stride")},
-            )
-        weights, alone = own.encoder_weights, own.name in ("deeplabv2-advent", "pretrained", "dpt")
-        found = not self.start_from and not alone and package_file(own.encoder or PRETRAINED)
-        if weights == AUTO:
-            weights = "imagenet" if found else None
-        if found and own.encoder is None and weights == "imagenet":
-            own = replace(
-                own,
-                encoder=PRETRAINED,
-                name=own.name or ("fpn" if own.output_stride is None else None),
-            )
-        own = replace(
-            own,
-            name=own.name or "deeplabv2",
-            encoder=own.encoder or "resnet18",
-            encoder_weights=weights,
-        )
+        own = self._as_started_from()
+        has_weights = own._has_package_weights()
+        if own.encoder_weights == AUTO:
+            own = replace(own, encoder_weights="imagenet" if has_weights else None)
+        if has_weights and own.encoder is None and own.encoder_weights == "imagenet":
+            name = own.name or ("fpn" if own.output_stride is None else "deeplabv2")
+            own = replace(own, name=name, encoder=PRETRAINED)
+        own = replace(own, name=own.name or "deeplabv2", encoder=own.encoder or "resnet18")
         if own.name != "deeplabv2":
             return own
         if str(own.encoder).startswith("tu-"):
             return replace(own, output_stride=own.output_stride or 16)
         # the demo's fits a CPU
         return replace(own, depth=own.depth or 3, output_stride=own.output_stride or 4)
+
+    def _as_started_from(self) -> ModelConfig:
+        """The network of the run to start from, where none is named."""
+        start = Path(self.start_from or "", "config.yaml")
+        if self.start_from is None or not start.is_file() or self.name or self.encoder:
+            return self
+        theirs = read_config(start.parent)["model"]
+        taken = ("name", "encoder", "depth", "output_stride")
+        return replace(self, **{key: theirs.get(key) for key in taken})
+
+    def _has_package_weights(self) -> bool:
+        """Whether an installed package has the ImageNet weights of the encoder."""
+        if self.start_from or self.name in ("deeplabv2-advent", "pretrained", "dpt"):
+            return False
+        return package_file(self.encoder or PRETRAINED) is not None
 
     def architecture(self) -> dict[str, Any]:
         """Arguments of :func:`seg.build_model` besides classes and weights; None is the network's own default."""
@@ -121,3 +121,12 @@ class ModelConfig:
             "depth": self.depth,
             "output_stride": self.output_stride,
         }
+
+    def described(self) -> str:
+        """The network and its first weights in words."""
+        parts = {key.replace("_", " "): value for key, value in self.architecture().items()}
+        named = ", ".join(f"{key} {value}" for key, value in parts.items() if value)
+        weights = f"{self.encoder_weights or 'random'} weights"
+        if self.start_from is not None:
+            weights = f"weights of {self.start_from}"
+        return f"{named.removeprefix('name ')}, {weights}"

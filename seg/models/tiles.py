@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from itertools import groupby, pairwise, zip_longest
-from operator import itemgetter
+from itertools import pairwise, zip_longest
 
 import torch
 from torch import Tensor
@@ -24,9 +23,16 @@ GRID = 32
 
 
 class TiledLogits:
-    """The logits (B, C, h, w) of images of (H, W) pixels, by tiles of a side where they are larger; None for the whole.
+    """The logits (B, C, h, w) of images of (H, W) pixels, by overlapping tiles where they are larger than a tile.
 
-    ``read`` gives (B, 3, ·, ·) of rows and columns, normalised.
+    Args:
+        forward: the network, (B, 3, ·, ·) → (B, C, ·, ·).
+        size: (H, W).
+        read: gives the normalised pixels (B, 3, ·, ·) of some rows and columns.
+        side: of a tile; None is the whole image.
+
+    Raises:
+        InputError: a side that is too small for the network's stride, or no multiple of it.
     """
 
     def __init__(
@@ -38,131 +44,97 @@ class TiledLogits:
     ) -> None:
         self._forward, self._size, self._read = forward, size, read
         height, width = size
-        # of a side in the grid the stride is known exactly, whichever way the network rounds
-        self._side = max(size) if side is None or side >= max(size) else side // GRID * GRID
-        shape = min(self._side, height), min(self._side, width)
+        longer = max(size)
+        is_whole = side is None or side >= longer
+        self._side = longer if is_whole else int(side or 0) // GRID * GRID
         self._first = forward(self._tile(0, 0))
-        #: Whether they have the resolution of the images.
-        self.full_size = self._first.shape[2:] == shape
-        # along the side that a tile does not have whole: of a short one the logits may be rounded up by much
-        axis = 0 if height > width else 1
-        strides = _strides(shape[axis], self._first.shape[2 + axis])
-        self._stride = strides[0]
-        self._tops, self._lefts = (
-            _starts(length, self._side, self._stride) for length in (height, width)
-        )
-        # first rows of weight 0, which are the tiles' above
+        self._stride = 1
+        if not is_whole:
+            features = self._first.shape[2 if height > width else 3]
+            self._stride = _stride(self._side, features)
+        self._tops = _starts(height, self._side, self._stride)
+        self._lefts = _starts(width, self._side, self._stride)
+        #: rows and columns of weight 0 at a tile's edge beside a neighbour
         self._dropped = self._side // 4 // self._stride // 4
-        reached = self._side - 2 * self._dropped * self._stride
-        starts = [*pairwise(self._tops), *pairwise(self._lefts)]
-        if any(after - before > reached for before, after in starts) or (
-            starts and len(strides) > 1
-        ):
-            strided = " or ".join(map(str, strides))
-            raise InputError(
-                f"--tile: {side} is too small for this network, of stride {strided}; give a larger one"
-            )
+        covered = self._side - 2 * self._dropped * self._stride
+        for before, after in [*pairwise(self._tops), *pairwise(self._lefts)]:
+            if after - before > covered:
+                raise InputError(
+                    f"--tile: {side} is too small for this network, of stride {self._stride}; give a larger one"
+                )
 
     @property
     def height(self) -> int:
         """h."""
         top = self._tops[-1]
-        whole = self._size[0] - top >= min(self._side, self._size[0])
-        return (
-            top // self._stride
-            + (self._first if whole else self._forward(self._tile(top, 0))).shape[2]
-        )
+        last = self._first
+        if self._size[0] - top < min(self._side, self._size[0]):
+            last = self._forward(self._tile(top, 0))
+        return top // self._stride + last.shape[2]
 
     def whole(self) -> Tensor:
         """(B, C, h, w), in main memory where there are tiles."""
         parts = list(self.rows())
-        if len(parts) == 1:
-            return parts[0]
-        whole = parts[0].new_empty(*parts[0].shape[:2], self.height, parts[0].shape[3])
-        for part in whole.split([part.shape[2] for part in parts], 2):
-            part.copy_(parts.pop(0))  # which is free then: the logits are in memory once
-        return whole
+        return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
     def rows(self) -> Iterator[Tensor]:
-        """(B, C, ·, w) from top to bottom."""
-        for _, row in groupby(self.blocks(), itemgetter(0)):
-            parts = [block for *_, block in row]
-            yield parts[0] if len(parts) == 1 else torch.cat(parts, 3)
-
-    def blocks(self) -> Iterator[tuple[int, int, Tensor]]:
-        """(B, C, ·, ·) with their first row and column, row by row; two tiles and what is shared are in memory."""
+        """(B, C, ·, w) from top to bottom; two rows of tiles are in memory."""
         if len(self._tops) == len(self._lefts) == 1:
-            yield 0, 0, self._first
+            yield self._first
             return
-        stride, first, width = self._stride, self._first, self._size[1]
-        dropped = self._dropped
-        # the last two rows of tiles may share nearly all of their rows, and are one
-        rows_of_tiles = [[top] for top in self._tops[:-2]] + [self._tops[-2:]]
-        ends = [rows[0] // stride + dropped for rows in rows_of_tiles[1:]]
-        steps = [(below - top) // stride for top, below in pairwise(self._tops[:-1])]
-        shared = max([first.shape[2] - step - 2 * dropped for step in steps], default=0)
-        # the last of the channels is the sum of weights; networks that round up, or that have a feature on either
-        # edge, have one column more
-        above = torch.zeros(first.shape[0], first.shape[1] + 1, shared, -(-width // stride) + 1)
-        start = 0
-        for tops, end in zip_longest(rows_of_tiles, ends):
-            beside, place = torch.zeros(1, 1, 1, 0), start - tops[0] // stride
-            for left, right in zip_longest(self._lefts, self._lefts[1:]):
-                sums, at, known = self._weighted(tops, left), left // stride, beside.shape[3]
-                columns = sums.shape[3]
-                sums[..., :known] += beside
-                sums[..., place : place + shared, known:] += above[..., at + known : at + columns]
-                done = sums.shape[2] if end is None else end - tops[0] // stride
-                ready = columns if right is None else (right - left) // stride
-                yield start, at, sums[:, :-1, place:done, :ready] / sums[:, -1:, place:done, :ready]
-                if end is not None:
-                    rest = sums[..., done : done + shared, :ready]
-                    above[..., at : at + ready] = 0
-                    above[..., : rest.shape[2], at : at + ready] = rest
-                beside = sums[..., ready:]
-            start = end
+        start, held = 0, self._row_of_tiles(0)  # weighted sums from row ``start`` on
+        for top, below in zip_longest(self._tops, self._tops[1:]):
+            if top > 0:
+                # its first rows have weight 0 and are done
+                held = _added(held, self._row_of_tiles(top)[:, :, start - top // self._stride :])
+            done = held.shape[2]
+            if below is not None:
+                done = below // self._stride + self._dropped - start
+            yield held[:, :-1, :done] / held[:, -1:, :done]
+            start, held = start + done, held[:, :, done:]
 
-    def _weighted(self, tops: list[int], left: int) -> Tensor:
-        """(B, C + 1, ·, ·) logits of tiles below each other, times their weights, and the sum of these."""
-        parts, (height, width), side, stride = list[Tensor](), self._size, self._side, self._stride
-        for top in tops:
-            logits, ramps = (
-                self._first if top == left == 0 else self._forward(self._tile(top, left)),
-                [],
-            )
-            for number, begin, whole in zip(
-                logits.shape[2:], (top, left), (height, width), strict=True
-            ):
-                ramps.append(_ramp(number, side // 4 // stride, begin > 0, begin + side < whole))
-            parts.append(
-                torch.cat([logits.float().cpu(), torch.ones_like(logits[:, :1], device="cpu")], 1)
-            )
-            parts[-1] *= ramps[0][:, None] * ramps[1]
-        if len(parts) == 1:
-            return parts[0]
-        below = (tops[1] - tops[0]) // stride
-        sums = F.pad(parts[0], (0, 0, 0, max(0, below + parts[1].shape[2] - parts[0].shape[2])))
-        sums[:, :, below : below + parts[1].shape[2]] += parts[1]
+    def _row_of_tiles(self, top: int) -> Tensor:
+        """(B, C + 1, ·, w) logits of the tiles beside each other times their weights, and the sum of the weights."""
+        sums = self._weighted(top, 0)
+        for left in self._lefts[1:]:
+            column, part = left // self._stride, self._weighted(top, left)
+            sums = F.pad(sums, (0, max(0, column + part.shape[3] - sums.shape[3])))
+            sums[..., column : column + part.shape[3]] += part
         return sums
+
+    def _weighted(self, top: int, left: int) -> Tensor:
+        """(B, C + 1, ·, ·) logits of a tile times their weights, and the weights."""
+        logits = self._first if top == left == 0 else self._forward(self._tile(top, left))
+        height, width = self._size
+        overlap = self._side // 4 // self._stride
+        down = _ramp(logits.shape[2], overlap, top > 0, top + self._side < height)
+        across = _ramp(logits.shape[3], overlap, left > 0, left + self._side < width)
+        ones = torch.ones_like(logits[:, :1], device="cpu", dtype=torch.float32)
+        return torch.cat([logits.float().cpu(), ones], 1) * (down[:, None] * across)
 
     def _tile(self, top: int, left: int) -> Tensor:
         height, width = self._size
-        return self._read(
-            slice(top, min(top + self._side, height)), slice(left, min(left + self._side, width))
+        rows = slice(top, min(top + self._side, height))
+        return self._read(rows, slice(left, min(left + self._side, width)))
+
+
+def _added(above: Tensor, below: Tensor) -> Tensor:
+    """The sum of two tensors (B, ·, ·, w) that begin in one row."""
+    missing = below.shape[2] - above.shape[2]
+    above = F.pad(above, (0, 0, 0, max(0, missing)))
+    return above + F.pad(below, (0, 0, 0, max(0, -missing)))
+
+
+def _stride(side: int, features: int) -> int:
+    """Pixels a feature; some networks have a feature on either edge."""
+    exact = [side // number for number in (features, features - 1) if number and side % number == 0]
+    usual = [stride for stride in exact if GRID % stride == 0] or exact
+    if not usual:
+        raise InputError(
+            f"--tile: {side} pixels have {features} features, so it is no multiple of this network's stride; give one "
+            f"that {GRID} divides too"
         )
-
-
-def _strides(length: int, features: int) -> list[int]:
-    """Pixels a feature, more than one number where that can't be told; some networks have one on either edge."""
-    exact = [
-        length // number for number in (features, features - 1) if number and length % number == 0
-    ]
-    if fine := [each for each in exact if GRID % each == 0] or exact[:1]:
-        return fine[:1]
-    rounded = [
-        each for each in range(1, length) if features in (length // each, -(-length // each))
-    ]
-    return rounded or [max(1, round(length / features))]
+    return usual[0]
 
 
 def _starts(length: int, side: int, stride: int) -> list[int]:
@@ -181,4 +153,6 @@ def _ramp(number: int, overlap: int, before: bool, after: bool) -> Tensor:
     rising = ((torch.arange(number) - dropped + 1) / (overlap - 2 * dropped + 1)).clamp(0, 1)
     if overlap > 0 and before:
         weights = weights * rising
-    return weights * rising.flip(0) if overlap > 0 and after else weights
+    if overlap > 0 and after:
+        weights = weights * rising.flip(0)
+    return weights

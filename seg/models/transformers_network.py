@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
-from seg.models.network import SegmentationNetwork
+from seg.models.network import SegmentationNetwork, offline
+
+#: What is read of an image processor; a class without a switch does not do it.
+_SETTINGS = (
+    "do_rescale",
+    "do_normalize",
+    "do_resize",
+    "do_flip_channel_order",
+    "do_reduce_labels",
+    "reduce_labels",
+    "rescale_factor",
+    "image_mean",
+    "image_std",
+    "size",
+)
 
 
 class TransformersNetwork(SegmentationNetwork):
@@ -75,49 +87,32 @@ def network_of_folder(folder: Path) -> TransformersNetwork:
         return TransformersNetwork(network.float())
 
 
-def processor_of_folder(folder: Path) -> dict[str, Any]:
-    """Settings of the folder's image processor, with its class's defaults; ``assumed`` where there is no file."""
-    said = any(
-        (folder / name).is_file() for name in ("preprocessor_config.json", "processor_config.json")
-    )
-    with _library(str(folder)) as library, TemporaryDirectory() as part:
-        if not said:  # then it is the processor of the network's kind
-            shutil.copy(folder / "config.json", part)
-            Path(part, "preprocessor_config.json").write_text("{}")
+def processor_of_folder(folder: Path) -> dict[str, Any] | None:
+    """Settings of the folder's image processor, with its class's defaults; None where there is no file."""
+    files = [folder / name for name in ("preprocessor_config.json", "processor_config.json")]
+    if not any(file.is_file() for file in files):
+        return None
+    with _library(str(folder)) as library:
         processor = library.AutoImageProcessor.from_pretrained(
-            folder if said else part, local_files_only=True, trust_remote_code=False
+            folder, local_files_only=True, trust_remote_code=False
         )
-    document = {key: value for key, value in processor.to_dict().items() if key.startswith("do_")}
-    for key in (
-        "do_rescale",
-        "do_normalize",
-        "rescale_factor",
-        "image_mean",
-        "image_std",
-        "reduce_labels",
-    ):
-        document[key] = getattr(processor, key, None)
-    document["size"] = dict(getattr(processor, "size", None) or {})
-    assumed = f"by its kind, whose processor is {type(processor).__name__}"
-    return document if said else document | {"assumed": assumed, "do_resize": False}
+    document = {key: getattr(processor, key, None) for key in _SETTINGS}
+    return {**document, "size": dict(document["size"] or {})}
 
 
 @contextmanager
 def _library(where: str) -> Iterator[Any]:
     """The package, offline and without progress bars: some networks would download a backbone."""
     try:
-        import huggingface_hub.constants as hub
         import transformers
     except ImportError as error:
         raise InputError(
             f"{where}: needs transformers, not installed here; pip install 'dem-apps[hf]'"
         ) from error
-    before, hub.HF_HUB_OFFLINE = hub.HF_HUB_OFFLINE, True
     logging: Any = transformers.utils.logging
     logging.disable_progress_bar()
     try:
-        with passed_on(where):
+        with passed_on(where), offline():
             yield transformers
     finally:
-        hub.HF_HUB_OFFLINE = before
         logging.enable_progress_bar()

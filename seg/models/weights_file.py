@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import os
-import pathlib
-import re
 import warnings
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +14,6 @@ import numpy as np
 import safetensors.torch
 import timm
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
@@ -27,23 +21,24 @@ from dem_apps.runtime.checkpoint import read_saved
 from dem_apps.runtime.files import regular_file
 from seg.models.settings import package_file
 
+#: Tensors by name.
+Tensors = Mapping[str, Tensor]
 SAFETENSORS = ".safetensors"
 #: Where trainings put a state dict beside other things; of several that fit, the first is taken.
 _KEYS = ("state_dict", "model_state_dict", "model", "network", "net", "weights")
 _SCALAR = np.float64(0).__reduce__()[0]
-#: What trainings put beside weights: what holds values and runs nothing; numpy 1 had another name for its scalars.
+#: Values that trainings put beside weights, which run nothing: settings, and scores as numpy's scalars.
 _VALUES: list[Any] = [
     argparse.Namespace,
-    Counter,
-    defaultdict,
-    pathlib.PosixPath,
-    np.dtype,
-    *(type(np.dtype(code)) for code in "?bBhHiIlLqQefd"),
     _SCALAR,
-    *([(_SCALAR, "numpy.core.multiarray.scalar")] if torch.__version__ >= "2.7" else []),
+    (_SCALAR, "numpy.core.multiarray.scalar"),  # its name in numpy 1
+    np.dtype,
+    type(np.dtype(np.int64)),
+    type(np.dtype(np.float32)),
+    type(np.dtype(np.float64)),
 ]
 _SHOWN = 6
-#: Of the weights of an encoder.
+#: The flag of an encoder's weights.
 FLAG = "--model.encoder-weights"
 _SUFFIXES = (".pth", ".pt", ".bin", ".ckpt", SAFETENSORS)
 
@@ -52,139 +47,133 @@ _SUFFIXES = (".pth", ".pt", ".bin", ".ckpt", SAFETENSORS)
 class FoundWeights:
     """Weights of one network found in a file."""
 
-    tensors: dict[str, Tensor]  #: by the network's names where it is complete, else all as they are
+    tensors: Tensors  #: by the network's names where it is complete, else all as they are
     complete: bool = False  #: whether every weight of the network is there
     prefix: str = ""  #: that the names have in the file
     key: str | None = None  #: under which they lie there
     notes: tuple[str, ...] = ()  #: what is left aside
 
 
-@contextmanager
-def written() -> Iterator[None]:
-    """Around safetensors' writing: what the system refuses comes as an OSError, as of every other file."""
-    try:
-        yield
-    except SafetensorError as error:
-        code = re.search(r"(?:os error |code: )(\d+)", str(error))
-        if code is None:
-            raise
-        raise OSError(int(code[1]), os.strerror(int(code[1]))) from error
-
-
 def find_weights(file: Path, module: nn.Module, flag: str = "--weights") -> FoundWeights:
-    """The weights of a network in a ``.safetensors`` or torch file, under a key or below a prefix; no code is run."""
+    """Find the weights of a network in a ``.safetensors`` or torch file, under a key or below a prefix.
+
+    Args:
+        file: is read without running its code.
+        module: the network.
+        flag: begins errors and notes.
+
+    Raises:
+        InputError: no file of tensors.
+    """
     each = {key: fitted(tensors, module) for key, tensors in state_dicts(file, flag).items()}
     key, *others = [key for key, found in each.items() if found.complete] or each
-    notes = list(each[key].notes)
+    notes = [*each[key].notes]
     if others:
-        notes.append(
-            f"the weights under '{key}' are taken, not those under {', '.join(map(str, others))}"
-        )
-    return dataclasses.replace(
-        each[key], key=key, notes=tuple(f"{flag}: of {file} {note}" for note in notes)
-    )
+        names = ", ".join(map(str, others))
+        notes.append(f"the weights under '{key}' are taken, not those under {names}")
+    named = tuple(f"{flag}: of {file} {note}" for note in notes)
+    return dataclasses.replace(each[key], key=key, notes=named)
 
 
-def fitted(tensors: Mapping[str, Any], module: nn.Module) -> FoundWeights:
+def fitted(tensors: Tensors, module: nn.Module) -> FoundWeights:
     """The weights of a network; what its parts cannot hold, such as a loss or another head, is left aside."""
     own = module.state_dict()
     needed = [name for name in own if not name.endswith("num_batches_tracked")] or [""]
-    tops = {name.partition(".")[0] for name in [*own, *module._buffers]}
-    for prefix in dict.fromkeys(
-        name.removesuffix(needed[0]) for name in tensors if name.endswith(needed[0])
-    ):
-        inside = {
-            name.removeprefix(prefix): value
-            for name, value in tensors.items()
-            if name.startswith(prefix)
-        }
+    prefixes = [name.removesuffix(needed[0]) for name in tensors if name.endswith(needed[0])]
+    for prefix in dict.fromkeys(prefixes):
+        inside = _below(prefix, tensors)
         if inside.keys() >= set(needed):
             # more layers of the same parts are another network, which torch refuses
-            taken = {
-                name: inside[name]
-                for name in inside
-                if (top := name.partition(".")[0]) in tops or top.isdigit()
-            }
-            left = dict.fromkeys(
-                name.partition(".")[0] + ".*" * ("." in name)
-                for name in tensors
-                if not name.startswith(prefix) or name.removeprefix(prefix) not in taken
-            )
-            named = ", ".join([*left][:_SHOWN]) + (", …" if len(left) > _SHOWN else "")
-            where = f"the weights below '{prefix}' are taken, " if prefix else ""
-            return FoundWeights(
-                taken, True, prefix, notes=(f"{where}{named} left aside",) if left else ()
-            )
-    return FoundWeights(
-        {name: value for name, value in tensors.items() if isinstance(value, Tensor)}
-    )
+            parts = {_part(name) for name in own}
+            taken = {name: inside[name] for name in inside if _part(name) in parts | _DIGITS}
+            used = {f"{prefix}{name}" for name in taken}
+            return FoundWeights(taken, True, prefix, notes=_left_aside(tensors, used, prefix))
+    return FoundWeights(dict(tensors))
 
 
-def state_dicts(file: Path, flag: str) -> dict[str | None, Mapping[str, Any]]:
-    """Mappings of names to tensors by the key under which they lie, None for the whole file; one at least."""
+#: Names of the parts of a ``nn.Sequential``.
+_DIGITS = {str(number) for number in range(100)}
+
+
+def _below(prefix: str, tensors: Tensors) -> Tensors:
+    """The tensors whose names begin with the prefix, by their names without it."""
+    return {
+        name.removeprefix(prefix): value
+        for name, value in tensors.items()
+        if name.startswith(prefix)
+    }
+
+
+def _part(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _left_aside(tensors: Tensors, used: set[str], prefix: str) -> tuple[str, ...]:
+    """A note on the tensors that are not used, by the parts that they belong to."""
+    parts = [*dict.fromkeys(_part(name) for name in tensors if name not in used)]
+    if not parts:
+        return ()
+    taken = f"the weights below '{prefix}' are taken, " if prefix else ""
+    more = ", …" if len(parts) > _SHOWN else ""
+    return (f"{taken}{', '.join(parts[:_SHOWN])}{more} left aside",)
+
+
+def state_dicts(file: Path, flag: str) -> dict[str | None, Tensors]:
+    """Tensors by name, by the key under which they lie, None for the whole file; one at least.
+
+    Raises:
+        InputError: no file, one that asks for code to be run, or one without tensors.
+    """
     with passed_on(flag):
         regular_file(file)
     if file.suffix == SAFETENSORS:
         with passed_on(f"{flag}: {file} is no safetensors file"):
             return {None: safetensors.torch.load(file.read_bytes())}
-    try:
-        with warnings.catch_warnings(), torch.serialization.safe_globals(_VALUES):
-            warnings.simplefilter("ignore")  # of the unpickler, about how the file was written
-            content = read_saved(file)
-    except Exception as error:  # the unpickler meets arbitrary bytes with nearly any exception
-        raise InputError(
-            f"{flag}: {file} is no checkpoint of tensors alone: it is damaged, or asks for code to be run, which is "
-            "refused; save the network's state_dict() where the file comes from"
-        ) from error
-    parts = {**dict.fromkeys(_KEYS), **content} if isinstance(content, Mapping) else {}
-    mappings = {
-        key: part for key, part in {**parts, None: content}.items() if isinstance(part, Mapping)
-    }
-    named = {
-        key: part for key, part in mappings.items() if all(isinstance(name, str) for name in part)
-    }
-    if found := {
-        key: part
-        for key, part in named.items()
-        if any(isinstance(each, Tensor) for each in part.values())
-    }:
-        return found
-    held = (
-        f"the keys {', '.join(map(str, content))}"
-        if isinstance(content, Mapping)
-        else f"a {type(content).__name__}"
+    refused = (
+        f"{flag}: {file} is no checkpoint of tensors alone: it is damaged, or asks for code to be run, which is "
+        "refused; save the network's state_dict() where the file comes from"
     )
-    instead = f"save the network's state_dict(), or put it under one of {', '.join(_KEYS)}"
-    raise InputError(f"{flag}: {file} holds {held} and no tensors by name; {instead}")
+    with passed_on(refused), warnings.catch_warnings(), torch.serialization.safe_globals(_VALUES):
+        warnings.simplefilter("ignore")  # the unpickler's, about how the file was written
+        content = read_saved(file)
+    whole = content if isinstance(content, Mapping) else {}
+    parts: dict[Any, Any] = {**dict.fromkeys(_KEYS), **whole, None: whole}
+    found = {key: _tensors(part) for key, part in parts.items() if isinstance(part, Mapping)}
+    found = {key: tensors for key, tensors in found.items() if tensors}
+    if not found:
+        keys = f"the keys {', '.join(map(str, whole))}" if whole else f"a {type(content).__name__}"
+        raise InputError(
+            f"{flag}: {file} holds {keys} and no tensors by name; save the network's state_dict(), or put it under one "
+            f"of {', '.join(_KEYS)}"
+        )
+    return found
 
 
-def load_weights(module: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
-    """Put weights into a module, and into buffers that it declares as None; an InputError for what does not fit."""
-    parts = dict(nn.Module.named_modules(module))
+def _tensors(part: Mapping[Any, Any]) -> Tensors:
+    return {
+        name: value
+        for name, value in part.items()
+        if isinstance(name, str) and isinstance(value, Tensor)
+    }
+
+
+def load_weights(module: nn.Module, weights: Tensors, where: str) -> None:
+    """Put weights into a module; torch's sentence behind ``where``, as an InputError, for what does not fit."""
     with passed_on(where):
-        for name in weights.keys() - module.state_dict().keys():
-            owner, _, last = name.rpartition(".")
-            if (
-                owner in parts
-                and last in parts[owner]._buffers
-                and parts[owner]._buffers[last] is None
-            ):
-                parts[owner]._buffers[last] = weights[name].clone()
         module.load_state_dict(weights)
 
 
-def over_bands(
-    given: Mapping[str, Tensor], own: Mapping[str, Tensor], below: str = ""
-) -> dict[str, Tensor]:
+def over_bands(given: Tensors, own: Tensors, below: str = "") -> Tensors:
     """Convolutions below a name that differ from ours in bands alone, repeated over ours and scaled to the same sum."""
     spread = {}
-    for name, value in own.items():
-        theirs = given.get(name)
-        if theirs is None or not name.startswith(below) or value.ndim != 4 or theirs.ndim != 4:
+    for name in own.keys() & given.keys():
+        now, before = own[name], given[name]
+        if not (name.startswith(below) and now.ndim == before.ndim == 4):
             continue
-        before, now = theirs.shape[1], value.shape[1]
-        if before != now and value[:, 0].shape == theirs[:, 0].shape:
-            spread[name] = theirs[:, [band % before for band in range(now)]] * (before / now)
+        if now.shape[1] != before.shape[1] and now[:, 0].shape == before[:, 0].shape:
+            ratio = before.shape[1] / now.shape[1]
+            bands = [band % before.shape[1] for band in range(now.shape[1])]
+            spread[name] = before[:, bands] * ratio
     return spread
 
 
@@ -200,23 +189,18 @@ def load_encoder(encoder: nn.Module, name: str, file: Path) -> None:
     found, own = find_weights(file, encoder, FLAG), encoder.state_dict()
     tensors = found.tensors
     if not found.complete and name.startswith("tu-"):
-        with torch.device("meta"):
-            whole = timm.create_model(name[3:]).state_dict()
-        tensors = _of_timm(tensors, own, whole)
-    load_weights(
-        encoder,
-        tensors | over_bands(tensors, own),
-        f"{FLAG}: {file} does not fit the encoder {name}",
-    )
+        tensors = _of_timm(tensors, own, name[3:])
+    fits = f"{FLAG}: {file} does not fit the encoder {name}"
+    load_weights(encoder, tensors | over_bands(tensors, own), fits)
 
 
-def _of_timm(
-    given: dict[str, Tensor], own: Mapping[str, Tensor], whole: Mapping[str, Any]
-) -> dict[str, Tensor]:
-    """A classifier's tensors by the names of an encoder that is a part of timm's ``whole``.
+def _of_timm(given: Tensors, own: Tensors, name: str) -> Tensors:
+    """A classifier's tensors by the names of an encoder that is a part of timm's network.
 
     The given names are timm's, or in timm's order; a part's say ``stem_0`` where the whole's say ``stem.0``.
     """
+    with torch.device("meta"):
+        whole = timm.create_model(name).state_dict()
     if [value.shape for value in given.values()] == [value.shape for value in whole.values()]:
         given = dict(zip(whole, given.values(), strict=True))
     dotted = {name.replace("_", "."): value for name, value in given.items()}

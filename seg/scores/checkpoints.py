@@ -41,14 +41,12 @@ class CheckpointSelector:
         """The checkpoints to replace: ``selected``, without an ``alarm``, and with target labels ``best``."""
         self._previous = result["label_free"][CRITERION]
         scores = {"selected": None if alarm else self._previous, "best": result["miou"]}
-        kept = {name: row["score"] for name, row in self._kept.items()}
-        improved = [
-            name
-            for name, score in scores.items()
-            if score is not None and score > kept.get(name, -math.inf)
-        ]
-        for name in improved:
-            self._kept[name] = {"step": step, "score": scores[name], "miou": result["miou"]}
+        improved = []
+        for name, score in scores.items():
+            before = self._kept.get(name, {"score": -math.inf})["score"]
+            if score is not None and score > before:
+                self._kept[name] = {"step": step, "score": score, "miou": result["miou"]}
+                improved.append(name)
         return improved
 
     def alarm(self, result: dict[str, Any], source_share: Mapping[str, float]) -> str | None:
@@ -57,34 +55,27 @@ class CheckpointSelector:
         A target that holds that much more of a class raises the last one too; frequencies:
         docs/appendix.md#weights-that-are-too-large. ``source_share`` is each class's share of the source's labels seen.
         """
-        name, share = max(result["predicted_share"].items(), key=lambda each: each[1])
+        predicted, entropy = result["predicted_share"], result["mean_entropy_normalised"]
+        name, share = max(predicted.items(), key=lambda each: each[1])
         # cracks are few of the pixels in the labels as well
         if share > _ONE_CLASS and 1 - share < (1 - source_share.get(name, 0.0)) / _TIMES_FEWER:
             return f"{100 * share:.1f} % of the pixels are predicted as one class"
-        current = result["label_free"][CRITERION]
-        falls = self._previous is not None and current < self._previous
-        if falls and result["mean_entropy_normalised"] < _NO_ENTROPY:
-            said = f"entropy is {result['mean_entropy_normalised']:.4f} of log C while the label-free score"
-            return f"{said} '{CRITERION}' falls ({self._previous:.4f} to {current:.4f})"
-        swollen = {
-            name: share
-            for name, share in result["predicted_share"].items()
-            if share >= _SWOLLEN and share > _TIMES * source_share.get(name, 0.0)
-        }
-        if source_share and sum(swollen.values()) >= _SWOLLEN_TOGETHER:
-            examples = ", ".join(f"{name} {100 * share:.2g} %" for name, share in swollen.items())
-            return f"rare classes swell: {examples} of the pixels, over {_TIMES:g} times their share of source labels"
-        return None
+        before, current = self._previous, result["label_free"][CRITERION]
+        if before is not None and current < before and entropy < _NO_ENTROPY:
+            falls = f"label-free score '{CRITERION}' falls ({before:.4f} to {current:.4f})"
+            return f"entropy is {entropy:.4f} of log C while the {falls}"
+        return _swelling(predicted, source_share)
 
     def table(self, last_step: int, last_miou: float | None) -> dict[str, dict[str, Any]]:
         """Last, selected and best side by side: step, mIoU and whether target labels chose it."""
         rows = {"last": {"step": last_step, "miou": last_miou}, **self._kept}
-        about = {
-            name: {"chosen_by": chosen_by(name), "used_target_labels": name == "best"}
-            for name in rows
-        }
         return {
-            name: {"step": row["step"], "miou": row["miou"], **about[name]}
+            name: {
+                "step": row["step"],
+                "miou": row["miou"],
+                "chosen_by": chosen_by(name),
+                "used_target_labels": name == "best",
+            }
             for name, row in rows.items()
         }
 
@@ -99,3 +90,16 @@ class CheckpointSelector:
 
         with fitting("--resume: the checkpoint's 'choice'"):
             self._kept, self._previous = dict(state["chosen"]), state["current"]
+
+
+def _swelling(predicted: Mapping[str, float], source_share: Mapping[str, float]) -> str | None:
+    """A sentence where classes that are rare in the source's labels fill many of the predicted pixels."""
+    swollen = {
+        name: share
+        for name, share in predicted.items()
+        if share >= _SWOLLEN and share > _TIMES * source_share.get(name, 0.0)
+    }
+    if not source_share or sum(swollen.values()) < _SWOLLEN_TOGETHER:
+        return None
+    examples = ", ".join(f"{name} {100 * share:.2g} %" for name, share in swollen.items())
+    return f"rare classes swell: {examples} of the pixels, over {_TIMES:g} times their share of source labels"

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ from seg.data.pixel_format import resized_mask
 from seg.models.network import finite, upsampled
 from seg.models.tiles import TiledLogits
 from seg.scores.evidence import Forward, plain_forward
-from seg.scores.metrics import LabelFreeScores, SegmentationScores, other_numbering
+from seg.scores.segmentation_scores import LabelFreeScores, SegmentationScores, other_numbering
 
 OnSample = Callable[[int, Sample, Tensor], None]
 
@@ -38,27 +37,32 @@ def evaluate(
     on_sample: OnSample | None = None,
     forward: Forward | None = None,
 ) -> dict[str, Any]:
-    """Those of ``SegmentationScores.result``, ``label_free`` of the plain prediction, and ``predicted_share`` by class.
+    """Score a network on a data set; of n processes each scores every n-th image, and all return the joined scores.
 
-    Of n processes each scores every n-th image, and all return the joined scores. ``tile`` is the side of tiles.
-    ``on_sample`` gets (index, sample, logits (C, H, W)) of this process's images; ``forward`` calls the network.
+    Args:
+        model: the network, which is in ``eval()`` meanwhile.
+        dataset: images, with labels or without.
+        classes: meaning of the outputs.
+        device: of the network.
+        align_corners: whether upsampling of the logits aligns corners.
+        tile: side of tiles; None is the whole image.
+        on_sample: gets (index, sample, logits (C, H, W)) of this process's images.
+        forward: calls the network.
+
+    Returns:
+        The scores of ``SegmentationScores.result``, ``label_free`` of the plain prediction, and ``predicted_share`` by
+        class.
     """
     was_training, forward = model.training, forward or plain_forward(model)
     model.eval()
-    scores, label_free = (
-        SegmentationScores(classes.names, IGNORE_INDEX),
-        LabelFreeScores(len(classes)),
-    )
+    scores = SegmentationScores(classes.names, IGNORE_INDEX)
+    label_free = LabelFreeScores(len(classes))
     rank = dist.get_rank() if world_size() > 1 else 0
     for index in range(rank, len(dataset), world_size()):
         sample = dataset[index]
-        ignored = np.full(sample.image.shape[:2], IGNORE_INDEX, np.uint8)
-        label = torch.from_numpy(ignored if sample.label is None else sample.label)
+        label = _label(sample)
         size = (label.shape[0], label.shape[1])
-        image = sample.normalised()[None].to(device)
-        shape = (image.shape[2], image.shape[3])
-        tiles = TiledLogits(forward, shape, lambda rows, columns: image[:, :, rows, columns], tile)  # noqa: B023
-        features = finite(tiles.whole(), sample.name)
+        features = _features(sample, forward, device, tile)
         here = resized_mask(sample.valid, size[::-1])
         valid = None if here is None else torch.from_numpy(here)[None]
         label_free.update(features, valid)
@@ -72,11 +76,21 @@ def evaluate(
         joined = summed_over_processes(scores.sums.to(device), label_free.sums.to(device))
         scores.sums, label_free.sums = (part.cpu() for part in joined)
     shares = dict(zip(classes.names, label_free.predicted_shares(), strict=True))
+    result = {**scores.result(), "label_free": label_free.result(), "predicted_share": shares}
     numbering = other_numbering(scores.confusion.numpy(), classes.ids)
-    noted = {} if numbering is None else {"numbering": numbering}
-    return {
-        **scores.result(),
-        **noted,
-        "label_free": label_free.result(),
-        "predicted_share": shares,
-    }
+    return result if numbering is None else {**result, "numbering": numbering}
+
+
+def _label(sample: Sample) -> Tensor:
+    """(H, W) train ids; all ignored where there is no label."""
+    if sample.label is None:
+        return torch.full(sample.image.shape[:2], IGNORE_INDEX, dtype=torch.uint8)
+    return torch.from_numpy(sample.label)
+
+
+def _features(sample: Sample, forward: Forward, device: torch.device, tile: int | None) -> Tensor:
+    """(1, C, h, w) logits of an image."""
+    image = sample.normalised()[None].to(device)
+    size = (image.shape[2], image.shape[3])
+    tiles = TiledLogits(forward, size, lambda rows, columns: image[:, :, rows, columns], tile)
+    return finite(tiles.whole(), sample.name)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from dem_apps.test_time_methods.network import find_logits, takes
 from seg.models.network import finite
 from seg.models.tiles import GRID
-from seg.scores.metrics import LabelFreeScores, at_size, confusion
+from seg.scores.segmentation_scores import LabelFreeScores, at_size, confusion
 
 #: Images (B, 3, H, W), as the network takes them, to logits (B, C, h, w).
 Forward = Callable[[Tensor], Tensor]

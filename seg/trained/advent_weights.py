@@ -43,8 +43,7 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
     How the weights were trained is not known: the method stands as ``source``, the step as 0.
     """
     classes = load_classes(classes_file)
-    held = next(iter(state_dicts(file, "--advent").values()))
-    tensors = {name: value for name, value in held.items() if isinstance(value, Tensor)}
+    tensors = next(iter(state_dicts(file, "--advent").values()))
     weights = from_advent(tensors, len(classes), f"--advent: {file}")
     part = "encoder" if only_encoder(weights) else "network"
     config = TrainConfig(
@@ -75,33 +74,34 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
 
 
 def from_advent(advent: Mapping[str, Tensor], num_classes: int, where: str) -> dict[str, Tensor]:
-    """Weights in ADVENT's names → in ours, float32, of those to start from the encoder's; ``where`` begins an error."""
-    if all(name.startswith("module.") for name in advent):
-        advent = {name.removeprefix("module."): value for name, value in advent.items()}
-    start = all(name.startswith(_START_PREFIX) for name in advent)
-    weights = {_our_name(name.removeprefix(_START_PREFIX)): value for name, value in advent.items()}
+    """Weights in ADVENT's names → in ours, float32.
+
+    Args:
+        advent: the published weights; of those that trainings start from the encoder's are taken.
+        num_classes: C of the heads.
+        where: begins an error.
+
+    Raises:
+        InputError: no network of ADVENT for C classes.
+    """
+    short = {name.removeprefix("module."): value for name, value in advent.items()}
+    start = all(name.startswith(_START_PREFIX) for name in short)
     with torch.device("meta"):  # shapes alone
         network = AdventDeepLabV2(num_classes)
-    if start:
-        weights = {name: value for name, value in weights.items() if name.startswith(ENCODER)}
-        weights |= {
-            name: value
-            for name, value in network.state_dict().items()
-            if not name.startswith(ENCODER)
-        }
-    weights = {
-        name: value.float() if value.is_floating_point() else value
-        for name, value in weights.items()
-    }
+    weights = dict[str, Tensor]()
+    if start:  # its heads are of another data set
+        weights = network.auxiliary_head.state_dict(prefix="auxiliary_head.")
+        weights |= network.main_head.state_dict(prefix="main_head.")
+    for name, value in short.items():
+        ours = _our_name(name.removeprefix(_START_PREFIX))
+        if ours.startswith(ENCODER) or not start:
+            weights[ours] = value.float() if value.is_floating_point() else value
     with passed_on(
         f"{where} is no ResNet-101 of ADVENT with both heads for {num_classes} classes (--classes)"
     ):
         network.load_state_dict(weights, assign=True)
-    return {
-        name: value
-        for name, value in network.state_dict().items()
-        if not start or name.startswith(ENCODER)
-    }
+    loaded = network.state_dict()
+    return {name: loaded[name] for name in loaded if name.startswith(ENCODER) or not start}
 
 
 def _our_name(name: str) -> str:

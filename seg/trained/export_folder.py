@@ -5,11 +5,11 @@ Shapes: B batch, C classes, H × W the images' size.
 
 from __future__ import annotations
 
-import json
 import math
 import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -33,29 +33,15 @@ _TOLERANCE = 1e-4
 _OPSET = 18
 
 
-def export_folder(settings: NetworkSettings, run: str | None, out: Path, onnx: str | None) -> None:
-    """Write a network into a new folder, and as ONNX of an output, and print what it is."""
+def export_folder(settings: NetworkSettings, run: str | None, out: Path, onnx: bool) -> None:
+    """Write a network into a new folder, with ``onnx`` as ONNX too, and print what it is."""
     trained = open_network(settings, run)
-    description, classes = trained.description, trained.num_classes
     with new_folder(out, "--out") as folder:
+        library = _write_folder(trained, folder)
         origin = trained.spec if trained.training is None else trained.training.described
-        lines = [
-            f"{out} for {_write_folder(trained, folder)}: {origin}",
-            f"seen as: {description.said}",
-        ]
-        if onnx is not None:
-            width, height = description.size or (512, 512)
-            if onnx == "probabilities" and width != height:
-                width = height = 512
-            difference, step = _write_onnx(trained, folder / ONNX_FILE, (width, height), onnx)
-            sides = "".join(f", {side}" for side in (("H", "W") if step else (height, width)))
-            before, after = (
-                f"({'B' if step else 1}, {n}{sides})" for n in (description.pixels.bands, classes)
-            )
-            seen = f"normalised, H and W multiples of {step}" if step else "normalised"
-            seen = seen if onnx == "logits" else "RGB from 0 to 1"
-            lines.append(f"{out / ONNX_FILE}: images {before}, {seen}, to {onnx} {after}")
-            lines.append(f"its {onnx} differ from the network's by up to {difference:.2g}")
+        lines = [f"{out} for {library}: {origin}", f"seen as: {trained.description.said}"]
+        if onnx:
+            lines += _write_onnx(trained, folder / ONNX_FILE)
     print("\n".join(lines))
 
 
@@ -75,60 +61,63 @@ def _write_folder(trained: TrainedNetwork, folder: Path) -> str:
     return libraries.get(type(model), "dem-apps (seg.load)")
 
 
-def _write_onnx(
-    trained: TrainedNetwork, file: Path, size: tuple[int, int], output: str
-) -> tuple[float, int | None]:
-    """Write (B, 3, H, W) → (B, C, H, W) for sides of any multiple of a number, else for one image of one size.
+def _write_onnx(trained: TrainedNetwork, file: Path) -> list[str]:
+    """Write normalised images (B, 3, H, W) → logits (B, C, H, W), and compare; returns lines for the user.
 
-    Returns the largest difference from the network's output, on noise, and the number. One size is for probabilities,
-    as Deepness reads them, and for networks with parts that depend on it, such as adaptive pooling.
+    Sides are multiples of a number where the network allows, else those of one image: some parts depend on the size,
+    such as adaptive pooling.
     """
-    try:
-        import onnx  # what the exporter and the check need, before minutes of work
-        import onnxruntime  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            f"--onnx: needs {error.name}, not installed here; pip install 'dem-apps[onnx]'"
-        ) from error
-    module = _AtImageSize(trained, output == "probabilities").eval()
-    step, image = (
-        math.lcm(GRID, trained.description.multiple),
-        (trained.description.pixels.bands, size[1], size[0]),
-    )
-    # of padding that depends on the size, as in TensorFlow's networks, torch's exporter derives expressions without end
-    padded = any(
-        isinstance(part, (AvgPool2dSame, Conv2dSame)) for part in trained.network.modules()
-    )
-    if output == "logits" and not padded and all(side % step == 0 and side > step for side in size):
-        batch = (2, image[0], size[1] + step, size[0] + 2 * step)
+    _check_onnx_is_installed()
+    description, classes = trained.description, trained.num_classes
+    step, bands = math.lcm(GRID, description.multiple), description.pixels.bands
+    width, height = description.size or (512, 512)
+    image = (1, bands, height, width)
+    if _takes_any_size(trained, step, image):
+        batch = (2, bands, height + step, width + 2 * step)
         with suppress(InputError):
-            difference = _exported(module, file, output, [batch, (1, *image)], step)
-            _add_metadata(onnx, file, {"sides": f"multiples of {step}"})
-            return difference, step
-    difference = _exported(module, file, output, [(1, *image)])
-    # what Deepness's source reads; below seg_thresh, 0.5 there, a pixel gets class 0
-    if output == "probabilities":
-        names = {str(index): name for index, name in enumerate(trained.class_set.names)}
-        values = {
-            "model_type": "Segmentor",
-            "class_names": names,
-            "tile_size": size[0],
-            "seg_thresh": 0.0,
-        }
-        _add_metadata(onnx, file, {key: json.dumps(value) for key, value in values.items()})
-    return difference, None
+            difference = _exported(trained, file, [batch, image], step)
+            seen = f"images (B, {bands}, H, W), normalised, H and W multiples of {step}"
+            return _about(file, seen, f"(B, {classes}, H, W)", difference)
+    difference = _exported(trained, file, [image])
+    seen = f"images {image}, normalised"
+    return _about(file, seen, f"(1, {classes}, {height}, {width})", difference)
+
+
+def _check_onnx_is_installed() -> None:
+    """What the exporter and the check need, before minutes of work."""
+    for package in ("onnx", "onnxruntime", "onnxscript"):
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise InputError(
+                f"--onnx: needs {package}, not installed here; pip install 'dem-apps[onnx]'"
+            ) from error
+
+
+def _takes_any_size(trained: TrainedNetwork, step: int, image: tuple[int, ...]) -> bool:
+    """Whether an export for any multiple of ``step`` is worth a try.
+
+    Of padding that depends on the size, as in TensorFlow's networks, torch's exporter derives expressions without end.
+    """
+    parts = trained.network.modules()
+    padded = any(isinstance(part, (AvgPool2dSame, Conv2dSame)) for part in parts)
+    return not padded and all(side % step == 0 and side > step for side in image[2:])
+
+
+def _about(file: Path, seen: str, shape: str, difference: float) -> list[str]:
+    return [
+        f"{file.name}: {seen}, to logits {shape}",
+        f"its logits differ from the network's by up to {difference:.2g}",
+    ]
 
 
 def _exported(
-    module: nn.Module, file: Path, output: str, shapes: Sequence[Any], step: int | None = None
+    trained: TrainedNetwork, file: Path, shapes: Sequence[Any], step: int | None = None
 ) -> float:
     """Write for the first of the shapes, with ``step`` for its multiples too; the largest difference over all."""
-    import onnxruntime
-
-    generator, difference = torch.Generator().manual_seed(0), 0.0
-    made = torch.randn if output == "logits" else torch.rand
-    inputs = [made(shape, generator=generator) for shape in shapes]
+    module = _AtImageSize(trained).eval()
+    generator = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(shape, generator=generator) for shape in shapes]
     dynamic: Any = None
     if step:
         batch, rows, columns = (
@@ -136,63 +125,50 @@ def _exported(
         )
         dynamic = ({0: batch, 2: step * rows, 3: step * columns},)
     with passed_on("--onnx: torch cannot write this network as ONNX"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the exporter, about what it tried
+        warnings.simplefilter("ignore")  # the exporter's, about what it tried
         torch.onnx.export(
             module,
             (inputs[0],),
             str(file),
             input_names=["images"],
-            output_names=[output],
+            output_names=["logits"],
             opset_version=_OPSET,
             dynamo=True,
             external_data=False,
             verbose=False,
             dynamic_shapes=dynamic,
         )
+    return max(_difference(module, file, images) for images in inputs)
+
+
+def _difference(module: nn.Module, file: Path, images: Tensor) -> float:
+    """The largest difference of the file's logits from the network's; an InputError for a large one."""
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # an error is raised besides
-    session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
-    for images in inputs:
-        with torch.inference_mode():
-            expected = module(images)
-        with passed_on("--onnx: onnxruntime cannot run the file"):
-            found = torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
-        own, largest = float((found - expected).abs().max()), float(expected.abs().max())
-        if not own <= _TOLERANCE * largest:
-            said = f"differ from the network's by up to {own:.3g}, where these reach {largest:.3g}"
-            raise InputError(f"--onnx: the file's {output} {said}; nothing was written")
-        difference = max(difference, own)
+    with passed_on("--onnx: onnxruntime cannot run the file"):
+        session = onnxruntime.InferenceSession(
+            str(file), options, providers=["CPUExecutionProvider"]
+        )
+        found = torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
+    with torch.inference_mode():
+        expected = module(images)
+    difference, largest = float((found - expected).abs().max()), float(expected.abs().max())
+    if not difference <= _TOLERANCE * largest:
+        raise InputError(
+            f"--onnx: the file's logits differ from the network's by up to {difference:.3g}, where these reach "
+            f"{largest:.3g}; nothing was written"
+        )
     return difference
 
 
-def _add_metadata(onnx: Any, file: Path, values: dict[str, str]) -> None:
-    model = onnx.load(file)
-    onnx.helper.set_model_props(model, values)
-    onnx.save(model, file)
-
-
 class _AtImageSize(nn.Module):
-    """Normalised images to logits of their size, or RGB images from 0 to 1 to probabilities."""
+    """Normalised images to logits of their size."""
 
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, trained: TrainedNetwork, probabilities: bool) -> None:
+    def __init__(self, trained: TrainedNetwork) -> None:
         super().__init__()
-        self.network, self._trained, self._probabilities = trained.network, trained, probabilities
-        pixels = trained.description.pixels
-        if probabilities and not pixels.is_rgb:
-            raise InputError(
-                f"--onnx-output: probabilities are of 8-bit RGB, and this network sees {pixels.described}"
-            )
-        for name in ("mean", "std"):
-            self.register_buffer(
-                name, torch.tensor(getattr(pixels, name)).view(1, -1, 1, 1), persistent=False
-            )
+        self.network, self._trained = trained.network, trained
 
     def forward(self, images: Tensor) -> Tensor:
-        if not self._probabilities:
-            return self._trained.logits(images)
-        return self._trained.logits(
-            self._trained.description.reordered((images - self.mean) / self.std)
-        ).softmax(1)
+        return self._trained.logits(images)

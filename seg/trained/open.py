@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.documents import read_json, required
 from dem_apps.runtime.setting_checks import check_settings
-from dem_apps.test_time_methods.network import takes
 from seg.data.files import checked_size
 from seg.data.labels import ClassSet, load_classes, named_classes
 from seg.data.pixel_format import PIXELS_FILE
@@ -43,8 +41,6 @@ from seg.trained.settings import ADAPT_FILE, ADAPTED, NetworkSettings, is_functi
 from seg.trained.trained_network import TrainedNetwork
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
-#: Of an ``image_size`` that is tried at twice that.
-_LARGEST_TRIED = 1024
 
 
 def load(
@@ -76,11 +72,12 @@ def load(
         size: (width, height) that the network sees; ``own`` is its folder's, a run's target size; None is
             the images'; ``auto`` is ``own``, and None with ``tile``. Predictions have the images' size in any case.
         tile: side of the tiles that larger images go by; neighbours share a quarter.
-        architecture: of a file of weights, as segmentation-models-pytorch spells it; likewise ``encoder``.
+        architecture: architecture of a file of weights, as segmentation-models-pytorch spells it.
+        encoder: encoder of a file of weights.
         classes: names of the outputs, a YAML file of them, or their number; None is the network's own.
-        mean: what becomes 0 in R, G and B, on ``scale``; with ``std``. None is what the network's files say, else what
+        mean: mean of R, G and B, on ``scale``; with ``std``. None is what the network's files say, else what
             its encoder's published weights expect, else ImageNet's.
-        std: what becomes 1 above it, likewise.
+        std: deviation of R, G and B, on ``scale``.
         channels: ``rgb`` or ``bgr``, the order that the network sees.
         scale: 255 or 1, to which pixels reach from 0 before mean and deviation.
 
@@ -95,17 +92,16 @@ def load(
     >>> predictor.predict(np.zeros((64, 96, 3), np.uint8)).classes.shape
     (64, 96)
     """
-    if classes is not None and not isinstance(classes, str):
-        classes = str(classes) if isinstance(classes, int) else ",".join(classes)
+    named = isinstance(classes, Sequence) and not isinstance(classes, str)
     settings = NetworkSettings(
         model=str(spec),
-        weights=None if weights is None else str(weights),
+        weights=_text(weights),
         architecture=architecture,
         encoder=encoder,
-        classes=classes,
+        classes=",".join(classes) if named else _text(classes),  # type: ignore[arg-type]
         checkpoint=checkpoint,
-        mean=None if mean is None else [*map(float, mean)],
-        std=None if std is None else [*map(float, std)],
+        mean=_numbers(mean),
+        std=_numbers(std),
         channels=channels,
         scale=scale,  # type: ignore[arg-type]
         size=size if size is None or isinstance(size, str) else [int(side) for side in size],
@@ -122,6 +118,14 @@ def load(
     return trained
 
 
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _numbers(values: Sequence[float] | None) -> list[float] | None:
+    return None if values is None else [float(value) for value in values]
+
+
 def open_network(settings: NetworkSettings, run: str | None = None) -> TrainedNetwork:
     """The network of ``--model``, or of ``--run``, on the CPU and in ``eval()`` mode, with what the user says of it.
 
@@ -129,21 +133,20 @@ def open_network(settings: NetworkSettings, run: str | None = None) -> TrainedNe
     """
     check_settings(settings)
     settings.check_network(run)
-    trained = open_trained(
-        settings.model or str(run), settings.weights, settings.checkpoint, settings
-    )
+    spec = settings.model or str(run)
+    trained = open_trained(spec, settings.weights, settings.checkpoint, settings)
     description = trained.description.told(
         settings.mean, settings.std, settings.channels, settings.scale
     )
-    if not settings.architecture and settings.classes is not None:
-        if (classes := named(settings.classes)) is not None:
-            description = dataclasses.replace(description, classes=classes)
-        elif int(settings.classes) != trained.num_classes:
-            number = trained.num_classes
+    if str(settings.classes).isdecimal():
+        if int(str(settings.classes)) not in (trained.num_classes, 1):
             raise InputError(
-                f"--classes: {settings.classes}, and {trained.spec} predicts {number} classes"
+                f"--classes: {settings.classes}, and {spec} predicts {trained.num_classes} classes"
             )
-    if isinstance(settings.size, (list, tuple)):
+    elif settings.classes is not None and not settings.architecture:
+        classes = load_classes(settings.classes)
+        description = dataclasses.replace(description, classes=classes)
+    if not isinstance(settings.size, str) and settings.size is not None:
         description = dataclasses.replace(description, size=checked_size(settings.size, "--size"))
     return dataclasses.replace(trained, description=description)
 
@@ -155,18 +158,16 @@ def open_trained(
     checkpoint: str = "auto",
     settings: NetworkSettings | None = None,
 ) -> TrainedNetwork:
-    """As :func:`open_network` by the SPEC alone; ``settings`` are of a file of weights, or say a function's size."""
+    """The network of a SPEC; ``settings`` describe a file of weights, or state the size of a function's images."""
     if settings is None:
         settings = NetworkSettings(model=spec, weights=weights)
         settings.check_network()
-    size = (
-        checked_size(settings.size, "--size") if isinstance(settings.size, (list, tuple)) else None
-    )
     folder = Path(spec)
     if is_function(spec):
+        size = None if isinstance(settings.size, str) else checked_size(settings.size, "--size")
         return read_function(spec, None if weights is None else Path(weights), size)
     if folder.is_file():
-        return read_weights(folder, settings, named(settings.classes))
+        return read_weights(folder, settings)
     if (folder / ADAPT_FILE).is_file():
         return _read_adapted(folder)
     if (folder / "config.yaml").is_file():
@@ -174,41 +175,26 @@ def open_trained(
     return _read_saved(folder)
 
 
-def named(classes: str | None) -> ClassSet | None:
-    """The classes of ``--classes``; None where it is a number or nothing."""
-    return None if classes is None or classes.isdecimal() else load_classes(classes)
-
-
 def _read_adapted(out: Path) -> TrainedNetwork:
     """The network in the folder that seg.adapt wrote, as a whole."""
     inner, file = out / ADAPTED, out / ADAPT_FILE
     if any((inner / name).is_file() for name in ("config.yaml", CONFIG_FILE)):
         return dataclasses.replace(open_trained(str(inner)), spec=str(out))
-    found = required(
-        required(read_json(file), str(file), settings=dict)["settings"], f"{file}, settings"
-    )
-    files = [
-        each
-        for each in (inner.iterdir() if inner.is_dir() else ())
-        if each.name not in DESCRIPTION_FILES
-    ]
-    if len(files) != 1:
+    document = required(read_json(file), str(file), settings=dict)
+    found = required(document["settings"], f"{file}, settings", model=str, weights=Any)
+    model, weights = found["model"], inner / Path(found["model"]).name
+    if is_function(model):  # no code runs that a file names
+        weights = inner / Path(found["weights"] or "weights.safetensors").name
         raise InputError(
-            f"{inner}: expected a folder or one file of weights, found {len(files)} files"
+            f"{out}: has the weights of a function alone; give --model {model} --weights {weights}"
         )
-    if not found.get("architecture"):  # no code runs that a file names
-        model = str(found.get("model"))
-        raise InputError(
-            f"{out}: has the weights of a function alone; give --model {model} --weights {files[0]}"
-        )
-    known: dict[str, Any] = {
-        name: found.get(name) for name in ("architecture", "encoder", "classes")
-    }
-    if (inner / CLASSES_FILE).is_file() and not str(known["classes"]).isdecimal():
+    known = {name: found.get(name) for name in ("architecture", "encoder", "classes")}
+    if (inner / CLASSES_FILE).is_file():
         # the file that was given may be gone, or another
         known["classes"] = str(inner / CLASSES_FILE)
-    settings = NetworkSettings(model=str(files[0]), **known)
-    return dataclasses.replace(open_trained(str(files[0]), settings=settings), spec=str(out))
+    settings = NetworkSettings(model=str(weights), **known)
+    settings.check_network()
+    return dataclasses.replace(open_trained(str(weights), settings=settings), spec=str(out))
 
 
 def _read_saved(folder: Path) -> TrainedNetwork:
@@ -217,70 +203,64 @@ def _read_saved(folder: Path) -> TrainedNetwork:
     config = required(read_json(file), str(file))
     network: SegmentationNetwork
     if OUR_KEY in config:
-        config = required(
-            {"align_corners": True, **config},
-            str(file),
-            num_classes=int,
-            align_corners=bool,
-            name=str,
-        )
-        if config["name"] == "pretrained":
-            raise InputError(
-                f"{file}: name is 'pretrained', which is the network of another folder"
-            )
-        if config[OUR_KEY] != OUR_VERSION:
-            raise InputError(
-                f"{file}: {OUR_KEY} is {config[OUR_KEY]!r:.50}, and this version reads {OUR_VERSION}"
-            )
-        unused = (OUR_KEY, "align_corners", "weights")  # all weights are in the folder
-        with passed_on(str(file)):
-            network = build_model(
-                **{key: value for key, value in config.items() if key not in unused}
-            )
-        load_weights(
-            network,
-            find_weights(folder / WEIGHTS_FILE, network).tensors,
-            str(folder / WEIGHTS_FILE),
-        )
-        outputs: int = config["num_classes"]
-        description = Description.read(folder, align_corners=config["align_corners"])
+        network, outputs, description = _read_ours(folder, config)
     elif "model_type" in config:
-        network = of_library = transformers_network.network_of_folder(folder)
-        outputs = of_library.network.config.num_labels
-        document, classes = (
-            transformers_network.processor_of_folder(folder),
-            _classes_of_labels(config, outputs),
-        )
-        description = Description.read(
-            folder, document, outputs, align_corners=False, classes=classes
-        )
+        network, outputs, description = _read_transformers(folder, config)
     else:
-        outputs, bands = config.get("classes", 1), config.get("in_channels", 3)
-        description = Description.read(folder, smp_network.preprocessing(config), outputs)
-        if bands != description.pixels.bands:
-            said = (
-                f"{folder}: in_channels is {bands}, and the normalisation of the bands is unknown"
-            )
-            raise InputError(
-                f"{said}; write {PIXELS_FILE}, with bands, dtype, mean, std and shown, as a run has it"
-            )
-        network = smp_network.network_of_folder(str(folder), config)
+        network, outputs, description = _read_smp(folder, config)
     whole = network if outputs > 1 else PlainLogits(network, description)
-    if "model_type" in config and description.size is None:
-        description = _of_one_size(network, config, description)
     write = partial(_write_saved, network, folder, description)
     return TrainedNetwork(str(folder), whole, max(outputs, 2), description, write)
 
 
-def _of_one_size(
-    network: nn.Module, config: Mapping[str, Any], description: Description
-) -> Description:
-    """With the size of ``config.json`` where the network takes no other, as one with learnt positions."""
-    side: Any = config.get("image_size")
-    is_tried = isinstance(side, int) and 0 < side <= _LARGEST_TRIED
-    if is_tried and not takes(network, torch.zeros(1, 3, 2 * side, 2 * side)):
-        return dataclasses.replace(description, size=(side, side))
-    return description
+#: A network, the number of its outputs, and its description.
+_Read = tuple[SegmentationNetwork, int, Description]
+
+
+def _read_ours(folder: Path, config: dict[str, Any]) -> _Read:
+    """The network that :func:`seg.build_model` builds by the settings in ``config.json``."""
+    file, weights = str(folder / CONFIG_FILE), folder / WEIGHTS_FILE
+    config = {"align_corners": True, **config}
+    required(config, file, num_classes=int, align_corners=bool, name=str)
+    if config["name"] == "pretrained" or config[OUR_KEY] != OUR_VERSION:
+        raise InputError(
+            f"{file}: name is '{config['name']}' and {OUR_KEY} {config[OUR_KEY]!r:.50}; expected a network of "
+            f"seg.build_model that stands alone, and {OUR_VERSION}"
+        )
+    unused = (OUR_KEY, "align_corners", "weights")  # all weights are in the folder
+    with passed_on(file):
+        network = build_model(**{key: value for key, value in config.items() if key not in unused})
+    load_weights(network, find_weights(weights, network).tensors, str(weights))
+    description = Description.read(folder, align_corners=config["align_corners"])
+    return network, config["num_classes"], description
+
+
+def _read_transformers(folder: Path, config: Mapping[str, Any]) -> _Read:
+    """The network and the image processor of a folder of transformers."""
+    network = transformers_network.network_of_folder(folder)
+    outputs: int = network.network.config.num_labels
+    description = Description.read(
+        folder,
+        transformers_network.processor_of_folder(folder),
+        outputs,
+        align_corners=False,
+        classes=_classes_of_labels(config, outputs),
+    )
+    return network, outputs, description
+
+
+def _read_smp(folder: Path, config: Mapping[str, Any]) -> _Read:
+    """The network of a folder of segmentation-models-pytorch, with its encoder's normalisation as a guess."""
+    outputs, bands = config.get("classes", 1), config.get("in_channels", 3)
+    description = Description.read(
+        folder, smp_network.preprocessing(str(config.get("encoder_name"))), outputs
+    )
+    if bands != description.pixels.bands:
+        raise InputError(
+            f"{folder}: in_channels is {bands}, and the normalisation of the bands is unknown; write {PIXELS_FILE}, "
+            "with bands, dtype, mean, std and shown, as a run has it"
+        )
+    return smp_network.network_of_folder(str(folder), config), outputs, description
 
 
 def _write_saved(
@@ -290,20 +270,17 @@ def _write_saved(
     new: Path,
     description: Description,
 ) -> None:
+    """Write a folder of ``save_pretrained`` with the files beside the weights."""
     network.save_pretrained(new, config={"align_corners": description.align_corners})
     copy_files(DESCRIPTION_FILES, folder, new)
     if description != own or not (new / PREPROCESSOR_FILE).is_file():
-        description.write(new, guess=not hasattr(network, "network"))
+        description.write(new)
 
 
 def _classes_of_labels(config: Mapping[str, Any], outputs: int) -> ClassSet | None:
-    """From transformers' ``id2label``, unless these are the names that it gives where there are none."""
-    names = config.get("id2label")
-    ordered: list[Any] = (
-        [names.get(str(index)) for index in range(outputs)] if isinstance(names, Mapping) else []
-    )
-    if len(ordered) < 2 or not all(
-        isinstance(name, str) and not name.startswith("LABEL_") for name in ordered
-    ):
+    """Classes of transformers' ``id2label``, unless these are the names that it gives where there are none."""
+    labels = config.get("id2label") or {}
+    names = [str(labels.get(str(index), "LABEL_")) for index in range(outputs)]
+    if outputs < 2 or any(name.startswith("LABEL_") for name in names):
         return None
-    return named_classes(ordered)
+    return named_classes(names)

@@ -95,20 +95,28 @@ def open_run(run: Path, checkpoint: str = "auto") -> TrainedNetwork:
             f"{where}: holds an encoder without heads; train from it with --model.start-from {run}"
         )
     pixels = read_format(run)
-    config = config.resolved()  # of a run that did not record what was open
+    config = config.resolved()  # a run of an older version did not record what was open
     network = build_network(config.model, len(classes), pixels.bands, run, with_weights=False)
     config = config.for_network(network)
     load_weights(network, state["model"], where)
-    training = Training(config, checkpoint, state["step"], state.get(RE_ESTIMATED_ON))
-    size = checked_size(config.target.size, f"{run}, target.size")
-    align_corners = config.model.align_corners
+    training = Training(run, checkpoint, state["step"], state.get(RE_ESTIMATED_ON))
     description = dataclasses.replace(
-        as_seen(run), size=size, classes=classes, align_corners=align_corners
+        as_seen(run),
+        size=checked_size(config.target.size, f"{run}, target.size"),
+        classes=classes,
+        align_corners=config.model.align_corners,
     )
-    write = partial(_write_run, network, run, training, _running_means(network))
+    settings = dataclasses.asdict(config)
+    write = partial(_write_run, network, run, settings, training, _running_means(network))
     return TrainedNetwork(
         f"{run}, {training.described}", network, len(classes), description, write, training
     )
+
+
+def run_settings(run: Path, network: nn.Module) -> TrainConfig:
+    """The settings of a run, with what was left open filled in for its network."""
+    config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
+    return config.resolved().for_network(network)
 
 
 def _running_means(network: nn.Module) -> Tensor:
@@ -119,31 +127,24 @@ def _running_means(network: nn.Module) -> Tensor:
 def _write_run(
     network: nn.Module,
     run: Path,
+    settings: dict[str, Any],
     training: Training,
     means: Tensor,
     new: Path,
     description: Description,
 ) -> None:
-    """A run folder with a checkpoint ``last`` and nothing that was logged; ``means`` are those that were read."""
-    moved = not torch.equal(means, _running_means(network))
-    re_estimated_on = "the images that it was adapted to" if moved else training.re_estimated_on
-    marked = {} if re_estimated_on is None else {RE_ESTIMATED_ON: re_estimated_on}
-    save_checkpoint(
-        new / "checkpoints",
-        "last",
-        {"model": network.state_dict(), "step": training.step, **marked},
-    )
+    """Write a run folder with a checkpoint ``last`` and nothing that was logged; ``means`` are those that were read."""
+    state = {"model": network.state_dict(), "step": training.step}
+    if not torch.equal(means, _running_means(network)):
+        state[RE_ESTIMATED_ON] = "the images that it was adapted to"
+    elif training.re_estimated_on is not None:
+        state[RE_ESTIMATED_ON] = training.re_estimated_on
+    save_checkpoint(new / "checkpoints", "last", state)
     copy_files((PIXELS_FILE, NETWORK_FILE), run, new)
-    if description.origin == OWN:
-        write_json(
-            new / CLASSES_FILE, description.classes.document() if description.classes else {}
-        )
-    else:
+    if description.origin != OWN:
         description.write(new)
-    target = dataclasses.replace(
-        training.config.target, size=description.size and list(description.size)
-    )
-    settings = dataclasses.asdict(
-        dataclasses.replace(training.config, target=target, run_dir=None, resume=False)
-    )
-    (new / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))
+    elif description.classes is not None:
+        write_json(new / CLASSES_FILE, description.classes.document())
+    target = settings["target"] | {"size": description.size and list(description.size)}
+    written = settings | {"target": target, "run_dir": None, "resume": False}
+    (new / "config.yaml").write_text(yaml.safe_dump(written, sort_keys=False))

@@ -14,6 +14,8 @@ from seg.scores.checkpoints import CHECKPOINT_HELP, CHECKPOINTS
 
 #: What seg.adapt writes beside the folder of adapted weights.
 ADAPT_FILE, ADAPTED = "adapt.json", "adapted"
+#: A folder of a network holds one of them.
+_FILES = ("config.yaml", "config.json", ADAPT_FILE)
 IGNORE_HELP = "ids of label images that are no class and count nowhere"
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _KINDS = (
@@ -38,11 +40,11 @@ class NetworkSettings:
     weights: str | None = option(None, "file of weights for package.module:function", value="FILE")
     architecture: str | None = option(
         None,
-        "of a file of weights, as segmentation-models-pytorch spells it: Unet, FPN, …",
+        "architecture of a file of weights, as segmentation-models-pytorch spells it: Unet, FPN, …",
         value="NAME",
     )
     encoder: str | None = option(
-        None, "of a file of weights, likewise; default: resnet34", value="NAME"
+        None, "encoder of a file of weights; default: resnet34", value="NAME"
     )
     classes: str | None = option(
         None,
@@ -53,11 +55,11 @@ class NetworkSettings:
     checkpoint: str = option("auto", CHECKPOINT_HELP, CHECKPOINTS)
     mean: list[float] | None = option(
         None,
-        "what becomes 0 in each channel, on --scale; default: what the network's files say, else its encoder's",
+        "mean of each channel, on --scale; default: what the network's files say, else its encoder's",
         value="R,G,B",
     )
     std: list[float] | None = option(
-        None, "what becomes 1 above it, likewise", above=0, value="R,G,B"
+        None, "deviation of each channel, on --scale", above=0, value="R,G,B"
     )
     channels: Literal["rgb", "bgr"] | None = option(
         None, "order of the channels that the network sees; default: what its files say, else rgb"
@@ -74,38 +76,51 @@ class NetworkSettings:
     )
 
     def check_network(self, run: str | None = None) -> None:
-        """Raises an InputError, before torch is imported, for settings that name no network; ``run`` is --run."""
-        if not self.model and not run:
+        """Check that the settings name one network, before torch is imported.
+
+        Args:
+            run: the run folder of ``--run``, in place of ``--model``.
+
+        Raises:
+            InputError: a setting that is missing or does not fit.
+        """
+        if (self.model is None) == (run is None):
             raise InputError(
-                "--model: is missing; give --model SPEC, or --run RUN where there is one"
+                "--model: is missing, or beside --run; give --model SPEC, or --run RUN where there is one"
             )
-        if self.model and run:
-            raise InputError("--run: a network is named by --model already; give one of them")
         spec = self.model or str(run)
+        check_spec(spec, "--model" if self.model else "--run")
+        self._check_weights(spec)
+        self._check_normalisation()
+        if self.size not in ("auto", "own"):
+            checked_size(self.size, "--size")  # type: ignore[arg-type]
+
+    def _check_weights(self, spec: str) -> None:
+        """Raises an InputError for flags that belong to another kind of SPEC."""
         if self.weights and not is_function(spec):
             raise InputError(f"--weights: {spec} has its own; give it with package.module:function")
-        check_spec(spec, "--model" if self.model else "--run")
-        of_file = Path(spec).is_file()
-        if of_file and not self.architecture:
-            flags = "--architecture, --encoder and --classes as smp spells them, such as Unet, resnet34 and 3"
-            raise InputError(f"--model: {spec} is a file of weights; give {flags}")
-        for name in ("architecture", "encoder"):
-            if getattr(self, name) and not of_file:
+        if Path(spec).is_file():
+            if not (self.architecture and self.classes):
                 raise InputError(
-                    f"--{name}: is of a file of weights, and {spec} is none; leave it out"
+                    f"--model: {spec} is a file of weights; give --architecture, --encoder and --classes as "
+                    "segmentation-models-pytorch spells them, such as Unet, resnet34 and 3"
                 )
-        for name in ("mean", "std"):
-            if (numbers := getattr(self, name)) is not None and len(numbers) != 3:
-                raise InputError(f"--{name}: expected three numbers R,G,B, got {len(numbers)}")
+        elif self.architecture or self.encoder:
+            flag = "architecture" if self.architecture else "encoder"
+            raise InputError(f"--{flag}: {spec} is no file of weights; leave it out")
+
+    def _check_normalisation(self) -> None:
+        """Raises an InputError for a mean without a deviation, or an unknown scale."""
         if (self.mean is None) != (self.std is None):
             missing = "std" if self.std is None else "mean"
             raise InputError(
                 f"--{missing}: is missing; --mean R,G,B and --std R,G,B are given together"
             )
+        for name, numbers in (("mean", self.mean), ("std", self.std)):
+            if numbers is not None and len(numbers) != 3:
+                raise InputError(f"--{name}: expected three numbers R,G,B, got {len(numbers)}")
         if self.scale not in (None, 1, 255):
             raise InputError(f"--scale: expected 255 or 1, got {self.scale}")
-        if not isinstance(self.size, str) or self.size not in ("auto", "own"):
-            checked_size(self.size, "--size")
 
 
 def is_function(spec: str) -> bool:
@@ -114,13 +129,11 @@ def is_function(spec: str) -> bool:
 
 
 def check_spec(spec: str, flag: str) -> None:
-    """Raises an InputError for a SPEC that names nothing that is there."""
+    """Raises an InputError for a SPEC that names no function, file or folder of a network."""
     path = Path(spec)
     if not is_function(spec) and not path.exists():
         raise InputError(f"{flag}: {spec}: no such folder or file; {_KINDS}")
-    if path.is_dir() and not any(
-        (path / name).is_file() for name in ("config.yaml", "config.json", ADAPT_FILE)
-    ):
+    if path.is_dir() and not any((path / name).is_file() for name in _FILES):
         raise InputError(
             f"{flag}: {spec}: holds neither config.yaml, as a run does, nor config.json; {_KINDS}"
         )

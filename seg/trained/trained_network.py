@@ -22,8 +22,7 @@ from torch.nn import functional as F
 from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import new_folder
 from dem_apps.test_time_methods.network import find_logits
-from seg.config import TrainConfig
-from seg.data.files import checked_size, find_images
+from seg.data.files import checked_size
 from seg.data.labels import ClassSet, named_classes
 from seg.data.pixel_format import PixelFormat, kind_of
 from seg.data.read_images import ImagePixels, Scene, picture_pixels, read_image, seen
@@ -44,12 +43,12 @@ _MOST_CLASSES = 255
 
 @dataclass(frozen=True)
 class Training:
-    """Training of a run's network; the checkpoint is never ``auto``."""
+    """Where a run's network comes from; the checkpoint is never ``auto``."""
 
-    config: TrainConfig
+    run: Path
     checkpoint: str
     step: int
-    re_estimated_on: str | None = None  #: the images of AdaBN statistics, if there are such
+    re_estimated_on: str | None = None  #: images of the AdaBN statistics; None without any
 
     @property
     def described(self) -> str:
@@ -73,11 +72,11 @@ class PredictedImage(Prediction):
     image: NDArray[np.uint8]  #: (H, W, 3) uint8 RGB; of other bands what is shown of them
     logits: Tensor  #: (1, C, h, w) float32, on the CPU
     class_set: ClassSet  #: names and colours of the C classes
-    align_corners: bool  #: of the upsampling of logits
+    align_corners: bool  #: whether upsampling of the logits aligns corners
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the C classes."""
+        """Names of the C classes."""
         return self.class_set.names
 
     @cached_property
@@ -90,12 +89,8 @@ class PredictedImage(Prediction):
     def shares(self) -> dict[str, float]:
         """The share of the pixels that each predicted class has, by name, the largest first."""
         pixels, _ = self.sums(len(self.names))
-        order = pixels.argsort(kind="stable")[::-1]
-        return {
-            self.names[index]: float(pixels[index] / pixels.sum())
-            for index in order
-            if pixels[index]
-        }
+        counted = sorted(zip(self.names, pixels, strict=True), key=lambda each: -each[1])
+        return {name: float(count / pixels.sum()) for name, count in counted if count}
 
     def panel(self) -> Image.Image:
         """Image, prediction and entropy side by side, entropy on the scale from 0 to 1, with the classes' names."""
@@ -117,18 +112,18 @@ class TrainedNetwork:
     >>> import seg
     >>> network = seg.build_model("unet", encoder="resnet18", num_classes=3, depth=3)
     >>> predictor = TrainedNetwork("mine", network, 3, Description(), lambda folder, _: None)
-    >>> [prediction.entropy.shape for prediction in predictor.each(np.zeros((2, 64, 96, 3), np.uint8))]
-    [(64, 96), (64, 96)]
+    >>> predictor.predict(np.zeros((64, 96, 3), np.uint8)).entropy.shape
+    (64, 96)
     """
 
     spec: str  #: the SPEC that was opened
     #: in ``eval()`` mode; maps images to logits (B, C, h, w), or a dict with ``main``
     network: nn.Module
     num_classes: int  #: C
-    description: Description  #: of its images and outputs
+    description: Description  #: how it sees images, and what its outputs mean
     #: Writes the current weights, in the format that they came in, and a description of them into an empty folder.
     write: Callable[[Path, Description], None]
-    training: Training | None = None  #: of a run
+    training: Training | None = None  #: where a run's network comes from
     #: (width, height) of the images that it sees; None is each image's own
     size: tuple[int, int] | None = None
     tile: int | None = None  #: side of the tiles that larger images are predicted by
@@ -140,9 +135,9 @@ class TrainedNetwork:
                 f"{self.spec}: predicts {self.num_classes} classes; expected 2 to {_MOST_CLASSES}"
             )
         if named is not None and len(named) != self.num_classes:
-            said = f"{self.spec}: predicts {self.num_classes} classes, and {len(named)} are named (--classes)"
             raise InputError(
-                f"{said}; name those that it was trained with, in the order of its outputs"
+                f"{self.spec}: predicts {self.num_classes} classes, and {len(named)} are named (--classes); name those "
+                "that it was trained with, in the order of its outputs"
             )
         self.network.eval()
 
@@ -159,18 +154,14 @@ class TrainedNetwork:
     def seeing(
         self, size: Sequence[int] | str | None = "auto", tile: int | None = None
     ) -> TrainedNetwork:
-        """The same network, which sees images at another size or by tiles; the arguments are those of ``seg.load``."""
+        """The same network, which sees images at another size or by tiles; arguments as in ``seg.load``."""
         if tile is not None and tile < LEAST_TILE:
             raise InputError(f"--tile: expected {LEAST_TILE} pixels or more, got {tile}")
-        size = size if size is None or isinstance(size, str) else tuple(size)  # also an array
-        own = size == "own" or (size == "auto" and tile is None)
-        chosen = (
-            self.description.size
-            if own
-            else None
-            if size == "auto"
-            else checked_size(size, "--size")
-        )
+        chosen = self.description.size
+        if isinstance(size, str) and size == "auto":
+            chosen = chosen if tile is None else None
+        elif not isinstance(size, str) or size != "own":
+            chosen = checked_size(size, "--size")
         return dataclasses.replace(self, size=chosen, tile=tile)
 
     def logits(self, images: Tensor, forward: Forward | None = None) -> Tensor:
@@ -189,52 +180,41 @@ class TrainedNetwork:
         except (AssertionError, RuntimeError, ValueError) as error:
             if isinstance(error, InputError) or "memory" in str(error):
                 raise
-            size = f"{images.shape[3]} × {images.shape[2]}"
-            other = "; --size W,H shows them at another"
             raise InputError(
-                f"{self.spec}: cannot take images of {size} ({first_words(error)}){other}"
+                f"{self.spec}: cannot take images of {images.shape[3]} × {images.shape[2]} ({first_words(error)}); "
+                "--size W,H shows them at another, and the fact 'multiple' of a function pads them"
             ) from error
         logits: Tensor = find_logits(output)
         return logits
 
-    def predict(self, images: Any) -> Any:
-        """One :class:`PredictedImage`, or a list of them where ``images`` are many.
+    def predict(self, image: Any) -> PredictedImage:
+        """Predict one image.
 
         Args:
-            images: a path, a PIL image, an array (H, W, 3) or a tensor (3, H, W), of uint8 or of numbers from 0 to 1;
-                or many: a list of these, a folder, an array (B, H, W, 3) or a tensor (B, 3, H, W). Of a network that
-                sees other bands: files, arrays (H, W, bands) or tensors (bands, H, W) of the numbers it was trained on.
+            image: a path, a PIL image, an array (H, W, 3) or a tensor (3, H, W), of uint8 or of numbers from 0 to 1,
+                before any normalisation. A network that sees other bands takes a file, an array (H, W, bands) or a
+                tensor (bands, H, W) of the numbers it was trained on.
 
-        Raises InputError: something that is no image, or of a size that the network does not take.
+        Raises:
+            InputError: something that is no image, or of a size that the network does not take.
         """
-        predictions = list(self.each(images))
-        return predictions[0] if _listed(images) is None else predictions
+        return self._predicted(_one_image(image, self.description.pixels))
 
-    def each(self, images: Any) -> Iterator[PredictedImage]:
-        """The predictions of many images, one after the other."""
-        pixels, many = self.description.pixels, _listed(images)
-        for each in [images] if many is None else many:
-            image = _one_image(each, pixels)
-            with torch.no_grad():
-                logits, size = (
-                    self._tiled(image).whole().float().cpu(),
-                    (image.shape[0], image.shape[1]),
-                )
-            align_corners, shown = (
-                self.description.align_corners,
-                pixels.preview(image.values, image.valid),
-            )
-            strips = upsampled_bands([logits], logits.shape[2], size, align_corners)
-            maps = Prediction.of_parts(strips, size, image.valid)
-            yield PredictedImage(
-                maps.classes,
-                maps.entropy,
-                maps.valid,
-                image=shown,
-                logits=logits,
-                class_set=self.class_set,
-                align_corners=align_corners,
-            )
+    def _predicted(self, image: ImagePixels) -> PredictedImage:
+        size, align_corners = image.shape[:2], self.description.align_corners
+        with torch.no_grad():
+            logits = self._tiled(image).whole().float().cpu()
+        strips = upsampled_bands([logits], logits.shape[2], size, align_corners)
+        maps = Prediction.of_parts(strips, size, image.valid)
+        return PredictedImage(
+            maps.classes,
+            maps.entropy,
+            maps.valid,
+            image=self.description.pixels.preview(image.values, image.valid),
+            logits=logits,
+            class_set=self.class_set,
+            align_corners=align_corners,
+        )
 
     @torch.no_grad()
     def maps(self, image: ImagePixels, forward: Forward | None = None) -> Prediction:
@@ -248,13 +228,8 @@ class TrainedNetwork:
         logits = self._tiled(image, forward)
         if self.tile is None:
             yield 0, 0, upsampled(logits.whole(), size, align_corners)
-        elif logits.full_size and self._as_read(image):
-            yield from logits.blocks()
         else:
             yield from upsampled_bands(logits.rows(), logits.height, size, align_corners)
-
-    def _as_read(self, image: ImagePixels | Scene) -> bool:
-        return self.size in (None, image.shape[1::-1])
 
     def _tiled(self, image: ImagePixels | Scene, forward: Forward | None = None) -> TiledLogits:
         """The logits of an image at :attr:`size`."""
@@ -263,7 +238,7 @@ class TrainedNetwork:
         forward = forward or self.raw_logits
         if description.multiple > 1:
             forward = partial(self.logits, forward=forward)
-        if isinstance(image, ImagePixels) and not self._as_read(image):
+        if isinstance(image, ImagePixels) and self.size not in (None, image.shape[1::-1]):
             image = ImagePixels(*seen(image, description.pixels, self.size))
 
         def read(rows: slice, columns: slice) -> Tensor:
@@ -283,58 +258,49 @@ class TrainedNetwork:
         return f"TrainedNetwork({self.spec}; {self.num_classes} classes: {names})"
 
 
-def _listed(images: Any) -> Any:
-    """Several images as a sequence: a list, a folder, an array or a tensor (B, …); None where it is one image."""
-    if isinstance(images, (str, Path)):
-        return find_images(Path(images)) if Path(images).is_dir() else None
-    many = (
-        images.ndim == 4
-        if isinstance(images, (np.ndarray, Tensor))
-        else isinstance(images, Sequence)
-    )
-    return images if many else None
-
-
 def _one_image(image: Any, pixels: PixelFormat) -> ImagePixels:
-    """One image as a network sees it, grey repeated; transparent pixels of a picture, not of an array, hold no data."""
+    """One image as a network sees it; transparent pixels of a picture, and NaN of an array, hold no data."""
     if isinstance(image, (str, Path)):
         return read_image(Path(image), pixels)
     if isinstance(image, Image.Image) and pixels.is_rgb:
-        return picture_pixels(image, Path(getattr(image, "filename", None) or "image"))
-    if not isinstance(image, (np.ndarray, Tensor)):
-        raise InputError(
-            f"image: got a {type(image).__name__}; expected a path, an array (H, W, {pixels.bands}) or a tensor "
-            f"({pixels.bands}, H, W) of {pixels.described}, a PIL image of 8-bit RGB, or a list of these"
-        )
+        return picture_pixels(image, Path(str(getattr(image, "filename", "image"))))
     values: Any = image
-    if isinstance(image, Tensor):
-        values = (image.float() if image.dtype == torch.bfloat16 else image).detach().cpu().numpy()
-        values = values.transpose(1, 2, 0) if values.ndim == 3 else values
+    if isinstance(image, Tensor) and image.ndim == 3:
+        values = image.detach().cpu().numpy().transpose(1, 2, 0)
+    if not isinstance(values, np.ndarray) or values.ndim not in (2, 3):
+        raise InputError(
+            f"image: got a {type(image).__name__} of shape {getattr(image, 'shape', ())}; expected a path, an array "
+            f"(H, W, {pixels.bands}) or a tensor ({pixels.bands}, H, W) of {pixels.described}, a PIL image of 8-bit "
+            "RGB"
+        )
     values = values[..., None] if values.ndim == 2 else values
-    channels = (1, 3, 4) if pixels.is_rgb else (pixels.bands,)
-    if values.ndim != 3 or values.shape[2] not in channels or 0 in values.shape:
-        raise InputError(
-            f"image: has shape {tuple(image.shape)}, and the network sees {pixels.described}"
-        )
-    if not pixels.is_rgb and kind_of(values.dtype.name) != kind_of(pixels.dtype):
-        raise InputError(
-            f"image: holds {values.dtype}, and the network sees {pixels.described}, in the same units"
-        )
-    masked, values = np.ma.getmaskarray(values).any(2), np.ma.filled(values, 0)
-    values = _rgb(values) if pixels.is_rgb else values
-    valid = np.isfinite(values).all(2) & ~masked  # NaN holds no data
+    valid = np.isfinite(values).all(2)
+    values = _rgb(values) if pixels.is_rgb else _bands(values, pixels)
     return ImagePixels(values, None if valid.all() else valid)
 
 
+def _bands(values: NDArray[Any], pixels: PixelFormat) -> NDArray[Any]:
+    """Bands of the number and kind that the network sees."""
+    if values.shape[2] != pixels.bands or kind_of(values.dtype.name) != kind_of(pixels.dtype):
+        raise InputError(
+            f"image: has shape {values.shape} of {values.dtype}, and the network sees {pixels.described}, in the same "
+            "units"
+        )
+    return values
+
+
 def _rgb(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """8-bit RGB of grey, RGB or RGBA, in bytes or floating point from 0 to 1."""
+    if values.shape[2] not in (1, 3, 4) or 0 in values.shape:
+        raise InputError(f"image: has shape {values.shape}, and the network sees 8-bit RGB")
     values = values[..., :3] if values.shape[2] > 1 else values.repeat(3, axis=2)
     if values.dtype == np.uint8:
         return np.ascontiguousarray(values)
     low, high = values.min(), values.max()
     # NaN is neither
     if not np.issubdtype(values.dtype, np.floating) or not (low >= 0 and high <= 1):
-        expected = "uint8, or floating point from 0 to 1 before any normalisation"
         raise InputError(
-            f"image: holds {values.dtype} from {low:.3g} to {high:.3g}; expected {expected}"
+            f"image: holds {values.dtype} from {low:.3g} to {high:.3g}; expected uint8, or floating point from 0 to 1 "
+            "before any normalisation"
         )
     return np.asarray((values * 255).round(), np.uint8)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
@@ -14,39 +15,47 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from accelerate.utils import broadcast_object_list, patch_environment
+from torch import nn
 from torch.utils.data import ConcatDataset
 
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.reduction import world_size
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_run_dir
-from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.reproducibility import seed_everything
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict
-from dem_apps.runtime.signals import StopRequest, command_line, going_on_with, resume_command
+from dem_apps.runtime.signals import command_line, going_on_with, resume_command
+from dem_apps.test_time_methods.normalisation import batch_norms
 from seg.config import TrainConfig, resolve
 from seg.data.domains import DomainPair, open_pair
 from seg.data.labels import ClassSet
 from seg.data.loader import batches, target_style
 from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
 from seg.data.samplers import Sampler, labelled_sampler
-from seg.inference.adaptive_batch_norm import check_there_are_statistics, re_estimated_on
+from seg.data.settings import SourceConfig
+from seg.inference.adaptive_batch_norm import (
+    Estimated,
+    check_there_are_statistics,
+    re_estimated_on,
+)
 from seg.inference.protocol import protocol
 from seg.methods import METHODS
+from seg.methods.method import Method
 from seg.methods.minent import HeadObjectives
 from seg.methods.optimization import MicroBatch, PolySchedule, leave_group
+from seg.methods.settings import OptimizerConfig
 from seg.models.batch_norm import set_up_batch_norm
 from seg.models.network import Predictor, SegmentationNetwork, parameter_groups
 from seg.models.networks import NETWORK_FILE, check_network, network_document
 from seg.scores.checkpoints import CheckpointSelector
-from seg.scores.described_metrics import described_metrics, print_checkpoints, print_scores
+from seg.scores.report_scores import print_checkpoints, print_scores, report_info
 from seg.trained.description import CLASSES_FILE
 from seg.trained.run_network import build_network, classes_of_run
 from seg.trained.start_from import normalisation, start_from
 from seg.trained.trained_network import RE_ESTIMATED_ON, Training
-from seg.training.run import TrainingRun, print_summary
+from seg.training.run import Schedule, TrainingRun, print_summary
 from seg.training.step import TrainState, training_step
 
 _SOURCE_STREAM, _TARGET_STREAM = 0, 1
@@ -54,41 +63,123 @@ _SOURCE_STREAM, _TARGET_STREAM = 0, 1
 
 def train(config: TrainConfig) -> Path:
     """Run one training of checked settings and return its run folder."""
+    # set up
     accelerator = _accelerator(config.device, config.precision)
-    path = Path(config.run_dir) if config.run_dir else None
-    saved, classes, pixels = None, config.classes, None
+    path = None if config.run_dir is None else Path(config.run_dir)
     if config.resume and path is not None:
-        classes = classes_of_run(path, classes)
-        # of a run that had begun
-        pixels = read_format(path) if (path / CLASSES_FILE).is_file() else None
-        saved, was = (
-            checkpoint_to_resume(path),
-            from_dict(TrainConfig, read_config(path), str(path)),
-        )
-        # with what was left open and filled in at the start
-        config = replace(
-            config,
-            source=was.source,
-            target=was.target,
-            model=was.model,
-            optimizer=was.optimizer,
-            weights=was.weights,
-            batch_norm_after=was.batch_norm_after,
-        )
+        config, before = _continued(config, path)
     else:
-        config, lines = resolve(config, accelerator.device.type)
-        for line in lines:
-            accelerator.print(line)
-        check_network(
-            str(config.model.name), str(config.model.encoder), config.model.encoder_weights
-        )
+        config, before = _begun(config, accelerator), Before(config.classes)
+    saved = before.state
+    pair, sampler = _data(config, accelerator, before)
+    # after the data: what is drawn and counted into a cache the first time must not move the weights
+    seed_everything(config.seed)
+    own, classes = path if config.resume else None, len(pair.classes)
+    network = build_network(config.model, classes, pair.pixels.bands, own, saved is None)
+    config = config.for_network(network)
+    state = build_state(
+        config, network, classes, accelerator, pair.classes, pair.pixels, saved is not None
+    )
+    if config.batch_norm_after == "target":
+        state.re_estimate = _re_estimation(pair, state, config.bn_alpha)
+    selector = CheckpointSelector()
+    if saved is not None:
+        state.restore(saved)
+        selector.restore(saved.get("choice"))
+    # a resumed run folder drops what came after the checkpoint, which every process has to have read
+    accelerator.wait_for_everyone()
+    folder = None
+    if accelerator.is_main_process:
+        path = path or _new_run_dir(config)
+        folder = _folder(config, pair, path, str(accelerator.device), saved)
+        print_summary(_summary(config, path, state.model, accelerator), pair)
+    # without --run-dir the main process has named it
+    (path,) = broadcast_object_list([path])
+    schedule = Schedule(config.max_steps, config.log_every, config.eval_every, config.maps)
+    run = TrainingRun(schedule, state, pair, selector, Path(str(path)), folder)
+    if saved is not None:
+        run.scored, run.saved_step = saved.get("scored", True), state.step
+    left = range(state.step, config.max_steps)
+    steps = _steps(_streams(config, pair, sampler, accelerator, left), config.accumulate, left)
+    with _closed_at_the_end(run):
+        _train(run, steps)
+        result = run.final_scores()
+        if folder is not None:
+            _finish(run, folder, result, partial(protocol, config))
+    leave_group()
+    return run.path
+
+
+def _train(run: TrainingRun, steps: Iterable[list[MicroBatch]]) -> None:
+    """Make the remaining steps, with scores and checkpoints between them."""
+    if run.saved_step is None:
+        run.save()  # a run can be resumed from its first step on
+    run.score_if_due()
+    for micro_batches in steps:
+        run.report(training_step(run.state, micro_batches))
+        run.stop_if_asked()
+        run.score_if_due()
+
+
+@contextmanager
+def _closed_at_the_end(run: TrainingRun) -> Iterator[None]:
+    """Around the training: signals end it between two steps, and errors say how to continue."""
+    try:
+        with going_on_with(f"continue with: {resume_command('seg.train', run.path)}"), run.stop:
+            yield
+    except NotFiniteError as error:
+        last = f"the checkpoint {run.path / 'checkpoints' / 'last'} of step {run.saved_step}"
+        raise NotFiniteError(
+            f"{error}; {last} is from before, and --resume continues from it"
+        ) from error
+    finally:
+        run.close()
+
+
+@dataclass(frozen=True)
+class Before:
+    """What a run that is continued holds; of a new one the file of its classes alone."""
+
+    classes: str | None = None  #: file of the classes
+    pixels: PixelFormat | None = None  #: None where the images decide it
+    state: dict[str, Any] | None = None  #: the checkpoint to continue from
+
+
+def _begun(config: TrainConfig, accelerator: Accelerator) -> TrainConfig:
+    """The settings of a new run, with every default filled in but those of the network's layers."""
+    config, lines = resolve(config, accelerator.device.type)
+    for line in lines:
+        accelerator.print(line)
+    model, starts_anew = config.model, config.model.start_from is None
+    check_network(str(model.name), str(model.encoder), model.encoder_weights, starts_anew)
+    return config
+
+
+def _continued(config: TrainConfig, path: Path) -> tuple[TrainConfig, Before]:
+    """The settings of a run to continue, with what was left open and filled in at its start."""
+    state = checkpoint_to_resume(path)
+    had_begun = (path / CLASSES_FILE).is_file()
+    pixels = read_format(path) if had_begun else None
+    was = from_dict(TrainConfig, read_config(path), str(path))
+    config = replace(
+        config,
+        source=was.source,
+        target=was.target,
+        model=was.model,
+        optimizer=was.optimizer,
+        weights=was.weights,
+        batch_norm_after=was.batch_norm_after,
+    )
+    return config, Before(classes_of_run(path, config.classes), pixels, state)
+
+
+def _data(
+    config: TrainConfig, accelerator: Accelerator, before: Before
+) -> tuple[DomainPair, Sampler]:
+    """The images of both domains, and the order of the labelled ones."""
     with accelerator.main_process_first():
-        data = config.data() | {
-            "classes_file": classes,
-            "pixels": pixels,
-            "workers": config.workers,
-        }
-        pair = open_pair(**data, rgb=normalisation(config.model))
+        data = config.data() | {"classes_file": before.classes, "pixels": before.pixels}
+        pair = open_pair(**data, workers=config.workers, rgb=normalisation(config.model))
         for line in pair.look_at_labels():
             accelerator.print(line)
         sampler = labelled_sampler(
@@ -98,40 +189,16 @@ def train(config: TrainConfig) -> Path:
             config.source.rare_class_pixels,
             config.workers,
         )
-    # after the data: what is drawn and counted into a cache the first time must not move the weights
-    seed_everything(config.seed)
-    own, resumed = path if config.resume else None, saved is not None
-    network = build_network(
-        config.model, len(pair.classes), pair.pixels.bands, own, with_weights=not resumed
-    )
-    config = config.for_network(network)
-    state = build_state(
-        config, network, len(pair.classes), accelerator, pair.classes, pair.pixels, resumed
-    )
-    if config.batch_norm_after == "target":
-        check_there_are_statistics(state.model)
-        device, share = accelerator.device, config.bn_alpha
-        state.re_estimate = lambda model: re_estimated_on(pair.target_train, model, device, share)
-    run = _open(config, pair, state, path, saved)
-    try:
-        with going_on_with(f"continue with: {resume_command('seg.train', run.path)}"), run.stop:
-            if saved is None:
-                run.save()  # a run can be resumed from its first step on
-            run.score_if_due()
-            for micro_batches in _steps(config, pair, sampler, accelerator, state.step):
-                run.report(training_step(state, micro_batches))
-                run.stop_if_asked()
-                run.score_if_due()
-            _finish(run)
-    except NotFiniteError as error:
-        last = f"the checkpoint {run.path / 'checkpoints' / 'last'} of step {run.saved_step}"
-        raise NotFiniteError(
-            f"{error}; {last} is from before, and --resume continues from it"
-        ) from error
-    finally:
-        run.close()
-    leave_group()
-    return run.path
+    return pair, sampler
+
+
+def _re_estimation(
+    pair: DomainPair, state: TrainState, share: float | None
+) -> Callable[[nn.Module], Estimated]:
+    """Returns a copy of a network with a share of the target's statistics."""
+    check_there_are_statistics(state.model)
+    device = state.predict.accelerator.device
+    return lambda model: re_estimated_on(pair.target_train, model, device, share)
 
 
 def _accelerator(device_name: str, precision: str) -> Accelerator:
@@ -163,182 +230,185 @@ def build_state(
     outputs have to mean ``classes`` as well.
     """
     settings, rates, weights = config.model, config.optimizer, config.weights
-    policy, lr = str(settings.batch_norm), float(rates.lr or 0)
+    policy = str(settings.batch_norm)
     network.to(accelerator.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     model = set_up_batch_norm(network, policy, synchronised=world_size() > 1)
     if settings.start_from is not None and not resumed:
         for note in start_from(model, Path(settings.start_from), classes):
             accelerator.print(note)
-    groups = parameter_groups(model, lr, rates.head_factor)
-    if rates.name == "sgd":
-        own: torch.optim.Optimizer = torch.optim.SGD(
-            groups, lr, rates.momentum, weight_decay=rates.weight_decay
-        )
-    else:
-        own = torch.optim.AdamW(groups, lr, weight_decay=rates.weight_decay)
-    optimizer = accelerator.prepare_optimizer(own)
+    optimizer = accelerator.prepare_optimizer(_optimizer(model, rates))
     if config.compile:
         model.compile()
     predict = Predictor(model, accelerator, policy, settings.align_corners, pixels)
-    row, options = METHODS[config.method], config.method_options()
     on_source = {"main": weights.seg_main, "aux": weights.seg_aux}
-    source_weights, target_weights, own_weights = (
-        {head: each[head] for head in predict.heads}
-        for each in (on_source, weights.on_target("target"), weights.on_target(row.weight))
-    )
-    make_objectives = partial(
-        HeadObjectives,
-        str(config.loss),
-        num_classes,
-        target_weights,
-        config.reduction,
-        config.objective_options(),
-    )
-    options |= {"weights": own_weights} if options else {}
-    method = resolve_name(row.path)(predict, num_classes, make_objectives, **options)
-    schedule = PolySchedule(rates.horizon or config.max_steps, rates.power)
     counts = torch.zeros(num_classes, dtype=torch.int64, device=accelerator.device)
     return TrainState(
         predict,
         optimizer,
-        method,
-        source_weights,
-        schedule,
+        _method(config, predict, num_classes),
+        {head: on_source[head] for head in predict.heads},
+        PolySchedule(rates.horizon or config.max_steps, rates.power),
         counts,
         bool(weights.relative),
     )
 
 
-def _open(
+def _optimizer(model: nn.Module, rates: OptimizerConfig) -> torch.optim.Optimizer:
+    """The network's optimiser, with the heads at a rate of their own."""
+    lr = float(rates.lr or 0)
+    groups = parameter_groups(model, lr, rates.head_factor)
+    if rates.name == "adamw":
+        return torch.optim.AdamW(groups, lr, weight_decay=rates.weight_decay)
+    return torch.optim.SGD(groups, lr, rates.momentum, weight_decay=rates.weight_decay)
+
+
+def _method(config: TrainConfig, predict: Predictor, num_classes: int) -> Method:
+    """The method of ``--method``, with the objectives of ``--loss``."""
+    row = METHODS[config.method]
+    on_target = config.weights.on_target("target")
+    make_objectives = partial(
+        HeadObjectives,
+        str(config.loss),
+        num_classes,
+        {head: on_target[head] for head in predict.heads},
+        config.reduction,
+        config.objective_options(),
+    )
+    options = config.method_options()
+    if options:
+        own = config.weights.on_target(row.weight)
+        options["weights"] = {head: own[head] for head in predict.heads}
+    method: Method = resolve_name(row.path)(predict, num_classes, make_objectives, **options)
+    return method
+
+
+def _new_run_dir(config: TrainConfig) -> Path:
+    """A folder named by method, objective and seed."""
+    loss = [] if config.loss == "none" else [str(config.loss)]
+    return new_run_dir("seg", config.method, *loss, str(config.seed))
+
+
+def _folder(
+    config: TrainConfig, pair: DomainPair, path: Path, device: str, saved: dict[str, Any] | None
+) -> RunFolder:
+    """Open the run folder, new or continued from the checkpoint ``saved``."""
+    if config.resume:
+        folder = RunFolder.resume(path, None if saved is None else saved["step"])
+    else:
+        has_objective = METHODS[config.method].loss is not None
+        info = report_info(len(pair.classes), config.title, has_objective)
+        folder = RunFolder.create(path, asdict(config), config.seed, device, info)
+    if saved is None:
+        if config.resume:
+            print("the run has no checkpoint yet and begins again", flush=True)
+        if pair.pixels != RGB:
+            folder.write_json(PIXELS_FILE, pair.pixels.document())
+        folder.write_json(CLASSES_FILE, pair.classes.document())
+        if config.model.name == "pretrained" and not (path / NETWORK_FILE).is_file():
+            document = network_document(Path(str(config.model.start_from)))
+            folder.write_json(NETWORK_FILE, document)
+    return folder
+
+
+def _summary(
+    config: TrainConfig, path: Path, model: nn.Module, accelerator: Accelerator
+) -> dict[str, str]:
+    """Method, data, network, device and folder, in words."""
+    roots = [config.target.root]
+    if not config.target.replaces_source():
+        roots.insert(0, config.source.root)
+    after = ""
+    if config.batch_norm_after == "target":
+        after = ", for scores with a share of the statistics of target"
+    policy = config.model.batch_norm if batch_norms(model) else "none"
+    processes = ""
+    if accelerator.num_processes > 1:
+        processes = f"{accelerator.num_processes} processes, "
+    return {
+        "method": config.title,
+        "data": " -> ".join(root for root in roots if root) or "demo pair",
+        "network": f"{config.model.described()}, batch norm {policy}{after}",
+        "device": f"{accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
+        f"{config.max_steps} steps, seed {config.seed}",
+        "results": str(path),
+    }
+
+
+def _streams(
     config: TrainConfig,
     pair: DomainPair,
-    state: TrainState,
-    path: Path | None,
-    saved: dict[str, Any] | None,
-) -> TrainingRun:
-    """Open the run folder, new or continued, and restore the checkpoint ``saved`` in every process."""
-    accelerator, selector = state.predict.accelerator, CheckpointSelector()
-    folder = progress = None
-    if saved is not None:
-        state.restore(saved)
-        selector.restore(saved.get("choice"))
-    # not before every process has read: the run folder of a resumed run drops what came after the checkpoint
-    accelerator.wait_for_everyone()
-    if accelerator.is_main_process:
-        has_objective = METHODS[config.method].loss is not None
-        info = described_metrics(len(pair.classes), config.title, has_objective)
-        loss = [] if config.loss == "none" else [str(config.loss)]
-        path = path or new_run_dir("seg", config.method, *loss, str(config.seed))
-        if config.resume:
-            folder = RunFolder.resume(path, None if saved is None else state.step)
-        else:
-            folder = RunFolder.create(
-                path, asdict(config), config.seed, str(accelerator.device), info
-            )
-        if saved is None:
-            if pair.pixels != RGB:
-                folder.write_json(PIXELS_FILE, pair.pixels.document())
-            folder.write_json(CLASSES_FILE, pair.classes.document())
-            if config.model.name == "pretrained" and not (path / NETWORK_FILE).is_file():
-                folder.write_json(
-                    NETWORK_FILE, network_document(Path(str(config.model.start_from)))
-                )
-        print_summary(config, pair, path, accelerator, state.model)
-        if config.resume and saved is None:
-            print("the run has no checkpoint yet and begins again", flush=True)
-        now = pair.sizes()
-        before = (saved or {}).get("images", now)
-        if before != now:
-            changed = ", ".join(
-                f"{now.get(title, 0)} of {title}, {before[title]} before" for title in before
-            )
-            print(
-                f"the images are others than when it was saved ({changed}), and so will the numbers be",
-                flush=True,
-            )
-        progress = Progress(config.max_steps, state.step)
-    # without --run-dir the main process has named it
-    (path,) = broadcast_object_list([path])
-    stop = StopRequest(resume_command("seg.train", path) if folder is not None else "")
-    scored, saved_step = (
-        saved is None or saved.get("scored", True),
-        None if saved is None else state.step,
-    )
-    return TrainingRun(
-        config, state, pair, selector, path, folder, progress, stop, scored, saved_step
-    )
-
-
-def _steps(
-    config: TrainConfig, pair: DomainPair, sampler: Sampler, accelerator: Accelerator, first: int
-) -> Iterator[list[MicroBatch]]:
-    """Yield the micro-batches of each remaining step; ``sampler`` is that of the labelled images."""
-    positions = range(first * config.accumulate, config.max_steps * config.accumulate)
-    process = (accelerator.process_index, accelerator.num_processes)
-    settings, style, styled = config.source, None, None
-    if pair.source_train is not None and settings.style != "none":
-        style = partial(
-            target_style, pair.target_train, settings.style_beta, settings.style_probability
-        )
-        styled = len(pair.source_train)
+    sampler: Sampler,
+    accelerator: Accelerator,
+    steps: range,
+) -> Iterator[MicroBatch]:
+    """The micro-batches of the steps; ``sampler`` is that of the labelled images."""
+    positions = range(steps.start * config.accumulate, steps.stop * config.accumulate)
+    common: dict[str, Any] = {
+        "batch_size": config.batch_size,
+        "steps": positions,
+        "workers": config.workers,
+        "process": (accelerator.process_index, accelerator.num_processes),
+        "pixels": pair.pixels,
+    }
     source = batches(
         ConcatDataset(pair.labelled),
-        config.batch_size,
-        positions,
-        (config.seed, _SOURCE_STREAM),
-        settings.augmentation,
-        config.workers,
-        process,
-        sampler,
-        style,
-        styled,
-        pair.pixels,
+        **common,
+        seed=(config.seed, _SOURCE_STREAM),
+        augmentation=config.source.augmentation,
+        sampler=sampler,
+        **_style(config.source, pair),
     )
     target: Iterator[Any] = repeat({}, len(positions))
     if METHODS[config.method].uses_target:
         target = batches(
             pair.target_train,
-            config.batch_size,
-            positions,
-            (config.seed, _TARGET_STREAM),
-            config.target.augmentation,
-            config.workers,
-            process,
-            pixels=pair.pixels,
+            **common,
+            seed=(config.seed, _TARGET_STREAM),
+            augmentation=config.target.augmentation,
         )
-    micro_batches = map(MicroBatch, source, target)
-    for _ in range(first, config.max_steps):
-        yield list(islice(micro_batches, config.accumulate))
+    return map(MicroBatch, source, target)
 
 
-def _finish(run: TrainingRun) -> None:
-    """Write entropy maps and ``eval.json``, and print the tables."""
-    result = run.final_scores()
-    if run.folder is None or run.progress is None:
-        return
-    run.progress.close()
-    step = run.state.step
-    kept = run.selector.table(step, result["miou"])
-    how = protocol(
-        Training(run.config, "last", step, run.state.result().get(RE_ESTIMATED_ON)), run.state.model
-    )
+def _style(source: SourceConfig, pair: DomainPair) -> dict[str, Any]:
+    """Arguments of :func:`batches` that give source images the target's style."""
+    if pair.source_train is None or source.style == "none":
+        return {}
+    style = partial(target_style, pair.target_train, source.style_beta, source.style_probability)
+    return {"style": style, "styled": len(pair.source_train)}
+
+
+def _steps(
+    micro_batches: Iterator[MicroBatch], accumulate: int, steps: range
+) -> Iterator[list[MicroBatch]]:
+    """Yield the micro-batches of each step."""
+    for _ in steps:
+        yield list(islice(micro_batches, accumulate))
+
+
+def _finish(
+    run: TrainingRun,
+    folder: RunFolder,
+    result: dict[str, Any],
+    describe: Callable[[Training, nn.Module], dict[str, Any]],
+) -> None:
+    """Write ``eval.json``, with the protocol that ``describe`` gives, and print the tables."""
+    run.close_progress()
+    state, pair = run.state, run.pair
+    kept = run.selector.table(state.step, result["miou"])
+    re_estimated = state.result().get(RE_ESTIMATED_ON)
+    how = describe(Training(run.path, "last", state.step, re_estimated), state.model)
     how["labelled_images"] = {
-        domain: 0 if dataset is None else len(dataset)
-        for domain, dataset in (
-            ("source", run.pair.source_train),
-            ("target", run.pair.target_labelled),
-        )
+        "source": len(pair.source_train or ()),
+        "target": len(pair.target_labelled or ()),
     }
-    result["source_label_share"] = dict(
-        zip(run.pair.classes.names, run.state.source_shares(), strict=True)
-    )
-    run.folder.write_json(
-        "eval.json", {**result, "checkpoint": "last", "checkpoints": kept, "protocol": how}
-    )
-    print_scores(result, f"target validation, {len(run.pair.target_val)} images, last checkpoint")
+    shares = zip(pair.classes.names, state.source_shares(), strict=True)
+    result["source_label_share"] = dict(shares)
+    document = {**result, "checkpoint": "last", "checkpoints": kept, "protocol": how}
+    folder.write_json("eval.json", document)
+    print_scores(result, f"target validation, {len(pair.target_val)} images, last checkpoint")
     print_checkpoints(kept)
     print(f"batch norm:   {how['batch_norm']}")
-    if run.config.maps:
+    if run.schedule.maps:
         print(f"entropy maps: {run.path / 'entropy_maps'}")
     print(f"scores:       {run.path / 'eval.json'}")
     print(f"report:       {command_line('dem_apps.report', [str(run.path)])}")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from accelerate import Accelerator
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
 from dem_apps.reduction import world_size
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_folder import RunFolder
-from dem_apps.runtime.signals import StopRequest
-from dem_apps.test_time_methods.normalisation import batch_norms
-from seg.config import TrainConfig
+from dem_apps.runtime.signals import StopRequest, resume_command
 from seg.data.datasets import Sample
 from seg.data.domains import DomainPair
 from seg.data.files import flat_names
@@ -32,21 +29,44 @@ from seg.training.step import TrainState
 _LOGGED_SCORES = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
 
 
-@dataclass
-class TrainingRun:
-    """The train state with the run folder that it is written to."""
+class Schedule(NamedTuple):
+    """When a training logs, scores and ends."""
 
-    config: TrainConfig
-    state: TrainState  #: moved on by :func:`seg.training.step.training_step`
-    pair: DomainPair  #: its target validation images are scored
-    selector: CheckpointSelector  #: which checkpoints are kept besides the last
-    path: Path
-    #: the open run folder; None in all processes but the main one, as is ``progress``
-    folder: RunFolder | None
-    progress: Progress | None
-    stop: StopRequest
-    scored: bool  #: whether the scores of this step are in the log, if it is one that has scores
-    saved_step: int | None  #: of the last checkpoint, in every process; None before the first
+    max_steps: int
+    log_every: int  #: steps between lines in the log
+    eval_every: int  #: steps between scores and checkpoints
+    maps: int  #: validation images whose entropy maps are shown
+
+
+class TrainingRun:
+    """The train state with the run folder that it is written to.
+
+    Args:
+        schedule: when it logs, scores and ends.
+        state: is moved on by :func:`seg.training.step.training_step`.
+        pair: its target validation images are scored.
+        selector: which checkpoints are kept besides the last.
+        path: of the run folder.
+        folder: the open run folder; None in all processes but the main one.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        state: TrainState,
+        pair: DomainPair,
+        selector: CheckpointSelector,
+        path: Path,
+        folder: RunFolder | None,
+    ) -> None:
+        self.schedule, self.state, self.pair = schedule, state, pair
+        self.selector, self.path, self.folder = selector, path, folder
+        self.progress = None if folder is None else Progress(schedule.max_steps, state.step)
+        self.stop = StopRequest("" if folder is None else resume_command("seg.train", path))
+        #: whether the scores of this step are in the log, if it is one that has scores
+        self.scored = True
+        #: step of the last checkpoint, in every process; None before the first
+        self.saved_step: int | None = None
 
     def report(self, values: dict[str, float]) -> None:
         """Advance the progress bar, and log the values of a step where they are due."""
@@ -54,9 +74,8 @@ class TrainingRun:
         self.scored = False
         if self.progress is not None:
             self.progress.update(step)
-        if self.folder is not None and (
-            step % self.config.log_every == 0 or step == self.config.max_steps
-        ):
+        is_due = step % self.schedule.log_every == 0 or step == self.schedule.max_steps
+        if self.folder is not None and is_due:
             self.folder.log(step, **values)
 
     def stop_if_asked(self) -> None:
@@ -72,58 +91,60 @@ class TrainingRun:
 
     def score_if_due(self) -> None:
         """Score between two steps; :meth:`final_scores` follows the last."""
-        step = self.state.step
-        if not self.scored and step % self.config.eval_every == 0 and step < self.config.max_steps:
+        step, (last, _, every, _) = self.state.step, self.schedule
+        if not self.scored and step % every == 0 and step < last:
             self._score_and_save()
 
     def final_scores(self) -> dict[str, Any]:
         """Score the last state and write its entropy maps."""
-        # a resumed run that had come to its end has its scores in the log
-        return (
-            self._scores(write_maps=True) if self.scored else self._score_and_save(write_maps=True)
-        )
+        if self.scored:  # a resumed run that had come to its end has its scores in the log
+            return self._scores(write_maps=True)
+        return self._score_and_save(write_maps=True)
+
+    def close_progress(self) -> None:
+        """End the progress bar; safe to call twice."""
+        if self.progress is not None:
+            self.progress.close()
 
     def close(self) -> None:
         """Close the run folder; safe to call twice."""
-        if self.progress is not None:
-            self.progress.close()
+        self.close_progress()
         if self.folder is not None:
             self.folder.close()
 
     def _score_and_save(self, write_maps: bool = False) -> dict[str, Any]:
         """Score on the target's validation set, log the scores, save the selected checkpoints and the state."""
-        step = self.state.step
         result = self._scores(write_maps)
-        alarm = self.selector.alarm(
-            result, dict(zip(self.pair.classes.names, self.state.source_shares(), strict=True))
-        )
-        improved = self.selector.update(step, result, alarm)
+        shares = dict(zip(self.pair.classes.names, self.state.source_shares(), strict=True))
+        alarm = self.selector.alarm(result, shares)
+        improved = self.selector.update(self.state.step, result, alarm)
         self.scored = True
         if self.folder is not None:
-            values = {
-                f"val/{name}": result[name] for name in _LOGGED_SCORES if result[name] is not None
-            }
-            label_free = {
-                f"label_free/{name}": value for name, value in result["label_free"].items()
-            }
-            self.folder.log(step, **values, **label_free)
-            if alarm is not None:
-                self.folder.log(step, alarm=alarm)
+            self._log_scores(self.folder, result, alarm)
             for name in improved:
                 self.folder.save_checkpoint(name, self.state.result())
         self.save()
-        if self.progress is not None:
-            news = f"label-free score '{CRITERION}' {result['label_free'][CRITERION]:.4f}"
-            if result["miou"] is not None:
-                news = f"target mIoU {100 * result['miou']:.2f} %"
-            self.progress.note(step, news if alarm is None else f"{news}; alarm: {alarm}")
         return result
+
+    def _log_scores(self, folder: RunFolder, result: dict[str, Any], alarm: str | None) -> None:
+        """Log the scores and show the most important one."""
+        step, label_free = self.state.step, result["label_free"]
+        scores = {f"val/{name}": result[name] for name in _LOGGED_SCORES}
+        known = {name: value for name, value in scores.items() if value is not None}
+        folder.log(step, **known, **{f"label_free/{name}": label_free[name] for name in label_free})
+        news = f"label-free score '{CRITERION}' {label_free[CRITERION]:.4f}"
+        if result["miou"] is not None:
+            news = f"target mIoU {100 * result['miou']:.2f} %"
+        if alarm is not None:
+            folder.log(step, alarm=alarm)
+            news = f"{news}; alarm: {alarm}"
+        if self.progress is not None:
+            self.progress.note(step, news)
 
     def save(self) -> None:
         """Replace the checkpoint ``last``."""
         if self.folder is not None:
             state = {**self.state.state(), "choice": self.selector.state(), "scored": self.scored}
-            state["images"] = self.pair.sizes()
             self.folder.save_checkpoint("last", state)
         self.saved_step = self.state.step
 
@@ -141,7 +162,7 @@ class TrainingRun:
     def _on_map_sample(self, write: bool) -> OnSample:
         """Shows validation images spread over the set in TensorBoard; with ``write`` they become files as well."""
         images = len(self.pair.target_val)
-        shown = np.linspace(0, images - 1, min(self.config.maps, images)).round().astype(int)
+        shown = np.linspace(0, images - 1, min(self.schedule.maps, images)).round().astype(int)
         names = flat_names([self.pair.target_val.name(index) for index in range(images)])
         shown_as = {index: f"entropy_maps/{names[index]}" for index in shown}
 
@@ -150,74 +171,50 @@ class TrainingRun:
                 self.progress.between_steps(f"scoring, image {index + 1:,} of {images:,}")
             if world_size() == 1:  # several processes can agree to stop between two steps alone
                 self.stop_if_asked()
-            if index not in shown_as or not (write or self.folder is not None):
-                return
-            prediction = Prediction.of(
-                logits, resized_mask(sample.valid, (logits.shape[2], logits.shape[1]))
-            )
-            tiles, picture = map_pictures(
-                sample.preview(), sample.label, prediction, self.pair.classes
-            )
-            name = shown_as[index]
-            if write:
-                save_panel(self.path / f"{name}.png", picture)
-                for view, tile in tiles.items():
-                    save_panel(self.path / name / f"{view}.png", Image.fromarray(tile))
-            if self.folder is not None:
-                self.folder.log_image(name, np.asarray(picture), self.state.step)
+            if index in shown_as and (write or self.folder is not None):
+                self._show(shown_as[index], sample, logits, write)
 
         return on_sample
 
+    def _show(self, name: str, sample: Sample, logits: Tensor, write: bool) -> None:
+        """Log the maps of an image, and with ``write`` save them."""
+        valid = resized_mask(sample.valid, (logits.shape[2], logits.shape[1]))
+        prediction = Prediction.of(logits, valid)
+        tiles, picture = map_pictures(sample.preview(), sample.label, prediction, self.pair.classes)
+        if write:
+            save_panel(self.path / f"{name}.png", picture)
+            for view, tile in tiles.items():
+                save_panel(self.path / name / f"{view}.png", Image.fromarray(tile))
+        if self.folder is not None:
+            self.folder.log_image(name, np.asarray(picture), self.state.step)
 
-def print_summary(
-    config: TrainConfig, pair: DomainPair, path: Path, accelerator: Accelerator, model: nn.Module
-) -> None:
-    """Method, data, network, device and where the results go, a line each."""
-    roots = (None if pair.source_train is None else config.source.root, config.target.root)
-    folders = " -> ".join(root for root in roots if root) or "demo pair"
+
+def print_summary(about: Mapping[str, str], pair: DomainPair) -> None:
+    """Print method, data, network, device and where the results go, a line each; ``about`` has them by title."""
     images = ", ".join(f"{number} {title}" for title, number in pair.sizes().items())
     labels = "" if pair.target_val.labelled else " without labels (scores are those that need none)"
-    parts = config.model.architecture().items()
-    network = ", ".join(
-        f"{name.replace('_', ' ')} {value}" for name, value in parts if value
-    ).removeprefix("name ")
-    policy, start = (
-        config.model.batch_norm if batch_norms(model) else "none",
-        config.model.start_from,
-    )
-    weights = (
-        f"weights of {start}"
-        if start is not None
-        else f"{config.model.encoder_weights or 'random'} weights"
-    )
-    processes = f"{accelerator.num_processes} processes, " if accelerator.num_processes > 1 else ""
-    lines = [
-        f"method   {config.title}",
-        f"data     {folders}: {images}{labels}; {len(pair.classes)} classes{pair.left_out()}",
-        *_about_pixels(pair),
-        f"network  {network}, {weights}, batch norm {policy}"
-        f"{', for scores with a share of the statistics of target' if config.batch_norm_after == 'target' else ''}",
-        f"device   {accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
-        f"{config.max_steps} steps, seed {config.seed}",
-        f"results  {path}",
-    ]
-    print("\n".join(lines), flush=True)
+    classes = f"{len(pair.classes)} classes{pair.left_out()}"
+    for title, text in about.items():
+        if title == "data":
+            text = f"{text}: {images}{labels}; {classes}"
+        print(f"{title:<8} {text}")
+        if title == "data":
+            print("".join(f"{line}\n" for line in _about_pixels(pair)), end="")
+    sys.stdout.flush()
 
 
 def _about_pixels(pair: DomainPair) -> list[str]:
     """Layouts that were found, and the bands and normalisation of images unlike ImageNet's, a line each."""
-    pixels, lines = (
-        pair.pixels,
-        [f"layout   {pair.layouts_found()}"] if pair.layouts_found() else [],
-    )
+    pixels, lines = pair.pixels, []
+    if pair.layouts_found():
+        lines.append(f"layout   {pair.layouts_found()}")
     if not pixels.is_rgb:
         shown = ", ".join(str(band + 1) for band in pixels.shown)
         measured = f"normalised as measured on {pixels.measured_on}"
         lines.append(f"pixels   {pixels.described}, {measured}; shown are bands {shown}")
     elif pixels != RGB:
-        mean, std = (
-            " ".join(f"{value:.3g}" for value in values) for values in (pixels.mean, pixels.std)
-        )
+        mean = " ".join(f"{value:.3g}" for value in pixels.mean)
+        std = " ".join(f"{value:.3g}" for value in pixels.std)
         lines.append(f"pixels   normalised by mean {mean} and deviation {std}")
     first = {dataset.root: first_header(dataset.images) for dataset in pair.splits().values()}
     notes = [left_out(*found, pixels) for found in first.values() if found is not None]

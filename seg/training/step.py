@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dem_apps.errors import InputError
 from dem_apps.reduction import summed_over_processes, sums_in, world_size
 from dem_apps.runtime.checkpoint import fitting, load_state
 from dem_apps.runtime.reproducibility import random_states, restore_random_states
@@ -27,11 +26,11 @@ class TrainState:
     """Train state: everything that changes while training and is in a checkpoint, and the parts that a step uses."""
 
     predict: Predictor  #: the network that learns
-    optimizer: Any  #: of the network, prepared by accelerate
+    optimizer: Any  #: the network's optimiser, prepared by accelerate
     method: Method  #: what is added to the source loss, with modules and optimisers of its own
-    #: of the cross-entropy per head, such as ``{"main": 1.0, "aux": 0.1}``
+    #: weights of the cross-entropy per head, such as ``{"main": 1.0, "aux": 0.1}``
     source_weights: dict[str, float]
-    schedule: PolySchedule  #: of every optimiser's learning rates
+    schedule: PolySchedule  #: learning rates of every optimiser
     #: (C,) int64, pixels per class of the labels that were trained on, of all processes
     label_counts: Tensor
     #: what the method adds counts times the source's cross-entropy, of the main head, at most 1
@@ -39,7 +38,7 @@ class TrainState:
     step: int = 0
     #: Returns a copy of a network with statistics of other images (``--batch-norm-after``); every process calls it.
     re_estimate: Callable[[nn.Module], Estimated] | None = None
-    _adapted: Estimated | None = field(default=None, init=False)  #: of this step
+    _adapted: Estimated | None = field(default=None, init=False)  #: scored network of this step
 
     @property
     def model(self) -> nn.Module:
@@ -85,14 +84,8 @@ class TrainState:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue where :meth:`state` was taken; an InputError for weights alone, or a state that does not fit."""
-        parts = self._parts()
-        for name in parts:
-            if name not in state:
-                raise InputError(
-                    f"--resume: the checkpoint holds no '{name}'; --model.start-from takes its weights"
-                )
-        for name, part in parts.items():
-            load_state(part, state[name], f"--resume: the checkpoint's '{name}'")
+        for name, part in self._parts().items():
+            load_state(part, state.get(name), f"--resume: the checkpoint's '{name}'")
         self.step = state["step"]
         self._adapted = None
         with fitting("--resume: the checkpoint"):
@@ -148,7 +141,7 @@ def _add_gradients(state: TrainState, batch: MicroBatch, share: float) -> Values
     del logits, loss  # the full-size maps of one domain at a time
     target_loss, of_target = state.method.target_loss(batch)
     if target_loss is not None:
-        factor: Tensor | float = 1.0  # of all that the method adds; the same in every process
+        factor: Tensor | float = 1.0  # for all that the method adds; the same in every process
         if state.relative:
             cross_entropy = values["source/cross_entropy_main"]
             (total,) = summed_over_processes(cross_entropy.to(sums_in(cross_entropy)))

@@ -1,18 +1,14 @@
 """A run's network as a folder of smp, transformers or ONNX, with the same numbers."""
 
 import dataclasses
-import json
 import sys
 
-import numpy as np
 import pytest
 import segmentation_models_pytorch as smp
 import torch
-from support import noise, refuses
+from support import refuses
 from support.untrained_run import write_run
 
-from dem_apps.errors import InputError
-from seg import load
 from seg.export_model import ExportModelConfig, export_model
 from seg.models.settings import ModelConfig
 from seg.trained.open import open_trained
@@ -73,7 +69,6 @@ def test_onnx_gives_the_same_logits_at_any_size(onnxruntime, runs, tmp_path, cap
     session = onnxruntime.InferenceSession(
         str(out / "model.onnx"), providers=["CPUExecutionProvider"]
     )
-    assert session.get_modelmeta().custom_metadata_map["sides"] == "multiples of 32"
     for images in (IMAGES, torch.randn(3, 3, 160, 32, generator=torch.Generator().manual_seed(1))):
         (logits,) = session.run(None, {"images": images.numpy()})
         with torch.no_grad():
@@ -133,43 +128,6 @@ def test_onnx_of_one_size_where_parts_depend_on_it(name, size, own_onnx, capsys)
     assert (
         f"images (1, 3, {sides}), normalised, to logits (1, 4, {sides})" in capsys.readouterr().out
     )
-
-
-def test_onnx_of_probabilities_has_all_in_the_graph_and_what_deepness_reads(
-    onnxruntime, runs, tmp_path, capsys
-):
-    said = {"mean": [0.4, 0.5, 0.6], "std": [0.2, 0.25, 0.3], "channels": "bgr"}
-    wanted = {"onnx": True, "onnx_output": "probabilities", "size": [64, 64]}
-    config = ExportModelConfig(run=str(runs["fpn"]), out=str(tmp_path / "model"), **wanted, **said)
-    out = export_model(config)
-    assert (
-        "images (1, 3, 64, 64), RGB from 0 to 1, to probabilities (1, 19, 64, 64)"
-        in capsys.readouterr().out
-    )
-    session = onnxruntime.InferenceSession(
-        str(out / "model.onnx"), providers=["CPUExecutionProvider"]
-    )
-    image = noise(0, 64, 64)
-    (found,) = session.run(None, {"images": (image / np.float32(255)).transpose(2, 0, 1)[None]})
-    np.testing.assert_allclose(
-        found[0], load(runs["fpn"], **said).predict(image).probabilities, rtol=0, atol=1e-4
-    )
-    # read as the plugin does, deepness/processing/models/model_base.py
-    metadata = session.get_modelmeta().custom_metadata_map
-    assert json.loads(metadata["model_type"]) == "Segmentor"
-    assert json.loads(metadata["class_names"])["1"] == "sidewalk"
-    assert int(json.loads(metadata["tile_size"])) == session.get_inputs()[0].shape[-1] == 64
-    assert float(json.loads(metadata["seg_thresh"])) == 0
-    for wrong, sentence in (
-        ({"size": [96, 64]}, "--size: probabilities are of square"),
-        ({"onnx": False}, "--onnx"),
-    ):
-        with pytest.raises(InputError, match=sentence):
-            export_model(
-                dataclasses.replace(
-                    config, **{"out": str(tmp_path / "other"), "size": "auto", **wrong}
-                )
-            )
 
 
 def test_without_the_extra_onnx_is_a_sentence(runs, tmp_path, monkeypatch):

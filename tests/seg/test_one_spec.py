@@ -55,7 +55,6 @@ SPECS = {
         "--classes",
         "a,b,c",
     ],
-    "folder": ["--model", "folder", "--classes", "a,b,c"],
     "function": ["--model", "mine_of_spec:build", "--weights", "a.pth", "--classes", "a,b,c"],
 }
 
@@ -86,11 +85,6 @@ def test_what_was_adapted_goes_on(kind, folders, run_here):
     assert miou == pytest.approx(
         json.loads(Path("out/adapt.json").read_text())["labels"]["after"], abs=0.01
     )
-    if kind == "folder":  # in the format that it came in
-        before, after = (
-            list(smp.from_pretrained(each).state_dict()) for each in ("folder", "out/adapted")
-        )
-        assert before == after
     if kind == "function":  # no code runs that a file names
         refuses(r"give --model mine_of_spec:build --weights out/adapted/a\.pth", load, "out")
     else:
@@ -101,7 +95,7 @@ def test_what_was_adapted_goes_on(kind, folders, run_here):
 
 
 @cases(
-    ([], "--model: is missing; give --model SPEC, or --run RUN"),
+    ([], "--model: is missing"),
     (["--model", "nowhere"], "--model: nowhere: no such folder or file; expected a run folder"),
     (
         ["--model", "a.pth"],
@@ -109,7 +103,7 @@ def test_what_was_adapted_goes_on(kind, folders, run_here):
     ),
     (
         ["--model", "folder", "--architecture", "Unet"],
-        "--architecture: is of a file of weights, and folder",
+        "--architecture: folder is no file of weights",
     ),
     (["--model", "folder", "--mean", "1,2,3"], "--std: is missing; --mean R,G,B and --std R,G,B"),
     (

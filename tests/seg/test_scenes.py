@@ -17,7 +17,7 @@ from seg.export import ExportConfig, export
 from seg.export_model import ExportModelConfig, export_model
 from seg.inference import export_images
 from seg.methods.self_training import pseudo_labels
-from seg.scores.metrics import LabelFreeScores, SegmentationScores
+from seg.scores.segmentation_scores import LabelFreeScores, SegmentationScores
 from seg.train import train
 from seg.trained.description import Description
 from seg.trained.run_network import open_run
@@ -305,8 +305,8 @@ def test_pseudo_labels_look_past_pixels_without_data():
     valid = torch.ones(2, 8, 10, dtype=torch.bool)
     valid[:, :, 6:] = False
     wild = torch.where(valid[:, None], logits, 50.0)
-    _, weight = pseudo_labels(wild, "image", 0.9, valid)
-    _, expected = pseudo_labels(logits[..., :6], "image", 0.9)
+    _, weight = pseudo_labels(wild, 0.9, valid)
+    _, expected = pseudo_labels(logits[..., :6], 0.9)
     assert (weight[..., 6:] == 0).all()
     torch.testing.assert_close(weight[..., :6], expected)
 

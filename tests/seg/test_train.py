@@ -147,8 +147,6 @@ def test_a_finished_run_resumes_to_its_own_scores(finished, run_here):
     [
         "--method",
         "self-training",
-        "--self-training.views",
-        "2",
         "--self-training.mask-ratio",
         "0.5",
     ],
@@ -161,7 +159,7 @@ def test_every_method_runs_in_the_same_loop(flags, tmp_path, tiny_flags, run_her
     own = {"source": set(), "control": set(), "minent": set(), "advent": {"discriminator"}}
     assert set(how["method_options"]) == own.get(flags[1], {flags[1].replace("-", "_")})
     if flags[1] == "self-training":
-        assert how["method_options"]["self_training"]["views"] == 2
+        assert how["method_options"]["self_training"]["mask_ratio"] == 0.5
     logged = set(json.loads(metrics(run).splitlines()[0]))
     assert logged & set().union(*OWN.values()) == OWN.get(flags[1], set())
 

@@ -15,7 +15,7 @@ from dem_apps.report.page import render_runs
 from dem_apps.report.runs import read_runs
 from dem_apps.runtime.metrics_info import FILE, MetricsInfo
 from rl.results.described_metrics import described_metrics as described_by_rl
-from seg.scores.described_metrics import described_metrics as described_by_seg
+from seg.scores.report_scores import report_info as described_by_seg
 
 #: In place of seg.train or rl.train: a run folder that is there already, below its loss and seed. Seed 13 fails.
 STAND_IN = """

@@ -24,7 +24,7 @@ from dem_apps.report.intervals import difference_interval, mean_band, mean_inter
 from dem_apps.report.runs import grouped, read_runs
 from dem_apps.report.tables import write_csv
 from dem_apps.runtime.metrics_info import FILE
-from seg.scores.described_metrics import METRICS
+from seg.scores.report_scores import METRICS
 
 PICTURE = "entropy_maps/a/image.png"
 

@@ -13,7 +13,7 @@ from seg.check import main
 from seg.data.datasets import SegmentationDataset
 from seg.data.label_faults import look_at_labels
 from seg.data.labels import load_classes
-from seg.scores.metrics import other_numbering
+from seg.scores.segmentation_scores import other_numbering
 
 IDS = np.repeat(np.array([[0, 1, 2, 255]], np.uint8), 6, axis=0).repeat(4, axis=1)
 COLOURS = np.array([[0, 0, 0], [255, 0, 0], [0, 128, 255], *[[9, 9, 9]] * 253], np.uint8)

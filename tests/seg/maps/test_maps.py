@@ -5,7 +5,7 @@ import torch
 from seg.data.labels import CITYSCAPES_CLASSES
 from seg.maps.entropy_maps import Prediction, coloured_entropy, coloured_label, wrong_pixels
 from seg.maps.run_pictures import map_pictures
-from seg.scores.described_metrics import VIEWS
+from seg.scores.report_scores import VIEWS
 
 RED, GREEN, GREY = (230, 40, 10), (10, 200, 30), (200, 200, 200)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -57,7 +58,10 @@ def test_minents_weight_follows_the_cross_entropy_unless_told_otherwise(argument
     config = parse_config(TrainConfig, "seg.train", "", arguments).resolved()
     state = fresh(dataclasses.replace(config, model=MODEL))
     assert state.relative is relative
-    assert protocol(Training(config, "last", 1), state.model)["weights"]["relative"] is relative
+    assert (
+        protocol(config, Training(Path("run"), "last", 1), state.model)["weights"]["relative"]
+        is relative
+    )
 
 
 @cases(

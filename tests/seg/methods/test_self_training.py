@@ -66,7 +66,7 @@ def plain_step(student, teacher, batch, step):
         probability, pseudo = full_size(teacher(batch.target["image"]))["main"].softmax(1).max(1)
     images, labels, weights = [], [], []
     for i, draws in enumerate(batch.target["draw"]):
-        region = pasted_pixels(label[i : i + 1], "classes", generators(draws[None], 2))[0]
+        region = pasted_pixels(label[i : i + 1], generators(draws[None], 2))[0]
         share = (probability[i] >= 0.4).float().mean()
         images.append(torch.where(region, batch.source["image"][i], batch.target["image"][i]))
         labels.append(torch.where(region, label[i], pseudo[i]))
@@ -146,42 +146,29 @@ def test_the_objective_counts_on_target_pixels_alone():
     state.method.objectives.forward = lambda logits, mask: (seen.append(mask), (None, {}))[1]
     state.method.target_loss(micro_batch(0))
     pasted = pasted_pixels(
-        micro_batch(0).source["label"], "classes", generators(micro_batch(0).target["draw"], 2)
+        micro_batch(0).source["label"], generators(micro_batch(0).target["draw"], 2)
     )
     assert torch.equal(seen[0], ~pasted)
 
 
-def test_weights_of_an_image_and_of_pixels():
+def test_pixels_count_as_the_share_of_sure_ones():
     logits = torch.tensor([[[[9.0, 9.0, 0.0, 1.0]], [[0.0, 0.0, 0.1, 0.0]]]])
-    label, weight = pseudo_labels(logits, "image", 0.9)
+    label, weight = pseudo_labels(logits, 0.9)
     assert label.tolist() == [[[0, 0, 1, 0]]]
     assert weight.tolist() == [[[0.5] * 4]]
-    assert pseudo_labels(logits, "pixel", 0.9)[1].tolist() == [[[1, 1, 0, 0]]]
 
 
 def test_half_of_the_classes_are_pasted():
     label = torch.tensor([[0, 1, 2, 3, 4, 255]]).repeat(2, 6, 1)
     chosen = set()
     for draw in range(30):
-        region = pasted_pixels(label, "classes", generators(torch.tensor([draw, draw + 99]), 0))
+        region = pasted_pixels(label, generators(torch.tensor([draw, draw + 99]), 0))
         for one in region:
             assert torch.equal(one, one[:1].expand_as(one))  # whole classes
             assert one[0, :5].sum() == 3
             assert not one[0, 5]
         chosen.add(tuple(region[0, 0].tolist()))
     assert len(chosen) > 5
-
-
-def test_a_box_is_a_quarter_to_half_of_the_image():
-    label = torch.zeros(1, 40, 60, dtype=torch.long)
-    shares = []
-    for draw in range(50):
-        (region,) = pasted_pixels(label, "box", generators(torch.tensor([draw]), 0))
-        rows, columns = region.any(1), region.any(0)
-        assert torch.equal(region, rows[:, None] & columns[None])
-        shares.append(float(region.float().mean()))
-    assert 0.2 < min(shares) < 0.32
-    assert 0.43 < max(shares) < 0.55
 
 
 def test_colours_change_within_the_papers_strengths():

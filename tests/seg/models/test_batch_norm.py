@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,7 +94,10 @@ def test_whose_statistics_a_network_has_is_said(
     config = TrainConfig(
         method=method, model=settings, target=TargetDataConfig(labelled_part=labelled_part)
     )
-    assert batch_norm_statistics(Training(config, "last", 9, re_estimated_on), model) == whose
+    assert (
+        batch_norm_statistics(config, Training(Path("run"), "last", 9, re_estimated_on), model)
+        == whose
+    )
 
 
 def test_the_default_moves_by_the_domain_that_is_scored(model):

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 from dem_apps.errors import InputError
 from seg import build_model
 from seg.models.network import parameter_groups
+from seg.models.networks import check_network
 from seg.models.settings import PRETRAINED, ModelConfig, package_file
 
 ARCHITECTURES = sorted(smp.MODEL_ARCHITECTURES_MAPPING)
@@ -55,23 +56,23 @@ def test_it_trains_and_says_what_the_librarys_own_network_says(name):
         "unet",
         "resnet18",
         {"output_stride": 8},
-        "model: unet has no output_stride; its options are depth, decoder_",
+        "model: option of unet: 'output_stride' is not one of depth, decoder_",
     ),
     (
         "deeplabv2",
         "resnet18",
         {"dropout": 0.5},
-        "deeplabv2 .*'dropout'; its options are depth, output_stride$",
+        "model: deeplabv2: .*'dropout'",
     ),
     ("unet", "tu-hf-hub:their/network", {}, "is no network of timm"),
-    ("deeplabv2", "resnet18", {"output_stride": 7}, "output_stride: 7 is not one of 4, 8, 16"),
+    ("deeplabv2", "resnet18", {"output_stride": 7}, "output_stride: '7' is not one of 4, 8, 16"),
     ("deeplabv2", "mobilenet_v2", {"output_stride": 4}, "needs a ResNet-like encoder"),
-    ("deeplabv2-advent", "resnet18", {}, "not resnet18, 8 and 5"),
+    ("deeplabv2-advent", "resnet18", {}, "deeplabv2-advent has .*resnet101.* not .*resnet18"),
     (
         "deeplabv2-advent",
         "resnet101",
         {"bands": 6},
-        "deeplabv2-advent sees 3 bands, and the images have 6",
+        "deeplabv2-advent.*'bands'",
     ),
     ("unetx", "resnet18", {}, "model: 'unetx' is not one of deeplabv2, .*; did you mean 'unet'"),
 )
@@ -86,9 +87,18 @@ def test_weights_that_cannot_be_downloaded_name_the_way_out(monkeypatch):
 
     monkeypatch.setattr("seg.models.smp_network.smp.create_model", no_network)
     with pytest.raises(
-        InputError, match=r"'imagenet' weights could not be loaded .*--model.encoder-weights null"
+        InputError,
+        match=r"model.safetensors of smp-hub/resnet18.imagenet .*--model.encoder-weights null",
     ):
         build_model("unet", "resnet18", C, weights="imagenet")
+
+
+def test_weights_that_nobody_has_are_refused_before_data_is_read(monkeypatch):
+    monkeypatch.setattr("seg.models.smp_network._server_answers", lambda: False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", "nowhere")
+    given = check_network, "unet", "resnet18", "imagenet"
+    refuses(r"model.safetensors of smp-hub/resnet18.imagenet", *given, is_fetched=True)
+    check_network("unet", "resnet18", "imagenet")
 
 
 needs_package = pytest.mark.skipif(

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from dem_apps.errors import NotFiniteError
 from seg.scores.checkpoints import CheckpointSelector
 from seg.scores.evidence import SCALE, Evidence, Probe
-from seg.scores.metrics import LabelFreeScores
+from seg.scores.segmentation_scores import LabelFreeScores
 
 CLASSES = 4
 

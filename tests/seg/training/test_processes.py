@@ -210,7 +210,7 @@ def first_checkpoint_of(run, process):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 3)])
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (2, 3)])
 def test_a_killed_run_continues_with_another_number_of_processes(
     before, after, tmp_path, data, minent
 ):
@@ -231,13 +231,12 @@ def test_a_killed_run_continues_with_another_number_of_processes(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_to_all_processes_and_their_launcher_saves_once(number, tmp_path, data, minent):
+def test_a_signal_to_all_processes_and_their_launcher_saves_once(tmp_path, data, minent):
     """As Ctrl-C in a terminal: the processes get it, and once more from torchrun."""
     run = tmp_path / "run"
     launcher = start(*command(2), *MINENT, *data, "--run-dir", str(run))
     first_checkpoint_of(run, launcher)
-    os.killpg(launcher.pid, number)
+    os.killpg(launcher.pid, signal.SIGINT)
     _, errors = launcher.communicate(timeout=120)
     (said,) = [line for line in errors.splitlines() if line.startswith("interrupted at step")]
     assert said.endswith(f"-m seg.train --run-dir {run} --resume")

@@ -15,7 +15,7 @@ from torchmetrics import Metric
 
 from dem_apps.errors import InputError
 from seg.models.network import upsampled
-from seg.scores.metrics import SegmentationScores
+from seg.scores.segmentation_scores import SegmentationScores
 
 #: No train id: what ignored labels become.
 _IGNORED = -1

@@ -48,23 +48,14 @@ class SegmentationScores:
         Pixels with an ignored label count in entropy and predictions. Raises ValueError: a label that is no train id.
         """
         rows = max(1, _CHUNK.get(logits.device.type, _CHUNK_ELSEWHERE) // logits.shape[3])
-        for index, (image_logits, image_label) in enumerate(
-            zip(logits.detach(), label, strict=True)
-        ):
-            parts = [
-                (part.max(0).indices, probabilities(part, 0).amax(0), shannon_entropy(part, 0))
-                for part in image_logits.split(rows, dim=1)
-            ]
-            prediction, confidence, entropy = (
-                torch.cat(maps).flatten() for maps in zip(*parts, strict=True)
-            )
-            ids = image_label.to(logits.device).long().flatten()
+        for index, image in enumerate(logits.detach()):
+            parts = [_predicted(part) for part in image.split(rows, dim=1)]
+            maps = [torch.cat(part).flatten() for part in zip(*parts, strict=True)]
+            maps.append(label[index].to(logits.device).long().flatten())
             if valid is not None:
                 here = valid[index].to(logits.device).flatten()
-                prediction, confidence, entropy, ids = (
-                    maps[here] for maps in (prediction, confidence, entropy, ids)
-                )
-            self.sums += self._image_sums(prediction, confidence, entropy, ids).cpu()
+                maps = [each[here] for each in maps]
+            self.sums += self._image_sums(*maps).cpu()
 
     @property
     def confusion(self) -> Tensor:
@@ -80,31 +71,28 @@ class SegmentationScores:
         ``calibration_error`` is the expected calibration error over 15 equal bins of confidence.
         """
         table, entropies, confidence, right = self._parts()
-        confusion, predicted = table[:-1], table.sum(0)
-        hits, pixels = confusion.diag(), confusion.sum()
-        union = confusion.sum(0) + confusion.sum(1) - hits
-        iou = [float(h / u) if u > 0 else None for h, u in zip(hits, union, strict=True)]
+        confusion, predicted, names = table[:-1], table.sum(0), self.class_names
+        hits, labelled, pixels = confusion.diag(), confusion.sum(1), confusion.sum()
+        iou = _known(hits / (confusion.sum(0) + labelled - hits))
         present = [value for value in iou if value is not None]
         entropy = float(entropies.sum() / predicted.sum().clamp_min(1))
-        scale = math.log(len(self.class_names))
-        per_class = [
-            each if math.isfinite(each) else None
-            for each in (entropies / predicted / scale).tolist()
-        ]
-        beside_labels = {
-            "pixel_accuracy": float(hits.sum() / pixels),
-            "calibration_error": float((confidence - right).abs().sum() / pixels),
-            "per_class_label_share": dict(
-                zip(self.class_names, (confusion.sum(1) / pixels).tolist(), strict=True)
-            ),
-        }
-        return {
+        scale = math.log(len(names))
+        scores = {
             "miou": sum(present) / len(present) if present else None,
-            "per_class_iu": dict(zip(self.class_names, iou, strict=True)),
+            "per_class_iu": dict(zip(names, iou, strict=True)),
             "mean_entropy": entropy,
             "mean_entropy_normalised": entropy / scale,
-            "per_class_entropy": dict(zip(self.class_names, per_class, strict=True)),
-            **(beside_labels if pixels > 0 else dict.fromkeys(beside_labels)),
+            "per_class_entropy": dict(
+                zip(names, _known(entropies / predicted / scale), strict=True)
+            ),
+        }
+        if not pixels:
+            beside_labels = ("pixel_accuracy", "calibration_error", "per_class_label_share")
+            return scores | dict.fromkeys(beside_labels)
+        return scores | {
+            "pixel_accuracy": float(hits.sum() / pixels),
+            "calibration_error": float((confidence - right).abs().sum() / pixels),
+            "per_class_label_share": dict(zip(names, (labelled / pixels).tolist(), strict=True)),
         }
 
     def _parts(self) -> list[Tensor]:
@@ -118,22 +106,32 @@ class SegmentationScores:
         """The sums of one image; all arguments (N,)."""
         classes = len(self.class_names)
         ignored = label == self.ignore_index
-        row = torch.where(ignored, classes, label)
-        if ((row < 0) | (row > classes)).any() or ((label == classes) & ~ignored).any():
-            known = f"0 to {classes - 1}, or {self.ignore_index} where nothing counts"
+        if ((label < 0) | (label >= classes))[~ignored].any():
             raise ValueError(
-                f"labels hold {label.min()} to {label.max()}, and train ids are {known}"
+                f"labels hold {label.min()} to {label.max()}, and train ids are 0 to {classes - 1}, or "
+                f"{self.ignore_index} where nothing counts"
             )
-        table = confusion(row, prediction, classes, classes + 1)
-        class_entropy = _sums(prediction, entropy, classes)
-        confidence_bin = (confidence * _CONFIDENCE_BINS).long().clamp_max_(_CONFIDENCE_BINS - 1)
-        confidence_sums = _sums(
-            confidence_bin, confidence.masked_fill(ignored, 0), _CONFIDENCE_BINS
-        )
-        right = torch.bincount(
-            confidence_bin[(prediction == label) & ~ignored], minlength=_CONFIDENCE_BINS
-        )
-        return torch.cat([table.flatten(), class_entropy, confidence_sums, right])
+        table = confusion(label.masked_fill(ignored, classes), prediction, classes, classes + 1)
+        bins = (confidence * _CONFIDENCE_BINS).long().clamp_max_(_CONFIDENCE_BINS - 1)
+        counted = confidence.masked_fill(ignored, 0)
+        right = bins[(prediction == label) & ~ignored]
+        parts = [
+            table.flatten(),
+            _sums(prediction, entropy, classes),
+            _sums(bins, counted, _CONFIDENCE_BINS),
+            torch.bincount(right, minlength=_CONFIDENCE_BINS),
+        ]
+        return torch.cat(parts)
+
+
+def _predicted(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Class, confidence and entropy of (C, H, W) logits."""
+    return logits.max(0).indices, probabilities(logits, 0).amax(0), shannon_entropy(logits, 0)
+
+
+def _known(values: Tensor) -> list[float | None]:
+    """The numbers; None for what is not finite, a share of no pixel."""
+    return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
 def other_numbering(table: NDArray[Any], ids: Sequence[int]) -> str | None:
@@ -145,16 +143,13 @@ def other_numbering(table: NDArray[Any], ids: Sequence[int]) -> str | None:
     # of the labels that have such a class
     better = matched.sum() / max(table[(moved == shift).any(1)].sum(), 1)
     # a class that is predicted everywhere agrees with one class after some shift, and with no two
-    if (
-        agreed > _LITTLE
-        or better < _MOST
-        or ((matched == table.max(1, keepdims=True)) & (matched > 0)).sum() < 2
-    ):
+    classes = ((matched == table.max(1, keepdims=True)) & (matched > 0)).sum()
+    if agreed > _LITTLE or better < _MOST or classes < 2:
         return None
+    change = f"{abs(shift)} {'added to' if shift > 0 else 'subtracted from'} the labels' ids"
     return (
-        f"{agreed:.0%} of the labelled pixels agree, and {better:.0%} with {abs(shift)} "
-        f"{'added to' if shift > 0 else 'subtracted from'} the labels' ids: they seem to be numbered otherwise; give "
-        "each class its id in a file for --classes"
+        f"{agreed:.0%} of the labelled pixels agree, and {better:.0%} with {change}: they seem to be numbered "
+        "otherwise; give each class its id in a file for --classes"
     )
 
 
@@ -193,21 +188,20 @@ class LabelFreeScores:
     def update(self, logits: Tensor, valid: Tensor | None = None) -> None:
         """Add the main head's logits (B, C, h, w), where ``valid``, (B, H, W) bool at any size, is True."""
         if valid is not None:
-            for image, here in zip(
-                logits, at_size(valid, logits.shape[2:]).to(logits.device), strict=True
-            ):
-                self.update(image[:, here][None, :, None])
+            here = at_size(valid, logits.shape[2:]).to(logits.device)
+            for image, mask in zip(logits, here, strict=True):
+                self.update(image[:, mask][None, :, None])
             return
         logits = logits.detach()
         if not logits.numel():
             return
         p = probabilities(logits, 1)
         wide = sums_in(p)
-        marginal = p.sum((0, 2, 3), dtype=wide)
         predicted = torch.bincount(logits.argmax(1).flatten(), minlength=self.num_classes)
         entropy = shannon_entropy(logits, 1).sum(dtype=wide)
-        pixels = marginal.new_tensor([p[:, 0].numel()])
-        self.sums += torch.cat([marginal, predicted, pixels, entropy.view(1)]).cpu()
+        pixels = entropy.new_tensor([p[:, 0].numel()])
+        parts = [p.sum((0, 2, 3), dtype=wide), predicted, pixels, entropy.view(1)]
+        self.sums += torch.cat(parts).cpu()
 
     def predicted_shares(self) -> list[float]:
         """(C,) share of the pixels predicted as each class, all 0 without any image."""

@@ -97,9 +97,7 @@ VIEWS = (
 )
 
 
-def described_metrics(
-    num_classes: int, summary: str = "", has_objective: bool = True
-) -> MetricsInfo:
+def report_info(num_classes: int, summary: str = "", has_objective: bool = True) -> MetricsInfo:
     """The description of a run of ``num_classes``: the log has entropies in nats, and pages show shares of log C."""
     of_log_c = {
         metric.name: 1 / math.log(num_classes)
@@ -135,14 +133,11 @@ def print_scores(result: dict[str, Any], title: str) -> None:
 
 def print_checkpoints(rows: dict[str, dict[str, Any]]) -> None:
     """Print a run's checkpoints: by name ``step``, ``miou`` and ``chosen_by``."""
-    labelled, taken = (
-        any(row["miou"] is not None for row in rows.values()),
-        "best" if "best" in rows else "last",
-    )
     texts = []
     for name, row in rows.items():
-        miou = ["-" if row["miou"] is None else SCORES[0].text(row["miou"])] if labelled else []
-        texts.append([name, str(row["step"]), *miou, row["chosen_by"]])
-    header = ["checkpoint", "step", *(["mean IoU %"] if labelled else []), "chosen by"]
+        miou = "-" if row["miou"] is None else SCORES[0].text(row["miou"])
+        texts.append([name, str(row["step"]), miou, row["chosen_by"]])
+    header = ["checkpoint", "step", "mean IoU %", "chosen by"]
+    taken = "best" if "best" in rows else "last"
     caption = f"other commands take {taken}, or what --checkpoint names"
     print_table("checkpoints", header, texts, ("chosen by",), caption)
