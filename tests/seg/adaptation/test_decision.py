@@ -10,8 +10,8 @@ from torchmetrics.classification import MulticlassJaccardIndex
 
 from seg.adaptation import decision
 from seg.adaptation.decision import (
-    Beside,
     LabelScore,
+    StepComparison,
     Verdict,
     decide,
     decide_with_labels,
@@ -54,7 +54,7 @@ def test_what_is_accepted(changes, said):
     ((19, 0.99, 0.0, 0.0, decision.LEAST_STABILITY - 0.01), False),
 )
 def test_which_steps_are_accepted(numbers, adapt):
-    assert Beside(*numbers).verdict.adapt == adapt
+    assert StepComparison(*numbers).verdict.adapt == adapt
 
 
 @pytest.mark.parametrize(("share", "adapt"), [(1.0, True), (0.98, True), (0.9, False)])
@@ -109,4 +109,4 @@ def test_the_interval():
     torn = label_score([wrong, right, wrong, right], [right, wrong, right, wrong])
     assert torn.low < 0 < torn.high
     assert label_score([wrong], [right]).low is None
-    assert "no CI" in label_score([wrong], [right]).sentence
+    assert "[" not in label_score([wrong], [right]).sentence
