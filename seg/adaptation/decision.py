@@ -127,21 +127,23 @@ class Check:
 
 def decide(before: Evidence, after: Evidence) -> Verdict:
     """The label-free verdict on an adapted network; both on the same images."""
-    classes = f"an effective number of {before.effective_classes:.1f} classes before and {after.effective_classes:.1f}"
     old, new = before.stability_on(before), after.stability_on(before)
-    steady = f"stability {old:.2f} before and {new:.2f} after"
-    if after.effective_classes < LEAST_CLASSES * before.effective_classes:
-        return Verdict(False, f"signs of harm: it predicts fewer classes ({classes} after)")
-    if after.effective_classes >= REGAINED_CLASSES * before.effective_classes:
-        return Verdict(True, f"no sign of harm: it predicts lost classes again ({classes} after)")
+    ratio = after.effective_classes / before.effective_classes
+    numbers = (
+        f"stability {old:.2f} → {new:.2f}, effective number of classes {before.effective_classes:.1f} → "
+        f"{after.effective_classes:.1f}, mean entropy {before.entropy:.3f} → {after.entropy:.3f}"
+    )
+    if ratio < LEAST_CLASSES:
+        return Verdict(False, f"signs of harm: it predicts fewer classes ({numbers})")
+    if ratio >= REGAINED_CLASSES:
+        return Verdict(True, f"no sign of harm: it predicts lost classes again ({numbers})")
     if after.stability_score(before) < LEAST_SCORE * before.stability_score(before):
         why = "its predictions are less stable under mirroring and resizing, or of fewer classes"
-        return Verdict(False, f"signs of harm: {why} ({steady}; {classes} after)")
+        return Verdict(False, f"signs of harm: {why} ({numbers})")
     if after.entropy < LEAST_ENTROPY * before.entropy:
-        certain = f"mean entropy {before.entropy:.3f} before, {after.entropy:.3f} after"
-        return Verdict(False, f"signs of harm: it is certain everywhere ({certain})")
-    stable = f"its predictions are stable under mirroring and resizing ({steady})"
-    return Verdict(True, f"no sign of harm: {stable}, and no class is lost")
+        return Verdict(False, f"signs of harm: it is certain everywhere ({numbers})")
+    why = "its predictions are stable under mirroring and resizing, and no class is lost"
+    return Verdict(True, f"no sign of harm: {why} ({numbers})")
 
 
 def decide_with_labels(label_free: Verdict, score: LabelScore) -> Verdict:

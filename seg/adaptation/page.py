@@ -1,8 +1,7 @@
-"""The page of an adaptation, ``report.html``: answer, pictures before and after, shares, evidence and settings."""
+"""The page of an adaptation, ``report.html``: answer, pictures before and after, class shares and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,18 +15,10 @@ from seg.adaptation.images import REFUSED, Predictions
 from seg.adaptation.result import Result, class_shares
 from seg.data.files import evenly
 from seg.scores.described_metrics import VIEWS
-from seg.scores.evidence import Evidence, moved
+from seg.scores.evidence import moved
 
 #: Images in the page.
 _IMAGES = 8
-#: Columns of the table of looks.
-_EVIDENCE = (
-    "entropy",
-    "information maximisation",
-    "stability of the classes",
-    "classes",
-    "shares moved",
-)
 
 
 def adaptation_page(result: Result, predictions: Predictions) -> bytes:
@@ -44,13 +35,12 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
     legend = [(name, "#{:02x}{:02x}{:02x}".format(*rgb)) for name, rgb in colours]
     sections = [
         Section("Answer", "notes", _notes(result)),
-        Section("", "facts", _facts(result, predictions.folder.sizes)),
+        Section("", "facts", _facts(result)),
         Section("Images left out", "notes", skipped),
         Section(heading, "slider" if compared else "gallery", _gallery(predictions, result)),
         Section("", "colours", legend),
         Section("", "text", [f"At most {_IMAGES} images, {order}."]),
         Section("Classes", "table", Table("Predicted share of the pixels", header, shares)),
-        Section("Evidence", "table", _looks_table(result)),
         Section("Settings", "folded", list(flat(result.settings).items())),
     ]
     return render(result.headline, sections)
@@ -64,55 +54,20 @@ def _notes(result: Result) -> list[str]:
     return [result.answer, f"With labels: {score.sentence}."]
 
 
-def _facts(result: Result, sizes: Sequence[tuple[int, int]]) -> list[tuple[str, str]]:
-    settings, outcome, entropy = result.settings, result.outcome, result.mean_entropy
-    shapes = {f"{width}×{height}" for width, height in sizes}
+def _facts(result: Result) -> list[tuple[str, str]]:
+    entropy = result.mean_entropy
     facts = {
-        "network": str(settings["model"]),
+        "network": str(result.settings["model"]),
         "images": str(len(result.rows["before"])),
-        "images seen at": ", ".join(sorted(shapes)[:3]),
         "images seen as": result.normalisation.used.said,
-        "normalisations tried": result.normalisation.sentence,
-        "classes": ", ".join(result.classes.names[:4]),
-        "method": settings["method"],
+        "normalisations compared": result.normalisation.sentence,
+        "method": result.settings["method"],
         "mean entropy": f"{entropy['before']:.3f} → {entropy['after']:.3f}",
     }
-    if outcome.planned:
-        facts["objective"] = result.learning(outcome.used)
-        facts["batches learnt from"] = f"{outcome.batches} of {outcome.planned}"
+    if result.outcome.planned:
+        facts["objective"] = result.learning(result.outcome.used)
+        facts["batches learnt from"] = f"{result.outcome.batches} of {result.outcome.planned}"
     return [(name, value) for name, value in facts.items() if value]
-
-
-def _looks_table(result: Result) -> Table:
-    """The evidence before, and at each look."""
-    before = result.outcome.before
-    table = Table("", ["look", *_EVIDENCE, "verdict"])
-    table.rows.append(("before", [*_evidence_cells(before, before), Cell("–")]))
-    for check in result.outcome.checks:
-        cells = [Cell("–")] * len(_EVIDENCE)
-        if check.evidence is not None:
-            cells = _evidence_cells(check.evidence, before)
-        name = f"after batch {check.step}" if check.step else "the statistics alone"
-        if check.learning is not None:
-            name = f"a step of {result.learning(check)}"
-        verdict = check.verdict.reason
-        if check is result.outcome.used:
-            verdict = "used"  # the answer has the reason
-        elif not check.verdict.adapt:
-            verdict = f"not used: {verdict}"
-        table.rows.append((name, [*cells, Cell(verdict)]))
-    return table
-
-
-def _evidence_cells(evidence: Evidence, before: Evidence) -> list[Cell]:
-    values = (
-        evidence.entropy,
-        evidence.info_max,
-        evidence.stability_on(before),
-        evidence.effective_classes,
-        moved(before.shares, evidence.shares),
-    )
-    return [Cell(f"{value:.3f}") for value in values]
 
 
 def _gallery(predictions: Predictions, result: Result) -> Gallery:

@@ -230,17 +230,12 @@ class Result:
         return sorted(table, key=lambda row: -row["before"])
 
     def shown_shares(self) -> list[list[str]]:
-        """The same in per cent, below headings; once where nothing changed, and without classes never predicted."""
-        shown = [row for row in self.shares() if row["before"] or row["after"]]
-        if not self.adapted:
-            return [
-                ["class", "share %"],
-                *([row["class"], f"{100 * row['before']:.1f}"] for row in shown),
-            ]
+        """The same in per cent, below headings, without classes that are never predicted."""
         table = [["class", "before %", "after %", "difference %"]]
-        for row in shown:
-            before, after, difference = (100 * row[column] for column in list(row)[1:])
-            table.append([row["class"], f"{before:.1f}", f"{after:.1f}", f"{difference:+.1f}"])
+        for name, before, after, difference in map(dict.values, self.shares()):
+            if before or after:
+                numbers = f"{100 * before:.1f}", f"{100 * after:.1f}", f"{100 * difference:+.1f}"
+                table.append([name, *numbers])
         return table
 
     def images(self) -> list[dict[str, Any]]:
@@ -292,20 +287,20 @@ class Result:
 
     def _spec_of(self, out: Path) -> str:
         """The flags that name the adapted network: the folder as a whole, of a function its weights beside it."""
-        model = str(self.settings["model"])
+        model, used = str(self.settings["model"]), self.normalisation.used
         if not is_function(model):
             return f"--model {shlex.quote(str(out))}"
         (file,) = (out / ADAPTED).iterdir()
-        words = ["--model", model, "--weights", str(file)]
-        given = {name: self.settings.get(name) for name in ("classes", "size")}
-        used = self.normalisation.used
+        flags = {"model": model, "weights": str(file)}
+        flags |= {name: self.settings[name] for name in ("classes", "size")}
         if not used.guessed and used.origin != "the function's facts":
-            numbers = used.normalisation
-            given |= {name: numbers[name] for name in ("mean", "std", "channels", "scale")}
-        for name, value in given.items():
-            if value not in (None, "auto"):
-                words += [f"--{name}", _text(value)]
-        return shlex.join(words)
+            flags |= used.normalisation
+            del flags["origin"]
+        return " ".join(
+            f"--{name} {shlex.quote(_text(value))}"
+            for name, value in flags.items()
+            if value not in (None, "auto")
+        )
 
     def print(self, out: Path) -> None:
         """The result, the reason, class shares, and what to do next, in a terminal."""

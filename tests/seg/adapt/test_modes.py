@@ -107,10 +107,7 @@ def test_a_step_that_is_not_accepted_leaves_the_share(config, accepted, monkeypa
     result = adapt(replace(config, method="step", bn_alpha=0.3))
     assert result.adapted
     assert "A step of an objective is not taken: the step moves too much." in result.answer
-    assert (
-        "a step of adadem, mean, learning rate 0.0003"
-        in Path(str(config.out), "report.html").read_text()
-    )
+    assert "learning rate 0.0003" in Path(str(config.out), "report.html").read_text()
     assert moved(str(config.weights), Path(str(config.out))) == {
         "norm.running_mean",
         "norm.running_var",

@@ -37,7 +37,7 @@ def with_(**changes):
     ({"shares": (0.34, 0.33, 0.33), "stability": (0.7, 0.7, 0.7)}, ""),
     (
         {"shares": (1.0, 0.0, 0.0), "stability": (1.0, None, None), "entropy": 0.0},
-        "fewer classes (an effective number of 3.0 classes before and 1.0 after)",
+        "fewer classes",
     ),
 )
 def test_what_is_accepted(changes, said):
@@ -66,7 +66,7 @@ def test_a_network_that_predicts_next_to_one_class_is_steady_for_no_merit(share,
     after = with_(shares=(0.7, 0.15, 0.15), stability=(0.6, 0.3, 0.3))
     verdict = decide(constant, after)
     assert verdict.adapt == adapt
-    assert ("lost classes again (an effective number of 1." in verdict.reason) == adapt
+    assert ("lost classes again" in verdict.reason) == adapt
     assert not decide(after, constant).adapt
 
 
