@@ -123,7 +123,8 @@ class Adaptation:
 
         Returns what the network predicts of the probe then, where that is known.
         """
-        network, views = self.trained.network, None
+        network = self.trained.network
+        views: Views | None = None
         statistics = TargetStatistics(network, self._probe.pairs)
         if self.bn_alpha is not None:
             monitor.share = self.bn_alpha

@@ -204,9 +204,11 @@ def distance(trained: TrainedNetwork, folder: ImageFolder) -> float:
     divergences = []
     for layer, part in sums.items():
         mean, variance = part.moments(part.sums)
-        found = Normal(mean, (variance + layer.eps).sqrt())
-        stored = Normal(
-            layer.running_mean.double(), (layer.running_var + layer.eps).double().sqrt()
-        )
+        found = _gaussian(mean, variance, layer.eps)
+        stored = _gaussian(layer.running_mean, layer.running_var, layer.eps)
         divergences.append(float(kl_divergence(found, stored).mean()))
     return sum(divergences) / max(len(divergences), 1)
+
+
+def _gaussian(mean: Tensor, variance: Tensor, least: float) -> Normal:
+    return Normal(mean.double(), (variance.double() + least).sqrt(), validate_args=False)

@@ -232,7 +232,8 @@ class Result:
     def shown_shares(self) -> list[list[str]]:
         """The same in per cent, below headings, without classes that are never predicted."""
         table = [["class", "before %", "after %", "difference %"]]
-        for name, before, after, difference in map(dict.values, self.shares()):
+        for row in self.shares():
+            name, before, after, difference = row.values()
             if before or after:
                 numbers = f"{100 * before:.1f}", f"{100 * after:.1f}", f"{100 * difference:+.1f}"
                 table.append([name, *numbers])
