@@ -34,8 +34,8 @@ from dem_apps.errors import NotFiniteError
 from dem_apps.report.tables import markdown
 from dem_apps.test_time_methods.network import find_logits
 from seg.adapt import AdaptConfig, adapt
-from seg.inference.adaptive_batch_norm import SHARES, re_estimated
 from seg.scores.segmentation_scores import confusion
+from seg.trained.adaptive_batch_norm import SHARES, re_estimated
 
 LITE0, LITE1 = "tu-tf_efficientnet_lite0", "tu-tf_efficientnet_lite1"
 #: The families of our networks: head and encoder.

@@ -32,9 +32,9 @@ from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
 from dem_apps.report.intervals import mean_interval
 from dem_apps.report.tables import markdown
-from seg.adaptation.decision import Beside
-from seg.inference.adaptive_batch_norm import re_estimated
+from seg.adaptation.decision import StepComparison
 from seg.scores.evidence import Probe, plain_forward
+from seg.trained.adaptive_batch_norm import re_estimated
 
 IMAGES, BATCH, STEPS, RATE, SHARE = 12, 4, 4, 3e-4, 0.3
 SEQUENCES = ("0001TP", "Seq05VD", "0016E5", "0006R0")
@@ -138,7 +138,7 @@ class Pair:
         self.scored = partial(ours.confusions_of, labels=[*labels[0::2], *labels[1::2]])
         self.first, self.second = self.images[0::2], self.images[1::2]
         self.held = Probe(batched(self.second), 32)
-        images, half = [*self.first, *self.second], len(self.first)
+        images = [*self.first, *self.second]
         self.shared = copy.deepcopy(re_estimated(network, batched(self.images), SHARE).network)
         self.own, seen = ours.predicted(self.shared, torch.cat(images)), list[Tensor]()
 
@@ -146,12 +146,11 @@ class Pair:
             seen.append(self.shared(images))
             return seen[-1]
 
-        self.look = self.held.look(forward, list(self.own[half:].split(BATCH)))
-        self.other = Probe(batched(self.first), 32).look(
-            forward, list(self.own[:half].split(BATCH))
-        )
-        # of the first half, as images are
-        views = [*seen[len(seen) // 2 :], *seen[: len(seen) // 2]]
+        self.look = self.held.look(forward)
+        held, seen = seen, list[Tensor]()
+        self.other = Probe(batched(self.first), 32).look(forward)
+        # of the first half, as images are; every third is of the images as they are
+        views = [each for number, each in enumerate([*seen, *held]) if number % 3]
         logits = {"source": ours.predicted(network, torch.cat(images)), "share": self.own}
         logits["share, 3 views"] = averaged(self.own, views)
         self.tables = {arm: self.scored(each) for arm, each in logits.items()}
@@ -185,7 +184,7 @@ class Pair:
         row: dict[str, Any] = {"miou": ours.miou(tables), "held miou": ours.miou(tables[half:])}
         if "started" not in arm and arm not in BALANCED:
             return row
-        evidence = self.held.look(plain_forward(network), list(logits[half:].split(BATCH)))
+        evidence = self.held.look(plain_forward(network))
         row["agreement"] = float(
             (self.own[half:].argmax(1) == logits[half:].argmax(1)).double().mean()
         )
@@ -253,7 +252,7 @@ def is_accepted(network: str, row: Row) -> bool:
     """By seg.adapt's rule without labels."""
     classes = OURS[network][3] if network in OURS else len(public_networks.CAMVID)
     numbers = [float(row[name]) for name in ("agreement", "moved", "halves")]
-    return Beside(
+    return StepComparison(
         classes, *numbers, float(row["stability"]) / float(row["stability before"])
     ).verdict.adapt
 

@@ -31,11 +31,11 @@ from seg.config import TrainConfig
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
 from seg.data.statistics import spread_batches
-from seg.inference.adaptive_batch_norm import SHARES, best_share, re_estimated_on
 from seg.models.batch_norm import batch_norm_normalises
 from seg.models.settings import PRETRAINED
 from seg.scores.evaluation import evaluate
 from seg.scores.evidence import Probe, plain_forward
+from seg.trained.adaptive_batch_norm import SHARES, best_share, re_estimated_on
 from seg.trained.run_network import open_run, run_settings
 from seg.trained.start_from import normalisation
 from seg.training.loop import train
@@ -241,7 +241,7 @@ def plain(row: Row) -> float:
 
 
 def by_rule(row: Row) -> float:
-    """The score with the share that :func:`seg.inference.adaptive_batch_norm.re_estimated` takes."""
+    """The score with the share that :func:`seg.trained.adaptive_batch_norm.re_estimated` takes."""
     share = best_share([*map(float, row["worths"].split())] or [0.0])
     return float(row["as trained" if share == 0 else f"share {share:g}"])
 

@@ -200,12 +200,8 @@ class TrainConfig(ObjectiveSettings):
             raise InputError(
                 "--source.style: --target.labelled-use instead has no source images; leave it away"
             )
-        uses_target = METHODS[self.method].uses_target
-        if (
-            self.model.batch_norm == "target"
-            and not uses_target
-            and self.batch_norm_after != "target"
-        ):
+        reads_target = METHODS[self.method].uses_target or self.batch_norm_after == "target"
+        if self.model.batch_norm == "target" and not reads_target:
             instead = "leave it away, or add --batch-norm-after target"
             raise InputError(
                 f"--model.batch-norm: --method {self.method} passes no target image; {instead}"
@@ -227,43 +223,37 @@ class TrainConfig(ObjectiveSettings):
 
     def resolved(self) -> TrainConfig:
         """Fill in objective, network, rate, horizon and weights: defaults that follow from other settings."""
-        decided = self.decided()
-        method, model = METHODS[decided.method], self.model.resolved()
-        rate = settings.RANDOM_RATE if model.encoder_weights is None else settings.PRETRAINED_RATE
-        own, weights = self.optimizer, self.weights
-        return replace(
-            decided,
-            model=model,
-            optimizer=replace(
-                own, lr=rate if own.lr is None else own.lr, horizon=own.horizon or self.max_steps
-            ),
-            weights=replace(
-                weights,
-                aux=method.aux if weights.aux is None else weights.aux,
-                relative=method.relative if weights.relative is None else weights.relative,
-            ),
-        )
+        config = self.decided()
+        method, model = METHODS[config.method], self.model.resolved()
+        rates, weights = self.optimizer, self.weights
+        if rates.lr is None:
+            pretrained = model.encoder_weights is not None
+            lr = settings.PRETRAINED_RATE if pretrained else settings.RANDOM_RATE
+            rates = replace(rates, lr=lr)
+        if not rates.horizon:
+            rates = replace(rates, horizon=self.max_steps)
+        if weights.aux is None:
+            weights = replace(weights, aux=method.aux)
+        if weights.relative is None:
+            weights = replace(weights, relative=method.relative)
+        return replace(config, model=model, optimizer=rates, weights=weights)
 
     def for_network(self, network: nn.Module) -> TrainConfig:
         """Fill in what is open of batch norm, by the network's layers: one with few is not re-estimated unasked."""
         from dem_apps.test_time_methods.normalisation import batch_norms
         from seg.models.batch_norm import batch_norm_normalises
 
-        uses_target, after, policy = (
-            METHODS[self.method].uses_target,
-            self.batch_norm_after,
-            self.model.batch_norm,
-        )
+        uses_target, policy = METHODS[self.method].uses_target, self.model.batch_norm
+        after = self.batch_norm_after
         if after is None:
-            after = (
-                "target"
-                if uses_target and policy is None and batch_norm_normalises(network)
-                else "none"
-            )
-        if policy is None and not batch_norms(network):
-            policy = "trainable"
-        elif policy is None:
-            policy = "target" if uses_target and self.batch_norm_after == "none" else "source"
+            unasked = uses_target and policy is None and batch_norm_normalises(network)
+            after = "target" if unasked else "none"
+        if policy is None:
+            policy = "source"
+            if not batch_norms(network):
+                policy = "trainable"
+            elif uses_target and self.batch_norm_after == "none":
+                policy = "target"
         return replace(self, batch_norm_after=after, model=replace(self.model, batch_norm=policy))
 
     @property
@@ -290,10 +280,10 @@ class TrainConfig(ObjectiveSettings):
         parts = [method if plain else f"{method} + {objective_title(str(self.loss))}"]
         for name, value in given_options(self).items():
             parts.append(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}")
-        exponent = (
-            f" n^-{self.balance:g}" if self.reduction == "balanced" and self.balance != 1.0 else ""
-        )
-        return [*parts, f"{self.reduction}{exponent}"]
+        parts.append(self.reduction)
+        if self.reduction == "balanced" and self.balance != 1.0:
+            parts[-1] += f" n^-{self.balance:g}"
+        return parts
 
     def uses_demo(self) -> bool:
         """Whether training reads the built-in pair: no root is given of what it opens."""
@@ -324,47 +314,45 @@ class TrainConfig(ObjectiveSettings):
 
 def resolve(config: TrainConfig, device: str) -> tuple[TrainConfig, list[str]]:
     """The settings with every default filled in but those of the network's layers, and lines for the user."""
-    source, first = (
-        (config.source, "")
-        if config.target.replaces_source()
-        else _sized(config.source, "source", device)
-    )
-    target, second = _sized(config.target, "target", device)
-    config = replace(config.resolved(), source=source, target=target)
-    return config, [line for line in (first, second) if line]
+    source, target, lines = config.source, config.target, list[str]()
+    if not target.replaces_source():
+        source = _sized(source, "source", device, lines)
+    target = _sized(target, "target", device, lines)
+    return replace(config.resolved(), source=source, target=target), lines
 
 
-def _sized(data: Data, domain: str, device: str) -> tuple[Data, str]:
+def _sized(data: Data, domain: str, device: str, lines: list[str]) -> Data:
     """The data with a size where images are large or of several sizes, and neither size nor augmentation sets one."""
-    from seg.data.read_images import read_header
-
-    sizes = Counter[tuple[int, int]]()
     names = [name for step in data.augmentation if isinstance(step, dict) for name in step]
-    own_size = any(part in name for name in names for part in _CHANGES_SIZE)
-    if data.root is not None and data.size is None and not own_size:
-        for file in _images(data):
-            with suppress(InputError):
-                sizes[read_header(file).size] += 1
+    cropped = any(part in name for name in names for part in _CHANGES_SIZE)
+    sizes = _sizes(data) if data.root is not None and data.size is None and not cropped else None
     if not sizes:
-        return data, ""
-    width, height = sizes.most_common(1)[0][0]
+        return data
+    (width, height), _ = sizes.most_common(1)[0]
     scale = math.sqrt(MOST_PIXELS[device] / (width * height))
     if scale >= 1 and len(sizes) == 1:
-        return data, ""
-    seen = [width, height]
+        return data
+    size = [width, height]
     if scale < 1:
-        seen = [max(_MULTIPLE, round(side * scale / _MULTIPLE) * _MULTIPLE) for side in seen]
-    others = f" or of {len(sizes) - 1} other size{'s' * (len(sizes) > 2)}" if len(sizes) > 1 else ""
-    return replace(data, size=seen), (
-        f"size     {domain} images are {width}x{height}{others}, seen here at {seen[0]}x{seen[1]} to be quick on this "
+        size = [max(_MULTIPLE, round(side * scale / _MULTIPLE) * _MULTIPLE) for side in size]
+    others = f" or of {len(sizes) - 1} other sizes" if len(sizes) > 1 else ""
+    lines.append(
+        f"size     {domain} images are {width}x{height}{others}, seen here at {size[0]}x{size[1]} to be quick on this "
         f"{'CPU' if device == 'cpu' else 'GPU'}; --{domain}.size {width},{height} keeps them"
     )
+    return replace(data, size=size)
 
 
-def _images(data: DataConfig) -> set[Path]:
-    root, found = Path(str(data.root)), set[Path]()
+def _sizes(data: DataConfig) -> Counter[tuple[int, int]]:
+    """How often each size occurs among the images that can be read."""
+    from seg.data.read_images import read_header
+
+    root, images, sizes = Path(str(data.root)), set[Path](), Counter[tuple[int, int]]()
     for split in ("train", "val"):
         for name in fitting_layouts(root, split) if data.layout == AUTO else [data.layout]:
             with suppress(InputError):
-                found |= {image for image, _ in named_layout(name).pairs(root, split)}
-    return found
+                images |= {image for image, _ in named_layout(name).pairs(root, split)}
+    for file in images:
+        with suppress(InputError):
+            sizes[read_header(file).size] += 1
+    return sizes

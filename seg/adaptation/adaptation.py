@@ -6,12 +6,8 @@ Shapes: B images, C classes, h × w the logits' resolution.
 from __future__ import annotations
 
 import copy
-import dataclasses
-import time
-from collections.abc import Callable, Container, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from statistics import fmean
 from typing import Any
@@ -29,11 +25,9 @@ from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
 from dem_apps.test_time_methods.normalisation import tracking
 from seg.adaptation.decision import AcceptanceMonitor, Scorer, decide, label_score
 from seg.adaptation.images import REFUSED, Predictions
-from seg.adaptation.normalisation_trial import Trial, translated
-from seg.inference.adaptive_batch_norm import SHARES, best_share, re_estimated
 from seg.models.batch_norm import batch_norm_normalises
-from seg.models.network import upsampled
-from seg.scores.evidence import Evidence, Forward, Probe, plain_forward
+from seg.scores.evidence import Evidence, Forward, Probe, Views, plain_forward
+from seg.trained.adaptive_batch_norm import SHARES, TargetStatistics, best_share
 from seg.trained.trained_network import TrainedNetwork
 
 #: Images that statistics and evidence are taken on, evenly from the folder, in two halves.
@@ -43,28 +37,25 @@ STEP_BATCHES, STEP_IMAGES = 4, 4
 #: Looks at the network per pass over the folder, besides the first: one per ``IMAGES_PER_CHECK``, since a look costs as
 #: much as learning from two dozen.
 FEWEST_CHECKS, MOST_CHECKS, IMAGES_PER_CHECK = 2, 4, 64
-#: Images that are shown at every share, and pixels of their longer side.
-SHOWN, _SMALL = 4, 192
-#: Images of a folder in which each is looked at by itself, which takes seven more forwards.
+#: Images of a folder in which each is looked at by itself.
 MOST_BY_IMAGE = 64
-#: How many times as fast convolutions have to be without oneDNN for doing without it.
-_CLEARLY = 1.5
+#: Most bytes of a network's logits on the probe that are kept, to be written as predictions.
+MOST_BYTES = 1 << 28
 
 
-@dataclass(frozen=True)
+@dataclass
 class Adaptation:
-    """One adaptation; modes and epochs are those of :class:`seg.adapt.AdaptConfig`."""
+    """One adaptation; modes and epochs are those of ``seg.adapt``."""
 
     trained: TrainedNetwork  #: on its device; its weights become the adapted ones
     predictions: Predictions
-    trial: Trial  #: of normalisations
-    make: Callable[[], TestTimeAdapter]  #: an adapter of the network
+    make: Callable[..., TestTimeAdapter]  #: an adapter of the network
     #: the images to learn from, in order, over all passes; none of a method without learning
     batches: list[list[int]]
     mode: str = "epochs"
     epochs: int = 1
     prepare: Forward | None = None  #: changes images before the network sees them
-    #: whether a share of the images' statistics is taken once, which the rest stands on
+    #: whether a share of the images' statistics is taken once, which the rest begins from
     statistics: bool = False
     bn_alpha: float | None = None  #: the share; None for the best
     accept: bool = False  #: whether the user takes what the evidence speaks against
@@ -73,222 +64,220 @@ class Adaptation:
 
     def run(self) -> AcceptanceMonitor:
         """Write all predictions; afterwards the network holds the weights that are used."""
-        self._predict("before", self.trained.raw_logits)
-        network, first = self.trained.network, copy.deepcopy(self.trained.network.state_dict())
-        folder, multiple = self.predictions.folder, self.trained.description.multiple
-        halves = [
-            [folder.batch(each) for each in half]
-            for half in folder.halves(PROBE_IMAGES, STEP_IMAGES)
-        ]
-        probes = []
-        for half in halves:
-            images, masks = zip(*half, strict=True)
-            probes.append(Probe.of(network, images, multiple, masks))
-        before = [probe.look(plain_forward(network)) for probe in probes]
-        probes = [
-            dataclasses.replace(probe, batches=list(map(self._prepared, probe.batches)))
-            for probe in probes
-        ]
-        baseline = self._baseline()
-        score = self._scorer(baseline) if baseline else None
-        monitor = AcceptanceMonitor(probes[1], before[1], score, self.accept, baseline=baseline)
+        network, folder = self.trained.network, self.predictions.folder
+        self._first = copy.deepcopy(network.state_dict())
+        halves = folder.halves(PROBE_IMAGES, STEP_IMAGES)
+        batches = [*halves[0], *halves[1]]
+        #: the parts of the folder in the probe, and how many batches and parts are in its first half
+        self._order = [index for batch in batches for index in batch]
+        self._batches_first, self._first_half = len(halves[0]), sum(map(len, halves[0]))
+        images, masks = zip(*map(folder.batch, batches), strict=True)
+        self._probe = Probe.of(network, images, self.trained.description.multiple, masks)
+        self._before = self._views(self.trained.raw_logits)
+        self._predict("before", self.trained.raw_logits, self._before)
+        self._probe = replace(self._probe, batches=list(map(self._prepared, images)))
+        monitor = self._monitor()
+        views = None
         # one batch norm among layer norms, as in SegFormer's head, is late, and other statistics there only harm
-        if (
-            self.statistics
-            and tracking(network)
-            and (batch_norm_normalises(network) or not self.batches)
-        ):
-            self._take_share(monitor, probes, before)
+        mostly = batch_norm_normalises(network) or not self.batches
+        if self.statistics and tracking(network) and mostly:
+            views = self._take_share(monitor)
         if self.mode == "episodic":
             self._adapt_to_each(self.make(), monitor)
             return monitor
+        evidence = None if views is None else views.evidence(self._second)
         if self.steps:
-            self._take_step(monitor, probes[0], halves[0])
+            self._take_step(monitor, evidence)
         else:
-            self._learn(monitor, [*probes[0].pairs, *probes[1].pairs])
-        self._use_best(monitor, first)
+            self._learn(monitor, evidence)
+        self._use_best(monitor, views)
         return monitor
 
-    def _take_share(
-        self, monitor: AcceptanceMonitor, probes: Sequence[Probe], before: Sequence[Evidence]
-    ) -> None:
-        """Give the network the share of the images' statistics with the highest score, the mean of both halves'.
+    @property
+    def _second(self) -> slice:
+        """The second half of the probe, which is looked at while the network learns."""
+        return slice(self._first_half, None)
+
+    def _views(self, forward: Forward) -> Views:
+        """The views of a network, without logits where they are large."""
+        views = self._probe.views(forward)
+        large = sum(logits.nbytes for logits in views.logits) > MOST_BYTES
+        return replace(views, logits=()) if large else views
+
+    def _monitor(self) -> AcceptanceMonitor:
+        rows = self.predictions.rows["before"].values()
+        baseline = [row.confusion for row in rows if row.confusion is not None]
+        score = self._scorer(baseline) if baseline else None
+        before = self._before.evidence(self._second)
+        probe = self._probe.part(slice(self._batches_first, None))
+        return AcceptanceMonitor(probe, before, score, self.accept, baseline=baseline)
+
+    def _scorer(self, tables: list[NDArray[np.int64]]) -> Scorer:
+        return lambda forward: label_score(tables, self._confusions(forward))
+
+    def _confusions(self, forward: Forward) -> list[NDArray[np.int64]]:
+        return self.predictions.confusions(lambda images: forward(self._prepared(images)))
+
+    def _take_share(self, monitor: AcceptanceMonitor) -> Views | None:
+        """Give the network the share of the images' statistics with the highest score.
+
+        Returns what the network predicts of the probe then, where that is known.
+        """
+        network = self.trained.network
+        views: Views | None = None
+        statistics = TargetStatistics(network, self._probe.pairs)
+        if self.bn_alpha is not None:
+            monitor.share = self.bn_alpha
+        elif monitor.score is not None:
+            forwards = (plain_forward(statistics.network(share)) for share in SHARES)
+            monitor.share = best_share([monitor.score(forward).after for forward in forwards])
+        else:
+            forwards = (plain_forward(statistics.network(share)) for share in SHARES[1:])
+            by_share = [self._before, *map(self._views, forwards)]
+            monitor.share = self._share_by_halves(monitor, by_share)
+            views = by_share[SHARES.index(monitor.share)]
+        put_values(network, statistics.network(monitor.share).state_dict())
+        return views
+
+    def _share_by_halves(self, monitor: AcceptanceMonitor, by_share: Sequence[Views]) -> float:
+        """The share with the highest stability score, the mean of both halves'.
 
         Each half also looks at the share that the other one would choose.
         """
-        network, looks = self.trained.network, list[list[Evidence]]()  # of each share, by each half
+        halves = [
+            [views.evidence(half) for views in by_share]
+            for half in (slice(self._first_half), self._second)
+        ]
+        scores = [[look.stability_score(looks[0]) for look in looks] for looks in halves]
+        share = best_share([fmean(pair) for pair in zip(*scores, strict=True)])
+        for each, looks in zip(scores, reversed(halves), strict=True):
+            chosen = best_share(each)
+            monitor.share_by_halves.append(chosen)
+            if chosen and share:
+                verdict = decide(looks[0], looks[SHARES.index(chosen)])
+                monitor.verdict_by_halves.append(verdict)
+        return share
 
-        def score_of(other: nn.Module) -> float:
-            if monitor.score is not None:
-                score = monitor.score(plain_forward(other)).after
-            else:
-                looks.append([probe.look(plain_forward(other)) for probe in probes])
-                score = fmean(
-                    look.stability_score(old) for look, old in zip(looks[-1], before, strict=True)
-                )
-            monitor.tried.append((score, self._small_maps(plain_forward(other))))
-            return score
+    def _use_best(self, monitor: AcceptanceMonitor, views: Views | None) -> None:
+        """Restore the best state, else the first weights, and predict what is not predicted yet.
 
-        batches = [*probes[0].pairs, *probes[1].pairs]
-        adapted, monitor.share = re_estimated(network, batches, self.bn_alpha, score_of)
-        put_values(network, adapted.state_dict())
-        for half in range(2 if looks else 0):
-            chosen = best_share([each[half].stability_score(before[half]) for each in looks])
-            monitor.chosen.append(chosen)
-            if chosen and monitor.share:
-                monitor.crossed.append(
-                    decide(before[1 - half], looks[SHARES.index(chosen)][1 - half])
-                )
-
-    def _small_maps(self, forward: Forward) -> list[NDArray[np.uint8]]:
-        """Classes of :data:`SHOWN` images, evenly from the folder."""
-        maps, align_corners = [], self.trained.description.align_corners
-        for index in self.predictions.folder.spread(SHOWN):
-            images = self._prepared(self.predictions.folder.seen(index)[0][None])
-            height, width = (
-                -(-side * _SMALL // max(_SMALL, *images.shape[2:])) for side in images.shape[2:]
-            )
-            small = upsampled(forward(images), (height, width), align_corners)
-            maps.append(small[0].argmax(0).to(torch.uint8).cpu().numpy())
-        return maps
-
-    def _baseline(self) -> list[NDArray[np.int64]]:
-        """Of the labelled images (C, C) each: by the unadapted network with the better of the normalisations."""
-        if (better := self.trial.kept_back) is not None:
-            seen = partial(translated, own=self.trained.description, other=better)
-            return self.predictions.confusions(
-                lambda images: self.trained.raw_logits(seen(images))
-            )[0]
-        rows = self.predictions.rows["before"].values()
-        return [row.confusion for row in rows if row.confusion is not None]
-
-    def _confusions(self, forward: Forward) -> list[NDArray[np.int64]]:
-        return self.predictions.confusions(lambda images: forward(self._prepared(images)))[0]
-
-    def _scorer(self, old: list[NDArray[np.int64]]) -> Scorer:
-        return lambda forward: label_score(old, self._confusions(forward))
-
-    def _use_best(self, monitor: AcceptanceMonitor, first: dict[str, Tensor]) -> None:
-        """Restore the best state, else the ``first`` weights, and predict what is not predicted yet."""
+        ``views`` are those of the network with the share that was chosen.
+        """
         network = self.trained.network
-        put_values(network, first)
+        put_values(network, self._first)
         if not self._differs(monitor.best):
             monitor.used = monitor.best = None
-        if monitor.used is not None and monitor.best is not None:
-            monitor.refused = None
-            put_values(network, monitor.best)
-            streamed: set[int] = set()
-            if self.mode == "online":  # predictions made before the restored state stand
-                until = monitor.used.step if monitor.stopped else monitor.batches
-                streamed = {index for batch in self.batches[:until] for index in batch}
-            chosen = (
-                self.statistics
-                and self.bn_alpha is None
-                and not (monitor.used.step or monitor.score)
-            )
-            if chosen and not self.accept:
-                monitor.kept = self._less_stable(monitor, first, monitor.best)
-            if monitor.kept:
-                self.predictions.keep_before()
-            self._predict("after", plain_forward(network), streamed.union(monitor.kept))
+        if monitor.used is None or monitor.best is None:
+            self._refuse(monitor)
             return
+        monitor.refused = None
+        if monitor.used.step:
+            views = None
+        if views is not None and not self.accept:
+            monitor.kept_before = self._less_stable(monitor, views)
+        put_values(network, monitor.best)
+        leave = set(monitor.kept_before)
+        if leave:
+            self.predictions.keep_before()
+        if self.mode == "online":  # predictions made before the restored state stand
+            until = monitor.used.step if monitor.stopped else monitor.batches
+            leave = {index for batch in self.batches[:until] for index in batch}
+        self._predict("after", plain_forward(network), views, leave)
+
+    def _refuse(self, monitor: AcceptanceMonitor) -> None:
+        """Predictions stay those of before; those of the refused state are written apart."""
+        network = self.trained.network
         self.predictions.keep_before()
         if monitor.refused is not None:
             put_values(network, monitor.refused)
             self._predict(REFUSED, plain_forward(network))
-            put_values(network, first)
+            put_values(network, self._first)
 
-    @torch.no_grad()
-    def _less_stable(
-        self, monitor: AcceptanceMonitor, first: dict[str, Tensor], best: dict[str, Tensor]
-    ) -> tuple[int, ...]:
-        """Images whose own stability score is lower with the ``best`` weights, which the network has at the end.
+    def _less_stable(self, monitor: AcceptanceMonitor, views: Views) -> tuple[int, ...]:
+        """Images whose own stability score is lower with the share than before.
 
         Scenes and large folders have none: looking would cost more than adapting.
         """
-        network, folder = self.trained.network, self.predictions.folder
+        folder = self.predictions.folder
         if folder.tile is not None or len(folder) > MOST_BY_IMAGE:
             return ()
-        scores = list[list[float]]()
-        for weights in (first, best):
-            put_values(network, weights)
-            images = (folder.batch([index]) for index in range(len(folder)))
-            probes = (
-                dataclasses.replace(monitor.probe, batches=[each], masks=[valid])
-                for each, valid in images
-            )
-            looks = (probe.look(plain_forward(network)) for probe in probes)
-            scores.append([look.stability_score(monitor.before) for look in looks])
-        return tuple(
-            index for index, (old, new) in enumerate(zip(*scores, strict=True)) if new < old
-        )
+        old = self._scores(monitor, self._before)
+        put_values(self.trained.network, monitor.best or {})
+        new = self._scores(monitor, views)
+        return tuple(index for index in range(len(folder)) if new[index] < old[index])
+
+    def _scores(self, monitor: AcceptanceMonitor, views: Views) -> dict[int, float]:
+        """The stability score of each image by the network as it is, whose views of the probe are known."""
+        looks = {
+            index: views.evidence(slice(place, place + 1))
+            for place, index in enumerate(self._order)
+        }
+        for index in range(len(self.predictions.folder)):
+            if index not in looks:
+                images, valid = self.predictions.folder.batch([index])
+                probe = replace(monitor.probe, batches=[images], masks=[valid])
+                looks[index] = probe.look(plain_forward(self.trained.network))
+        return {index: look.stability_score(monitor.before) for index, look in looks.items()}
 
     def _differs(self, best: dict[str, Tensor] | None) -> bool:
         """Whether the best state is another one than the unadapted network; the first look need not be."""
+        if self.prepare is not None or best is None:
+            return True
         own = self.trained.network.state_dict()
         # a buffer of another size is one that forward makes for each size
-        values = [] if best is None else [(own[name], value) for name, value in best.items()]
-        same = bool(values) and all(
-            torch.equal(*pair) for pair in values if pair[0].shape == pair[1].shape
+        return not all(
+            torch.equal(own[name], value)
+            for name, value in best.items()
+            if own[name].shape == value.shape
         )
-        return self.prepare is not None or not same
 
     def _prepared(self, images: Tensor) -> Tensor:
         return images if self.prepare is None else self.prepare(images)
 
-    def _take_step(
-        self,
-        monitor: AcceptanceMonitor,
-        probe: Probe,
-        batches: Sequence[tuple[Tensor, Tensor | None]],
-    ) -> None:
+    def _take_step(self, monitor: AcceptanceMonitor, evidence: Evidence | None) -> None:
         """Try each of ``steps`` on a few batches of one half of the images; the monitor looks at the other half.
 
-        There is no step without an accepted share, nor from a share of 0 without labels.
+        There is no step without an accepted share, nor from a share of 0 without labels. ``evidence`` is that of the
+        network as it is, where it is known.
         """
         network = self.trained.network
-        shared = monitor.check(plain_forward(network), copy.deepcopy(network.state_dict()))
+        state = copy.deepcopy(network.state_dict())
+        shared = monitor.check(plain_forward(network), state, evidence=evidence)
         if not shared or (monitor.share == 0 and monitor.score is None):
             return
         if monitor.score is not None:
             monitor.score = self._scorer(self._confusions(plain_forward(network)))
-        monitor.stand(plain_forward(network), probe)
+        learnt_from = self._probe.part(slice(self._batches_first))
+        monitor.compare_steps(plain_forward(network), learnt_from)
         monitor.planned = STEP_BATCHES
         for options in self.steps:
-            adapter = self.make(**options)
-            try:
-                for images, valid in batches:
-                    adapter.start(images, valid)
-                for images, valid in islice(cycle(batches), STEP_BATCHES):
-                    adapter(images, valid)
-                monitor.batches = STEP_BATCHES
-                monitor.check(
-                    plain_forward(network.eval()), copy.deepcopy(network.state_dict()), options
-                )
-            except NotFiniteError:
-                monitor.stopped = "the loss of the step was not finite"
-            adapter.reset()
-            adapter.close()
+            self._try_step(monitor, learnt_from, options)
         if monitor.used is not None and monitor.used.step:  # another of the steps was refused
             monitor.stopped = ""
 
-    def _learn(
-        self,
-        monitor: AcceptanceMonitor,
-        images_of_statistics: Sequence[tuple[Tensor, Tensor | None]],
-    ) -> None:
-        """Learn from the batches while the monitor looks."""
+    def _try_step(self, monitor: AcceptanceMonitor, probe: Probe, options: dict[str, Any]) -> None:
+        """Learn from a few batches and look; afterwards the network is as it was."""
+        network, adapter = self.trained.network, self.make(**options)
+        try:
+            for images, valid in probe.pairs:
+                adapter.start(images, valid)
+            for images, valid in islice(cycle(probe.pairs), STEP_BATCHES):
+                adapter(images, valid)
+            monitor.batches = STEP_BATCHES
+            state = copy.deepcopy(network.eval().state_dict())
+            monitor.check(plain_forward(network), state, options)
+        except NotFiniteError:
+            monitor.stopped = "the loss of the step was not finite"
+        adapter.reset()
+        adapter.close()
+
+    def _learn(self, monitor: AcceptanceMonitor, evidence: Evidence | None) -> None:
+        """Learn from the batches while the monitor looks; the first look ends nothing."""
         adapter, folder, batches = self.make(), self.predictions.folder, self.batches
         monitor.planned = len(batches)
-        per_pass = max(1, len(batches) // self.epochs)
-        checks = min(MOST_CHECKS, max(FEWEST_CHECKS, len(folder.parts) // IMAGES_PER_CHECK))
-        marks = {len(batches), *range(0, len(batches), max(1, -(-per_pass // checks)))}
-
-        def accepted() -> bool:
-            candidate = _deployed_copy(adapter, images_of_statistics)
-            return monitor.check(plain_forward(candidate), candidate.state_dict())
-
-        accepted()  # the first look ends nothing
+        looks = min(MOST_CHECKS, max(FEWEST_CHECKS, len(folder.parts) // IMAGES_PER_CHECK))
+        every = -(-len(batches) // (self.epochs * looks)) or 1
+        self._check(adapter, monitor, evidence)
         for indices in track(batches, len(batches), "adapting", "batches"):
             images, valid = folder.batch(indices)
             try:
@@ -300,10 +289,30 @@ class Adaptation:
             if self.mode == "online":
                 for index, prediction in zip(indices, logits, strict=True):
                     self.predictions.write("after", index, prediction)
-            if monitor.batches in marks and not accepted():
+            due = monitor.batches % every == 0 or monitor.batches == len(batches)
+            if due and not self._check(adapter, monitor):
                 break
         adapter.reset()
         adapter.close()
+
+    def _check(
+        self,
+        adapter: TestTimeAdapter,
+        monitor: AcceptanceMonitor,
+        evidence: Evidence | None = None,
+    ) -> bool:
+        """Look at a copy of the adapted network in ``eval()`` mode; returns whether it is accepted.
+
+        Where adapting normalises by the batch, its stored statistics are re-estimated on the probe, so that one image
+        is predicted as many are, in any order.
+        """
+        network = adapter.predictor
+        with torch.no_grad():
+            if adapter.batch_norm != "stored" and tracking(network):
+                share = SHARES[1] if adapter.bn_alpha is None else adapter.bn_alpha
+                network = TargetStatistics(network, self._probe.pairs).network(share)
+            network = deep_copy(network).eval()
+        return monitor.check(plain_forward(network), network.state_dict(), evidence=evidence)
 
     def _adapt_to_each(self, adapter: TestTimeAdapter, monitor: AcceptanceMonitor) -> None:
         """Adapt to every image alone; afterwards the network is the unadapted one."""
@@ -318,31 +327,27 @@ class Adaptation:
         adapter.close()
 
     @torch.no_grad()
-    def _predict(self, stage: str, forward: Forward, leave: Container[int] = ()) -> None:
-        """Write the predictions of a stage, except of the images to ``leave``."""
-        folder, before = self.predictions.folder, stage == "before"
-        for index in track(
-            range(len(folder)), len(folder), f"predicting {'before' if before else 'after'}"
-        ):
-            if index not in leave:
+    def _predict(
+        self,
+        stage: str,
+        forward: Forward,
+        views: Views | None = None,
+        leave: Collection[int] = (),
+    ) -> None:
+        """Write the predictions of a stage, from the ``views`` where they are known, except of the images to leave."""
+        number, before = len(self.predictions.folder), stage == "before"
+        logits = dict[int, Tensor]()
+        if views is not None and self.predictions.folder.tile is None:
+            each = (image for batch in views.logits for image in batch)
+            logits = dict(zip(self._order, each, strict=False))
+        for index in track(range(number), number, f"predicting {'before' if before else 'after'}"):
+            if index in leave:
+                continue
+            if index in logits:
+                self.predictions.write(stage, index, logits[index])
+            else:
                 seen = forward if before else lambda images: forward(self._prepared(images))
                 self.predictions.predict(stage, index, seen)
-
-
-def _deployed_copy(
-    adapter: TestTimeAdapter, images: Sequence[tuple[Tensor, Tensor | None]]
-) -> nn.Module:
-    """A copy of the adapted network in ``eval()`` mode.
-
-    Where adapting normalises by the batch, its stored statistics are re-estimated on batches of ``images``, so that one
-    image is predicted as many are, in any order.
-    """
-    network = adapter.predictor
-    with torch.no_grad():
-        if adapter.batch_norm != "stored" and tracking(network):
-            share = SHARES[1] if adapter.bn_alpha is None else adapter.bn_alpha
-            network = re_estimated(network, images, share).network
-        return deep_copy(network).eval()
 
 
 def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forward:
@@ -361,42 +366,9 @@ def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forw
     return lambda images: torch.cat([one(image[None]) for image in images])
 
 
-@contextmanager
-def quickest_convolutions(network: nn.Module, images: Tensor) -> Iterator[None]:
-    """Within, a CPU convolves without oneDNN where that is clearly faster; logits differ by rounding."""
-    flags: Any = torch.backends.mkldnn
-    if images.device.type != "cpu" or not flags.is_available() or not flags.enabled:
-        yield
-        return
-    try:
-        seconds = []
-        for flags.enabled in (False, True):
-            with torch.no_grad():
-                network(images)  # the first call chooses algorithms
-                start = time.process_time()
-                network(images)
-                seconds.append(time.process_time() - start)
-        flags.enabled = seconds[1] < _CLEARLY * seconds[0]
-        yield
-    finally:
-        flags.enabled = True
-
-
 def in_precision(name: str, device: torch.device) -> torch.autocast:
     """A context in which networks compute in a precision, float32 or bf16; weights stay as they are."""
     return torch.autocast(device.type, torch.bfloat16, enabled=name == "bf16")
-
-
-@torch.no_grad()
-def share_that_bf16_moves(network: nn.Module, batches: Sequence[Tensor]) -> float:
-    """The share of the pixels, 0 to 1, of (B, 3, H, W) batches whose class in bf16 is another than in float32."""
-    forward, moved, number = plain_forward(network.eval()), 0, 0
-    for images in batches:
-        plain = forward(images).argmax(1)
-        with in_precision("bf16", images.device):
-            other = forward(images).argmax(1)
-        moved, number = moved + int((plain != other).sum()), number + plain.numel()
-    return moved / number
 
 
 def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dem_apps.errors import NotFiniteError
 from dem_apps.report.intervals import LEVEL
-from seg.scores.evidence import Evidence, Forward, Probe, moved
+from seg.scores.evidence import Evidence, Forward, Probe, classes_of, moved
 
 #: The score of a network on labelled images.
 Scorer = Callable[[Forward], "LabelScore"]
@@ -68,48 +68,48 @@ class LabelScore:
         return self.after - self.before
 
     @property
-    def sentence(self) -> str:
-        """Both scores and the CI of their difference."""
-        ends = "one image has no CI"
+    def short(self) -> str:
+        """Both scores, their difference and its 95 % CI."""
+        interval = ""
         if self.low is not None and self.high is not None:
-            ends = f"{LEVEL:.0%} CI {100 * self.low:+.1f} to {100 * self.high:+.1f}"
-        images = f"{self.images} labelled image{'s' * (self.images > 1)}"
-        return (
-            f"on {images} mIoU goes from {100 * self.before:.1f} to {100 * self.after:.1f} % "
-            f"({100 * self.gain:+.1f}; {ends})"
-        )
+            interval = f" [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
+        scores = f"{100 * self.before:.1f} → {100 * self.after:.1f} %"
+        return f"mIoU {scores}, {100 * self.gain:+.1f}{interval}"
+
+    @property
+    def sentence(self) -> str:
+        """The same with the number of images."""
+        return f"on {self.images} labelled image{'s' * (self.images > 1)} {self.short}"
 
 
 @dataclass(frozen=True)
-class Beside:
-    """A step beside the network that it stands on, on images that it did not learn from.
+class StepComparison:
+    """A step compared with the network that it began from, on images that it did not learn from.
 
     The loss of the step pulls at none of these numbers, unlike at the stability score, which chooses shares.
     """
 
-    classes: int  #: of the network
+    classes: int  #: number of the network's classes
     agreement: float  #: share of the pixels whose class stays
     moved: float  #: total variation between the predicted shares of the classes
-    halves: float  #: that between both halves of the images, by the network that it stands on
-    stability: float  #: after / before, on the classes from before
+    halves: float  #: total variation between both halves of the images, before the step
+    stability: float  #: stability after / before, on the classes from before
 
     @property
     def verdict(self) -> Verdict:
         """Whether the step is accepted."""
-        said = (
+        numbers = (
             f"on images it did not learn from {100 * self.agreement:.0f} % of the pixels keep their class, shares of "
             f"classes move by {self.moved:.3f}, where two halves differ by {self.halves:.3f}, and stability is "
             f"{self.stability:.2f} times as high"
         )
         if self.classes < STEP_CLASSES:
-            return Verdict(
-                False,
-                f"with fewer than {STEP_CLASSES} classes labels alone speak for a step ({said})",
-            )
+            few = f"with fewer than {STEP_CLASSES} classes labels alone speak for a step"
+            return Verdict(False, f"{few} ({numbers})")
         near = self.agreement >= LEAST_AGREEMENT and self.moved <= FARTHEST_MOVE * self.halves
         if near and self.stability >= LEAST_STABILITY:
-            return Verdict(True, f"no sign of harm: {said}")
-        return Verdict(False, f"the step moves too much: {said}")
+            return Verdict(True, f"no sign of harm: {numbers}")
+        return Verdict(False, f"the step moves too much: {numbers}")
 
 
 @dataclass(frozen=True)
@@ -120,28 +120,30 @@ class Check:
     evidence: Evidence | None  #: None where its output was not finite
     verdict: Verdict  #: whether it is accepted in place of the unadapted network
     score: LabelScore | None = None  #: on labelled images, where there are any
-    beside: Beside | None = None  #: of a step
+    comparison: StepComparison | None = None  #: of a step
     #: objective and rate of a step, where labels choose them
     learning: dict[str, Any] | None = None
 
 
 def decide(before: Evidence, after: Evidence) -> Verdict:
     """The label-free verdict on an adapted network; both on the same images."""
-    classes = f"an effective number of {before.effective_classes:.1f} classes before and {after.effective_classes:.1f}"
     old, new = before.stability_on(before), after.stability_on(before)
-    steady = f"stability {old:.2f} before and {new:.2f} after"
-    if after.effective_classes < LEAST_CLASSES * before.effective_classes:
-        return Verdict(False, f"signs of harm: it predicts fewer classes ({classes} after)")
-    if after.effective_classes >= REGAINED_CLASSES * before.effective_classes:
-        return Verdict(True, f"no sign of harm: it predicts lost classes again ({classes} after)")
+    ratio = after.effective_classes / before.effective_classes
+    numbers = (
+        f"stability {old:.2f} → {new:.2f}, effective number of classes {before.effective_classes:.1f} → "
+        f"{after.effective_classes:.1f}, mean entropy {before.entropy:.3f} → {after.entropy:.3f}"
+    )
+    if ratio < LEAST_CLASSES:
+        return Verdict(False, f"signs of harm: it predicts fewer classes ({numbers})")
+    if ratio >= REGAINED_CLASSES:
+        return Verdict(True, f"no sign of harm: it predicts lost classes again ({numbers})")
     if after.stability_score(before) < LEAST_SCORE * before.stability_score(before):
         why = "its predictions are less stable under mirroring and resizing, or of fewer classes"
-        return Verdict(False, f"signs of harm: {why} ({steady}; {classes} after)")
+        return Verdict(False, f"signs of harm: {why} ({numbers})")
     if after.entropy < LEAST_ENTROPY * before.entropy:
-        certain = f"mean entropy {before.entropy:.3f} before, {after.entropy:.3f} after"
-        return Verdict(False, f"signs of harm: it is certain everywhere ({certain})")
-    stable = f"its predictions are stable under mirroring and resizing ({steady})"
-    return Verdict(True, f"no sign of harm: {stable}, and no class is lost")
+        return Verdict(False, f"signs of harm: it is certain everywhere ({numbers})")
+    why = "its predictions are stable under mirroring and resizing, and no class is lost"
+    return Verdict(True, f"no sign of harm: {why} ({numbers})")
 
 
 def decide_with_labels(label_free: Verdict, score: LabelScore) -> Verdict:
@@ -176,8 +178,8 @@ def mean_iou(confusion: NDArray[np.int64]) -> float:
     """mIoU of a confusion matrix (C, C) over the classes that labels or predictions contain; 0 without any."""
     hits = np.diag(confusion)
     union = confusion.sum(0) + confusion.sum(1) - hits
-    there = union > 0
-    return float((hits[there] / union[there]).mean()) if there.any() else 0.0
+    found = union > 0
+    return float((hits[found] / union[found]).mean()) if found.any() else 0.0
 
 
 @dataclass
@@ -191,89 +193,98 @@ class AcceptanceMonitor:
     share: float | None = None  #: of the images' batch norm statistics, where they are taken once
     planned: int = 0  #: batches to learn from
     batches: int = 0  #: learnt from so far
-    #: of the labelled images, where there are any
+    #: tables (C, C) of the labelled images by the unadapted network, where there are any
     baseline: list[NDArray[np.int64]] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)  #: the looks so far
     used: Check | None = None  #: the look whose network is used; None for the unadapted one
     best: dict[str, Tensor] | None = None  #: weights of that network
     #: weights of the last state, where it was not accepted
     refused: dict[str, Tensor] | None = None
-    kept: tuple[int, ...] = ()  #: images whose prediction from before stays
+    kept_before: tuple[int, ...] = ()  #: images whose prediction from before stays
     stopped: str = ""  #: why learning has ended early, as a clause; empty otherwise
     #: the share that each half of the images chooses by itself
-    chosen: list[float] = field(default_factory=list)
-    #: of each half on the share that the other one chooses
-    crossed: list[Verdict] = field(default_factory=list)
-    #: By share that was looked at: its score, and small class maps of a few images.
-    tried: list[tuple[float, list[NDArray[np.uint8]]]] = field(default_factory=list)
-    #: The network that a step stands on: its classes (B, h, w) of the probe's batches, and its shares of the classes on
-    #: the images that are learnt from.
-    ground: tuple[list[Tensor], Sequence[float]] | None = None
+    share_by_halves: list[float] = field(default_factory=list)
+    #: verdict of each half on the share that the other one chooses
+    verdict_by_halves: list[Verdict] = field(default_factory=list)
+    #: The network that a step begins from: its classes of the probe's pixels, and its shares of the classes on the
+    #: images that are learnt from.
+    step_from: tuple[Tensor, Sequence[float]] | None = None
 
-    @torch.no_grad()
-    def stand(self, forward: Forward, learnt_from: Probe) -> None:
-        """Look from here on beside this network, at steps that learn from the images of another probe."""
-        classes = len(self.before.shares)
-        own, others = (
-            [forward(batch).argmax(1) for batch in probe.batches]
-            for probe in (self.probe, learnt_from)
-        )
-        counts = torch.bincount(torch.cat([batch.flatten() for batch in others]), minlength=classes)
-        self.ground = own, (counts / counts.sum()).tolist()
+    def compare_steps(self, forward: Forward, learnt_from: Probe) -> None:
+        """Compare with this network from here on; steps learn from the images of another probe."""
+        own, others = (probe.classes(forward) for probe in (self.probe, learnt_from))
+        counts = torch.bincount(others, minlength=len(self.before.shares))
+        self.step_from = own, (counts / counts.sum()).tolist()
 
     def check(
         self,
         forward: Forward,
         state: dict[str, Tensor] | None = None,
         learning: dict[str, Any] | None = None,
+        evidence: Evidence | None = None,
     ) -> bool:
-        """Look at a network, whose weights are ``state``; whether it is accepted."""
-        check = replace(self._look(forward), learning=learning)
+        """Look at a network; returns whether it is accepted.
+
+        Args:
+            forward: the network.
+            state: its weights.
+            learning: objective and rate of a step.
+            evidence: on the probe, where it is known.
+        """
+        check = replace(self._look(forward, evidence), learning=learning)
         self.checks.append(check)
         if not check.verdict.adapt:
             self.refused = None if check.evidence is None else state
             if self.batches:
                 self.stopped = f"after batch {self.batches} {check.verdict.reason}"
-        elif self.accept or self.used is None or self._score(check) >= self._score(self.used):
+        elif self.accept or self.used is None or self._worth(check) >= self._worth(self.used):
             self.used, self.best = check, state
         return check.verdict.adapt
 
-    def _look(self, forward: Forward) -> Check:
-        """The evidence of a network, and the verdict on it; clear scores on labels decide."""
+    def _look(self, forward: Forward, evidence: Evidence | None) -> Check:
+        """The evidence of a network, and the verdict on it."""
+        comparison = None
         try:
-            with torch.no_grad():
-                logits = [forward(batch) for batch in self.probe.batches]
-            evidence = self.probe.look(forward, logits)
+            if evidence is None:
+                views = self.probe.views(forward)
+                evidence = views.evidence()
+                comparison = self._comparison(evidence, views.logits)
         except NotFiniteError:
             return Check(self.batches, None, Verdict(False, "its output is not finite"))
-        beside = self._beside(evidence, logits)
-        refusals = [] if self.batches else [each for each in self.crossed if not each.adapt]
-        verdict = beside.verdict if beside else [*refusals, decide(self.before, evidence)][0]
-        found = None if self.score is None else self.score(forward)
-        if found is not None:
-            if beside:  # the labels alone decide on a step
-                verdict = Verdict(False, f"the step scores no clearly higher ({found.sentence})")
-            verdict = decide_with_labels(verdict, found)
+        score = None if self.score is None else self.score(forward)
+        verdict = self._verdict(evidence, comparison, score)
         if self.accept and not verdict.adapt:
             verdict = Verdict(True, f"--accept takes it, although {verdict.reason}")
-        return Check(self.batches, evidence, verdict, found, beside)
+        return Check(self.batches, evidence, verdict, score, comparison)
 
-    def _beside(self, evidence: Evidence, logits: Sequence[Tensor]) -> Beside | None:
-        if self.ground is None:
+    def _verdict(
+        self, evidence: Evidence, comparison: StepComparison | None, score: LabelScore | None
+    ) -> Verdict:
+        """The verdict of the labels where they are clear, else the label-free one; labels alone decide on a step."""
+        refusals = [each for each in self.verdict_by_halves if not each.adapt]
+        if comparison is not None:
+            verdict = comparison.verdict
+            if score is not None:
+                verdict = Verdict(False, f"the step scores no clearly higher ({score.sentence})")
+        elif refusals and not self.batches:
+            verdict = refusals[0]
+        else:
+            verdict = decide(self.before, evidence)
+        return verdict if score is None else decide_with_labels(verdict, score)
+
+    def _comparison(self, evidence: Evidence, logits: Sequence[Tensor]) -> StepComparison | None:
+        start = self.checks[0].evidence if self.checks else None
+        if self.step_from is None or start is None:
             return None
-        (own, others), stood = self.ground, self.checks[0].evidence
-        assert stood is not None
-        same = [
-            float((new.argmax(1) == old).double().mean()) * len(old)
-            for new, old in zip(logits, own, strict=True)
-        ]
-        stability = evidence.stability_on(stood) / max(stood.stability_on(stood), 1e-12)
-        away, halves = moved(evidence.shares, stood.shares), moved(others, stood.shares)
-        return Beside(len(stood.shares), sum(same) / sum(map(len, own)), away, halves, stability)
+        classes, others = self.step_from
+        agreement = float((classes_of(logits) == classes).double().mean())
+        stability = evidence.stability_on(start) / max(start.stability_on(start), 1e-12)
+        away, halves = moved(evidence.shares, start.shares), moved(others, start.shares)
+        return StepComparison(len(start.shares), agreement, away, halves, stability)
 
-    def _score(self, check: Check) -> float:
+    def _worth(self, check: Check) -> float:
         """The mIoU of an accepted look, or the stability score where there are no labels; a step's does not count."""
         assert check.evidence is not None
         if check.score is not None:
             return check.score.after
-        return np.inf if check.beside else check.evidence.stability_score(self.before)
+        return np.inf if check.comparison else check.evidence.stability_score(self.before)

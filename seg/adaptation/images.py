@@ -5,10 +5,10 @@ Shapes: B images, C classes, H × W an image's own size, h × w the size that th
 
 from __future__ import annotations
 
+import copy
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import groupby, product
@@ -19,26 +19,31 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
 from dem_apps.errors import InputError
-from dem_apps.test_time_methods.network import takes
 from seg.data.files import Size, evenly, find_images, output_names, refuse_long_name
 from seg.data.labels import IGNORE_INDEX, ClassSet, Ids
 from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.pixel_format import Mask, resized_mask
 from seg.data.read import read_label
 from seg.data.read_images import ImagePixels, Scene, opened_picture, read_image, seen, whole_header
-from seg.maps.entropy_maps import Part
-from seg.maps.run_pictures import output_path, save_panel, shown_prediction, write_maps
+from seg.maps.entropy_maps import Part, Prediction
+from seg.maps.run_pictures import (
+    MOST_SHOWN,
+    output_path,
+    save_panel,
+    shown_prediction,
+    write_maps,
+)
 from seg.models.network import finite, upsampled
 from seg.scores.evidence import Forward
 from seg.scores.segmentation_scores import confusion
 from seg.trained.description import Description
 from seg.trained.trained_network import TrainedNetwork
 
-#: Of an image in pixels; smaller ones are no photographs, and have no statistics.
-LEAST_SIDE = 8
+#: Most decoded pictures that are kept, and most bytes of them.
+MOST_HELD, MOST_BYTES = 64, 1 << 28
 STAGES = ("before", "after")
 #: Where the predictions of an adaptation that was not accepted are kept.
 REFUSED = "refused/after"
@@ -47,8 +52,18 @@ REFUSED = "refused/after"
 class ImageFolder:
     """A folder of images, or one image, in the order of names; unreadable files are named on stderr and left out.
 
-    Batches are of whole images, or with ``tile`` of windows of that side that hold data. The network sees either at
-    ``size``, None for their own, rounded to its multiple. Raises InputError: no image can be read.
+    Batches are of whole images, or with ``tile`` of windows of that side that hold data. The latest pictures are kept
+    decoded.
+
+    Args:
+        source: the folder or file.
+        description: what the network expects.
+        size: width and height that the network sees, rounded to its multiple; None for each image's own.
+        device: where batches go.
+        tile: side of the windows.
+
+    Raises:
+        InputError: no image can be read.
     """
 
     def __init__(
@@ -60,89 +75,88 @@ class ImageFolder:
         tile: int | None = None,
     ) -> None:
         self.description, self.device, self.tile = description, device, tile
-        self.most: int | None = None  # images that the network takes at a time
-        self.notes: tuple[str, ...] = ()
         self.skipped: dict[str, str] = {}  # why an image was left out, by its path below the folder
         self.files: list[Path] = []
-        self.parts: list[tuple[int, slice, slice]] = []  # that batches are of: image, rows, columns
+        self.parts: list[tuple[int, slice, slice]] = []  # what batches hold: image, rows, columns
         self.sizes: list[Size] = []  # of the parts
-        self._held: dict[int, ImagePixels] = {}  # of the latest batch
+        self._held: dict[int, ImagePixels] = {}
         self.root = root = source if source.is_dir() else source.parent
         for file in find_images(source):
             try:
-                refuse_long_name(file)
-                if tile is None:
-                    width, height = whole_header(file, description.pixels).size
-                    windows = [(slice(0, height), slice(0, width))]
-                else:
-                    with opened_picture(file, description.pixels) as picture:
-                        (height, width, _), windows = (
-                            picture.shape,
-                            _windows_with_data(picture, tile),
-                        )
-                if min(height, width) < LEAST_SIDE:
-                    raise InputError(
-                        f"{file}: {width} × {height} pixels; a side has at least {LEAST_SIDE}"
-                    )
-                for rows, columns in windows:
-                    self.parts.append((len(self.files), rows, columns))
-                    sides, grid = (
-                        size or (columns.stop - columns.start, rows.stop - rows.start),
-                        description.multiple,
-                    )
-                    wide, high = (max(grid, round(side / grid) * grid) for side in sides)
-                    self.sizes.append((wide, high))
-                self.files.append(file)
+                windows = self._windows(file)
             except InputError as error:
                 print(f"skipped: {error}", file=sys.stderr, flush=True)
-                self.skipped[file.relative_to(root).as_posix()] = str(error).removeprefix(
-                    f"{file}: "
-                )
+                reason = str(error).removeprefix(f"{file}: ")
+                self.skipped[file.relative_to(root).as_posix()] = reason
+                continue
+            self.parts += [(len(self.files), rows, columns) for rows, columns in windows]
+            self.sizes += [self._size_of(window, size) for window in windows]
+            self.files.append(file)
         if not self.parts:
-            raise InputError(
-                f"--images: no image in {source} {'holds data' if self.files else 'can be read'}"
-            )
+            reason = "holds data" if self.files else "can be read"
+            raise InputError(f"--images: no image in {source} {reason}")
         self.relative = [file.relative_to(root) for file in self.files]
-        self.names = output_names(self.relative)  # where what is written of each begins
+        self.names = output_names(self.relative)  # begin the names of what is written of each
 
     def __len__(self) -> int:
         return len(self.files)
 
-    def limit_batches(self, network: nn.Module) -> None:
-        """Batches of one image where a network takes no more at a time."""
-        image = self.seen(0)[0][None]
-        if (
-            len(self.parts) > 1
-            and not takes(network, torch.cat([image, image]))
-            and takes(network, image)
-        ):
-            self.most, self.notes = 1, ("the network takes one image at a time, and so do batches",)
+    def _windows(self, file: Path) -> list[tuple[slice, slice]]:
+        """Rows and columns of an image's parts; an InputError for one that cannot be read."""
+        refuse_long_name(file)
+        pixels = self.description.pixels
+        if self.tile is None:
+            width, height = whole_header(file, pixels).size
+            return [(slice(0, height), slice(0, width))]
+        with opened_picture(file, pixels) as picture:
+            return _windows_with_data(picture, self.tile)
 
-    def opened(self, image: int) -> AbstractContextManager[ImagePixels | Scene]:
-        """An image as it is, with ``tile`` a TIFF to be read by windows."""
-        return opened_picture(self.files[image], self.description.pixels, self.tile is not None)
+    def _size_of(self, window: tuple[slice, slice], size: Size | None) -> Size:
+        """Width and height at which the network sees a window."""
+        rows, columns = window
+        width, height = size or (columns.stop - columns.start, rows.stop - rows.start)
+        grid = self.description.multiple
+        return max(grid, round(width / grid) * grid), max(grid, round(height / grid) * grid)
+
+    def seeing(self, description: Description) -> ImageFolder:
+        """The same images, normalised as another description says."""
+        folder = copy.copy(self)
+        folder.description = description
+        return folder
 
     def picture(self, index: int) -> ImagePixels:
-        """A part as it is; those of the latest batch are not read again."""
-        if (held := self._held.get(index)) is not None:
-            return held
-        image, rows, columns = self.parts[index]
-        with self.opened(image) as picture:
-            return (
-                picture
-                if isinstance(picture, ImagePixels) and self.tile is None
-                else picture.window(rows, columns)
-            )
+        """A part as it was read; the latest ones are not read again."""
+        if index not in self._held:
+            self._held[index] = self._read(index)
+            while len(self._held) > 1 and (len(self._held) > MOST_HELD or self._bytes > MOST_BYTES):
+                del self._held[next(iter(self._held))]
+        return self._held[index]
 
-    def seen(self, index: int, picture: ImagePixels | None = None) -> tuple[Tensor, Mask]:
+    def _read(self, index: int) -> ImagePixels:
+        image, rows, columns = self.parts[index]
+        if self.tile is None:
+            return read_image(self.files[image], self.description.pixels)
+        with opened_picture(self.files[image], self.description.pixels) as picture:
+            return picture.window(rows, columns)
+
+    @property
+    def _bytes(self) -> int:
+        return sum(picture.values.nbytes for picture in self._held.values())
+
+    def shown(self, image: int) -> ImagePixels:
+        """An image for the page; a scene is reduced."""
+        if self.tile is None:
+            return self.picture(image)
+        with opened_picture(self.files[image], self.description.pixels) as picture:
+            return picture.reduced(MOST_SHOWN)
+
+    def seen(self, index: int) -> tuple[Tensor, Mask]:
         """(3, h, w) of a part as the network takes it, and where it holds data, None for everywhere."""
-        picture = self.picture(index) if picture is None else picture
-        values, valid = seen(picture, self.description.pixels, self.sizes[index])
+        values, valid = seen(self.picture(index), self.description.pixels, self.sizes[index])
         return self.description.normalised(values, valid).to(self.device), valid
 
     def batch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        """(B, 3, h, w) of images of one size, and (B, h, w) bool where they hold data; None for everywhere."""
-        self._held = {index: self.picture(index) for index in indices}
+        """(B, 3, h, w) of parts of one size, and (B, h, w) bool where they hold data; None for everywhere."""
         images, masks = zip(*map(self.seen, indices), strict=True)
         batch = torch.stack(images)
         if all(mask is None for mask in masks):
@@ -161,12 +175,6 @@ class ImageFolder:
         )
         batches = self._of_one_size(order, batch_size)
         return [batches[place] for place in generator.permutation(len(batches))]
-
-    def name(self, index: int) -> str:
-        """The path of a part's image below the folder, and where a window begins."""
-        image, rows, columns = self.parts[index]
-        window = "" if self.tile is None else f", row {rows.start:,}, column {columns.start:,}"
-        return f"{self.relative[image].as_posix()}{window}"
 
     def spread(self, most: int) -> list[int]:
         """At most so many parts, evenly from the whole folder."""
@@ -188,7 +196,6 @@ class ImageFolder:
 
     def _of_one_size(self, order: Iterable[int], batch_size: int) -> list[list[int]]:
         batches: list[list[int]] = []
-        batch_size = min(batch_size, self.most or batch_size)
         for _, same in groupby(order, key=lambda index: self.sizes[index]):
             run = list(same)
             batches += [run[first : first + batch_size] for first in range(0, len(run), batch_size)]
@@ -256,25 +263,22 @@ class Predictions:
         default_factory=lambda: {stage: {} for stage in (*STAGES, REFUSED)}
     )
 
-    def write(
-        self, stage: str, index: int, logits: Tensor, picture: ImagePixels | None = None
-    ) -> None:
-        """Write, or replace, files and row of an image's logits (C, h, w); ``picture`` saves reading it again."""
+    def write(self, stage: str, index: int, logits: Tensor) -> None:
+        """Write, or replace, files and row of an image's logits (C, h, w)."""
         finite(logits, str(self.folder.relative[index]))
-        picture = self.folder.picture(index) if picture is None else picture
+        picture = self.folder.picture(index)
         with torch.inference_mode():
             self._write(stage, index, picture, [(0, 0, self._at_image_size(logits[None], picture))])
 
     @torch.no_grad()
     def predict(self, stage: str, index: int, forward: Forward) -> None:
         """Predict an image by a network that is called with images as it sees them, and :meth:`write`."""
-        with self.folder.opened(index) as picture:
-            if isinstance(picture, ImagePixels) and self.folder.tile is None:
-                self.write(
-                    stage, index, forward(self.folder.seen(index, picture)[0][None])[0], picture
-                )
-            else:
-                self._write(stage, index, picture, self._tiled.parts(picture, forward))
+        folder = self.folder
+        if folder.tile is None:
+            self.write(stage, index, forward(folder.seen(index)[0][None])[0])
+            return
+        with opened_picture(folder.files[index], folder.description.pixels) as picture:
+            self._write(stage, index, picture, self._tiled.parts(picture, forward))
 
     def _write(
         self, stage: str, index: int, picture: ImagePixels | Scene, parts: Iterable[Part]
@@ -287,17 +291,16 @@ class Predictions:
             save_panel(path(f"{kind}.png"), Image.fromarray(tile))
         table = None
         if relative in self.labels:
-            whole = (
-                shown_prediction(path, None, self.classes)
-                if isinstance(picture, Scene)
-                else prediction
-            )
-            label, file = self.labels[relative], self.folder.files[index]
-            table = confusion_with(
-                label, file, self.classes, whole.classes, whole.valid, self.layout
-            )
+            if isinstance(picture, Scene):
+                prediction = shown_prediction(path, None, self.classes)
+            table = self._confusion(index, prediction)
         mean = float(entropy.sum() / max(pixels.sum(), 1))
         self.rows[stage][relative.as_posix()] = ImageNumbers(pixels, mean, table)
+
+    def _confusion(self, index: int, prediction: Prediction) -> NDArray[np.int64]:
+        image, label = self.folder.files[index], self.labels[self.folder.relative[index]]
+        classes, valid = prediction.classes, prediction.valid
+        return confusion_with(label, image, self.classes, classes, valid, self.layout)
 
     def keep_before(self) -> None:
         """Files and rows of before become those of after."""
@@ -308,31 +311,25 @@ class Predictions:
         self.rows["after"].update(self.rows["before"])
 
     @torch.no_grad()
-    def confusions(
-        self, *forwards: Forward, most: int | None = None
-    ) -> list[list[NDArray[np.int64]]]:
-        """By each network, called with images as it sees them, (C, C) of the labelled images, ``most`` of them evenly.
+    def confusions(self, forward: Forward, most: int | None = None) -> list[NDArray[np.int64]]:
+        """(C, C) of each labelled image by a network; of at most ``most`` images, evenly from the folder.
 
-        Images are read whole, once for all networks.
+        The network is called with images as it sees them. Images are read whole.
         """
-        folder, tables = self.folder, [list[NDArray[np.int64]]() for _ in forwards]
+        folder, tables = self.folder, list[NDArray[np.int64]]()
         labelled = [
             index for index, relative in enumerate(folder.relative) if relative in self.labels
         ]
         for index in evenly(labelled, most or len(labelled)):
-            file, label = folder.files[index], self.labels[folder.relative[index]]
-            picture = read_image(file, folder.description.pixels)
-            for forward, found in zip(forwards, tables, strict=True):
-                if folder.tile is None:
-                    logits = self._at_image_size(
-                        forward(folder.seen(index, picture)[0][None]), picture
-                    )
-                    predicted = logits[0].argmax(0).to(torch.uint8).cpu().numpy()
-                else:
-                    predicted = self._tiled.maps(picture, forward).classes
-                found.append(
-                    confusion_with(label, file, self.classes, predicted, picture.valid, self.layout)
-                )
+            if folder.tile is None:
+                picture = folder.picture(index)
+                logits = self._at_image_size(forward(folder.seen(index)[0][None]), picture)
+                classes = logits[0].argmax(0).to(torch.uint8).cpu().numpy()
+                prediction = Prediction(classes, np.zeros(0, np.float32), picture.valid)
+            else:
+                picture = read_image(folder.files[index], folder.description.pixels)
+                prediction = self._tiled.maps(picture, forward)
+            tables.append(self._confusion(index, prediction))
         return tables
 
     @property

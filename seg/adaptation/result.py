@@ -25,15 +25,12 @@ from seg.adaptation.decision import (
     label_score,
 )
 from seg.adaptation.images import ImageNumbers
-from seg.adaptation.normalisation_trial import Trial
+from seg.adaptation.normalisation import NormalisationCheck
 from seg.data.labels import ClassSet
 from seg.scores.segmentation_scores import other_numbering
 from seg.trained.settings import ADAPTED, is_function
 from seg.trained.trained_network import TrainedNetwork
 
-#: The list of images to label first, and how many of them it has.
-LABEL_FIRST = "label_first.csv"
-_LABEL_FIRST = 100
 #: With fewer images than these the answer says that the evidence is weak.
 _FEW_IMAGES = 8
 #: A class whose share of the pixels has moved by more than this is named.
@@ -50,7 +47,7 @@ class Result:
     #: By image: "before" of the unadapted network, "after" of what stands.
     rows: Mapping[str, Mapping[str, ImageNumbers]]
     skipped: Mapping[str, str]  #: why an image was left out, by its path
-    trial: Trial  #: of normalisations
+    normalisation: NormalisationCheck
 
     @property
     def adapted(self) -> bool:
@@ -60,127 +57,141 @@ class Result:
     @property
     def answer(self) -> str:
         """What was done and why, in sentences."""
-        said = self._adapted() if self.adapted else self._not_adapted()
-        return said + (f" Normalisation: {self.trial.sentence}." if self.trial.warns else "")
+        used = self.outcome.used
+        if used is None or not self.adapted:
+            sentences = self._not_adapted()
+        else:
+            sentences = [*self._adapted(used), *self._changes(), *self._doubts(used)]
+        if self.normalisation.warns:
+            sentences.append(f"Normalisation: {self.normalisation.sentence}.")
+        return " ".join(sentences)
 
     @property
     def headline(self) -> str:
         """The answer in a few words, with its number."""
-        used, score, done = (
-            self.outcome.used,
-            self.score,
-            "Adapted" if self.adapted else "Not adapted",
-        )
+        used, score = self.outcome.used, self.score
+        verdict = "Adapted" if self.adapted else "Not adapted"
         if score is not None and self.settings["method"] != "none":
-            ends = ""
-            if score.low is not None and score.high is not None:
-                ends = f" [{100 * score.low:+.1f}, {100 * score.high:+.1f}]"
-            both = f"{100 * score.before:.1f} → {100 * score.after:.1f} %"
-            return f"{done}: {'' if self.adapted else 'it would be '}mIoU {both}, {100 * score.gain:+.1f}{ends}"
+            would_be = "" if self.adapted else "it would be "
+            return f"{verdict}: {would_be}{score.short}"
         if used is None or used.evidence is None or not self.adapted:
-            return done
-        before, after = (
-            each.stability_on(self.outcome.before) for each in (self.outcome.before, used.evidence)
-        )
-        return f"{done}, not measured: stability of the predictions {before:.3f} → {after:.3f}"
+            return verdict
+        before = self.outcome.before
+        old, new = (each.stability_on(before) for each in (before, used.evidence))
+        return f"{verdict}, not measured: stability of the predictions {old:.3f} → {new:.3f}"
 
     @property
-    def _doubt(self) -> str:
+    def _weak(self) -> str:
         number = len(self.rows["before"])
         few = f", on {number} image{'s' * (number != 1)} only, which is weak evidence"
         return few if number < _FEW_IMAGES else ""
 
-    def _not_adapted(self) -> str:
-        outcome, last = self.outcome, self.outcome.checks[-1].verdict
-        why = "no adapted state is better than the unadapted network" if last.adapt else last.reason
-        if outcome.share == 0 and not outcome.planned:
-            why = "no share of these images' batch norm statistics is clearly better than none (--bn-alpha sets one)"
-        why = (
-            "the method is none"
-            if self.settings["method"] == "none"
-            else f"{outcome.stopped or why}{self._doubt}"
-        )
-        kept = (
-            " Those of the adaptation are in refused/, and --accept takes them."
-            if self.refused
-            else ""
-        )
-        return (
-            f"Not adapted: {why}; predictions and weights are those of the unadapted network.{kept}"
-        )
+    def _not_adapted(self) -> list[str]:
+        why = self._why_not()
+        sentences = [
+            f"Not adapted: {why}; predictions and weights are those of the unadapted network."
+        ]
+        if self.refused:
+            sentences.append("Those of the adaptation are in refused/, and --accept takes them.")
+        return sentences
 
-    def _adapted(self) -> str:
-        """How far it was adapted and why that stands, then what changed most and what is uncertain."""
-        outcome, used = self.outcome, self.outcome.used
-        assert used is not None
-        share = {None: "", 1.0: "all of "}.get(
-            outcome.share, f"a share of {outcome.share or 0:g} of "
-        )
-        statistics = f" by {share}these images' batch norm statistics"
-        done = (
-            f" up to batch {used.step} of {outcome.planned}" if used.step else f"{statistics} alone"
-        )
-        refused = (
-            outcome.checks[-1].verdict
-            if outcome.ground is not None and used.beside is None
-            else None
-        )
-        if used.beside is not None:
-            done = f"{statistics} and a step of {self.learning(used)}"
-        elif (
-            not outcome.stopped
-            and used.step == outcome.batches
-            and self.settings["method"] not in ("bn", "step")
-        ):
-            done = ""
-        elif not outcome.stopped and used.step:
-            done += ", the best state"
-        state = (
-            f"the state after batch {used.step}"
-            if used.step
-            else "the statistics alone, before the first batch"
-        )
-        back = f"{outcome.stopped}{self._doubt}, so it went back to {state}"
-        why = back if outcome.stopped and refused is None else self._reason(used) + self._doubt
-        said = f"Adapted{done}: {why}."
-        said += f" A step of an objective is not taken: {refused.reason}." if refused else ""
-        moved = [
+    def _why_not(self) -> str:
+        outcome, last = self.outcome, self.outcome.checks[-1].verdict
+        why = last.reason
+        if self.settings["method"] == "none":
+            return "the method is none"
+        if outcome.stopped:
+            why = outcome.stopped
+        elif outcome.share == 0 and not outcome.planned:
+            why = (
+                "no share of these images' batch norm statistics is clearly better than none "
+                "(--bn-alpha sets one)"
+            )
+        elif last.adapt:
+            why = "no adapted state is better than the unadapted network"
+        return why + self._weak
+
+    def _adapted(self, used: Check) -> list[str]:
+        """How far it was adapted, and why that stands."""
+        outcome, step_refused = self.outcome, self._step_refused(used)
+        if outcome.stopped and not step_refused:
+            state = "the statistics alone, before the first batch"
+            if used.step:
+                state = f"the state after batch {used.step}"
+            why = f"{outcome.stopped}{self._weak}, so it went back to {state}"
+        else:
+            why = self._reason(used) + self._weak
+        sentences = [f"Adapted{self._extent(used)}: {why}."]
+        if step_refused:
+            reason = outcome.checks[-1].verdict.reason
+            sentences.append(f"A step of an objective is not taken: {reason}.")
+        return sentences
+
+    def _step_refused(self, used: Check) -> bool:
+        return self.outcome.step_from is not None and used.comparison is None
+
+    def _extent(self, used: Check) -> str:
+        """How far it was adapted; empty where it has learnt from all batches."""
+        outcome, share = self.outcome, self.outcome.share
+        part = "" if share is None else f"a share of {share:g} of "
+        statistics = f" by {'all of ' if share == 1 else part}these images' batch norm statistics"
+        if used.comparison is not None:
+            return f"{statistics} and a step of {self.learning(used)}"
+        finished = not outcome.stopped and used.step == outcome.batches
+        if finished and self.settings["method"] not in ("bn", "step"):
+            return ""
+        if not used.step:
+            return f"{statistics} alone"
+        best = "" if outcome.stopped else ", the best state"
+        return f" up to batch {used.step} of {outcome.planned}{best}"
+
+    def _reason(self, used: Check) -> str:
+        """Why the adaptation stands; of a step that labels chose, for the whole, then for the step alone."""
+        score = self.score
+        if used.comparison is None or used.score is None or score is None:
+            return used.verdict.reason
+        verdict = decide_with_labels(self.outcome.checks[0].verdict, score)
+        return f"{verdict.reason}; the step alone: {used.score.sentence}"
+
+    def _changes(self) -> list[str]:
+        """The classes that changed most, and how many images keep their prediction."""
+        sentences = []
+        changes = [
             f"{row['class']} from {100 * row['before']:.1f} % of the pixels to {100 * row['after']:.1f} %"
             for row in self.shares()
             if abs(row["difference"]) > _MOVED
         ]
-        said += f" Largest changes: {', '.join(moved)}." if moved else ""
-        if outcome.kept:
-            keep, number = "keep" if len(outcome.kept) > 1 else "keeps", len(self.rows["before"])
-            said += f" Of {number} images {len(outcome.kept)} {keep} the prediction from before, more stable there."
-        if len(set(outcome.chosen)) > 1:
-            said += (
-                " The share is uncertain: the halves of the images choose {:g} and {:g}.".format(
-                    *outcome.chosen
-                )
+        if changes:
+            sentences.append(f"Largest changes: {', '.join(changes)}.")
+        if number := len(self.outcome.kept_before):
+            keep = "keeps" if number == 1 else "keep"
+            sentences.append(
+                f"Of {len(self.rows['before'])} images {number} {keep} the prediction from before, more stable there."
+            )
+        return sentences
+
+    def _doubts(self, used: Check) -> list[str]:
+        """What is uncertain without labels."""
+        outcome, sentences = self.outcome, []
+        if len(set(outcome.share_by_halves)) > 1:
+            first, second = outcome.share_by_halves
+            sentences.append(
+                f"The share is uncertain: the halves of the images choose {first:g} and {second:g}."
             )
         if outcome.share is not None and outcome.planned == 0 and used.score is None:
-            said += (
-                " Of {} adaptations accepted so on other networks and folders {} gained more than 0.5 mIoU and {} lost "
-                "as much (95 % bound: {} %); eight labelled images would measure it (--labels)."
-            ).format(*RECORD)
-        return said
-
-    def _reason(self, used: Check) -> str:
-        """Why the adaptation stands; of a step that labels chose, for the whole, then for the step alone."""
-        whole = self.score
-        if used.beside is None or used.score is None or whole is None:
-            return used.verdict.reason
-        verdict = decide_with_labels(self.outcome.checks[0].verdict, whole)
-        return f"{verdict.reason}; the step alone: {used.score.sentence}"
+            accepted, gained, lost, bound = RECORD
+            sentences.append(
+                f"Of {accepted} adaptations accepted so on other networks and folders {gained} gained more than 0.5 "
+                f"mIoU and {lost} lost as much (95 % bound: {bound} %); eight labelled images would measure it "
+                "(--labels)."
+            )
+        return sentences
 
     def learning(self, check: Check | None) -> str:
-        """Objective, average and rate in words, of a step those that labels have chosen."""
-        chosen = (
-            {"objective": self.settings["loss"]}
-            | self.settings
-            | ((check and check.learning) or {})
-        )
+        """Objective, average and learning rate in words; of a step those that labels have chosen."""
+        chosen = {"objective": self.settings["loss"], **self.settings}
+        if check is not None:
+            chosen |= check.learning or {}
         return "{objective}, {reduction}, learning rate {lr:g}".format(**chosen)
 
     @property
@@ -212,37 +223,32 @@ class Result:
             class_shares(np.sum([row.pixels for row in rows.values()], 0))
             for rows in self.rows.values()
         )
-        rows = zip(self.classes.names, old, new, strict=True)
         table = [
-            {"class": name, "before": a, "after": b, "difference": b - a} for name, a, b in rows
+            {"class": name, "before": a, "after": b, "difference": b - a}
+            for name, a, b in zip(self.classes.names, old, new, strict=True)
         ]
         return sorted(table, key=lambda row: -row["before"])
 
     def shown_shares(self) -> list[list[str]]:
-        """The same in per cent, below headings; once where nothing changed, and without classes never predicted."""
-        shown = [row for row in self.shares() if row["before"] or row["after"]]
-        columns = ("before", "after", "difference") if self.adapted else ("before",)
-        texts = [
-            [f"{100 * row[column]:{'+' * (column == 'difference')}.1f}" for column in columns]
-            for row in shown
-        ]
-        rows = [[row["class"], *cells] for row, cells in zip(shown, texts, strict=True)]
-        return [
-            ["class", *(f"{column} %" for column in (columns if self.adapted else ["share"]))],
-            *rows,
-        ]
+        """The same in per cent, below headings, without classes that are never predicted."""
+        table = [["class", "before %", "after %", "difference %"]]
+        for row in self.shares():
+            name, before, after, difference = row.values()
+            if before or after:
+                numbers = f"{100 * before:.1f}", f"{100 * after:.1f}", f"{100 * difference:+.1f}"
+                table.append([name, *numbers])
+        return table
 
     def images(self) -> list[dict[str, Any]]:
         """A row per image: its mean entropy before and after, and the share of the class predicted most."""
-        return [
-            {"image": name}
-            | {f"entropy_{stage}": rows[name].entropy for stage, rows in self.rows.items()}
-            | {
-                f"largest_share_{stage}": max(class_shares(rows[name].pixels))
-                for stage, rows in self.rows.items()
-            }
-            for name in self.rows["before"]
-        ]
+        table = []
+        for name in self.rows["before"]:
+            row: dict[str, Any] = {"image": name}
+            for stage, rows in self.rows.items():
+                row[f"entropy_{stage}"] = rows[name].entropy
+                row[f"largest_share_{stage}"] = max(class_shares(rows[name].pixels))
+            table.append(row)
+        return table
 
     @property
     def mean_entropy(self) -> dict[str, float]:
@@ -267,8 +273,8 @@ class Result:
             "planned_batches": outcome.planned,
             "stopped": outcome.stopped,
             "share_of_statistics": outcome.share,
-            "share_by_halves": outcome.chosen,
-            "kept_before": [[*self.rows["before"]][index] for index in outcome.kept],
+            "share_by_halves": outcome.share_by_halves,
+            "kept_before": [[*self.rows["before"]][index] for index in outcome.kept_before],
             "used_after_batch": outcome.used and outcome.used.step,
             "evidence": {
                 "before": asdict(outcome.before),
@@ -276,27 +282,25 @@ class Result:
             },
             "labels": score and {**asdict(score), "gain": score.gain},
             "numbering": self.numbering,
-            "normalisation": self.trial.document(),
+            "normalisation": self.normalisation.document(),
             "mean_entropy": self.mean_entropy,
         }
 
     def _spec_of(self, out: Path) -> str:
         """The flags that name the adapted network: the folder as a whole, of a function its weights beside it."""
-        if not is_function(str(self.settings["model"])):
+        model, used = str(self.settings["model"]), self.normalisation.used
+        if not is_function(model):
             return f"--model {shlex.quote(str(out))}"
         (file,) = (out / ADAPTED).iterdir()
-        used, flags = (
-            self.trial.used,
-            f"--model {self.settings['model']} --weights {shlex.quote(str(file))}",
-        )
+        flags = {"model": model, "weights": str(file)}
+        flags |= {name: self.settings[name] for name in ("classes", "size")}
         if not used.guessed and used.origin != "the function's facts":
-            said = used.normalisation
-            flags += "".join(
-                _flag(name, said[name]) for name in ("mean", "std", "channels", "scale")
-            )
-        given = {name: self.settings.get(name) for name in ("classes", "size")}
-        return flags + "".join(
-            _flag(name, each) for name, each in given.items() if each not in (None, "auto")
+            flags |= used.normalisation
+            del flags["origin"]
+        return " ".join(
+            f"--{name} {shlex.quote(_text(value))}"
+            for name, value in flags.items()
+            if value not in (None, "auto")
         )
 
     def print(self, out: Path) -> None:
@@ -309,8 +313,6 @@ class Result:
             print(f"labels:      {self.numbering}")
         print(f"weights:     {out / 'adapted'}")
         print(f"page:        {out / 'report.html'}")
-        if (out / LABEL_FIRST).is_file():
-            print(f"label first: {out / LABEL_FIRST}, an order not shown to beat a random one")
         spec = self._spec_of(out)
         print(f"new images:  python -m seg.export {spec} --images DIR --out predictions")
         print(f"ONNX:        python -m seg.export_model {spec} --out model --onnx")
@@ -321,44 +323,17 @@ class Result:
             )
 
 
-def _flag(name: str, value: Any) -> str:
-    joined = (
-        ",".join(f"{each:g}" for each in value) if isinstance(value, (list, tuple)) else str(value)
-    )
-    return f" --{name} {shlex.quote(joined)}"
+def _text(value: Any) -> str:
+    """A setting as a flag's text."""
+    if isinstance(value, (list, tuple)):
+        return ",".join(f"{each:g}" for each in value)
+    return str(value)
 
 
 def class_shares(pixels: NDArray[np.int64]) -> list[float]:
     """(C,) pixels of each class → their shares."""
     shares: list[float] = (pixels / max(pixels.sum(), 1)).tolist()
     return shares
-
-
-def label_first(rows: Mapping[str, ImageNumbers]) -> list[dict[str, str]]:
-    """The images without a label in the order of the list "label these first", with reasons; at most 100.
-
-    The order was not shown to beat a random one (docs/appendix.md).
-    Next is the image of the largest mean entropy times the share of its pixels whose classes the nearest one before
-    lacks.
-    """
-    rows, listed = (
-        {name: row for name, row in rows.items() if row.confusion is None},
-        list[dict[str, str]](),
-    )
-    shares = np.array([class_shares(row.pixels) for row in rows.values()])
-    entropy = [row.entropy for row in rows.values()]
-    apart, left = np.ones(len(rows)), np.ones(len(rows), np.bool_)
-    for _ in range(min(len(rows), _LABEL_FIRST)):
-        best = int(np.argmax(np.where(left, entropy * apart, -1)))
-        unlike = (
-            f"; {apart[best]:.0%} of its pixels are of other classes than in those above"
-            if listed
-            else ""
-        )
-        reason = f"mean entropy {entropy[best]:.3f}, of the folder {np.mean(entropy):.3f}{unlike}"
-        listed.append({"image": [*rows][best], "reason": reason})
-        apart, left[best] = np.minimum(apart, 0.5 * np.abs(shares - shares[best]).sum(1)), False
-    return listed
 
 
 def write_result(folder: Path, result: Result, trained: TrainedNetwork, page: bytes) -> None:
@@ -372,7 +347,5 @@ def write_result(folder: Path, result: Result, trained: TrainedNetwork, page: by
         put_values(trained.network, own)
     write_csv(folder / "shares.csv", result.shares())
     write_csv(folder / "images.csv", result.images())
-    if listed := label_first(result.rows["after"]):
-        write_csv(folder / LABEL_FIRST, listed)
     (folder / "report.html").write_bytes(page)
     write_json(folder / "adapt.json", result.document())

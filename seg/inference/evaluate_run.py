@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -40,20 +41,18 @@ def evaluate_run(config: EvaluateConfig) -> None:
 def _score(config: EvaluateConfig, predictions: Path | None) -> None:
     out = None if config.out is None else Path(config.out)
     # a killed start may have left it
-    if out is not None and out.exists() and not config.save_predictions:
+    if out is not None and out.exists() and predictions is None:
         raise InputError(f"--out: {out} exists and is never overwritten; give another file")
     trained = open_network(config, config.run).seeing(config.size, config.tile)
-    training, description, device = (
-        trained.training,
-        trained.description,
-        torch_device(config.device),
-    )
+    description, device = trained.description, torch_device(config.device)
     trained.network.to(device)
     dataset, scored, notes = _data(config, trained)
     print(*description.notes, f"seen as: {description.said}", *notes, sep="\n", flush=True)
     forward = trained.logits if description.multiple > 1 else trained.raw_logits
-    names = flat_names([dataset.name(index) for index in range(len(dataset))])
-    writer = None if predictions is None else prediction_writer(predictions, dataset.classes, names)
+    writer = None
+    if predictions is not None:
+        names = flat_names([dataset.name(index) for index in range(len(dataset))])
+        writer = prediction_writer(predictions, dataset.classes, names)
     result = evaluate(
         trained.network,
         dataset,
@@ -64,34 +63,24 @@ def _score(config: EvaluateConfig, predictions: Path | None) -> None:
         on_sample=writer,
         forward=lambda images: forward(description.reordered(images)),
     )
-    how = (
-        {"network": trained.spec}
-        if scored is None or training is None
-        else protocol(scored, training, trained.network, config.tile)
-    )
-    where = (
-        trained.spec
-        if training is None or config.run is None
-        else f"{config.run}, {training.described}"
-    )
-    print_scores(result, f"{where}, {len(dataset)} images{left_out([dataset.image_folder])}")
-    own = config.target.root is None
-    if scored is not None and training is not None and training.checkpoint == "best" and own:
-        print(
-            "optimistic:  these images' labels chose the checkpoint; --checkpoint last was chosen without them"
-        )
-    if scored is not None:
+    how: dict[str, Any] = {"network": trained.spec}
+    training, title, checkpoint = trained.training, trained.spec, None
+    if training is not None:
+        title, checkpoint = f"{config.run}, {training.described}", training.checkpoint
+    print_scores(result, f"{title}, {len(dataset)} images{left_out([dataset.image_folder])}")
+    if scored is not None and training is not None:
+        how = protocol(scored, training, trained.network, config.tile)
+        if checkpoint == "best" and config.target.root is None:
+            print(
+                "optimistic:  these images' labels chose the checkpoint; --checkpoint last was chosen without them"
+            )
         print(f"batch norm:  {how['batch_norm']}")
     if writer is not None:
         print(f"predictions: {config.save_predictions}")
     if out is not None:
-        how |= {"normalisation": description.normalisation}
+        how["normalisation"] = description.normalisation
         out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(
-            out,
-            {**result, "checkpoint": training and training.checkpoint, "protocol": how},
-            "--out",
-        )
+        write_json(out, {**result, "checkpoint": checkpoint, "protocol": how}, "--out")
         print(f"scores:      {out}")
 
 
@@ -99,34 +88,32 @@ def _data(
     config: EvaluateConfig, trained: TrainedNetwork
 ) -> tuple[SegmentationDataset, TrainConfig | None, list[str]]:
     """The images to score on, the settings of a run with its target as scored, and notes."""
-    pixels, training = trained.description.pixels, trained.training
     if config.images is not None:
-        classes = trained.class_set.ignoring(config.ignore)
-        images = LabelledImages(
-            Path(config.images), Path(str(config.labels)), classes, pixels, trained.size
-        )
+        classes, pixels = trained.class_set.ignoring(config.ignore), trained.description.pixels
+        folders = Path(config.images), Path(str(config.labels))
+        images = LabelledImages(*folders, classes, pixels, trained.size)
         return images, None, images.notes
-    if training is None:
+    if trained.training is None:
         raise InputError(
             f"--images: is missing; {trained.spec} is no run, so give --images DIR and --labels DIR"
         )
-    given = {
-        name: value
-        for name, value in dataclasses.asdict(config.target).items()
-        if value is not None
-    }
+    settings = run_settings(trained.training.run, trained.network)
+    other: dict[str, Any] = {}
     # shrunk to the size of a training image, a large one would be a single tile
     if config.tile is not None:
-        given = {"size": None, **given}
+        other["size"] = None
     if isinstance(config.size, list):
-        given = {"size": config.size, **given}
-    settings = run_settings(training.run, trained.network)
-    settings = dataclasses.replace(settings, target=dataclasses.replace(settings.target, **given))
+        other["size"] = config.size
+    given = dataclasses.asdict(config.target)
+    other |= {name: value for name, value in given.items() if value is not None}
+    settings = dataclasses.replace(settings, target=dataclasses.replace(settings.target, **other))
     dataset = open_validation(
         settings.target, trained.class_set, settings.validation_part, demo=settings.demo
     )
-    dataset.pixels = pixels
-    notes = dataset.look_at_labels("target val") + ([dataset.found_as] if dataset.found_as else [])
+    dataset.pixels = trained.description.pixels
+    notes = dataset.look_at_labels("target val")
+    if dataset.found_as:
+        notes.append(dataset.found_as)
     return dataset, settings, notes
 
 
@@ -144,17 +131,10 @@ class LabelledImages(SegmentationDataset):
         self.classes, self.pixels, self.size, self.resize_labels = classes, pixels, size, False
         self.left_out: list[str] = []
         self.root = self.image_folder = images if images.is_dir() else images.parent
-        found, self.layout, self.notes = labels_of(
-            labels,
-            [file.relative_to(self.root) for file in find_images(images)],
-            self.root,
-            classes,
-        )
-        self.files = list(
-            self._whole(
-                [(self.root / image, label) for image, label in found.items()], labelled=True
-            )
-        )
+        names = [file.relative_to(self.root) for file in find_images(images)]
+        found, self.layout, self.notes = labels_of(labels, names, self.root, classes)
+        pairs = [(self.root / image, label) for image, label in found.items()]
+        self.files = list(self._whole(pairs, labelled=True))
 
 
 def prediction_writer(folder: Path, classes: ClassSet, names: Sequence[str]) -> OnSample:

@@ -23,7 +23,7 @@ from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.annotation import TOOLS, refuse_for_cvat
 from seg.data.files import find_images, left_out, output_names, refuse_long_name
-from seg.data.read_images import first_header, opened_picture
+from seg.data.read_images import opened_picture
 from seg.inference.protocol import batch_norm_statistics
 from seg.inference.settings import ExportConfig
 from seg.maps.entropy_maps import Prediction, Sums
@@ -39,9 +39,6 @@ from seg.trained.open import open_network
 from seg.trained.run_network import run_settings
 from seg.trained.trained_network import TrainedNetwork
 
-#: A note names images that are made smaller by this factor or more.
-_SHRUNK = 4
-
 
 class Export:
     """A network's pictures of every image, and the rows of two tables."""
@@ -49,9 +46,28 @@ class Export:
     def __init__(self, config: ExportConfig, trained: TrainedNetwork, folder: Path) -> None:
         self.trained, self._folder, self._config = trained, folder, config
         self.per_image, self._per_class = list[dict[str, Any]](), list[dict[str, Any]]()
+        self.failed = 0
         self._tools = [TOOLS[tool](folder, trained.class_set) for tool in config.pre_labels]
         needs_whole = config.tile is None or config.raw or config.label_ids or config.pre_labels
         self._by_windows = trained.size is None and not needs_whole
+
+    def try_to_add(self, file: Path, relative: Path, name: Path) -> None:
+        """:meth:`add` an image, or say on stderr why not."""
+        try:
+            self.add(file, relative, name)
+        except NotWritten:
+            raise
+        except InputError as error:
+            problem = str(error)
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            problem = "does not fit into memory; a smaller --size W,H or --tile N may help"
+        else:
+            return
+        self.failed += 1
+        where = "" if str(file) in problem else f"{file}: "
+        print(f"skipped: {where}{problem}", file=sys.stderr, flush=True)
 
     def add(self, file: Path, relative: Path, name: Path) -> None:
         """Predict an image and write everything of it, files that begin with ``name``; InputErrors say why not."""
@@ -134,52 +150,34 @@ def export_images(config: ExportConfig) -> int:
     files = find_images(source)
     trained = open_network(config, config.run).seeing(config.size, config.tile)
     trained.network.to(torch_device(config.device))
-    first, notes = (
-        first_header(files),
-        [*trained.description.notes, f"seen as: {trained.description.said}"],
-    )
-    if first is not None and trained.size is not None:
-        (width, height), (wide, high) = first[1].size, trained.size
-        if min(width / wide, height / high) >= _SHRUNK:
-            said = f"{first[0].name} has {width}×{height} pixels, and the network sees it at {wide}×{high}"
-            notes.append(f"{said}; --tile 512 shows it all of them")
-    own = trained.description.size
-    if config.size == "auto" and config.tile is not None and own is not None:
-        own_size = f"this run was trained at {own[0]}×{own[1]} (--size own)"
-        notes.append(f"--tile: images at their own size; {own_size}")
-    print(*notes, sep="\n", flush=True)
+    description = trained.description
+    print(*description.notes, f"seen as: {description.said}", sep="\n")
+    if trained.size is not None:
+        width, height = trained.size
+        print(f"images are shown to the network at {width}×{height}; --tile 512 shows all pixels")
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
     if "cvat" in config.pre_labels:
         refuse_for_cvat(trained.class_set, images)
-    pieces, failed = list(zip(files, images, output_names(images), strict=True)), 0
     with new_folder(out, "--out") as part:
         export = Export(config, trained, part)
-        for file, image, name in track(pieces, len(pieces), "export"):
-            try:
-                export.add(file, image, name)
-            except NotWritten:
-                raise
-            except (InputError, MemoryError, RuntimeError) as error:
-                problem = str(error)
-                if not isinstance(error, InputError):
-                    if not is_out_of_memory(error):
-                        raise
-                    problem = "does not fit into memory; a smaller --size W,H or --tile N may help"
-                failed += 1
-                where = "" if str(file) in problem else f"{file}: "
-                print(f"skipped: {where}{problem}", file=sys.stderr, flush=True)
+        pieces = list(zip(files, images, output_names(images), strict=True))
+        for piece in track(pieces, len(pieces), "export"):
+            export.try_to_add(*piece)
         export.close()
     print(_summary(export, out))
-    skipped = f", skipped {failed}" if failed else ""
-    print(f"exported {len(files) - failed} of {len(files)} images{skipped}{left_out([source])}")
-    return failed
+    skipped = f", skipped {export.failed}" if export.failed else ""
+    number = f"{len(files) - export.failed} of {len(files)} images"
+    print(f"exported {number}{skipped}{left_out([source])}")
+    return export.failed
 
 
 def _summary(export: Export, out: Path) -> str:
-    own, means = export.trained.training, [float(row["mean_entropy"]) for row in export.per_image]
+    training = export.trained.training
+    means = [float(row["mean_entropy"]) for row in export.per_image]
     entropy = f"mean entropy {np.mean(means):.3f}" if means else "nothing exported"
-    if own is None:
+    if training is None:
         return f"{export.trained.spec}; {entropy}"
-    config = run_settings(own.run, export.trained.network)
-    statistics = batch_norm_statistics(config, own, export.trained.network)
-    return f"{out}: {config.title}, {own.described}, batch norm statistics {statistics}; {entropy}"
+    config = run_settings(training.run, export.trained.network)
+    statistics = batch_norm_statistics(config, training, export.trained.network)
+    title = f"{config.title}, {training.described}"
+    return f"{out}: {title}, batch norm statistics {statistics}; {entropy}"

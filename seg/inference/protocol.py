@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
@@ -15,6 +15,15 @@ from seg.methods import METHODS
 from seg.scores.checkpoints import chosen_by
 from seg.trained.trained_network import Training
 
+_SETTINGS = (
+    "method",
+    "batch_size",
+    "accumulate",
+    "precision",
+    "seed",
+    "deterministic",
+    "validation_part",
+)
 _PACKAGES = ("torch", "torchvision", "segmentation-models-pytorch")
 
 
@@ -39,35 +48,16 @@ def protocol(
 ) -> dict[str, Any]:
     """The settings that a score depends on, of a training with the scored target; ``tile`` is the side of tiles."""
     moved_by = batch_norm_statistics(config, training, model)
-    settings = (
-        "method",
-        "loss",
-        "reduction",
-        "balance",
-        "batch_size",
-        "accumulate",
-        "precision",
-        "seed",
-        "deterministic",
-        "validation_part",
-    )
-    unused: set[str] = (
-        set() if METHODS[config.method].loss is not None else {"loss", "reduction", "balance"}
-    )
-    if config.loss == "none" or config.reduction != "balanced":
-        unused |= {"balance"}
-    return {
-        **({} if training.re_estimated_on is None else {"bn_alpha": config.bn_alpha}),
-        **({"demo": dataclasses.asdict(config.demo)} if config.uses_demo() else {}),
+    batch_norm = moved_by
+    if batch_norms(model):
+        batch_norm = f"{config.model.batch_norm}: running statistics {moved_by}"
+    document: dict[str, Any] = {
         "train_size": {"source": config.source.size, "target": config.target.size},
         "source_style": config.source.described_style(),
         "score_size": "labels' own; without labels the image's",
         "upsampling": f"bilinear, align_corners={config.model.align_corners}",
-        **({} if tile is None else {"tile": tile}),
         "score_precision": "float32",
-        "batch_norm": f"{config.model.batch_norm}: running statistics {moved_by}"
-        if batch_norms(model)
-        else moved_by,
+        "batch_norm": batch_norm,
         "batch_norm_statistics": moved_by,
         "initialisation": config.model.start_from or config.model.encoder_weights or "random",
         "network": config.model.architecture(),
@@ -78,12 +68,27 @@ def protocol(
         "labelled_use": config.target.labelled_use if config.target.labelled_part else None,
         "rare_class_temperature": config.source.rare_class_temperature,
         "step": training.step,
-        **{name: None if name in unused else getattr(config, name) for name in settings},
-        "optimizer": dataclasses.asdict(config.optimizer),
-        "method_options": {
-            name: dataclasses.asdict(each) for name, each in config.method_options().items()
-        },
+        **{name: getattr(config, name) for name in _SETTINGS},
+        **_of_objective(config),
+        "optimizer": asdict(config.optimizer),
+        "method_options": {name: asdict(each) for name, each in config.method_options().items()},
         "options": given_options(config),
-        "weights": dataclasses.asdict(config.weights),
+        "weights": asdict(config.weights),
         "versions": {package: metadata.version(package) for package in _PACKAGES},
     }
+    if training.re_estimated_on is not None:
+        document["bn_alpha"] = config.bn_alpha
+    if config.uses_demo():
+        document["demo"] = asdict(config.demo)
+    if tile is not None:
+        document["tile"] = tile
+    return document
+
+
+def _of_objective(config: TrainConfig) -> dict[str, Any]:
+    """The objective and how its pixels are averaged; None where they have no effect."""
+    if METHODS[config.method].loss is None:
+        return dict.fromkeys(("loss", "reduction", "balance"))
+    balanced = config.loss != "none" and config.reduction == "balanced"
+    balance = config.balance if balanced else None
+    return {"loss": config.loss, "reduction": config.reduction, "balance": balance}

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import matplotlib
 import numpy as np
 import torch
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
@@ -94,8 +93,10 @@ class Prediction:
             "prediction": coloured_prediction(self.classes, palette),
             "entropy": coloured_entropy(self.entropy),
         }
-        for tile in tiles.values() if self.valid is not None else ():
-            np.copyto(tile, _hatch(self.classes.shape), where=~self.valid[..., None])  # type: ignore[index]
+        if self.valid is not None:
+            hatch = _hatch(self.valid.shape)
+            for tile in tiles.values():
+                np.copyto(tile, hatch, where=~self.valid[..., None])
         return tiles
 
 
@@ -113,12 +114,11 @@ def coloured_label(label: NDArray[np.integer], palette: Sequence[Color]) -> NDAr
     return np.where(counted[..., None], coloured, _hatch(label.shape))
 
 
-def _hatch(shape: tuple[int, ...]) -> NDArray[np.uint8]:
+def _hatch(shape: tuple[int, int]) -> NDArray[np.uint8]:
     """(H, W, 3) stripes in two greys."""
     stripe = max(2, max(shape) // 100)
-    line = np.asarray(_IGNORED, np.uint8)[np.arange(sum(shape)) // stripe % 2]
-    # every row is the one above, a pixel further: a view, without memory of its own
-    return sliding_window_view(line, shape[1], axis=0)[: shape[0]].swapaxes(1, 2)
+    rows, columns = np.ogrid[: shape[0], : shape[1]]
+    return np.asarray(_IGNORED, np.uint8)[(rows + columns) // stripe % 2]
 
 
 def coloured_entropy(entropy: NDArray[np.floating]) -> NDArray[np.uint8]:

@@ -8,36 +8,29 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
-import matplotlib
 import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image
 
 from dem_apps.runtime.files import whole_file
 from seg.data.labels import ClassSet, Color
 from seg.data.rasters import Georeference, averaging, new_geotiff, opened
 from seg.data.read_images import ImagePixels, Scene
-from seg.maps.entropy_maps import (
-    Part,
-    Prediction,
-    Sums,
-    coloured_entropy,
-    coloured_label,
-    wrong_pixels,
-)
+from seg.maps.entropy_maps import Part, Prediction, Sums, coloured_label, wrong_pixels
 
 #: The file of a kind of an image, such as ``prediction.tif``.
 FileOf = Callable[[str], Path]
 #: Pixels of the longer side of the pictures of a scene.
 MOST_SHOWN = 4096
-#: Narrower tiles are enlarged to about the first width; longer ones are reduced to the second.
-_SMALL, _LARGE = 384, 640
-#: Least size of a cell, for titles and the ticks of the colour bar beside a thin image.
-_LEAST_WIDTH, _LEAST_HEIGHT = 160, 56
-_MARGIN, _GAP, _BAR, _BAR_CELL = 6, 4, 12, 50
+#: Inches of a panel's width, and of the height of its tiles; columns of its legend.
+_WIDTH, _SMALLEST, _LARGEST, _LEGEND_COLUMNS = 13.0, 1.0, 6.5, 8
 
 
 def map_pictures(
@@ -61,39 +54,38 @@ def map_pictures(
         tiles["label"] = coloured_label(label, classes.colors)
         tiles |= wrong_pixels(image, label, prediction, tiles["prediction"])
     pixels, _ = prediction.sums(len(classes))
-    order = pixels.argsort(kind="stable")[::-1].tolist()
-    names = [(classes.names[index], classes.colors[index]) for index in order if pixels[index]]
-    return tiles, panel((image, tiles["prediction"], tiles["entropy"]), prediction.caption, names)
+    order = [index for index in pixels.argsort(kind="stable")[::-1].tolist() if pixels[index]]
+    legend = [(classes.names[index], classes.colors[index]) for index in order]
+    shown = (image, tiles["prediction"], tiles["entropy"])
+    return tiles, panel(shown, prediction.caption, legend)
 
 
 def panel(
     tiles: tuple[NDArray[np.uint8], ...], caption: str, legend: Sequence[tuple[str, Color]] = ()
 ) -> Image.Image:
-    """Image | prediction | entropy, (H, W, 3) each, shown at the image's size; below the names and colours."""
-    width, height = size = _tile_size(tiles[0].shape[1], tiles[0].shape[0])
-    cell = (max(width, _LEAST_WIDTH), max(height, _LEAST_HEIGHT))
-    font = _font(16 if cell[0] > _SMALL + 100 else 13)
-    top = round(1.6 * font.size)
-    canvas_width = 2 * _MARGIN + 3 * cell[0] + 2 * _GAP + _BAR_CELL
-    names = _legend_picture(legend, font, canvas_width - 2 * _MARGIN)
-    canvas = Image.new(
-        "RGB", (canvas_width, _MARGIN + top + cell[1] + _GAP + names.height), "white"
-    )
-    draw = ImageDraw.Draw(canvas)
-    for column, (tile, title) in enumerate(
-        zip(tiles, ("image", "prediction", f"entropy, {caption}"), strict=True)
-    ):
-        left = _MARGIN + column * (cell[0] + _GAP)
+    """Image | prediction | entropy, (H, W, 3) each, with the scale of the entropy; below the names and colours."""
+    height, width, _ = tiles[0].shape
+    lines = -(-len(legend) // _LEGEND_COLUMNS)
+    side = min(_LARGEST, max(_SMALLEST, _WIDTH / 3 * height / width))
+    figure = Figure((_WIDTH, side + 0.5 + 0.25 * lines), layout="constrained")
+    axes = figure.subplots(1, 3)
+    titles = ("image", "prediction", f"entropy, {caption}")
+    for axis, tile, title in zip(axes, tiles, titles, strict=True):
         # colours of classes cannot be averaged
-        reduced = tile.shape[1] > width and column != 1
-        picture = Image.fromarray(tile).resize(
-            size, Image.Resampling.BOX if reduced else Image.Resampling.NEAREST
-        )
-        canvas.paste(picture, (left + (cell[0] - width) // 2, top + (cell[1] - height) // 2))
-        draw.text((left + 1, top - 0.4 * font.size), title, fill="black", font=font, anchor="ls")
-    _draw_bar(canvas, canvas_width - _MARGIN - _BAR_CELL + 8, top, cell[1], font)
-    canvas.paste(names, (_MARGIN, top + cell[1] + _GAP + _MARGIN))
-    return canvas
+        axis.imshow(tile, interpolation="nearest")
+        axis.set_title(title, fontsize=11)
+        axis.set_axis_off()
+    figure.colorbar(ScalarMappable(Normalize(0, 1), "magma"), ax=axes[2], ticks=[0, 0.5, 1])
+    handles = [
+        Patch(facecolor=np.divide(colour, 255), edgecolor="grey", label=name)
+        for name, colour in legend
+    ]
+    figure.legend(
+        handles=handles, loc="outside lower left", ncols=_LEGEND_COLUMNS, frameon=False, fontsize=9
+    )
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
 
 
 def save_panel(path: Path, picture: Image.Image) -> None:
@@ -101,54 +93,6 @@ def save_panel(path: Path, picture: Image.Image) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as temporary:
         picture.save(temporary)
-
-
-@cache
-def _font(size: int) -> ImageFont.FreeTypeFont:
-    # matplotlib's own: the same everywhere, and with more than ASCII
-    return ImageFont.truetype(
-        str(Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"), size
-    )
-
-
-def _tile_size(width: int, height: int) -> tuple[int, int]:
-    longest = max(width, height)
-    if longest > _LARGE:
-        return max(1, round(width * _LARGE / longest)), max(1, round(height * _LARGE / longest))
-    enlarge = max(1, min(round(_SMALL / width), _LARGE // longest))
-    return width * enlarge, height * enlarge
-
-
-def _draw_bar(
-    canvas: Image.Image, left: int, top: int, height: int, font: ImageFont.FreeTypeFont
-) -> None:
-    ramp = coloured_entropy(np.linspace(1.0, 0.0, height)[:, None].repeat(_BAR, axis=1))
-    canvas.paste(Image.fromarray(ramp), (left, top))
-    draw = ImageDraw.Draw(canvas)
-    half = 0.45 * font.size
-    for value in (0.0, 0.5, 1.0):
-        y = top + min(max((1.0 - value) * height, half), height - half)
-        draw.text((left + _BAR + 4, y), f"{value:.1f}", fill="black", font=font, anchor="lm")
-
-
-def _legend_picture(
-    legend: Sequence[tuple[str, Color]], font: ImageFont.FreeTypeFont, width: int
-) -> Image.Image:
-    """Every colour with its name, on as many lines as they take."""
-    side, line = round(font.size), round(1.5 * font.size)
-    places, x, y = [], 0, 0
-    for name, _ in legend:
-        length = round(font.getlength(name) + 2.9 * font.size)
-        if x and x + length > width:
-            x, y = 0, y + line
-        places.append((x, y))
-        x += length
-    picture = Image.new("RGB", (width, y + line + _MARGIN if legend else 0), "white")
-    draw = ImageDraw.Draw(picture)
-    for (name, colour), (x, y) in zip(legend, places, strict=True):
-        draw.rectangle((x, y, x + side, y + side), fill=colour, outline=(120, 120, 120))
-        draw.text((x + 1.4 * side, y + side / 2), name, fill="black", font=font, anchor="lm")
-    return picture
 
 
 def write_geotiffs(
@@ -175,10 +119,9 @@ def write_maps(
     pixels, sums = np.zeros(len(classes), np.int64), np.zeros(len(classes))
     with _geotiffs(path, size, classes, picture.header.place) as write:
         for top, left, logits in parts:
-            bottom, right = top + logits.shape[2], left + logits.shape[3]
-            part = Prediction.of(
-                logits[0], picture.window(slice(top, bottom), slice(left, right)).valid
-            )
+            rows = slice(top, top + logits.shape[2])
+            columns = slice(left, left + logits.shape[3])
+            part = Prediction.of(logits[0], picture.window(rows, columns).valid)
             write(top, left, part)
             counted, entropy = part.sums(len(classes))
             pixels, sums = pixels + counted, sums + entropy

@@ -27,6 +27,11 @@ def plain_forward(network: nn.Module) -> Forward:
     return lambda images: find_logits(network(images))
 
 
+def classes_of(logits: Sequence[Tensor]) -> Tensor:
+    """The class of each pixel of batches of logits (B, C, h, w), all in a row."""
+    return torch.cat([each.argmax(1).flatten() for each in logits])
+
+
 def moved(shares: Sequence[float], others: Sequence[float]) -> float:
     """Total variation between two networks' shares of the classes, 0 to 1."""
     return sum(abs(a - b) for a, b in zip(shares, others, strict=True)) / 2
@@ -71,6 +76,24 @@ class Evidence:
 
 
 @dataclass(frozen=True)
+class Views:
+    """One network's predictions of the images of a probe."""
+
+    logits: Sequence[Tensor]  #: (B, C, h, w) of each batch, as the network returns them
+    sums: Tensor  #: (N, 2C + 2), the sums of :class:`LabelFreeScores` of each image
+    agreements: Tensor  #: (N, 2, C, C) pixels of each image by their class and by that of two views
+
+    def evidence(self, images: slice = slice(None)) -> Evidence:
+        """The evidence on some of the images, counted in the order of the batches."""
+        sums, agreements = self.sums[images], self.agreements[images]
+        scores = LabelFreeScores(agreements.shape[-1])
+        scores.sums = sums.sum(0)
+        named = scores.result()
+        shares, stability = tuple(scores.predicted_shares()), _stability(agreements.sum(0))
+        return Evidence(len(sums), shares, -named["entropy"], named["im"], stability)
+
+
+@dataclass(frozen=True)
 class Probe:
     """The images that evidence, and statistics of batch norm, are taken on."""
 
@@ -102,32 +125,53 @@ class Probe:
             whole, resizes=smaller.shape == batches[0][:1].shape or takes(network, smaller)
         )
 
+    def part(self, batches: slice) -> Probe:
+        """Some of the batches."""
+        return replace(self, batches=self.batches[batches], masks=self.masks[batches])
+
     @property
     def pairs(self) -> list[tuple[Tensor, Tensor | None]]:
         """The batches with their masks."""
         return list(zip(self.batches, self.masks or [None] * len(self.batches), strict=True))
 
     @torch.no_grad()
-    def look(self, forward: Forward, logits: Sequence[Tensor] | None = None) -> Evidence:
-        """The evidence of a network on the images as they are (``logits``, where known), mirrored, smaller or shifted.
+    def views(self, forward: Forward) -> Views:
+        """A network's predictions of the images as they are, mirrored, and smaller or shifted: three forwards.
 
-        Raises NotFiniteError: a prediction that is NaN or infinite.
+        Args:
+            forward: the network, in ``eval()`` mode.
+
+        Raises:
+            NotFiniteError: a prediction is NaN or infinite.
         """
-        logits = [finite(each.float()) for each in logits or map(forward, self.batches)]
-        classes = logits[0].shape[1]
-        scores = LabelFreeScores(classes)
-        tables = torch.zeros(2, classes, classes, dtype=torch.float64)
-        for (batch, valid), own in zip(self.pairs, logits, strict=True):
-            scores.update(own, valid)
-            tables[0] += _agreement(own, forward(batch.flip(3)).flip(3), valid)
-            smaller = self._smaller(batch)
-            if self.resizes and smaller.shape != batch.shape:
-                tables[1] += _agreement(own, forward(smaller), valid)
-            else:
-                tables[1] += _shifted_agreement(own, batch, forward, valid)
-        named = scores.result()
-        number, shares = sum(map(len, self.batches)), tuple(scores.predicted_shares())
-        return Evidence(number, shares, -named["entropy"], named["im"], _stability(tables))
+        predicted, sums, agreements = list[Tensor](), list[Tensor](), list[Tensor]()
+        for batch, valid in self.pairs:
+            logits = finite(forward(batch))
+            own = logits.float()
+            mirrored = _agreements(own, forward(batch.flip(3)).flip(3), valid)
+            agreements.append(
+                torch.stack([mirrored, self._second_view(own, batch, forward, valid)], 1)
+            )
+            sums += _sums_by_image(own, valid)
+            predicted.append(logits)
+        return Views(predicted, torch.stack(sums), torch.cat(agreements))
+
+    def look(self, forward: Forward) -> Evidence:
+        """The evidence of a network on all images; see :meth:`views`."""
+        return self.views(forward).evidence()
+
+    @torch.no_grad()
+    def classes(self, forward: Forward) -> Tensor:
+        """A network's class of each pixel of the images as they are, all in a row."""
+        return classes_of(list(map(forward, self.batches)))
+
+    def _second_view(
+        self, logits: Tensor, batch: Tensor, forward: Forward, valid: Tensor | None
+    ) -> Tensor:
+        smaller = self._smaller(batch)
+        if self.resizes and smaller.shape != batch.shape:
+            return _agreements(logits, forward(smaller), valid)
+        return _shifted_agreements(logits, batch, forward, valid)
 
     def _smaller(self, batch: Tensor) -> Tensor:
         """The images at ``SCALE`` of their size, rounded to a multiple."""
@@ -138,40 +182,52 @@ class Probe:
         return F.interpolate(batch, size=size, mode="bilinear", align_corners=False, antialias=True)
 
 
-def _agreement(logits: Tensor, other: Tensor, valid: Tensor | None) -> Tensor:
-    """(C, C) valid pixels by their class and by that of another view, whose logits are brought to the first's size."""
-    if other.shape[2:] != logits.shape[2:]:
-        other = F.interpolate(
-            other.float(), size=logits.shape[2:], mode="bilinear", align_corners=False
-        )
-    first, second = logits.argmax(1), other.argmax(1)
-    if valid is not None:
-        here = at_size(valid, first.shape[1:])
-        first, second = first[here], second[here]
-    return confusion(first, second, logits.shape[1]).cpu().double()
+def _sums_by_image(logits: Tensor, valid: Tensor | None) -> list[Tensor]:
+    """The sums of :class:`LabelFreeScores` of each image."""
+    sums = []
+    for index in range(len(logits)):
+        here = slice(index, index + 1)
+        scores = LabelFreeScores(logits.shape[1])
+        scores.update(logits[here], None if valid is None else valid[here])
+        sums.append(scores.sums)
+    return sums
 
 
-def _shifted_agreement(
+def _agreements(logits: Tensor, other: Tensor, valid: Tensor | None) -> Tensor:
+    """(B, C, C) valid pixels by their class and by that of another view, brought to the size of the first."""
+    size = logits.shape[2:]
+    if other.shape[2:] != size:
+        other = F.interpolate(other.float(), size=size, mode="bilinear", align_corners=False)
+    counted = None if valid is None else at_size(valid, size)
+    tables = []
+    for index, (first, second) in enumerate(zip(logits.argmax(1), other.argmax(1), strict=True)):
+        if counted is not None:
+            first, second = first[counted[index]], second[counted[index]]
+        tables.append(confusion(first, second, logits.shape[1]))
+    return torch.stack(tables).cpu().double()
+
+
+def _shifted_agreements(
     logits: Tensor, batch: Tensor, forward: Forward, valid: Tensor | None
 ) -> Tensor:
-    """(C, C) pixels by their class and by that of the images moved right and down, whose edge is repeated."""
+    """(B, C, C) pixels by their class and by that of the images moved right and down, whose edge is repeated."""
     height, width = batch.shape[2:]
     down, right = (max(1, round(SHIFT * side)) for side in (height, width))
-    moved = forward(F.pad(batch, (right, 0, down, 0), mode="replicate")[:, :, :height, :width])
+    shifted = forward(F.pad(batch, (right, 0, down, 0), mode="replicate")[:, :, :height, :width])
     own, other = (
         F.interpolate(each.float(), size=(height, width), mode="bilinear", align_corners=False)
-        for each in (logits, moved)
+        for each in (logits, shifted)
     )
     here = None if valid is None else valid[:, : height - down, : width - right]
-    return _agreement(own[:, :, : height - down, : width - right], other[:, :, down:, right:], here)
+    return _agreements(
+        own[:, :, : height - down, : width - right], other[:, :, down:, right:], here
+    )
 
 
 def _stability(tables: Tensor) -> tuple[float | None, ...]:
     """(V, C, C) agreements → the mean IoU of each class over the V views; None for a class without pixels."""
-    kept = tables.diagonal(dim1=1, dim2=2)
-    union = tables.sum(1) + tables.sum(2) - kept
-    iou = (kept / union.clamp_min(1)).mean(0).tolist()
-    return tuple(
-        value if there else None
-        for value, there in zip(iou, (union > 0).any(0).tolist(), strict=True)
-    )
+    same = tables.diagonal(dim1=1, dim2=2)
+    union = tables.sum(1) + tables.sum(2) - same
+    iou = (same / union.clamp_min(1)).mean(0).tolist()
+    predicted = (union > 0).any(0).tolist()
+    return tuple(value if found else None for value, found in zip(iou, predicted, strict=True))

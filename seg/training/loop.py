@@ -35,11 +35,6 @@ from seg.data.loader import batches, target_style
 from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
 from seg.data.samplers import Sampler, labelled_sampler
 from seg.data.settings import SourceConfig
-from seg.inference.adaptive_batch_norm import (
-    Estimated,
-    check_there_are_statistics,
-    re_estimated_on,
-)
 from seg.inference.protocol import protocol
 from seg.methods import METHODS
 from seg.methods.method import Method
@@ -51,6 +46,11 @@ from seg.models.network import Predictor, SegmentationNetwork, parameter_groups
 from seg.models.networks import NETWORK_FILE, check_network, network_document
 from seg.scores.checkpoints import CheckpointSelector
 from seg.scores.report_scores import print_checkpoints, print_scores, report_info
+from seg.trained.adaptive_batch_norm import (
+    Estimated,
+    check_there_are_statistics,
+    re_estimated_on,
+)
 from seg.trained.description import CLASSES_FILE
 from seg.trained.run_network import build_network, classes_of_run
 from seg.trained.start_from import normalisation, start_from

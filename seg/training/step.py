@@ -14,10 +14,10 @@ from dem_apps.reduction import summed_over_processes, sums_in, world_size
 from dem_apps.runtime.checkpoint import fitting, load_state
 from dem_apps.runtime.reproducibility import random_states, restore_random_states
 from seg.data.labels import IGNORE_INDEX
-from seg.inference.adaptive_batch_norm import Estimated
 from seg.methods.method import Method
 from seg.methods.optimization import MicroBatch, PolySchedule, Values, update
 from seg.models.network import Predictor
+from seg.trained.adaptive_batch_norm import Estimated
 from seg.trained.trained_network import RE_ESTIMATED_ON
 
 

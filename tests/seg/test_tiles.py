@@ -143,15 +143,11 @@ def test_a_large_image_is_no_thumbnail_in_tiles(run, tmp_path, capsys):
         return (tmp_path / name / "a_prediction.png").read_bytes(), capsys.readouterr().out
 
     native, _ = exported("native", run, tile=128, size=None)
-    tiled, said = exported("tiled", small, tile=128)
-    assert tiled == native
-    assert "--tile: images at their own size; this run was trained at 64×32 (--size own)" in said
+    assert exported("tiled", small, tile=128)[0] == native
     shrunk, said = exported("shrunk", small)
     assert shrunk != native
-    assert (
-        "a.png has 256×256 pixels, and the network sees it at 64×32; --tile 512 shows it all of them"
-        in said
-    )
+    assert "64×32" in said
+    assert "--tile" in said
     assert exported("asked", small, tile=128, size="own")[0] == shrunk
     loaded = load(small, tile=128, device="cpu").predict(image)
     whole = load(run, size=None, device="cpu").predict(image)

@@ -10,8 +10,8 @@ from torchmetrics.classification import MulticlassJaccardIndex
 
 from seg.adaptation import decision
 from seg.adaptation.decision import (
-    Beside,
     LabelScore,
+    StepComparison,
     Verdict,
     decide,
     decide_with_labels,
@@ -37,7 +37,7 @@ def with_(**changes):
     ({"shares": (0.34, 0.33, 0.33), "stability": (0.7, 0.7, 0.7)}, ""),
     (
         {"shares": (1.0, 0.0, 0.0), "stability": (1.0, None, None), "entropy": 0.0},
-        "fewer classes (an effective number of 3.0 classes before and 1.0 after)",
+        "fewer classes",
     ),
 )
 def test_what_is_accepted(changes, said):
@@ -54,7 +54,7 @@ def test_what_is_accepted(changes, said):
     ((19, 0.99, 0.0, 0.0, decision.LEAST_STABILITY - 0.01), False),
 )
 def test_which_steps_are_accepted(numbers, adapt):
-    assert Beside(*numbers).verdict.adapt == adapt
+    assert StepComparison(*numbers).verdict.adapt == adapt
 
 
 @pytest.mark.parametrize(("share", "adapt"), [(1.0, True), (0.98, True), (0.9, False)])
@@ -66,7 +66,7 @@ def test_a_network_that_predicts_next_to_one_class_is_steady_for_no_merit(share,
     after = with_(shares=(0.7, 0.15, 0.15), stability=(0.6, 0.3, 0.3))
     verdict = decide(constant, after)
     assert verdict.adapt == adapt
-    assert ("lost classes again (an effective number of 1." in verdict.reason) == adapt
+    assert ("lost classes again" in verdict.reason) == adapt
     assert not decide(after, constant).adapt
 
 
@@ -109,4 +109,4 @@ def test_the_interval():
     torn = label_score([wrong, right, wrong, right], [right, wrong, right, wrong])
     assert torn.low < 0 < torn.high
     assert label_score([wrong], [right]).low is None
-    assert "no CI" in label_score([wrong], [right]).sentence
+    assert "[" not in label_score([wrong], [right]).sentence

@@ -9,7 +9,7 @@ Shapes: B batch, C channels of a layer, h × w its features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
@@ -33,10 +33,6 @@ SHARES, LEAST_GAIN = (0.0, 0.3, 0.5, 1.0), 1.01
 _COMPARED_ON, _MOST_IMAGES = 16, 64
 
 
-#: How well a network does; higher is better.
-Score = Callable[[nn.Module], float]
-
-
 class Estimated(NamedTuple):
     """A copy of a network, in ``eval()`` mode, with a share of the statistics of images."""
 
@@ -44,62 +40,86 @@ class Estimated(NamedTuple):
     share: float
 
 
+class TargetStatistics:
+    """Batch norm statistics of target images, and a copy of a network that takes a share of them.
+
+    While they are gathered every layer normalises by its batch. Mean and variance are pooled over all pixels and
+    processes in float64 (``sums_in``). A layer of single pixels keeps its own.
+
+    Args:
+        model: the network. The copy has the same parameter objects.
+        batches: images (B, 3, H, W), alone or with (B, H, W) bool where they hold data.
+
+    Raises:
+        InputError: a network without batch norm, or no image.
+    """
+
+    @torch.no_grad()
+    def __init__(
+        self, model: nn.Module, batches: Iterable[Tensor | tuple[Tensor, Tensor | None]]
+    ) -> None:
+        parameters = {id(parameter): parameter for parameter in model.parameters()}
+        self._network = deep_copy(model, parameters).eval()
+        check_there_are_statistics(self._network)
+        self._layers = tracking(self._network)
+        self._parts = [InputSums(layer) for layer in self._layers]
+        #: the first batches, to compare shares on
+        self.first: list[tuple[Tensor, Tensor | None]] = []
+        number = self._gather(batches)
+        sums = [part.sums for part in self._parts]
+        *self._sums, self.number = summed_over_processes(*sums, sums[0].new_tensor([number]))
+        if not float(self.number):
+            raise InputError(
+                "--batch-norm-after: there is no image to re-estimate running statistics on"
+            )
+
+    def _gather(self, batches: Iterable[Tensor | tuple[Tensor, Tensor | None]]) -> int:
+        """Pass the batches through the network; returns their number."""
+        number = 0
+        with ExitStack() as hooks:
+            for layer, part in zip(self._layers, self._parts, strict=True):
+                hooks.enter_context(
+                    layer.register_forward_pre_hook(part.by_the_batch, with_kwargs=True)
+                )
+            for batch in batches:
+                images, valid = batch if isinstance(batch, tuple) else (batch, None)
+                for part in self._parts:
+                    part.valid = valid
+                self._network(images)
+                number += 1
+                if sum(len(each) for each, _ in self.first) < _COMPARED_ON:
+                    self.first.append((images, valid))
+        return number
+
+    def network(self, share: float) -> nn.Module:
+        """The copy with a share of the statistics; each call changes the same copy."""
+        for layer, part, sums in zip(self._layers, self._parts, self._sums, strict=True):
+            layer.running_mean, layer.running_var = part.statistics(sums, share)
+        return self._network
+
+
 @torch.no_grad()
 def re_estimated(
     model: nn.Module,
     batches: Iterable[Tensor | tuple[Tensor, Tensor | None]],
     bn_alpha: float | None = None,
-    score: Score | None = None,
 ) -> Estimated:
     """A network with a share of the running statistics of batches, and the share.
 
-    A batch is (B, 3, H, W), alone or with (B, H, W) bool where it holds data.
+    Args:
+        model: the network.
+        batches: as :class:`TargetStatistics` takes them.
+        bn_alpha: the share. 1 is AdaBN as published. None is :func:`best_share` by the stability score on the first
+            images.
 
-    The share is ``bn_alpha``, 1 being AdaBN as published; None is :func:`best_share` by the ``score`` of a network, the
-    stability score on the first images by default. In the pass every layer normalises by its batch; its mean and
-    variance are pooled over all pixels and processes in float64 (``sums_in``). A layer of single pixels keeps its own.
-    The copy has the same parameter objects. Raises InputError: a network without batch norm, or no image.
+    Raises:
+        InputError: a network without batch norm, or no image.
     """
-    parameters = {id(parameter): parameter for parameter in model.parameters()}
-    adapted = deep_copy(model, parameters).eval()
-    check_there_are_statistics(adapted)
-    layers = tracking(adapted)
-    parts = [InputSums(layer) for layer in layers]
-    count, first = 0, list[tuple[Tensor, Tensor | None]]()
-    with ExitStack() as hooks:
-        for layer, part in zip(layers, parts, strict=True):
-            hooks.enter_context(
-                layer.register_forward_pre_hook(part.by_the_batch, with_kwargs=True)
-            )
-        for batch in batches:
-            images, valid = batch if isinstance(batch, tuple) else (batch, None)
-            for part in parts:
-                part.valid = valid
-            adapted(images)
-            count += 1
-            if sum(len(each) for each, _ in first) < _COMPARED_ON:
-                first.append((images, valid))
-    joined = summed_over_processes(
-        *(part.sums for part in parts), parts[0].sums.new_tensor([count])
-    )
-    if not float(joined[-1]):
-        raise InputError(
-            "--batch-norm-after: there is no image to re-estimate running statistics on"
-        )
-
-    def take(share: float) -> nn.Module:
-        for layer, part, sums in zip(layers, parts, joined, strict=False):
-            layer.running_mean, layer.running_var = part.statistics(sums, share)
-        return adapted
-
-    share = bn_alpha
-    if share is None:
-        score = score or _score(take(0.0), first)
-        scores = summed_over_processes(
-            joined[-1].new_tensor([score(take(each)) for each in SHARES])
-        )[0]
-        share = best_share(scores.tolist())
-    return Estimated(take(share), share)
+    statistics = TargetStatistics(model, batches)
+    if bn_alpha is None:
+        scores = statistics.number.new_tensor(_scores(statistics))
+        bn_alpha = best_share(summed_over_processes(scores)[0].tolist())
+    return Estimated(statistics.network(bn_alpha), bn_alpha)
 
 
 def best_share(scores: Sequence[float]) -> float:
@@ -112,14 +132,16 @@ def best_share(scores: Sequence[float]) -> float:
     return SHARES[best] if scores[best] >= LEAST_GAIN * scores[0] else 0.0
 
 
-def _score(network: nn.Module, batches: list[tuple[Tensor, Tensor | None]]) -> Score:
-    """The stability score of another network on batches, beside the network; 0 without any."""
-    if not batches:
-        return lambda other: 0.0
-    images, masks = zip(*batches, strict=True)
+def _scores(statistics: TargetStatistics) -> list[float]:
+    """The stability score of each of ``SHARES`` on this process's first images; 0 without any."""
+    if not statistics.first:
+        return [0.0] * len(SHARES)
+    images, masks = zip(*statistics.first, strict=True)
+    network = statistics.network(0.0)
     probe = Probe.of(network, images, masks=masks)
     before = probe.look(plain_forward(network))
-    return lambda other: probe.look(plain_forward(other)).stability_score(before)
+    others = [probe.look(plain_forward(statistics.network(share))) for share in SHARES[1:]]
+    return [look.stability_score(before) for look in (before, *others)]
 
 
 def check_there_are_statistics(model: nn.Module) -> None:
@@ -138,25 +160,21 @@ def re_estimated_on(
 ) -> Estimated:
     """:func:`re_estimated` on up to 64 images spread over a data set, as it is read, shared out over the processes."""
     process = (dist.get_rank(), world_size()) if world_size() > 1 else (0, 1)
-    chosen = evenly(range(len(dataset)), _MOST_IMAGES)
+    chosen, bands = evenly(range(len(dataset)), _MOST_IMAGES), dataset.pixels.bands
 
     def read(place: int) -> Tensor:
         sample = dataset[chosen[place]]
         image = sample.normalised()
+        if sample.valid is None:
+            return image
         # a mask is a further band on the way
-        return (
-            image
-            if sample.valid is None
-            else torch.cat([image, torch.from_numpy(sample.valid)[None].to(image)])
-        )
+        return torch.cat([image, torch.from_numpy(sample.valid)[None].to(image)])
 
-    known = dataset.pixels.bands
+    def with_mask(batch: Tensor) -> tuple[Tensor, Tensor | None]:
+        return batch[:, :bands], batch[:, bands].bool() if batch.shape[1] > bands else None
+
     found = spread_batches(read, len(chosen), device, process)
-    batches = (
-        each if each.shape[1] == known else (each[:, :known], each[:, known].bool())
-        for each in found
-    )
-    return re_estimated(model, batches, bn_alpha)
+    return re_estimated(model, map(with_mask, found), bn_alpha)
 
 
 class InputSums:
@@ -190,9 +208,12 @@ class InputSums:
         self, layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]
     ) -> None:
         """A hook before the forward of a layer in ``eval()``, which without statistics normalises by its batch."""
-        found, torchs_own = self.add(inputs, named), (None, None)
-        moments = torchs_own if found is not None and self.valid is None else found or self.before
-        layer.running_mean, layer.running_var = moments  # type: ignore[assignment]
+        found: Any = self.add(inputs, named)
+        if found is None:
+            found = self.before
+        elif self.valid is None:
+            found = None, None  # torch takes those of the batch
+        layer.running_mean, layer.running_var = found
 
     @staticmethod
     def moments(sums: Tensor) -> tuple[Tensor, Tensor]:

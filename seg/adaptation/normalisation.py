@@ -1,0 +1,214 @@
+"""Whether the assumed normalisation of images fits a network, before anything is adapted.
+
+The usual normalisations are compared by the first batch norm layers alone: their stored statistics against those of the
+images. The assumed one and the nearest other one are then compared by the whole network, where the assumption is a
+guess. Labels may replace a guess; without labels it is only doubted (docs/adaptation.md).
+
+Shapes: B images, C channels, H × W pixels.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Normal, kl_divergence
+
+from dem_apps.test_time_methods.normalisation import tracking
+from seg.adaptation.decision import LabelScore, label_score
+from seg.adaptation.images import ImageFolder, Predictions
+from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD, rgb_format
+from seg.scores.evidence import Evidence, Probe
+from seg.trained.adaptive_batch_norm import InputSums
+from seg.trained.description import Description
+from seg.trained.trained_network import TrainedNetwork
+
+#: Mean and deviation, on a scale of 0 to 1, that networks are usually trained with; each in RGB and in BGR.
+USUAL = (
+    (IMAGENET_MEAN, IMAGENET_STD),
+    ((0.5,) * 3, (0.5,) * 3),
+    ((0.0,) * 3, (1.0,) * 3),
+    ((0.0,) * 3, (1 / 255,) * 3),
+)
+#: Most images on which they are compared, and images in a batch.
+_MOST_IMAGES, _BATCH = 16, 4
+#: Batch norm layers whose statistics are compared, in the order in which they run: the farther, the more of a shift of
+#: the images is in them.
+_LAYERS = 3
+#: The distance from which on the scale of the numbers is wrong: 0 to 255 in place of 0 to 1 gives thousands, a shift of
+#: the images about 1.
+WRONG_SCALE = 100.0
+#: Another normalisation is clearly better where its stability score is this many times as high; on photographs of
+#: another kind a wrong one reaches 1.15 times the right one's.
+CLEARLY_HIGHER = 1.2
+#: It is also clearly better at this distance, which images like the network's own have, if it is this many times as
+#: near and its score is no lower.
+NEAR, CLEARLY_NEARER = 0.05, 10.0
+_SET_ANOTHER = "--labels with a few labelled images would decide; --mean, --std, --channels and --scale set another"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A normalisation, and what speaks for it; None where it was not measured."""
+
+    description: Description
+    #: distance of batch norm's stored statistics from the images', in nats a channel
+    distance: float
+    score: float | None = None  #: stability score, see :meth:`Evidence.stability_score`
+    #: on labelled images, ``before`` by the assumed one and ``after`` by this
+    labelled: LabelScore | None = None
+
+    @property
+    def text(self) -> str:
+        """Numbers, origin and what was measured."""
+        score = "" if self.score is None else f"stability score {self.score:.2f}, "
+        return f"{self.description.numbers}: {score}distance {self.distance:,.3g}"
+
+    def document(self) -> dict[str, Any]:
+        """For ``adapt.json``."""
+        return {
+            **self.description.normalisation,
+            "distance": self.distance,
+            "stability_score": self.score,
+            "labels": self.labelled and asdict(self.labelled),
+        }
+
+
+@dataclass(frozen=True)
+class NormalisationCheck:
+    """The normalisation to go on with, and why."""
+
+    used: Description
+    candidates: tuple[Candidate, ...] = ()  #: the assumed one first; empty where it was not doubted
+    sentence: str = ""  #: for the answer
+    warns: bool = (
+        False  #: whether the sentence says that another one is better, or that the scale is wrong
+    )
+
+    def document(self) -> dict[str, Any]:
+        """For ``adapt.json``."""
+        return {
+            **self.used.normalisation,
+            "said": self.used.said,
+            "trial": self.sentence,
+            "tried": [each.document() for each in self.candidates],
+        }
+
+
+def check_normalisation(trained: TrainedNetwork, predictions: Predictions) -> NormalisationCheck:
+    """Compare the network's normalisation with the usual ones.
+
+    What the network's files or the user say is not doubted, except for its scale. A network without batch norm, or of
+    other bands than RGB, keeps what is assumed.
+    """
+    own, folder = trained.description, predictions.folder
+    if not own.pixels.is_rgb or not tracking(trained.network):
+        return NormalisationCheck(own)
+    assumed = Candidate(own, distance(trained, folder))
+    wrong_scale = assumed.distance >= WRONG_SCALE
+    if not own.guessed and not wrong_scale:
+        return NormalisationCheck(own)
+    candidates = [Candidate(other, distance(trained, folder.seeing(other))) for other in usual(own)]
+    candidates.sort(key=lambda other: other.distance)
+    nearest = candidates[0]
+    if own.guessed and predictions.labels:
+        checked = _by_labels(trained, predictions, assumed, nearest)
+        if checked.warns or not wrong_scale:
+            return checked
+    if not wrong_scale and nearest.distance < assumed.distance:
+        reference = _evidence(trained, folder)
+        other = _evidence(trained, folder.seeing(nearest.description))
+        assumed = replace(assumed, score=reference.stability_score(reference))
+        nearest = replace(nearest, score=other.stability_score(reference))
+    sentence, warns = conclusion(assumed, nearest)
+    return NormalisationCheck(own, (assumed, nearest, *candidates[1:]), sentence, warns)
+
+
+def conclusion(assumed: Candidate, nearest: Candidate) -> tuple[str, bool]:
+    """The sentence about the assumed normalisation and the nearest other one, and whether it warns."""
+    numbers = f"{nearest.text}, here {assumed.text} ({assumed.description.origin})"
+    if assumed.distance >= WRONG_SCALE:
+        return f"ALARM, wrong scale: {numbers}; {_SET_ANOTHER}", True
+    near = nearest.distance <= min(NEAR, assumed.distance / CLEARLY_NEARER)
+    least = (assumed.score or 0.0) * (1.0 if near else CLEARLY_HIGHER)
+    if nearest.score is not None and nearest.score >= least:
+        return f"maybe trained with {numbers}; {_SET_ANOTHER}", True
+    return f"no other usual normalisation is clearly better (nearest: {numbers})", False
+
+
+def _evidence(trained: TrainedNetwork, folder: ImageFolder) -> Evidence:
+    """The evidence on the folder's images by the whole network."""
+    batches = folder.spread_batches(_MOST_IMAGES, _BATCH)
+    probe = Probe.of(trained.network, batches, trained.description.multiple)
+    return probe.look(trained.raw_logits)
+
+
+def _by_labels(
+    trained: TrainedNetwork, predictions: Predictions, assumed: Candidate, nearest: Candidate
+) -> NormalisationCheck:
+    """The nearest one in place of the guess where the CI of its gain on labelled images excludes 0."""
+    own, other = assumed.description, nearest.description
+    translated = replace(predictions, folder=predictions.folder.seeing(other))
+    score = label_score(
+        predictions.confusions(trained.raw_logits, _MOST_IMAGES),
+        translated.confusions(trained.raw_logits, _MOST_IMAGES),
+    )
+    candidates = assumed, replace(nearest, labelled=score)
+    if score.low is None or score.low <= 0:
+        sentence = f"no other usual normalisation scores clearly higher (nearest: {other.numbers}: {score.short})"
+        return NormalisationCheck(own, candidates, sentence)
+    origin = f"chosen of the usual ones by {score.images} labelled images"
+    sentence = (
+        f"not {own.numbers} ({own.origin}) but {other.numbers} scores higher: {score.sentence}; the network is adapted "
+        "from it"
+    )
+    return NormalisationCheck(replace(other, origin=origin), candidates, sentence, True)
+
+
+def usual(own: Description) -> list[Description]:
+    """The usual normalisations that are not the own one."""
+    descriptions = [
+        replace(own, pixels=rgb_format(mean, std), order=order, origin="a usual one")
+        for mean, std in USUAL
+        for order in ("rgb", "bgr")
+    ]
+    return [each for each in descriptions if each.numbers != own.numbers]
+
+
+class _Reached(Exception):
+    """The last of the compared layers has its input."""
+
+
+@torch.no_grad()
+def distance(trained: TrainedNetwork, folder: ImageFolder) -> float:
+    """Distance of the first batch norm layers' stored statistics from those of images, in nats a channel.
+
+    No image passes the layers behind these.
+    """
+    sums = dict[Any, InputSums]()
+
+    def add(layer: Any, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        sums.setdefault(layer, InputSums(layer)).add(inputs, named)
+        if len(sums) == _LAYERS and layer is [*sums][-1]:
+            raise _Reached
+
+    with ExitStack() as hooks:
+        for layer in tracking(trained.network):
+            hooks.enter_context(layer.register_forward_pre_hook(add, with_kwargs=True))
+        for batch in folder.spread_batches(_MOST_IMAGES, _BATCH):
+            with suppress(_Reached):
+                trained.raw_logits(batch)
+    divergences = []
+    for layer, part in sums.items():
+        mean, variance = part.moments(part.sums)
+        found = _gaussian(mean, variance, layer.eps)
+        stored = _gaussian(layer.running_mean, layer.running_var, layer.eps)
+        divergences.append(float(kl_divergence(found, stored).mean()))
+    return sum(divergences) / max(len(divergences), 1)
+
+
+def _gaussian(mean: Tensor, variance: Tensor, least: float) -> Normal:
+    return Normal(mean.double(), (variance.double() + least).sqrt(), validate_args=False)

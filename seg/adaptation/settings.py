@@ -1,0 +1,242 @@
+"""Settings of ``python -m seg.adapt``, and the defaults that follow from method and network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from dem_apps.errors import InputError
+from dem_apps.objectives import AVERAGES, OBJECTIVE_NAMES
+from dem_apps.objectives.flags import ObjectiveSettings, check_options, given_options
+from dem_apps.runtime.files import refuse_used_folder
+from dem_apps.runtime.setting_checks import check_paths, check_settings
+from dem_apps.runtime.settings import LARGEST_SEED, option
+from dem_apps.test_time_methods import METHODS
+from seg.config import BN_ALPHA_HELP
+from seg.models.settings import LEAST_TILE
+from seg.trained.settings import IGNORE_HELP, NetworkSettings
+
+MODES = ("epochs", "online", "episodic")
+#: Methods that need source images.
+NEED_SOURCE = ("lab", "eata")
+#: Methods that leave batch norm's statistics as they are.
+STORED = ("none", "lab")
+#: A share of the images' statistics, then a few batches of Tent from there, whose look is at other images.
+STEP = "step"
+#: bn for networks with batch norm, with labels step, of which they decide; else tent.
+AUTO = "auto"
+#: Defaults of methods that learn, and of the step, by Adam; docs/adaptation.md compares them.
+LEARNING: dict[str, Any] = {"loss": "entropy", "reduction": "balanced", "lr": 1e-2}
+STEP_LEARNING: dict[str, Any] = {"loss": "adadem", "reduction": "mean", "lr": 3e-4}
+#: Objectives, averages and rates of the step that labels choose from.
+STEP_CHOICES: dict[str, tuple[Any, ...]] = {
+    "objective": ("adadem", "entropy"),
+    "reduction": AVERAGES,
+    "lr": (3e-4, 1e-4),
+}
+
+
+@dataclass(frozen=True)
+class AdaptConfig(ObjectiveSettings, NetworkSettings):
+    """Adapt a trained network to a folder of unlabelled images, and say whether that helped."""
+
+    loss: str | None = option(
+        None,
+        f"objective that is minimised; default: {LEARNING['loss']}, of {STEP} {STEP_LEARNING['loss']}",
+        OBJECTIVE_NAMES,
+        value="NAME",
+        group="objective",
+    )
+    reduction: str | None = option(
+        None,
+        f"how pixels are averaged; default: {LEARNING['reduction']}, of {STEP} {STEP_LEARNING['reduction']}",
+        AVERAGES,
+    )
+    images: str | None = option(
+        None,
+        "folder of images, searched with its subfolders; without it and --model the built-in demo",
+        value="DIR",
+        exists=True,
+        group="what is read and written",
+    )
+    out: str | None = option(None, "new folder; default: one under runs/", value="DIR")
+    labels: str | None = option(
+        None,
+        "folder with label images of some of the images, a.png of a.jpg: a score decides",
+        value="DIR",
+        exists=True,
+    )
+    ignore: list[int] = option([], IGNORE_HELP, at_least=0, at_most=255, value="ID,ID")
+    source: str | None = option(
+        None,
+        f"folder of images the network was trained for, of --method {' and '.join(NEED_SOURCE)}",
+        value="DIR",
+        exists=True,
+    )
+    method: str = option(
+        AUTO,
+        f"one of {', '.join(METHODS)}, or {STEP}: bn, then a few batches of tent; {AUTO}: bn, with --labels "
+        f"{STEP}, or tent where little is batch norm or learning is asked for",
+        (AUTO, STEP, *METHODS),
+        value="NAME",
+        group="how it is adapted",
+    )
+    bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)
+    lr: float | None = option(
+        None,
+        f"learning rate; default: {LEARNING['lr']:g}, of {STEP} {STEP_LEARNING['lr']:g}",
+        at_least=0,
+    )
+    mode: str = option(
+        "epochs",
+        "epochs: learn from the folder, then predict it; online: predict each batch, then learn from it; "
+        "episodic: begin anew with every image",
+        MODES,
+    )
+    epochs: int = option(
+        1, "passes over the folder; of episodic: steps per image", at_least=1, at_most=10_000
+    )
+    batch_size: int = option(4, "images per step", at_least=1)
+    tile: int | None = option(
+        None,
+        "side of the windows that images, such as large scenes, are read, learnt from and predicted by; default: "
+        "the whole image",
+        at_least=LEAST_TILE,
+    )
+    accept: bool = option(False, "take the adaptation even where the evidence speaks against it")
+    precision: str = option(
+        "float32", "of the network; scores are always float32", ("float32", "bf16")
+    )
+    seed: int = option(
+        0, "of the order of images and of what a method draws", at_least=0, at_most=LARGEST_SEED
+    )
+    device: str = option("auto", "cpu, cuda, or auto")
+
+    def check(self) -> None:
+        """Raises an InputError for flags that do not fit together."""
+        check_settings(self)
+        if (self.model is None) != (self.images is None):
+            missing = "model" if self.model is None else "images"
+            raise InputError(
+                f"--{missing}: is missing; give --model SPEC and --images DIR, or neither for the demo"
+            )
+        if self.model is not None:
+            self.check_network()
+        check_paths(self)
+        self._check_out()
+        self._check_method()
+        self._check_learning()
+
+    def _check_out(self) -> None:
+        if self.out is None:
+            return
+        refuse_used_folder(Path(self.out), "--out")
+        if self.images and Path(self.out).resolve().is_relative_to(Path(self.images).resolve()):
+            raise InputError(
+                f"--out: {self.out} lies in --images, where its pictures would count as images"
+            )
+
+    def _check_method(self) -> None:
+        if self.method in NEED_SOURCE and self.source is None:
+            raise InputError(
+                f"--source: --method {self.method} needs a folder of unlabelled source images"
+            )
+        if self.source is not None and self.method not in NEED_SOURCE:
+            raise InputError(f"--source: --method {self.method} reads no source images")
+        if self.bn_alpha is not None and self.method in STORED:
+            raise InputError(
+                f"--bn-alpha: --method {self.method} leaves batch norm as it is; leave it out"
+            )
+        if self.tile is not None and (self.mode != "epochs" or self.size != "auto"):
+            flag = "size" if self.mode == "epochs" else "mode"
+            raise InputError(
+                f"--{flag}: with --tile windows are learnt from at their own size in epochs; leave it out"
+            )
+        if self.method == STEP and (self.mode != "epochs" or self.epochs > 1):
+            raise InputError(
+                "--mode: --method step learns once from a few images; leave --mode and --epochs out"
+            )
+
+    def _check_learning(self) -> None:
+        learns = self.method == AUTO or METHODS[self.adapter_method].learns
+        if self._of_learning and not learns:
+            raise InputError(
+                f"--{self._of_learning[0]}: --method {self.method} learns nothing; leave it out, or take --method tent"
+            )
+        check_options(replace(self, loss=self.loss or LEARNING["loss"]), trained=learns)
+
+    @property
+    def _of_learning(self) -> list[str]:
+        """The given settings of learning."""
+        given = [name for name in LEARNING if getattr(self, name) is not None]
+        return given + ["mode"] * (self.mode == "online") + ["epochs"] * (self.epochs > 1)
+
+    @property
+    def adapter_method(self) -> str:
+        """The method of :class:`dem_apps.TestTimeAdapter`."""
+        return "tent" if self.method == STEP else self.method
+
+    def resolved(self, batch_norm: bool) -> AdaptConfig:
+        """With the method that ``auto`` stands for, and the defaults of learning if it learns.
+
+        Args:
+            batch_norm: whether most normalisation layers are batch norm.
+        """
+        config = self
+        if self.method == AUTO:
+            config = replace(self, method=self._method(batch_norm))
+        if not METHODS[config.adapter_method].learns:
+            return config
+        defaults = STEP_LEARNING if config.method == STEP else LEARNING
+        missing = [name for name in defaults if getattr(self, name) is None]
+        return replace(config, **{name: defaults[name] for name in missing})
+
+    def _method(self, batch_norm: bool) -> str:
+        """What ``auto`` stands for."""
+        if not batch_norm or given_options(self) or self._of_learning:
+            return "tent"
+        return STEP if self.labels is not None and self.mode == "epochs" else "bn"
+
+    def steps(self) -> list[dict[str, Any]]:
+        """Arguments of the adapters of the step that are tried, none of other methods; labels choose from several."""
+        if self.method != STEP:
+            return []
+        as_default = all(getattr(self, name) == value for name, value in STEP_LEARNING.items())
+        if self.labels is None or not as_default:
+            return [{}]
+        return [
+            dict(zip(STEP_CHOICES, each, strict=True)) for each in product(*STEP_CHOICES.values())
+        ]
+
+    def takes_statistics_first(self) -> bool:
+        """Whether a share of the folder's statistics is taken once, before anything learns.
+
+        Else an adapter takes them batch by batch: of a stream, of each image alone, and as published for a share of 1.
+        """
+        if self.method in STORED or self.mode != "epochs":
+            return False
+        return self.method in ("bn", STEP) or self.bn_alpha != 1.0
+
+    def adapter_options(self, num_classes: int) -> dict[str, Any]:
+        """Arguments of :class:`dem_apps.TestTimeAdapter` besides the method."""
+        options: dict[str, Any] = {}
+        if self.mode == "episodic":
+            options["predict"] = "after"
+        if self.takes_statistics_first():
+            options["batch_norm"] = "stored"
+        elif self.method not in STORED:
+            options["bn_alpha"] = self.bn_alpha
+        if self.method == STEP:
+            options["optimizer"] = "adam"
+        if METHODS[self.adapter_method].learns:
+            options |= {
+                "objective": self.loss,
+                "objective_options": given_options(self),
+                "num_classes": num_classes,
+                "lr": self.lr,
+                "reduction": self.reduction,
+                "seed": self.seed,
+            }
+        return options
