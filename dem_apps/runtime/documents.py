@@ -134,7 +134,7 @@ def shaped(kind: type[Shape], document: Any, where: str) -> Shape:
     for key, value in found.items():
         if isinstance(value, list):
             parts = get_args(hints.get(key))
-            if parts and is_dataclass(parts[0]):
+            if parts and isinstance(parts[0], type) and is_dataclass(parts[0]):
                 value = [shaped(parts[0], item, f"{where}, {key}") for item in value]
             found[key] = tuple(value)
     required(found, where, **{key: hints.get(key, Any) for key in found})

@@ -87,4 +87,4 @@ def choices_of(field: dataclasses.Field[Any], hint: Any) -> tuple[str, ...]:
     for part in (hint, *get_args(hint)):
         if get_origin(part) is Literal:
             return get_args(part)
-    return field.metadata.get("choices", ())
+    return tuple(field.metadata.get("choices", ()))

@@ -283,8 +283,9 @@ def merged(settings: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, A
     both = dict(settings)
     for key, value in later.items():
         earlier = both.get(key)
-        both_map = isinstance(value, Mapping) and isinstance(earlier, Mapping)
-        both[key] = {**earlier, **value} if both_map else value
+        if isinstance(value, Mapping) and isinstance(earlier, Mapping):
+            value = {**earlier, **value}
+        both[key] = value
     return both
 
 
@@ -360,7 +361,7 @@ class _Parser(argparse.ArgumentParser):
         raise InputError(message.removeprefix("argument "))
 
 
-def _parser(config_class: type, common: Sequence[str], **about: str) -> argparse.ArgumentParser:
+def _parser(config_class: type, common: Sequence[str], **about: Any) -> argparse.ArgumentParser:
     """A flag for every setting; the help lists the ``common`` ones, or all where there are none of these."""
     needed = needed_flags(config_class) or "[--config FILE]"
     if common:
@@ -382,7 +383,9 @@ def _parser(config_class: type, common: Sequence[str], **about: str) -> argparse
             continue
         default = attrgetter(key)(defaults)
         text = _help_line(field.metadata["help"], default, field.metadata["needed"])
-        switch = {"nargs": "?", "const": "true"} if hint in (bool, bool | None) else {}
+        switch: dict[str, Any] = (
+            {"nargs": "?", "const": "true"} if hint in (bool, bool | None) else {}
+        )
         group.add_argument(
             flag(only.get(key, key)),
             dest=key,

@@ -118,7 +118,8 @@ def _hatch(shape: tuple[int, int]) -> NDArray[np.uint8]:
     """(H, W, 3) stripes in two greys."""
     stripe = max(2, max(shape) // 100)
     rows, columns = np.ogrid[: shape[0], : shape[1]]
-    return np.asarray(_IGNORED, np.uint8)[(rows + columns) // stripe % 2]
+    greys = np.asarray(_IGNORED, np.uint8)
+    return np.take(greys, (rows + columns) // stripe % 2, axis=0)
 
 
 def coloured_entropy(entropy: NDArray[np.floating]) -> NDArray[np.uint8]:

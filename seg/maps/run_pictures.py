@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -77,13 +78,13 @@ def panel(
         axis.set_axis_off()
     figure.colorbar(ScalarMappable(Normalize(0, 1), "magma"), ax=axes[2], ticks=[0, 0.5, 1])
     handles = [
-        Patch(facecolor=np.divide(colour, 255), edgecolor="grey", label=name)
+        Patch(facecolor=tuple(np.divide(colour, 255)), edgecolor="grey", label=name)
         for name, colour in legend
     ]
     figure.legend(
         handles=handles, loc="outside lower left", ncols=_LEGEND_COLUMNS, frameon=False, fontsize=9
     )
-    canvas = FigureCanvasAgg(figure)
+    canvas: Any = FigureCanvasAgg(figure)  # matplotlib's canvas has no annotations
     canvas.draw()
     return Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
 
