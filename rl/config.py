@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from dem_apps.errors import InputError, passed_on
 from dem_apps.objectives import OBJECTIVE_NAMES
 from dem_apps.objectives.flags import ObjectiveSettings, check_options
 from dem_apps.runtime.run_reader import read_config
-from dem_apps.runtime.setting_checks import check_settings
+from dem_apps.runtime.setting_checks import check_paths, check_settings
 from dem_apps.runtime.settings import LARGEST_SEED, from_dict, option
 
 LOSSES = (*OBJECTIVE_NAMES, "adaptive-entropy", "none")
@@ -39,6 +39,8 @@ def modules_option() -> Any:
 class TrainConfig(ObjectiveSettings):
     """Train PPO or A2C on an environment with AdaDEM, or another objective, as its entropy term."""
 
+    INSTEAD_OF_RESUMING: ClassVar[str] = "; --start-from {} trains on from its policy, in a new run"
+
     # the options of the objectives follow the loss
     loss: str = option(
         "adadem",
@@ -64,6 +66,12 @@ class TrainConfig(ObjectiveSettings):
     )
     timesteps: int | None = option(
         None, "environment steps; default: n_timesteps of the entry", at_least=1
+    )
+    start_from: str | None = option(
+        None,
+        "run folder, or zip of rl.export or Stable-Baselines3, whose policy the training begins with",
+        value="RUN|ZIP",
+        exists=True,
     )
     seed: int = option(
         0, "seed of weights, sampling and environments", at_least=0, at_most=LARGEST_SEED
@@ -137,11 +145,12 @@ def resolve(config: TrainConfig) -> TrainConfig:
 
     import_environments(config)
     _check_flags(config)
+    check_paths(config)
     file = Path(config.hyperparameters_file) if config.hyperparameters_file else None
     entry, where = find_entry(config.env, config.algo, file, config.hyperparameters)
     weight = entry.pop("ent_coef", DEFAULT_WEIGHT)
     check_entry(entry, config.algo, where)
-    try_out(config.env, entry.get("env_wrapper"))
+    try_out(config.env, entry.get("env_wrapper"), config.video)
     timesteps = config.timesteps if config.timesteps is not None else int(entry["n_timesteps"])
     limit = episode_limit(config.env, entry.get("env_wrapper"))
     goal = config.goal_return if config.goal_return is not None else goal_return(config.env)

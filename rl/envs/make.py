@@ -68,10 +68,18 @@ def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> 
     return RestorableEpisode(Monitor(env))
 
 
-def try_out(env_id: str, wrapper: Wrappers) -> None:
-    """Reset an environment and let it take a step; an InputError where it has the API of the old Gym."""
+def try_out(env_id: str, wrapper: Wrappers, video: bool = False) -> None:
+    """Reset an environment and let it take a step.
+
+    Raises:
+        InputError: it has the API of the old Gym, or gives no picture where a ``video`` is to be written.
+    """
     with drawn_from(0):
         env = make_env(env_id, wrapper)
+        if video and "rgb_array" not in env.metadata.get("render_modes", ()):
+            raise InputError(
+                f"--video: {env_id} has no render mode 'rgb_array', which videos are made of; leave --video out"
+            )
         with gymnasium_api(f"--env {env_id}"):
             env.reset(seed=0)
             env.step(env.action_space.sample())

@@ -30,7 +30,12 @@ from rl.results.described_metrics import described_metrics
 from rl.results.evaluator import DURING_TRAINING, FINAL, HEADLINE, Evaluator, print_results
 from rl.results.video import record_episodes
 from rl.training.callback import MetricsWriter, TrainingCallback
-from rl.training.state import evaluate_checkpoint, restore_policy, restore_train_state
+from rl.training.state import (
+    evaluate_checkpoint,
+    restore_policy,
+    restore_train_state,
+    start_from,
+)
 
 
 def train(config: TrainConfig) -> None:
@@ -44,6 +49,8 @@ def train(config: TrainConfig) -> None:
         # before the run folder is touched, which a checkpoint that does not fit must leave as it is
         if checkpoint is not None:
             restore_train_state(model, checkpoint)
+        elif config.start_from is not None:
+            start_from(model, Path(config.start_from))
         run = _open_run(config, checkpoint)
         model.set_logger(Logger(None, [MetricsWriter(run)]))
         _print_start(config, run, model)

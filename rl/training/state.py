@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.save_util import load_from_zip_file
 from stable_baselines3.common.vec_env import VecNormalize
 
+from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.checkpoint import fitting, load_checkpoint, load_state
 from dem_apps.runtime.reproducibility import random_states, restore_random_states
 from rl.fast.compact_normalize import CompactNormalize
@@ -109,6 +111,35 @@ def restore_train_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None
             normalised.use_columns(state["columns"])
         _restore_episodes(model, state["envs"])
         restore_random_states(state["random"])  # last: everything above may draw
+
+
+def start_from(model: OnPolicyAlgorithm, source: Path) -> None:
+    """Begin with the policy of a run, or of a zip that rl.export or Stable-Baselines3 wrote.
+
+    Of a zip the weights alone are read: its pickles are not opened, and normalisation begins anew.
+
+    Args:
+        model: the algorithm, whose policy is changed.
+        source: the run folder or the zip.
+
+    Raises:
+        InputError: the policy is that of another network or space, or the file is no such zip.
+    """
+    where = f"--start-from: {source}"
+    with passed_on(where, InputError, ValueError, OSError):
+        if source.is_dir():
+            state = load_checkpoint(source / "checkpoints", "last")
+            restore_policy(model, {**state, "episodes": []})
+            return
+        parameters = load_from_zip_file(source, load_data=False, device=model.device)[1]
+        # a plain policy has no class marginals
+        weights = {**model.policy.state_dict(), **parameters.get("policy", {})}
+        load_state(model.policy, weights, "policy")
+    if model.get_vec_normalize_env() is not None:
+        print(
+            "note: a zip holds no statistics of the observations, so their normalisation begins anew; "
+            "--start-from RUN keeps it"
+        )
 
 
 def _moments(envs: VecNormalize) -> dict[str, dict[str, Any]]:
