@@ -360,7 +360,7 @@ class _Parser(argparse.ArgumentParser):
         raise InputError(message.removeprefix("argument "))
 
 
-def _parser(config_class: type, common: Sequence[str], **about: str) -> argparse.ArgumentParser:
+def _parser(config_class: type, common: Sequence[str], **about: Any) -> argparse.ArgumentParser:
     """A flag for every setting; the help lists the ``common`` ones, or all where there are none of these."""
     needed = needed_flags(config_class) or "[--config FILE]"
     if common:
@@ -382,7 +382,9 @@ def _parser(config_class: type, common: Sequence[str], **about: str) -> argparse
             continue
         default = attrgetter(key)(defaults)
         text = _help_line(field.metadata["help"], default, field.metadata["needed"])
-        switch = {"nargs": "?", "const": "true"} if hint in (bool, bool | None) else {}
+        switch: dict[str, Any] = (
+            {"nargs": "?", "const": "true"} if hint in (bool, bool | None) else {}
+        )
         group.add_argument(
             flag(only.get(key, key)),
             dest=key,
