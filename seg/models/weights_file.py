@@ -191,7 +191,7 @@ def load_encoder(encoder: nn.Module, name: str, file: Path) -> None:
     if not found.complete and name.startswith("tu-"):
         tensors = _of_timm(tensors, own, name[3:])
     fits = f"{FLAG}: {file} does not fit the encoder {name}"
-    load_weights(encoder, tensors | over_bands(tensors, own), fits)
+    load_weights(encoder, {**tensors, **over_bands(tensors, own)}, fits)
 
 
 def _of_timm(given: Tensors, own: Tensors, name: str) -> Tensors:

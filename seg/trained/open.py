@@ -102,8 +102,8 @@ def load(
         checkpoint=checkpoint,
         mean=_numbers(mean),
         std=_numbers(std),
-        channels=channels,
-        scale=scale,  # type: ignore[arg-type]
+        channels=channels,  # type: ignore[arg-type]
+        scale=scale,
         size=size if size is None or isinstance(size, str) else [int(side) for side in size],
     )
     trained = open_network(settings).seeing(settings.size, tile)
@@ -188,7 +188,9 @@ def _read_adapted(out: Path) -> TrainedNetwork:
         raise InputError(
             f"{out}: has the weights of a function alone; give --model {model} --weights {weights}"
         )
-    known = {name: found.get(name) for name in ("architecture", "encoder", "classes")}
+    known: dict[str, Any] = {
+        name: found.get(name) for name in ("architecture", "encoder", "classes")
+    }
     if (inner / CLASSES_FILE).is_file():
         # the file that was given may be gone, or another
         known["classes"] = str(inner / CLASSES_FILE)

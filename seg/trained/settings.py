@@ -93,7 +93,7 @@ class NetworkSettings:
         self._check_weights(spec)
         self._check_normalisation()
         if self.size not in ("auto", "own"):
-            checked_size(self.size, "--size")  # type: ignore[arg-type]
+            checked_size(self.size, "--size")
 
     def _check_weights(self, spec: str) -> None:
         """Raises an InputError for flags that belong to another kind of SPEC."""
