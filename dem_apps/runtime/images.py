@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from PIL import Image, ImageFile
 
@@ -25,19 +26,20 @@ def opened_image(
     file: Path, formats: tuple[str, ...] = FORMATS, inside: Path | None = None
 ) -> Iterator[Image.Image]:
     """The image of a :func:`regular_file` of one of Pillow's ``formats``, not decoded yet; an InputError if damaged."""
+    with damage_named(file, formats), regular_file(file, inside).open("rb") as stream:
+        picture = picture_in(stream, formats)
+        yield picture
+        if not picture.tile:  # it was decoded
+            refuse_wrong_checksums(picture, stream)
+
+
+@contextmanager
+def damage_named(file: Path, formats: tuple[str, ...] = FORMATS) -> Iterator[None]:
+    """Within, every error of a decoder is an InputError that names the file."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with _header_read(regular_file(file, inside), formats) as picture:
-                if picture.width * picture.height > MOST_PIXELS:
-                    raise InputError(
-                        f"{file}: more than {MOST_PIXELS:,} pixels; make it smaller first"
-                    )
-                yield picture
-                # it was decoded, which compares no checksums
-                if picture.format == "PNG" and not picture.tile:
-                    with _header_read(file, ("PNG",)) as again:
-                        again.verify()
+            yield
     except InputError:
         raise
     except Exception as error:  # decoders raise nearly anything for a damaged file
@@ -47,11 +49,22 @@ def opened_image(
         ) from error
 
 
-def _header_read(file: Path, formats: tuple[str, ...]) -> ImageFile.ImageFile:
-    """The image, not decoded, without Pillow's own limit of pixels, which is a third of :data:`MOST_PIXELS`."""
+def picture_in(stream: BinaryIO, formats: tuple[str, ...] = FORMATS) -> ImageFile.ImageFile:
+    """The image in an open file, not decoded yet, of :data:`MOST_PIXELS` at most."""
+    stream.seek(0)
     with _OPENING:
+        # Pillow's own limit is a third of ours
         limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
         try:
-            return Image.open(file, formats=formats)
+            picture = Image.open(stream, formats=formats)
         finally:
             Image.MAX_IMAGE_PIXELS = limit
+    if picture.width * picture.height > MOST_PIXELS:
+        raise InputError(f"{stream.name}: more than {MOST_PIXELS:,} pixels; make it smaller first")
+    return picture
+
+
+def refuse_wrong_checksums(picture: Image.Image, stream: BinaryIO) -> None:
+    """Raise Pillow's error for a PNG whose checksums are wrong, which decoding does not compare."""
+    if picture.format == "PNG":
+        picture_in(stream, ("PNG",)).verify()

@@ -24,8 +24,8 @@ from seg.data.layouts.folders import FOLDERS, about_splits
 from seg.data.layouts.layout import Pairs, with_other_kinds
 from seg.data.numbering import as_numbered
 from seg.data.pixel_format import RGB, Mask, PixelFormat, resized_mask
-from seg.data.read import read_label
-from seg.data.read_images import read_header, read_image, refuse_damaged, seen
+from seg.data.read_images import open_image, read_header, read_image, seen
+from seg.data.read_labels import read_label
 
 #: Names of files in a line.
 _SHOWN = 3
@@ -154,7 +154,8 @@ class SegmentationDataset(Dataset[Sample]):
         for pair in pairs:
             try:
                 for file in filter(Path.is_file, pair[: 1 + labelled]):
-                    refuse_damaged(file, thoroughly=len(pairs) <= _READ_WHOLE)
+                    with open_image(file) as image:
+                        image.refuse_damaged(thoroughly=len(pairs) <= _READ_WHOLE)
                 whole.append(pair)
             except InputError as error:
                 cut.append(str(pair[0]))

@@ -20,7 +20,7 @@ from seg.data.layouts.folders import FOLDERS
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.data.read_images import first_header, refuse_other
 from seg.data.settings import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
-from seg.data.statistics import measured_format, other_units
+from seg.data.statistics import measured_format
 from seg.data.street.demo_pair import write_demo_pair
 from seg.data.street.world import WORLD_VERSION
 
@@ -63,15 +63,6 @@ class DomainPair:
         """Warnings and notes about all labels; an InputError for those of which nothing can be learnt or scored."""
         of_each = (dataset.look_at_labels(title) for title, dataset in self.splits().items())
         return [*self.notes, *(line for lines in of_each for line in lines)]
-
-    def other_units(self, measured: PixelFormat) -> list[str]:
-        """Warnings about splits whose numbers are of another scale than the labelled training images'."""
-        others = list(self.splits().items())[1:]
-        return [
-            line
-            for title, dataset in others
-            for line in other_units(dataset.images, measured, title)
-        ]
 
     def left_out(self) -> str:
         """The files beside the images that are none, counted by suffix; empty where there are none."""
@@ -131,8 +122,7 @@ def open_pair(
                 "classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are"
             )
     if pixels is None:
-        pixels, about_numbers = _pixels(pair, bands or BandConfig(), measure, workers, rgb)
-        notes += about_numbers
+        pixels = _pixels(pair, bands or BandConfig(), measure, workers, rgb)
     for dataset in pair.splits().values():
         dataset.pixels = pixels
     return dataclasses.replace(pair, pixels=pixels, notes=tuple(notes), class_file=class_file)
@@ -213,36 +203,33 @@ def _open(
 
 def _pixels(
     pair: DomainPair, bands: BandConfig, measure: bool, workers: int, rgb: PixelFormat
-) -> tuple[PixelFormat, list[str]]:
-    """The format of the first labelled image, which the first images of the other splits must have, and warnings."""
+) -> PixelFormat:
+    """The format of the first labelled image, which the first images of the other splits must have."""
     files = pair.labelled[0].images
     first = first_header(files)
     if first is None:
-        return rgb, []  # reading the images raises the error
+        return rgb  # reading the images raises the error
     header = first[1]
     number = bands.number or header.bands
     if header.is_rgb and number in (header.bands, 3):
         wanted = rgb
     else:
-        shown = (
-            bands.shown_from_0(number)
-            or header.colours
-            or (0, min(1, number - 1), min(2, number - 1))
-        )
         named = header.colours if header.colours and max(header.colours) < number else None
-        zeros, ones = (0.0,) * number, (1.0,) * number
-        wanted = PixelFormat(number, header.dtype, zeros, ones, shown, colours=named)
-    for found in (
-        (first, *(first_header(dataset.images) for dataset in pair.splits().values()))
-        if measure
-        else ()
-    ):
+        first_three = (0, min(1, number - 1), min(2, number - 1))
+        wanted = PixelFormat(
+            number,
+            header.dtype,
+            mean=(0.0,) * number,
+            std=(1.0,) * number,
+            shown=bands.shown_from_0(number) or header.colours or first_three,
+            colours=named,
+        )
+    if not measure:
+        return wanted
+    for found in (first, *(first_header(dataset.images) for dataset in pair.splits().values())):
         if found is not None:
             refuse_other(*found, wanted)
-    if wanted.is_rgb or not measure:
-        return wanted, []
-    wanted, fills = measured_format(files, wanted, workers)
-    return wanted, fills + pair.other_units(wanted)
+    return wanted if wanted.is_rgb else measured_format(files, wanted, workers)
 
 
 def _demo_pair(world: DemoConfig) -> Path:

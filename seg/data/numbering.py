@@ -6,6 +6,7 @@ or by colours.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from dem_apps.errors import InputError
 from seg.data.files import evenly
+from seg.data.label_map import label_map_of
 from seg.data.labels import (
     CITYSCAPES_CLASSES,
     CITYSCAPES_COLORS,
@@ -24,11 +26,10 @@ from seg.data.labels import (
     LABELS,
     ClassSet,
     Color,
-    Ids,
+    load_classes,
 )
 from seg.data.layouts.layout import OWN_IDS, Layout
-from seg.data.pixel_format import Mask
-from seg.data.read import label_colors, label_ids, palette_of, read_cityscapes_colors
+from seg.data.read_labels import LabelPixels, label_colors, label_pixels
 
 #: Most ids, or colours, that are proposed as classes.
 _MOST_VALUES = 40
@@ -63,7 +64,7 @@ class Held:
 def look(file: Path, layout: Layout = OWN_IDS) -> Held:
     """What a label image holds, read as the layout says; nothing where it is damaged."""
     try:
-        return held_in(file, *label_ids(file, CITYSCAPES_CLASSES, layout))
+        return held_in(file, label_pixels(file, CITYSCAPES_CLASSES, layout))
     except InputError:
         colors = list[Color]()
         with suppress(InputError):
@@ -71,12 +72,17 @@ def look(file: Path, layout: Layout = OWN_IDS) -> Held:
         return Held(file, np.zeros(256, np.int64), frozenset(colors))
 
 
-def held_in(file: Path, ids: Ids, valid: Mask) -> Held:
-    """What a label image holds, by its ids, (H, W), and where there are any."""
-    pixels = np.bincount((ids if valid is None else ids[valid]).ravel(), minlength=256)
-    return Held(
-        file, pixels, palette=palette_of(file, np.flatnonzero(pixels[:IGNORE_INDEX]).tolist())
-    )
+def held_in(file: Path, label: LabelPixels) -> Held:
+    """What a label image holds; of its palette the colours that one of these ids alone has."""
+    ids, flat = label.ids, label.palette
+    pixels = np.bincount((ids if label.valid is None else ids[label.valid]).ravel(), minlength=256)
+    held = [each for each in np.flatnonzero(pixels[:IGNORE_INDEX]) if 3 * each + 2 < len(flat)]
+    colors = [(flat[3 * each], flat[3 * each + 1], flat[3 * each + 2]) for each in held]
+    count = Counter(colors)
+    own = {
+        (color, int(each)) for color, each in zip(colors, held, strict=True) if count[color] == 1
+    }
+    return Held(file, pixels, palette=frozenset(own))
 
 
 def together(labels: Sequence[Held]) -> Held:
@@ -92,8 +98,10 @@ def as_numbered(
 ) -> tuple[Layout, list[str]]:
     """The layout with the numbering that label images hold, and a note where it is not the layout's own.
 
-    Pictures in other colours than Cityscapes' are read by the class set.
+    Pictures in other colours than Cityscapes' are read by the class set, or by the label map beside them.
     """
+    if layout.ids is None and not classes.by_color and (label_map := label_map_of(files[0])):
+        return _mapped(label_map, classes, layout)
     held = together([look(file, layout) for file in evenly(files, _LABELS)])
     ignored = {each: CITYSCAPES_IDS.get(each, "") for each in classes.ignored}
     own = layout.ids or ignored | dict(zip(classes.ids, classes.names, strict=True))
@@ -103,13 +111,24 @@ def as_numbered(
     if found is None:
         pictures = held.colors and not held.pixels.any()
         return (replace(layout, ids=None, read_ids=None) if pictures else layout), []
-    reader = read_cityscapes_colors if found == "colours" else None
-    numbered = replace(layout, ids=_NUMBERINGS[found], read_ids=reader)
+    painted = CITYSCAPES_COLORS if found == "colours" else None
+    numbered = replace(layout, ids=_NUMBERINGS[found], read_ids=None, painted=painted)
     note = (
         f"the labels, such as {held.file}, hold Cityscapes' {found} and are read so; if they mean something else, "
         "layout folders and a file for --classes say what"
     )
     return numbered, [note] if numbered != layout else []
+
+
+def _mapped(label_map: Path, classes: ClassSet, layout: Layout) -> tuple[Layout, list[str]]:
+    """The layout of masks in the colours of a label map, whose names are the classes', and a note."""
+    mapped = load_classes(str(label_map))
+    if other := set(classes.names) - set(mapped.names):
+        raise InputError(
+            f"{label_map}: has no label {', '.join(sorted(other))}; --classes {label_map} takes its labels as classes"
+        )
+    numbered = replace(layout, ids=dict(enumerate(mapped.names)), painted=mapped)
+    return numbered, [f"the labels are read by the colours of {label_map}"]
 
 
 def numbering(held: Held, own: Mapping[int, str] | None) -> str | None:

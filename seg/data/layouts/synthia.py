@@ -27,7 +27,7 @@ def read_synthia_label(file: Path) -> NDArray[np.uint8]:
     """
     import cv2  # which a list of layouts does without
 
-    from seg.data.read import read_index_image
+    from seg.data.read_labels import read_index_image
 
     with opened_image(file, ("PNG",)) as picture:
         mode = picture.mode

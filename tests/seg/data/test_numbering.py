@@ -17,7 +17,7 @@ from seg.data.label_faults import labels_of
 from seg.data.labels import CITYSCAPES_CLASSES, CITYSCAPES_IDS, LABELS, load_classes, named_classes
 from seg.data.layouts.synthia import SYNTHIA
 from seg.data.numbering import Held, as_numbered, class_values, numbering, together
-from seg.data.read import read_label
+from seg.data.read_labels import read_label
 
 ROAD, SIDEWALK, BUILDING, POLE, VEGETATION, SKY, PERSON, CAR = 7, 8, 11, 17, 21, 23, 24, 26
 TRAIN, COLORS = np.full(256, 255, np.uint8), np.zeros((256, 3), np.uint8)
