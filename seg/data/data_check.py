@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from contextlib import suppress
 
 import numpy as np
 from rich.console import Console
@@ -19,58 +19,57 @@ from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair
 from seg.data.found_classes import found_classes
 from seg.data.label_faults import FileReport, check_classes, check_label, lines
-from seg.data.labels import IGNORE_INDEX, ClassSet
-from seg.data.pixel_format import Mask
+from seg.data.labels import IGNORE_INDEX
 from seg.data.read_images import ImagePixels, read_image
 from seg.data.statistics import counts_of, each_file
 
-#: Data sets whose classes are counted.
-_LABELLED = ("source train", "labelled target train", "target val")
 Reports = Mapping[str, Sequence[FileReport]]
 
 
 def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = None) -> int:
     """Look at every file, print what is wrong and what is there; returns the number of images with a problem."""
     console = console or progress.console(soft_wrap=True, highlight=False)
-    found_as = pair.layouts_found()
-    console.print(*([f"note: {found_as}"] if found_as else []), *pair.notes, sep="\n")
+    if found_as := pair.layouts_found():
+        console.print(f"note: {found_as}")
+    for note in pair.notes:
+        console.print(note)
     reports: dict[str, list[FileReport]] = {}
     unfit = list[SegmentationDataset]()
     for title, dataset, indices in _work(pair):
         check = functools.partial(check_file, dataset)
         found = [FileReport(warnings=[sentence]) for sentence in dataset.left_out]
         found += each_file(check, indices, workers, f"checking {title}")
-        unsaid = check_classes(found, pair.classes, dataset.layout)
-        unread = dataset.labelled and any(each.errors and each.held is None for each in found)
-        if unsaid or unread:
-            unfit.append(dataset)
-        for note in dataset.notes:
-            console.print(f"note: {title}: {note}")
-        for line in (*lines(found, title), *_ranges(found, title)):
-            console.print(line)
         reports[title] = found
+        unsaid = check_classes(found, pair.classes, dataset.layout)
+        unread = any(each.errors and each.held is None for each in found)
+        if unsaid or (unread and dataset.labelled):
+            unfit.append(dataset)
+        notes = [f"note: {title}: {note}" for note in dataset.notes]
+        for line in (*notes, *lines(found, title), *_ranges(found, title)):
+            console.print(line)
     _print_classes(reports, pair.classes.names, console)
-    if class_file := pair.class_file or _fitting_file(unfit, pair.classes, workers):
+    if class_file := pair.class_file or _fitting_file(unfit, pair, workers):
         console.print(class_file)
     checked = [report for split in reports.values() for report in split]
     wrong = sum(1 for report in checked if report.errors or report.warnings)
-    if not wrong:
-        console.print(f"{len(checked):,} images checked{pair.left_out()}, nothing wrong")
-        return 0
-    console.print(
-        f"{wrong:,} of {len(checked):,} images have a problem{pair.left_out()}; "
-        "'exclude' of source or target leaves images out"
-    )
+    said = f"{len(checked):,} images checked{pair.left_out()}, nothing wrong"
+    if wrong:
+        said = (
+            f"{wrong:,} of {len(checked):,} images have a problem{pair.left_out()}; "
+            "'exclude' of source or target leaves images out"
+        )
+    console.print(said)
     return wrong
 
 
-def _fitting_file(unfit: list[SegmentationDataset], classes: ClassSet, workers: int) -> str:
-    """The class file that reads labels in the class set's own numbering which the classes do not fit, or a sentence."""
-    try:
-        found = found_classes([each for each in unfit if each.layout.ids is None], classes, workers)
-    except InputError as error:
-        return str(error)
-    return found.file if found else ""
+def _fitting_file(unfit: Sequence[SegmentationDataset], pair: DomainPair, workers: int) -> str:
+    """The class file that reads the labels which the classes do not fit; empty where none does."""
+    # a data set with a numbering of its own says which classes there are
+    own = [dataset for dataset in unfit if dataset.layout.ids is None]
+    with suppress(InputError):  # of labels that are no masks, which is an error of theirs
+        if found := found_classes(own, pair.classes, workers):
+            return found.file
+    return ""
 
 
 def _work(pair: DomainPair) -> Iterator[tuple[str, SegmentationDataset, list[int]]]:
@@ -96,19 +95,12 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
     except InputError as error:
         report.errors.append(str(error))
     if label_file is not None:
-        _check_label(report, dataset, image_file, label_file, valid)
+        ids = check_label(report, image_file, label_file, dataset.classes, dataset.layout)
+        if ids is not None:
+            if valid is not None and valid.shape == ids.shape:  # as training sees it
+                ids = np.where(valid, ids, np.uint8(IGNORE_INDEX))
+            report.counts = counts_of(ids, len(dataset.classes))
     return report
-
-
-def _check_label(
-    report: FileReport, dataset: SegmentationDataset, image: Path, file: Path, valid: Mask
-) -> None:
-    ids = check_label(report, image, file, dataset.classes, dataset.layout)
-    if ids is None:
-        return
-    if valid is not None and valid.shape == ids.shape:  # as training sees it
-        ids = np.where(valid, ids, np.uint8(IGNORE_INDEX))
-    report.counts = counts_of(ids, len(dataset.classes))
 
 
 def _range_of(image: ImagePixels) -> list[tuple[float, float]]:
@@ -132,14 +124,15 @@ def _ranges(reports: Sequence[FileReport], title: str) -> Iterator[str]:
 def _print_classes(reports: Reports, names: tuple[str, ...], console: Console) -> None:
     """Share of each class among the pixels that count, and the number of images that have it."""
     header, rows = ["class"], [[name] for name in (*names, "(ignored)")]
-    for title in (title for title in _LABELLED if title in reports):
+    for title, checked in reports.items():
+        readable = [file.counts for file in checked if file.counts is not None]
+        if not readable:
+            continue
         header += [f"{title}, %", "images"]
-        readable = [file.counts for file in reports[title] if file.counts is not None]
-        counts = np.array([np.zeros(len(rows), np.int64), *readable])
+        counts = np.array(readable)
         pixels, images = counts.sum(0), (counts > 0).sum(0)
-        counted = max(pixels[:-1].sum(), 1)
-        for row, number, showing in zip(rows, pixels, images, strict=True):
-            total = counted if row is not rows[-1] else max(pixels.sum(), 1)
+        totals = [max(pixels[:-1].sum(), 1)] * len(names) + [pixels.sum()]
+        for row, number, total, showing in zip(rows, pixels, totals, images, strict=True):
             row += [f"{100 * number / total:.2f}", f"{showing:,}"]
     progress.print_table(
         "pixels and images of each class", header, [*rows[:-1], [], rows[-1]], screen=console

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.files import cache_dir
 from seg.data.datasets import SegmentationDataset
 from seg.data.files import checked_size, left_out
@@ -92,40 +92,45 @@ def open_pair(
     Without ``classes_file`` the classes are Cityscapes', or found in the labels. Without ``pixels`` the
     images decide: 8-bit RGB is normalised by ``rgb``, other bands as measured; ``measure=False`` accepts any.
     """
-    if (source.root is None) != (target.root is None) and not (
-        target.replaces_source() and target.root is not None
-    ):
+    target_alone = target.replaces_source() and target.root is not None
+    if (source.root is None) != (target.root is None) and not target_alone:
         given, missing = ("source", "target") if source.root else ("target", "source")
         raise InputError(
             f"--{missing}.root is missing: --{given}.root is given, and a pair needs both (or none: demo)"
         )
     classes = classes_file if isinstance(classes_file, ClassSet) else load_classes(classes_file)
     opened = functools.partial(_splits, source, target, validation_part, demo or DemoConfig())
-    pair, notes, class_file = opened(classes), list[str](), ""
+    pair = opened(classes)
     if classes_file is None:
-        # numbers of five digits look like GTA5, whose ids are those that are looked for
-        labelled = [each for each in pair.splits().values() if each.labelled]
-        unnumbered = [
-            each
-            for each in labelled
-            if each.layout_name == "folders" or (each.layout_name == "gta5" and each.found_as)
-        ]
-        # a data set with a numbering of its own says which classes there are
-        found = (
-            found_classes(unnumbered, workers=workers) if len(unnumbered) == len(labelled) else None
-        )
-        if found is not None:
-            pair, class_file = opened(found.classes), found.file
-            notes.append(found.note)
-        elif any(each.layout == FOLDERS for each in unnumbered):
-            notes.append(
-                "classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are"
-            )
+        pair = _with_found_classes(pair, opened, workers)
     if pixels is None:
         pixels = _pixels(pair, bands or BandConfig(), measure, workers, rgb)
     for dataset in pair.splits().values():
         dataset.pixels = pixels
-    return dataclasses.replace(pair, pixels=pixels, notes=tuple(notes), class_file=class_file)
+    return dataclasses.replace(pair, pixels=pixels)
+
+
+def _with_found_classes(
+    pair: DomainPair, opened: Callable[[ClassSet], DomainPair], workers: int
+) -> DomainPair:
+    """The pair with the classes that its labels hold, where no data set has a numbering of its own."""
+    labelled = [each for each in pair.splits().values() if each.labelled]
+    # numbers of five digits look like GTA5, whose ids are those that are looked for
+    unnumbered = [
+        each
+        for each in labelled
+        if each.layout_name == "folders" or (each.layout_name == "gta5" and each.found_as)
+    ]
+    found = None
+    if len(unnumbered) == len(labelled):
+        found = found_classes(unnumbered, workers=workers)
+    if found is not None:
+        pair = opened(found.classes)
+        return dataclasses.replace(pair, notes=(found.note,), class_file=found.file)
+    if any(each.layout == FOLDERS for each in unnumbered):
+        said = "classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are"
+        return dataclasses.replace(pair, notes=(said,))
+    return pair
 
 
 def _splits(
@@ -233,11 +238,8 @@ def _pixels(
 
 
 def _demo_pair(world: DemoConfig) -> Path:
-    folder = (
-        cache_dir() / "demo" / f"street-world-v{WORLD_VERSION}-seed{world.seed}-gap{world.gap:g}"
-    )
-    try:
+    name = f"street-world-v{WORLD_VERSION}-seed{world.seed}-gap{world.gap:g}"
+    folder = cache_dir() / "demo" / name
+    where = f"{folder}: the demo pair cannot be written; name another folder in DEM_APPS_CACHE"
+    with passed_on(where, OSError):
         return write_demo_pair(folder, seed=world.seed, gap=world.gap)
-    except (PermissionError, FileExistsError, NotADirectoryError) as error:
-        said = f"{folder}: the demo pair cannot be written there ({error})"
-        raise InputError(f"{said}; name another cache folder in DEM_APPS_CACHE") from error

@@ -7,21 +7,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dem_apps.errors import InputError
 from seg.data.files import evenly, find_labels
 from seg.data.labels import IGNORE_INDEX, ClassSet, Ids, id_tables
 from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.numbering import Held, as_numbered, held_in, look, smoothed_edges, together
+from seg.data.pixel_format import Counts
 from seg.data.read_images import read_header
 from seg.data.read_labels import label_pixels, refuse_other_ground, refuse_unknown, train_ids
 
 #: Labels that are looked at before a training; all where these hold a single class.
 _LABELS = 64
-#: Files with the same problem get a line each up to this number, and one line together beyond it; so do classes.
-_MOST_ALIKE, _MOST_NAMES = 3, 5
+#: Files with the same problem get a line each up to this number, and one line together beyond it.
+_MOST_ALIKE = 3
 _PATH = re.compile(r"[^:;,()]*/[^:;,()]*")
 
 
@@ -35,7 +33,7 @@ class FileReport:
     #: least and largest number of each band; None of 8-bit RGB
     ranges: list[tuple[float, float]] | None = None
     #: (C + 1,) pixels of each class and ignored ones; None without a label
-    counts: NDArray[np.int64] | None = None
+    counts: Counts | None = None
     #: what its label holds, without what the file calls no data, where the classes fit it
     held: Held | None = None
 
@@ -122,49 +120,41 @@ def check_classes(
     held = [report.held for report in reports if report.held is not None]
     if not held:
         return False
-    report, found, said = reports[0], _classes_in(reports, classes, layout), list[str]()
+    report, found = reports[0], _classes_in(reports, classes, layout)
     absent = [f"'{name}'" for train_id, name in enumerate(classes.names) if train_id not in found]
-    if absent and (white := _unnamed_white(held, classes, layout)):
-        said = [
+    unnamed = layout.ids is None and not classes.by_color and IGNORE_INDEX not in classes.ids
+    white = sum(each.pixels[IGNORE_INDEX] > 0 for each in held)
+    said = ""
+    if absent and white and unnamed and IGNORE_INDEX not in classes.ignored:
+        said = (
             f"255 is in {white:,} of {len(held):,} labels and ignored, since --classes does not name it, and "
             f"{absent[0]} is in none; if 255 is a class, give that class a row with id: 255 in a file, else list 255 "
             "there under ignored"
-        ]
-    elif absent:
-        more = ", …" * (len(absent) > _MOST_NAMES)
-        report.notes.append(
-            f"no pixel of {len(held):,} labels is {', '.join(absent[:_MOST_NAMES])}{more}"
         )
-    if len(found) > 1:
-        report.warnings += said
-        return bool(said)
-    one = f"one class alone, '{classes.names[found.pop()]}'" if found else "no class"
-    sentence = f"{len(held):,} labels hold {one}, of which nothing can be learnt or scored"
-    report.errors.append("; ".join([sentence, *said]))
+    elif absent:
+        report.notes.append(f"no pixel of {len(held):,} labels is {', '.join(absent)}")
+    if len(found) < 2:
+        one = f"one class alone, '{classes.names[found.pop()]}'" if found else "no class"
+        sentence = f"{len(held):,} labels hold {one}, of which nothing can be learnt or scored"
+        report.errors.append(f"{sentence}; {said}" if said else sentence)
+    elif said:
+        report.warnings.append(said)
     return bool(said)
-
-
-def _unnamed_white(held: Sequence[Held], classes: ClassSet, layout: Layout) -> int:
-    """The number of labels with 255, where nothing says whether it is a class."""
-    if layout.ids is not None or classes.by_color:
-        return 0
-    if IGNORE_INDEX in (*classes.ids, *classes.ignored):
-        return 0
-    return sum(each.pixels[IGNORE_INDEX] > 0 for each in held)
 
 
 def lines(reports: Iterable[FileReport], title: str) -> Iterator[str]:
     """A line for each problem; one line for many files with the same problem."""
-    groups: dict[tuple[str, str], list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for report in reports:
-        kinds = {"error": report.errors, "warning": report.warnings, "note": report.notes}
-        for kind, sentences in kinds.items():
-            for sentence in sentences:
-                groups.setdefault((kind, _PATH.sub("…", sentence)), []).append(sentence)
-    for (kind, _), alike in groups.items():
-        many = len(alike) > _MOST_ALIKE
-        for line in [f"{len(alike):,} files, such as {alike[0]}"] if many else alike:
-            yield f"{kind}: {title}: {line}"
+        for kind in ("error", "warning", "note"):
+            for sentence in getattr(report, f"{kind}s"):
+                groups.setdefault(f"{kind}: {_PATH.sub('…', sentence)}", []).append(sentence)
+    for about, alike in groups.items():
+        begin = f"{about.partition(':')[0]}: {title}: "
+        if len(alike) > _MOST_ALIKE:
+            yield f"{begin}{len(alike):,} files, such as {alike[0]}"
+        else:
+            yield from (begin + sentence for sentence in alike)
 
 
 def _classes_in(reports: Sequence[FileReport], classes: ClassSet, layout: Layout) -> set[int]:

@@ -274,13 +274,10 @@ def _from_document(file: str, document: Any) -> ClassSet:
     colors = tuple(row.color for row in rows if row.color)
     if len(colors) < len(rows) and (colors or by_color):
         raise InputError(f"{file}, classes: some have a color, and others none")
-    unique = {"name": names, "id": ids, **({"color": colors} if by_color else {})}
-    for key, values in unique.items():
-        ((twice, number),) = Counter(values).most_common(1)
-        if number > 1:
-            raise InputError(
-                f"{file}, classes: the {key} {twice!r} is given to more than one class"
-            )
+    _refuse_repeated(file, "name", names)
+    _refuse_repeated(file, "id", ids)
+    if by_color:
+        _refuse_repeated(file, "color", colors)
     key = "color" if by_color else "id"
     uncounted = [
         shaped(_Row, {"name": "ignored", key: each}, f"{file}, ignored")
@@ -298,3 +295,9 @@ def _from_document(file: str, document: Any) -> ClassSet:
         by_color,
         cast("tuple[Color, ...]", tuple(sorted({row.color for row in uncounted if row.color}))),
     )
+
+
+def _refuse_repeated(file: str, key: str, values: Sequence[object]) -> None:
+    ((value, number),) = Counter(values).most_common(1)
+    if number > 1:
+        raise InputError(f"{file}, classes: the {key} {value!r} is given to more than one class")

@@ -5,20 +5,18 @@ from __future__ import annotations
 import errno
 import warnings
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags
-from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import whole_file
 from dem_apps.runtime.images import MOST_PIXELS
-from seg.data.pixel_format import MOST_BANDS, SIDEWAYS, Mask, PixelFormat
+from seg.data.pixel_format import MOST_BANDS, SIDEWAYS, Mask, Numbers, PixelFormat
 
 #: The first bytes of a TIFF.
 TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -95,22 +93,6 @@ def reading(file: Path) -> Iterator[None]:
         ) from error
 
 
-def orientation_in(stream: BinaryIO) -> int:
-    """The orientation, 1 to 8, by its tag in a TIFF's first directory, which GDAL does not tell; 1 without one."""
-    # Pillow, of a damaged one
-    with suppress(Exception), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        stream.seek(0)
-        start = stream.read(16)
-        large = b"+" in start[2:4]
-        directory = ImageFileDirectory_v2(start if large else start[:8])
-        stream.seek(directory.next)
-        directory.load(stream)
-        orientation = int(directory.get(ExifTags.Base.Orientation, 1))
-        return orientation if 1 <= orientation <= 8 else 1
-    return 1
-
-
 def header_of(file: Path, source: Any, orientation: int) -> Header:
     """The header of an open TIFF; an InputError where it holds complex numbers or too many bands."""
     kinds = [kind.name for kind in source.colorinterp]
@@ -121,24 +103,21 @@ def header_of(file: Path, source: Any, orientation: int) -> Header:
         raise InputError(
             f"{file}: has {bands} bands of {dtype}; expected real numbers, {MOST_BANDS} bands at most"
         )
-    if kinds[0] == "palette":
-        bands = 3  # after conversion to RGB
-    colours = None
-    if {"red", "green", "blue"} <= set(kinds):
-        colours = (kinds.index("red"), kinds.index("green"), kinds.index("blue"))
-    place = None
-    if orientation == 1 and not (source.crs is None and source.transform.is_identity):
-        place = {"crs": source.crs, "transform": source.transform}
+    names = ("red", "green", "blue")
+    colours = [kinds.index(name) for name in names if name in kinds]
+    placed = source.crs is not None or not source.transform.is_identity
     return Header(
         size=source.shape if orientation in SIDEWAYS else source.shape[::-1],
-        bands=bands,
+        bands=3 if kinds[0] == "palette" else bands,  # after conversion to RGB
         dtype=dtype,
         alpha=alpha,
-        colours=colours,
-        scaled=any(scale != 1 for scale in source.scales) or any(source.offsets),
+        colours=(colours[0], colours[1], colours[2]) if len(colours) == 3 else None,
+        scaled={*source.scales} != {1} or {*source.offsets} != {0},
         pages=max(1, len(source.subdatasets)),
         orientation=orientation,
-        place=place,
+        place={"crs": source.crs, "transform": source.transform}
+        if placed and orientation == 1
+        else None,
     )
 
 
@@ -153,7 +132,7 @@ def refuse_large(file: Path, source: Any) -> None:
 
 def bands_of(
     file: Path, source: Any, header: Header, wanted: PixelFormat, **part: Any
-) -> tuple[NDArray[Any], Mask]:
+) -> tuple[Numbers, Mask]:
     """The numbers of an open file as they are stored, and where it holds data.
 
     Bands are ordered by their names, scale and offset applied. A band without data where others have some is NaN.
@@ -203,7 +182,7 @@ def _order(source: Any, header: Header, wanted: PixelFormat) -> list[int]:
 
 
 def _valid(
-    source: Any, header: Header, wanted: PixelFormat, values: NDArray[Any], part: dict[str, Any]
+    source: Any, header: Header, wanted: PixelFormat, values: Numbers, part: dict[str, Any]
 ) -> NDArray[np.bool_]:
     """(H, W) where GDAL's mask says data, and no number is NaN."""
     valid = np.asarray(source.dataset_mask(**part) != 0)
@@ -216,7 +195,7 @@ def _valid(
     return valid
 
 
-def _refuse_beyond(file: Path, values: NDArray[Any], valid: NDArray[np.bool_]) -> None:
+def _refuse_beyond(file: Path, values: Numbers, valid: NDArray[np.bool_]) -> None:
     held = values[valid]
     if (beyond := held[np.abs(held) > _LARGEST]).size:
         raise InputError(
@@ -224,7 +203,7 @@ def _refuse_beyond(file: Path, values: NDArray[Any], valid: NDArray[np.bool_]) -
         )
 
 
-def _in_colours(source: Any, values: NDArray[Any]) -> NDArray[Any]:
+def _in_colours(source: Any, values: Numbers) -> Numbers:
     """(H, W, 3) of a picture whose one band is a palette's index or a grey, else as it is."""
     if source.colorinterp[0].name == "palette":
         palette = source.colormap(1)
@@ -236,9 +215,7 @@ def _in_colours(source: Any, values: NDArray[Any]) -> NDArray[Any]:
     return (255 - values if white_is_0 else values).repeat(3, axis=2)
 
 
-def ids_of(
-    file: Path, source: Any, header: Header, kept: Collection[int]
-) -> tuple[NDArray[Any], Mask]:
+def ids_of(file: Path, source: Any, header: Header, kept: Collection[int]) -> tuple[Numbers, Mask]:
     """(H, W) ids of an open TIFF label, as stored, and where it holds data or an id of ``kept``, None for everywhere.
 
     Raises InputError: several bands, no whole numbers, or a compression that changes ids.

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
 from dem_apps.errors import InputError
@@ -26,6 +25,7 @@ from seg.data.pixel_format import (
     RGB,
     SIDEWAYS,
     Mask,
+    Numbers,
     PixelFormat,
     kind_of,
     resized,
@@ -47,7 +47,7 @@ GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 class ImagePixels:
     """An image as it was read."""
 
-    values: NDArray[Any]  #: (H, W, B) in the file's own numbers, (H, W, 3) uint8 of 8-bit pictures
+    values: Numbers  #: (H, W, B) in the file's own numbers, (H, W, 3) uint8 of 8-bit pictures
     valid: Mask = None  #: (H, W), False where the file holds no data; None where it does everywhere
     place: Georeference | None = None  #: coordinates, if the file has them
 
@@ -102,7 +102,7 @@ class OpenImage:
             valid = upright(valid, orientation)
         return ImagePixels(upright(values, orientation), valid, self.header.place)
 
-    def stored(self) -> NDArray[Any]:
+    def stored(self) -> Numbers:
         """The pixels of Pillow's picture in the numbers that it holds."""
         assert self.picture is not None
         with damage_named(self.file):
@@ -180,9 +180,8 @@ def open_image(file: Path, formats: tuple[str, ...] = FORMATS) -> Iterator[OpenI
         with damage_named(file, formats):
             stream = stack.enter_context(regular_file(file).open("rb"))
             if stream.read(4) in rasters.TIFF_STARTS:
-                orientation = rasters.orientation_in(stream)
                 source = stack.enter_context(rasters.opened(file))
-                header = rasters.header_of(file, source, orientation)
+                header = rasters.header_of(file, source, _tiff_orientation(stream))
                 image = OpenImage(file, header, stream, source=source)
             else:
                 picture = picture_in(stream, formats)
@@ -225,6 +224,8 @@ def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
 
 def picture_pixels(picture: Image.Image, file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
     """An 8-bit picture of any mode in the bands that a network takes, upright; an InputError for more bits."""
+    if picture.format == "TIFF":
+        picture.load()  # Pillow turns it, and then removes the orientation
     header = _header(picture)
     refuse_other(file, header, wanted)
     return _decoded(picture, header, wanted)
@@ -268,18 +269,17 @@ def refuse_other(file: Path | str, header: Header, wanted: PixelFormat) -> None:
 
 def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
     """A sentence about a band for transparency, or pages, that are not read; None where all is."""
-    said = []
     if header.alpha and wanted.bands <= header.bands:
-        said.append(
-            "its last band is transparency: where it is 0 there is no data, and else it is not read; where it holds "
-            f"data, such as near infrared, train with --bands.number {header.bands + 1}"
+        return (
+            f"{file}: its last band is transparency: where it is 0 there is no data; if it holds data, such as near "
+            f"infrared, train with --bands.number {header.bands + 1}"
         )
     if header.pages > 1:
-        said.append(f"has {header.pages} pages or frames, of which the first is read")
-    return f"{file}: {'; it '.join(said)}" if said else None
+        return f"{file}: has {header.pages} pages or frames, of which the first is read"
+    return None
 
 
-def seen(image: ImagePixels, pixels: PixelFormat, size: Size | None) -> tuple[NDArray[Any], Mask]:
+def seen(image: ImagePixels, pixels: PixelFormat, size: Size | None) -> tuple[Numbers, Mask]:
     """An image at ``size``, None for its own, bicubic, and where it holds data.
 
     Bands are float32, with their mean where they hold no data, so that resizing spreads none of it.
@@ -326,12 +326,18 @@ def decoder_arguments(picture: Image.Image) -> tuple[Any, ...]:
     return arguments if isinstance(arguments, tuple) and arguments else (arguments,)
 
 
+def _tiff_orientation(stream: BinaryIO) -> int:
+    """The orientation of a TIFF, which GDAL does not tell; 1 of what Pillow does not read."""
+    with suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _orientation(picture_in(stream, ("TIFF",)))
+    return 1
+
+
 def _orientation(picture: Image.Image) -> int:
     """The EXIF orientation, 1 to 8, of an image that is not decoded yet; 1 is upright."""
     if picture.format == "PNG" and not _EXIF_OF_PNG & picture.info.keys():
         return 1  # else Pillow decodes the pixels to search behind them
-    if picture.format == "TIFF":
-        picture.load()  # Pillow may turn it, and then removes the orientation
     # broken EXIF raises nearly anything; the pixels may be good
     with suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -5,9 +5,9 @@ InputErrors name what is damaged, or an id or a colour of no class.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import cv2
 import numpy as np
@@ -19,7 +19,7 @@ from seg.data import rasters
 from seg.data.files import Size
 from seg.data.labels import IGNORE_INDEX, ClassSet, Color, Ids, id_tables, spans
 from seg.data.layouts.layout import OWN_IDS, Layout
-from seg.data.pixel_format import Mask, upright
+from seg.data.pixel_format import Mask, Numbers, upright
 from seg.data.rasters import Header
 from seg.data.read_images import (
     GREY,
@@ -40,7 +40,6 @@ class LabelPixels(NamedTuple):
     ids: Ids  #: (H, W), by index or colour
     valid: Mask  #: (H, W), where it holds any; None for everywhere
     header: Header | None = None  #: None of a layout that reads its files itself
-    palette: Sequence[int] = ()  #: red, green and blue of the ids 0, 1, …
 
 
 def read_label(
@@ -99,13 +98,12 @@ def label_pixels(file: Path, classes: ClassSet, layout: Layout = OWN_IDS) -> Lab
 
 def read_index_image(file: Path) -> Ids:
     """(H, W) uint8 ids of an image with a palette or in grey; 255 where it holds none."""
-    ids, valid, *_ = _index_image(file, ())
+    ids, valid, _ = _index_image(file, ())
     return ids if valid is None else np.where(valid, ids, np.uint8(IGNORE_INDEX))
 
 
 def _index_image(file: Path, kept: Collection[int]) -> LabelPixels:
     """Ids and where there are any, nowhere transparent; an id of ``kept`` is one even where the file calls it none."""
-    palette: Sequence[int] | None = None
     with open_image(file, LOSSLESS) as image:
         header = image.header
         if header.pages > 1:
@@ -116,7 +114,6 @@ def _index_image(file: Path, kept: Collection[int]) -> LabelPixels:
             ids, valid = rasters.ids_of(file, image.source, header, kept)
         else:
             ids, valid = _picture_ids(image, image.picture, kept)
-            palette = image.picture.getpalette()
     ids = upright(ids, header.orientation)
     if valid is not None:
         valid = upright(valid, header.orientation)
@@ -126,12 +123,12 @@ def _index_image(file: Path, kept: Collection[int]) -> LabelPixels:
         raise InputError(
             f"{file}: holds the ids {low} to {high}, and ids are 0 to 255; name others as nodata, or number anew"
         )
-    return LabelPixels(ids.astype(np.uint8, copy=False), valid, header, palette or ())
+    return LabelPixels(ids.astype(np.uint8, copy=False), valid, header)
 
 
 def _picture_ids(
     image: OpenImage, picture: Image.Image, kept: Collection[int]
-) -> tuple[NDArray[Any], Mask]:
+) -> tuple[Numbers, Mask]:
     """(H, W) ids of a picture that Pillow decodes, as stored, and where it is not transparent."""
     if picture.mode not in _IDS:
         raise InputError(

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dem_apps.errors import InputError
@@ -23,7 +22,7 @@ from dem_apps.runtime.progress import track
 from seg.data.datasets import SegmentationDataset
 from seg.data.files import Item
 from seg.data.labels import IGNORE_INDEX, Ids, id_tables
-from seg.data.pixel_format import PixelFormat
+from seg.data.pixel_format import Counts, Floats, PixelFormat
 from seg.data.read_images import read_image
 
 #: Images of a batch for statistics, which must not depend on the training's batch size or processes.
@@ -45,7 +44,7 @@ def each_file(
         yield from track(results, len(files), title)
 
 
-def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.int64]:
+def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> Counts:
     """(N, C + 1) pixels of each class and, last, ignored ones, in each image's label at the training size.
 
     Cached by the content of the labels, the sizes and the classes: 25,000 labels take minutes.
@@ -83,8 +82,8 @@ def measured_format(files: Sequence[Path], wanted: PixelFormat, workers: int = 0
 
 
 def mean_and_std(
-    moments: Sequence[NDArray[np.float64]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    moments: Sequence[Floats],
+) -> tuple[Floats, Floats]:
     """(B,) of each band over images, by their (3, B) moments; NaN without a pixel, deviation 1 of a constant band."""
     count, total, squares = functools.reduce(np.add, moments)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -115,7 +114,7 @@ def spread_batches(
             yield torch.stack(list(same)).to(device)
 
 
-def counts_of(label: Ids, classes: int) -> NDArray[np.int64]:
+def counts_of(label: Ids, classes: int) -> Counts:
     """(C + 1,) pixels of each class and, last, ignored ones, of train ids (H, W)."""
     counts = np.bincount(label.ravel(), minlength=256)
     return np.append(counts[:classes], counts[IGNORE_INDEX])
@@ -127,11 +126,11 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def _count(dataset: SegmentationDataset, index: int) -> NDArray[np.int64]:
+def _count(dataset: SegmentationDataset, index: int) -> Counts:
     return counts_of(dataset.label(index), len(dataset.classes))
 
 
-def _moments(wanted: PixelFormat, file: Path) -> NDArray[np.float64]:
+def _moments(wanted: PixelFormat, file: Path) -> Floats:
     """(3, B) number of pixels, sum, and sum of squares of one image."""
     image, result = read_image(file, wanted), np.zeros((3, wanted.bands))
     held = image.values if image.valid is None else image.values[image.valid]

@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from dem_apps.errors import InputError
 from seg.data.files import image_files
 
 if TYPE_CHECKING:
-    from seg.data.labels import ClassSet
+    from seg.data.labels import ClassSet, Ids
 
 Pairs = list[tuple[Path, Path]]
 #: Endings of the labels of Cityscapes and its converters in place of ``_labelIds``.
@@ -33,7 +30,7 @@ class Layout:
     #: The data set's own numbering, id → class name; None where labels use the class set's ids.
     ids: dict[int, str] | None = None
     #: Label file → (H, W) uint8 ids; None where labels are images with a palette or in grey.
-    read_ids: Callable[[Path], NDArray[np.uint8]] | None = None
+    read_ids: Callable[[Path], Ids] | None = None
     #: Classes in whose colours the labels are pictures; ``ids`` names their ids.
     painted: ClassSet | None = None
 

@@ -9,36 +9,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from seg.data.labels import LABEL_ID
 from seg.data.street.figures import PAINTS, Face, Look, Outlines
 
-#: The label ids of Cityscapes. seg.data.labels has them too, but imports torch, which takes seconds.
-LABEL_ID = {
-    "ego vehicle": 1,
-    "rectification border": 2,
-    "out of roi": 3,
-    "static": 4,
-    "dynamic": 5,
-    "road": 7,
-    "sidewalk": 8,
-    "rail track": 10,
-    "building": 11,
-    "wall": 12,
-    "fence": 13,
-    "pole": 17,
-    "traffic light": 19,
-    "traffic sign": 20,
-    "vegetation": 21,
-    "terrain": 22,
-    "sky": 23,
-    "person": 24,
-    "rider": 25,
-    "car": 26,
-    "truck": 27,
-    "bus": 28,
-    "train": 31,
-    "motorcycle": 32,
-    "bicycle": 33,
-}
 #: Strength of the grain of a surface by its label; others have 0.04.
 _GRAIN = {
     "sky": 0.0,

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from seg.data.street.canvas import FAR, LABEL_ID, NEAR, Canvas
+from seg.data.labels import LABEL_ID
+from seg.data.street.canvas import FAR, NEAR, Canvas
 from seg.data.street.figures import (
     FIGURES,
     VEHICLES,

@@ -134,11 +134,6 @@ NUMBERINGS = {
     "gta5 in two train ids": (gta5, two_train_ids, "train ids"),
     "gta5 in train ids with a palette": (gta5, train_ids_with_palette, "train ids"),
     "gta5 in colours": (gta5, colors, "colours"),
-    "gta5 in colours by a palette": (
-        gta5,
-        lambda drawn: Image.fromarray(COLORS[drawn]).quantize(),
-        "colours",
-    ),
     "cityscapes": (cityscapes, same, None),
     "cityscapes in train ids": (cityscapes, train_ids, "train ids"),
     "cityscapes in colours": (cityscapes, rgba, "colours"),

@@ -6,7 +6,6 @@ from PIL import Image
 from support import contents
 
 from seg.data.labels import CITYSCAPES_CLASSES, CITYSCAPES_IDS, IGNORE_INDEX, LABELS, id_tables
-from seg.data.street import canvas
 from seg.data.street import demo_pair as demo
 from seg.data.street.figures import SOURCE_LOOK, target_look
 from seg.data.street.world import draw_street
@@ -29,12 +28,6 @@ def test_class_frequencies_are_those_of_a_street():
     assert 0.4 <= share["bicycle"] <= 2, share
     assert share["train"] < 1, share
     assert share["building"] > 5 * share["pole"], share
-
-
-def test_label_ids_are_those_of_cityscapes():
-    assert {
-        CITYSCAPES_IDS[label_id]: label_id for label_id in canvas.LABEL_ID.values()
-    } == canvas.LABEL_ID
 
 
 def test_layouts_and_modes(tmp_path):
