@@ -41,21 +41,28 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
         found += each_file(check, indices, workers, f"checking {title}")
         reports[title] = found
         unsaid = check_classes(found, pair.classes, dataset.layout)
-        unread = any(each.errors and each.held is None for each in found)
-        if unsaid or (unread and dataset.labelled):
+        if dataset.labelled and (
+            unsaid or any(each.errors and each.held is None for each in found)
+        ):
             unfit.append(dataset)
-        notes = [f"note: {title}: {note}" for note in dataset.notes]
-        for line in (*notes, *lines(found, title), *_ranges(found, title)):
+        for note in dataset.notes:
+            console.print(f"note: {title}: {note}")
+        for line in (*lines(found, title), *_ranges(found, title)):
             console.print(line)
     _print_classes(reports, pair.classes.names, console)
     if class_file := pair.class_file or _fitting_file(unfit, pair, workers):
         console.print(class_file)
+    return _print_result(reports, pair.left_out(), console)
+
+
+def _print_result(reports: Reports, left_out: str, console: Console) -> int:
+    """Print how many images have a problem, and return that."""
     checked = [report for split in reports.values() for report in split]
     wrong = sum(1 for report in checked if report.errors or report.warnings)
-    said = f"{len(checked):,} images checked{pair.left_out()}, nothing wrong"
+    said = f"{len(checked):,} images checked{left_out}, nothing wrong"
     if wrong:
         said = (
-            f"{wrong:,} of {len(checked):,} images have a problem{pair.left_out()}; "
+            f"{wrong:,} of {len(checked):,} images have a problem{left_out}; "
             "'exclude' of source or target leaves images out"
         )
     console.print(said)
@@ -86,7 +93,8 @@ def _work(pair: DomainPair) -> Iterator[tuple[str, SegmentationDataset, list[int
 def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
     """Look at one image and, in a labelled data set, its label, both at their own size."""
     image_file, label_file = dataset.files[index]
-    report, valid = FileReport(), None
+    report = FileReport()
+    valid = None
     try:
         image = read_image(image_file, dataset.pixels)
         valid = image.valid
@@ -123,14 +131,16 @@ def _ranges(reports: Sequence[FileReport], title: str) -> Iterator[str]:
 
 def _print_classes(reports: Reports, names: tuple[str, ...], console: Console) -> None:
     """Share of each class among the pixels that count, and the number of images that have it."""
-    header, rows = ["class"], [[name] for name in (*names, "(ignored)")]
+    header = ["class"]
+    rows = [[name] for name in (*names, "(ignored)")]
     for title, checked in reports.items():
         readable = [file.counts for file in checked if file.counts is not None]
         if not readable:
             continue
         header += [f"{title}, %", "images"]
         counts = np.array(readable)
-        pixels, images = counts.sum(0), (counts > 0).sum(0)
+        pixels = counts.sum(0)
+        images = (counts > 0).sum(0)
         totals = [max(pixels[:-1].sum(), 1)] * len(names) + [pixels.sum()]
         for row, number, total, showing in zip(rows, pixels, totals, images, strict=True):
             row += [f"{100 * number / total:.2f}", f"{showing:,}"]

@@ -77,8 +77,12 @@ class SegmentationDataset(Dataset[Sample]):
             raise InputError(
                 f"{root}: no such folder; it should be the root of a data set in {layout} layout"
             )
-        self.root, self.size, self.resize_labels, self.classes = root, size, resize_labels, classes
-        self.layout, self.layout_name = named_layout(layout), layout
+        self.root = root
+        self.size = size
+        self.resize_labels = resize_labels
+        self.classes = classes
+        self.layout = named_layout(layout)
+        self.layout_name = layout
         pairs = _found(root, layout, split)
         _refuse_absent(exclude, root, layout)
         pairs = _chosen(pairs, exclude, part, root)
@@ -148,7 +152,8 @@ class SegmentationDataset(Dataset[Sample]):
 
     def _whole(self, pairs: Pairs, labelled: bool) -> Pairs:
         """The pairs of which no file is damaged; inside, of few enough PNG files, or cut short."""
-        whole, damaged = Pairs(), list[str]()
+        whole = Pairs()
+        damaged = list[str]()
         for image, label in pairs:
             try:
                 _refuse_damaged(image, len(pairs))

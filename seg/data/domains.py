@@ -18,6 +18,7 @@ from seg.data.labels import ClassSet, load_classes
 from seg.data.layouts import AUTO, found_layout
 from seg.data.layouts.folders import FOLDERS
 from seg.data.pixel_format import RGB, PixelFormat
+from seg.data.rasters import Header
 from seg.data.read_images import first_header, refuse_other
 from seg.data.settings import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
 from seg.data.statistics import measured_format
@@ -191,7 +192,8 @@ def _open(
     """One split of ``source`` or ``target``."""
     layout = "gta5" if domain == "source" else "cityscapes"
     root = _demo_pair(world) / layout if data.root is None else Path(data.root)
-    flag, guessed = f"--{domain}.layout", data.layout == AUTO and data.root is not None
+    flag = f"--{domain}.layout"
+    guessed = data.layout == AUTO and data.root is not None
     if guessed:
         layout = found_layout(root, split, classes, flag)
     elif data.layout != AUTO:
@@ -214,27 +216,29 @@ def _pixels(
     first = first_header(files)
     if first is None:
         return rgb  # reading the images raises the error
-    header = first[1]
-    number = bands.number or header.bands
-    if header.is_rgb and number in (header.bands, 3):
-        wanted = rgb
-    else:
-        named = header.colours if header.colours and max(header.colours) < number else None
-        first_three = (0, min(1, number - 1), min(2, number - 1))
-        wanted = PixelFormat(
-            number,
-            header.dtype,
-            mean=(0.0,) * number,
-            std=(1.0,) * number,
-            shown=bands.shown_from_0(number) or header.colours or first_three,
-            colours=named,
-        )
+    wanted = _seen_bands(first[1], bands, rgb)
     if not measure:
         return wanted
     for found in (first, *(first_header(dataset.images) for dataset in pair.splits().values())):
         if found is not None:
             refuse_other(*found, wanted)
     return wanted if wanted.is_rgb else measured_format(files, wanted, workers)
+
+
+def _seen_bands(header: Header, bands: BandConfig, rgb: PixelFormat) -> PixelFormat:
+    """The format of images with this header, before their statistics are measured."""
+    number = bands.number or header.bands
+    if header.is_rgb and number in (header.bands, 3):
+        return rgb
+    first_three = (0, min(1, number - 1), min(2, number - 1))
+    return PixelFormat(
+        number,
+        header.dtype,
+        mean=(0.0,) * number,
+        std=(1.0,) * number,
+        shown=bands.shown_from_0(number) or header.colours or first_three,
+        colours=header.colours if max(header.colours or (0,)) < number else None,
+    )
 
 
 def _demo_pair(world: DemoConfig) -> Path:

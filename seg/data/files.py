@@ -54,7 +54,7 @@ def checked_size(size: Sequence[int] | str | None, flag: str) -> Size | None:
         raise InputError(
             f"{flag}: expected W,H such as 1024,512, 1 to {LARGEST_SIDE:,} pixels, got {size}"
         )
-    return sides
+    return sides[0], sides[1]
 
 
 def evenly(items: Sequence[Item], most: int) -> list[Item]:
@@ -125,13 +125,7 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
     label are an error.
     """
     beside = root is not None and root.resolve() == folder.resolve()
-    images_here = {folder / image for image in images} if beside else set()
-    files = set(_visible_files(folder)) - images_here
-    present: dict[str, Path] = {}
-    for suffix in LABEL_SUFFIXES:
-        of_kind = (file for file in sorted(files) if file.suffix.lower() == suffix)
-        for file in of_kind:
-            present.setdefault(_stem(file, folder), file)
+    present = _labels_by_stem(folder, {folder / image for image in images} if beside else set())
     labels: dict[Path, Path] = {}
     owners: dict[Path, Path] = {}
     for image in images:
@@ -144,6 +138,17 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
                 f"{image}: shares the label {found} with {owners[found]}; give each its own name"
             )
     return labels
+
+
+def _labels_by_stem(folder: Path, others: set[Path]) -> dict[str, Path]:
+    """The label images below a folder but for ``others``; of one stem that of the preferred format."""
+    files = [file for file in _visible_files(folder) if file not in others]
+    found: dict[str, Path] = {}
+    for suffix in LABEL_SUFFIXES:
+        for file in files:
+            if file.suffix.lower() == suffix:
+                found.setdefault(_stem(file, folder), file)
+    return found
 
 
 def _labelled_by(stem: str) -> set[str]:
@@ -224,7 +229,8 @@ def distinct(names: Sequence[str]) -> list[str]:
     taken: set[str] = set()
     result = []
     for name in names:
-        candidate, number = name, 1
+        candidate = name
+        number = 1
         while candidate.lower() in taken:
             number += 1
             candidate = f"{name}_{number}"

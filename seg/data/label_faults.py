@@ -92,7 +92,8 @@ def check_label(
     try:
         read = label_pixels(label, classes, layout)
         refuse_other_ground(label, read, image)
-        ids, valid = read.ids, read.valid
+        ids = read.ids
+        valid = read.valid
         refuse_unknown(label, ids if valid is None else ids[valid], classes, layout)
     except InputError as error:
         report.errors.append(smoothed_edges(look(label, layout)) or str(error))
@@ -120,16 +121,14 @@ def check_classes(
     held = [report.held for report in reports if report.held is not None]
     if not held:
         return False
-    report, found = reports[0], _classes_in(reports, classes, layout)
+    report = reports[0]
+    found = _classes_in(reports, classes, layout)
     absent = [f"'{name}'" for train_id, name in enumerate(classes.names) if train_id not in found]
-    unnamed = layout.ids is None and not classes.by_color and IGNORE_INDEX not in classes.ids
-    white = sum(each.pixels[IGNORE_INDEX] > 0 for each in held)
-    said = ""
-    if absent and white and unnamed and IGNORE_INDEX not in classes.ignored:
-        said = (
-            f"255 is in {white:,} of {len(held):,} labels and ignored, since --classes does not name it, and "
-            f"{absent[0]} is in none; if 255 is a class, give that class a row with id: 255 in a file, else list 255 "
-            "there under ignored"
+    said = _about_255(held, classes, layout) if absent else ""
+    if said:
+        said += (
+            f", and {absent[0]} is in none; if it is a class, give that class a row with id: 255 in a file, else list "
+            "255 there under ignored"
         )
     elif absent:
         report.notes.append(f"no pixel of {len(held):,} labels is {', '.join(absent)}")
@@ -140,6 +139,17 @@ def check_classes(
     elif said:
         report.warnings.append(said)
     return bool(said)
+
+
+def _about_255(held: Sequence[Held], classes: ClassSet, layout: Layout) -> str:
+    """A sentence about 255 in labels where nothing says whether it is a class; else an empty text."""
+    white = sum(each.pixels[IGNORE_INDEX] > 0 for each in held)
+    own_ids = layout.ids is None and not classes.by_color
+    if not white or not own_ids or IGNORE_INDEX in (*classes.ids, *classes.ignored):
+        return ""
+    return (
+        f"255 is in {white:,} of {len(held):,} labels and ignored, since --classes does not name it"
+    )
 
 
 def lines(reports: Iterable[FileReport], title: str) -> Iterator[str]:

@@ -10,7 +10,8 @@ from PIL import Image
 from seg.data.labels import ClassSet, Color, Ids, chosen_color
 from seg.data.pixel_format import Mask
 
-LABEL_MAP, MASKS = "labelmap.txt", "SegmentationClass"
+LABEL_MAP = "labelmap.txt"
+MASKS = "SegmentationClass"
 #: The label of pixels that no brush painted.
 BACKGROUND = "background"
 #: Folders above a label image in which its label map is looked for.

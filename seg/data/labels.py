@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import cv2
 import numpy as np
@@ -126,7 +126,8 @@ def id_tables(
 
     ``numbering`` is id → class name of a data set's own ids, and an InputError names a class that it lacks.
     """
-    table, known = np.full(256, IGNORE_INDEX, np.uint8), np.zeros(256, np.bool_)
+    table = np.full(256, IGNORE_INDEX, np.uint8)
+    known = np.zeros(256, np.bool_)
     known[IGNORE_INDEX] = True
     if numbering is None:
         known[[*classes.ids, *classes.ignored, classes.no_data]] = True
@@ -144,34 +145,21 @@ def id_tables(
     return table, known
 
 
-def spans(known: NDArray[np.bool_]) -> str:
-    """True positions in words: ``0 to 33 and 255``."""
-    positions = np.flatnonzero(known)
-    runs = np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1)
-    texts = [f"{run[0]}" if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
-    return " and ".join([*([", ".join(texts[:-1])] if texts[:-1] else []), texts[-1]])
-
-
 def named_classes(names: Sequence[str] | int) -> ClassSet:
     """The class set of these names, or of so many, class 0, class 1, …, with their positions as ids.
 
     Repeated names get a number. Cityscapes' names have its colours, others Pascal VOC's, of which black, like no data,
     is for a background alone.
     """
-    names = [f"class {index}" for index in range(names)] if isinstance(names, int) else names
+    if isinstance(names, int):
+        names = [f"class {index}" for index in range(names)]
     known = dict(zip(CITYSCAPES_CLASSES.names, CITYSCAPES_CLASSES.colors, strict=True))
-    colors = [known.get(name) for name in names]
-    if None in colors:
-        black = next(
-            (index for index, name in enumerate(names) if name.strip().lower() in _BLACK), None
-        )
+    colors = [known[name] for name in names if name in known]
+    if len(colors) < len(names):
         numbers = itertools.count(1)
-        colors = [
-            chosen_color(0 if index == black else next(numbers)) for index in range(len(names))
-        ]
-    return ClassSet(
-        tuple(distinct(names)), tuple(color for color in colors if color), tuple(range(len(names)))
-    )
+        black = next((name for name in names if name.strip().lower() in _BLACK), None)
+        colors = [chosen_color(0 if name == black else next(numbers)) for name in names]
+    return ClassSet(tuple(distinct(names)), tuple(colors), tuple(range(len(names))))
 
 
 def chosen_color(index: int) -> Color:
@@ -271,30 +259,29 @@ def _from_document(file: str, document: Any) -> ClassSet:
         rows.append(shaped(_Row, named, f"{file}, classes[{place}]"))
     names = tuple(row.name for row in rows)
     ids = tuple(place if row.id is None else row.id for place, row in enumerate(rows))
-    colors = tuple(row.color for row in rows if row.color)
+    colors = _colors(rows)
     if len(colors) < len(rows) and (colors or by_color):
         raise InputError(f"{file}, classes: some have a color, and others none")
     _refuse_repeated(file, "name", names)
     _refuse_repeated(file, "id", ids)
+    where = f"{file}, ignored"
+    ignored = [
+        {"name": "ignored", "color" if by_color else "id": each} for each in content.ignored or ()
+    ]
+    uncounted = [shaped(_Row, each, where) for each in ignored]
     if by_color:
         _refuse_repeated(file, "color", colors)
-    key = "color" if by_color else "id"
-    uncounted = [
-        shaped(_Row, {"name": "ignored", key: each}, f"{file}, ignored")
-        for each in content.ignored or ()
-    ]
-    ignored = sorted({row.id for row in uncounted if row.id is not None})
-    if both := set(ids) & set(ignored):
+        return ClassSet(names, colors, ids, (), True, tuple(sorted({*_colors(uncounted)})))
+    ignored_ids = {row.id for row in uncounted if row.id is not None}
+    if both := ignored_ids & set(ids):
         name = names[ids.index(min(both))]
-        raise InputError(f"{file}, ignored: the id {min(both)} is that of class '{name}'")
-    return ClassSet(
-        names,
-        cast("tuple[Color, ...]", colors) or named_classes(names).colors,
-        ids,
-        tuple(ignored),
-        by_color,
-        cast("tuple[Color, ...]", tuple(sorted({row.color for row in uncounted if row.color}))),
-    )
+        raise InputError(f"{where}: the id {min(both)} is that of class '{name}'")
+    return ClassSet(names, colors or named_classes(names).colors, ids, tuple(sorted(ignored_ids)))
+
+
+def _colors(rows: Sequence[_Row]) -> tuple[Color, ...]:
+    given = [row.color for row in rows if row.color]
+    return tuple((color[0], color[1], color[2]) for color in given)
 
 
 def _refuse_repeated(file: str, key: str, values: Sequence[object]) -> None:

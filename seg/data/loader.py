@@ -156,7 +156,8 @@ def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) ->
         parts["mask"] = sample.label
     with passed_on(f"{sample.name}: augmentation failed"):  # of a crop larger than the image, …
         augmented = augmentation(**parts)
-    label, inside = augmented.get("mask"), augmented[_VALID]
+    label = augmented.get("mask")
+    inside = augmented[_VALID]
     image = _fitting(augmented["image"], label, sample)
     # 0 comes from transforms that fill masks with nothing else, unless it was asked for
     fills = [getattr(each, "fill_mask", None) for each in augmentation.transforms]

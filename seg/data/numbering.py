@@ -136,7 +136,8 @@ def numbering(held: Held, own: Mapping[int, str] | None) -> str | None:
     ``own`` is id → class name of their own numbering, None where nothing names it. Small ids are in every numbering:
     255, or a sky of the id 10, and many more pixels that mean a class speak for another one, or an unknown id.
     """
-    told, pixels = _told(held), held.pixels
+    told = _told(held)
+    pixels = held.pixels
     ids = set(np.flatnonzero(pixels[:IGNORE_INDEX]).tolist())
     if told or not ids:
         return told
@@ -144,6 +145,11 @@ def numbering(held: Held, own: Mapping[int, str] | None) -> str | None:
         evaluated = len(ids & set(CITYSCAPES_CLASSES.ids))
         like_label_ids = evaluated > 1 and 2 * len(ids) <= 3 * evaluated
         return "label ids" if like_label_ids and ids <= CITYSCAPES_IDS.keys() else None
+    return _by_pixels(pixels, ids, own)
+
+
+def _by_pixels(pixels: Counts, ids: set[int], own: Mapping[int, str]) -> str | None:
+    """The numbering in which more of the pixels mean a class than in their own; None for their own."""
     if 2 * len(_NAMES & set(own.values())) <= len(_NAMES):
         return None
     evidence = pixels[IGNORE_INDEX] > 0 or 10 in ids
@@ -183,7 +189,8 @@ def class_values(pixels: Counts, number: int | None = None) -> list[int] | None:
     rare = np.setdiff1d(values[values > _MOST_VALUES], common)
     if len(values) > _MOST_VALUES or 2 <= len(common) <= (rare < common[-1]).sum():
         return None
-    held, ids = values.tolist(), values[values != IGNORE_INDEX].tolist()
+    held = values.tolist()
+    ids = values[values != IGNORE_INDEX].tolist()
     for known in (held, ids):
         if len(known) == number:
             return known

@@ -103,15 +103,13 @@ def header_of(file: Path, source: Any, orientation: int) -> Header:
         raise InputError(
             f"{file}: has {bands} bands of {dtype}; expected real numbers, {MOST_BANDS} bands at most"
         )
-    names = ("red", "green", "blue")
-    colours = [kinds.index(name) for name in names if name in kinds]
     placed = source.crs is not None or not source.transform.is_identity
     return Header(
         size=source.shape if orientation in SIDEWAYS else source.shape[::-1],
         bands=3 if kinds[0] == "palette" else bands,  # after conversion to RGB
         dtype=dtype,
         alpha=alpha,
-        colours=(colours[0], colours[1], colours[2]) if len(colours) == 3 else None,
+        colours=_named(kinds),
         scaled={*source.scales} != {1} or {*source.offsets} != {0},
         pages=max(1, len(source.subdatasets)),
         orientation=orientation,
@@ -119,6 +117,13 @@ def header_of(file: Path, source: Any, orientation: int) -> Header:
         if placed and orientation == 1
         else None,
     )
+
+
+def _named(kinds: list[str]) -> tuple[int, int, int] | None:
+    """The bands that are called red, green and blue."""
+    if {"red", "green", "blue"} <= set(kinds):
+        return kinds.index("red"), kinds.index("green"), kinds.index("blue")
+    return None
 
 
 def refuse_large(file: Path, source: Any) -> None:
@@ -173,7 +178,9 @@ def _order(source: Any, header: Header, wanted: PixelFormat) -> list[int]:
     """The file's bands, from 0, in the network's order: by the colours that both name, the others as they come."""
     if wanted.is_rgb:
         return list(header.colours or (0, 1, 2)) if source.count > 2 else [0]
-    bands, named, order = wanted.bands, header.colours, wanted.colours
+    bands = wanted.bands
+    named = header.colours
+    order = wanted.colours
     if not named or not order or max(*named, *order) >= bands:
         return list(range(bands))
     colours = dict(zip(order, named, strict=True))
@@ -221,7 +228,8 @@ def ids_of(file: Path, source: Any, header: Header, kept: Collection[int]) -> tu
     Raises InputError: several bands, no whole numbers, or a compression that changes ids.
     """
     refuse_large(file, source)
-    dtype, compression = source.dtypes[0], str(source.profile.get("compress", "")).lower()
+    dtype = source.dtypes[0]
+    compression = str(source.profile.get("compress", "")).lower()
     if source.count - header.alpha != 1 or np.dtype(dtype).kind not in "iu":
         raise InputError(
             f"{file}: a label image holds one id per pixel, and this one has {header.described}"
@@ -229,7 +237,8 @@ def ids_of(file: Path, source: Any, header: Header, kept: Collection[int]) -> tu
     if compression in _LOSSY:
         raise InputError(f"{file}: {compression} rounds ids to other ids; save the label without")
     with reading(file):
-        ids, valid = source.read(1), source.dataset_mask() != 0
+        ids = source.read(1)
+        valid = source.dataset_mask() != 0
     if source.nodata in kept:
         valid |= ids == source.nodata
     return ids, None if valid.all() else valid
@@ -241,10 +250,12 @@ def refuse_other_ground(label: Path, own: Header, image: Path, there: Header) ->
         return
     from rasterio.transform import array_bounds
 
-    transform, other = own.place["transform"], there.place["transform"]
+    transform = own.place["transform"]
+    other = there.place["transform"]
     bounds = array_bounds(*own.size[::-1], transform)
     others = array_bounds(*there.size[::-1], other)
-    crs, other_crs = own.place["crs"], there.place["crs"]
+    crs = own.place["crs"]
+    other_crs = there.place["crs"]
     same_crs = not crs or not other_crs or crs == other_crs
     if same_crs and np.allclose(bounds, others, rtol=0, atol=abs(transform.a) / 2):
         return

@@ -284,7 +284,8 @@ def seen(image: ImagePixels, pixels: PixelFormat, size: Size | None) -> tuple[Nu
 
     Bands are float32, with their mean where they hold no data, so that resizing spreads none of it.
     """
-    values, valid = image.values, image.valid
+    values = image.values
+    valid = image.valid
     if not pixels.is_rgb:
         values = values.astype(np.float32)
         if valid is not None:

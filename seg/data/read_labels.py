@@ -17,7 +17,7 @@ from PIL import Image
 from dem_apps.errors import InputError
 from seg.data import rasters
 from seg.data.files import Size
-from seg.data.labels import IGNORE_INDEX, ClassSet, Color, Ids, id_tables, spans
+from seg.data.labels import IGNORE_INDEX, ClassSet, Color, Ids, id_tables
 from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.pixel_format import Mask, Numbers, upright
 from seg.data.rasters import Header
@@ -55,7 +55,8 @@ def read_label(
     """
     label = label_pixels(file, classes, layout)
     refuse_other_ground(file, label, image)
-    ids, valid = label.ids, label.valid
+    ids = label.ids
+    valid = label.valid
     if size is not None and size != (ids.shape[1], ids.shape[0]):
         ids = np.asarray(Image.fromarray(ids).resize(size, Image.Resampling.NEAREST))
         if valid is not None:
@@ -81,9 +82,10 @@ def refuse_unknown(file: Path, ids: Ids, classes: ClassSet, layout: Layout = OWN
     known = id_tables(classes, layout.ids)[1]
     if not ids.size or cv2.LUT(ids, known.view(np.uint8)).min():
         return
-    unknown = np.bincount(ids[~known[ids]]) > 0
+    unknown = ", ".join(map(str, np.unique(ids[~known[ids]])))
+    table = ", ".join(map(str, np.flatnonzero(known)))
     raise InputError(
-        f"{file}: label id {spans(unknown)} is not in the table, which has {spans(known)}; "
+        f"{file}: label id {unknown} is not in the table, which has {table}; "
         "in layout folders a file for --classes gives classes their ids, and lists others as ignored"
     )
 
@@ -118,7 +120,8 @@ def _index_image(file: Path, kept: Collection[int]) -> LabelPixels:
     if valid is not None:
         valid = upright(valid, header.orientation)
         ids = np.where(valid, ids, 0)
-    low, high = int(ids.min()), int(ids.max())
+    low = int(ids.min())
+    high = int(ids.max())
     if low < 0 or high > 255:
         raise InputError(
             f"{file}: holds the ids {low} to {high}, and ids are 0 to 255; name others as nodata, or number anew"
@@ -177,7 +180,8 @@ def _colored_ids(file: Path, classes: ClassSet) -> LabelPixels:
     ids = np.array([table[code] for code in counted.tolist()], np.uint8)[places]
     ignored = np.isin(codes, [int.from_bytes(color) for color in classes.ignored_colors])
     if (unknown := valid & ~found & ~ignored).any():
-        color, pixels = [*int(codes[unknown].min()).to_bytes(3)], int(unknown.sum())
+        color = [*int(codes[unknown].min()).to_bytes(3)]
+        pixels = int(unknown.sum())
         raise InputError(
             f"{file}: the colour {color} is no class's and not ignored ({pixels:,} pixels have such)"
         )

@@ -36,7 +36,8 @@ class Epochs:
     """Shuffled epochs over ``count`` samples, in a new order each epoch."""
 
     def __init__(self, count: int, seed: Sequence[int]) -> None:
-        self._count, self._seed = count, seed
+        self._count = count
+        self._seed = seed
         self._order: tuple[int, Counts] | None = None
 
     def __call__(self, position: int) -> int:
@@ -66,7 +67,8 @@ class RareClasses:
         exponents = (1.0 - totals / totals.sum()) / temperature
         self.probabilities: Floats = softmax(np.where(totals > 0, exponents, -np.inf))
         """(C,) how often each class is drawn."""
-        self._count, self._cumulated = len(pixels), np.cumsum(self.probabilities[present])
+        self._count = len(pixels)
+        self._cumulated = np.cumsum(self.probabilities[present])
         self._images = []
         for index in present:
             shown = pixels[:, index]

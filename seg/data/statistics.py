@@ -132,7 +132,8 @@ def _count(dataset: SegmentationDataset, index: int) -> Counts:
 
 def _moments(wanted: PixelFormat, file: Path) -> Floats:
     """(3, B) number of pixels, sum, and sum of squares of one image."""
-    image, result = read_image(file, wanted), np.zeros((3, wanted.bands))
+    image = read_image(file, wanted)
+    result = np.zeros((3, wanted.bands))
     held = image.values if image.valid is None else image.values[image.valid]
     for band in range(wanted.bands):
         values = held[..., band].astype(np.float64)

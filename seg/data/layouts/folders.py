@@ -29,7 +29,8 @@ def _folders(path: Path) -> list[str]:
 def about_splits(root: Path, split: str) -> str | None:
     """A sentence about folders of which no split is known, or a test split that is scored; else None."""
     images = root / "images"
-    found, folders = split_folders(images), _folders(images)
+    found = split_folders(images)
+    folders = _folders(images)
     name = found.get(split, "")
     if name.lower().startswith("test"):
         return f"{images}: has no validation images, and those in {name} are scored"
@@ -41,15 +42,23 @@ def about_splits(root: Path, split: str) -> str | None:
     )
 
 
+def _split_of(images: Path, labels: Path, split: str) -> tuple[Path, Path]:
+    """The folders of a split below those of images and labels; these themselves where no split is known."""
+    found = split_folders(images)
+    if not found:
+        return images, labels
+    name = found.get(split, split)
+    below = {folder.lower(): folder for folder in _folders(labels)}
+    label_name = below.get(name.lower()) or split_folders(labels).get(split, name)
+    return images / name, labels / label_name
+
+
 def _pairs(root: Path, split: str) -> Pairs:
-    images, labels = root / "images", root / "labels"
+    images = root / "images"
+    labels = root / "labels"
     if not labels.is_dir() and (root / "masks").is_dir():
         labels = root / "masks"
-    if found := split_folders(images):
-        name = found.get(split, split)
-        below = {folder.lower(): folder for folder in _folders(labels)}
-        labels /= below.get(name.lower()) or split_folders(labels).get(split, name)
-        images /= name
+    images, labels = _split_of(images, labels, split)
     if not images.is_dir():
         where = images.relative_to(root)
         raise InputError(f"{root}: has no folder {where}, as a data set in folders layout would")

@@ -45,7 +45,9 @@ class Canvas:
     """A street as surfaces. World points are metres to the right of the camera, above the road and ahead."""
 
     def __init__(self, look: Look, rng: np.random.Generator, size: tuple[int, int]) -> None:
-        self.rng, self.numbers, self._size = rng, look.numbers, size
+        self.rng = rng
+        self.numbers = look.numbers
+        self._size = size
         self._paints = {
             name: np.asarray(colors) for name, colors in {**PAINTS, **look.paints}.items()
         }
@@ -90,7 +92,7 @@ class Canvas:
                 tone = self.light[side] * gain * colors[paint]
                 self._standing.append(Surface(depth, label, tone, origin + outlines @ directions))
 
-    def develop(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    def develop(self) -> tuple[Array, Array]:
         """Returns the picture (h, w, 3), RGB, and label ids (h, w)."""
         self._standing.sort(key=lambda surface: -surface.depth)
         depths, labels, colors, points = zip(*self._ground, *self._standing, strict=True)
@@ -138,9 +140,11 @@ class Canvas:
             cv2.merge([far + visible * (tone[painted] * shade - far) for tone, far in channels])
         )
 
-    def _sensed(self, picture: Array, grain: Array) -> NDArray[np.uint8]:
+    def _sensed(self, picture: Array, grain: Array) -> Array:
         """The picture after texture, lens and sensor."""
-        numbers, normal, (width, height) = self.numbers, self.rng.standard_normal, self._size
+        numbers = self.numbers
+        normal = self.rng.standard_normal
+        width, height = self._size
         coarse = normal((height * 2 // 3, width * 2 // 3), np.float32)
         noise = cv2.resize(coarse, self._size, interpolation=cv2.INTER_CUBIC)
         picture = picture * (1 + numbers["texture"] * grain * noise)[..., None]

@@ -31,7 +31,8 @@ def write_demo_pair(
     A pair that is there is kept, and a folder with anything else is an InputError. Of several processes one draws.
     ``size`` is (width, height); for the rest :func:`target_look`.
     """
-    root, camera = Path(root), target_look(seed, gap)
+    root = Path(root)
+    camera = target_look(seed, gap)
     parts = [(SOURCE_LOOK, "train", source_train)]
     parts += [(camera, "train", target_train), (camera, "val", target_val)]
     streets = [(look, split, index) for look, split, number in parts for index in range(number)]
@@ -46,7 +47,8 @@ def write_demo_pair(
             )
             for look, split, index in track(streets, len(streets), "drawing the demo pair"):
                 picture, ids = draw_street(look, split, index, seed=seed, size=size)
-                image, labels = Image.fromarray(picture), Image.fromarray(ids)
+                image = Image.fromarray(picture)
+                labels = Image.fromarray(ids)
                 if look is SOURCE_LOOK:
                     _save_gta5(draft / "gta5", index, image, labels)
                 else:

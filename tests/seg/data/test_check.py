@@ -162,7 +162,7 @@ def test_one_problem_of_many_files_is_one_line(check, tmp_path):
     (found,) = [line for line in lines(printed, "error") if "source train" in line]
     assert found.startswith("error: source train: 5 files, such as ")
     assert (
-        "1.png: label id 7 is not in the table, which has 0 to 1 and 255; in layout folders a file for --classes gives"
+        "1.png: label id 7 is not in the table, which has 0, 1, 255; in layout folders a file for --classes gives"
         in found
     )
     assert f"warning: source train: {tmp_path / 'data' / 'images' / '0.png'}: its label " in printed
@@ -268,7 +268,7 @@ def test_masks_of_0_and_255_are_refused_in_every_command(run, run_here, tmp_path
     (
         (0, 1, 255),
         "a,b,c",
-        r"warning: x: 255 is in 3 of 3 labels and ignored, .* and 'c' is in none; if 255 is",
+        r"warning: x: 255 is in 3 of 3 labels and ignored, .* and 'c' is in none; if it is",
     ),
     ((0, 1), "a,b,c", r"note: x: no pixel of 3 labels is 'c'"),
     ((0, 0), "a,b", r"x: 3 labels hold one class alone, 'a', of which nothing"),
@@ -286,7 +286,7 @@ def test_masks_of_0_and_255_are_refused_in_every_command(run, run_here, tmp_path
     (
         (0, 128, 7),
         "a,b",
-        r"label id 7 and 128 is not in the table, which has 0 to 1 and 255; in layout folders a file for --classes",
+        r"label id 7, 128 is not in the table, which has 0, 1, 255; in layout folders a file for --classes",
     ),
 )
 def test_what_is_said_of_labels(ids, classes, said, tmp_path):
