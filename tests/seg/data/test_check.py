@@ -56,7 +56,7 @@ def test_every_problem_is_listed_with_its_file(source, target, flags, check):
     printed = check(*flags)
     (error,) = lines(printed, "error")
     assert error.startswith(
-        f"error: source train: {labels}/00003.png: label id 77 is not in the table, which has 0 "
+        f"error: source train: {labels}/00003.png: label id 77 is not in the table, which has 0, "
     )
     expected = [
         f"source train: {images}/00002.png: the image cannot be read, it is damaged or cut short, .* is left out",
