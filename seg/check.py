@@ -34,7 +34,7 @@ def main() -> None:
         description=_DESCRIPTION,
     )
     config.check()
-    from seg.data.check import check_pair
+    from seg.data.data_check import check_pair
     from seg.data.domains import open_pair
 
     pair = open_pair(**config.data(), measure=False, workers=config.workers)

@@ -29,7 +29,6 @@ ROOTS = {
         "evaluate",
         "export",
         "export_model",
-        "labels",
         "train",
         "tune",
     },
@@ -82,7 +81,6 @@ ROOMS = (
     "evaluate",
     "export",
     "export_model",
-    "labels",
     "train",
     "tune",
 )

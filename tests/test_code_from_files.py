@@ -21,7 +21,6 @@ import seg.config
 import seg.convert
 import seg.export_model
 import seg.inference.settings
-import seg.labels
 from dem_apps.runtime.arguments import fields_of, line_only
 
 #: What each command reads its ``--config`` into; a search reads that of its trainings.
@@ -35,7 +34,6 @@ READ = {
     "seg.tune": seg.config.TrainConfig,
     "seg.convert": seg.convert.ConvertConfig,
     "seg.data": seg.config.TrainConfig,
-    "seg.labels": seg.labels.LabelsConfig,
     "rl.train": rl.config.TrainConfig,
     "rl.evaluate": rl.evaluate.EvaluateConfig,
     "rl.export": rl.export.ExportConfig,

@@ -17,7 +17,6 @@ COMMANDS = (
     "seg.benchmark",
     "seg.tune",
     "seg.convert",
-    "seg.labels",
     "seg.data check",
     "rl.train",
     "rl.evaluate",

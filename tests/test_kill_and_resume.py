@@ -29,8 +29,6 @@ from support.untrained_run import write_run
 
 from dem_apps.jobs.executor import Job
 from dem_apps.runtime.checkpoint import load_checkpoint
-from seg.data.annotation import CvatMasks
-from seg.data.labels import named_classes
 from seg.data.settings import TargetDataConfig
 from seg.data.street.demo_pair import write_demo_pair
 from seg.models.settings import ModelConfig
@@ -265,7 +263,7 @@ WRITERS = {
             "--images={images}",
             "--out=out",
             "--raw=npz",
-            "--pre-labels=cvat,label-studio",
+            "--pre-labels",
         ),
     ),
     "seg.export_model": Writer("seg.export_model", ("--run={seg}", "--out=out")),
@@ -284,9 +282,6 @@ WRITERS = {
         ),
         job="seg_done",
         otherwise=("journal.log",),
-    ),
-    "seg.labels": Writer(
-        "seg.labels", ("--annotations={cvat}/cvat.zip", "--classes=road,pole", "--out=out")
     ),
     "rl.train": Writer(
         "rl.train",
@@ -342,10 +337,6 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     (root / "rl_grid").write_text(
         "envs: {CartPole-v1: {timesteps: 20}}\narms: {a: {ent_coef: 0.1}}\nseeds: [0]\n"
     )
-    (root / "cvat").mkdir()
-    painted = CvatMasks(root / "cvat", named_classes(["road", "pole"]))
-    painted.add(Path("a.png"), np.eye(8, dtype=np.uint8), None)
-    painted.close()
     flags = [flag for flag in WRITERS["rl.train"].flags if flag not in ("--video", "--run-dir=run")]
     normalised = "--hyperparameters.normalize=true"
     (root / "rl_folder").mkdir()

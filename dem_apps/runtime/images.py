@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
-from PIL import Image
+from PIL import Image, ImageFile
 
 from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import regular_file
@@ -35,12 +36,15 @@ def opened_image(
     Raises:
         InputError: it is missing, damaged, too large, or of another format.
     """
+    with damage_named(file, formats), regular_file(file, inside).open("rb") as stream:
+        yield picture_in(stream, formats)
+
+
+@contextmanager
+def damage_named(file: Path, formats: tuple[str, ...] = FORMATS) -> Iterator[None]:
+    """Within, every error of a decoder is an InputError that names the file."""
     try:
-        with Image.open(regular_file(file, inside), formats=formats) as picture:
-            # Pillow itself warns of these, and raises from twice as many
-            if picture.width * picture.height > MOST_PIXELS:
-                raise InputError(f"{file}: more than {MOST_PIXELS:,} pixels; make it smaller first")
-            yield picture
+        yield
     except InputError:
         raise
     except Exception as error:  # decoders raise nearly anything for a damaged file
@@ -48,3 +52,19 @@ def opened_image(
             f"{file}: the image cannot be read, it is damaged or cut short, or in none of {', '.join(formats)} "
             f"({first_words(error)})"
         ) from error
+
+
+def picture_in(stream: BinaryIO, formats: tuple[str, ...] = FORMATS) -> ImageFile.ImageFile:
+    """The image in an open file, not decoded yet; an InputError if it has more than :data:`MOST_PIXELS`."""
+    stream.seek(0)
+    picture = Image.open(stream, formats=formats)
+    # Pillow itself warns of these, and raises from twice as many
+    if picture.width * picture.height > MOST_PIXELS:
+        raise InputError(f"{stream.name}: more than {MOST_PIXELS:,} pixels; make it smaller first")
+    return picture
+
+
+def refuse_wrong_checksums(picture: Image.Image, stream: BinaryIO) -> None:
+    """Raise Pillow's error for a PNG whose checksums are wrong, which decoding does not compare."""
+    if picture.format == "PNG":
+        picture_in(stream, ("PNG",)).verify()

@@ -51,7 +51,8 @@ def units(logits: Tensor, elements: Tensor, filter_by: str) -> Units:
 
     Raises NotFiniteError: an entropy that is NaN, which no threshold can judge.
     """
-    logits = logits.masked_fill(~elements.unsqueeze(1), 0.0)
+    if not elements.all():
+        logits = logits.masked_fill(~elements.unsqueeze(1), 0.0)
     p, h, counted = entropy.probabilities(logits, 1), entropy.shannon_entropy(logits, 1), elements
     check_finite("the predictions' entropy", h)
     if filter_by == "image" and logits.ndim == 4:

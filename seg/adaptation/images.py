@@ -26,8 +26,8 @@ from seg.data.files import Size, evenly, find_images, output_names, refuse_long_
 from seg.data.labels import IGNORE_INDEX, ClassSet, Ids
 from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.pixel_format import Mask, resized_mask
-from seg.data.read import read_label
 from seg.data.read_images import ImagePixels, Scene, opened_picture, read_image, seen, whole_header
+from seg.data.read_labels import read_label
 from seg.maps.entropy_maps import Part, Prediction
 from seg.maps.run_pictures import (
     MOST_SHOWN,

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,16 +15,15 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dem_apps.errors import InputError, nearest
-from seg.data.files import missing_label
 from seg.data.label_faults import look_at_labels
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, Ids, id_tables
 from seg.data.layouts import fitting_layouts, named_layout
 from seg.data.layouts.folders import FOLDERS, about_splits
 from seg.data.layouts.layout import Pairs, with_other_kinds
 from seg.data.numbering import as_numbered
-from seg.data.pixel_format import RGB, Mask, PixelFormat, resized_mask
-from seg.data.read import read_label
-from seg.data.read_images import read_header, read_image, refuse_damaged, seen
+from seg.data.pixel_format import RGB, Mask, Numbers, PixelFormat, resized_mask
+from seg.data.read_images import open_image, read_header, read_image, seen
+from seg.data.read_labels import read_label
 
 #: Names of files in a line.
 _SHOWN = 3
@@ -38,7 +36,7 @@ class Sample:
     """One image and, where labels are read, its train ids."""
 
     name: str  #: the image's path below the data set's root
-    image: NDArray[Any]  #: (H, W, 3) uint8, RGB, or (H, W, B) float32 in the files' own units
+    image: Numbers  #: (H, W, 3) uint8, RGB, or (H, W, B) float32 in the files' own units
     label: Ids | None  #: (H, W) uint8 train ids with 255 where nothing counts, or None
     #: (H, W), False where the image holds no data; None where it does everywhere.
     valid: Mask = None
@@ -79,10 +77,14 @@ class SegmentationDataset(Dataset[Sample]):
             raise InputError(
                 f"{root}: no such folder; it should be the root of a data set in {layout} layout"
             )
-        self.root, self.size, self.resize_labels, self.classes = root, size, resize_labels, classes
-        self.layout, self.layout_name = named_layout(layout), layout
+        self.root = root
+        self.size = size
+        self.resize_labels = resize_labels
+        self.classes = classes
+        self.layout = named_layout(layout)
+        self.layout_name = layout
         pairs = _found(root, layout, split)
-        _refuse_absent(exclude, root, layout, pairs)
+        _refuse_absent(exclude, root, layout)
         pairs = _chosen(pairs, exclude, part, root)
         about = about_splits(root, split) if self.layout is FOLDERS else None
         #: what was left out, or is not where it is looked for
@@ -150,47 +152,49 @@ class SegmentationDataset(Dataset[Sample]):
 
     def _whole(self, pairs: Pairs, labelled: bool) -> Pairs:
         """The pairs of which no file is damaged; inside, of few enough PNG files, or cut short."""
-        whole, cut = list[tuple[Path, Path]](), list[str]()
-        for pair in pairs:
+        whole = Pairs()
+        damaged = list[str]()
+        for image, label in pairs:
             try:
-                for file in filter(Path.is_file, pair[: 1 + labelled]):
-                    refuse_damaged(file, thoroughly=len(pairs) <= _READ_WHOLE)
-                whole.append(pair)
+                _refuse_damaged(image, len(pairs))
+                if labelled and label.is_file():
+                    _refuse_damaged(label, len(pairs))
+                whole.append((image, label))
             except InputError as error:
-                cut.append(str(pair[0]))
-                self.left_out.append(f"{error}; the image {pair[0]} is left out")
-        if cut:
-            said = f"damaged or cut short, or with such a label: {', '.join(cut[:_SHOWN])}"
+                damaged.append(str(image))
+                self.left_out.append(f"{error}; the image {image} is left out")
+        if damaged:
+            said = f"damaged or cut short, or with such a label: {_some(damaged)}"
             if not whole:
                 raise InputError(f"{self.root}: every image is {said}")
-            self.notes.append(
-                f"{len(cut)} of {len(pairs)} images left out, {said}{', …' * (len(cut) > _SHOWN)}"
-            )
+            self.notes.append(f"{len(damaged)} of {len(pairs)} images left out, {said}")
         return whole
 
     def _with_labels(self, pairs: Pairs, labelled: bool | None) -> tuple[Pairs, bool]:
         """The pairs whose label exists, True; where none does and none is needed, all and False."""
         missing = [pair for pair in pairs if not pair[1].is_file()]
+        said = [f"{image}: its label {label} is missing" for image, label in missing]
         share = f"{len(missing)} of {len(pairs)}"
         if len(missing) == len(pairs):
             if labelled:
-                raise InputError(f"{missing_label(*missing[0])} ({share} have none)")
-            said = f"{self.root}: no labels, so training gives the unsupervised scores alone"
-            self.notes.append(f"{said}; {missing_label(*missing[0])}")
+                raise InputError(f"{said[0]} ({share} have none)")
+            self.notes.append(
+                f"{self.root}: no labels, so training gives the unsupervised scores alone; {said[0]}"
+            )
             return pairs, False
         if missing:
-            self.notes.append(
-                f"{share} images have no label and are left out, such as {missing_label(*missing[0])}"
-            )
-        self.left_out += [
-            f"{image}: its label {label} is missing; the image is left out"
-            for image, label in missing
-        ]
-        return sorted(set(pairs) - set(missing)), True
+            self.notes.append(f"{share} images have no label and are left out, such as {said[0]}")
+        self.left_out += [f"{sentence}; the image is left out" for sentence in said]
+        return [pair for pair in pairs if pair not in missing], True
 
     def _label(self, file: Path, image: Path, image_size: tuple[int, int]) -> Ids:
         size = image_size if self.resize_labels else None
         return read_label(file, self.classes, self.layout, size, image)
+
+
+def _refuse_damaged(file: Path, files: int) -> None:
+    with open_image(file) as image:
+        image.refuse_damaged(thoroughly=files <= _READ_WHOLE)
 
 
 def _found(root: Path, layout: str, split: str) -> Pairs:
@@ -206,22 +210,22 @@ def _found(root: Path, layout: str, split: str) -> Pairs:
         ) from error
 
 
-def _refuse_absent(exclude: Sequence[str], root: Path, layout: str, pairs: Pairs) -> None:
+def _refuse_absent(exclude: Sequence[str], root: Path, layout: str) -> None:
     """Raises an InputError where ``exclude`` names an image that no split of the data set has."""
     known = set[str]()
     for split in ("train", "val") if exclude else ():
         with suppress(InputError):  # of a split that it does not have
-            known |= {
-                name
-                for image, _ in named_layout(layout).pairs(root, split)
-                for name in _names(image, root)
-            }
+            for image, _ in named_layout(layout).pairs(root, split):
+                known.update(_names(image, root))
     if absent := [name for name in exclude if name not in known]:
-        said = ", ".join(f"'{name}'" for name in absent[:_SHOWN])
         raise InputError(
-            f"{root}: 'exclude' names {said}{', …' * (len(absent) > _SHOWN)}, and no image has that path, name or stem"
-            f"{nearest(absent[0], [image.stem for image, _ in pairs])}"
+            f"{root}: 'exclude' names '{absent[0]}', and no image has that path, name or stem"
+            f"{nearest(absent[0], known)}"
         )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + ", …" * (len(names) > _SHOWN)
 
 
 def _names(image: Path, root: Path) -> tuple[str, str, str]:
@@ -234,13 +238,14 @@ def _chosen(pairs: Pairs, exclude: Sequence[str], part: tuple[float, float], roo
     kept = [pair for pair in pairs if set(exclude).isdisjoint(_names(pair[0], root))]
     if not kept:
         raise InputError(f"{root}: every image is excluded; take some names out of 'exclude'")
-    # by a hash and not by a random generator, whose stream may change with its library
-    order = sorted(
-        kept, key=lambda pair: hashlib.sha256(os.fsencode(_names(pair[0], root)[0])).digest()
-    )
-    chosen = order[round(part[0] * len(order)) : round(part[1] * len(order))]
-    if not chosen:
+
+    def place(pair: tuple[Path, Path]) -> bytes:
+        # a hash and no random generator, whose stream may change with its library
+        return hashlib.sha256(os.fsencode(_names(pair[0], root)[0])).digest()
+
+    first, last = (round(share * len(kept)) for share in part)
+    if first == last:
         raise InputError(
-            f"{root}: the part {part[0]:g} to {part[1]:g} of {len(order)} images is none at all"
+            f"{root}: the part {part[0]:g} to {part[1]:g} of {len(kept)} images is none at all"
         )
-    return sorted(chosen)
+    return sorted(sorted(kept, key=place)[first:last])

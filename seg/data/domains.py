@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.files import cache_dir
 from seg.data.datasets import SegmentationDataset
 from seg.data.files import checked_size, left_out
@@ -18,9 +18,10 @@ from seg.data.labels import ClassSet, load_classes
 from seg.data.layouts import AUTO, found_layout
 from seg.data.layouts.folders import FOLDERS
 from seg.data.pixel_format import RGB, PixelFormat
+from seg.data.rasters import Header
 from seg.data.read_images import first_header, refuse_other
 from seg.data.settings import BandConfig, DataConfig, DemoConfig, SourceConfig, TargetDataConfig
-from seg.data.statistics import measured_format, other_units
+from seg.data.statistics import measured_format
 from seg.data.street.demo_pair import write_demo_pair
 from seg.data.street.world import WORLD_VERSION
 
@@ -64,15 +65,6 @@ class DomainPair:
         of_each = (dataset.look_at_labels(title) for title, dataset in self.splits().items())
         return [*self.notes, *(line for lines in of_each for line in lines)]
 
-    def other_units(self, measured: PixelFormat) -> list[str]:
-        """Warnings about splits whose numbers are of another scale than the labelled training images'."""
-        others = list(self.splits().items())[1:]
-        return [
-            line
-            for title, dataset in others
-            for line in other_units(dataset.images, measured, title)
-        ]
-
     def left_out(self) -> str:
         """The files beside the images that are none, counted by suffix; empty where there are none."""
         return left_out(dataset.image_folder for dataset in self.splits().values())
@@ -101,41 +93,45 @@ def open_pair(
     Without ``classes_file`` the classes are Cityscapes', or found in the labels. Without ``pixels`` the
     images decide: 8-bit RGB is normalised by ``rgb``, other bands as measured; ``measure=False`` accepts any.
     """
-    if (source.root is None) != (target.root is None) and not (
-        target.replaces_source() and target.root is not None
-    ):
+    target_alone = target.replaces_source() and target.root is not None
+    if (source.root is None) != (target.root is None) and not target_alone:
         given, missing = ("source", "target") if source.root else ("target", "source")
         raise InputError(
             f"--{missing}.root is missing: --{given}.root is given, and a pair needs both (or none: demo)"
         )
     classes = classes_file if isinstance(classes_file, ClassSet) else load_classes(classes_file)
     opened = functools.partial(_splits, source, target, validation_part, demo or DemoConfig())
-    pair, notes, class_file = opened(classes), list[str](), ""
+    pair = opened(classes)
     if classes_file is None:
-        # numbers of five digits look like GTA5, whose ids are those that are looked for
-        labelled = [each for each in pair.splits().values() if each.labelled]
-        unnumbered = [
-            each
-            for each in labelled
-            if each.layout_name == "folders" or (each.layout_name == "gta5" and each.found_as)
-        ]
-        # a data set with a numbering of its own says which classes there are
-        found = (
-            found_classes(unnumbered, workers=workers) if len(unnumbered) == len(labelled) else None
-        )
-        if found is not None:
-            pair, class_file = opened(found.classes), found.file
-            notes.append(found.note)
-        elif any(each.layout == FOLDERS for each in unnumbered):
-            notes.append(
-                "classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are"
-            )
+        pair = _with_found_classes(pair, opened, workers)
     if pixels is None:
-        pixels, about_numbers = _pixels(pair, bands or BandConfig(), measure, workers, rgb)
-        notes += about_numbers
+        pixels = _pixels(pair, bands or BandConfig(), measure, workers, rgb)
     for dataset in pair.splits().values():
         dataset.pixels = pixels
-    return dataclasses.replace(pair, pixels=pixels, notes=tuple(notes), class_file=class_file)
+    return dataclasses.replace(pair, pixels=pixels)
+
+
+def _with_found_classes(
+    pair: DomainPair, opened: Callable[[ClassSet], DomainPair], workers: int
+) -> DomainPair:
+    """The pair with the classes that its labels hold, where no data set has a numbering of its own."""
+    labelled = [each for each in pair.splits().values() if each.labelled]
+    # numbers of five digits look like GTA5, whose ids are those that are looked for
+    unnumbered = [
+        each
+        for each in labelled
+        if each.layout_name == "folders" or (each.layout_name == "gta5" and each.found_as)
+    ]
+    found = None
+    if len(unnumbered) == len(labelled):
+        found = found_classes(unnumbered, workers=workers)
+    if found is not None:
+        pair = opened(found.classes)
+        return dataclasses.replace(pair, notes=(found.note,), class_file=found.file)
+    if any(each.layout == FOLDERS for each in unnumbered):
+        said = "classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are"
+        return dataclasses.replace(pair, notes=(said,))
+    return pair
 
 
 def _splits(
@@ -196,7 +192,8 @@ def _open(
     """One split of ``source`` or ``target``."""
     layout = "gta5" if domain == "source" else "cityscapes"
     root = _demo_pair(world) / layout if data.root is None else Path(data.root)
-    flag, guessed = f"--{domain}.layout", data.layout == AUTO and data.root is not None
+    flag = f"--{domain}.layout"
+    guessed = data.layout == AUTO and data.root is not None
     if guessed:
         layout = found_layout(root, split, classes, flag)
     elif data.layout != AUTO:
@@ -213,44 +210,40 @@ def _open(
 
 def _pixels(
     pair: DomainPair, bands: BandConfig, measure: bool, workers: int, rgb: PixelFormat
-) -> tuple[PixelFormat, list[str]]:
-    """The format of the first labelled image, which the first images of the other splits must have, and warnings."""
+) -> PixelFormat:
+    """The format of the first labelled image, which the first images of the other splits must have."""
     files = pair.labelled[0].images
     first = first_header(files)
     if first is None:
-        return rgb, []  # reading the images raises the error
-    header = first[1]
-    number = bands.number or header.bands
-    if header.is_rgb and number in (header.bands, 3):
-        wanted = rgb
-    else:
-        shown = (
-            bands.shown_from_0(number)
-            or header.colours
-            or (0, min(1, number - 1), min(2, number - 1))
-        )
-        named = header.colours if header.colours and max(header.colours) < number else None
-        zeros, ones = (0.0,) * number, (1.0,) * number
-        wanted = PixelFormat(number, header.dtype, zeros, ones, shown, colours=named)
-    for found in (
-        (first, *(first_header(dataset.images) for dataset in pair.splits().values()))
-        if measure
-        else ()
-    ):
+        return rgb  # reading the images raises the error
+    wanted = _seen_bands(first[1], bands, rgb)
+    if not measure:
+        return wanted
+    for found in (first, *(first_header(dataset.images) for dataset in pair.splits().values())):
         if found is not None:
             refuse_other(*found, wanted)
-    if wanted.is_rgb or not measure:
-        return wanted, []
-    wanted, fills = measured_format(files, wanted, workers)
-    return wanted, fills + pair.other_units(wanted)
+    return wanted if wanted.is_rgb else measured_format(files, wanted, workers)
+
+
+def _seen_bands(header: Header, bands: BandConfig, rgb: PixelFormat) -> PixelFormat:
+    """The format of images with this header, before their statistics are measured."""
+    number = bands.number or header.bands
+    if header.is_rgb and number in (header.bands, 3):
+        return rgb
+    first_three = (0, min(1, number - 1), min(2, number - 1))
+    return PixelFormat(
+        number,
+        header.dtype,
+        mean=(0.0,) * number,
+        std=(1.0,) * number,
+        shown=bands.shown_from_0(number) or header.colours or first_three,
+        colours=header.colours if max(header.colours or (0,)) < number else None,
+    )
 
 
 def _demo_pair(world: DemoConfig) -> Path:
-    folder = (
-        cache_dir() / "demo" / f"street-world-v{WORLD_VERSION}-seed{world.seed}-gap{world.gap:g}"
-    )
-    try:
+    name = f"street-world-v{WORLD_VERSION}-seed{world.seed}-gap{world.gap:g}"
+    folder = cache_dir() / "demo" / name
+    where = f"{folder}: the demo pair cannot be written; name another folder in DEM_APPS_CACHE"
+    with passed_on(where, OSError):
         return write_demo_pair(folder, seed=world.seed, gap=world.gap)
-    except (PermissionError, FileExistsError, NotADirectoryError) as error:
-        said = f"{folder}: the demo pair cannot be written there ({error})"
-        raise InputError(f"{said}; name another cache folder in DEM_APPS_CACHE") from error

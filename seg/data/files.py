@@ -49,18 +49,12 @@ def checked_size(size: Sequence[int] | str | None, flag: str) -> Size | None:
     """The size to resize images to, None for their own; else an InputError that names the flag."""
     if size is None:
         return None
-    whole = all(hasattr(side, "__index__") for side in size)  # a character is not
-    if (
-        isinstance(size, str)
-        or not whole
-        or len(size) != 2
-        or min(size) < 1
-        or max(size) > LARGEST_SIDE
-    ):
+    sides = () if isinstance(size, str) else tuple(size)
+    if len(sides) != 2 or not all(side in range(1, LARGEST_SIDE + 1) for side in sides):
         raise InputError(
             f"{flag}: expected W,H such as 1024,512, 1 to {LARGEST_SIDE:,} pixels, got {size}"
         )
-    return size[0], size[1]
+    return sides[0], sides[1]
 
 
 def evenly(items: Sequence[Item], most: int) -> list[Item]:
@@ -94,13 +88,32 @@ def image_files(folder: Path) -> list[Path]:
     Hidden files do not count (macOS writes ``._0.png`` beside 0.png), nor does the label beside an image:
     ``a_mask.png``, a.png with a palette or in grey beside a.jpg, or labels/a.png beside images/a.png.
     """
-    return _divided(folder)[0]
+    files = [file for file in _visible_files(folder) if file.suffix.lower() in IMAGE_SUFFIXES]
+    stem_of = {file: _stem(file, folder) for file in files}
+    stems = set(stem_of.values())
+    jpegs = {stem for file, stem in stem_of.items() if file.suffix.lower() in _JPEG}
+
+    def is_image(file: Path) -> bool:
+        stem = stem_of[file]
+        if _labelled_by(stem) & (stems - {stem}):
+            return False
+        if file.suffix.lower() not in LABEL_SUFFIXES:
+            return True
+        there = _LABEL_FOLDERS.sub(r"\1images", stem)
+        if there != stem and _labelled_by(there) & stems:
+            return False
+        return stem not in jpegs or not _is_mask(file)
+
+    return list(filter(is_image, files))
 
 
 def left_out(folders: Iterable[Path]) -> str:
-    """``, left out: 2 .heic, 1 label``: the files below folders that are no images, counted; or an empty text."""
-    counts = sum((_divided(folder)[1] for folder in set(folders)), Counter[str]())
-    said = ", ".join(f"{number:,} {kind}" for kind, number in sorted(counts.items()))
+    """``, left out: 2 .heic, 1 .png``: the files below folders that are no images, counted; or an empty text."""
+    counts = Counter[str]()
+    for folder in set(folders):
+        others = set(_visible_files(folder)) - set(image_files(folder))
+        counts.update(file.suffix.lower() or "without suffix" for file in others)
+    said = ", ".join(f"{number:,} {suffix}" for suffix, number in sorted(counts.items()))
     return said and f", left out: {said}"
 
 
@@ -111,26 +124,14 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
     behind it, or its whole name (a.jpg.png). Where there is none, it is a PNG that does not exist. Two images with one
     label are an error.
     """
-    beside = root is not None and root.exists() and folder.exists() and root.samefile(folder)
-    images_here = {folder / image for image in images} if beside else set()
-    files = [
-        file
-        for file in _visible_files(folder)
-        if file.suffix.lower() in LABEL_SUFFIXES and file not in images_here
-    ]
-    files.sort(key=lambda file: LABEL_SUFFIXES.index(file.suffix.lower()))
-    stems = [os.path.splitext(file.relative_to(folder))[0] for file in files]
-    present: dict[str, Path] = {}
-    for name, file in [*zip(stems, files, strict=True), *zip(map(_key, stems), files, strict=True)]:
-        present.setdefault(name, file)  # one in its own case comes first
+    beside = root is not None and root.resolve() == folder.resolve()
+    present = _labels_by_stem(folder, {folder / image for image in images} if beside else set())
     labels: dict[Path, Path] = {}
     owners: dict[Path, Path] = {}
     for image in images:
         stem = os.path.splitext(image)[0]
         names = [*(stem + ending for ending in _LABEL_ENDINGS), str(image)]  # the last of a.jpg.png
-        found = next(
-            (present[key] for name in names for key in (name, _key(name)) if key in present), None
-        )
+        found = next((present[key] for key in map(_key, names) if key in present), None)
         labels[image] = found or folder / f"{stem}{'_mask' * beside}.png"
         if found and owners.setdefault(found, image) != image:
             raise InputError(
@@ -139,38 +140,15 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
     return labels
 
 
-def missing_label(image: Path, label: Path) -> str:
-    """A sentence about an image without its label, and a file by the label's name that is none."""
-    others = (
-        label.with_suffix(suffix) for suffix in IMAGE_SUFFIXES if suffix not in LABEL_SUFFIXES
-    )
-    other = next(filter(Path.is_file, others), None)
-    hint = f"; {other} is none of {' '.join(LABEL_SUFFIXES)}" if other else ""
-    return f"{image}: its label {label} is missing{hint}"
-
-
-def _divided(folder: Path) -> tuple[list[Path], Counter[str]]:
-    """The images below a folder, and the number of other files by suffix or as labels beside their images."""
-    images, others = [], Counter[str]()
-    files = [
-        (file, file.suffix.lower(), _key(os.path.splitext(file.relative_to(folder))[0]))
-        for file in _visible_files(folder)
-    ]
-    stems = {stem for _, suffix, stem in files if suffix in IMAGE_SUFFIXES}
-    jpegs = {stem for _, suffix, stem in files if suffix in _JPEG}
-    for file, suffix, stem in files:
-        there = _LABEL_FOLDERS.sub(r"\1images", stem)
-        if suffix not in IMAGE_SUFFIXES:
-            others[suffix or "without suffix"] += 1
-        elif (
-            _labelled_by(stem) & (stems - {stem})
-            or (suffix in LABEL_SUFFIXES and stem in jpegs and _is_mask(file))
-            or (suffix in LABEL_SUFFIXES and there != stem and _labelled_by(there) & stems)
-        ):
-            others["label beside its image"] += 1
-        else:
-            images.append(file)
-    return images, others
+def _labels_by_stem(folder: Path, others: set[Path]) -> dict[str, Path]:
+    """The label images below a folder but for ``others``; of one stem that of the preferred format."""
+    files = [file for file in _visible_files(folder) if file not in others]
+    found: dict[str, Path] = {}
+    for suffix in LABEL_SUFFIXES:
+        for file in files:
+            if file.suffix.lower() == suffix:
+                found.setdefault(_stem(file, folder), file)
+    return found
 
 
 def _labelled_by(stem: str) -> set[str]:
@@ -200,6 +178,10 @@ def _is_mask(file: Path) -> bool:
     return False
 
 
+def _stem(file: Path, folder: Path) -> str:
+    return _key(os.path.splitext(file.relative_to(folder))[0])
+
+
 def _key(path: str) -> str:
     """The path without case, and with one form of each letter."""
     return unicodedata.normalize("NFC", path).lower()
@@ -207,13 +189,12 @@ def _key(path: str) -> str:
 
 def output_names(images: Sequence[Path]) -> list[Path]:
     """Relative paths without suffix, no two alike even where case does not count: a.png and a.jpg keep their suffix."""
-    shared = Counter(str(image.with_suffix("")).lower() for image in images)
-    names = []
-    for image in images:
-        alone = shared[str(image.with_suffix("")).lower()] == 1
-        names.append(
-            str(image.with_name(image.stem if alone else f"{image.stem}_{image.suffix[1:]}"))
-        )
+    plain = [str(image.with_suffix("")) for image in images]
+    shared = Counter(name.lower() for name in plain)
+    names = [
+        name if shared[name.lower()] == 1 else f"{name}_{image.suffix[1:]}"
+        for name, image in zip(plain, images, strict=True)
+    ]
     return [Path(name) for name in distinct(names)]
 
 
@@ -233,14 +214,14 @@ def flat_names(images: Sequence[str]) -> list[str]:
     """
     # TensorBoard and tables take UTF-8
     images = [os.fsencode(image).decode(errors="replace") for image in images]
-    shared = Counter(Path(image).stem.lower() for image in images)
-    chosen = []
-    for image in images:
-        stem, path = Path(image).stem, str(Path(image).with_suffix("")).replace("/", "_")
-        chosen.append(path if shared[stem.lower()] > 1 else stem)
+    paths = [Path(image) for image in images]
+    shared = Counter(path.stem.lower() for path in paths)
+    names = [
+        path.stem if shared[path.stem.lower()] == 1 else str(path.with_suffix("")).replace("/", "_")
+        for path in paths
+    ]
     # the folder of 0.png.jpg would be the file of 0.jpg
-    chosen = [f"{name[:-4]}_png" if name.lower().endswith(".png") else name for name in chosen]
-    return distinct(chosen)
+    return distinct([re.sub(r"\.(png)$", r"_\1", name, flags=re.IGNORECASE) for name in names])
 
 
 def distinct(names: Sequence[str]) -> list[str]:
@@ -248,7 +229,8 @@ def distinct(names: Sequence[str]) -> list[str]:
     taken: set[str] = set()
     result = []
     for name in names:
-        candidate, number = name, 1
+        candidate = name
+        number = 1
         while candidate.lower() in taken:
             number += 1
             candidate = f"{name}_{number}"

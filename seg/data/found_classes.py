@@ -47,7 +47,7 @@ def found_classes(
         return None
     note = (
         f"classes  {_holding(held, found)}: taken as {len(found)} classes, since no --classes names them"
-        f"{_about_255(held, found)}; python -m seg.data check writes the file to name them in"
+        "; python -m seg.data check writes the file to name them in"
     )
     return FoundClasses(found, note, _class_file(held, found, named))
 
@@ -57,16 +57,12 @@ def _classes_of(held: Held, named: ClassSet | None) -> ClassSet | None:
     if (refused := smoothed_edges(held)) is not None:
         raise InputError(refused)
     if len(held.colors) > 1:
-        return replace(
-            _named(named, len(held.colors)), colors=tuple(sorted(held.colors)), by_color=True
-        )
+        colors = tuple(sorted(held.colors))
+        return replace(_named(named, len(colors)), colors=colors, by_color=True)
     ids = class_values(held.pixels, None if named is None else len(named)) or []
-    known = set() if named is None else {*named.ids, *named.ignored}
-    return (
-        None
-        if len(ids) < 2 or known >= set(ids)
-        else replace(_named(named, len(ids)), ids=tuple(ids))
-    )
+    if len(ids) < 2 or (named is not None and {*named.ids, *named.ignored} >= set(ids)):
+        return None
+    return replace(_named(named, len(ids)), ids=tuple(ids))
 
 
 def _named(named: ClassSet | None, number: int) -> ClassSet:
@@ -78,9 +74,7 @@ def _class_file(held: Held, found: ClassSet, named: ClassSet | None) -> str:
     how = "with your names this file reads them"
     if named is not None and found.names == named.names:
         how = "this file reads them, if your names are in this order"
-    hint = (
-        "; a colour that nothing counts goes to a list 'ignored' instead" if found.by_color else ""
-    )
+    hint = "; a colour that nothing counts goes to a list 'ignored'" if found.by_color else ""
     text = yaml.safe_dump(
         found.document(), sort_keys=False, allow_unicode=True, default_flow_style=None
     )
@@ -88,14 +82,11 @@ def _class_file(held: Held, found: ClassSet, named: ClassSet | None) -> str:
 
 
 def _holding(held: Held, found: ClassSet) -> str:
+    """What the labels hold in words, and whether 255 is a class, which is never left out without a word."""
     if found.by_color:
         return f"the labels are pictures in {len(found)} colours"
-    return f"the labels hold the ids {', '.join(map(str, np.flatnonzero(held.pixels)))}"
-
-
-def _about_255(held: Held, found: ClassSet) -> str:
-    """Whether 255 is a class, which is never left out without a word; empty where no label holds it."""
-    if not (white := held.pixels[IGNORE_INDEX]):
-        return ""
-    counts = "counts as a class" if IGNORE_INDEX in found.ids else "is ignored"
-    return f"; 255 is in {white / held.pixels.sum():.1%} of the pixels and {counts}"
+    said = f"the labels hold the ids {', '.join(map(str, np.flatnonzero(held.pixels)))}"
+    if white := held.pixels[IGNORE_INDEX]:
+        counts = "counts as a class" if IGNORE_INDEX in found.ids else "is ignored"
+        said += f" (255 is in {white / held.pixels.sum():.1%} of the pixels and {counts})"
+    return said

@@ -11,16 +11,18 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 from torchvision.datasets import Cityscapes
 
-from dem_apps.errors import InputError, nearest, shown
+from dem_apps.errors import InputError, nearest
 from dem_apps.runtime.arguments import found
-from dem_apps.runtime.documents import read_json, read_yaml
+from dem_apps.runtime.documents import read_json, read_yaml, shaped
+from dem_apps.runtime.files import read_text
 from seg.data.files import distinct
 from seg.data.pixel_format import Mask
 
@@ -124,7 +126,8 @@ def id_tables(
 
     ``numbering`` is id → class name of a data set's own ids, and an InputError names a class that it lacks.
     """
-    table, known = np.full(256, IGNORE_INDEX, np.uint8), np.zeros(256, np.bool_)
+    table = np.full(256, IGNORE_INDEX, np.uint8)
+    known = np.zeros(256, np.bool_)
     known[IGNORE_INDEX] = True
     if numbering is None:
         known[[*classes.ids, *classes.ignored, classes.no_data]] = True
@@ -142,34 +145,21 @@ def id_tables(
     return table, known
 
 
-def spans(known: NDArray[np.bool_]) -> str:
-    """True positions in words: ``0 to 33 and 255``."""
-    positions = np.flatnonzero(known)
-    runs = np.split(positions, np.flatnonzero(np.diff(positions) > 1) + 1)
-    texts = [f"{run[0]}" if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs]
-    return " and ".join([*([", ".join(texts[:-1])] if texts[:-1] else []), texts[-1]])
-
-
 def named_classes(names: Sequence[str] | int) -> ClassSet:
     """The class set of these names, or of so many, class 0, class 1, …, with their positions as ids.
 
     Repeated names get a number. Cityscapes' names have its colours, others Pascal VOC's, of which black, like no data,
     is for a background alone.
     """
-    names = [f"class {index}" for index in range(names)] if isinstance(names, int) else names
+    if isinstance(names, int):
+        names = [f"class {index}" for index in range(names)]
     known = dict(zip(CITYSCAPES_CLASSES.names, CITYSCAPES_CLASSES.colors, strict=True))
-    colors = [known.get(name) for name in names]
-    if None in colors:
-        black = next(
-            (index for index, name in enumerate(names) if name.strip().lower() in _BLACK), None
-        )
+    colors = [known[name] for name in names if name in known]
+    if len(colors) < len(names):
         numbers = itertools.count(1)
-        colors = [
-            chosen_color(0 if index == black else next(numbers)) for index in range(len(names))
-        ]
-    return ClassSet(
-        tuple(distinct(names)), tuple(color for color in colors if color), tuple(range(len(names)))
-    )
+        black = next((name for name in names if name.strip().lower() in _BLACK), None)
+        colors = [chosen_color(0 if name == black else next(numbers)) for name in names]
+    return ClassSet(tuple(distinct(names)), tuple(colors), tuple(range(len(names))))
 
 
 def chosen_color(index: int) -> Color:
@@ -182,11 +172,18 @@ def chosen_color(index: int) -> Color:
 
 
 def load_classes(file: str | None) -> ClassSet:
-    """The classes of a YAML file, or of names with commas between; without one Cityscapes' 19.
+    """The classes of a file, or of names with commas between; without one Cityscapes' 19.
 
-    The file has a list ``classes`` of ``{name: road, color: [128, 64, 128], id: 7}``, in the order of the network's
+    A YAML file has a list ``classes`` of ``{name: road, color: [128, 64, 128], id: 7}``, in the order of the network's
     outputs, or of names alone, and may have a list ``ignored`` of ids. Without ``id`` a class has its position. With
-    ``labels: colors`` label images are pictures in the classes' colours, and ``ignored`` is a list of colours.
+    ``labels: colors`` label images are pictures in the classes' colours, and ``ignored`` is a list of colours. A text
+    file is CVAT's ``labelmap.txt``, with a line such as ``crop:0,128,0::`` for each class.
+
+    Args:
+        file: the file, or the names.
+
+    Raises:
+        InputError: a file that cannot be read, or what is wrong in it.
     """
     if file is None:
         return CITYSCAPES_CLASSES
@@ -203,91 +200,91 @@ def load_classes(file: str | None) -> ClassSet:
         raise InputError(
             f"--classes: expected a file, or names such as a,b,c; there is no file '{file}'"
         )
+    if path.suffix == ".txt":
+        return _from_document(file, _label_map(path))
     # a run's own file is JSON, whose escapes beyond U+FFFF are not YAML's
     return _from_document(file, read_json(path) if path.suffix == ".json" else read_yaml(path))
 
 
+def _label_map(file: Path) -> dict[str, Any]:
+    """The content of a label map as that of a class file."""
+    rows = []
+    for line in read_text(file).splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, color, *_ = [*line.split(":"), ""]
+            numbers = [int(part) for part in color.split(",") if part.strip().isdecimal()]
+            rows.append({"name": name, "color": numbers})
+    return {"labels": "colors", "classes": rows}
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A class as a file describes it."""
+
+    name: str
+    color: tuple[int, ...] | None = None
+    id: int | None = None  #: None is its position
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.name.strip()) <= _LONGEST_NAME or not self.name.isprintable():
+            raise ValueError(f"name: expected a text of 1 to {_LONGEST_NAME} characters")
+        if self.color is not None and (len(self.color) != 3 or not _are_bytes(self.color)):
+            raise ValueError(f"color: expected 3 numbers from 0 to 255, found {list(self.color)}")
+        if self.id is not None and not _are_bytes([self.id]):
+            raise ValueError(f"id: expected a number from 0 to 255, found {self.id}")
+
+
+@dataclass(frozen=True)
+class _ClassFile:
+    """A file of classes: rows, or names alone; ids, or colours, that count nowhere."""
+
+    classes: tuple[Any, ...]
+    labels: Literal["ids", "colors"] = "ids"
+    ignored: tuple[Any, ...] | None = None
+
+
+def _are_bytes(numbers: Sequence[int]) -> bool:
+    return all(0 <= number <= 255 for number in numbers)
+
+
 def _from_document(file: str, document: Any) -> ClassSet:
     """The classes of a file's content; InputErrors begin with its name."""
-    _known_keys(file, document, ("labels", "classes", "ignored"))
-    kind, rows, ignored = (
-        document.get("labels", "ids"),
-        document.get("classes"),
-        document.get("ignored") or [],
-    )
-    by_color = kind == "colors"
-    _expect(
-        kind in ("ids", "colors"),
-        f"{file}, labels",
-        "ids, or colors of pictures in the classes' colours",
-        kind,
-    )
-    _expect(
-        isinstance(rows, list) and 2 <= len(rows) <= 255,
-        f"{file}, classes",
-        "a list of 2 to 255 classes",
-        rows,
-    )
-    what, is_one = ("colours [R, G, B]", _is_color) if by_color else ("ids from 0 to 255", _is_byte)
-    _expect(
-        isinstance(ignored, list) and all(map(is_one, ignored)),
-        f"{file}, ignored",
-        f"a list of {what}",
-        ignored,
-    )
-    rows = [{"name": row} if isinstance(row, str) else row for row in rows]
-    colored = by_color or any(isinstance(row, dict) and "color" in row for row in rows)
-    for index, row in enumerate(rows):
-        where = f"{file}, classes[{index}]"
-        _known_keys(where, row, ("name", "color", "id"))
-        name, color, label_id = row.get("name"), row.get("color"), row.setdefault("id", index)
-        fits = (
-            isinstance(name, str)
-            and name.strip() != ""
-            and len(name) <= _LONGEST_NAME
-            and name.isprintable()
-        )
-        _expect(fits, f"{where}, name", f"a text of 1 to {_LONGEST_NAME} characters", name)
-        _expect(_is_byte(label_id), f"{where}, id", "a number from 0 to 255", label_id)
-        _expect(
-            not colored or _is_color(color), f"{where}, color", "3 numbers from 0 to 255", color
-        )
-    names, ids = (tuple(row[key] for row in rows) for key in ("name", "id"))
-    colors = tuple(tuple(row["color"]) for row in rows) if colored else named_classes(names).colors
-    for key, values in (("name", names), ("id", ids), *([("color", colors)] if by_color else [])):
-        ((twice, number),) = Counter(values).most_common(1)
-        if number > 1:
-            raise InputError(
-                f"{file}, classes: the {key} {twice!r} is given to more than one class"
-            )
+    content = shaped(_ClassFile, document, file)
+    if not 2 <= len(content.classes) <= 255:
+        raise InputError(f"{file}, classes: expected 2 to 255, found {len(content.classes)}")
+    by_color = content.labels == "colors"
+    rows = []
+    for place, row in enumerate(content.classes):
+        named = {"name": row} if isinstance(row, str) else row
+        rows.append(shaped(_Row, named, f"{file}, classes[{place}]"))
+    names = tuple(row.name for row in rows)
+    ids = tuple(place if row.id is None else row.id for place, row in enumerate(rows))
+    colors = _colors(rows)
+    if len(colors) < len(rows) and (colors or by_color):
+        raise InputError(f"{file}, classes: some have a color, and others none")
+    _refuse_repeated(file, "name", names)
+    _refuse_repeated(file, "id", ids)
+    where = f"{file}, ignored"
+    ignored = [
+        {"name": "ignored", "color" if by_color else "id": each} for each in content.ignored or ()
+    ]
+    uncounted = [shaped(_Row, each, where) for each in ignored]
     if by_color:
-        return ClassSet(
-            names, colors, ids, (), True, tuple(sorted({tuple(color) for color in ignored}))
-        )
-    for both in set(ids) & set(ignored):
-        raise InputError(
-            f"{file}, ignored: the id {both} is that of class '{names[ids.index(both)]}'"
-        )
-    return ClassSet(names, colors, ids, tuple(sorted(set(ignored))))
+        _refuse_repeated(file, "color", colors)
+        return ClassSet(names, colors, ids, (), True, tuple(sorted({*_colors(uncounted)})))
+    ignored_ids = {row.id for row in uncounted if row.id is not None}
+    if both := ignored_ids & set(ids):
+        name = names[ids.index(min(both))]
+        raise InputError(f"{where}: the id {min(both)} is that of class '{name}'")
+    return ClassSet(names, colors or named_classes(names).colors, ids, tuple(sorted(ignored_ids)))
 
 
-def _expect(fits: bool, where: str, expected: str, value: object) -> None:
-    if not fits:
-        raise InputError(f"{where}: expected {expected}, found {shown(value)}")
+def _colors(rows: Sequence[_Row]) -> tuple[Color, ...]:
+    given = [row.color for row in rows if row.color]
+    return tuple((color[0], color[1], color[2]) for color in given)
 
 
-def _known_keys(where: str, mapping: Any, known: tuple[str, ...]) -> None:
-    _expect(
-        isinstance(mapping, dict), where, f"a mapping with the keys {', '.join(known)}", mapping
-    )
-    for key in mapping:
-        if key not in known:
-            raise InputError(f"{where}: unknown key '{key}'{nearest(key, known)}")
-
-
-def _is_color(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 3 and all(map(_is_byte, value))
-
-
-def _is_byte(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 255
+def _refuse_repeated(file: str, key: str, values: Sequence[object]) -> None:
+    ((value, number),) = Counter(values).most_common(1)
+    if number > 1:
+        raise InputError(f"{file}, classes: the {key} {value!r} is given to more than one class")

@@ -18,13 +18,12 @@ import cv2
 import numpy as np
 import scipy.fft
 import torch
-from numpy.typing import NDArray
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, default_collate
 
 from dem_apps.errors import InputError, nearest, passed_on
 from seg.data.datasets import Sample, SegmentationDataset
-from seg.data.labels import IGNORE_INDEX
-from seg.data.pixel_format import RGB, Mask, PixelFormat
+from seg.data.labels import IGNORE_INDEX, Ids
+from seg.data.pixel_format import RGB, Mask, Numbers, PixelFormat
 from seg.data.samplers import Draws, Epochs, Sampler
 
 # Without this, importing it checks for a newer release over the network, and waits where there is none.
@@ -34,14 +33,14 @@ import albumentations
 Augmentation: TypeAlias = albumentations.Compose
 #: Grey levels: amplitudes below it are rounding errors of 32-bit arithmetic (1.4e-5 at most).
 _NO_AMPLITUDE = 1e-4
-#: The first two write 0, which is a class, into labels; the others make tensors or other numbers, which training does.
+#: Of spectrograms: they write 0, a class, into labels. Training itself makes tensors and normalises.
 _REFUSED = ("FrequencyMasking", "TimeMasking", "ToTensorV2", "ToTensor3D", "Normalize", "ToFloat")
 #: The key of the mask of the pixels that hold data, beside image and label.
 _VALID = "valid"
 Batch = dict[str, Any]
 Samples = SegmentationDataset | ConcatDataset[Sample]
 #: Changes an image, (H, W, B), with the sample's random numbers; see :func:`target_style`.
-Style = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
+Style = Callable[[Numbers, np.random.Generator], Numbers]
 
 
 def batches(
@@ -97,16 +96,18 @@ def batches(
 
 
 def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -> Augmentation:
-    """Albumentations from a list such as ``[{HorizontalFlip: {p: 0.5}}]``; an InputError for a wrong one.
+    """Albumentations from a list such as ``[{HorizontalFlip: {p: 0.5}}]``.
 
     Pixels from outside the image are ``IGNORE_INDEX`` in the label (albumentations writes 0, a class) unless
     ``fill_mask`` is given.
+
+    Args:
+        steps: one mapping of a transform's name to its arguments for each transform.
+        pixels: what the images are; those of other bands than 8-bit RGB are moved, and keep their colours.
+
+    Raises:
+        InputError: an unknown transform, arguments that it does not take, or one that training cannot use.
     """
-    known = [
-        name
-        for name, value in vars(albumentations).items()
-        if inspect.isclass(value) and issubclass(value, albumentations.BasicTransform)
-    ]
     transforms = []
     for step in steps:
         if not isinstance(step, dict) or len(step) != 1:
@@ -114,69 +115,72 @@ def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -
                 f"augmentation: expected one 'Name: {{arguments}}' per item, found {step!r}"
             )
         ((name, arguments),) = step.items()
-        if name not in known:
-            raise InputError(
-                f"augmentation: albumentations has no transform '{name}'{nearest(str(name), known)}"
-            )
-        if name in _REFUSED:
-            raise InputError(
-                f"augmentation '{name}': is for spectrograms, or training does it itself; leave it out"
-            )
-        transform = getattr(albumentations, name)
-        if not pixels.is_rgb and not issubclass(transform, albumentations.DualTransform):
-            said = f"changes the colours of 8-bit RGB, and these images have {pixels.described}"
-            raise InputError(
-                f"augmentation '{name}': {said}; take one that moves pixels, such as HorizontalFlip"
-            )
-        arguments = dict(arguments or {})
-        if arguments.get("mask_interpolation"):
-            raise InputError(
-                f"augmentation '{name}': ids are not interpolated; leave out mask_interpolation"
-            )
+        transform = _transform(str(name), pixels)
+        given = dict(arguments or {})
         fill = inspect.signature(transform.__init__).parameters.get("fill_mask")
         if fill is not None and fill.default is not None:
-            arguments.setdefault("fill_mask", IGNORE_INDEX)
+            given.setdefault("fill_mask", IGNORE_INDEX)
         with passed_on(f"augmentation '{name}'"), warnings.catch_warnings():
             # albumentations only warns of an unknown argument; its advice to use another transform is no error
             warnings.filterwarnings("error", message=r"Argument\(s\)")
-            transforms.append(transform(**arguments))
+            transforms.append(transform(**given))
     return albumentations.Compose(transforms, additional_targets={_VALID: "mask"})
+
+
+def _transform(name: str, pixels: PixelFormat) -> type[albumentations.BasicTransform]:
+    """Albumentations' transform of a name, if training can use it."""
+    known = {
+        each: value
+        for each, value in vars(albumentations).items()
+        if inspect.isclass(value) and issubclass(value, albumentations.BasicTransform)
+    }
+    if name not in known or name in _REFUSED:
+        use = "training does not use" if name in _REFUSED else "albumentations has no"
+        hint = nearest(name, known)
+        raise InputError(f"augmentation: {use} transform '{name}'{hint}")
+    if not pixels.is_rgb and not issubclass(known[name], albumentations.DualTransform):
+        raise InputError(
+            f"augmentation '{name}': changes the colours of 8-bit RGB, and these images have {pixels.described}; "
+            "take one that moves pixels, such as HorizontalFlip"
+        )
+    return known[name]
 
 
 def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) -> Sample:
     """A sample, augmented; pixels from outside the image have no label, and of bands no data."""
     augmentation.set_random_seed(seed)
-    image, name = sample.image, sample.name
-    parts: dict[str, Any] = (
-        {"image": image} if sample.label is None else {"image": image, "mask": sample.label}
-    )
-    parts[_VALID] = (
-        np.ones(image.shape[:2], np.uint8)
-        if sample.valid is None
-        else sample.valid.astype(np.uint8)
-    )
-    with passed_on(f"{name}: augmentation failed"):  # of a crop larger than the image, …
+    image = sample.image
+    held = np.ones(image.shape[:2], np.uint8) if sample.valid is None else sample.valid
+    parts: dict[str, Any] = {"image": image, _VALID: held.astype(np.uint8)}
+    if sample.label is not None:
+        parts["mask"] = sample.label
+    with passed_on(f"{sample.name}: augmentation failed"):  # of a crop larger than the image, …
         augmented = augmentation(**parts)
-    image, label = augmented["image"], augmented.get("mask")
-    dtype, bands = (np.uint8, 3) if sample.pixels.is_rgb else (np.float32, sample.pixels.bands)
-    fits = isinstance(image, np.ndarray) and image.dtype == dtype and image.shape[2:] == (bands,)
-    if fits and label is not None:
-        fits = label.dtype == np.uint8 and label.shape == image.shape[:2]
-    if not fits:
-        takes = f"images of {dtype.__name__} in {bands} bands, and labels of their size"
-        raise InputError(f"{name}: augmentation makes something else than {takes}; leave it out")
+    label = augmented.get("mask")
     inside = augmented[_VALID]
+    image = _fitting(augmented["image"], label, sample)
     # 0 comes from transforms that fill masks with nothing else, unless it was asked for
-    if label is not None and not any(
-        getattr(each, "fill_mask", None) == 0 for each in augmentation.transforms
-    ):
+    fills = [getattr(each, "fill_mask", None) for each in augmentation.transforms]
+    if label is not None and 0 not in fills:
         label = np.where(inside == 0, np.uint8(IGNORE_INDEX), label)
     counts = not sample.pixels.is_rgb or sample.valid is not None
     valid: Mask = inside == 1 if counts and (inside != 1).any() else None
     return replace(sample, image=image, label=label, valid=valid)
 
 
-def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArray[Any]:
+def _fitting(image: Any, label: Ids | None, sample: Sample) -> Numbers:
+    """The augmented image, if it is of the sample's bands and numbers, and its label of its size."""
+    dtype, bands = (np.uint8, 3) if sample.pixels.is_rgb else (np.float32, sample.pixels.bands)
+    fits = isinstance(image, np.ndarray) and image.dtype == dtype and image.shape[2:] == (bands,)
+    if fits and (label is None or label.shape == image.shape[:2]):
+        return np.asarray(image)
+    raise InputError(
+        f"{sample.name}: augmentation makes something else than images of {dtype.__name__} in {bands} bands, and "
+        "labels of their size; leave it out"
+    )
+
+
+def fourier(image: Numbers, reference: Numbers, beta: float) -> Numbers:
     """The image with the amplitudes of the reference's low frequencies; all phases stay its own.
 
     FDA (Yang and Soatto, CVPR 2020, arXiv 2004.05498), Eq. (3), as its authors' numpy code counts frequencies: those
@@ -186,12 +190,13 @@ def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArra
     height, width = image.shape[:2]
     if reference.shape != image.shape:
         # OpenCV takes four bands at a time
-        parts = [reference[..., first : first + 3] for first in range(0, reference.shape[2], 3)]
-        parts = [cv2.resize(part, (width, height), interpolation=cv2.INTER_AREA) for part in parts]
-        reference = np.concatenate([part.reshape(height, width, -1) for part in parts], axis=2)
-    spectrum, other = (
-        scipy.fft.rfft2(each.astype(np.float32), axes=(0, 1)) for each in (image, reference)
-    )
+        bands = np.split(reference, reference.shape[2], axis=2)
+        resized = [
+            cv2.resize(band, (width, height), interpolation=cv2.INTER_AREA) for band in bands
+        ]
+        reference = np.stack(resized, axis=2)
+    spectrum = scipy.fft.rfft2(image.astype(np.float32), axes=(0, 1))
+    other = scipy.fft.rfft2(reference.astype(np.float32), axes=(0, 1))
     b = int(beta * min(height, width))
     # the frequencies of the second axis below 0 are the complex conjugates, and rfft2 does without
     window = np.ix_(np.arange(-b, b + 1), np.arange(b + 1))
@@ -201,18 +206,18 @@ def fourier(image: NDArray[Any], reference: NDArray[Any], beta: float) -> NDArra
     exchanged[b, 0] = True
     spectrum[window] = np.where(exchanged, np.abs(other[window]) * np.exp(1j * np.angle(low)), low)
     result = scipy.fft.irfft2(spectrum, s=(height, width), axes=(0, 1))
-    return np.asarray(
-        np.rint(result).clip(0, 255) if image.dtype == np.uint8 else result, image.dtype
-    )
+    if image.dtype == np.uint8:
+        result = np.rint(result).clip(0, 255)
+    return np.asarray(result, image.dtype)
 
 
 def target_style(
     references: SegmentationDataset,
     beta: float,
     probability: float,
-    image: NDArray[Any],
+    image: Numbers,
     random: np.random.Generator,
-) -> NDArray[Any]:
+) -> Numbers:
     """A source image, (H, W, 3) uint8 RGB or (H, W, B) float32, with this probability in a random target style.
 
     β is uniform from 0 to ``beta``.
@@ -262,19 +267,19 @@ class _Stream(Dataset[Batch | InputError]):
 
 def _collated(samples: list[Batch | InputError]) -> Batch | InputError:
     """A batch, or the first error among its samples: after an exception in a worker a loader takes 5 s to end."""
-    if faults := [sample for sample in samples if isinstance(sample, InputError)]:
-        return faults[0]
-    whole = [sample for sample in samples if not isinstance(sample, InputError)]
+    whole = list[Batch]()
+    for sample in samples:
+        if isinstance(sample, InputError):
+            return sample
+        whole.append(sample)
     if any("valid" in sample for sample in whole):
         for sample in whole:  # all samples have it, so that they can be stacked
             sample.setdefault("valid", torch.ones(sample["image"].shape[1:], dtype=torch.bool))
     names = {tuple(sample["image"].shape[:0:-1]): sample["name"] for sample in whole}
     if len(names) > 1:
-        differing = ", ".join(
-            f"{name} is {width}x{height}" for (width, height), name in names.items()
-        )
+        sizes = ", ".join(f"{name} is {width}x{height}" for (width, height), name in names.items())
         return InputError(
-            f"a batch needs images of one size, and {differing}: set --source.size and --target.size, or --batch-size 1"
+            f"a batch needs images of one size, and {sizes}: set --source.size and --target.size, or --batch-size 1"
         )
     batch: Batch = default_collate(whole)
     return batch

@@ -12,23 +12,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dem_apps.errors import InputError
 from seg.data.files import evenly
+from seg.data.label_map import label_map_of
 from seg.data.labels import (
     CITYSCAPES_CLASSES,
     CITYSCAPES_COLORS,
     CITYSCAPES_IDS,
     IGNORE_INDEX,
-    LABELS,
     ClassSet,
     Color,
-    Ids,
+    load_classes,
 )
 from seg.data.layouts.layout import OWN_IDS, Layout
-from seg.data.pixel_format import Mask
-from seg.data.read import label_colors, label_ids, palette_of, read_cityscapes_colors
+from seg.data.pixel_format import Counts
+from seg.data.read_labels import LabelPixels, label_colors, label_pixels
 
 #: Most ids, or colours, that are proposed as classes.
 _MOST_VALUES = 40
@@ -54,16 +53,14 @@ class Held:
     """What label images hold."""
 
     file: Path  #: the one with the most values
-    pixels: NDArray[np.int64]  #: (256,) pixels of each id; zeros where there are none
+    pixels: Counts  #: (256,) pixels of each id; zeros where there are none
     colors: frozenset[Color] = frozenset()  #: of pictures in colours
-    #: colours of palettes and their ids, of those that are held
-    palette: frozenset[tuple[Color, int]] = frozenset()
 
 
 def look(file: Path, layout: Layout = OWN_IDS) -> Held:
     """What a label image holds, read as the layout says; nothing where it is damaged."""
     try:
-        return held_in(file, *label_ids(file, CITYSCAPES_CLASSES, layout))
+        return held_in(file, label_pixels(file, CITYSCAPES_CLASSES, layout))
     except InputError:
         colors = list[Color]()
         with suppress(InputError):
@@ -71,20 +68,17 @@ def look(file: Path, layout: Layout = OWN_IDS) -> Held:
         return Held(file, np.zeros(256, np.int64), frozenset(colors))
 
 
-def held_in(file: Path, ids: Ids, valid: Mask) -> Held:
-    """What a label image holds, by its ids, (H, W), and where there are any."""
-    pixels = np.bincount((ids if valid is None else ids[valid]).ravel(), minlength=256)
-    return Held(
-        file, pixels, palette=palette_of(file, np.flatnonzero(pixels[:IGNORE_INDEX]).tolist())
-    )
+def held_in(file: Path, label: LabelPixels) -> Held:
+    """What a label image holds where it holds anything."""
+    ids = label.ids if label.valid is None else label.ids[label.valid]
+    return Held(file, np.bincount(ids.ravel(), minlength=256))
 
 
 def together(labels: Sequence[Held]) -> Held:
     """What label images hold together."""
     most = max(labels, key=lambda label: len(label.colors) + np.count_nonzero(label.pixels))
     colors = frozenset[Color]().union(*(label.colors for label in labels))
-    palette = frozenset[tuple[Color, int]]().union(*(label.palette for label in labels))
-    return Held(most.file, np.sum([label.pixels for label in labels], axis=0), colors, palette)
+    return Held(most.file, np.sum([label.pixels for label in labels], axis=0), colors)
 
 
 def as_numbered(
@@ -92,24 +86,48 @@ def as_numbered(
 ) -> tuple[Layout, list[str]]:
     """The layout with the numbering that label images hold, and a note where it is not the layout's own.
 
-    Pictures in other colours than Cityscapes' are read by the class set.
+    Pictures in other colours than Cityscapes' are read by the class set, or by the label map beside them.
     """
+    if layout.ids is None and not classes.by_color:
+        label_map = label_map_of(files[0])
+        if label_map is not None:
+            return _mapped(label_map, classes, layout)
     held = together([look(file, layout) for file in evenly(files, _LABELS)])
-    ignored = {each: CITYSCAPES_IDS.get(each, "") for each in classes.ignored}
-    own = layout.ids or ignored | dict(zip(classes.ids, classes.names, strict=True))
-    found = (
-        numbering(held, own) if _NAMES.issuperset(classes.names) and not classes.by_color else None
-    )
+    found = _cityscapes_numbering(held, classes, layout)
     if found is None:
-        pictures = held.colors and not held.pixels.any()
-        return (replace(layout, ids=None, read_ids=None) if pictures else layout), []
-    reader = read_cityscapes_colors if found == "colours" else None
-    numbered = replace(layout, ids=_NUMBERINGS[found], read_ids=reader)
-    note = (
+        if held.colors and not held.pixels.any():
+            return replace(layout, ids=None, read_ids=None), []
+        return layout, []
+    painted = CITYSCAPES_COLORS if found == "colours" else None
+    numbered = replace(layout, ids=_NUMBERINGS[found], read_ids=None, painted=painted)
+    if numbered == layout:
+        return layout, []
+    return numbered, [
         f"the labels, such as {held.file}, hold Cityscapes' {found} and are read so; if they mean something else, "
         "layout folders and a file for --classes say what"
-    )
-    return numbered, [note] if numbered != layout else []
+    ]
+
+
+def _cityscapes_numbering(held: Held, classes: ClassSet, layout: Layout) -> str | None:
+    """The numbering of Cityscapes' classes that labels hold, if these are the classes and have no colours."""
+    if classes.by_color or not _NAMES.issuperset(classes.names):
+        return None
+    own = layout.ids
+    if own is None:
+        own = {each: CITYSCAPES_IDS.get(each, "") for each in classes.ignored}
+        own |= dict(zip(classes.ids, classes.names, strict=True))
+    return numbering(held, own)
+
+
+def _mapped(label_map: Path, classes: ClassSet, layout: Layout) -> tuple[Layout, list[str]]:
+    """The layout of masks in the colours of a label map, whose names are the classes', and a note."""
+    mapped = load_classes(str(label_map))
+    if other := set(classes.names) - set(mapped.names):
+        raise InputError(
+            f"{label_map}: has no label {', '.join(sorted(other))}; --classes {label_map} takes its labels as classes"
+        )
+    numbered = replace(layout, ids=dict(enumerate(mapped.names)), painted=mapped)
+    return numbered, [f"the labels are read by the colours of {label_map}"]
 
 
 def numbering(held: Held, own: Mapping[int, str] | None) -> str | None:
@@ -118,7 +136,8 @@ def numbering(held: Held, own: Mapping[int, str] | None) -> str | None:
     ``own`` is id → class name of their own numbering, None where nothing names it. Small ids are in every numbering:
     255, or a sky of the id 10, and many more pixels that mean a class speak for another one, or an unknown id.
     """
-    told, pixels = _told(held), held.pixels
+    told = _told(held)
+    pixels = held.pixels
     ids = set(np.flatnonzero(pixels[:IGNORE_INDEX]).tolist())
     if told or not ids:
         return told
@@ -126,42 +145,40 @@ def numbering(held: Held, own: Mapping[int, str] | None) -> str | None:
         evaluated = len(ids & set(CITYSCAPES_CLASSES.ids))
         like_label_ids = evaluated > 1 and 2 * len(ids) <= 3 * evaluated
         return "label ids" if like_label_ids and ids <= CITYSCAPES_IDS.keys() else None
+    return _by_pixels(pixels, ids, own)
+
+
+def _by_pixels(pixels: Counts, ids: set[int], own: Mapping[int, str]) -> str | None:
+    """The numbering in which more of the pixels mean a class than in their own; None for their own."""
+    if 2 * len(_NAMES & set(own.values())) <= len(_NAMES):
+        return None
     evidence = pixels[IGNORE_INDEX] > 0 or 10 in ids
-    for found in (
-        ("label ids", "train ids") if 2 * len(_NAMES & set(own.values())) > len(_NAMES) else ()
-    ):
+    for found in ("label ids", "train ids"):
         gain = _meant(pixels, _NUMBERINGS[found]) - _meant(pixels, own)
-        better = gain > 0 if not ids <= own.keys() else gain > _GAIN and evidence
+        better = gain > _GAIN and evidence
+        if not ids <= own.keys():
+            better = gain > 0
         if better and ids <= _NUMBERINGS[found].keys():
             return found
     return None
 
 
-def _meant(pixels: NDArray[np.int64], names: Mapping[int, str]) -> float:
+def _meant(pixels: Counts, names: Mapping[int, str]) -> float:
     """The share of the pixels, but for 255, that mean one of Cityscapes' classes."""
     meant = [pixels[label_id] for label_id, name in names.items() if name in _NAMES]
     return float(sum(meant) / pixels[:IGNORE_INDEX].sum())
 
 
 def _told(held: Held) -> str | None:
-    """The numbering that colours, palettes or file names say."""
-    colors, evaluated = (
-        held.colors or {color for color, _ in held.palette},
-        set(CITYSCAPES_CLASSES.colors),
-    )
-    if len(colors & evaluated) > 1 and colors <= evaluated.union(CITYSCAPES_COLORS.ignored_colors):
-        color_of = {label.name: label.color for label in LABELS}
-        palette = {(color, label_id) for color, label_id in held.palette if color in evaluated}
-        for told in ("label ids", "train ids"):
-            if palette and palette <= {
-                (color_of[name], label_id) for label_id, name in _NUMBERINGS[told].items()
-            }:
-                return told
+    """The numbering that colours or file names say."""
+    evaluated = set(CITYSCAPES_CLASSES.colors)
+    known = evaluated | set(CITYSCAPES_COLORS.ignored_colors)
+    if len(held.colors & evaluated) > 1 and held.colors <= known:
         return "colours"
     return "train ids" if held.file.stem.endswith("_labelTrainIds") else None
 
 
-def class_values(pixels: NDArray[np.int64], number: int | None = None) -> list[int] | None:
+def class_values(pixels: Counts, number: int | None = None) -> list[int] | None:
     """The ids of labels, by (256,) pixels of each, that are classes; ``number`` is that of the names that are given.
 
     255 is one where the number says so, where it has many pixels, and among grey levels: 0, 127, 255. None: the values
@@ -172,7 +189,8 @@ def class_values(pixels: NDArray[np.int64], number: int | None = None) -> list[i
     rare = np.setdiff1d(values[values > _MOST_VALUES], common)
     if len(values) > _MOST_VALUES or 2 <= len(common) <= (rare < common[-1]).sum():
         return None
-    held, ids = values.tolist(), values[values != IGNORE_INDEX].tolist()
+    held = values.tolist()
+    ids = values[values != IGNORE_INDEX].tolist()
     for known in (held, ids):
         if len(known) == number:
             return known

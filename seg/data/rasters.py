@@ -5,25 +5,29 @@ from __future__ import annotations
 import errno
 import warnings
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import ExifTags
-from PIL.TiffImagePlugin import ImageFileDirectory_v2
 
 from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import whole_file
 from dem_apps.runtime.images import MOST_PIXELS
-from seg.data.pixel_format import MOST_BANDS, SIDEWAYS, Mask, PixelFormat, upright
+from seg.data.pixel_format import MOST_BANDS, SIDEWAYS, Mask, Numbers, PixelFormat
 
-_MAGIC = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+#: The first bytes of a TIFF.
+TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _NEEDED = "TIFF and images of more than 8 bits need rasterio, which is not installed here; pip install 'dem-apps[geo]'"
-#: Bytes of pixels that GDAL keeps while a scene is read and written by windows: a row of tiles of 30,000 columns.
-_CACHE = 1 << 28
+#: GDAL keeps few pixels while a scene is read by windows, a row of tiles of 30,000 columns and not a twentieth of the
+#: memory. It opens no file beside the image: a NAME.tif.ovr may be a description that points elsewhere.
+_OPTIONS = {"GDAL_CACHEMAX": 1 << 28, "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR"}
+#: Numbers beyond it stand for no data in programs that do not declare it.
+_LARGEST = 1e30
+#: Compressions that round ids to other ids.
+_LOSSY = ("jpeg", "webp", "lerc")
 #: Coordinates of an image: its ``crs`` and ``transform``, as rasterio reads and writes them.
 Georeference = dict[str, Any]
 
@@ -38,8 +42,6 @@ class Header:
     alpha: bool = False  #: whether a band for transparency comes after the others
     #: the bands, from 0, that the file names red, green and blue
     colours: tuple[int, int, int] | None = None
-    #: the number that stands for no data in the first band, where the file names one
-    nodata: float | None = None
     #: whether the file has a scale or an offset for its numbers, which are applied
     scaled: bool = False
     pages: int = 1  #: pages or frames, of which the first is read
@@ -59,164 +61,211 @@ class Header:
         return f"{self.bands} band{'s' * (self.bands > 1)} of {self.dtype}{scale}"
 
 
-def is_tiff(file: Path) -> bool:
-    """Whether a file is a TIFF, by its first bytes."""
-    return _start(file) in _MAGIC
+@contextmanager
+def opened(file: Path, driver: str = "GTiff") -> Iterator[Any]:
+    """A rasterio dataset by one of GDAL's drivers, as others follow descriptions that point elsewhere.
 
-
-def _start(file: Path) -> bytes:
-    with suppress(OSError), open(file, "rb") as opened:
-        return opened.read(4)
-    return b""
-
-
-def orientation_of(file: Path) -> int:
-    """The orientation, 1 to 8, by its tag in a TIFF's first directory, which GDAL does not tell; 1 without one."""
-    # Pillow, of a damaged one
-    with suppress(Exception), warnings.catch_warnings(), open(file, "rb") as opened:
-        warnings.simplefilter("ignore")
-        start = opened.read(16)
-        large = b"+" in start[2:4]
-        directory = ImageFileDirectory_v2(start if large else start[:8])
-        opened.seek(directory.next)
-        directory.load(opened)
-        orientation = int(directory.get(ExifTags.Base.Orientation, 1))
-        return orientation if 1 <= orientation <= 8 else 1
-    return 1
-
-
-def read_header(file: Path) -> Header:
-    """The header of a TIFF; an InputError where it is damaged, or holds complex numbers."""
-    with opened(file) as source:
-        kinds = [kind.name for kind in source.colorinterp]
-        alpha = len(kinds) > 1 and kinds[-1] == "alpha"
-        bands = source.count - alpha
-        dtype = np.result_type(*source.dtypes).name
-        if "complex" in dtype or bands > MOST_BANDS:
-            raise InputError(
-                f"{file}: has {bands} bands of {dtype}; expected real numbers, {MOST_BANDS} bands at most"
-            )
-        if kinds[0] == "palette":
-            bands = 3  # after conversion to RGB
-        colours = None
-        if {"red", "green", "blue"} <= set(kinds):
-            colours = (kinds.index("red"), kinds.index("green"), kinds.index("blue"))
-        orientation = orientation_of(file)
-        size = (
-            (source.height, source.width)
-            if orientation in SIDEWAYS
-            else (source.width, source.height)
-        )
-        bare = orientation != 1 or (source.crs is None and source.transform.is_identity)
-        scaled = any(scale != 1 for scale in source.scales) or any(source.offsets)
-        return Header(
-            size,
-            bands,
-            dtype,
-            alpha,
-            colours,
-            source.nodata,
-            scaled,
-            max(1, len(source.subdatasets)),
-            orientation,
-            None if bare else {"crs": source.crs, "transform": source.transform},
-        )
-
-
-def read_bands(file: Path, header: Header, wanted: PixelFormat) -> tuple[NDArray[Any], Mask]:
-    """(H, W, B) numbers, or colours of an 8-bit picture, and (H, W) where GDAL's mask says data; None for everywhere.
-
-    Bands are ordered by their names, scale and offset applied. A band without data where others have some is NaN.
+    Raises InputError: the file cannot be opened.
     """
-    with opened(file) as source:
-        _refuse_large(file, source)
-        values, valid = bands_of(source, header, wanted)
-    return upright(values, header.orientation), None if valid is None else upright(
-        valid, header.orientation
+    try:
+        import rasterio
+    except ImportError as error:
+        raise InputError(f"{file}: {_NEEDED}") from error
+    with rasterio.Env(**_OPTIONS):
+        with reading(file):
+            source = rasterio.open(file, driver=driver)
+        with source:
+            yield source
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """Within, GDAL's errors are InputErrors that name the file."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an image without coordinates
+            yield
+    except InputError:
+        raise
+    except Exception as error:  # GDAL's errors have no common class
+        raise InputError(
+            f"{file}: the image cannot be read, it is damaged or cut short ({first_words(error)})"
+        ) from error
+
+
+def header_of(file: Path, source: Any, orientation: int) -> Header:
+    """The header of an open TIFF; an InputError where it holds complex numbers or too many bands."""
+    kinds = [kind.name for kind in source.colorinterp]
+    alpha = len(kinds) > 1 and kinds[-1] == "alpha"
+    bands = source.count - alpha
+    dtype = np.result_type(*source.dtypes).name
+    if "complex" in dtype or bands > MOST_BANDS:
+        raise InputError(
+            f"{file}: has {bands} bands of {dtype}; expected real numbers, {MOST_BANDS} bands at most"
+        )
+    placed = source.crs is not None or not source.transform.is_identity
+    return Header(
+        size=source.shape if orientation in SIDEWAYS else source.shape[::-1],
+        bands=3 if kinds[0] == "palette" else bands,  # after conversion to RGB
+        dtype=dtype,
+        alpha=alpha,
+        colours=_named(kinds),
+        scaled={*source.scales} != {1} or {*source.offsets} != {0},
+        pages=max(1, len(source.subdatasets)),
+        orientation=orientation,
+        place={"crs": source.crs, "transform": source.transform}
+        if placed and orientation == 1
+        else None,
     )
 
 
+def _named(kinds: list[str]) -> tuple[int, int, int] | None:
+    """The bands that are called red, green and blue."""
+    if {"red", "green", "blue"} <= set(kinds):
+        return kinds.index("red"), kinds.index("green"), kinds.index("blue")
+    return None
+
+
+def refuse_large(file: Path, source: Any) -> None:
+    """Raises an InputError for an image that is not read whole."""
+    if source.width * source.height > MOST_PIXELS:
+        raise InputError(
+            f"{file}: has {source.width} × {source.height} pixels; {MOST_PIXELS:,} are read at most, and any number "
+            "by --tile N of seg.export, for GeoTIFF and pictures"
+        )
+
+
 def bands_of(
-    source: Any, header: Header, wanted: PixelFormat, **part: Any
-) -> tuple[NDArray[Any], Mask]:
-    """:func:`read_bands` of an open file as it is stored; ``part`` is a ``window`` or an ``out_shape`` of rasterio."""
-    names = [kind.name for kind in source.colorinterp]
+    file: Path, source: Any, header: Header, wanted: PixelFormat, **part: Any
+) -> tuple[Numbers, Mask]:
+    """The numbers of an open file as they are stored, and where it holds data.
+
+    Bands are ordered by their names, scale and offset applied. A band without data where others have some is NaN.
+
+    Args:
+        file: its name, for errors.
+        source: rasterio's data set.
+        header: the file's.
+        wanted: the bands that a network takes.
+        part: a ``window`` or an ``out_shape`` of rasterio.
+
+    Returns:
+        (H, W, B) numbers, or colours of an 8-bit picture; (H, W), None for data everywhere.
+
+    Raises:
+        InputError: a number beyond 1e30.
+    """
+    order = _order(source, header, wanted)
+    bands = [band + 1 for band in order]
+    values = np.moveaxis(source.read(bands, **part), 0, -1)
+    valid = _valid(source, header, wanted, values, part)
+    if source.nodata is not None and not wanted.is_rgb and len(bands) > 1:
+        held = np.stack([source.read_masks(band, **part) for band in bands], -1) != 0
+        holes = ~held & valid[..., None]
+        if holes.any():
+            values = np.where(holes, np.float32(np.nan), values.astype(np.float32))
+    if values.dtype.kind == "f":
+        _refuse_beyond(file, values, valid)
+    if header.scaled:
+        scales, offsets = (np.asarray(each)[order] for each in (source.scales, source.offsets))
+        values = (values * scales + offsets).astype(np.float32)
     if wanted.is_rgb:
-        order = list(header.colours or (0, 1, 2)) if source.count > 2 else [0]
-    else:
-        order = _in_order(header.colours, wanted.colours, wanted.bands)
-    values = np.moveaxis(source.read([band + 1 for band in order], **part), 0, -1)
-    valid = source.dataset_mask(**part) != 0
+        values = _in_colours(source, values)
+    return np.ascontiguousarray(values), None if valid.all() else valid
+
+
+def _order(source: Any, header: Header, wanted: PixelFormat) -> list[int]:
+    """The file's bands, from 0, in the network's order: by the colours that both name, the others as they come."""
+    if wanted.is_rgb:
+        return list(header.colours or (0, 1, 2)) if source.count > 2 else [0]
+    bands = wanted.bands
+    named = header.colours
+    order = wanted.colours
+    if not named or not order or max(*named, *order) >= bands:
+        return list(range(bands))
+    colours = dict(zip(order, named, strict=True))
+    others = iter(band for band in range(bands) if band not in named)
+    return [colours[place] if place in colours else next(others) for place in range(bands)]
+
+
+def _valid(
+    source: Any, header: Header, wanted: PixelFormat, values: Numbers, part: dict[str, Any]
+) -> NDArray[np.bool_]:
+    """(H, W) where GDAL's mask says data, and no number is NaN."""
+    valid = np.asarray(source.dataset_mask(**part) != 0)
     if header.alpha and wanted.bands > header.bands:  # its alpha band holds data
         valid = (values != source.nodata).any(axis=-1)
     elif header.alpha:  # which the mask leaves out beside more than three bands
         valid &= source.read(source.count, **part) != 0
-    if np.issubdtype(values.dtype, np.floating):
+    if values.dtype.kind == "f":
         valid &= np.isfinite(values).all(axis=-1)
-    if source.nodata is not None and not wanted.is_rgb and values.shape[2] > 1:
-        holes = (
-            np.stack([source.read_masks(band + 1, **part) == 0 for band in order], -1)
-            & valid[..., None]
+    return valid
+
+
+def _refuse_beyond(file: Path, values: Numbers, valid: NDArray[np.bool_]) -> None:
+    held = values[valid]
+    if (beyond := held[np.abs(held) > _LARGEST]).size:
+        raise InputError(
+            f"{file}: holds {beyond[0]:.8g}; if it stands for no data, say so in the file (gdal_edit.py -a_nodata)"
         )
-        if holes.any():
-            values = np.where(holes, np.float32(np.nan), values.astype(np.float32))
-    if header.scaled:
-        scales, offsets = (np.asarray(each)[order] for each in (source.scales, source.offsets))
-        values = (values * scales + offsets).astype(np.float32)
-    if names[0] == "palette" and wanted.is_rgb:
+
+
+def _in_colours(source: Any, values: Numbers) -> Numbers:
+    """(H, W, 3) of a picture whose one band is a palette's index or a grey, else as it is."""
+    if source.colorinterp[0].name == "palette":
         palette = source.colormap(1)
-        values = np.array([palette.get(index, (0, 0, 0))[:3] for index in range(256)], np.uint8)[
-            values[..., 0]
-        ]
-    elif len(order) == 1 and wanted.is_rgb:
-        white_is_0 = source.tags(ns="IMAGE_STRUCTURE").get("MINISWHITE") == "YES"
-        values = (255 - values if white_is_0 else values).repeat(3, axis=2)
-    return np.ascontiguousarray(values), None if valid.all() else valid
+        colours = [palette.get(index, (0, 0, 0))[:3] for index in range(256)]
+        return np.asarray(np.array(colours, np.uint8)[values[..., 0]])
+    if values.shape[2] > 1:
+        return values
+    white_is_0 = source.tags(ns="IMAGE_STRUCTURE").get("MINISWHITE") == "YES"
+    return (255 - values if white_is_0 else values).repeat(3, axis=2)
 
 
-def read_ids(file: Path, header: Header, kept: Collection[int]) -> tuple[NDArray[Any], Mask]:
-    """(H, W) ids of a TIFF label, as stored, and where it holds data or an id of ``kept``, None for everywhere."""
-    with opened(file) as source:
-        _refuse_large(file, source)
-        dtype, compression = source.dtypes[0], str(source.profile.get("compress", "")).lower()
-        if source.count - header.alpha != 1 or not np.issubdtype(np.dtype(dtype), np.integer):
-            has = f"{source.count} band{'s' * (source.count > 1)} of {dtype}"
-            raise InputError(
-                f"{file}: a label image holds one id per pixel, and this one has {has}"
-            )
-        if compression in ("jpeg", "webp", "lerc"):
-            raise InputError(
-                f"{file}: {compression} rounds ids to other ids; save the label without"
-            )
-        ids, valid = source.read(1), source.dataset_mask() != 0
-        if source.nodata in kept:
-            valid |= ids == source.nodata
+def ids_of(file: Path, source: Any, header: Header, kept: Collection[int]) -> tuple[Numbers, Mask]:
+    """(H, W) ids of an open TIFF label, as stored, and where it holds data or an id of ``kept``, None for everywhere.
+
+    Raises InputError: several bands, no whole numbers, or a compression that changes ids.
+    """
+    refuse_large(file, source)
+    dtype = source.dtypes[0]
+    compression = str(source.profile.get("compress", "")).lower()
+    if source.count - header.alpha != 1 or np.dtype(dtype).kind not in "iu":
+        raise InputError(
+            f"{file}: a label image holds one id per pixel, and this one has {header.described}"
+        )
+    if compression in _LOSSY:
+        raise InputError(f"{file}: {compression} rounds ids to other ids; save the label without")
+    with reading(file):
+        ids = source.read(1)
+        valid = source.dataset_mask() != 0
+    if source.nodata in kept:
+        valid |= ids == source.nodata
     return ids, None if valid.all() else valid
 
 
-def refuse_other_ground(label: Path, image: Path) -> None:
+def refuse_other_ground(label: Path, own: Header, image: Path, there: Header) -> None:
     """Raises an InputError for a label that lies on other ground than its image, by the coordinates of both."""
-    if not is_tiff(label) or not is_tiff(image):
+    if own.place is None or there.place is None:
         return
     from rasterio.transform import array_bounds
 
-    own, there = read_header(label), read_header(image)
-    if own.place is None or there.place is None:
+    transform = own.place["transform"]
+    other = there.place["transform"]
+    bounds = array_bounds(*own.size[::-1], transform)
+    others = array_bounds(*there.size[::-1], other)
+    crs = own.place["crs"]
+    other_crs = there.place["crs"]
+    same_crs = not crs or not other_crs or crs == other_crs
+    if same_crs and np.allclose(bounds, others, rtol=0, atol=abs(transform.a) / 2):
         return
-    crs, other_crs = own.place["crs"], there.place["crs"]
-    bounds, others = (
-        array_bounds(*each.size[::-1], each.place["transform"])
-        for each in (own, there)
-        if each.place
+    extent = " ".join(f"{bound:.12g}" for bound in others)
+    system = f" -t_srs {other_crs}" if other_crs else ""
+    pixels = f"-ts {there.size[0]} {there.size[1]}"
+    raise InputError(
+        f"{label}: lies on other ground than its image {image}, by the transforms of both, {transform.to_gdal()} and "
+        f"{other.to_gdal()}; gdalwarp -r near -te {extent} {pixels}{system} {label} NEW.tif brings it there"
     )
-    half_a_pixel = abs(own.place["transform"].a) / 2
-    if not np.allclose(bounds, others, rtol=0, atol=half_a_pixel) or (
-        crs and other_crs and crs != other_crs
-    ):
-        raise InputError(
-            f"{label}: lies on other ground than its image {image}, by the coordinates of both; bring it onto the "
-            "pixels of its image, for example with gdalwarp"
-        )
 
 
 @contextmanager
@@ -254,9 +303,8 @@ def new_geotiff(
             with rasterio.open(temporary, "w", **profile) as target:
                 target.set_band_description(1, description)
                 if colours is not None:
-                    target.write_colormap(
-                        1, {number: (*colour, 255) for number, colour in enumerate(colours)}
-                    )
+                    colormap = {number: (*colour, 255) for number, colour in enumerate(colours)}
+                    target.write_colormap(1, colormap)
                 yield target
             # one that a full disk cut short was closed without an error
             with rasterio.open(temporary) as written:
@@ -265,65 +313,8 @@ def new_geotiff(
             raise OSError(errno.ENOSPC, str(error)) from error
 
 
-def _in_order(
-    named: tuple[int, ...] | None, wanted: tuple[int, ...] | None, bands: int
-) -> list[int]:
-    """The file's bands, from 0, in the network's order: by the colours that both name, the others as they come."""
-    if not named or not wanted or max(*named, *wanted) >= bands:
-        return list(range(bands))
-    colours = dict(zip(wanted, named, strict=True))
-    others = iter(band for band in range(bands) if band not in named)
-    return [colours[place] if place in colours else next(others) for place in range(bands)]
-
-
-def _refuse_large(file: Path, source: Any) -> None:
-    """Raises an InputError for an image that is not read whole."""
-    if source.width * source.height > MOST_PIXELS:
-        raise InputError(
-            f"{file}: has {source.width} × {source.height} pixels; {MOST_PIXELS:,} are read at most, and any number "
-            "by --tile N of seg.export, for GeoTIFF and pictures"
-        )
-
-
-@contextmanager
-def opened(file: Path) -> Iterator[Any]:
-    """A rasterio dataset; an InputError where it cannot be read."""
-    with reading(file), raster(file) as source:
-        yield source
-
-
-@contextmanager
-def reading(file: Path) -> Iterator[None]:
-    """Within, GDAL's errors are InputErrors that name the file."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of an image without coordinates
-            yield
-    except InputError:
-        raise
-    except Exception as error:  # GDAL's errors have no common class
-        raise InputError(
-            f"{file}: the image cannot be read, it is damaged or cut short ({first_words(error)})"
-        ) from error
-
-
 def averaging(source: Any) -> Any:
     """How a dataset is read at fewer pixels: by their mean, of colours by number by the nearest."""
     from rasterio.enums import Resampling
 
     return Resampling.nearest if source.colorinterp[0].name == "palette" else Resampling.average
-
-
-@contextmanager
-def raster(file: Path) -> Iterator[Any]:
-    """A rasterio dataset by one of three of GDAL's drivers: others follow descriptions that point elsewhere.
-
-    GDAL caches few pixels, not a twentieth of the machine's memory.
-    """
-    try:
-        import rasterio
-    except ImportError as error:
-        raise InputError(f"{file}: {_NEEDED}") from error
-    driver = "GTiff" if is_tiff(file) else "PNG" if _start(file) == b"\x89PNG" else "PNM"
-    with rasterio.Env(GDAL_CACHEMAX=_CACHE), rasterio.open(file, driver=driver) as source:
-        yield source

@@ -8,23 +8,24 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import ExifTags, Image
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.images import opened_image
+from dem_apps.runtime.files import regular_file
+from dem_apps.runtime.images import FORMATS, damage_named, picture_in, refuse_wrong_checksums
 from seg.data import rasters
 from seg.data.files import Size
 from seg.data.pixel_format import (
     RGB,
     SIDEWAYS,
     Mask,
+    Numbers,
     PixelFormat,
     kind_of,
     resized,
@@ -34,9 +35,8 @@ from seg.data.pixel_format import (
 from seg.data.rasters import Georeference, Header
 
 _EXIF_OF_PNG = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}
-#: How a JPEG and a PNG begin and end, and bytes in which the end is looked for.
-_PNG, _TAIL = b"\x89P", 1 << 12
-_ENDS = {b"\xff\xd8": b"\xff\xd9", _PNG: b"IEND"}
+#: How a JPEG and a PNG end, and bytes in which the end is looked for.
+_ENDS, _TAIL = {"JPEG": b"\xff\xd9", "PNG": b"IEND"}, 1 << 12
 #: Formats of label images.
 LOSSLESS = ("PNG", "TIFF", "BMP", "GIF")
 #: Pillow's modes with one band beside transparency.
@@ -47,7 +47,7 @@ GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N", "F")
 class ImagePixels:
     """An image as it was read."""
 
-    values: NDArray[Any]  #: (H, W, B) in the file's own numbers, (H, W, 3) uint8 of 8-bit pictures
+    values: Numbers  #: (H, W, B) in the file's own numbers, (H, W, 3) uint8 of 8-bit pictures
     valid: Mask = None  #: (H, W), False where the file holds no data; None where it does everywhere
     place: Georeference | None = None  #: coordinates, if the file has them
 
@@ -64,6 +64,69 @@ class ImagePixels:
     def reduced(self, _most: int) -> ImagePixels:
         """Itself; of a :class:`Scene` fewer pixels."""
         return self
+
+
+@dataclass(frozen=True)
+class OpenImage:
+    """An image file that is open: by rasterio a TIFF, by Pillow any other."""
+
+    file: Path
+    header: Header
+    stream: BinaryIO
+    picture: Image.Image | None = None  #: Pillow's, not decoded yet
+    source: Any = None  #: rasterio's data set
+
+    def read(self, wanted: PixelFormat = RGB) -> ImagePixels:
+        """The image, upright, with the bands that a network takes; of several frames the first.
+
+        Transparent pixels hold no data, unless transparency is a band of ``wanted``.
+        """
+        refuse_other(self.file, self.header, wanted)
+        if self.picture is None:
+            return self._bands(self.source, wanted)
+        if self.header.dtype != "uint8":
+            driver = "PNG" if self.picture.format == "PNG" else "PNM"
+            with rasters.opened(self.file, driver) as source:
+                return self._bands(source, wanted)
+        with damage_named(self.file):
+            pixels = _decoded(self.picture, self.header, wanted)
+            refuse_wrong_checksums(self.picture, self.stream)
+        return pixels
+
+    def _bands(self, source: Any, wanted: PixelFormat) -> ImagePixels:
+        rasters.refuse_large(self.file, source)
+        with rasters.reading(self.file):
+            values, valid = rasters.bands_of(self.file, source, self.header, wanted)
+        orientation = self.header.orientation
+        if valid is not None:
+            valid = upright(valid, orientation)
+        return ImagePixels(upright(values, orientation), valid, self.header.place)
+
+    def stored(self) -> Numbers:
+        """The pixels of Pillow's picture in the numbers that it holds."""
+        assert self.picture is not None
+        with damage_named(self.file):
+            values = np.asarray(self.picture)
+            refuse_wrong_checksums(self.picture, self.stream)
+        return values
+
+    def refuse_damaged(self, thoroughly: bool) -> None:
+        """Raise an InputError for an image that is damaged or cut short; of a TIFF the header alone is looked at.
+
+        JPEG and PNG are told by their ends, PNG ``thoroughly`` by its checksums, others by decoding.
+        """
+        if self.picture is None:
+            return
+        with damage_named(self.file):
+            end = _ENDS.get(str(self.picture.format))
+            if end == _ENDS["PNG"] and thoroughly:
+                refuse_wrong_checksums(self.picture, self.stream)
+            elif end is None or end not in self._tail():
+                self.picture.load()
+
+    def _tail(self) -> bytes:
+        self.stream.seek(max(0, os.path.getsize(self.file) - _TAIL))
+        return self.stream.read()
 
 
 @dataclass(frozen=True)
@@ -97,7 +160,33 @@ class Scene:
 
     def _read(self, **part: Any) -> ImagePixels:
         with rasters.reading(self.file):
-            return ImagePixels(*rasters.bands_of(self.source, self.header, self.wanted, **part))
+            return ImagePixels(
+                *rasters.bands_of(self.file, self.source, self.header, self.wanted, **part)
+            )
+
+
+@contextmanager
+def open_image(file: Path, formats: tuple[str, ...] = FORMATS) -> Iterator[OpenImage]:
+    """An image file, opened once, by the library that reads its pixels.
+
+    Args:
+        file: the image, of any of ``formats``.
+        formats: Pillow's names of formats.
+
+    Raises:
+        InputError: a file that is no image, or damaged.
+    """
+    with ExitStack() as stack:
+        with damage_named(file, formats):
+            stream = stack.enter_context(regular_file(file).open("rb"))
+            if stream.read(4) in rasters.TIFF_STARTS:
+                source = stack.enter_context(rasters.opened(file))
+                header = rasters.header_of(file, source, _tiff_orientation(stream))
+                image = OpenImage(file, header, stream, source=source)
+            else:
+                picture = picture_in(stream, formats)
+                image = OpenImage(file, _header(picture), stream, picture)
+        yield image
 
 
 @contextmanager
@@ -105,21 +194,18 @@ def opened_picture(
     file: Path, wanted: PixelFormat, by_windows: bool = True
 ) -> Iterator[ImagePixels | Scene]:
     """An image with the bands that a network takes, read whole, or an upright TIFF to be read ``by_windows``."""
-    if not by_windows or not rasters.is_tiff(file) or rasters.orientation_of(file) != 1:
-        yield read_image(file, wanted)
-        return
-    header = read_header(file)
-    refuse_other(file, header, wanted)
-    with rasters.raster(file) as source:
-        yield Scene(file, source, header, wanted)
+    with open_image(file) as image:
+        if by_windows and image.source is not None and image.header.orientation == 1:
+            refuse_other(file, image.header, wanted)
+            yield Scene(file, image.source, image.header, wanted)
+        else:
+            yield image.read(wanted)
 
 
 def read_header(file: Path) -> Header:
     """Size, bands and numbers of an image file, without decoding its pixels; an InputError where it is none."""
-    if rasters.is_tiff(file):
-        return rasters.read_header(file)
-    with opened_image(file) as picture:
-        return _header(picture)
+    with open_image(file) as image:
+        return image.header
 
 
 def first_header(files: Sequence[Path]) -> tuple[Path, Header] | None:
@@ -131,22 +217,21 @@ def first_header(files: Sequence[Path]) -> tuple[Path, Header] | None:
 
 
 def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
-    """An image file, upright, with the bands that a network takes; of several frames the first.
-
-    Transparent pixels hold no data, unless transparency is a band of ``wanted``.
-    """
-    header = read_header(file)
-    refuse_other(file, header, wanted)
-    if rasters.is_tiff(file) or header.dtype != "uint8":
-        return ImagePixels(*rasters.read_bands(file, header, wanted), header.place)
-    with opened_image(file) as picture:
-        return picture_pixels(picture, file, wanted)
+    """The image of a file, see :meth:`OpenImage.read`."""
+    with open_image(file) as image:
+        return image.read(wanted)
 
 
 def picture_pixels(picture: Image.Image, file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
     """An 8-bit picture of any mode in the bands that a network takes, upright; an InputError for more bits."""
+    if picture.format == "TIFF":
+        picture.load()  # Pillow turns it, and then removes the orientation
     header = _header(picture)
     refuse_other(file, header, wanted)
+    return _decoded(picture, header, wanted)
+
+
+def _decoded(picture: Image.Image, header: Header, wanted: PixelFormat) -> ImagePixels:
     mode = "L" if header.bands == 1 and not wanted.is_rgb else "RGB"
     values = np.asarray(picture.convert(f"{mode}A" if header.alpha else mode))
     values = upright(values if values.ndim == 3 else values[..., None], header.orientation)
@@ -158,64 +243,49 @@ def picture_pixels(picture: Image.Image, file: Path, wanted: PixelFormat = RGB) 
 
 def whole_header(file: Path, wanted: PixelFormat) -> Header:
     """The header of an image that a network takes and that is whole; else an InputError. Of these TIFF are decoded."""
-    header = read_header(file)
-    refuse_other(file, header, wanted)
-    if rasters.is_tiff(file):
-        read_image(file, wanted)
-    else:
-        refuse_damaged(file, thoroughly=True)
-    return header
-
-
-def refuse_damaged(file: Path, thoroughly: bool) -> None:
-    """Raises an InputError for an image, other than a TIFF, that is damaged or cut short.
-
-    JPEG and PNG are told by their ends, PNG ``thoroughly`` by its checksums (0.3 ms for 0.2 MB); others are decoded.
-    """
-    with open(file, "rb") as opened:
-        start = opened.read(2)
-        opened.seek(max(0, os.path.getsize(file) - _TAIL))
-        ends = start in _ENDS and _ENDS[start] in opened.read()
-    if not rasters.is_tiff(file) and (not ends or (thoroughly and start == _PNG)):
-        with opened_image(file) as picture:
-            (picture.verify if ends else picture.load)()
+    with open_image(file) as image:
+        refuse_other(file, image.header, wanted)
+        if image.source is not None:
+            image.read(wanted)
+        image.refuse_damaged(thoroughly=True)
+        return image.header
 
 
 def refuse_other(file: Path | str, header: Header, wanted: PixelFormat) -> None:
     """Raises an InputError for an image that a network does not take."""
-    fits = (
-        header.is_rgb
-        if wanted.is_rgb
-        else wanted.bands in (header.bands, header.bands + header.alpha)
-    )
+    fits = wanted.bands in (header.bands, header.bands + header.alpha)
+    if wanted.is_rgb:
+        fits = header.is_rgb
     kinds = {kind_of(header.dtype), *(["floating point"] if header.scaled else [])}
-    if not fits or kind_of(wanted.dtype) not in kinds:
+    if fits and kind_of(wanted.dtype) in kinds:
+        return
+    hint = ""
+    if wanted.is_rgb and header.dtype != "uint8":
         hint = "; make 8-bit copies, with the range of the data from black to white, or train on such images"
-        hint = hint if wanted.is_rgb and header.dtype != "uint8" else ""
-        raise InputError(
-            f"{file}: has {header.described}, and the network sees {wanted.described}{hint}"
-        )
+    raise InputError(
+        f"{file}: has {header.described}, and the network sees {wanted.described}{hint}"
+    )
 
 
 def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
     """A sentence about a band for transparency, or pages, that are not read; None where all is."""
-    said = []
     if header.alpha and wanted.bands <= header.bands:
-        said.append(
-            "its last band is transparency: where it is 0 there is no data, and else it is not read; where it holds "
-            f"data, such as near infrared, train with --bands.number {header.bands + 1}"
+        return (
+            f"{file}: its last band is transparency: where it is 0 there is no data; if it holds data, such as near "
+            f"infrared, train with --bands.number {header.bands + 1}"
         )
     if header.pages > 1:
-        said.append(f"has {header.pages} pages or frames, of which the first is read")
-    return f"{file}: {'; it '.join(said)}" if said else None
+        return f"{file}: has {header.pages} pages or frames, of which the first is read"
+    return None
 
 
-def seen(image: ImagePixels, pixels: PixelFormat, size: Size | None) -> tuple[NDArray[Any], Mask]:
+def seen(image: ImagePixels, pixels: PixelFormat, size: Size | None) -> tuple[Numbers, Mask]:
     """An image at ``size``, None for its own, bicubic, and where it holds data.
 
     Bands are float32, with their mean where they hold no data, so that resizing spreads none of it.
     """
-    values, valid = image.values, image.valid
+    values = image.values
+    valid = image.valid
     if not pixels.is_rgb:
         values = values.astype(np.float32)
         if valid is not None:
@@ -232,20 +302,22 @@ def seen(image: ImagePixels, pixels: PixelFormat, size: Size | None) -> tuple[ND
 
 def _header(picture: Image.Image) -> Header:
     """The header of a picture that Pillow opened."""
-    mode, clear = picture.mode, picture.info.get("transparency")
+    mode = picture.mode
     # Pillow cuts 16-bit colours to 8: PNG has 16 in the decoder's mode, PPM its largest number
     kind, *more = decoder_arguments(picture)
-    deep = (isinstance(kind, str) and ";16" in kind) or (
-        picture.format == "PPM" and more and more[0] > 255
-    )
+    deep = ";16" in str(kind) or (picture.format == "PPM" and more and more[0] > 255)
     dtype = "float32" if mode == "F" else "uint16" if deep or mode[0] == "I" else "uint8"
     # a phone's JPEG has a small copy
     pages = getattr(picture, "n_frames", 1) if picture.format in LOSSLESS else 1
-    orientation, alpha = _orientation(picture), picture.has_transparency_data
-    size = (picture.height, picture.width) if orientation in SIDEWAYS else picture.size
-    nodata = float(clear) if isinstance(clear, int) else None
-    bands = 1 if mode in GREY else 3
-    return Header(size, bands, dtype, alpha, nodata=nodata, pages=pages, orientation=orientation)
+    orientation = _orientation(picture)
+    return Header(
+        size=picture.size[::-1] if orientation in SIDEWAYS else picture.size,
+        bands=1 if mode in GREY else 3,
+        dtype=dtype,
+        alpha=picture.has_transparency_data,
+        pages=pages,
+        orientation=orientation,
+    )
 
 
 def decoder_arguments(picture: Image.Image) -> tuple[Any, ...]:
@@ -255,12 +327,18 @@ def decoder_arguments(picture: Image.Image) -> tuple[Any, ...]:
     return arguments if isinstance(arguments, tuple) and arguments else (arguments,)
 
 
+def _tiff_orientation(stream: BinaryIO) -> int:
+    """The orientation of a TIFF, which GDAL does not tell; 1 of what Pillow does not read."""
+    with suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _orientation(picture_in(stream, ("TIFF",)))
+    return 1
+
+
 def _orientation(picture: Image.Image) -> int:
     """The EXIF orientation, 1 to 8, of an image that is not decoded yet; 1 is upright."""
     if picture.format == "PNG" and not _EXIF_OF_PNG & picture.info.keys():
         return 1  # else Pillow decodes the pixels to search behind them
-    if picture.format == "TIFF":
-        picture.load()  # Pillow may turn it, and then removes the orientation
     # broken EXIF raises nearly anything; the pixels may be good
     with suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")

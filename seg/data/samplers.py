@@ -7,11 +7,11 @@ from enum import IntEnum, unique
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import softmax
 
 from dem_apps.errors import InputError
 from seg.data.datasets import SegmentationDataset
+from seg.data.pixel_format import Counts, Floats
 from seg.data.statistics import class_pixels
 
 #: Of :class:`RareClasses`: what a single image shows is not to become all that is trained on.
@@ -36,8 +36,9 @@ class Epochs:
     """Shuffled epochs over ``count`` samples, in a new order each epoch."""
 
     def __init__(self, count: int, seed: Sequence[int]) -> None:
-        self._count, self._seed = count, seed
-        self._order: tuple[int, NDArray[np.int64]] | None = None
+        self._count = count
+        self._seed = seed
+        self._order: tuple[int, Counts] | None = None
 
     def __call__(self, position: int) -> int:
         """The sample's index in its data set."""
@@ -59,14 +60,15 @@ class RareClasses:
     """
 
     def __init__(
-        self, pixels: NDArray[np.int64], temperature: float, enough: float, seed: Sequence[int]
+        self, pixels: Counts, temperature: float, enough: float, seed: Sequence[int]
     ) -> None:
         totals = pixels[:, :-1].sum(0)
         present = np.flatnonzero(totals)
         exponents = (1.0 - totals / totals.sum()) / temperature
-        self.probabilities: NDArray[np.float64] = softmax(np.where(totals > 0, exponents, -np.inf))
+        self.probabilities: Floats = softmax(np.where(totals > 0, exponents, -np.inf))
         """(C,) how often each class is drawn."""
-        self._count, self._cumulated = len(pixels), np.cumsum(self.probabilities[present])
+        self._count = len(pixels)
+        self._cumulated = np.cumsum(self.probabilities[present])
         self._images = []
         for index in present:
             shown = pixels[:, index]

@@ -10,28 +10,23 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.files import cache_dir, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.datasets import SegmentationDataset
-from seg.data.files import Item, evenly
+from seg.data.files import Item
 from seg.data.labels import IGNORE_INDEX, Ids, id_tables
-from seg.data.pixel_format import Mask, PixelFormat
+from seg.data.pixel_format import Counts, Floats, PixelFormat
 from seg.data.read_images import read_image
 
 #: Images of a batch for statistics, which must not depend on the training's batch size or processes.
 IMAGES = 8
-#: Most images of a split whose numbers are compared, and how many times the deviation is too much.
-FEW, _OTHER_SCALE = 16, 10
-#: Numbers that stand for no data in files of many programs.
-_FILLS = (-99999, -32768, -32767, -9999, -999, 32767, 65535)
 Result = TypeVar("Result")
 
 
@@ -49,29 +44,17 @@ def each_file(
         yield from track(results, len(files), title)
 
 
-def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.int64]:
+def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> Counts:
     """(N, C + 1) pixels of each class and, last, ignored ones, in each image's label at the training size.
 
     Cached by the content of the labels, the sizes and the classes: 25,000 labels take minutes.
     """
-    files = []
-    for image, label in dataset.files:
-        with open(label or image, "rb") as opened:  # times and sizes stay where a tool keeps them
-            files.append(
-                (
-                    str(image),
-                    image.stat().st_size,
-                    hashlib.file_digest(opened, "sha256").hexdigest(),
-                )
-            )
-    counted = repr(
-        (
-            files,
-            dataset.size,
-            dataset.classes,
-            id_tables(dataset.classes, dataset.layout.ids)[0].tolist(),
-        )
-    )
+    files = [
+        (str(image), image.stat().st_size, _digest(label or image))
+        for image, label in dataset.files
+    ]
+    table = id_tables(dataset.classes, dataset.layout.ids)[0].tolist()
+    counted = repr((files, dataset.size, dataset.classes, table))
     place = cache_dir() / "class_pixels" / f"{hashlib.sha256(counted.encode()).hexdigest()}.npy"
     if place.is_file():
         return np.asarray(np.load(place))
@@ -86,46 +69,21 @@ def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> NDArray[np.i
     return pixels
 
 
-def measured_format(
-    files: Sequence[Path], wanted: PixelFormat, workers: int = 0
-) -> tuple[PixelFormat, list[str]]:
-    """The format with the mean and deviation of the pixels of these images that hold data, and warnings about them."""
-    each = list(
-        each_file(functools.partial(_moments, wanted), files, workers, "measuring the bands")
-    )
-    mean, std = mean_and_std([moments for moments, _ in each])
+def measured_format(files: Sequence[Path], wanted: PixelFormat, workers: int = 0) -> PixelFormat:
+    """The format with the mean and deviation of the pixels of these images that hold data."""
+    moments = functools.partial(_moments, wanted)
+    mean, std = mean_and_std(list(each_file(moments, files, workers, "measuring the bands")))
     if np.isnan(mean).any():
         raise InputError(f"{files[0].parent}: no pixel of {len(files)} training images holds data")
     measured_on = f"{len(files):,} labelled training images"
-    fills = [said for _, said in each if said is not None]
-    about = (
-        [f"warning: {len(fills):,} of {len(files):,} images, such as {fills[0]}"] if fills else []
-    )
     return replace(
         wanted, mean=tuple(mean.tolist()), std=tuple(std.tolist()), measured_on=measured_on
-    ), about
-
-
-def other_units(files: Sequence[Path], pixels: PixelFormat, title: str) -> list[str]:
-    """A warning where a few images of a split have numbers of another scale than those that were measured."""
-    try:
-        mean, std = mean_and_std([_moments(pixels, file)[0] for file in evenly(files, FEW)])
-    except InputError:
-        return []  # which reading them says
-    for band, (own, spread) in enumerate(zip(pixels.mean, pixels.std, strict=True)):
-        ratio, away = max(std[band] / spread, spread / std[band]), abs(mean[band] - own) / spread
-        if ratio > _OTHER_SCALE or away > _OTHER_SCALE:
-            return [
-                f"warning: {title}: the numbers of band {band + 1} are of another scale, {mean[band]:.3g} ± "
-                f"{std[band]:.2g} where the labelled training images have {own:.3g} ± {spread:.2g}; are both in the "
-                "same unit?"
-            ]
-    return []
+    )
 
 
 def mean_and_std(
-    moments: Sequence[NDArray[np.float64]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    moments: Sequence[Floats],
+) -> tuple[Floats, Floats]:
     """(B,) of each band over images, by their (3, B) moments; NaN without a pixel, deviation 1 of a constant band."""
     count, total, squares = functools.reduce(np.add, moments)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -133,29 +91,6 @@ def mean_and_std(
         std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
     std[std <= 1e-7 * np.abs(mean)] = 1.0
     return mean, std
-
-
-def undeclared_fill(values: NDArray[Any], valid: Mask) -> str | None:
-    """A sentence about a number that many pixels of a band hold, far from all others, as if it meant no data."""
-    for band in range(values.shape[2]):
-        held = (values[..., band] if valid is None else values[..., band][valid]).astype(np.float64)
-        held = held[np.isfinite(held)]
-        if not held.size:
-            continue
-        for fill in (held.min(), held.max()):
-            others = held[held != fill]
-            if (
-                held.size - others.size < max(8, held.size // 1000)
-                or np.unique(others[:1000]).size < 3
-            ):
-                continue
-            gap, extent = np.abs(others - fill).min(), np.ptp(others)
-            if abs(fill) > 1e30 or gap > 10 * extent or (fill in _FILLS and gap > extent / 2):
-                return (
-                    f"{1 - others.size / held.size:.1%} of the pixels hold {fill:.8g} in band {band + 1}, far from all "
-                    "others, and the file does not call it no data; if it is, declare it (gdal_edit.py -a_nodata)"
-                )
-    return None
 
 
 def spread_batches(
@@ -179,23 +114,29 @@ def spread_batches(
             yield torch.stack(list(same)).to(device)
 
 
-def counts_of(label: Ids, classes: int) -> NDArray[np.int64]:
+def counts_of(label: Ids, classes: int) -> Counts:
     """(C + 1,) pixels of each class and, last, ignored ones, of train ids (H, W)."""
     counts = np.bincount(label.ravel(), minlength=256)
     return np.append(counts[:classes], counts[IGNORE_INDEX])
 
 
-def _count(dataset: SegmentationDataset, index: int) -> NDArray[np.int64]:
+def _digest(file: Path) -> str:
+    """The content of a file in short: times and sizes stay where a tool keeps them."""
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _count(dataset: SegmentationDataset, index: int) -> Counts:
     return counts_of(dataset.label(index), len(dataset.classes))
 
 
-def _moments(wanted: PixelFormat, file: Path) -> tuple[NDArray[np.float64], str | None]:
-    """(3, B) number of pixels, sum, and sum of squares of one image, and a sentence about an undeclared fill."""
-    image, result = read_image(file, wanted), np.zeros((3, wanted.bands))
+def _moments(wanted: PixelFormat, file: Path) -> Floats:
+    """(3, B) number of pixels, sum, and sum of squares of one image."""
+    image = read_image(file, wanted)
+    result = np.zeros((3, wanted.bands))
+    held = image.values if image.valid is None else image.values[image.valid]
     for band in range(wanted.bands):
-        values = image.values[..., band]
-        values = (values if image.valid is None else values[image.valid]).astype(np.float64)
+        values = held[..., band].astype(np.float64)
         values = values[np.isfinite(values)]
         result[:, band] = values.size, values.sum(), np.square(values).sum()
-    said = undeclared_fill(image.values, image.valid)
-    return result, said and f"{file}: {said}"
+    return result

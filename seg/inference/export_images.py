@@ -21,8 +21,8 @@ from dem_apps.runtime.command import is_out_of_memory
 from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
-from seg.data.annotation import TOOLS, refuse_for_cvat
 from seg.data.files import find_images, left_out, output_names, refuse_long_name
+from seg.data.label_map import write_label_map, write_mask
 from seg.data.read_images import opened_picture
 from seg.inference.protocol import batch_norm_statistics
 from seg.inference.settings import ExportConfig
@@ -47,7 +47,8 @@ class Export:
         self.trained, self._folder, self._config = trained, folder, config
         self.per_image, self._per_class = list[dict[str, Any]](), list[dict[str, Any]]()
         self.failed = 0
-        self._tools = [TOOLS[tool](folder, trained.class_set) for tool in config.pre_labels]
+        if config.pre_labels:
+            write_label_map(folder, trained.class_set)
         needs_whole = config.tile is None or config.raw or config.label_ids or config.pre_labels
         self._by_windows = trained.size is None and not needs_whole
 
@@ -80,15 +81,14 @@ class Export:
             size, image = picture.shape, picture.reduced(MOST_SHOWN)
         shown = seen_as.preview(image.values, image.valid)
         del picture, image  # of a large scene the largest
-        for tool in self._tools:
-            tool.add(relative, prediction.classes, prediction.valid)
+        if self._config.pre_labels:
+            valid = prediction.valid
+            write_mask(self._folder, relative, prediction.classes, valid, self.trained.class_set)
         self._add_rows(relative.as_posix(), size, sums)
         self._write(path, shown, prediction)
 
     def close(self) -> None:
         """Write what is of all images."""
-        for tool in self._tools:
-            tool.close()
         write_csv(self._folder / "entropy.csv", self.per_image)
         write_csv(self._folder / "entropy_per_class.csv", self._per_class)
 
@@ -156,8 +156,6 @@ def export_images(config: ExportConfig) -> int:
         width, height = trained.size
         print(f"images are shown to the network at {width}×{height}; --tile 512 shows all pixels")
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
-    if "cvat" in config.pre_labels:
-        refuse_for_cvat(trained.class_set, images)
     with new_folder(out, "--out") as part:
         export = Export(config, trained, part)
         pieces = list(zip(files, images, output_names(images), strict=True))

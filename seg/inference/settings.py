@@ -11,8 +11,6 @@ from seg.models.settings import LEAST_TILE, TILE_HELP
 from seg.trained.settings import IGNORE_HELP, NetworkSettings
 
 RAW_FORMATS = ("png16", "npz")
-#: Annotation tools that take predictions; the names of :data:`seg.data.annotation.TOOLS`.
-PRE_LABELS = ("cvat", "label-studio")
 
 
 @dataclass(frozen=True)
@@ -41,11 +39,9 @@ class ExportConfig(NetworkSettings):
     label_ids: bool = option(
         False, "predictions as label ids as well, as the class set's label images hold them"
     )
-    pre_labels: list[str] = option(
-        [],
-        "predictions to be corrected: cvat.zip (Segmentation mask 1.1) and label-studio.json, of annotation tools",
-        PRE_LABELS,
-        value="{cvat,label-studio}",
+    pre_labels: bool = option(
+        False,
+        "predictions to correct in CVAT as well: SegmentationClass/ and labelmap.txt (Segmentation mask 1.1)",
     )
 
 

@@ -51,14 +51,8 @@ def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
     classes have anyway. CamVid divided by its light has to be named.
     """
     found = [name for name in fitting_layouts(root, split) if not name.startswith("camvid-")]
-    if "gta5" in found and "folders" in found:
-        gta5 = named_layout("gta5")
-        stems = [image.stem for image, _ in gta5.pairs(root, split)]
-        published = all(len(stem) == 5 and stem.isdecimal() for stem in stems)
-        same = (gta5.ids or {}).items() >= set(
-            zip(classes.ids, classes.names, strict=True)
-        ) and not classes.by_color
-        found.remove("folders" if published and same else "gta5")
+    if {"gta5", "folders"} <= {*found}:
+        found.remove("folders" if _is_gta5(root, split, classes) else "gta5")
     if len(found) == 1:
         return found[0]
     if found:
@@ -67,6 +61,18 @@ def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
         )
     if not root.is_dir():
         raise InputError(f"{root}: no such folder; it should be the root of a data set")
-    missing = f"neither images/ (folders, gta5), nor leftImg8bit/ (cityscapes), RGB/ (synthia) or {split}/ (camvid)"
-    instead = f"put images below {root / 'images'}, or name the layout by {flag}"
-    raise InputError(f"{root}: no layout fits, for there is {missing}; {instead}")
+    raise InputError(
+        f"{root}: no layout fits, for there is neither images/ (folders, gta5), nor leftImg8bit/ (cityscapes), RGB/ "
+        f"(synthia) or {split}/ (camvid); put images below {root / 'images'}, or name the layout by {flag}"
+    )
+
+
+def _is_gta5(root: Path, split: str, classes: ClassSet) -> bool:
+    gta5 = named_layout("gta5")
+    stems = [image.stem for image, _ in gta5.pairs(root, split)]
+    if classes.by_color or not all(len(stem) == 5 and stem.isdecimal() for stem in stems):
+        return False
+    return all(
+        (gta5.ids or {}).get(each) == name
+        for each, name in zip(classes.ids, classes.names, strict=True)
+    )

@@ -30,37 +30,47 @@ def about_splits(root: Path, split: str) -> str | None:
     """A sentence about folders of which no split is known, or a test split that is scored; else None."""
     images = root / "images"
     found = split_folders(images)
-    if (name := found.get(split, "")).lower().startswith("test"):
+    folders = _folders(images)
+    name = found.get(split, "")
+    if name.lower().startswith("test"):
         return f"{images}: has no validation images, and those in {name} are scored"
-    others = _folders(images)
-    if found or not others:
+    if found or not folders:
         return None
-    said = ", ".join(others[:4]) + (", …" if len(others) > 4 else "")
-    return f"{images}: none of its folders, {said}, is a split (train, val, …), so all are for training and for scores"
+    return (
+        f"{images}: none of its folders, {', '.join(folders)}, is a split (train, val, …), so all are for training and "
+        "for scores"
+    )
+
+
+def _split_of(images: Path, labels: Path, split: str) -> tuple[Path, Path]:
+    """The folders of a split below those of images and labels; these themselves where no split is known."""
+    found = split_folders(images)
+    if not found:
+        return images, labels
+    name = found.get(split, split)
+    below = {folder.lower(): folder for folder in _folders(labels)}
+    label_name = below.get(name.lower()) or split_folders(labels).get(split, name)
+    return images / name, labels / label_name
 
 
 def _pairs(root: Path, split: str) -> Pairs:
-    images, labels = root / "images", root / "labels"
+    images = root / "images"
+    labels = root / "labels"
     if not labels.is_dir() and (root / "masks").is_dir():
         labels = root / "masks"
-    if found := split_folders(images):
-        name = found.get(split, split)
-        below = {folder.lower(): folder for folder in _folders(labels)}
-        own = split_folders(labels).get(split, name)
-        images, labels = images / name, labels / below.get(name.lower(), own)
+    images, labels = _split_of(images, labels, split)
     if not images.is_dir():
-        raise InputError(
-            f"{root}: has no folder {images.relative_to(root)}, as a data set in folders layout would"
-        )
+        where = images.relative_to(root)
+        raise InputError(f"{root}: has no folder {where}, as a data set in folders layout would")
     files = image_files(images)
     if not files:
-        raise InputError(
-            f"{images}: holds no images ({', '.join(IMAGE_SUFFIXES)}){left_out([images])}"
-        )
+        suffixes = ", ".join(IMAGE_SUFFIXES)
+        raise InputError(f"{images}: holds no images ({suffixes}){left_out([images])}")
     names = [file.relative_to(images) for file in files]
     label_of = find_labels(labels, names)
-    beside = {} if labels.is_dir() else find_labels(images, names, images)
-    label_of |= {image: file for image, file in beside.items() if file.is_file()}
+    if not labels.is_dir():
+        beside = find_labels(images, names, images)
+        label_of |= {image: file for image, file in beside.items() if file.is_file()}
     return [(images / image, label) for image, label in label_of.items()]
 
 

@@ -15,4 +15,4 @@ def _pairs(root: Path, split: str) -> Pairs:
     ]
 
 
-GTA5 = Layout(_pairs, CITYSCAPES_IDS, known_bad=("15188", "17705"))
+GTA5 = Layout(_pairs, CITYSCAPES_IDS)

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from dem_apps.errors import InputError
 from seg.data.files import image_files
+
+if TYPE_CHECKING:
+    from seg.data.labels import ClassSet, Ids
 
 Pairs = list[tuple[Path, Path]]
 #: Endings of the labels of Cityscapes and its converters in place of ``_labelIds``.
@@ -28,23 +29,24 @@ class Layout:
     pairs: Callable[[Path, str], Pairs]
     #: The data set's own numbering, id → class name; None where labels use the class set's ids.
     ids: dict[int, str] | None = None
-    #: Label file → (H, W) uint8 ids; None is :func:`seg.data.read.read_index_image`.
-    read_ids: Callable[[Path], NDArray[np.uint8]] | None = None
-    #: stems of images that the data set was published with although they are bad
-    known_bad: tuple[str, ...] = ()
+    #: Label file → (H, W) uint8 ids; None where labels are images with a palette or in grey.
+    read_ids: Callable[[Path], Ids] | None = None
+    #: Classes in whose colours the labels are pictures; ``ids`` names their ids.
+    painted: ClassSet | None = None
 
 
 def with_other_kinds(pairs: Pairs) -> Pairs:
     """The same, or, where none of the labels exists, with those of train ids or colours beside them."""
-    kinds = [pairs]
-    for ending in _OTHER_KINDS:
-        kinds.append(
-            [
-                (image, label.with_stem(label.stem.removesuffix("_labelIds") + ending))
-                for image, label in pairs
-            ]
-        )
-    return next((kind for kind in kinds if any(label.is_file() for _, label in kind)), pairs)
+    for ending in ("_labelIds", *_OTHER_KINDS):
+        kind = [(image, _of_kind(label, ending)) for image, label in pairs]
+        if any(label.is_file() for _, label in kind):
+            return kind
+    return pairs
+
+
+def _of_kind(label: Path, ending: str) -> Path:
+    stem = label.stem.removesuffix("_labelIds")
+    return label if ending == "_labelIds" else label.with_stem(f"{stem}{ending}")
 
 
 #: Of labels that belong to no data set: their ids are the class set's.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.images import opened_image
 from seg.data.layouts.layout import Layout, Pairs, listed
+
+if TYPE_CHECKING:
+    from seg.data.labels import Ids
 
 #: The data set's README, with Cityscapes' name where there is such a class. Lane markings are no class of Cityscapes;
 #: ADVENT and its successors ignore them.
@@ -20,28 +22,27 @@ _NAMES = (
 _IDS = dict(enumerate(_NAMES.split(", ")))
 
 
-def read_synthia_label(file: Path) -> NDArray[np.uint8]:
+def read_synthia_label(file: Path) -> Ids:
     """Ids of a SYNTHIA label, (H, W) uint8: the first channel of a 16-bit PNG; the second counts instances.
 
     Conversions to one channel hold an id per pixel.
     """
     import cv2  # which a list of layouts does without
 
-    from seg.data.read import read_index_image
+    from seg.data.read_images import open_image
+    from seg.data.read_labels import read_index_image
 
-    with opened_image(file, ("PNG",)) as picture:
-        mode = picture.mode
-        picture.verify()  # OpenCV gives no reason for a damaged file
-    if mode not in ("RGB", "RGBA"):
+    with open_image(file, ("PNG",)) as image:
+        image.refuse_damaged(thoroughly=True)  # OpenCV gives no reason for a damaged file
+    if image.header.bands == 1:
         return read_index_image(file)
-    blue_green_red = np.asarray(cv2.imread(str(file), cv2.IMREAD_UNCHANGED))
-    if blue_green_red.dtype != np.uint16:
+    if image.header.dtype != "uint16":
         raise InputError(
             f"{file}: a SYNTHIA label has its class in the first of several 16-bit channels, and this is a picture in "
             "8 bits; it is read with a file for --classes that has labels: colors and a name and a color for each class"
         )
     # Pillow keeps the upper 8 of 16 bits, where ids are 0
-    ids: NDArray[np.integer] = blue_green_red[..., 2]
+    ids = np.asarray(cv2.imread(str(file), cv2.IMREAD_UNCHANGED))[..., 2]
     if ids.max() > 255:
         raise InputError(
             f"{file}: label id {ids.max()} is not in the table, which has 0 to {max(_IDS)}"

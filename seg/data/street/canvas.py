@@ -9,36 +9,9 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from seg.data.labels import LABEL_ID
 from seg.data.street.figures import PAINTS, Face, Look, Outlines
 
-#: The label ids of Cityscapes. seg.data.labels has them too, but imports torch, which takes seconds.
-LABEL_ID = {
-    "ego vehicle": 1,
-    "rectification border": 2,
-    "out of roi": 3,
-    "static": 4,
-    "dynamic": 5,
-    "road": 7,
-    "sidewalk": 8,
-    "rail track": 10,
-    "building": 11,
-    "wall": 12,
-    "fence": 13,
-    "pole": 17,
-    "traffic light": 19,
-    "traffic sign": 20,
-    "vegetation": 21,
-    "terrain": 22,
-    "sky": 23,
-    "person": 24,
-    "rider": 25,
-    "car": 26,
-    "truck": 27,
-    "bus": 28,
-    "train": 31,
-    "motorcycle": 32,
-    "bicycle": 33,
-}
 #: Strength of the grain of a surface by its label; others have 0.04.
 _GRAIN = {
     "sky": 0.0,
@@ -72,7 +45,9 @@ class Canvas:
     """A street as surfaces. World points are metres to the right of the camera, above the road and ahead."""
 
     def __init__(self, look: Look, rng: np.random.Generator, size: tuple[int, int]) -> None:
-        self.rng, self.numbers, self._size = rng, look.numbers, size
+        self.rng = rng
+        self.numbers = look.numbers
+        self._size = size
         self._paints = {
             name: np.asarray(colors) for name, colors in {**PAINTS, **look.paints}.items()
         }
@@ -117,7 +92,7 @@ class Canvas:
                 tone = self.light[side] * gain * colors[paint]
                 self._standing.append(Surface(depth, label, tone, origin + outlines @ directions))
 
-    def develop(self) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    def develop(self) -> tuple[Array, Array]:
         """Returns the picture (h, w, 3), RGB, and label ids (h, w)."""
         self._standing.sort(key=lambda surface: -surface.depth)
         depths, labels, colors, points = zip(*self._ground, *self._standing, strict=True)
@@ -165,9 +140,11 @@ class Canvas:
             cv2.merge([far + visible * (tone[painted] * shade - far) for tone, far in channels])
         )
 
-    def _sensed(self, picture: Array, grain: Array) -> NDArray[np.uint8]:
+    def _sensed(self, picture: Array, grain: Array) -> Array:
         """The picture after texture, lens and sensor."""
-        numbers, normal, (width, height) = self.numbers, self.rng.standard_normal, self._size
+        numbers = self.numbers
+        normal = self.rng.standard_normal
+        width, height = self._size
         coarse = normal((height * 2 // 3, width * 2 // 3), np.float32)
         noise = cv2.resize(coarse, self._size, interpolation=cv2.INTER_CUBIC)
         picture = picture * (1 + numbers["texture"] * grain * noise)[..., None]

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock
 from PIL import Image
@@ -14,14 +10,10 @@ from PIL import Image
 from dem_apps.runtime.files import new_folder
 from dem_apps.runtime.progress import track
 from seg.data.labels import LABELS
-from seg.data.street.figures import SOURCE_LOOK, Look, target_look
-from seg.data.street.processes import cores, starmap_in_processes
+from seg.data.street.figures import SOURCE_LOOK, target_look
 from seg.data.street.world import draw_street
 
 CITY = "demostadt"
-#: Images from which on drawing takes longer than processes take to start.
-_MANY = 100
-Street = tuple[Look, str, int]  # with its split, and its index there
 
 
 def write_demo_pair(
@@ -39,10 +31,11 @@ def write_demo_pair(
     A pair that is there is kept, and a folder with anything else is an InputError. Of several processes one draws.
     ``size`` is (width, height); for the rest :func:`target_look`.
     """
-    root, camera = Path(root), target_look(seed, gap)
-    streets = [(SOURCE_LOOK, "train", index) for index in range(source_train)]
-    streets += [(camera, "train", index) for index in range(target_train)]
-    streets += [(camera, "val", index) for index in range(target_val)]
+    root = Path(root)
+    camera = target_look(seed, gap)
+    parts = [(SOURCE_LOOK, "train", source_train)]
+    parts += [(camera, "train", target_train), (camera, "val", target_val)]
+    streets = [(look, split, index) for look, split, number in parts for index in range(number)]
     root.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(root.parent / f".{root.name}.lock"):
         if all((root / layout).is_dir() for layout in ("gta5", "cityscapes")):
@@ -52,21 +45,15 @@ def write_demo_pair(
                 f"drawing the demo pair, {len(streets)} images, once, into {root.parent}",
                 flush=True,
             )
-            _write(draft, streets, partial(draw_street, seed=seed, size=size))
+            for look, split, index in track(streets, len(streets), "drawing the demo pair"):
+                picture, ids = draw_street(look, split, index, seed=seed, size=size)
+                image = Image.fromarray(picture)
+                labels = Image.fromarray(ids)
+                if look is SOURCE_LOOK:
+                    _save_gta5(draft / "gta5", index, image, labels)
+                else:
+                    _save_cityscapes(draft / "cityscapes", split, index, image, labels)
     return root
-
-
-def _write(folder: Path, streets: list[Street], draw: Callable[..., Any]) -> None:
-    """Draw the streets, by all cores if there are many, and save them."""
-    processes = cores() if len(streets) >= _MANY else 1
-    with closing(starmap_in_processes(draw, streets, processes)) as drawn:
-        tracked = track(drawn, len(streets), "drawing the demo pair")
-        for (look, split, index), arrays in zip(streets, tracked, strict=True):
-            image, labels = map(Image.fromarray, arrays)
-            if look is SOURCE_LOOK:
-                _save_gta5(folder / "gta5", index, image, labels)
-            else:
-                _save_cityscapes(folder / "cityscapes", split, index, image, labels)
 
 
 def _save_gta5(root: Path, index: int, image: Image.Image, labels: Image.Image) -> None:

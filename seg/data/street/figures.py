@@ -274,10 +274,8 @@ def _tree(seed: int) -> tuple[Part, ...]:
     return trunk, crown, *leaves(seed, 0, 4.6, 2.1, 2.1)
 
 
-_LOW_MAST, _HIGH_MAST = (
-    box((-0.09, 0, 0.09, 3.4)),
-    box((-0.09, 0, 0.09, 5.6), (0.09, 5.4, 2.6, 5.6)),
-)
+_LOW_MAST = box((-0.09, 0, 0.09, 3.4))
+_HIGH_MAST = box((-0.09, 0, 0.09, 5.6), (0.09, 5.4, 2.6, 5.6))
 _DISC = discs(1, 1, (0, 0))
 #: Alternatives of what faces the camera, in metres from its foot.
 FIGURES: dict[str, tuple[tuple[Part, ...], ...]] = {

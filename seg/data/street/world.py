@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from seg.data.street.canvas import FAR, LABEL_ID, NEAR, Canvas
+from seg.data.labels import LABEL_ID
+from seg.data.street.canvas import FAR, NEAR, Array, Canvas
 from seg.data.street.figures import (
     FIGURES,
     VEHICLES,
@@ -54,7 +54,7 @@ _FRONTS = {
 
 def draw_street(
     look: Look, split: str, index: int, *, seed: int = 0, size: tuple[int, int] = (192, 96)
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+) -> tuple[Array, Array]:
     """Draw street ``index``: the picture, (height, width, 3) RGB uint8, and its label ids, (height, width) uint8.
 
     ``seed`` is the whole data set's, ``split`` is train or val, which share no scene, ``size`` is (width, height).
@@ -89,12 +89,12 @@ def _strip(left: float, right: float) -> Outlines:
     return np.concatenate((there, back[::-1]))[None]
 
 
-def _draw_ground(
-    canvas: Canvas, kerbs: NDArray[np.float64], verges: NDArray[np.float64], rails: bool
-) -> None:
+def _draw_ground(canvas: Canvas, kerbs: Array, verges: Array, rails: bool) -> None:
     """Pavements, lawns, the road with its markings, rails or, now and then, a crossing, and the houses' shadow."""
-    rng, (left, right) = canvas.rng, kerbs.tolist()
-    stone, marking = canvas.color("pavement"), canvas.color("marking")
+    rng = canvas.rng
+    left, right = kerbs.tolist()
+    stone = canvas.color("pavement")
+    marking = canvas.color("marking")
     canvas.ground("sidewalk", _strip(-90, 90), stone)
     for kerb, verge in zip(kerbs, verges, strict=True):
         if kerb != verge:
@@ -102,9 +102,7 @@ def _draw_ground(
     canvas.ground("sidewalk", _strip(left - 0.18, right + 0.18), 1.1 * stone)
     canvas.ground("road", _strip(left, right), canvas.color("road"))
     if rails:
-        canvas.ground("rail track", _strip(-4.9, -2.3), 1.2 * canvas.color("wood"))
-        for rail in (-4.4, -2.9):
-            canvas.ground("rail track", _strip(rail, rail + 0.12), 1.3 * canvas.color("metal"))
+        _draw_rails(canvas)
     elif rng.random() < 0.2:
         near = rng.uniform(8, 22)
         bars = [(x, near, x + 0.56, near + 3.4) for x in np.arange(left + 0.4, right - 0.5, 1.1)]
@@ -119,6 +117,12 @@ def _draw_ground(
         (right * reach, 30) if canvas.light["left"] < canvas.light["right"] else (-30, left * reach)
     )
     canvas.shade(_strip(*shadow), 1 - 0.45 * canvas.numbers["sunlight"])
+
+
+def _draw_rails(canvas: Canvas) -> None:
+    canvas.ground("rail track", _strip(-4.9, -2.3), 1.2 * canvas.color("wood"))
+    for rail in (-4.4, -2.9):
+        canvas.ground("rail track", _strip(rail, rail + 0.12), 1.3 * canvas.color("metal"))
 
 
 def _depths(
@@ -143,11 +147,15 @@ def _draw_backdrop(canvas: Canvas) -> None:
 
 def _draw_front(canvas: Canvas, edge: float) -> None:
     """Houses, walls, fences and parks along one side, from the camera to the end of the street."""
-    rng, outward, side = canvas.rng, float(np.sign(edge)), "left" if edge > 0 else "right"
-    green, near = int(rng.random() > 0.6), rng.uniform(1.5, 5.0)
+    rng = canvas.rng
+    outward = float(np.sign(edge))
+    side = "left" if edge > 0 else "right"
+    green = int(rng.random() > 0.6)
+    near = rng.uniform(1.5, 5.0)
     while near < FAR - 10:
         kind = str(rng.choice([*_FRONTS], p=[row[green] for row in _FRONTS.values()]))
-        length, height = rng.uniform(8, 18), rng.uniform(*_FRONTS[kind][2:])
+        length = rng.uniform(8, 18)
+        height = rng.uniform(*_FRONTS[kind][2:])
         front = (upright(edge, near, 0, length, height), WALLS[kind], side)
         behind: Face
         if kind == "building":
@@ -163,16 +171,19 @@ def _draw_front(canvas: Canvas, edge: float) -> None:
         canvas.stand(near, behind, front)
 
 
-def _draw_traffic(canvas: Canvas, kerbs: NDArray[np.float64], rare: str) -> None:
+def _draw_traffic(canvas: Canvas, kerbs: Array, rare: str) -> None:
     """Vehicles and riders on the road, parked cars along the kerbs, and the tram, bus or truck that is to be there."""
-    rng, gap, (left, right) = canvas.rng, canvas.numbers["vehicle gap"], kerbs.tolist()
+    rng = canvas.rng
+    gap = canvas.numbers["vehicle gap"]
+    left, right = kerbs.tolist()
     lanes = [(0.1, 9.0, 1.3 * gap), (-3.5, 7.0, 1.1 * gap)]
     if right > 3.5 and rng.random() < 0.8:
         lanes.append((right - 1.05, 4.0, 0.35 * gap))
     if left < -7 and rng.random() < 0.7:
         lanes.append((left + 1.05, 4.0, 0.35 * gap))
     if rare:
-        lane, depth = 1 if rare == "tram" else int(rng.integers(2)), rng.uniform(12, 26)
+        lane = 1 if rare == "tram" else int(rng.integers(2))
+        depth = rng.uniform(12, 26)
         _draw_vehicle(canvas, rare, lanes[lane][0], depth)
         lanes[lane] = (lanes[lane][0], depth + 26, gap)
     for x, start, spacing in lanes:
@@ -195,7 +206,8 @@ def _draw_pavement(canvas: Canvas, verge: float, front: float) -> None:
 
 def _draw_figure(canvas: Canvas, name: str, x: float, depth: float) -> None:
     """One of the alternatives of a figure, of random size and turn; arms of masts reach over the road."""
-    rng, alternatives = canvas.rng, FIGURES[name]
+    rng = canvas.rng
+    alternatives = FIGURES[name]
     size = rng.uniform(0.85, 1.15)
     # two-wheelers are seen from nearly behind to aside
     turn = rng.uniform(0.3, 1.0) if name in ("bicycle", "motorcycle", "rider") else 1.0
@@ -208,7 +220,9 @@ def _draw_vehicle(canvas: Canvas, name: str, x: float, depth: float) -> None:
     label, (lower, upper), width, length, (low, waist, roof), (start, end), slant, panes, wheel = (
         VEHICLES[name]
     )
-    half, whole, oncoming = width / 2, box((0, 0, 1, 1)), x < -1
+    half = width / 2
+    whole = box((0, 0, 1, 1))
+    oncoming = x < -1
     edge, facing = (x - half, "left") if x > 0 else (x + half, "right")
     cabin = [Part(label, upper, whole)]
     glass = [Part(label, "glass", box((0.08, 0.12, 0.92, 0.88)))]

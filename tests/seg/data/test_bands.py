@@ -7,18 +7,16 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from support import cases, refuses
+from support import refuses
 from support.scenes import SCENE, draw_pair, write_scene
 
 from seg.data import rasters
-from seg.data.check import check_file
-from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
 from seg.data.labels import load_classes
 from seg.data.loader import batches, build_augmentation
 from seg.data.pixel_format import RGB, PixelFormat, resized
-from seg.data.read import read_index_image, read_label
 from seg.data.read_images import left_out, read_header, read_image
+from seg.data.read_labels import read_index_image, read_label
 from seg.data.settings import BandConfig, SourceConfig, TargetDataConfig
 
 
@@ -233,27 +231,6 @@ def test_masks_and_deep_numbers_of_a_tiff_are_turned_and_its_coordinates_go(orie
         np.testing.assert_array_equal(image.values.squeeze(), picture)
         np.testing.assert_array_equal(image.valid, picture.any(2) if wanted is RGB else picture > 0)
         assert (image.place is not None) == (orientation == 1)
-
-
-@pytest.mark.parametrize("suffix", ["png", "tif"])
-@cases((1, (12, 20), False), (6, (12, 20), False), (6, (20, 12), True), (3, (12, 20), True))
-def test_a_label_that_need_not_fit_its_turned_image_is_a_warning(
-    orientation, label, warned, suffix, tmp_path
-):
-    draw(tmp_path / "images" / f"a.{suffix}", orientation, Image.fromarray(UPRIGHT))
-    (tmp_path / "labels").mkdir()
-    ids = np.full(label, 7, np.uint8)
-    ids[:6] = 8
-    Image.fromarray(ids).save(tmp_path / "labels" / "a.png")
-    samples = SegmentationDataset(tmp_path, "folders", "train", labelled=True)
-    report = check_file(samples, 0)
-    assert (report.size, report.errors) == ((20, 12), [])
-    for lines in (samples.look_at_labels("mine"), report.warnings):
-        said = f"a.{suffix}: is turned upright as its EXIF says (orientation {orientation})"
-        assert sum(said in line for line in lines) == warned
-    # turned as well
-    draw(tmp_path / "labels" / "a.png", orientation, Image.fromarray(UPRIGHT[..., 0] // 50 + 7))
-    assert not any("turned upright" in line for line in samples.look_at_labels("mine"))
 
 
 @pytest.mark.parametrize("exif", [b"", b"Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12", b"junk" * 9])

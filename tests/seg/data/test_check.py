@@ -46,11 +46,6 @@ def test_every_problem_is_listed_with_its_file(source, target, flags, check):
     (images / "00002.png").write_bytes((images / "00002.png").read_bytes()[:400])
     Image.fromarray(np.full((48, 96), 77, np.uint8)).save(labels / "00003.png")
     Image.open(labels / "00004.png").resize((50, 25)).save(labels / "00004.png")
-    almost_white = np.random.default_rng(0).integers(250, 255, (48, 96, 3), dtype=np.uint8)
-    Image.fromarray(almost_white).save(images / "00005.png")
-    for folder in (images, labels):
-        (folder / "00006.png").rename(folder / "15188.png")
-    Image.fromarray(np.zeros((48, 96), np.uint8)).save(labels / "15188.png")
     val_label = next((target / "gtFine" / "val").rglob("*.png"))
     damaged = bytearray(val_label.read_bytes())
     damaged[len(damaged) // 2] ^= 0xFF
@@ -61,14 +56,12 @@ def test_every_problem_is_listed_with_its_file(source, target, flags, check):
     printed = check(*flags)
     (error,) = lines(printed, "error")
     assert error.startswith(
-        f"error: source train: {labels}/00003.png: label id 77 is not in the table, which has 0 "
+        f"error: source train: {labels}/00003.png: label id 77 is not in the table, which has 0, "
     )
     expected = [
         f"source train: {images}/00002.png: the image cannot be read, it is damaged or cut short, .* is left out",
         f"source train: {images}/00001.png: its label {labels}/00001.png is missing; the image is left out",
-        f"source train: {labels}/00004.png: the label is 50x25 pixels, its image 96x48; it is resized to its image",
-        f"source train: {images}/00005.png: the image is blank or nearly so",
-        f"source train: {labels}/15188.png: every pixel of the label is ignored",
+        f"source train: {labels}/00004.png: the label is 50x25 pixels, its image 96x48",
         f"target train: {train_image}: the image cannot be read, .* is left out",
         f"target val: {val_label}: the image cannot be read, .* is left out",
     ]
@@ -77,12 +70,11 @@ def test_every_problem_is_listed_with_its_file(source, target, flags, check):
     assert all(
         re.match(f"warning: {each}$", line) for line, each in zip(warnings, expected, strict=True)
     )
-    assert "images/15188.png: known to be bad in the data set as published" in printed
     assert (
         "note: source looks like layout gta5, with ids of its own; --source.layout names another"
         in printed
     )
-    assert "8 of 15 images have a problem" in printed
+    assert "6 of 15 images have a problem" in printed
     assert check(*flags, "--workers", "2") == printed
 
 
@@ -170,21 +162,18 @@ def test_one_problem_of_many_files_is_one_line(check, tmp_path):
     (found,) = [line for line in lines(printed, "error") if "source train" in line]
     assert found.startswith("error: source train: 5 files, such as ")
     assert (
-        "1.png: label id 7 is not in the table, which has 0 to 1 and 255; a file for --classes gives"
+        "1.png: label id 7 is not in the table, which has 0, 1, 255; in layout folders a file for --classes gives"
         in found
     )
     assert f"warning: source train: {tmp_path / 'data' / 'images' / '0.png'}: its label " in printed
 
 
-def test_a_class_that_a_raster_calls_no_data_is_a_warning(check, tmp_path):
+def test_a_class_that_a_raster_calls_no_data_is_a_class(tmp_path):
     from support.scenes import write_scene  # where rasterio is installed
 
-    flags = write(tmp_path, IDS)
+    write(tmp_path, IDS)
     (tmp_path / "labels" / "a.png").unlink()
     write_scene(tmp_path / "labels" / "a.tif", np.where(IDS == 255, 3, IDS)[..., None], nodata=0)
-    printed = check(*flags, "--classes", "a,b,c,d")
-    found = f"warning: source train: {tmp_path}/labels/a.tif: 0 is the id of 'a' and the file calls it no data"
-    assert f"{found}; it is counted as 'a'" in printed
     read = SegmentationDataset(
         tmp_path, "folders", "train", labelled=True, classes=load_classes("a,b,c,d")
     )[0].label
@@ -279,7 +268,7 @@ def test_masks_of_0_and_255_are_refused_in_every_command(run, run_here, tmp_path
     (
         (0, 1, 255),
         "a,b,c",
-        r"warning: x: 255 is in 3 of 3 labels and ignored, .* and 'c' is in none; if 255 is",
+        r"warning: x: 255 is in 3 of 3 labels and ignored, .* and 'c' is in none; if it is",
     ),
     ((0, 1), "a,b,c", r"note: x: no pixel of 3 labels is 'c'"),
     ((0, 0), "a,b", r"x: 3 labels hold one class alone, 'a', of which nothing"),
@@ -297,7 +286,7 @@ def test_masks_of_0_and_255_are_refused_in_every_command(run, run_here, tmp_path
     (
         (0, 128, 7),
         "a,b",
-        r"label id 7 and 128 is not in the table, which has 0 to 1 and 255; a file for --classes",
+        r"label id 7, 128 is not in the table, which has 0, 1, 255; in layout folders a file for --classes",
     ),
 )
 def test_what_is_said_of_labels(ids, classes, said, tmp_path):
@@ -315,19 +304,9 @@ GREEN, RED = (0, 255, 0), (255, 0, 0)
 
 @cases(
     ([GREEN, RED], 0, None),
-    (
-        [(9, 9, 9), GREEN],
-        0,
-        r"1\.png: the colour \[0, 255, 0\] is id 1 in its palette and id 0 in that of .*0\.",
-    ),
-    ([(9, 9, 9), (9, 9, 9)], 0, None),
-    (
-        [GREEN, RED],
-        1,
-        r"1\.png: the label is 32x48 pixels, its image 48x32, which is another shape",
-    ),
+    ([GREEN, RED], 1, r"1\.png: the label is 32x48 pixels, its image 48x32"),
 )
-def test_palettes_that_differ_and_labels_that_are_turned(colors, turned, said, tmp_path):
+def test_labels_that_are_turned(colors, turned, said, tmp_path):
     draw(tmp_path, (0, 1), 2)
     for index, palette in enumerate([[GREEN, RED], colors]):
         ids = np.rot90(np.eye(48, dtype=np.uint8)[:32], turned * index)

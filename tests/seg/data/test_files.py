@@ -13,8 +13,8 @@ from seg.data.datasets import SegmentationDataset
 from seg.data.files import find_images, find_labels, flat_names, left_out, output_names
 from seg.data.label_faults import labels_of
 from seg.data.labels import ClassSet, named_classes
-from seg.data.read import read_label
 from seg.data.read_images import read_image
+from seg.data.read_labels import read_label
 
 CLASSES = named_classes(["ground", "plant"])
 
@@ -122,7 +122,7 @@ def test_the_label_beside_an_image_is_no_image(tmp_path, monkeypatch):
     (images / "f.HEIC").write_bytes(b"")
     found = find_images(images)
     assert [file.name for file in found] == ["a.jpg", "b.png", "c.jpeg", "d.png", "d_mask_2.png"]
-    assert left_out([images, images]) == ", left out: 2 .heic, 3 label beside its image"
+    assert left_out([images, images]) == ", left out: 2 .heic, 3 .png"
     expected = ["a_mask.png", "b_Segmentation.png", "c.png", None, None]
     dataset = SegmentationDataset(tmp_path, "folders", "train", True, classes=CLASSES)
     assert [label.name for _, label in dataset.files] == expected[:3]

@@ -10,7 +10,7 @@ from support import noise, refuses, save
 from torch.utils.data import ConcatDataset
 
 from dem_apps.errors import InputError
-from seg.data.check import check_pair
+from seg.data.data_check import check_pair
 from seg.data.domains import open_pair
 from seg.data.loader import batches
 from seg.data.samplers import labelled_sampler

@@ -1,6 +1,7 @@
 """Files as users of other projects reported them: what a raster, a mask, a split or a count says of itself counts."""
 
 import os
+import re
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
 from seg.data.labels import load_classes, named_classes
 from seg.data.pixel_format import PixelFormat
-from seg.data.read import read_index_image, read_label
 from seg.data.read_images import left_out, read_header, read_image
+from seg.data.read_labels import read_index_image, read_label
 from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.data.statistics import class_pixels
 from seg.maps.entropy_maps import Prediction
@@ -64,7 +65,7 @@ def test_a_label_on_other_ground_than_its_image_is_refused(east, north, options,
         np.testing.assert_array_equal(read_label(label, AB, image=image), GROUND)
         return
     refuses(
-        r"l.tif: lies on other ground than its image .*i.tif, .* gdalwarp",
+        r"l.tif: lies on other ground than its image .*i.tif, .*gdalwarp -r near -te 1000 1960 1060 2000 -ts 60 40",
         read_label,
         label,
         AB,
@@ -180,25 +181,22 @@ def pair_of(root, source, target, dtype):
 
 
 @cases(
-    ((1, np.nan), (1, np.nan), "float32", None),
-    (
-        (1, -3.4028234663852886e38),
-        (1, np.nan),
-        "float32",
-        "of the pixels hold -3.4028235e+38 in band 1",
-    ),
-    ((1, -9999), (1, np.nan), "int16", "of the pixels hold -9999 in band 1"),
-    ((1, np.nan), (255, np.nan), "float32", "the numbers of band 1 are of another scale, 7.64e+03"),
+    ((1, np.nan), (1, np.nan), "float32", "range: target train: band 1 holds 2"),
+    ((1, -9999), (1, np.nan), "int16", "range: source train: band 1 holds -9999 to "),
+    ((1, np.nan), (255, np.nan), "float32", "range: target val: band 1 holds 6"),
 )
-def test_fills_and_units_that_no_file_declares_are_noticed(
-    source, target, dtype, said, tmp_path, run_here
-):
-    notes = pair_of(tmp_path, source, target, dtype).notes
+def test_the_check_prints_the_range_of_each_band(source, target, dtype, said, tmp_path, run_here):
+    assert pair_of(tmp_path, source, target, dtype).notes == ()
     flags = [f"--{name}.root={tmp_path / name}" for name in ("source", "target")]
-    checked = run_here(check, "check", "--classes", "a,b", *flags, status=said is not None).out
-    assert (
-        [said in text for text in (" ".join(notes), checked)] == [True] * 2 if said else not notes
-    )
+    assert said in run_here(check, "check", "--classes", "a,b", *flags, status=0).out
+
+
+def test_a_number_beyond_all_measures_is_refused_with_its_file(tmp_path, run_here):
+    said = r"source/images/\d.tif: holds -3.4028235e\+38; if .*gdal_edit.py -a_nodata"
+    refuses(said, pair_of, tmp_path, (1, -3.4028234663852886e38), (1, np.nan), "float32")
+    flags = [f"--{name}.root={tmp_path / name}" for name in ("source", "target")]
+    checked = run_here(check, "check", "--classes", "a,b", *flags, status=1).out
+    assert re.search(f"error: source train: .*{said}", checked)
 
 
 def test_no_data_and_a_class_never_share_a_value_in_what_is_written(tmp_path):

@@ -1,14 +1,11 @@
 """The demo pair: deterministic streets, real layouts, class frequencies, atomic writing, drawing by all cores."""
 
-import os
-
 import numpy as np
 import pytest
 from PIL import Image
 from support import contents
 
 from seg.data.labels import CITYSCAPES_CLASSES, CITYSCAPES_IDS, IGNORE_INDEX, LABELS, id_tables
-from seg.data.street import canvas, processes
 from seg.data.street import demo_pair as demo
 from seg.data.street.figures import SOURCE_LOOK, target_look
 from seg.data.street.world import draw_street
@@ -31,12 +28,6 @@ def test_class_frequencies_are_those_of_a_street():
     assert 0.4 <= share["bicycle"] <= 2, share
     assert share["train"] < 1, share
     assert share["building"] > 5 * share["pole"], share
-
-
-def test_label_ids_are_those_of_cityscapes():
-    assert {
-        CITYSCAPES_IDS[label_id]: label_id for label_id in canvas.LABEL_ID.values()
-    } == canvas.LABEL_ID
 
 
 def test_layouts_and_modes(tmp_path):
@@ -71,35 +62,6 @@ def test_interrupted_writing_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         demo.write_demo_pair(tmp_path / "pair", **SMALL)
     assert [file.name for file in tmp_path.iterdir()] == [".pair.lock"]
-
-
-def test_the_number_of_processes_changes_no_byte(tmp_path, monkeypatch):
-    one = demo.write_demo_pair(tmp_path / "one", **SMALL)
-    monkeypatch.setattr(demo, "_MANY", 7)
-    monkeypatch.setattr(demo, "cores", lambda: 3)
-    monkeypatch.delattr(processes, "starmap")  # nothing is drawn in this process
-    three = demo.write_demo_pair(tmp_path / "three", **SMALL)
-    assert contents(three) == contents(one)
-
-
-def test_a_failure_in_a_process_leaves_nothing(tmp_path, monkeypatch, capfd):
-    monkeypatch.setattr(demo, "_MANY", 7)
-    monkeypatch.setattr(demo, "cores", lambda: 2)
-    with pytest.raises(RuntimeError, match="a process ended before its work was done"):
-        demo.write_demo_pair(tmp_path / "pair", **SMALL | {"size": (0, 32)})
-    assert "Traceback" in capfd.readouterr().err
-    assert [file.name for file in tmp_path.iterdir()] == [".pair.lock"]
-
-
-def test_processes_take_turns():
-    found = list(processes.starmap_in_processes(os.getpid, [()] * 5, 2))
-    assert found == [found[0], found[1]] * 2 + [found[0]]
-    assert len({os.getpid(), *found}) == 3
-
-
-def test_a_drawing_process_starts_without_torch():
-    code = "__import__('seg.data.street.world') and 'torch' in __import__('sys').modules"
-    assert list(processes.starmap_in_processes(eval, [(code,)] * 2, 2)) == [False, False]
 
 
 def test_a_pair_is_drawn_once(tmp_path, capsys):

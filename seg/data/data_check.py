@@ -1,0 +1,149 @@
+"""``python -m seg.data check``: lists every fault of the files, and proposes the class file that reads the labels.
+
+Data sets, classes and labels are found and judged by the functions that training calls: an *error* stops training at
+some step; a *warning* does not.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+
+import numpy as np
+from rich.console import Console
+
+from dem_apps.errors import InputError
+from dem_apps.runtime import progress
+from seg.data.datasets import SegmentationDataset
+from seg.data.domains import DomainPair
+from seg.data.found_classes import found_classes
+from seg.data.label_faults import FileReport, check_classes, check_label, lines
+from seg.data.labels import IGNORE_INDEX
+from seg.data.read_images import ImagePixels, read_image
+from seg.data.statistics import counts_of, each_file
+
+Reports = Mapping[str, Sequence[FileReport]]
+
+
+def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = None) -> int:
+    """Look at every file, print what is wrong and what is there; returns the number of images with a problem."""
+    console = console or progress.console(soft_wrap=True, highlight=False)
+    if found_as := pair.layouts_found():
+        console.print(f"note: {found_as}")
+    for note in pair.notes:
+        console.print(note)
+    reports: dict[str, list[FileReport]] = {}
+    unfit = list[SegmentationDataset]()
+    for title, dataset, indices in _work(pair):
+        check = functools.partial(check_file, dataset)
+        found = [FileReport(warnings=[sentence]) for sentence in dataset.left_out]
+        found += each_file(check, indices, workers, f"checking {title}")
+        reports[title] = found
+        unsaid = check_classes(found, pair.classes, dataset.layout)
+        if dataset.labelled and (
+            unsaid or any(each.errors and each.held is None for each in found)
+        ):
+            unfit.append(dataset)
+        for note in dataset.notes:
+            console.print(f"note: {title}: {note}")
+        for line in (*lines(found, title), *_ranges(found, title)):
+            console.print(line)
+    _print_classes(reports, pair.classes.names, console)
+    if class_file := pair.class_file or _fitting_file(unfit, pair, workers):
+        console.print(class_file)
+    return _print_result(reports, pair.left_out(), console)
+
+
+def _print_result(reports: Reports, left_out: str, console: Console) -> int:
+    """Print how many images have a problem, and return that."""
+    checked = [report for split in reports.values() for report in split]
+    wrong = sum(1 for report in checked if report.errors or report.warnings)
+    said = f"{len(checked):,} images checked{left_out}, nothing wrong"
+    if wrong:
+        said = (
+            f"{wrong:,} of {len(checked):,} images have a problem{left_out}; "
+            "'exclude' of source or target leaves images out"
+        )
+    console.print(said)
+    return wrong
+
+
+def _fitting_file(unfit: Sequence[SegmentationDataset], pair: DomainPair, workers: int) -> str:
+    """The class file that reads the labels which the classes do not fit; empty where none does."""
+    # a data set with a numbering of its own says which classes there are
+    own = [dataset for dataset in unfit if dataset.layout.ids is None]
+    with suppress(InputError):  # of labels that are no masks, which is an error of theirs
+        if found := found_classes(own, pair.classes, workers):
+            return found.file
+    return ""
+
+
+def _work(pair: DomainPair) -> Iterator[tuple[str, SegmentationDataset, list[int]]]:
+    """Titles, data sets and the samples to look at; labelled target images once, with their labels."""
+    labelled = set() if pair.target_labelled is None else set(pair.target_labelled.images)
+    for title, dataset in pair.splits().items():
+        if title == "target train" and labelled:
+            others = [i for i, image in enumerate(dataset.images) if image not in labelled]
+            yield "other target train", dataset, others
+        else:
+            yield title, dataset, list(range(len(dataset)))
+
+
+def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
+    """Look at one image and, in a labelled data set, its label, both at their own size."""
+    image_file, label_file = dataset.files[index]
+    report = FileReport()
+    valid = None
+    try:
+        image = read_image(image_file, dataset.pixels)
+        valid = image.valid
+        if not dataset.pixels.is_rgb:
+            report.ranges = _range_of(image)
+    except InputError as error:
+        report.errors.append(str(error))
+    if label_file is not None:
+        ids = check_label(report, image_file, label_file, dataset.classes, dataset.layout)
+        if ids is not None:
+            if valid is not None and valid.shape == ids.shape:  # as training sees it
+                ids = np.where(valid, ids, np.uint8(IGNORE_INDEX))
+            report.counts = counts_of(ids, len(dataset.classes))
+    return report
+
+
+def _range_of(image: ImagePixels) -> list[tuple[float, float]]:
+    """The least and the largest number of each band."""
+    values = image.values if image.valid is None else image.values[image.valid]
+    bands = values.reshape(-1, values.shape[-1]).T
+    held = [band[np.isfinite(band)] for band in bands]
+    return [
+        (float(band.min()), float(band.max())) if band.size else (np.inf, -np.inf) for band in held
+    ]
+
+
+def _ranges(reports: Sequence[FileReport], title: str) -> Iterator[str]:
+    """A line for each band with the range of its numbers in all images."""
+    held = [report.ranges for report in reports if report.ranges is not None]
+    for band, ranges in enumerate(zip(*held, strict=True), start=1):
+        lows, highs = zip(*ranges, strict=True)
+        yield f"range: {title}: band {band} holds {min(lows):.6g} to {max(highs):.6g}"
+
+
+def _print_classes(reports: Reports, names: tuple[str, ...], console: Console) -> None:
+    """Share of each class among the pixels that count, and the number of images that have it."""
+    header = ["class"]
+    rows = [[name] for name in (*names, "(ignored)")]
+    for title, checked in reports.items():
+        readable = [file.counts for file in checked if file.counts is not None]
+        if not readable:
+            continue
+        header += [f"{title}, %", "images"]
+        counts = np.array(readable)
+        pixels = counts.sum(0)
+        images = (counts > 0).sum(0)
+        totals = [max(pixels[:-1].sum(), 1)] * len(names) + [pixels.sum()]
+        for row, number, total, showing in zip(rows, pixels, totals, images, strict=True):
+            row += [f"{100 * number / total:.2f}", f"{showing:,}"]
+    progress.print_table(
+        "pixels and images of each class", header, [*rows[:-1], [], rows[-1]], screen=console
+    )

@@ -1,0 +1,197 @@
+"""Reads label images: ids by index or by colour, and where there are any; (H, W) of an image's pixels.
+
+InputErrors name what is damaged, or an id or a colour of no class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from dem_apps.errors import InputError
+from seg.data import rasters
+from seg.data.files import Size
+from seg.data.labels import IGNORE_INDEX, ClassSet, Color, Ids, id_tables
+from seg.data.layouts.layout import OWN_IDS, Layout
+from seg.data.pixel_format import Mask, Numbers, upright
+from seg.data.rasters import Header
+from seg.data.read_images import (
+    GREY,
+    LOSSLESS,
+    OpenImage,
+    decoder_arguments,
+    open_image,
+    read_header,
+)
+
+#: Pillow's modes of labels, and what decoders multiply ids of few bits by.
+_IDS, _SPREAD = ("P", *GREY[:-1]), {"L;2": 85, "L;4": 17}
+
+
+class LabelPixels(NamedTuple):
+    """A label image as its file holds it."""
+
+    ids: Ids  #: (H, W), by index or colour
+    valid: Mask  #: (H, W), where it holds any; None for everywhere
+    header: Header | None = None  #: None of a layout that reads its files itself
+
+
+def read_label(
+    file: Path,
+    classes: ClassSet,
+    layout: Layout = OWN_IDS,
+    size: Size | None = None,
+    image: Path | None = None,
+) -> Ids:
+    """(H, W) uint8 train ids of a label image, resized to ``size``; 255 where nothing counts.
+
+    Raises an InputError for a label that lies on other ground than ``image``.
+    """
+    label = label_pixels(file, classes, layout)
+    refuse_other_ground(file, label, image)
+    ids = label.ids
+    valid = label.valid
+    if size is not None and size != (ids.shape[1], ids.shape[0]):
+        ids = np.asarray(Image.fromarray(ids).resize(size, Image.Resampling.NEAREST))
+        if valid is not None:
+            valid = np.asarray(Image.fromarray(valid).resize(size, Image.Resampling.NEAREST))
+    refuse_unknown(file, ids if valid is None else ids[valid], classes, layout)
+    return train_ids(ids, valid, classes, layout)
+
+
+def refuse_other_ground(file: Path, label: LabelPixels, image: Path | None) -> None:
+    """Raises an InputError for a label with coordinates that lies on other ground than its image."""
+    if image is not None and label.header is not None and label.header.place is not None:
+        rasters.refuse_other_ground(file, label.header, image, read_header(image))
+
+
+def train_ids(ids: Ids, valid: Mask, classes: ClassSet, layout: Layout) -> Ids:
+    """(H, W) ids of a label image and where it holds some → train ids; 255 where nothing counts."""
+    label = np.asarray(cv2.LUT(ids, id_tables(classes, layout.ids)[0]), np.uint8)
+    return label if valid is None else np.where(valid, label, np.uint8(IGNORE_INDEX))
+
+
+def refuse_unknown(file: Path, ids: Ids, classes: ClassSet, layout: Layout = OWN_IDS) -> None:
+    """Raises an InputError for a label image with an id that is no class's and not ignored."""
+    known = id_tables(classes, layout.ids)[1]
+    if not ids.size or cv2.LUT(ids, known.view(np.uint8)).min():
+        return
+    unknown = ", ".join(map(str, np.unique(ids[~known[ids]])))
+    table = ", ".join(map(str, np.flatnonzero(known)))
+    raise InputError(
+        f"{file}: label id {unknown} is not in the table, which has {table}; "
+        "in layout folders a file for --classes gives classes their ids, and lists others as ignored"
+    )
+
+
+def label_pixels(file: Path, classes: ClassSet, layout: Layout = OWN_IDS) -> LabelPixels:
+    """A label image as the layout says that it is read: by its own function, by colours or by index."""
+    if layout.read_ids:
+        return LabelPixels(layout.read_ids(file), None)
+    painted = classes if classes.by_color and layout.ids is None else layout.painted
+    return _index_image(file, classes.ids) if painted is None else _colored_ids(file, painted)
+
+
+def read_index_image(file: Path) -> Ids:
+    """(H, W) uint8 ids of an image with a palette or in grey; 255 where it holds none."""
+    ids, valid, _ = _index_image(file, ())
+    return ids if valid is None else np.where(valid, ids, np.uint8(IGNORE_INDEX))
+
+
+def _index_image(file: Path, kept: Collection[int]) -> LabelPixels:
+    """Ids and where there are any, nowhere transparent; an id of ``kept`` is one even where the file calls it none."""
+    with open_image(file, LOSSLESS) as image:
+        header = image.header
+        if header.pages > 1:
+            raise InputError(
+                f"{file}: has {header.pages} pages or frames, and a label is one; save that alone"
+            )
+        if image.picture is None:
+            ids, valid = rasters.ids_of(file, image.source, header, kept)
+        else:
+            ids, valid = _picture_ids(image, image.picture, kept)
+    ids = upright(ids, header.orientation)
+    if valid is not None:
+        valid = upright(valid, header.orientation)
+        ids = np.where(valid, ids, 0)
+    low = int(ids.min())
+    high = int(ids.max())
+    if low < 0 or high > 255:
+        raise InputError(
+            f"{file}: holds the ids {low} to {high}, and ids are 0 to 255; name others as nodata, or number anew"
+        )
+    return LabelPixels(ids.astype(np.uint8, copy=False), valid, header)
+
+
+def _picture_ids(
+    image: OpenImage, picture: Image.Image, kept: Collection[int]
+) -> tuple[Numbers, Mask]:
+    """(H, W) ids of a picture that Pillow decodes, as stored, and where it is not transparent."""
+    if picture.mode not in _IDS:
+        raise InputError(
+            f"{image.file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}; a picture "
+            "in the classes' colours is read with a file for --classes that has labels: colors and a name and a "
+            "color for each class"
+        )
+    spread = _SPREAD.get(decoder_arguments(picture)[0], 1)
+    ids = image.stored()
+    if spread > 1:
+        ids = ids // spread
+    if ids.ndim == 3:  # beside transparency
+        ids, valid = ids[..., 0], ids[..., -1] != 0
+    else:
+        clear = _clear_ids(picture.info.get("transparency"))
+        valid = ~np.isin(ids, sorted(clear - set(kept)))
+    return ids, None if valid.all() else valid
+
+
+def _clear_ids(transparency: object) -> set[int]:
+    """The ids that Pillow calls transparent: the clear entries of a palette, or one level of grey."""
+    if isinstance(transparency, bytes):
+        return {index for index, alpha in enumerate(transparency) if alpha == 0}
+    return {transparency} if isinstance(transparency, int) else set()
+
+
+def label_colors(file: Path, most: int) -> list[Color]:
+    """The colours of a picture where it is not transparent, in order; ``most`` and one more where there are more."""
+    codes, valid, _ = _codes(file)
+    found = np.unique(codes if valid is None else codes[valid])[: most + 1].tolist()
+    return [(code >> 16, code >> 8 & 255, code & 255) for code in found]
+
+
+def _colored_ids(file: Path, classes: ClassSet) -> LabelPixels:
+    """The ids of the class set from a picture in its colours."""
+    codes, valid, header = _codes(file)
+    if valid is None:
+        valid = np.ones(codes.shape, np.bool_)
+    table = {
+        int.from_bytes(color): label_id
+        for color, label_id in zip(classes.colors, classes.ids, strict=True)
+    }
+    counted = np.array(sorted(table), np.uint32)
+    places = np.searchsorted(counted, codes).clip(max=len(counted) - 1)
+    found = counted[places] == codes
+    ids = np.array([table[code] for code in counted.tolist()], np.uint8)[places]
+    ignored = np.isin(codes, [int.from_bytes(color) for color in classes.ignored_colors])
+    if (unknown := valid & ~found & ~ignored).any():
+        color = [*int(codes[unknown].min()).to_bytes(3)]
+        pixels = int(unknown.sum())
+        raise InputError(
+            f"{file}: the colour {color} is no class's and not ignored ({pixels:,} pixels have such)"
+        )
+    valid &= found
+    return LabelPixels(ids, None if valid.all() else valid, header)
+
+
+def _codes(file: Path) -> tuple[NDArray[np.uint32], Mask, Header]:
+    """(H, W) red, green and blue as one number, upright as EXIF says, and where it is not transparent."""
+    with open_image(file, LOSSLESS) as image:
+        pixels = image.read()
+    red, green, blue = pixels.values.astype(np.uint32).transpose(2, 0, 1)
+    return red << 16 | green << 8 | blue, pixels.valid, image.header
