@@ -95,7 +95,13 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
     def _converted(self, observation: Any) -> Any:
         for key, (dtype, shape) in self._arrays.items():
             given = observation[key] if key else observation
-            seen = np.asarray(given, dtype)
+            try:
+                seen = np.asarray(given, dtype)
+            except (TypeError, ValueError) as error:
+                what = f"an observation {key}".rstrip()
+                raise InputError(
+                    f"{self._where}: {what} is no array of numbers: {error}"
+                ) from error
             if seen.shape != shape:
                 raise InputError(
                     f"{self._where}: an observation {key} has the shape {seen.shape}, and its observation_space says "

@@ -131,7 +131,7 @@ def start_from(model: OnPolicyAlgorithm, source: Path) -> None:
             state = load_checkpoint(source / "checkpoints", "last")
             restore_policy(model, {**state, "episodes": []})
             return
-        parameters = load_from_zip_file(source, load_data=False, device=model.device)[1]
+        parameters: Any = load_from_zip_file(source, load_data=False, device=model.device)[1]
         # a plain policy has no class marginals
         weights = {**model.policy.state_dict(), **parameters.get("policy", {})}
         load_state(model.policy, weights, "policy")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -279,6 +280,30 @@ def new_geotiff(
     colours: Sequence[tuple[int, int, int]] | None = None,
 ) -> Iterator[Any]:
     """A GeoTIFF of one band of (H, W) pixels, to be written; ``colours`` are those of 0, 1, … for viewers."""
+    with _new_geotiff(path, size, dtype, place, nodata, [description]) as target:
+        if colours is not None:
+            colormap = {number: (*colour, 255) for number, colour in enumerate(colours)}
+            target.write_colormap(1, colormap)
+        yield target
+
+
+def write_bands(
+    path: Path, values: NDArray[np.float32], place: Georeference, names: Sequence[str]
+) -> None:
+    """Write (bands, H, W) numbers as a GeoTIFF whose bands have these names."""
+    with _new_geotiff(path, values.shape[1:], "float32", place, math.nan, names) as target:
+        target.write(values)
+
+
+@contextmanager
+def _new_geotiff(
+    path: Path,
+    size: tuple[int, ...],
+    dtype: str,
+    place: Georeference | None,
+    nodata: float,
+    bands: Sequence[str],
+) -> Iterator[Any]:
     import rasterio
     from rasterio._err import CPLE_BaseError
     from rasterio.errors import RasterioIOError
@@ -287,7 +312,7 @@ def new_geotiff(
         "driver": "GTiff",
         "height": size[0],
         "width": size[1],
-        "count": 1,
+        "count": len(bands),
         "dtype": dtype,
         "nodata": nodata,
         "compress": "deflate",
@@ -301,10 +326,8 @@ def new_geotiff(
         warnings.simplefilter("ignore")  # of coordinates in pixels
         try:
             with rasterio.open(temporary, "w", **profile) as target:
-                target.set_band_description(1, description)
-                if colours is not None:
-                    colormap = {number: (*colour, 255) for number, colour in enumerate(colours)}
-                    target.write_colormap(1, colormap)
+                for number, name in enumerate(bands, start=1):
+                    target.set_band_description(number, name)
                 yield target
             # one that a full disk cut short was closed without an error
             with rasterio.open(temporary) as written:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,11 @@ from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.files import find_images, left_out, output_names, refuse_long_name
 from seg.data.label_map import write_label_map, write_mask
-from seg.data.read_images import opened_picture
+from seg.data.rasters import write_bands
+from seg.data.read_images import ImagePixels, Scene, opened_picture
 from seg.inference.protocol import batch_norm_statistics
 from seg.inference.settings import ExportConfig
-from seg.maps.entropy_maps import Prediction, Sums
+from seg.maps.entropy_maps import Part, Prediction, Sums
 from seg.maps.run_pictures import (
     MOST_SHOWN,
     FileOf,
@@ -75,9 +77,11 @@ class Export:
         refuse_long_name(file)
         path, seen_as = partial(output_path, self._folder, name), self.trained.description.pixels
         with opened_picture(file, seen_as, self._by_windows) as picture:
-            prediction, sums = write_maps(
-                path, self.trained.parts(picture), picture, self.trained.class_set
-            )
+            parts = self.trained.parts(picture)
+            if "probabilities" in self._config.raw:
+                parts = self._with_probabilities(parts, picture, path)
+            least, classes = self._config.min_probability, self.trained.class_set
+            prediction, sums = write_maps(path, parts, picture, classes, least)
             size, image = picture.shape, picture.reduced(MOST_SHOWN)
         shown = seen_as.preview(image.values, image.valid)
         del picture, image  # of a large scene the largest
@@ -86,6 +90,23 @@ class Export:
             write_mask(self._folder, relative, prediction.classes, valid, self.trained.class_set)
         self._add_rows(relative.as_posix(), size, sums)
         self._write(path, shown, prediction)
+
+    def _with_probabilities(
+        self, parts: Iterator[Part], picture: ImagePixels | Scene, path: FileOf
+    ) -> Iterator[Part]:
+        """The same parts; behind the last one the probabilities are written, (C, H, W) float16 and the names."""
+        names = self.trained.class_set.names
+        whole = np.empty((len(names), *picture.shape[:2]), np.float16)
+        for top, left, logits in parts:
+            rows = slice(top, top + logits.shape[2])
+            columns = slice(left, left + logits.shape[3])
+            whole[:, rows, columns] = logits[0].softmax(0).cpu().numpy()
+            yield top, left, logits
+        with whole_file(path("probabilities.npz")) as temporary:
+            np.savez_compressed(temporary, probabilities=whole, names=np.asarray(names))
+        place = picture.place if isinstance(picture, ImagePixels) else picture.header.place
+        if place is not None:
+            write_bands(path("probabilities.tif"), whole.astype(np.float32), place, names)
 
     def close(self) -> None:
         """Write what is of all images."""

@@ -10,7 +10,7 @@ from seg.data.settings import LAYOUT_CHOICES, LAYOUT_HELP
 from seg.models.settings import LEAST_TILE, TILE_HELP
 from seg.trained.settings import IGNORE_HELP, NetworkSettings
 
-RAW_FORMATS = ("png16", "npz")
+RAW_FORMATS = ("png16", "npz", "probabilities")
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,16 @@ class ExportConfig(NetworkSettings):
     device: str = option("auto", "cpu, cuda, or auto")
     raw: list[str] = option(
         [],
-        "entropy as numbers as well: png16 (0 to 65535 is 0 to 1; --raw alone), npz (nats), or both",
+        "numbers as well: entropy as png16 (65535 is 1; --raw alone) or npz (nats), probabilities of every class",
         RAW_FORMATS,
-        value="{png16,npz}",
+        value="{png16,npz,probabilities}",
         group="more pictures and numbers",
+    )
+    min_probability: float = option(
+        0.0,
+        "probability of the predicted class below which a pixel is left out, as one without data",
+        at_least=0,
+        below=1,
     )
     label_ids: bool = option(
         False, "predictions as label ids as well, as the class set's label images hold them"

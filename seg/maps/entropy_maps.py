@@ -47,24 +47,40 @@ class Prediction:
     valid: Mask = None
 
     @classmethod
-    def of(cls, logits: Tensor, valid: Mask = None) -> Prediction:
-        """From (C, H, W) logits."""
+    def of(cls, logits: Tensor, valid: Mask = None, least: float = 0.0) -> Prediction:
+        """Predict by logits.
+
+        Args:
+            logits: (C, H, W).
+            valid: (H, W) bool, where the image holds data.
+            least: probability of the predicted class below which a pixel is left out, as one without data.
+        """
+        if least > 0:
+            rows = logits.split(_ROWS_AT_ONCE, dim=1)
+            likely = torch.cat([each.softmax(0).amax(0) >= least for each in rows]).cpu().numpy()
+            valid = likely if valid is None else likely & valid
         nats = torch.cat([shannon_entropy(rows, 0) for rows in logits.split(_ROWS_AT_ONCE, dim=1)])
         entropy = (nats / math.log(logits.shape[0])).clamp(0, 1).cpu().numpy()
         return cls(logits.argmax(0).to(torch.uint8).cpu().numpy(), entropy, valid)
 
     @classmethod
     def of_parts(
-        cls, parts: Iterable[Part], size: tuple[int, int], valid: Mask = None
+        cls,
+        parts: Iterable[Part],
+        size: tuple[int, int],
+        valid: Mask = None,
+        least: float = 0.0,
     ) -> Prediction:
-        """From the logits of the parts of (H, W) pixels; one is in memory at a time."""
+        """From the logits of the parts of (H, W) pixels; one is in memory at a time. ``least`` as in :meth:`of`."""
+        if least > 0:
+            valid = np.ones(size, bool) if valid is None else valid.copy()
         whole = cls(np.empty(size, np.uint8), np.empty(size, np.float32), valid)
         for top, left, logits in parts:
-            part, place = (
-                cls.of(logits[0]),
-                np.s_[top : top + logits.shape[2], left : left + logits.shape[3]],
-            )
+            part = cls.of(logits[0], least=least)
+            place = np.s_[top : top + logits.shape[2], left : left + logits.shape[3]]
             whole.classes[place], whole.entropy[place] = part.classes, part.entropy
+            if whole.valid is not None and part.valid is not None:
+                whole.valid[place] &= part.valid
         return whole
 
     @property

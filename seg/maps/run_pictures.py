@@ -105,15 +105,19 @@ def write_geotiffs(
 
 
 def write_maps(
-    path: FileOf, parts: Iterable[Part], picture: ImagePixels | Scene, classes: ClassSet
+    path: FileOf,
+    parts: Iterable[Part],
+    picture: ImagePixels | Scene,
+    classes: ClassSet,
+    least: float = 0.0,
 ) -> tuple[Prediction, Sums]:
-    """The prediction of an image by the logits of its parts, and its sums.
+    """The prediction of an image by the logits of its parts, and its sums; ``least`` as in :meth:`Prediction.of`.
 
     With coordinates both GeoTIFF are written. A scene's are in any case; its prediction is read from them, reduced.
     """
     size = picture.shape[:2]
     if isinstance(picture, ImagePixels):
-        prediction = Prediction.of_parts(parts, size, picture.valid)
+        prediction = Prediction.of_parts(parts, size, picture.valid, least)
         if picture.place is not None:
             write_geotiffs(path, prediction, classes, picture.place)
         return prediction, prediction.sums(len(classes))
@@ -122,7 +126,7 @@ def write_maps(
         for top, left, logits in parts:
             rows = slice(top, top + logits.shape[2])
             columns = slice(left, left + logits.shape[3])
-            part = Prediction.of(logits[0], picture.window(rows, columns).valid)
+            part = Prediction.of(logits[0], picture.window(rows, columns).valid, least)
             write(top, left, part)
             counted, entropy = part.sums(len(classes))
             pixels, sums = pixels + counted, sums + entropy

@@ -18,9 +18,11 @@ from rl import save_plain, with_entropy_objective
 from rl.config import settings_of_run
 from rl.envs.make import make_env
 from rl.training.run import untrained_model
-from rl.training.state import restore_policy
+from rl.training.state import policy_state, restore_policy, start_from
 
 ENV = "CartPole-v1"
+PARTS = ("policy", "normalisation")
+SHORT = ("--timesteps", "64", "--hyperparameters.n_steps", "32", "--hyperparameters.n_envs", "1")
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +31,23 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     rl.train.main([*entry_flags(ENV, folder), "--ent-coef", "lin_0.5"])
     return folder / "run"
+
+
+def test_a_training_begins_with_the_policy_of_a_run_or_of_a_zip(run, tmp_path, capsys):
+    rl.export.main(["--run", str(run), "--out", str(tmp_path / "model.zip")])
+    policy, moments = (load_checkpoint(run / "checkpoints", "last")[key] for key in PARTS)
+    for source, has_moments in ((run, True), (tmp_path / "model.zip", False)):
+        model = untrained_model(settings_of_run(run))
+        start_from(model, source)
+        begun = policy_state(model)
+        weights = {name: value for name, value in policy.items() if "entropy" not in name}
+        assert all(same(begun["policy"][name], value) for name, value in weights.items())
+        assert same(begun["normalisation"], moments) == has_moments
+        assert (begun["step"], len(begun["episodes"])) == (0, 0)
+    assert "normalisation begins anew" in capsys.readouterr().out
+    other = ["--env", "Acrobot-v1", *SHORT, "--run-dir", str(tmp_path / "other")]
+    refuses(f"--start-from: {run}", rl.train.main, [*other, "--start-from", str(run)])
+    assert not (tmp_path / "other").exists()
 
 
 @pytest.mark.parametrize("checkpoint", ["last", "best"])

@@ -19,6 +19,7 @@ from seg.data.settings import TargetDataConfig
 from seg.export import ExportConfig, _gathered, export, main
 from seg.trained.run_network import open_run
 
+LABEL_IDS = "a_pred_labelIds.png"
 KINDS = ("prediction", "overlay", "entropy", "panel")
 
 
@@ -64,6 +65,28 @@ def test_every_image_gets_its_pictures_in_its_own_size_at_its_own_path(run, draw
         assert sizes[:3] == [size] * 3
         assert sizes[3][0] > 3 * 64
     assert len(list((tmp_path / "out").rglob("*.*"))) == 3 * 4 + 2
+
+
+def test_probabilities_of_all_classes_and_pixels_that_are_left_out(run, draw, tmp_path):
+    draw("a.png")
+    assert export(settings(run, tmp_path, raw=["probabilities", "npz"], label_ids=True)) == 0
+    out = tmp_path / "out"
+    with np.load(out / "a_probabilities.npz") as found, np.load(out / "a_entropy.npz") as numbers:
+        probabilities, classes = found["probabilities"], numbers["prediction"]
+        assert tuple(found["names"]) == CITYSCAPES_CLASSES.names
+    assert probabilities.shape == (19, 16, 24)
+    assert np.allclose(probabilities.sum(0, dtype=np.float32), 1, atol=2e-3)
+    assert np.array_equal(probabilities.argmax(0), classes)
+    least = float(np.median(probabilities.max(0)))
+    some = settings(
+        run, tmp_path, out=str(tmp_path / "some"), min_probability=least, label_ids=True
+    )
+    assert export(some) == 0
+    every, ids = (np.asarray(Image.open(folder / LABEL_IDS)) for folder in (out, tmp_path / "some"))
+    kept = probabilities.max(0) >= least
+    assert 0 < kept.sum() < kept.size
+    assert (ids[kept] == every[kept]).all()
+    assert (ids[~kept] == CITYSCAPES_CLASSES.no_data).mean() > 0.9  # float16 rounds
 
 
 def test_numbers_are_those_of_the_networks_softmax(run, draw, tmp_path):

@@ -1,4 +1,7 @@
-"""Own data: ``images/train/…`` and ``labels/train/…`` (or ``val``), or ``images`` and ``labels`` for both."""
+"""Own data: ``images/train/…`` and ``labels/train/…`` (or ``val``), or ``images`` and ``labels`` for both.
+
+A folder that holds images itself needs neither: it is read as unlabelled, but for labels beside the images.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +56,17 @@ def _split_of(images: Path, labels: Path, split: str) -> tuple[Path, Path]:
     return images / name, labels / label_name
 
 
+def _holds_images(root: Path) -> bool:
+    return root.is_dir() and any(file.suffix.lower() in IMAGE_SUFFIXES for file in root.iterdir())
+
+
 def _pairs(root: Path, split: str) -> Pairs:
     images = root / "images"
     labels = root / "labels"
     if not labels.is_dir() and (root / "masks").is_dir():
         labels = root / "masks"
+    if not images.is_dir() and not labels.is_dir() and _holds_images(root):
+        images = root  # unlabelled images, or labels beside them
     images, labels = _split_of(images, labels, split)
     if not images.is_dir():
         where = images.relative_to(root)

@@ -17,7 +17,7 @@ import rl.train
 from dem_apps.runtime.checkpoint import load_checkpoint
 from rl import with_entropy_objective
 from rl.config import TrainConfig, resolve, settings_of_run
-from rl.envs.make import make_env, make_training_envs, normalised
+from rl.envs.make import make_env, make_training_envs, normalised, try_out
 from rl.training.run import untrained_model
 
 PICTURE = spaces.Box(0, 255, (36, 40, 1), np.uint8)
@@ -233,6 +233,8 @@ class Faulty(gym.Env):
     def _observation(self, fault):
         if self.fault == "None observation":
             return None
+        if self.fault == "space":
+            return self.observation_space
         return np.zeros((1,) if self.fault == fault else self.observation_space.shape, np.float32)
 
 
@@ -252,6 +254,7 @@ def train():
     ("sequence", r"SB3 has no network for its observations, Sequence"),
     ("reset shape", r"shape \(1,\), .* says \(4,\)$"),
     ("None observation", r"shape \(\), "),
+    ("space", "no array of numbers"),
     ("step shape", r"shape \(1,\)"),
     ("None", r"reward of its step\(\)"),
     ("list", r"reward of its step\(\)"),
@@ -296,3 +299,9 @@ def test_the_api_of_the_old_gym_is_one_sentence_in_the_command_and_the_hook(
     assert not list(tmp_path.iterdir())
     model = with_entropy_objective(PPO, "adadem")("MlpPolicy", Old(fault), device="cpu")
     refuses(r"the environment: in gymnasium's API reset\(.*step\(", model.learn, 64)
+
+
+def test_a_video_of_what_gives_no_picture_is_refused_before_any_training(register):
+    register("nothing")
+    refuses(f"--video: {ID} has no render mode 'rgb_array'", try_out, ID, None, video=True)
+    try_out(ID, None)

@@ -216,6 +216,7 @@ def test_parts_of_the_validation_set_share_no_image(tmp_path):
     (("images/00001.png", "labels/00001.png"), named_classes(CITYSCAPES_CLASSES.names), "folders"),
     (("images/photo.png", "labels/photo.png"), CITYSCAPES_CLASSES, "folders"),
     (("images/train/a.jpg",), load_classes("crop,weed"), "folders"),
+    (("a.jpg", "more/b.jpg"), load_classes("crop,weed"), "folders"),
     (("leftImg8bit/train/x/x_leftImg8bit.png",), CITYSCAPES_CLASSES, "cityscapes"),
     (("RGB/0000000.png",), CITYSCAPES_CLASSES, "synthia"),
     (("train/0001TP_1.png", "test/0001TP_2.png", "val/b.png"), load_classes("sky,road"), "camvid"),
@@ -228,7 +229,7 @@ def test_the_layout_is_found(files, classes, expected, tmp_path):
 
 
 def test_what_no_layout_fits_is_told_what_to_do(tmp_path):
-    (tmp_path / "a.jpg").write_bytes(b"")
+    (tmp_path / "a.txt").write_bytes(b"")
     with pytest.raises(
         InputError,
         match=r"no layout fits.*put images below .*images, or name .* by --source\.layout",
