@@ -34,12 +34,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
     given = sys.argv[1:] if arguments is None else arguments
     runs = list(takewhile(lambda argument: not argument.startswith("-"), given))
+    if not runs and not {"-h", "--help"} & set(given):
+        raise InputError("RUN: name one or more run folders, or folders of runs, before the flags")
     example = "python -m rl.plots runs/rl-paper --out report"
     config = parse_config(
         PlotsConfig, "python -m rl.plots RUN [RUN ...]", example, given[len(runs) :]
     )
-    if not runs:
-        raise InputError("RUN: name one or more run folders, or folders of runs, before the flags")
     from rl.results.comparison import arm_names, find_runs, write_report
 
     found = find_runs([Path(run) for run in runs])

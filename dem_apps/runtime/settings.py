@@ -173,7 +173,11 @@ def _read_line(
     if unknown:
         name = unknown[0].partition("=")[0]
         only = line_only(config_class)
-        known = [flag(only.get(key, key)) for key in _known_keys(config_class)]
+        # keys of a mapping keep their underscores
+        known = [
+            flag(only.get(key, key)) if key in hints else f"--{key}"
+            for key in _known_keys(config_class)
+        ]
         close = nearest(name, [*known, "--config", "--help"])
         close = close or "; values follow a flag, see --help"
         raise InputError(f"unknown argument '{name}'{close}")

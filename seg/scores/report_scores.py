@@ -133,11 +133,13 @@ def print_scores(result: dict[str, Any], title: str) -> None:
 
 def print_checkpoints(rows: dict[str, dict[str, Any]]) -> None:
     """Print a run's checkpoints: by name ``step``, ``miou`` and ``chosen_by``."""
-    texts = []
-    for name, row in rows.items():
-        miou = "-" if row["miou"] is None else SCORES[0].text(row["miou"])
-        texts.append([name, str(row["step"]), miou, row["chosen_by"]])
-    header = ["checkpoint", "step", "mean IoU %", "chosen by"]
+    header = ["checkpoint", "step", "chosen by"]
+    texts = [[name, str(row["step"]), row["chosen_by"]] for name, row in rows.items()]
+    scores = [row["miou"] for row in rows.values()]
+    if any(score is not None for score in scores):  # without labels there is none
+        header.insert(2, "mean IoU %")
+        for text, score in zip(texts, scores, strict=True):
+            text.insert(2, "-" if score is None else SCORES[0].text(score))
     taken = "best" if "best" in rows else "last"
     caption = f"other commands take {taken}, or what --checkpoint names"
     print_table("checkpoints", header, texts, ("chosen by",), caption)

@@ -227,7 +227,7 @@ def test_a_target_without_any_label_is_adapted_to_and_scored_without(
     (("--model.encoder", "resnet19"), "did you mean 'resnet18'?"),
     (
         ("--model.encoder-weights", "x"),
-        "'x' is neither a file nor one of imagenet, ssl, swsl, those of resnet18",
+        "'x' is neither a file nor one of imagenet, ssl, swsl, the weights of resnet18",
     ),
 )
 def test_bad_input_is_one_sentence_and_status_2(flags, sentence, tmp_path, tiny_flags, run_here):
@@ -309,7 +309,8 @@ def test_two_folders_are_all_that_is_needed(kind, run_here, tmp_path):
     ).out
     for line in (
         "target images are 600x400, seen here at 256x192 to be quick on this CPU; --target.size 600,400 keeps them",
-        f"the labels {said}: taken as {len(expected)} classes, since no --classes names them",
+        f"the labels {said}",
+        f"taken as {len(expected)} classes, since no --classes names them",
         f"source train: 1 of 4 images left out, damaged or cut short, or with such a label: {tmp_path}/mine/",
         "source train: 1 of 3 images have no label and are left out, such as",
         "imagenet weights" if package_file(PRETRAINED) else "random weights",

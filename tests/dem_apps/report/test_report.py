@@ -67,7 +67,8 @@ def test_settings_that_differ_and_a_picture_of_all_runs_once(tmp_path):
     for run in runs:
         write_picture(run / "entropy_maps" / "a" / "image.png", "the same")
     source = page(*runs)
-    assert "setting source control method source minent loss entropy none seeds" in text_of(source)
+    settings = "setting source control loss entropy none method source minent seeds"
+    assert settings in text_of(source)
     pictures = [f"image of {name}" for name in ("a, source, control", "b, source", "b, control")]
     assert all(f'alt="{name}"' in source for name in pictures)
     assert "image of a, control" not in source
