@@ -69,7 +69,8 @@ def train_all(pair, folder, seed):
             rl.train.main(flags)
 
 
-def test_the_same_seed_in_two_processes_writes_the_same_bytes(tmp_path):
+@pytest.mark.parametrize("threads", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_the_same_seed_in_two_processes_writes_the_same_bytes(threads, tmp_path):
     from support import same  # the processes below do not find it
 
     write_demo_pair(tmp_path / "pair", size=(96, 48), source_train=6, target_train=5, target_val=2)
@@ -83,7 +84,7 @@ def test_the_same_seed_in_two_processes_writes_the_same_bytes(tmp_path):
             ],
             env={
                 **os.environ,
-                "OMP_NUM_THREADS": "2",
+                "OMP_NUM_THREADS": threads,
                 "OMP_WAIT_POLICY": "PASSIVE",
                 "PYTHONPATH": str(ROOT),
             },
