@@ -182,6 +182,7 @@ def test_threads_of_jobs_share_the_cores(monkeypatch):
     assert executors.threads_of_jobs(local) == {"OMP_NUM_THREADS": "5"}
 
 
+@pytest.mark.slow
 def test_ray_runs_the_same_jobs(tmp_path, monkeypatch):
     ray = pytest.importorskip("ray")
     monkeypatch.setenv("PYTHONPATH", f"{ROOT}/tests:{ROOT}")  # of the scripts' class
