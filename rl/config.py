@@ -51,8 +51,8 @@ class TrainConfig(ObjectiveSettings):
     )
     ent_coef: float | str | None = option(
         None,
-        "weight of the entropy term, or lin_0.001 to let it fall to 0; default: that of configs/rl/ALGO.yaml, "
-        "else the paper's 0.001 (that of a --hyperparameters-file is not used)",
+        "weight of the entropy term, or lin_0.001 for a linear fall to 0 (default: configs/rl/ALGO.yaml's, "
+        "else the paper's 0.001)",
     )
     env: str = option(
         "MiniGrid-DoorKey-5x5-v0",
@@ -62,7 +62,9 @@ class TrainConfig(ObjectiveSettings):
     import_modules: str | None = modules_option()
     algo: str = option("ppo", "algorithm", choices=("ppo", "a2c"), group="training")
     update: str = option(
-        "auto", "auto: fast where possible; sb3: SB3's own code", choices=("auto", "sb3")
+        "auto",
+        "code of the update: auto = fast where possible, sb3 = SB3's own",
+        choices=("auto", "sb3"),
     )
     timesteps: int | None = option(
         None, "environment steps; default: n_timesteps of the entry", at_least=1

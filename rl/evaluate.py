@@ -28,7 +28,7 @@ class EvaluateConfig:
     )
     seed: int | None = option(
         None,
-        "seed of the episodes; default: those of the run's own eval.json",
+        "seed of the episodes (default: the run's, which repeats its eval.json)",
         at_least=0,
         at_most=LARGEST_SEED,
     )

@@ -78,8 +78,8 @@ class TrainConfig(ObjectiveSettings):
     # the options of the objectives follow the loss
     loss: str | None = option(
         None,
-        f"objective on target predictions: {', '.join(OBJECTIVE_NAMES)}, or none; default: entropy for minent, "
-        "none for the others",
+        f"objective on target predictions, none or one of {', '.join(OBJECTIVE_NAMES)} "
+        "(default: entropy for minent, else none)",
         LOSSES,
         value="NAME",
         group="method and objective",
@@ -138,8 +138,8 @@ class TrainConfig(ObjectiveSettings):
     log_every: int = option(25, "steps between lines in metrics.jsonl", at_least=1)
     batch_norm_after: str | None = option(
         None,
-        "target: scores and results have a share of the batch norm statistics of the target's training images; "
-        "default: target for methods that read them, unless --model.batch-norm is given",
+        "domain whose batch norm statistics are mixed in after training, target or none "
+        "(default: target for methods that read target images)",
         BATCH_NORM_AFTER,
     )
     bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)

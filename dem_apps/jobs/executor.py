@@ -40,7 +40,7 @@ class ExecutorConfig:
 
     executor: str = option(
         "local",
-        "where they run; local: processes on this machine, ray: a cluster",
+        "place of the trainings: local = processes on this machine, ray = a cluster",
         choices=("local", "ray"),
         group="where trainings run",
     )
@@ -65,7 +65,9 @@ class SearchConfig(ExecutorConfig):
         None, "folder of the study; default: a new one under runs/", value="DIR", group="study"
     )
     storage: str | None = option(
-        None, "database such as sqlite:///study.db; default: journal.log in the folder", value="URL"
+        None,
+        "database such as sqlite:///study.db (default: journal.log in the folder)",
+        value="URL",
     )
 
 

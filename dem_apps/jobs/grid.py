@@ -36,7 +36,7 @@ class GridConfig(ExecutorConfig):
 
     arms: dict[str, Any] = option(
         {},
-        "what is compared, each with its settings: {none: {loss: none}}",
+        "arms to compare, each a name with its settings, such as {none: {loss: none}}",
         value="{ARM: {}}",
         group="grid",
     )

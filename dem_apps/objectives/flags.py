@@ -19,7 +19,7 @@ class ObjectiveSettings:
     tau: float | None = option(None, "temperature, of --loss dem; default: 1")
     alpha: float | None = option(
         None,
-        "weight of what is set against CADF, of --loss dem, adadem, adadem-norm, adadem-mec; default: 1",
+        "weight α of the calibrator, for dem, adadem, adadem-norm and adadem-mec (default: 1)",
     )
     momentum: float | None = option(
         None, "weight of a batch in the class marginals, of --loss adadem, adadem-mec; default: 0.1"
@@ -31,7 +31,7 @@ class ObjectiveSettings:
     )
     delta: str | None = option(
         None,
-        "whose reward that norm measures, of --loss adadem, adadem-norm; default: cadf",
+        "reward that the norm measures, for adadem and adadem-norm (default: cadf)",
         value="{cadf,entropy}",
     )
     eta: float | None = option(None, "power of the penalty, of --loss robust-entropy; default: 2")

@@ -77,8 +77,8 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
     )
     method: str = option(
         AUTO,
-        f"one of {', '.join(METHODS)}, or {STEP}: bn, then a few batches of tent; {AUTO}: bn, with --labels "
-        f"{STEP}, or tent where little is batch norm or learning is asked for",
+        f"method: {', '.join(METHODS)}, {STEP} (bn, then four batches of tent) or {AUTO} (bn; {STEP} with --labels; tent "
+        "without batch norm)",
         (AUTO, STEP, *METHODS),
         value="NAME",
         group="how it is adapted",
@@ -91,8 +91,7 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
     )
     mode: str = option(
         "epochs",
-        "epochs: learn from the folder, then predict it; online: predict each batch, then learn from it; "
-        "episodic: begin anew with every image",
+        "order of learning: epochs = first all images, online = after each batch, episodic = anew for each image",
         MODES,
     )
     epochs: int = option(

@@ -126,8 +126,7 @@ class BandConfig:
     )
     shown: list[int] | None = option(
         None,
-        "those that pictures show as red, green and blue, from 1, such as 3,2,1; default: as the file says, or "
-        "the first",
+        "bands shown as red, green and blue, counted from 1, such as 3,2,1 (default: the file's, or the first)",
         at_least=1,
         value="R,G,B",
     )

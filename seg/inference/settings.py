@@ -31,7 +31,7 @@ class ExportConfig(NetworkSettings):
     device: str = option("auto", "cpu, cuda, or auto")
     raw: list[str] = option(
         [],
-        "numbers as well: entropy as png16 (65535 is 1; --raw alone) or npz (nats), probabilities of every class",
+        "numbers to write: entropy as png16 (65535 is 1) or npz (nats), probabilities of every class",
         RAW_FORMATS,
         value="{png16,npz,probabilities}",
         group="more pictures and numbers",

@@ -84,14 +84,13 @@ class WeightConfig:
     )
     aux: float | None = option(
         None,
-        "weight of the auxiliary head on target, as a factor of the main head's; default: 0.2 of minent and "
-        "advent, as ADVENT has it, else 0.1",
+        "weight of the auxiliary head on target, relative to the main head "
+        "(default: 0.2 for minent and advent, else 0.1)",
         at_least=0,
     )
     relative: bool | None = option(
         None,
-        "what a method adds on target counts less as source is learned: times its cross-entropy, at most 1; "
-        "default: true for minent, whose objective would outgrow it, false for the others",
+        "factor on the target loss: the source's cross-entropy, at most 1 (default: true for minent, false for others)",
     )
 
     def on_target(self, name: str | None) -> dict[str, float]:

@@ -45,8 +45,8 @@ class ModelConfig:
 
     name: str | None = option(
         None,
-        "deeplabv2, deeplabv2-advent, pretrained (start-from's), or segmentation-models-pytorch's: unet, …; "
-        f"default: fpn on {PRETRAINED} if that is the default, else deeplabv2",
+        "architecture: deeplabv2, deeplabv2-advent, one of segmentation-models-pytorch, or pretrained "
+        f"(default: fpn with {PRETRAINED}, else deeplabv2)",
     )
     encoder: str | None = option(
         None,
@@ -54,8 +54,7 @@ class ModelConfig:
     )
     encoder_weights: str | None = option(
         "auto",
-        "imagenet, another name or a file; null: random; auto: imagenet of the extra pretrained if installed, "
-        "else random",
+        "encoder weights: imagenet, a file, or null (random); auto = imagenet if the extra pretrained is installed",
     )
     depth: int | None = option(
         None, "encoder stages in use; default: 3 of deeplabv2, else the network's own", at_least=1

@@ -48,8 +48,8 @@ class NetworkSettings:
     )
     classes: str | None = option(
         None,
-        "YAML file of the classes' names, colours and ids, names such as background,crop,weed, or their number; "
-        "default: the network's own",
+        "class names such as background,crop,weed, their number, or a YAML file with colours and ids "
+        "(default: the network's)",
         value="FILE",
     )
     checkpoint: str = option("auto", CHECKPOINT_HELP, CHECKPOINTS)
@@ -66,12 +66,12 @@ class NetworkSettings:
     )
     scale: int | None = option(
         None,
-        "pixels reach from 0 to it before mean and deviation; alone: without these; default: 1",
+        "pixel range before normalisation, 1 or 255; without --mean and --std there is none; default 1",
         value="{255,1}",
     )
     size: list[int] | str | None = option(
         "auto",
-        "size that the network sees; own: its training's; null: each image's; auto: own, without --tile",
+        "input size W,H; own = training size, null = image size; default auto: own, or null with --tile",
         value="W,H",
     )
 
