@@ -77,10 +77,8 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
     )
     method: str = option(
         AUTO,
-        f"method: {', '.join(METHODS)}, {STEP} (bn, then four batches of tent) or {AUTO} (bn; {STEP} with --labels; tent "
-        "without batch norm)",
+        f"method, {STEP} (bn and four batches of tent), or {AUTO} ({STEP} with --labels, tent without batch norm, else bn)",
         (AUTO, STEP, *METHODS),
-        value="NAME",
         group="how it is adapted",
     )
     bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)

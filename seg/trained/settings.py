@@ -71,7 +71,7 @@ class NetworkSettings:
     )
     size: list[int] | str | None = option(
         "auto",
-        "input size W,H; own = training size, null = image size; default auto: own, or null with --tile",
+        "input size W,H, own (training size) or null (image size); default auto is own, or null with --tile",
         value="W,H",
     )
 
