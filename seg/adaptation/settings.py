@@ -77,7 +77,8 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
     )
     method: str = option(
         AUTO,
-        f"method, {STEP} (bn and four batches of tent), or {AUTO} ({STEP} with --labels, tent without batch norm, else bn)",
+        f"method, {STEP} (bn and four batches of tent), or {AUTO} ({STEP} with --labels, tent without batch "
+        "norm, else bn)",
         (AUTO, STEP, *METHODS),
         group="how it is adapted",
     )
