@@ -118,23 +118,44 @@ def test_command_lines_parse(command, monkeypatch, tmp_path):
         assert not command.arguments  # only the command's name, without what it needs
 
 
-@pytest.mark.parametrize("page", TEXTS)
-def test_scripts_files_and_names_exist(page):
-    text = TEXTS[page]
-    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.M)
-    shown = "".join(block.text for block in pages.blocks(text))
-    assert set(re.findall(r"^make ([a-z-]+)", shown, flags=re.M)) <= set(targets)
-    scripts = re.findall(r"python ([\w/]+\.py)", shown)
-    files = pages.in_backquotes(text, rf"(?:{'|'.join(FOLDERS)})/[\w./-]*\w\.\w+(?:::[\w.]+)?")
-    for mention in (*scripts, *files):
-        file, _, name = mention.partition("::")
-        assert (ROOT / file).is_file(), mention
-        if name:
-            resolve_name(
-                file.removesuffix(".py").removesuffix("/__init__").replace("/", ".") + f":{name}"
-            )
-    for name in pages.in_backquotes(text, r"(?:dem_apps|seg|rl)(?:\.\w+)+"):
-        resolve_name(name)
+SHOWN = {page: "".join(b.text for b in pages.blocks(text)) for page, text in TEXTS.items()}
+
+
+def mentions(kind):
+    """(page, what it names) of all pages, at least a few; the same name once a page."""
+    found = {
+        "make": lambda page: re.findall(r"^make ([a-z-]+)", SHOWN[page], flags=re.M),
+        "file": lambda page: [
+            *re.findall(r"python ([\w/]+\.py)", SHOWN[page]),
+            *pages.in_backquotes(
+                TEXTS[page], rf"(?:{'|'.join(FOLDERS)})/[\w./-]*\w\.\w+(?:::[\w.]+)?"
+            ),
+        ],
+        "name": lambda page: pages.in_backquotes(TEXTS[page], r"(?:dem_apps|seg|rl)(?:\.\w+)+"),
+        "link": lambda page: pages.links(TEXTS[page]),
+    }[kind]
+    every = [(page, name) for page in TEXTS for name in dict.fromkeys(found(page))]
+    assert len(every) > 2, kind
+    return every
+
+
+@pytest.mark.parametrize(("page", "target"), mentions("make"))
+def test_make_targets_exist(page, target):
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), flags=re.M)
+
+
+@pytest.mark.parametrize(("page", "mention"), mentions("file"))
+def test_files_and_their_names_exist(page, mention):
+    file, _, name = mention.partition("::")
+    assert (ROOT / file).is_file()
+    if name:
+        module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        resolve_name(f"{module}:{name}")
+
+
+@pytest.mark.parametrize(("page", "name"), mentions("name"))
+def test_names_of_python_exist(page, name):
+    resolve_name(name)
 
 
 def test_the_files_of_the_readme_exist():
@@ -151,15 +172,12 @@ def test_the_files_of_the_readme_exist():
         assert all(list((ROOT / room).glob(file)) for file in re.findall(r"\w+\.py\b", line)), line
 
 
-@pytest.mark.parametrize("page", TEXTS)
-def test_links_lead_somewhere(page):
-    for link in pages.links(TEXTS[page]):
-        path, _, anchor = link.partition("#")
-        target = (ROOT / page).parent / path if path else ROOT / page
-        assert target.exists(), link
-        assert not anchor or anchor in pages.anchors(target.read_text(encoding="utf-8")), (
-            f"{link}: no such heading"
-        )
+@pytest.mark.parametrize(("page", "link"), mentions("link"))
+def test_links_lead_somewhere(page, link):
+    path, _, anchor = link.partition("#")
+    target = (ROOT / page).parent / path if path else ROOT / page
+    assert target.exists()
+    assert not anchor or anchor in pages.anchors(target.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize(("page", "block"), [each for each in BLOCKS if each[1].language == "yaml"])
