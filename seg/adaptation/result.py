@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,7 +14,6 @@ from numpy.typing import NDArray
 from dem_apps.report.tables import write_csv
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.progress import print_table
-from dem_apps.test_time_methods.copies import put_values
 from seg.adaptation.decision import (
     RECORD,
     AcceptanceMonitor,
@@ -91,8 +89,9 @@ class Result:
         sentences = [
             f"Not adapted: {why}; predictions and weights are those of the unadapted network."
         ]
-        if self.refused:
-            sentences.append("Those of the adaptation are in refused/, and --accept takes them.")
+        last = self.outcome.checks[-1]
+        if not last.verdict.adapt and last.evidence is not None:
+            sentences.append("--accept takes the adaptation.")
         return sentences
 
     def _why_not(self) -> str:
@@ -128,14 +127,15 @@ class Result:
         return sentences
 
     def _step_refused(self, used: Check) -> bool:
-        return self.outcome.step_from is not None and used.comparison is None
+        tried = any(check.learning is not None for check in self.outcome.checks)
+        return tried and used.learning is None
 
     def _extent(self, used: Check) -> str:
         """How far it was adapted; empty where it has learnt from all batches."""
         outcome, share = self.outcome, self.outcome.share
         part = "" if share is None else f"a share of {share:g} of "
         statistics = f" by {'all of ' if share == 1 else part}these images' batch norm statistics"
-        if used.comparison is not None:
+        if used.learning is not None:
             return f"{statistics} and a step of {self.learning(used)}"
         finished = not outcome.stopped and used.step == outcome.batches
         if finished and self.settings["method"] not in ("bn", "step"):
@@ -148,7 +148,7 @@ class Result:
     def _reason(self, used: Check) -> str:
         """Why the adaptation stands; of a step that labels chose, for the whole, then for the step alone."""
         score = self.score
-        if used.comparison is None or used.score is None or score is None:
+        if used.learning is None or used.score is None or score is None:
             return used.verdict.reason
         verdict = decide_with_labels(self.outcome.checks[0].verdict, score)
         return f"{verdict.reason}; the step alone: {used.score.sentence}"
@@ -193,12 +193,6 @@ class Result:
         if check is not None:
             chosen |= check.learning or {}
         return "{objective}, {reduction}, learning rate {lr:g}".format(**chosen)
-
-    @property
-    def refused(self) -> bool:
-        """Whether an adaptation was made and not accepted."""
-        last = self.outcome.checks[-1]
-        return self.outcome.used is None and not last.verdict.adapt and last.evidence is not None
 
     @property
     def score(self) -> LabelScore | None:
@@ -287,21 +281,15 @@ class Result:
         }
 
     def _spec_of(self, out: Path) -> str:
-        """The flags that name the adapted network: the folder as a whole, of a function its weights beside it."""
-        model, used = str(self.settings["model"]), self.normalisation.used
+        """The flags that name the adapted network: the folder as a whole, of a function its weights beside it.
+
+        Of a function those that say what it expects are needed as well.
+        """
+        model = str(self.settings["model"])
         if not is_function(model):
             return f"--model {shlex.quote(str(out))}"
         (file,) = (out / ADAPTED).iterdir()
-        flags = {"model": model, "weights": str(file)}
-        flags |= {name: self.settings[name] for name in ("classes", "size")}
-        if not used.guessed and used.origin != "the function's facts":
-            flags |= used.normalisation
-            del flags["origin"]
-        return " ".join(
-            f"--{name} {shlex.quote(_text(value))}"
-            for name, value in flags.items()
-            if value not in (None, "auto")
-        )
+        return shlex.join(["--model", model, "--weights", str(file)])
 
     def print(self, out: Path) -> None:
         """The result, the reason, class shares, and what to do next, in a terminal."""
@@ -323,13 +311,6 @@ class Result:
             )
 
 
-def _text(value: Any) -> str:
-    """A setting as a flag's text."""
-    if isinstance(value, (list, tuple)):
-        return ",".join(f"{each:g}" for each in value)
-    return str(value)
-
-
 def class_shares(pixels: NDArray[np.int64]) -> list[float]:
     """(C,) pixels of each class → their shares."""
     shares: list[float] = (pixels / max(pixels.sum(), 1)).tolist()
@@ -340,11 +321,6 @@ def write_result(folder: Path, result: Result, trained: TrainedNetwork, page: by
     """Write weights, tables, the page and ``adapt.json`` beside the predictions."""
     trained.network.cpu()
     trained.save(folder / "adapted")
-    if result.outcome.refused is not None:
-        own = copy.deepcopy(trained.network.state_dict())
-        put_values(trained.network, result.outcome.refused)
-        trained.save(folder / "refused" / "adapted")
-        put_values(trained.network, own)
     write_csv(folder / "shares.csv", result.shares())
     write_csv(folder / "images.csv", result.images())
     (folder / "report.html").write_bytes(page)

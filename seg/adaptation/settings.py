@@ -77,7 +77,7 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
     )
     method: str = option(
         AUTO,
-        f"one of {', '.join(METHODS)}, or {STEP}: bn, then a few batches of tent; {AUTO}: bn, with --labels "
+        f"one of {', '.join(METHODS)}, or {STEP}: bn, then a few batches of tent by --labels; {AUTO}: bn, with labels "
         f"{STEP}, or tent where little is batch norm or learning is asked for",
         (AUTO, STEP, *METHODS),
         value="NAME",
@@ -127,6 +127,7 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         check_paths(self)
         self._check_out()
         self._check_method()
+        self._check_tile()
         self._check_learning()
 
     def _check_out(self) -> None:
@@ -149,14 +150,22 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
             raise InputError(
                 f"--bn-alpha: --method {self.method} leaves batch norm as it is; leave it out"
             )
+        if self.method == STEP:
+            self._check_step()
+
+    def _check_step(self) -> None:
+        if self.labels is None:
+            raise InputError("--labels: --method step needs labels, which decide whether it stays")
+        if self.mode != "epochs" or self.epochs > 1:
+            raise InputError(
+                "--mode: --method step learns once from a few images; leave --mode and --epochs out"
+            )
+
+    def _check_tile(self) -> None:
         if self.tile is not None and (self.mode != "epochs" or self.size != "auto"):
             flag = "size" if self.mode == "epochs" else "mode"
             raise InputError(
                 f"--{flag}: with --tile windows are learnt from at their own size in epochs; leave it out"
-            )
-        if self.method == STEP and (self.mode != "epochs" or self.epochs > 1):
-            raise InputError(
-                "--mode: --method step learns once from a few images; leave --mode and --epochs out"
             )
 
     def _check_learning(self) -> None:
@@ -200,11 +209,11 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         return STEP if self.labels is not None and self.mode == "epochs" else "bn"
 
     def steps(self) -> list[dict[str, Any]]:
-        """Arguments of the adapters of the step that are tried, none of other methods; labels choose from several."""
+        """Arguments of the adapters of the step that are tried, none of other methods; labels choose."""
         if self.method != STEP:
             return []
         as_default = all(getattr(self, name) == value for name, value in STEP_LEARNING.items())
-        if self.labels is None or not as_default:
+        if not as_default:
             return [{}]
         return [
             dict(zip(STEP_CHOICES, each, strict=True)) for each in product(*STEP_CHOICES.values())

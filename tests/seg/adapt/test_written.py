@@ -1,8 +1,6 @@
 """``seg.adapt`` from a network and a folder to predictions, weights and an answer; mistakes are one sentence."""
 
-import base64
 import csv
-import hashlib
 import html
 import importlib
 import json
@@ -66,9 +64,7 @@ def test_everything_is_written(config, accepted, capsys):
     page = (out / "report.html").read_text()
     assert page.count("<img") == 8 * 5  # the image itself once
     assert not re.search('src="(http|/)', page)
-    (script,) = re.findall("<script>(.*?)</script>", page)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert f"script-src 'sha256-{digest}'" in page
+    assert "<script" not in page
     assert "None" not in re.sub("<[^>]*>", " ", page)
 
 
@@ -189,23 +185,10 @@ def test_what_harms_is_kept_apart_and_accepted_on_demand(
     assert not moved(str(config.weights), out)
     assert "Not adapted: " in capsys.readouterr().out
     assert "<h1>Not adapted</h1>" in (out / "report.html").read_text()
-    refused = {
-        name: content
-        for name, content in contents(out / "refused/after").items()
-        if "entropy" in name
-    }
-    assert refused.keys() <= contents(out / "before").keys()
-    assert any(content != contents(out / "before")[name] for name, content in refused.items())
     accepted = adapt(replace(config, mode=mode, accept=True, out=str(tmp_path / "accepted")))
     assert accepted.adapted
     assert "--accept takes it, although the test says so" in capsys.readouterr().out
-    assert not (tmp_path / "accepted/refused").exists()
-    if mode == "epochs":
-        assert (
-            moved(str(config.weights), out / "refused")
-            == moved(str(config.weights), tmp_path / "accepted")
-            != set()
-        )
+    assert bool(moved(str(config.weights), tmp_path / "accepted")) == (mode != "episodic")
 
 
 def test_bf16_is_the_precision_of_the_network_alone(config, accepted, monkeypatch):
@@ -279,7 +262,11 @@ def test_flags_that_do_not_fit(config, images, tmp_path):
         ({"method": "lab"}, "--source: --method lab needs"),
         ({"out": str(images / "out")}, "--out: .* lies in --images"),
         ({"method": "bn", "tau": 2.0}, "--tau: is an option of --loss"),
-        ({"method": "step", "epochs": 2}, "--mode: --method step learns once from a few images"),
+        ({"method": "step"}, "--labels: --method step needs labels"),
+        (
+            {"method": "step", "labels": str(tmp_path / "labels"), "epochs": 2},
+            "--mode: --method step learns once from a few images",
+        ),
         (
             {"method": "bn", "loss": "dem"},
             "--loss: --method bn learns nothing; leave it out, or take --method tent",
@@ -334,25 +321,7 @@ def adapted(config, name, **changes):
     return json.loads((out / "adapt.json").read_text()), out
 
 
-def test_labels_find_it_before_anything_is_adapted(guessed):
-    """They are what the network predicts of images that are seen otherwise than is guessed."""
-    _, out = adapted(guessed, "half", **HALF)
-    for file in (out / "before").rglob("*_pred_labelIds.png"):
-        label = str(file.relative_to(out / "before")).replace("_pred_labelIds", "")
-        save(out.with_name("own") / label, np.asarray(Image.open(file)))
-    found, out = adapted(guessed, "guess", labels=str(out.with_name("own")))
-    assert found["normalisation"]["mean"] == [0.5] * 3
-    assert found["normalisation"]["origin"].endswith("by 9 labelled images")
-    assert found["labels"]["before"] == 1.0
-    assert "scores higher: on 9 labelled images" in found["answer"]
-    assert "mean 0.5 0.5 0.5" in (out / "report.html").read_text()
-    kept, _ = adapted(
-        guessed, "kept", labels=str(out.with_name("own")), mean=[0.1] * 3, std=[1.0] * 3
-    )
-    assert (kept["normalisation"]["mean"], kept["normalisation"]["tried"]) == ([0.1] * 3, [])
-
-
-def test_without_labels_a_guess_is_doubted_and_a_wrong_scale_is_an_alarm(guessed, capsys):
+def test_a_guess_is_doubted_and_a_wrong_scale_is_an_alarm(guessed, capsys):
     found, out = adapted(guessed, "guess")
     assert found["normalisation"]["origin"].startswith("a guess: ")
     sentence = found["normalisation"]["trial"]
@@ -385,5 +354,5 @@ def test_every_look_serves_the_predictions_and_images_are_decoded_once(
     result = adapt(replace(config, method="bn"))
     assert result.adapted
     assert len(read) == 9
-    # a network of a function is opened with two images; the check of the normalisation sees each image once
-    assert sum(seen[2:]) == 9 * (3 * len(SHARES) + 2)
+    # a network of a function is opened with one image; the check of the normalisation sees each image once
+    assert sum(seen[1:]) == 9 * (3 * len(SHARES) + 2)
