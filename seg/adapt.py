@@ -87,7 +87,6 @@ def _adapted(
     config: AdaptConfig, trained: TrainedNetwork, part: Path, out: Path
 ) -> tuple[Result, TrainedNetwork, Predictions]:
     """The adaptation, whose predictions are written into ``part``, which becomes ``out``."""
-    from seg.adaptation.adaptation import in_precision
     from seg.adaptation.normalisation import check_normalisation
     from seg.adaptation.result import Result
 
@@ -100,9 +99,7 @@ def _adapted(
         print(f"tried:    {normalisation.sentence}")
     number = f"{len(folder)} of {len(folder) + len(folder.skipped)} images"
     print(f"adapting: {number}{left_out([Path(str(config.images))])}, results in {out}", flush=True)
-    adaptation = _adaptation(config, trained, predictions)
-    with in_precision(config.precision, trained.device):
-        outcome = adaptation.run()
+    outcome = _adaptation(config, trained, predictions).run()
     settings = {"method": config.method, **asdict(config)}
     for name in ("out", "device"):
         del settings[name]

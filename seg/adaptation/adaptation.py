@@ -350,11 +350,6 @@ def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forw
     return lambda images: torch.cat([one(image[None]) for image in images])
 
 
-def in_precision(name: str, device: torch.device) -> torch.autocast:
-    """A context in which networks compute in a precision, float32 or bf16; weights stay as they are."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=name == "bf16")
-
-
 def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:
     """Gives (B, 3, h, w) images the Lab mean and deviation of source ``batches``; an InputError if they are no RGB."""
     description = trained.description

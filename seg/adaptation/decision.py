@@ -85,7 +85,7 @@ class Check:
     evidence: Evidence | None  #: None where its output was not finite
     verdict: Verdict  #: whether it is accepted in place of the unadapted network
     score: LabelScore | None = None  #: on labelled images, where there are any
-    #: of a step: objective and rate, empty where they were given
+    #: objective, average and rate of a step
     learning: dict[str, Any] | None = None
 
 

@@ -64,21 +64,12 @@ class Candidate:
         score = "" if self.score is None else f"stability score {self.score:.2f}, "
         return f"{self.description.numbers}: {score}distance {self.distance:,.3g}"
 
-    def document(self) -> dict[str, Any]:
-        """For ``adapt.json``."""
-        return {
-            **self.description.normalisation,
-            "distance": self.distance,
-            "stability_score": self.score,
-        }
-
 
 @dataclass(frozen=True)
 class NormalisationCheck:
     """What speaks for and against the assumed normalisation."""
 
     used: Description  #: the assumed one
-    candidates: tuple[Candidate, ...] = ()  #: the assumed one first; empty where it was not doubted
     sentence: str = ""  #: for the answer
     warns: bool = (
         False  #: whether the sentence says that another one is better, or that the scale is wrong
@@ -90,7 +81,6 @@ class NormalisationCheck:
             **self.used.normalisation,
             "said": self.used.said,
             "trial": self.sentence,
-            "tried": [each.document() for each in self.candidates],
         }
 
 
@@ -108,15 +98,13 @@ def check_normalisation(trained: TrainedNetwork, folder: ImageFolder) -> Normali
     if not own.guessed and not wrong_scale:
         return NormalisationCheck(own)
     candidates = [Candidate(other, distance(trained, folder.seeing(other))) for other in usual(own)]
-    candidates.sort(key=lambda other: other.distance)
-    nearest = candidates[0]
+    nearest = min(candidates, key=lambda other: other.distance)
     if not wrong_scale and nearest.distance < assumed.distance:
         reference = _evidence(trained, folder)
         other = _evidence(trained, folder.seeing(nearest.description))
         assumed = replace(assumed, score=reference.stability_score(reference))
         nearest = replace(nearest, score=other.stability_score(reference))
-    sentence, warns = conclusion(assumed, nearest)
-    return NormalisationCheck(own, (assumed, nearest, *candidates[1:]), sentence, warns)
+    return NormalisationCheck(own, *conclusion(assumed, nearest))
 
 
 def conclusion(assumed: Candidate, nearest: Candidate) -> tuple[str, bool]:

@@ -25,7 +25,7 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
     colours = zip(result.classes.names, result.classes.colors, strict=True)
     legend = [(name, "#{:02x}{:02x}{:02x}".format(*rgb)) for name, rgb in colours]
     sections = [
-        Section("Answer", "notes", _notes(result)),
+        Section("Answer", "notes", [result.answer]),
         Section("", "facts", _facts(result)),
         Section("Images left out", "notes", skipped),
         Section("Before and after", "gallery", _gallery(predictions)),
@@ -35,14 +35,6 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
         Section("Settings", "folded", list(flat(result.settings).items())),
     ]
     return render(result.headline, sections)
-
-
-def _notes(result: Result) -> list[str]:
-    """The answer, and the score where the answer does not hold it."""
-    score = result.score
-    if score is None or score.sentence in result.answer:
-        return [result.answer]
-    return [result.answer, f"With labels: {score.sentence}."]
 
 
 def _facts(result: Result) -> list[tuple[str, str]]:

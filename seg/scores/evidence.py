@@ -38,8 +38,6 @@ class Evidence:
     images: int  #: number of images
     shares: Sequence[float]  #: (C,) share of the pixels predicted as each class
     entropy: float  #: mean Shannon entropy of a pixel / log C; 0 is certain
-    #: entropy of the mean prediction minus the mean entropy, / log C; 0 to 1, higher is better
-    info_max: float
     #: (C,) IoU between the prediction and those of the mirrored image and of ``SCALE`` of its size, averaged; None for
     #: a class without pixels.
     stability: Sequence[float | None]
@@ -76,9 +74,8 @@ class Views:
         sums, agreements = self.sums[images], self.agreements[images]
         scores = LabelFreeScores(agreements.shape[-1])
         scores.sums = sums.sum(0)
-        named = scores.result()
         shares, stability = tuple(scores.predicted_shares()), _stability(agreements.sum(0))
-        return Evidence(len(sums), shares, -named["entropy"], named["im"], stability)
+        return Evidence(len(sums), shares, -scores.result()["entropy"], stability)
 
 
 @dataclass(frozen=True)

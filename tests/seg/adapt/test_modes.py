@@ -13,7 +13,7 @@ from support.adapting import as_seen, moved, predicted, spec
 from dem_apps import TestTimeAdapter
 from seg.adapt import adapt
 from seg.adaptation.decision import Verdict
-from seg.adaptation.settings import LEARNING, STEP_LEARNING
+from seg.adaptation.settings import LEARNING
 from seg.models.batch_norm import batch_norm_normalises
 from seg.trained.open import open_trained
 
@@ -78,9 +78,12 @@ def test_what_auto_stands_for(network, flags, method, config, networks):
     auto = replace(config, method="auto", **flags)
     resolved = auto.resolved(batch_norm_normalises(getattr(networks, network)()))
     assert resolved.method == method
-    expected = {"tent": LEARNING, "step": STEP_LEARNING, "bn": dict.fromkeys(LEARNING)}[method]
+    expected = dict(LEARNING if method == "tent" else dict.fromkeys(LEARNING))
     expected |= {name: value for name, value in flags.items() if name in LEARNING}
     assert {name: getattr(resolved, name) for name in expected} == expected
+
+
+CHOICE = {"objective": ("adadem",), "reduction": ("mean",), "lr": (1e-3,)}
 
 
 @pytest.fixture
@@ -104,13 +107,14 @@ def test_a_step_learns_from_one_half(step, decided, monkeypatch, capsys):
     noting = lambda self, *inputs: seen.extend(inputs[0]) or call(self, *inputs)  # noqa: E731
     monkeypatch.setattr(TestTimeAdapter, "__call__", noting)
     monkeypatch.setattr("seg.adaptation.decision.AcceptanceMonitor._worth", lambda *_: 1.0)
-    result = adapt(replace(step, lr=1e-3))
+    monkeypatch.setattr("seg.adaptation.settings.STEP_CHOICES", CHOICE)
+    result = adapt(step)
     assert {tuple(image.shape) for image in seen} == {(3, 16, 24), (3, 24, 16)}
     half = [as_seen(step, name) for name in ("0", "2", "4", "6", "deep/8")]
     assert {float(image.sum()) for image in seen} == {float(image.sum()) for image in half}
     assert result.outcome.batches == result.outcome.planned == 4
     share, tried = result.outcome.checks
-    assert (share.learning, tried.learning) == (None, {})
+    assert (share.learning, tried.learning["lr"]) == (None, 1e-3)
     assert result.outcome.used == tried
     assert "a step of adadem, mean, learning rate 0.001" in capsys.readouterr().out
     assert {"norm.weight", "norm.running_mean"} <= moved(str(step.weights), Path(str(step.out)))
@@ -120,8 +124,8 @@ def test_a_step_that_is_not_accepted_leaves_the_share(step, decided):
     decided.append(Verdict(False, "the step scores lower"))
     result = adapt(step)
     assert result.adapted
-    assert "A step of an objective is not taken: the step scores lower." in result.answer
-    assert "learning rate 0.0003" in Path(str(step.out), "report.html").read_text()
+    assert "the step scores lower" in result.answer
+    assert "learning rate" not in Path(str(step.out), "report.html").read_text()
     assert moved(str(step.weights), Path(str(step.out))) == {
         "norm.running_mean",
         "norm.running_var",

@@ -19,7 +19,7 @@ from support.adapting import IMAGENET, as_seen, moved, parsed, predicted, spec
 from dem_apps.errors import InputError
 from seg.adapt import adapt, main
 from seg.adaptation.decision import RECORD, Verdict
-from seg.adaptation.images import ImageNumbers, Predictions
+from seg.adaptation.images import ImageNumbers
 from seg.scores.evidence import Probe, plain_forward
 from seg.trained.adaptive_batch_norm import SHARES
 from seg.trained.open import open_trained
@@ -102,14 +102,12 @@ def test_the_answer_names_doubts(config, accepted):
     parts = (
         "Adapted by a share of 0.3 of",
         "on 1 image only",
-        "class 0 from 50.0 % of the pixels to 39.0 %.",
         "choose 0.3 and 0.5",
         *(f" {number}" for number in RECORD),
         "--labels",
     )
     for part in parts:
         assert part in answer
-    assert "class 1 from" not in answer
 
 
 def test_an_image_that_becomes_less_stable_keeps_its_prediction(config, accepted, monkeypatch):
@@ -191,23 +189,6 @@ def test_what_harms_is_kept_apart_and_accepted_on_demand(
     assert bool(moved(str(config.weights), tmp_path / "accepted")) == (mode != "episodic")
 
 
-def test_bf16_is_the_precision_of_the_network_alone(config, accepted, monkeypatch):
-    types, write = set(), Predictions.write
-
-    def noted(self, stage, index, logits):
-        types.add(logits.dtype)
-        write(self, stage, index, logits)
-
-    monkeypatch.setattr(Predictions, "write", noted)
-    adapt(replace(config, precision="bf16"))
-    assert types == {torch.bfloat16}
-    (file,) = (Path(str(config.out)) / "adapted").iterdir()
-    assert {value.dtype for value in torch.load(file, weights_only=True).values()} == {
-        torch.float32,
-        torch.int64,
-    }
-
-
 def test_labels_give_a_score_and_decide(config, accepted, tmp_path, capsys):
     (tmp_path / "labels" / "0.png").unlink()
     result = adapt(replace(config, labels=str(tmp_path / "labels"), lr=0.1))
@@ -264,12 +245,12 @@ def test_flags_that_do_not_fit(config, images, tmp_path):
         ({"method": "bn", "tau": 2.0}, "--tau: is an option of --loss"),
         ({"method": "step"}, "--labels: --method step needs labels"),
         (
-            {"method": "step", "labels": str(tmp_path / "labels"), "epochs": 2},
+            {"method": "step", "labels": str(tmp_path / "labels"), "mode": "episodic"},
             "--mode: --method step learns once from a few images",
         ),
         (
             {"method": "bn", "loss": "dem"},
-            "--loss: --method bn learns nothing; leave it out, or take --method tent",
+            "--loss: --method bn takes none; leave it out, or take --method tent",
         ),
     ]
     for flags, sentence in cases:
@@ -327,7 +308,6 @@ def test_a_guess_is_doubted_and_a_wrong_scale_is_an_alarm(guessed, capsys):
     sentence = found["normalisation"]["trial"]
     assert "mean 0.5 0.5 0.5" in sentence
     assert "distance" in sentence
-    assert sum(row["stability_score"] is not None for row in found["normalisation"]["tried"]) == 2
     for text in (capsys.readouterr().out, (out / "report.html").read_text()):
         assert sentence in html.unescape(text)
     said = adapted(guessed, "said", **HALF)[0]["normalisation"]

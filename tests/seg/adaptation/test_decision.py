@@ -19,7 +19,7 @@ from seg.adaptation.decision import (
 )
 from seg.scores.evidence import Evidence
 
-BEFORE = Evidence(8, (0.4, 0.3, 0.3), 0.3, 0.4, (0.6, 0.6, 0.6))
+BEFORE = Evidence(8, (0.4, 0.3, 0.3), 0.3, (0.6, 0.6, 0.6))
 
 
 def with_(**changes):
