@@ -87,31 +87,25 @@ def _adapted(
     config: AdaptConfig, trained: TrainedNetwork, part: Path, out: Path
 ) -> tuple[Result, TrainedNetwork, Predictions]:
     """The adaptation, whose predictions are written into ``part``, which becomes ``out``."""
-    from seg.adaptation.adaptation import in_precision
-    from seg.adaptation.images import STAGES
     from seg.adaptation.normalisation import check_normalisation
     from seg.adaptation.result import Result
 
     predictions, notes = _opened(config, trained, part)
     folder = predictions.folder
-    normalisation = check_normalisation(trained, predictions)
-    trained = replace(trained, description=normalisation.used)
-    folder.description = normalisation.used
+    normalisation = check_normalisation(trained, folder)
     print(*notes, f"network:  {trained.spec}", sep="\n")
     print(f"seen as:  {normalisation.used.said}")
     if normalisation.sentence:
         print(f"tried:    {normalisation.sentence}")
     number = f"{len(folder)} of {len(folder) + len(folder.skipped)} images"
     print(f"adapting: {number}{left_out([Path(str(config.images))])}, results in {out}", flush=True)
-    adaptation = _adaptation(config, trained, predictions)
-    with in_precision(config.precision, trained.device):
-        outcome = adaptation.run()
+    outcome = _adaptation(config, trained, predictions).run()
     settings = {"method": config.method, **asdict(config)}
     for name in ("out", "device"):
         del settings[name]
-    rows = {stage: predictions.rows[stage] for stage in STAGES}
-    skipped = folder.skipped
-    result = Result(settings, predictions.classes, outcome, rows, skipped, normalisation)
+    result = Result(
+        settings, predictions.classes, outcome, predictions.rows, folder.skipped, normalisation
+    )
     return result, trained, predictions
 
 

@@ -323,9 +323,9 @@ def resolve(config: TrainConfig, device: str) -> tuple[TrainConfig, list[str]]:
 
 def _sized(data: Data, domain: str, device: str, lines: list[str]) -> Data:
     """The data with a size where images are large or of several sizes, and neither size nor augmentation sets one."""
-    names = [name for step in data.augmentation if isinstance(step, dict) for name in step]
-    cropped = any(part in name for name in names for part in _CHANGES_SIZE)
-    sizes = _sizes(data) if data.root is not None and data.size is None and not cropped else None
+    if data.root is None or data.size is not None or _crops(data):
+        return data
+    sizes = _sizes(data)
     if not sizes:
         return data
     (width, height), _ = sizes.most_common(1)[0]
@@ -337,10 +337,16 @@ def _sized(data: Data, domain: str, device: str, lines: list[str]) -> Data:
         size = [max(_MULTIPLE, round(side * scale / _MULTIPLE) * _MULTIPLE) for side in size]
     others = f" or of {len(sizes) - 1} other sizes" if len(sizes) > 1 else ""
     lines.append(
-        f"size     {domain} images are {width}x{height}{others}, seen here at {size[0]}x{size[1]} to be quick on this "
-        f"{'CPU' if device == 'cpu' else 'GPU'}; --{domain}.size {width},{height} keeps them"
+        f"size     {domain} images are {width}x{height}{others}, seen here at {size[0]}x{size[1]} to be quick; "
+        f"--{domain}.size {width},{height} keeps them"
     )
     return replace(data, size=size)
+
+
+def _crops(data: DataConfig) -> bool:
+    """Whether an augmentation sets the size of the images."""
+    steps = [step for step in data.augmentation if isinstance(step, dict)]
+    return any(part in name for step in steps for name in step for part in _CHANGES_SIZE)
 
 
 def _sizes(data: DataConfig) -> Counter[tuple[int, int]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +9,6 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
 
 from dem_apps.errors import InputError, printable
 from dem_apps.report.charts import curve_charts
@@ -33,12 +30,6 @@ from dem_apps.runtime.metrics_info import Score
 
 #: Scores in the first table, and arms in the title; the other scores are folded.
 _SCORES, _ARMS = 6, 4
-#: What moves the pictures of a slider, and of frames shows one.
-_SLIDE = (
-    'document.querySelectorAll(".slide input").forEach(i => i.oninput = () => { const b = i.closest("div"); '
-    'b.style.setProperty("--at", i.value + "%"); '
-    'b.querySelectorAll("[data-at]").forEach(e => e.hidden = e.dataset.at != i.value) })'
-)
 #: How a page begins that may be replaced by a newer one.
 GENERATOR = '<!doctype html>\n<meta name="generator" content="dem-apps report">'
 
@@ -48,23 +39,13 @@ class Section:
     """A part of a page: its heading, what kind of content it has, and the content.
 
     The kinds: ``text`` and ``notes`` (in a box) are sentences, ``facts`` and ``folded`` (behind a click) names and
-    values, ``table`` and ``more`` (behind a click) a Table, ``charts`` data URIs, ``gallery`` a Gallery, ``slider`` one
-    whose pictures by two runs lie above each other, ``frames`` :class:`Frames`, ``videos`` Pictures, ``colours``
-    #rrggbb.
+    values, ``table`` and ``more`` (behind a click) a Table, ``charts`` data URIs, ``gallery`` a Gallery, ``videos``
+    Pictures, ``colours`` #rrggbb.
     """
 
     heading: str
     kind: str
     content: Any
-
-
-@dataclass(frozen=True)
-class Frames:
-    """Pictures of some images at every position of one slider."""
-
-    captions: Sequence[str]  #: of the positions
-    at: int  #: that is shown first
-    images: Sequence[tuple[str, Sequence[str]]]  #: a name, and a data URI at every position
 
 
 def write_report(paths: Sequence[Path], out: Path) -> Path:
@@ -109,19 +90,13 @@ def render_runs(runs: Sequence[Run]) -> bytes:
 
 
 def render(title: str, sections: Sequence[Section]) -> bytes:
-    """A page of one file that loads nothing and runs a slider's line alone; sections without content are left out."""
+    """A page of one file that loads nothing and runs nothing; sections without content are left out."""
     folder = FileSystemLoader(Path(__file__).parent / "templates")
     environment = Environment(
         loader=folder, autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_shown
     )
     shown = [section for section in sections if section.content]
-    script = (
-        Markup(_SLIDE) if any(section.kind in ("slider", "frames") for section in shown) else ""
-    )
-    digest = base64.b64encode(hashlib.sha256(_SLIDE.encode()).digest()).decode()
-    text = environment.get_template("page.html").render(
-        title=title, sections=shown, script=script, script_hash=digest
-    )
+    text = environment.get_template("page.html").render(title=title, sections=shown)
     return f"{GENERATOR}\n{text}".encode(errors="replace")
 
 

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from dem_apps.report.runs import Run
@@ -83,17 +81,12 @@ def picture_uri(file: Path, crisp: bool, inside: Path | None = None) -> str:
         InputError: the picture is damaged.
     """
     with opened_image(file, ("PNG",), inside) as opened:
-        image = opened.convert("RGB")
+        return image_uri(opened.convert("RGB"), crisp)
+
+
+def image_uri(image: Image.Image, crisp: bool) -> str:
+    """Return a picture, which becomes smaller in place, as :func:`picture_uri` does."""
     image.thumbnail((_WIDEST, _WIDEST), Image.Resampling.NEAREST if crisp else Image.Resampling.BOX)
-    return _webp(image, crisp)
-
-
-def class_map_uri(classes: NDArray[np.uint8], colours: Sequence[tuple[int, int, int]]) -> str:
-    """Return (H, W) ids as a picture of their colours."""
-    return _webp(Image.fromarray(np.asarray(colours, np.uint8)[classes]), crisp=True)
-
-
-def _webp(image: Image.Image, crisp: bool) -> str:
     content = io.BytesIO()
     image.save(content, "WEBP", lossless=crisp, quality=90)
     return _data("image/webp", content.getvalue())

@@ -24,7 +24,7 @@ from dem_apps.test_time_methods.copies import deep_copy, put_values
 from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
 from dem_apps.test_time_methods.normalisation import tracking
 from seg.adaptation.decision import AcceptanceMonitor, Scorer, decide, label_score
-from seg.adaptation.images import REFUSED, Predictions
+from seg.adaptation.images import Predictions
 from seg.models.batch_norm import batch_norm_normalises
 from seg.scores.evidence import Evidence, Forward, Probe, Views, plain_forward
 from seg.trained.adaptive_batch_norm import SHARES, TargetStatistics, best_share
@@ -168,9 +168,8 @@ class Adaptation:
         if not self._differs(monitor.best):
             monitor.used = monitor.best = None
         if monitor.used is None or monitor.best is None:
-            self._refuse(monitor)
+            self.predictions.keep_before()
             return
-        monitor.refused = None
         if monitor.used.step:
             views = None
         if views is not None and not self.accept:
@@ -183,15 +182,6 @@ class Adaptation:
             until = monitor.used.step if monitor.stopped else monitor.batches
             leave = {index for batch in self.batches[:until] for index in batch}
         self._predict("after", plain_forward(network), views, leave)
-
-    def _refuse(self, monitor: AcceptanceMonitor) -> None:
-        """Predictions stay those of before; those of the refused state are written apart."""
-        network = self.trained.network
-        self.predictions.keep_before()
-        if monitor.refused is not None:
-            put_values(network, monitor.refused)
-            self._predict(REFUSED, plain_forward(network))
-            put_values(network, self._first)
 
     def _less_stable(self, monitor: AcceptanceMonitor, views: Views) -> tuple[int, ...]:
         """Images whose own stability score is lower with the share than before.
@@ -237,18 +227,14 @@ class Adaptation:
     def _take_step(self, monitor: AcceptanceMonitor, evidence: Evidence | None) -> None:
         """Try each of ``steps`` on a few batches of one half of the images; the monitor looks at the other half.
 
-        There is no step without an accepted share, nor from a share of 0 without labels. ``evidence`` is that of the
-        network as it is, where it is known.
+        There is no step without an accepted share. ``evidence`` is that of the network as it is, where it is known.
         """
         network = self.trained.network
         state = copy.deepcopy(network.state_dict())
-        shared = monitor.check(plain_forward(network), state, evidence=evidence)
-        if not shared or (monitor.share == 0 and monitor.score is None):
+        if not monitor.check(plain_forward(network), state, evidence=evidence):
             return
-        if monitor.score is not None:
-            monitor.score = self._scorer(self._confusions(plain_forward(network)))
+        monitor.score = self._scorer(self._confusions(plain_forward(network)))
         learnt_from = self._probe.part(slice(self._batches_first))
-        monitor.compare_steps(plain_forward(network), learnt_from)
         monitor.planned = STEP_BATCHES
         for options in self.steps:
             self._try_step(monitor, learnt_from, options)
@@ -321,8 +307,6 @@ class Adaptation:
             self._predict("after", forward)
         else:
             self.predictions.keep_before()
-            if monitor.checks[-1].evidence is not None:
-                self._predict(REFUSED, forward)
         adapter.reset()
         adapter.close()
 
@@ -364,11 +348,6 @@ def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forw
             return plain_forward(network.eval())(image)
 
     return lambda images: torch.cat([one(image[None]) for image in images])
-
-
-def in_precision(name: str, device: torch.device) -> torch.autocast:
-    """A context in which networks compute in a precision, float32 or bf16; weights stay as they are."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=name == "bf16")
 
 
 def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:

@@ -10,17 +10,16 @@ Shapes: C classes, N labelled images.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from dem_apps.errors import NotFiniteError
 from dem_apps.report.intervals import LEVEL
-from seg.scores.evidence import Evidence, Forward, Probe, classes_of, moved
+from seg.scores.evidence import Evidence, Forward, Probe
 
 #: The score of a network on labelled images.
 Scorer = Callable[[Forward], "LabelScore"]
@@ -37,10 +36,6 @@ RECORD = (119, 89, 10, 14)
 REGAINED_CLASSES = 2.0
 #: Least mean entropy after / before; below, the network is certain of nearly everything.
 LEAST_ENTROPY = 0.3
-#: Of a step, on images that it did not learn from, beside the network that it stands on: the least number of classes of
-#: the network, the least share of the pixels whose class stays, the farthest that the predicted shares of the classes
-#: move, in what two halves of the images differ by (total variation), and the least stability.
-STEP_CLASSES, LEAST_AGREEMENT, FARTHEST_MOVE, LEAST_STABILITY = 5, 0.85, 2.0, 1.0
 _RESAMPLES = 2000
 
 
@@ -83,36 +78,6 @@ class LabelScore:
 
 
 @dataclass(frozen=True)
-class StepComparison:
-    """A step compared with the network that it began from, on images that it did not learn from.
-
-    The loss of the step pulls at none of these numbers, unlike at the stability score, which chooses shares.
-    """
-
-    classes: int  #: number of the network's classes
-    agreement: float  #: share of the pixels whose class stays
-    moved: float  #: total variation between the predicted shares of the classes
-    halves: float  #: total variation between both halves of the images, before the step
-    stability: float  #: stability after / before, on the classes from before
-
-    @property
-    def verdict(self) -> Verdict:
-        """Whether the step is accepted."""
-        numbers = (
-            f"on images it did not learn from {100 * self.agreement:.0f} % of the pixels keep their class, shares of "
-            f"classes move by {self.moved:.3f}, where two halves differ by {self.halves:.3f}, and stability is "
-            f"{self.stability:.2f} times as high"
-        )
-        if self.classes < STEP_CLASSES:
-            few = f"with fewer than {STEP_CLASSES} classes labels alone speak for a step"
-            return Verdict(False, f"{few} ({numbers})")
-        near = self.agreement >= LEAST_AGREEMENT and self.moved <= FARTHEST_MOVE * self.halves
-        if near and self.stability >= LEAST_STABILITY:
-            return Verdict(True, f"no sign of harm: {numbers}")
-        return Verdict(False, f"the step moves too much: {numbers}")
-
-
-@dataclass(frozen=True)
 class Check:
     """A look at the adapted network."""
 
@@ -120,8 +85,7 @@ class Check:
     evidence: Evidence | None  #: None where its output was not finite
     verdict: Verdict  #: whether it is accepted in place of the unadapted network
     score: LabelScore | None = None  #: on labelled images, where there are any
-    comparison: StepComparison | None = None  #: of a step
-    #: objective and rate of a step, where labels choose them
+    #: objective, average and rate of a step
     learning: dict[str, Any] | None = None
 
 
@@ -198,23 +162,12 @@ class AcceptanceMonitor:
     checks: list[Check] = field(default_factory=list)  #: the looks so far
     used: Check | None = None  #: the look whose network is used; None for the unadapted one
     best: dict[str, Tensor] | None = None  #: weights of that network
-    #: weights of the last state, where it was not accepted
-    refused: dict[str, Tensor] | None = None
     kept_before: tuple[int, ...] = ()  #: images whose prediction from before stays
     stopped: str = ""  #: why learning has ended early, as a clause; empty otherwise
     #: the share that each half of the images chooses by itself
     share_by_halves: list[float] = field(default_factory=list)
     #: verdict of each half on the share that the other one chooses
     verdict_by_halves: list[Verdict] = field(default_factory=list)
-    #: The network that a step begins from: its classes of the probe's pixels, and its shares of the classes on the
-    #: images that are learnt from.
-    step_from: tuple[Tensor, Sequence[float]] | None = None
-
-    def compare_steps(self, forward: Forward, learnt_from: Probe) -> None:
-        """Compare with this network from here on; steps learn from the images of another probe."""
-        own, others = (probe.classes(forward) for probe in (self.probe, learnt_from))
-        counts = torch.bincount(others, minlength=len(self.before.shares))
-        self.step_from = own, (counts / counts.sum()).tolist()
 
     def check(
         self,
@@ -231,60 +184,45 @@ class AcceptanceMonitor:
             learning: objective and rate of a step.
             evidence: on the probe, where it is known.
         """
-        check = replace(self._look(forward, evidence), learning=learning)
+        check = self._look(forward, learning, evidence)
         self.checks.append(check)
         if not check.verdict.adapt:
-            self.refused = None if check.evidence is None else state
             if self.batches:
                 self.stopped = f"after batch {self.batches} {check.verdict.reason}"
         elif self.accept or self.used is None or self._worth(check) >= self._worth(self.used):
             self.used, self.best = check, state
         return check.verdict.adapt
 
-    def _look(self, forward: Forward, evidence: Evidence | None) -> Check:
+    def _look(
+        self, forward: Forward, learning: dict[str, Any] | None, evidence: Evidence | None
+    ) -> Check:
         """The evidence of a network, and the verdict on it."""
-        comparison = None
         try:
-            if evidence is None:
-                views = self.probe.views(forward)
-                evidence = views.evidence()
-                comparison = self._comparison(evidence, views.logits)
+            evidence = evidence or self.probe.look(forward)
         except NotFiniteError:
-            return Check(self.batches, None, Verdict(False, "its output is not finite"))
+            return Check(
+                self.batches, None, Verdict(False, "its output is not finite"), learning=learning
+            )
         score = None if self.score is None else self.score(forward)
-        verdict = self._verdict(evidence, comparison, score)
+        verdict = self._verdict(evidence, score, learning is not None)
         if self.accept and not verdict.adapt:
             verdict = Verdict(True, f"--accept takes it, although {verdict.reason}")
-        return Check(self.batches, evidence, verdict, score, comparison)
+        return Check(self.batches, evidence, verdict, score, learning)
 
-    def _verdict(
-        self, evidence: Evidence, comparison: StepComparison | None, score: LabelScore | None
-    ) -> Verdict:
+    def _verdict(self, evidence: Evidence, score: LabelScore | None, of_step: bool) -> Verdict:
         """The verdict of the labels where they are clear, else the label-free one; labels alone decide on a step."""
         refusals = [each for each in self.verdict_by_halves if not each.adapt]
-        if comparison is not None:
-            verdict = comparison.verdict
-            if score is not None:
-                verdict = Verdict(False, f"the step scores no clearly higher ({score.sentence})")
+        if of_step and score is not None:
+            verdict = Verdict(False, f"the step scores no clearly higher ({score.sentence})")
         elif refusals and not self.batches:
             verdict = refusals[0]
         else:
             verdict = decide(self.before, evidence)
         return verdict if score is None else decide_with_labels(verdict, score)
 
-    def _comparison(self, evidence: Evidence, logits: Sequence[Tensor]) -> StepComparison | None:
-        start = self.checks[0].evidence if self.checks else None
-        if self.step_from is None or start is None:
-            return None
-        classes, others = self.step_from
-        agreement = float((classes_of(logits) == classes).double().mean())
-        stability = evidence.stability_on(start) / max(start.stability_on(start), 1e-12)
-        away, halves = moved(evidence.shares, start.shares), moved(others, start.shares)
-        return StepComparison(len(start.shares), agreement, away, halves, stability)
-
     def _worth(self, check: Check) -> float:
-        """The mIoU of an accepted look, or the stability score where there are no labels; a step's does not count."""
+        """The mIoU of an accepted look, or the stability score where there are no labels."""
         assert check.evidence is not None
         if check.score is not None:
             return check.score.after
-        return np.inf if check.comparison else check.evidence.stability_score(self.before)
+        return check.evidence.stability_score(self.before)

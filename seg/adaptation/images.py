@@ -45,8 +45,6 @@ from seg.trained.trained_network import TrainedNetwork
 #: Most decoded pictures that are kept, and most bytes of them.
 MOST_HELD, MOST_BYTES = 64, 1 << 28
 STAGES = ("before", "after")
-#: Where the predictions of an adaptation that was not accepted are kept.
-REFUSED = "refused/after"
 
 
 class ImageFolder:
@@ -250,7 +248,7 @@ class ImageNumbers:
 class Predictions:
     """The predictions of all images in ``out``, one folder per stage, and their rows by stage and image path.
 
-    The stages are those of ``STAGES``, and ``REFUSED``.
+    The stages are those of ``STAGES``.
     """
 
     out: Path
@@ -260,7 +258,7 @@ class Predictions:
     trained: TrainedNetwork
     layout: Layout = OWN_IDS  #: the numbering of the labels
     rows: dict[str, dict[str, ImageNumbers]] = field(
-        default_factory=lambda: {stage: {} for stage in (*STAGES, REFUSED)}
+        default_factory=lambda: {stage: {} for stage in STAGES}
     )
 
     def write(self, stage: str, index: int, logits: Tensor) -> None:
@@ -311,16 +309,15 @@ class Predictions:
         self.rows["after"].update(self.rows["before"])
 
     @torch.no_grad()
-    def confusions(self, forward: Forward, most: int | None = None) -> list[NDArray[np.int64]]:
-        """(C, C) of each labelled image by a network; of at most ``most`` images, evenly from the folder.
+    def confusions(self, forward: Forward) -> list[NDArray[np.int64]]:
+        """(C, C) of each labelled image by a network.
 
         The network is called with images as it sees them. Images are read whole.
         """
         folder, tables = self.folder, list[NDArray[np.int64]]()
-        labelled = [
-            index for index, relative in enumerate(folder.relative) if relative in self.labels
-        ]
-        for index in evenly(labelled, most or len(labelled)):
+        for index, relative in enumerate(folder.relative):
+            if relative not in self.labels:
+                continue
             if folder.tile is None:
                 picture = folder.picture(index)
                 logits = self._at_image_size(forward(folder.seen(index)[0][None]), picture)

@@ -2,7 +2,7 @@
 
 The usual normalisations are compared by the first batch norm layers alone: their stored statistics against those of the
 images. The assumed one and the nearest other one are then compared by the whole network, where the assumption is a
-guess. Labels may replace a guess; without labels it is only doubted (docs/adaptation.md).
+guess. A guess is doubted and never replaced (docs/adaptation.md).
 
 Shapes: B images, C channels, H × W pixels.
 """
@@ -10,7 +10,7 @@ Shapes: B images, C channels, H × W pixels.
 from __future__ import annotations
 
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,8 +18,7 @@ from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
 from dem_apps.test_time_methods.normalisation import tracking
-from seg.adaptation.decision import LabelScore, label_score
-from seg.adaptation.images import ImageFolder, Predictions
+from seg.adaptation.images import ImageFolder
 from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD, rgb_format
 from seg.scores.evidence import Evidence, Probe
 from seg.trained.adaptive_batch_norm import InputSums
@@ -47,7 +46,7 @@ CLEARLY_HIGHER = 1.2
 #: It is also clearly better at this distance, which images like the network's own have, if it is this many times as
 #: near and its score is no lower.
 NEAR, CLEARLY_NEARER = 0.05, 10.0
-_SET_ANOTHER = "--labels with a few labelled images would decide; --mean, --std, --channels and --scale set another"
+_SET_ANOTHER = "seg.evaluate by a few labelled images would decide; --mean, --std, --channels and --scale set another"
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,6 @@ class Candidate:
     #: distance of batch norm's stored statistics from the images', in nats a channel
     distance: float
     score: float | None = None  #: stability score, see :meth:`Evidence.stability_score`
-    #: on labelled images, ``before`` by the assumed one and ``after`` by this
-    labelled: LabelScore | None = None
 
     @property
     def text(self) -> str:
@@ -67,22 +64,12 @@ class Candidate:
         score = "" if self.score is None else f"stability score {self.score:.2f}, "
         return f"{self.description.numbers}: {score}distance {self.distance:,.3g}"
 
-    def document(self) -> dict[str, Any]:
-        """For ``adapt.json``."""
-        return {
-            **self.description.normalisation,
-            "distance": self.distance,
-            "stability_score": self.score,
-            "labels": self.labelled and asdict(self.labelled),
-        }
-
 
 @dataclass(frozen=True)
 class NormalisationCheck:
-    """The normalisation to go on with, and why."""
+    """What speaks for and against the assumed normalisation."""
 
-    used: Description
-    candidates: tuple[Candidate, ...] = ()  #: the assumed one first; empty where it was not doubted
+    used: Description  #: the assumed one
     sentence: str = ""  #: for the answer
     warns: bool = (
         False  #: whether the sentence says that another one is better, or that the scale is wrong
@@ -94,17 +81,16 @@ class NormalisationCheck:
             **self.used.normalisation,
             "said": self.used.said,
             "trial": self.sentence,
-            "tried": [each.document() for each in self.candidates],
         }
 
 
-def check_normalisation(trained: TrainedNetwork, predictions: Predictions) -> NormalisationCheck:
+def check_normalisation(trained: TrainedNetwork, folder: ImageFolder) -> NormalisationCheck:
     """Compare the network's normalisation with the usual ones.
 
     What the network's files or the user say is not doubted, except for its scale. A network without batch norm, or of
     other bands than RGB, keeps what is assumed.
     """
-    own, folder = trained.description, predictions.folder
+    own = trained.description
     if not own.pixels.is_rgb or not tracking(trained.network):
         return NormalisationCheck(own)
     assumed = Candidate(own, distance(trained, folder))
@@ -112,19 +98,13 @@ def check_normalisation(trained: TrainedNetwork, predictions: Predictions) -> No
     if not own.guessed and not wrong_scale:
         return NormalisationCheck(own)
     candidates = [Candidate(other, distance(trained, folder.seeing(other))) for other in usual(own)]
-    candidates.sort(key=lambda other: other.distance)
-    nearest = candidates[0]
-    if own.guessed and predictions.labels:
-        checked = _by_labels(trained, predictions, assumed, nearest)
-        if checked.warns or not wrong_scale:
-            return checked
+    nearest = min(candidates, key=lambda other: other.distance)
     if not wrong_scale and nearest.distance < assumed.distance:
         reference = _evidence(trained, folder)
         other = _evidence(trained, folder.seeing(nearest.description))
         assumed = replace(assumed, score=reference.stability_score(reference))
         nearest = replace(nearest, score=other.stability_score(reference))
-    sentence, warns = conclusion(assumed, nearest)
-    return NormalisationCheck(own, (assumed, nearest, *candidates[1:]), sentence, warns)
+    return NormalisationCheck(own, *conclusion(assumed, nearest))
 
 
 def conclusion(assumed: Candidate, nearest: Candidate) -> tuple[str, bool]:
@@ -144,28 +124,6 @@ def _evidence(trained: TrainedNetwork, folder: ImageFolder) -> Evidence:
     batches = folder.spread_batches(_MOST_IMAGES, _BATCH)
     probe = Probe.of(trained.network, batches, trained.description.multiple)
     return probe.look(trained.raw_logits)
-
-
-def _by_labels(
-    trained: TrainedNetwork, predictions: Predictions, assumed: Candidate, nearest: Candidate
-) -> NormalisationCheck:
-    """The nearest one in place of the guess where the CI of its gain on labelled images excludes 0."""
-    own, other = assumed.description, nearest.description
-    translated = replace(predictions, folder=predictions.folder.seeing(other))
-    score = label_score(
-        predictions.confusions(trained.raw_logits, _MOST_IMAGES),
-        translated.confusions(trained.raw_logits, _MOST_IMAGES),
-    )
-    candidates = assumed, replace(nearest, labelled=score)
-    if score.low is None or score.low <= 0:
-        sentence = f"no other usual normalisation scores clearly higher (nearest: {other.numbers}: {score.short})"
-        return NormalisationCheck(own, candidates, sentence)
-    origin = f"chosen of the usual ones by {score.images} labelled images"
-    sentence = (
-        f"not {own.numbers} ({own.origin}) but {other.numbers} scores higher: {score.sentence}; the network is adapted "
-        "from it"
-    )
-    return NormalisationCheck(replace(other, origin=origin), candidates, sentence, True)
 
 
 def usual(own: Description) -> list[Description]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,26 +14,21 @@ from numpy.typing import NDArray
 from dem_apps.report.tables import write_csv
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.progress import print_table
-from dem_apps.test_time_methods.copies import put_values
 from seg.adaptation.decision import (
     RECORD,
     AcceptanceMonitor,
     Check,
     LabelScore,
-    decide_with_labels,
     label_score,
 )
 from seg.adaptation.images import ImageNumbers
 from seg.adaptation.normalisation import NormalisationCheck
 from seg.data.labels import ClassSet
-from seg.scores.segmentation_scores import other_numbering
 from seg.trained.settings import ADAPTED, is_function
 from seg.trained.trained_network import TrainedNetwork
 
 #: With fewer images than these the answer says that the evidence is weak.
 _FEW_IMAGES = 8
-#: A class whose share of the pixels has moved by more than this is named.
-_MOVED = 0.10
 
 
 @dataclass(frozen=True)
@@ -61,24 +55,20 @@ class Result:
         if used is None or not self.adapted:
             sentences = self._not_adapted()
         else:
-            sentences = [*self._adapted(used), *self._changes(), *self._doubts(used)]
+            sentences = [self._adapted(used), *self._kept(), *self._doubts(used)]
         if self.normalisation.warns:
             sentences.append(f"Normalisation: {self.normalisation.sentence}.")
         return " ".join(sentences)
 
     @property
     def headline(self) -> str:
-        """The answer in a few words, with its number."""
-        used, score = self.outcome.used, self.score
+        """The answer in a few words, with its score."""
+        score = self.score
         verdict = "Adapted" if self.adapted else "Not adapted"
         if score is not None and self.settings["method"] != "none":
             would_be = "" if self.adapted else "it would be "
             return f"{verdict}: {would_be}{score.short}"
-        if used is None or used.evidence is None or not self.adapted:
-            return verdict
-        before = self.outcome.before
-        old, new = (each.stability_on(before) for each in (before, used.evidence))
-        return f"{verdict}, not measured: stability of the predictions {old:.3f} → {new:.3f}"
+        return f"{verdict}, not measured" if self.adapted else verdict
 
     @property
     def _weak(self) -> str:
@@ -91,8 +81,9 @@ class Result:
         sentences = [
             f"Not adapted: {why}; predictions and weights are those of the unadapted network."
         ]
-        if self.refused:
-            sentences.append("Those of the adaptation are in refused/, and --accept takes them.")
+        last = self.outcome.checks[-1]
+        if not last.verdict.adapt and last.evidence is not None:
+            sentences.append("--accept takes the adaptation.")
         return sentences
 
     def _why_not(self) -> str:
@@ -111,31 +102,24 @@ class Result:
             why = "no adapted state is better than the unadapted network"
         return why + self._weak
 
-    def _adapted(self, used: Check) -> list[str]:
+    def _adapted(self, used: Check) -> str:
         """How far it was adapted, and why that stands."""
-        outcome, step_refused = self.outcome, self._step_refused(used)
-        if outcome.stopped and not step_refused:
+        outcome = self.outcome
+        if outcome.stopped:
             state = "the statistics alone, before the first batch"
             if used.step:
                 state = f"the state after batch {used.step}"
             why = f"{outcome.stopped}{self._weak}, so it went back to {state}"
         else:
-            why = self._reason(used) + self._weak
-        sentences = [f"Adapted{self._extent(used)}: {why}."]
-        if step_refused:
-            reason = outcome.checks[-1].verdict.reason
-            sentences.append(f"A step of an objective is not taken: {reason}.")
-        return sentences
-
-    def _step_refused(self, used: Check) -> bool:
-        return self.outcome.step_from is not None and used.comparison is None
+            why = used.verdict.reason + self._weak
+        return f"Adapted{self._extent(used)}: {why}."
 
     def _extent(self, used: Check) -> str:
         """How far it was adapted; empty where it has learnt from all batches."""
         outcome, share = self.outcome, self.outcome.share
         part = "" if share is None else f"a share of {share:g} of "
         statistics = f" by {'all of ' if share == 1 else part}these images' batch norm statistics"
-        if used.comparison is not None:
+        if used.learning is not None:
             return f"{statistics} and a step of {self.learning(used)}"
         finished = not outcome.stopped and used.step == outcome.batches
         if finished and self.settings["method"] not in ("bn", "step"):
@@ -145,30 +129,16 @@ class Result:
         best = "" if outcome.stopped else ", the best state"
         return f" up to batch {used.step} of {outcome.planned}{best}"
 
-    def _reason(self, used: Check) -> str:
-        """Why the adaptation stands; of a step that labels chose, for the whole, then for the step alone."""
-        score = self.score
-        if used.comparison is None or used.score is None or score is None:
-            return used.verdict.reason
-        verdict = decide_with_labels(self.outcome.checks[0].verdict, score)
-        return f"{verdict.reason}; the step alone: {used.score.sentence}"
-
-    def _changes(self) -> list[str]:
-        """The classes that changed most, and how many images keep their prediction."""
-        sentences = []
-        changes = [
-            f"{row['class']} from {100 * row['before']:.1f} % of the pixels to {100 * row['after']:.1f} %"
-            for row in self.shares()
-            if abs(row["difference"]) > _MOVED
+    def _kept(self) -> list[str]:
+        """How many images keep their prediction."""
+        number = len(self.outcome.kept_before)
+        if not number:
+            return []
+        keep = "keeps" if number == 1 else "keep"
+        images = len(self.rows["before"])
+        return [
+            f"Of {images} images {number} {keep} the prediction from before, more stable there."
         ]
-        if changes:
-            sentences.append(f"Largest changes: {', '.join(changes)}.")
-        if number := len(self.outcome.kept_before):
-            keep = "keeps" if number == 1 else "keep"
-            sentences.append(
-                f"Of {len(self.rows['before'])} images {number} {keep} the prediction from before, more stable there."
-            )
-        return sentences
 
     def _doubts(self, used: Check) -> list[str]:
         """What is uncertain without labels."""
@@ -188,17 +158,12 @@ class Result:
         return sentences
 
     def learning(self, check: Check | None) -> str:
-        """Objective, average and learning rate in words; of a step those that labels have chosen."""
+        """Objective, average and learning rate in words; of a step those that labels have chosen, empty of none."""
         chosen = {"objective": self.settings["loss"], **self.settings}
-        if check is not None:
-            chosen |= check.learning or {}
+        chosen |= (check and check.learning) or {}
+        if chosen["lr"] is None:
+            return ""
         return "{objective}, {reduction}, learning rate {lr:g}".format(**chosen)
-
-    @property
-    def refused(self) -> bool:
-        """Whether an adaptation was made and not accepted."""
-        last = self.outcome.checks[-1]
-        return self.outcome.used is None and not last.verdict.adapt and last.evidence is not None
 
     @property
     def score(self) -> LabelScore | None:
@@ -208,14 +173,6 @@ class Result:
         new = [self.rows["after"][name].confusion for name in self.rows["before"]]
         tables = [table for table in new if table is not None]
         return label_score(self.outcome.baseline, tables) if tables else None
-
-    @property
-    def numbering(self) -> str | None:
-        """A sentence about labels whose ids seem to be shifted, by the predictions before."""
-        tables = [
-            row.confusion for row in self.rows["before"].values() if row.confusion is not None
-        ]
-        return other_numbering(np.sum(tables, axis=0), self.classes.ids) if tables else None
 
     def shares(self) -> list[dict[str, Any]]:
         """A row per class, the largest before first: its share of the pixels before and after."""
@@ -281,27 +238,20 @@ class Result:
                 "checks": [asdict(check) for check in outcome.checks],
             },
             "labels": score and {**asdict(score), "gain": score.gain},
-            "numbering": self.numbering,
             "normalisation": self.normalisation.document(),
             "mean_entropy": self.mean_entropy,
         }
 
     def _spec_of(self, out: Path) -> str:
-        """The flags that name the adapted network: the folder as a whole, of a function its weights beside it."""
-        model, used = str(self.settings["model"]), self.normalisation.used
+        """The flags that name the adapted network: the folder as a whole, of a function its weights beside it.
+
+        Of a function those that say what it expects are needed as well.
+        """
+        model = str(self.settings["model"])
         if not is_function(model):
             return f"--model {shlex.quote(str(out))}"
         (file,) = (out / ADAPTED).iterdir()
-        flags = {"model": model, "weights": str(file)}
-        flags |= {name: self.settings[name] for name in ("classes", "size")}
-        if not used.guessed and used.origin != "the function's facts":
-            flags |= used.normalisation
-            del flags["origin"]
-        return " ".join(
-            f"--{name} {shlex.quote(_text(value))}"
-            for name, value in flags.items()
-            if value not in (None, "auto")
-        )
+        return shlex.join(["--model", model, "--weights", str(file)])
 
     def print(self, out: Path) -> None:
         """The result, the reason, class shares, and what to do next, in a terminal."""
@@ -309,8 +259,6 @@ class Result:
         print_table("predicted share of the pixels", header, rows)
         print(self.headline)
         print(f"answer:      {self.answer}")
-        if self.score is not None and self.numbering:
-            print(f"labels:      {self.numbering}")
         print(f"weights:     {out / 'adapted'}")
         print(f"page:        {out / 'report.html'}")
         spec = self._spec_of(out)
@@ -323,13 +271,6 @@ class Result:
             )
 
 
-def _text(value: Any) -> str:
-    """A setting as a flag's text."""
-    if isinstance(value, (list, tuple)):
-        return ",".join(f"{each:g}" for each in value)
-    return str(value)
-
-
 def class_shares(pixels: NDArray[np.int64]) -> list[float]:
     """(C,) pixels of each class → their shares."""
     shares: list[float] = (pixels / max(pixels.sum(), 1)).tolist()
@@ -340,11 +281,6 @@ def write_result(folder: Path, result: Result, trained: TrainedNetwork, page: by
     """Write weights, tables, the page and ``adapt.json`` beside the predictions."""
     trained.network.cpu()
     trained.save(folder / "adapted")
-    if result.outcome.refused is not None:
-        own = copy.deepcopy(trained.network.state_dict())
-        put_values(trained.network, result.outcome.refused)
-        trained.save(folder / "refused" / "adapted")
-        put_values(trained.network, own)
     write_csv(folder / "shares.csv", result.shares())
     write_csv(folder / "images.csv", result.images())
     (folder / "report.html").write_bytes(page)

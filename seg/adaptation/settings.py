@@ -27,10 +27,9 @@ STORED = ("none", "lab")
 STEP = "step"
 #: bn for networks with batch norm, with labels step, of which they decide; else tent.
 AUTO = "auto"
-#: Defaults of methods that learn, and of the step, by Adam; docs/adaptation.md compares them.
+#: Defaults of methods that learn.
 LEARNING: dict[str, Any] = {"loss": "entropy", "reduction": "balanced", "lr": 1e-2}
-STEP_LEARNING: dict[str, Any] = {"loss": "adadem", "reduction": "mean", "lr": 3e-4}
-#: Objectives, averages and rates of the step that labels choose from.
+#: Objectives, averages and rates, by Adam, of the step that labels choose from; docs/adaptation.md compares them.
 STEP_CHOICES: dict[str, tuple[Any, ...]] = {
     "objective": ("adadem", "entropy"),
     "reduction": AVERAGES,
@@ -44,14 +43,14 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
 
     loss: str | None = option(
         None,
-        f"objective that is minimised; default: {LEARNING['loss']}, of {STEP} {STEP_LEARNING['loss']}",
+        f"objective that is minimised; default: {LEARNING['loss']}",
         OBJECTIVE_NAMES,
         value="NAME",
         group="objective",
     )
     reduction: str | None = option(
         None,
-        f"how pixels are averaged; default: {LEARNING['reduction']}, of {STEP} {STEP_LEARNING['reduction']}",
+        f"how pixels are averaged; default: {LEARNING['reduction']}",
         AVERAGES,
     )
     images: str | None = option(
@@ -77,7 +76,7 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
     )
     method: str = option(
         AUTO,
-        f"method, {STEP} (bn and four batches of tent), or {AUTO} ({STEP} with --labels, tent without batch "
+        f"method, {STEP} (bn and batches of tent, by --labels), or {AUTO} ({STEP} with --labels, tent without batch "
         "norm, else bn)",
         (AUTO, STEP, *METHODS),
         group="how it is adapted",
@@ -85,7 +84,7 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
     bn_alpha: float | None = option(None, BN_ALPHA_HELP, at_least=0, at_most=1)
     lr: float | None = option(
         None,
-        f"learning rate; default: {LEARNING['lr']:g}, of {STEP} {STEP_LEARNING['lr']:g}",
+        f"learning rate; default: {LEARNING['lr']:g}",
         at_least=0,
     )
     mode: str = option(
@@ -104,9 +103,6 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         at_least=LEAST_TILE,
     )
     accept: bool = option(False, "take the adaptation even where the evidence speaks against it")
-    precision: str = option(
-        "float32", "of the network; scores are always float32", ("float32", "bf16")
-    )
     seed: int = option(
         0, "of the order of images and of what a method draws", at_least=0, at_most=LARGEST_SEED
     )
@@ -125,6 +121,7 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         check_paths(self)
         self._check_out()
         self._check_method()
+        self._check_tile()
         self._check_learning()
 
     def _check_out(self) -> None:
@@ -147,21 +144,26 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
             raise InputError(
                 f"--bn-alpha: --method {self.method} leaves batch norm as it is; leave it out"
             )
+        if self.method == STEP:
+            self._check_step()
+
+    def _check_step(self) -> None:
+        if self.labels is None:
+            raise InputError("--labels: --method step needs labels, which decide whether it stays")
+        if self.mode != "epochs":
+            raise InputError("--mode: --method step learns once from a few images; leave it out")
+
+    def _check_tile(self) -> None:
         if self.tile is not None and (self.mode != "epochs" or self.size != "auto"):
-            flag = "size" if self.mode == "epochs" else "mode"
             raise InputError(
-                f"--{flag}: with --tile windows are learnt from at their own size in epochs; leave it out"
-            )
-        if self.method == STEP and (self.mode != "epochs" or self.epochs > 1):
-            raise InputError(
-                "--mode: --method step learns once from a few images; leave --mode and --epochs out"
+                "--tile: windows are learnt from in epochs, at their own size; leave --mode and --size out"
             )
 
     def _check_learning(self) -> None:
-        learns = self.method == AUTO or METHODS[self.adapter_method].learns
+        learns = self.method == AUTO or self._learns_as_told
         if self._of_learning and not learns:
             raise InputError(
-                f"--{self._of_learning[0]}: --method {self.method} learns nothing; leave it out, or take --method tent"
+                f"--{self._of_learning[0]}: --method {self.method} takes none; leave it out, or take --method tent"
             )
         check_options(replace(self, loss=self.loss or LEARNING["loss"]), trained=learns)
 
@@ -170,6 +172,11 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         """The given settings of learning."""
         given = [name for name in LEARNING if getattr(self, name) is not None]
         return given + ["mode"] * (self.mode == "online") + ["epochs"] * (self.epochs > 1)
+
+    @property
+    def _learns_as_told(self) -> bool:
+        """Whether the method learns, by objective and rate of the user; those of a step are chosen by labels."""
+        return self.method != STEP and METHODS[self.method].learns
 
     @property
     def adapter_method(self) -> str:
@@ -185,11 +192,10 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         config = self
         if self.method == AUTO:
             config = replace(self, method=self._method(batch_norm))
-        if not METHODS[config.adapter_method].learns:
+        if not config._learns_as_told:
             return config
-        defaults = STEP_LEARNING if config.method == STEP else LEARNING
-        missing = [name for name in defaults if getattr(self, name) is None]
-        return replace(config, **{name: defaults[name] for name in missing})
+        missing = [name for name in LEARNING if getattr(self, name) is None]
+        return replace(config, **{name: LEARNING[name] for name in missing})
 
     def _method(self, batch_norm: bool) -> str:
         """What ``auto`` stands for."""
@@ -198,12 +204,9 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         return STEP if self.labels is not None and self.mode == "epochs" else "bn"
 
     def steps(self) -> list[dict[str, Any]]:
-        """Arguments of the adapters of the step that are tried, none of other methods; labels choose from several."""
+        """Arguments of the adapters of the step that are tried, none of other methods."""
         if self.method != STEP:
             return []
-        as_default = all(getattr(self, name) == value for name, value in STEP_LEARNING.items())
-        if self.labels is None or not as_default:
-            return [{}]
         return [
             dict(zip(STEP_CHOICES, each, strict=True)) for each in product(*STEP_CHOICES.values())
         ]

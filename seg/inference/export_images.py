@@ -26,7 +26,6 @@ from seg.data.files import find_images, left_out, output_names, refuse_long_name
 from seg.data.label_map import write_label_map, write_mask
 from seg.data.rasters import write_bands
 from seg.data.read_images import ImagePixels, Scene, opened_picture
-from seg.inference.protocol import batch_norm_statistics
 from seg.inference.settings import ExportConfig
 from seg.maps.entropy_maps import Part, Prediction, Sums
 from seg.maps.run_pictures import (
@@ -38,16 +37,15 @@ from seg.maps.run_pictures import (
     write_maps,
 )
 from seg.trained.open import open_network
-from seg.trained.run_network import run_settings
 from seg.trained.trained_network import TrainedNetwork
 
 
 class Export:
-    """A network's pictures of every image, and the rows of two tables."""
+    """A network's pictures of every image, and the rows of a table."""
 
     def __init__(self, config: ExportConfig, trained: TrainedNetwork, folder: Path) -> None:
         self.trained, self._folder, self._config = trained, folder, config
-        self.per_image, self._per_class = list[dict[str, Any]](), list[dict[str, Any]]()
+        self.per_image = list[dict[str, Any]]()
         self.failed = 0
         if config.pre_labels:
             write_label_map(folder, trained.class_set)
@@ -108,11 +106,6 @@ class Export:
         if place is not None:
             write_bands(path("probabilities.tif"), whole.astype(np.float32), place, names)
 
-    def close(self) -> None:
-        """Write what is of all images."""
-        write_csv(self._folder / "entropy.csv", self.per_image)
-        write_csv(self._folder / "entropy_per_class.csv", self._per_class)
-
     def _write(self, path: FileOf, image: NDArray[np.uint8], prediction: Prediction) -> None:
         """Pictures and numbers of one image; ``path`` gives the file of a kind."""
         classes = self.trained.class_set
@@ -148,16 +141,6 @@ class Export:
                 "top_class_share": f"{pixels[top] / size:.6f}",
             }
         )
-        self._per_class.extend(
-            {
-                "image": image,
-                "predicted_class": name,
-                "pixels": count,
-                "mean_entropy": f"{total / count:.6f}",
-            }
-            for name, count, total in zip(names, pixels, sums, strict=True)
-            if count
-        )
 
 
 def export_images(config: ExportConfig) -> int:
@@ -182,21 +165,11 @@ def export_images(config: ExportConfig) -> int:
         pieces = list(zip(files, images, output_names(images), strict=True))
         for piece in track(pieces, len(pieces), "export"):
             export.try_to_add(*piece)
-        export.close()
-    print(_summary(export, out))
+        write_csv(part / "entropy.csv", export.per_image)
+    means = [float(row["mean_entropy"]) for row in export.per_image]
+    if means:
+        print(f"{out}: {trained.spec}; mean entropy {np.mean(means):.3f}")
     skipped = f", skipped {export.failed}" if export.failed else ""
     number = f"{len(files) - export.failed} of {len(files)} images"
     print(f"exported {number}{skipped}{left_out([source])}")
     return export.failed
-
-
-def _summary(export: Export, out: Path) -> str:
-    training = export.trained.training
-    means = [float(row["mean_entropy"]) for row in export.per_image]
-    entropy = f"mean entropy {np.mean(means):.3f}" if means else "nothing exported"
-    if training is None:
-        return f"{export.trained.spec}; {entropy}"
-    config = run_settings(training.run, export.trained.network)
-    statistics = batch_norm_statistics(config, training, export.trained.network)
-    title = f"{config.title}, {training.described}"
-    return f"{out}: {title}, batch norm statistics {statistics}; {entropy}"

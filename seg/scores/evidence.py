@@ -27,20 +27,8 @@ def plain_forward(network: nn.Module) -> Forward:
     return lambda images: find_logits(network(images))
 
 
-def classes_of(logits: Sequence[Tensor]) -> Tensor:
-    """The class of each pixel of batches of logits (B, C, h, w), all in a row."""
-    return torch.cat([each.argmax(1).flatten() for each in logits])
-
-
-def moved(shares: Sequence[float], others: Sequence[float]) -> float:
-    """Total variation between two networks' shares of the classes, 0 to 1."""
-    return sum(abs(a - b) for a, b in zip(shares, others, strict=True)) / 2
-
-
 #: The second size at which images are predicted, as a factor of each side.
 SCALE = 0.75
-#: The share of each side by which images are moved for a network that takes one size alone.
-SHIFT = 0.125
 
 
 @dataclass(frozen=True)
@@ -50,8 +38,6 @@ class Evidence:
     images: int  #: number of images
     shares: Sequence[float]  #: (C,) share of the pixels predicted as each class
     entropy: float  #: mean Shannon entropy of a pixel / log C; 0 is certain
-    #: entropy of the mean prediction minus the mean entropy, / log C; 0 to 1, higher is better
-    info_max: float
     #: (C,) IoU between the prediction and those of the mirrored image and of ``SCALE`` of its size, averaged; None for
     #: a class without pixels.
     stability: Sequence[float | None]
@@ -81,16 +67,15 @@ class Views:
 
     logits: Sequence[Tensor]  #: (B, C, h, w) of each batch, as the network returns them
     sums: Tensor  #: (N, 2C + 2), the sums of :class:`LabelFreeScores` of each image
-    agreements: Tensor  #: (N, 2, C, C) pixels of each image by their class and by that of two views
+    agreements: Tensor  #: (N, V, C, C) pixels of each image by their class and by that of V views
 
     def evidence(self, images: slice = slice(None)) -> Evidence:
         """The evidence on some of the images, counted in the order of the batches."""
         sums, agreements = self.sums[images], self.agreements[images]
         scores = LabelFreeScores(agreements.shape[-1])
         scores.sums = sums.sum(0)
-        named = scores.result()
         shares, stability = tuple(scores.predicted_shares()), _stability(agreements.sum(0))
-        return Evidence(len(sums), shares, -named["entropy"], named["im"], stability)
+        return Evidence(len(sums), shares, -scores.result()["entropy"], stability)
 
 
 @dataclass(frozen=True)
@@ -99,7 +84,9 @@ class Probe:
 
     batches: Sequence[Tensor]  #: (B, 3, H, W) each, as the network takes them; at least one
     multiple: int = 1  #: the network takes sides that are multiples of this
-    resizes: bool = True  #: whether it takes smaller images; else these are shifted
+    resizes: bool = (
+        True  #: whether it takes smaller images; else the mirrored ones are the only view
+    )
     #: (B, H, W) bool each, where images hold data; () and None are everywhere
     masks: Sequence[Tensor | None] = ()
 
@@ -120,10 +107,9 @@ class Probe:
         whole = cls(
             batches, grid if min(batches[0].shape[2:]) > 2 * grid else multiple, masks=masks
         )
-        smaller = whole._smaller(batches[0][:1])
-        return replace(
-            whole, resizes=smaller.shape == batches[0][:1].shape or takes(network, smaller)
-        )
+        first = batches[0][:1]
+        smaller = whole._smaller(first)
+        return replace(whole, resizes=smaller.shape != first.shape and takes(network, smaller))
 
     def part(self, batches: slice) -> Probe:
         """Some of the batches."""
@@ -136,7 +122,7 @@ class Probe:
 
     @torch.no_grad()
     def views(self, forward: Forward) -> Views:
-        """A network's predictions of the images as they are, mirrored, and smaller or shifted: three forwards.
+        """A network's predictions of the images as they are, mirrored, and smaller: three forwards.
 
         Args:
             forward: the network, in ``eval()`` mode.
@@ -148,10 +134,10 @@ class Probe:
         for batch, valid in self.pairs:
             logits = finite(forward(batch))
             own = logits.float()
-            mirrored = _agreements(own, forward(batch.flip(3)).flip(3), valid)
-            agreements.append(
-                torch.stack([mirrored, self._second_view(own, batch, forward, valid)], 1)
-            )
+            others = [forward(batch.flip(3)).flip(3)]
+            if self.resizes:
+                others.append(forward(self._smaller(batch)))
+            agreements.append(torch.stack([_agreements(own, other, valid) for other in others], 1))
             sums += _sums_by_image(own, valid)
             predicted.append(logits)
         return Views(predicted, torch.stack(sums), torch.cat(agreements))
@@ -159,19 +145,6 @@ class Probe:
     def look(self, forward: Forward) -> Evidence:
         """The evidence of a network on all images; see :meth:`views`."""
         return self.views(forward).evidence()
-
-    @torch.no_grad()
-    def classes(self, forward: Forward) -> Tensor:
-        """A network's class of each pixel of the images as they are, all in a row."""
-        return classes_of(list(map(forward, self.batches)))
-
-    def _second_view(
-        self, logits: Tensor, batch: Tensor, forward: Forward, valid: Tensor | None
-    ) -> Tensor:
-        smaller = self._smaller(batch)
-        if self.resizes and smaller.shape != batch.shape:
-            return _agreements(logits, forward(smaller), valid)
-        return _shifted_agreements(logits, batch, forward, valid)
 
     def _smaller(self, batch: Tensor) -> Tensor:
         """The images at ``SCALE`` of their size, rounded to a multiple."""
@@ -205,23 +178,6 @@ def _agreements(logits: Tensor, other: Tensor, valid: Tensor | None) -> Tensor:
             first, second = first[counted[index]], second[counted[index]]
         tables.append(confusion(first, second, logits.shape[1]))
     return torch.stack(tables).cpu().double()
-
-
-def _shifted_agreements(
-    logits: Tensor, batch: Tensor, forward: Forward, valid: Tensor | None
-) -> Tensor:
-    """(B, C, C) pixels by their class and by that of the images moved right and down, whose edge is repeated."""
-    height, width = batch.shape[2:]
-    down, right = (max(1, round(SHIFT * side)) for side in (height, width))
-    shifted = forward(F.pad(batch, (right, 0, down, 0), mode="replicate")[:, :, :height, :width])
-    own, other = (
-        F.interpolate(each.float(), size=(height, width), mode="bilinear", align_corners=False)
-        for each in (logits, shifted)
-    )
-    here = None if valid is None else valid[:, : height - down, : width - right]
-    return _agreements(
-        own[:, :, : height - down, : width - right], other[:, :, down:, right:], here
-    )
 
 
 def _stability(tables: Tensor) -> tuple[float | None, ...]:

@@ -308,7 +308,7 @@ def test_two_folders_are_all_that_is_needed(kind, run_here, tmp_path):
         seg.train.main, "--config", "best", *roots, "--max-steps", 2, "--maps", 0, "--run-dir", run
     ).out
     for line in (
-        "target images are 600x400, seen here at 256x192 to be quick on this CPU; --target.size 600,400 keeps them",
+        "target images are 600x400, seen here at 256x192 to be quick; --target.size 600,400 keeps them",
         f"the labels {said}",
         f"taken as {len(expected)} classes, since no --classes names them",
         f"source train: 1 of 4 images left out, damaged or cut short, or with such a label: {tmp_path}/mine/",

@@ -12,8 +12,8 @@ from support.adapting import as_seen, moved, predicted, spec
 
 from dem_apps import TestTimeAdapter
 from seg.adapt import adapt
-from seg.adaptation.decision import StepComparison, Verdict
-from seg.adaptation.settings import LEARNING, STEP_LEARNING
+from seg.adaptation.decision import Verdict
+from seg.adaptation.settings import LEARNING
 from seg.models.batch_norm import batch_norm_normalises
 from seg.trained.open import open_trained
 
@@ -59,7 +59,6 @@ def test_every_kind_of_method(config, accepted, method):
     assert result.adapted == (method != "none")
     same = contents(out / "before") == contents(out / "after")
     assert same == (method == "none")
-    assert ("Predictions</h2>" in (out / "report.html").read_text()) == same
     learns = method not in ("none", "bn", "lab")
     assert [result.settings[name] is not None for name in ("loss", "reduction", "lr")] == [
         learns
@@ -79,58 +78,68 @@ def test_what_auto_stands_for(network, flags, method, config, networks):
     auto = replace(config, method="auto", **flags)
     resolved = auto.resolved(batch_norm_normalises(getattr(networks, network)()))
     assert resolved.method == method
-    expected = {"tent": LEARNING, "step": STEP_LEARNING, "bn": dict.fromkeys(LEARNING)}[method]
+    expected = dict(LEARNING if method == "tent" else dict.fromkeys(LEARNING))
     expected |= {name: value for name, value in flags.items() if name in LEARNING}
     assert {name: getattr(resolved, name) for name in expected} == expected
 
 
-def test_a_step_learns_from_one_half_and_is_looked_at_on_the_other(
-    config, accepted, monkeypatch, capsys
-):
+CHOICE = {"objective": ("adadem",), "reduction": ("mean",), "lr": (1e-3,)}
+
+
+@pytest.fixture
+def step(config, tmp_path):
+    return replace(config, method="step", bn_alpha=0.3, labels=str(tmp_path / "labels"))
+
+
+@pytest.fixture
+def decided(monkeypatch):
+    """The verdict of the labels on each look: of the share, then of the steps."""
+    verdicts = [Verdict(True, "the share is good")]
+    monkeypatch.setattr(
+        "seg.adaptation.decision.decide_with_labels",
+        lambda *_: verdicts.pop(0) if len(verdicts) > 1 else verdicts[0],
+    )
+    return verdicts
+
+
+def test_a_step_learns_from_one_half(step, decided, monkeypatch, capsys):
     seen, call = list[torch.Tensor](), TestTimeAdapter.__call__
     noting = lambda self, *inputs: seen.extend(inputs[0]) or call(self, *inputs)  # noqa: E731
     monkeypatch.setattr(TestTimeAdapter, "__call__", noting)
-    monkeypatch.setattr(StepComparison, "verdict", Verdict(True, "the step may stay"))
-    result = adapt(replace(config, method="step", bn_alpha=0.3))
+    monkeypatch.setattr("seg.adaptation.decision.AcceptanceMonitor._worth", lambda *_: 1.0)
+    monkeypatch.setattr("seg.adaptation.settings.STEP_CHOICES", CHOICE)
+    result = adapt(step)
     assert {tuple(image.shape) for image in seen} == {(3, 16, 24), (3, 24, 16)}
-    half = [as_seen(config, name) for name in ("0", "2", "4", "6", "deep/8")]
+    half = [as_seen(step, name) for name in ("0", "2", "4", "6", "deep/8")]
     assert {float(image.sum()) for image in seen} == {float(image.sum()) for image in half}
     assert result.outcome.batches == result.outcome.planned == 4
-    share, step = result.outcome.checks
-    assert (share.comparison, result.outcome.used) == (None, step)
-    assert "a step of adadem, mean, learning rate 0.0003" in capsys.readouterr().out
-    assert {"norm.weight", "norm.running_mean"} <= moved(str(config.weights), Path(str(config.out)))
+    share, tried = result.outcome.checks
+    assert (share.learning, tried.learning["lr"]) == (None, 1e-3)
+    assert result.outcome.used == tried
+    assert "a step of adadem, mean, learning rate 0.001" in capsys.readouterr().out
+    assert {"norm.weight", "norm.running_mean"} <= moved(str(step.weights), Path(str(step.out)))
 
 
-def test_a_step_that_is_not_accepted_leaves_the_share(config, accepted, monkeypatch):
-    monkeypatch.setattr(StepComparison, "verdict", Verdict(False, "the step moves too much"))
-    result = adapt(replace(config, method="step", bn_alpha=0.3))
+def test_a_step_that_is_not_accepted_leaves_the_share(step, decided):
+    decided.append(Verdict(False, "the step scores lower"))
+    result = adapt(step)
     assert result.adapted
-    assert "A step of an objective is not taken: the step moves too much." in result.answer
-    assert "learning rate 0.0003" in Path(str(config.out), "report.html").read_text()
-    assert moved(str(config.weights), Path(str(config.out))) == {
+    assert "the step scores lower" in result.answer
+    assert "learning rate" not in Path(str(step.out), "report.html").read_text()
+    assert moved(str(step.weights), Path(str(step.out))) == {
         "norm.running_mean",
         "norm.running_var",
     }
 
 
-def test_without_a_share_there_is_no_step(config, accepted):
-    result = adapt(replace(config, method="step", bn_alpha=0.0))
-    assert (len(result.outcome.checks), result.adapted) == (1, False)
-
-
-def test_labels_choose_objective_and_rate_of_a_step(config, accepted, monkeypatch, tmp_path):
-    monkeypatch.setattr(StepComparison, "verdict", Verdict(True, "without labels it would stay"))
-    result = adapt(replace(config, method="step", bn_alpha=0.3, labels=str(tmp_path / "labels")))
-    share, *steps = result.outcome.checks
-    tried = [tuple(step.learning.values()) for step in steps]
+def test_labels_choose_objective_and_rate_of_a_step(step, accepted):
+    share, *steps = adapt(step).outcome.checks
+    tried = [tuple(check.learning.values()) for check in steps]
     assert tried == list(product(("adadem", "entropy"), ("mean", "balanced"), (3e-4, 1e-4)))
-    for step in steps:
+    for check in steps:
         # beside the share, not beside the unadapted network
-        assert step.score.before == share.score.after
-        assert step.verdict.adapt == (step.score.low > 0)
-    given = replace(config, method="step", bn_alpha=0.3, labels=str(tmp_path / "labels"), lr=1e-4)
-    assert len(adapt(replace(given, out=str(tmp_path / "given"))).outcome.checks) == 2
+        assert check.score.before == share.score.after
+        assert check.verdict.adapt == (check.score.low > 0)
 
 
 def test_each_half_of_the_images_looks_at_the_share_that_the_other_chooses(config, monkeypatch):

@@ -1,8 +1,6 @@
 """``seg.adapt`` from a network and a folder to predictions, weights and an answer; mistakes are one sentence."""
 
-import base64
 import csv
-import hashlib
 import html
 import importlib
 import json
@@ -21,7 +19,7 @@ from support.adapting import IMAGENET, as_seen, moved, parsed, predicted, spec
 from dem_apps.errors import InputError
 from seg.adapt import adapt, main
 from seg.adaptation.decision import RECORD, Verdict
-from seg.adaptation.images import ImageNumbers, Predictions
+from seg.adaptation.images import ImageNumbers
 from seg.scores.evidence import Probe, plain_forward
 from seg.trained.adaptive_batch_norm import SHARES
 from seg.trained.open import open_trained
@@ -66,9 +64,7 @@ def test_everything_is_written(config, accepted, capsys):
     page = (out / "report.html").read_text()
     assert page.count("<img") == 8 * 5  # the image itself once
     assert not re.search('src="(http|/)', page)
-    (script,) = re.findall("<script>(.*?)</script>", page)
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert f"script-src 'sha256-{digest}'" in page
+    assert "<script" not in page
     assert "None" not in re.sub("<[^>]*>", " ", page)
 
 
@@ -106,14 +102,12 @@ def test_the_answer_names_doubts(config, accepted):
     parts = (
         "Adapted by a share of 0.3 of",
         "on 1 image only",
-        "class 0 from 50.0 % of the pixels to 39.0 %.",
         "choose 0.3 and 0.5",
         *(f" {number}" for number in RECORD),
         "--labels",
     )
     for part in parts:
         assert part in answer
-    assert "class 1 from" not in answer
 
 
 def test_an_image_that_becomes_less_stable_keeps_its_prediction(config, accepted, monkeypatch):
@@ -189,40 +183,10 @@ def test_what_harms_is_kept_apart_and_accepted_on_demand(
     assert not moved(str(config.weights), out)
     assert "Not adapted: " in capsys.readouterr().out
     assert "<h1>Not adapted</h1>" in (out / "report.html").read_text()
-    refused = {
-        name: content
-        for name, content in contents(out / "refused/after").items()
-        if "entropy" in name
-    }
-    assert refused.keys() <= contents(out / "before").keys()
-    assert any(content != contents(out / "before")[name] for name, content in refused.items())
     accepted = adapt(replace(config, mode=mode, accept=True, out=str(tmp_path / "accepted")))
     assert accepted.adapted
     assert "--accept takes it, although the test says so" in capsys.readouterr().out
-    assert not (tmp_path / "accepted/refused").exists()
-    if mode == "epochs":
-        assert (
-            moved(str(config.weights), out / "refused")
-            == moved(str(config.weights), tmp_path / "accepted")
-            != set()
-        )
-
-
-def test_bf16_is_the_precision_of_the_network_alone(config, accepted, monkeypatch):
-    types, write = set(), Predictions.write
-
-    def noted(self, stage, index, logits):
-        types.add(logits.dtype)
-        write(self, stage, index, logits)
-
-    monkeypatch.setattr(Predictions, "write", noted)
-    adapt(replace(config, precision="bf16"))
-    assert types == {torch.bfloat16}
-    (file,) = (Path(str(config.out)) / "adapted").iterdir()
-    assert {value.dtype for value in torch.load(file, weights_only=True).values()} == {
-        torch.float32,
-        torch.int64,
-    }
+    assert bool(moved(str(config.weights), tmp_path / "accepted")) == (mode != "episodic")
 
 
 def test_labels_give_a_score_and_decide(config, accepted, tmp_path, capsys):
@@ -279,10 +243,14 @@ def test_flags_that_do_not_fit(config, images, tmp_path):
         ({"method": "lab"}, "--source: --method lab needs"),
         ({"out": str(images / "out")}, "--out: .* lies in --images"),
         ({"method": "bn", "tau": 2.0}, "--tau: is an option of --loss"),
-        ({"method": "step", "epochs": 2}, "--mode: --method step learns once from a few images"),
+        ({"method": "step"}, "--labels: --method step needs labels"),
+        (
+            {"method": "step", "labels": str(tmp_path / "labels"), "mode": "episodic"},
+            "--mode: --method step learns once from a few images",
+        ),
         (
             {"method": "bn", "loss": "dem"},
-            "--loss: --method bn learns nothing; leave it out, or take --method tent",
+            "--loss: --method bn takes none; leave it out, or take --method tent",
         ),
     ]
     for flags, sentence in cases:
@@ -334,31 +302,12 @@ def adapted(config, name, **changes):
     return json.loads((out / "adapt.json").read_text()), out
 
 
-def test_labels_find_it_before_anything_is_adapted(guessed):
-    """They are what the network predicts of images that are seen otherwise than is guessed."""
-    _, out = adapted(guessed, "half", **HALF)
-    for file in (out / "before").rglob("*_pred_labelIds.png"):
-        label = str(file.relative_to(out / "before")).replace("_pred_labelIds", "")
-        save(out.with_name("own") / label, np.asarray(Image.open(file)))
-    found, out = adapted(guessed, "guess", labels=str(out.with_name("own")))
-    assert found["normalisation"]["mean"] == [0.5] * 3
-    assert found["normalisation"]["origin"].endswith("by 9 labelled images")
-    assert found["labels"]["before"] == 1.0
-    assert "scores higher: on 9 labelled images" in found["answer"]
-    assert "mean 0.5 0.5 0.5" in (out / "report.html").read_text()
-    kept, _ = adapted(
-        guessed, "kept", labels=str(out.with_name("own")), mean=[0.1] * 3, std=[1.0] * 3
-    )
-    assert (kept["normalisation"]["mean"], kept["normalisation"]["tried"]) == ([0.1] * 3, [])
-
-
-def test_without_labels_a_guess_is_doubted_and_a_wrong_scale_is_an_alarm(guessed, capsys):
+def test_a_guess_is_doubted_and_a_wrong_scale_is_an_alarm(guessed, capsys):
     found, out = adapted(guessed, "guess")
     assert found["normalisation"]["origin"].startswith("a guess: ")
     sentence = found["normalisation"]["trial"]
     assert "mean 0.5 0.5 0.5" in sentence
     assert "distance" in sentence
-    assert sum(row["stability_score"] is not None for row in found["normalisation"]["tried"]) == 2
     for text in (capsys.readouterr().out, (out / "report.html").read_text()):
         assert sentence in html.unescape(text)
     said = adapted(guessed, "said", **HALF)[0]["normalisation"]

@@ -11,7 +11,6 @@ from torchmetrics.classification import MulticlassJaccardIndex
 from seg.adaptation import decision
 from seg.adaptation.decision import (
     LabelScore,
-    StepComparison,
     Verdict,
     decide,
     decide_with_labels,
@@ -20,7 +19,7 @@ from seg.adaptation.decision import (
 )
 from seg.scores.evidence import Evidence
 
-BEFORE = Evidence(8, (0.4, 0.3, 0.3), 0.3, 0.4, (0.6, 0.6, 0.6))
+BEFORE = Evidence(8, (0.4, 0.3, 0.3), 0.3, (0.6, 0.6, 0.6))
 
 
 def with_(**changes):
@@ -44,17 +43,6 @@ def test_what_is_accepted(changes, said):
     verdict = decide(BEFORE, with_(**changes))
     assert verdict.adapt == (not said)
     assert said in verdict.reason
-
-
-@cases(
-    ((decision.STEP_CLASSES, decision.LEAST_AGREEMENT, 0.02, 0.02, decision.LEAST_STABILITY), True),
-    ((decision.STEP_CLASSES - 1, 1.0, 0.0, 0.02, 1.0), False),
-    ((19, decision.LEAST_AGREEMENT - 0.01, 0.02, 0.02, 1.0), False),
-    ((19, 0.99, decision.FARTHEST_MOVE * 0.02 + 0.001, 0.02, 1.0), False),
-    ((19, 0.99, 0.0, 0.0, decision.LEAST_STABILITY - 0.01), False),
-)
-def test_which_steps_are_accepted(numbers, adapt):
-    assert StepComparison(*numbers).verdict.adapt == adapt
 
 
 @pytest.mark.parametrize(("share", "adapt"), [(1.0, True), (0.98, True), (0.9, False)])

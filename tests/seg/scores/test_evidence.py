@@ -53,15 +53,11 @@ def test_the_numbers_are_their_definitions():
             .numpy()
         )
     entropy = -(p * np.log(p)).sum(1).mean()
-    mean = p.mean((0, 2, 3))
     assert evidence.images == 3
     assert evidence.shares == pytest.approx(
         np.bincount(classes.ravel(), minlength=CLASSES) / classes.size
     )
     assert evidence.entropy == pytest.approx(entropy / math.log(CLASSES), rel=1e-5)
-    assert evidence.info_max == pytest.approx(
-        (-(mean * np.log(mean)).sum() - entropy) / math.log(CLASSES), rel=1e-4
-    )
     expected = [
         (a + b) / 2 for a, b in zip(iou(classes, mirrored), iou(classes, scaled), strict=True)
     ]
@@ -90,14 +86,13 @@ def test_a_collapse_is_certain_and_steady_and_seen_all_the_same():
     after = Probe([images()]).look(model)
     assert max(after.shares) == 1.0
     assert after.effective_classes == pytest.approx(1.0)
-    assert after.info_max == pytest.approx(0.0, abs=1e-6)
     assert after.stability == (None, None, 1.0, None)
     # the classes that are gone count
     assert after.stability_on(before) == pytest.approx(1 / CLASSES)
 
 
 def test_rare_classes_are_left_out_of_stability():
-    one = Evidence(1, (0.5, 0.4995, 0.0005, 0.0), 0.1, 0.1, (0.8, 0.4, 0.0, None))
+    one = Evidence(1, (0.5, 0.4995, 0.0005, 0.0), 0.1, (0.8, 0.4, 0.0, None))
     assert one.stability_on(one) == pytest.approx(0.6)
     assert one.stability_on(one, least_share=1e-4) == pytest.approx(0.4)
 
