@@ -119,21 +119,18 @@ def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -
 
 def _transform(name: str, pixels: PixelFormat) -> type[albumentations.BasicTransform]:
     """Albumentations' transform of a name, if training can use it."""
-    known = {
-        each: value
-        for each, value in vars(albumentations).items()
-        if inspect.isclass(value) and issubclass(value, albumentations.BasicTransform)
-    }
-    if name not in known or name in _REFUSED:
+    found = getattr(albumentations, name, None)
+    is_transform = inspect.isclass(found) and issubclass(found, albumentations.BasicTransform)
+    if not is_transform or name in _REFUSED:
         use = "training does not use" if name in _REFUSED else "albumentations has no"
-        hint = nearest(name, known)
+        hint = nearest(name, vars(albumentations))
         raise InputError(f"augmentation: {use} transform '{name}'{hint}")
-    if not pixels.is_rgb and not issubclass(known[name], albumentations.DualTransform):
+    if not pixels.is_rgb and not issubclass(found, albumentations.DualTransform):
         raise InputError(
             f"augmentation '{name}': changes the colours of 8-bit RGB, and these images have {pixels.described}; "
             "take one that moves pixels, such as HorizontalFlip"
         )
-    return known[name]
+    return found
 
 
 def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) -> Sample:
