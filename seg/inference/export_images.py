@@ -24,7 +24,7 @@ from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.files import find_images, left_out, output_names, refuse_long_name
 from seg.data.label_map import write_label_map, write_mask
-from seg.data.rasters import write_bands
+from seg.data.rasters import new_geotiff
 from seg.data.read_images import ImagePixels, Scene, opened_picture
 from seg.inference.protocol import batch_norm_statistics
 from seg.inference.settings import ExportConfig
@@ -106,7 +106,11 @@ class Export:
             np.savez_compressed(temporary, probabilities=whole, names=np.asarray(names))
         place = picture.place if isinstance(picture, ImagePixels) else picture.header.place
         if place is not None:
-            write_bands(path("probabilities.tif"), whole.astype(np.float32), place, names)
+            size = whole.shape[1:]
+            with new_geotiff(
+                path("probabilities.tif"), size, "float32", place, math.nan, names
+            ) as target:
+                target.write(whole.astype(np.float32))
 
     def close(self) -> None:
         """Write what is of all images."""

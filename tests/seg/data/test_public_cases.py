@@ -64,7 +64,7 @@ def test_a_label_on_other_ground_than_its_image_is_refused(east, north, options,
         np.testing.assert_array_equal(read_label(label, AB, image=image), GROUND)
         return
     refuses(
-        r"l.tif: lies on other ground than its image .*i.tif, .*gdalwarp -r near -te 1000 1960 1060 2000 -ts 60 40",
+        r"l.tif: lies on other ground than its image .*i.tif; gdalwarp -r near -te 1000 1960 1060 2000 -ts 60 40",
         read_label,
         label,
         AB,
