@@ -113,12 +113,12 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
 
 def _range_of(image: ImagePixels) -> list[tuple[float, float]]:
     """The least and the largest number of each band."""
-    values = image.values if image.valid is None else image.values[image.valid]
-    bands = values.reshape(-1, values.shape[-1]).T
-    held = [band[np.isfinite(band)] for band in bands]
-    return [
-        (float(band.min()), float(band.max())) if band.size else (np.inf, -np.inf) for band in held
-    ]
+    values = np.ma.masked_invalid(image.values.astype(np.float64))
+    if image.valid is not None:
+        values[~image.valid] = np.ma.masked
+    lows = values.min(axis=(0, 1)).filled(np.inf)
+    highs = values.max(axis=(0, 1)).filled(-np.inf)
+    return list(zip(lows.tolist(), highs.tolist(), strict=True))
 
 
 def _ranges(reports: Sequence[FileReport], title: str) -> Iterator[str]:

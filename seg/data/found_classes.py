@@ -49,7 +49,11 @@ def found_classes(
         f"classes  {_holding(held, found)}: taken as {len(found)} classes, since no --classes names them"
         "; python -m seg.data check writes the file to name them in"
     )
-    return FoundClasses(found, note, _class_file(held, found, named))
+    text = yaml.safe_dump(
+        found.document(), sort_keys=False, allow_unicode=True, default_flow_style=None
+    )
+    file = f"{_holding(held, found)}; this file, with your names in this order, reads them (--classes FILE):\n\n{text}"
+    return FoundClasses(found, note, file)
 
 
 def _classes_of(held: Held, named: ClassSet | None) -> ClassSet | None:
@@ -68,17 +72,6 @@ def _classes_of(held: Held, named: ClassSet | None) -> ClassSet | None:
 def _named(named: ClassSet | None, number: int) -> ClassSet:
     """So many classes, with the given names where there are as many."""
     return named_classes(number if named is None or len(named) != number else named.names)
-
-
-def _class_file(held: Held, found: ClassSet, named: ClassSet | None) -> str:
-    how = "with your names this file reads them"
-    if named is not None and found.names == named.names:
-        how = "this file reads them, if your names are in this order"
-    hint = "; a colour that nothing counts goes to a list 'ignored'" if found.by_color else ""
-    text = yaml.safe_dump(
-        found.document(), sort_keys=False, allow_unicode=True, default_flow_style=None
-    )
-    return f"{_holding(held, found)}; {how} (--classes FILE{hint}):\n\n{text}"
 
 
 def _holding(held: Held, found: ClassSet) -> str:

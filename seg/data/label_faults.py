@@ -124,32 +124,24 @@ def check_classes(
     report = reports[0]
     found = _classes_in(reports, classes, layout)
     absent = [f"'{name}'" for train_id, name in enumerate(classes.names) if train_id not in found]
-    said = _about_255(held, classes, layout) if absent else ""
-    if said:
-        said += (
-            f", and {absent[0]} is in none; if it is a class, give that class a row with id: 255 in a file, else list "
-            "255 there under ignored"
+    white = sum(each.pixels[IGNORE_INDEX] > 0 for each in held)
+    named = layout.ids or classes.by_color or IGNORE_INDEX in (*classes.ids, *classes.ignored)
+    said = ""
+    if absent and white and not named:
+        said = (
+            f"255 is in {white:,} of {len(held):,} labels and ignored, since --classes does not name it, and "
+            f"{absent[0]} is in none; if it is a class, give that class a row with id: 255 in a file, else list 255 "
+            "there under ignored"
         )
-    elif absent:
-        report.notes.append(f"no pixel of {len(held):,} labels is {', '.join(absent)}")
     if len(found) < 2:
         one = f"one class alone, '{classes.names[found.pop()]}'" if found else "no class"
         sentence = f"{len(held):,} labels hold {one}, of which nothing can be learnt or scored"
         report.errors.append(f"{sentence}; {said}" if said else sentence)
     elif said:
         report.warnings.append(said)
+    elif absent:
+        report.notes.append(f"no pixel of {len(held):,} labels is {', '.join(absent)}")
     return bool(said)
-
-
-def _about_255(held: Sequence[Held], classes: ClassSet, layout: Layout) -> str:
-    """A sentence about 255 in labels where nothing says whether it is a class; else an empty text."""
-    white = sum(each.pixels[IGNORE_INDEX] > 0 for each in held)
-    own_ids = layout.ids is None and not classes.by_color
-    if not white or not own_ids or IGNORE_INDEX in (*classes.ids, *classes.ignored):
-        return ""
-    return (
-        f"255 is in {white:,} of {len(held):,} labels and ignored, since --classes does not name it"
-    )
 
 
 def lines(reports: Iterable[FileReport], title: str) -> Iterator[str]:

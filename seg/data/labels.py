@@ -77,12 +77,9 @@ class ClassSet:
         """The same for label images in which further ids count nowhere."""
         for each in ids:
             if self.by_color or each in self.ids:
-                what = (
-                    "labels are colours"
-                    if self.by_color
-                    else f"{each} is {self.names[self.ids.index(each)]}"
+                raise InputError(
+                    f"--ignore: {each} is a class, or labels are colours; a file for --classes says what is ignored"
                 )
-                raise InputError(f"--ignore: {what}; a file for --classes says what is ignored")
         return replace(self, ignored=tuple(sorted({*self.ignored, *ids})))
 
     def document(self) -> dict[str, Any]:
@@ -228,10 +225,10 @@ class _Row:
     def __post_init__(self) -> None:
         if not 0 < len(self.name.strip()) <= _LONGEST_NAME or not self.name.isprintable():
             raise ValueError(f"name: expected a text of 1 to {_LONGEST_NAME} characters")
-        if self.color is not None and (len(self.color) != 3 or not _are_bytes(self.color)):
-            raise ValueError(f"color: expected 3 numbers from 0 to 255, found {list(self.color)}")
-        if self.id is not None and not _are_bytes([self.id]):
-            raise ValueError(f"id: expected a number from 0 to 255, found {self.id}")
+        if len(self.color or (0, 0, 0)) != 3:
+            raise ValueError(f"color: expected 3 numbers, found {list(self.color or ())}")
+        if not all(0 <= number <= 255 for number in (*(self.color or ()), self.id or 0)):
+            raise ValueError("id and color: expected numbers from 0 to 255")
 
 
 @dataclass(frozen=True)
@@ -241,10 +238,6 @@ class _ClassFile:
     classes: tuple[Any, ...]
     labels: Literal["ids", "colors"] = "ids"
     ignored: tuple[Any, ...] | None = None
-
-
-def _are_bytes(numbers: Sequence[int]) -> bool:
-    return all(0 <= number <= 255 for number in numbers)
 
 
 def _from_document(file: str, document: Any) -> ClassSet:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import math
 import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -141,7 +140,7 @@ def bands_of(
 ) -> tuple[Numbers, Mask]:
     """The numbers of an open file as they are stored, and where it holds data.
 
-    Bands are ordered by their names, scale and offset applied. A band without data where others have some is NaN.
+    Colours are ordered by their names, scale and offset applied. A band without data where others have some is NaN.
 
     Args:
         file: its name, for errors.
@@ -156,7 +155,9 @@ def bands_of(
     Raises:
         InputError: a number beyond 1e30.
     """
-    order = _order(source, header, wanted)
+    order = list(range(wanted.bands))
+    if wanted.is_rgb:
+        order = list(header.colours or order) if source.count > 2 else [0]
     bands = [band + 1 for band in order]
     values = np.moveaxis(source.read(bands, **part), 0, -1)
     valid = _valid(source, header, wanted, values, part)
@@ -173,20 +174,6 @@ def bands_of(
     if wanted.is_rgb:
         values = _in_colours(source, values)
     return np.ascontiguousarray(values), None if valid.all() else valid
-
-
-def _order(source: Any, header: Header, wanted: PixelFormat) -> list[int]:
-    """The file's bands, from 0, in the network's order: by the colours that both name, the others as they come."""
-    if wanted.is_rgb:
-        return list(header.colours or (0, 1, 2)) if source.count > 2 else [0]
-    bands = wanted.bands
-    named = header.colours
-    order = wanted.colours
-    if not named or not order or max(*named, *order) >= bands:
-        return list(range(bands))
-    colours = dict(zip(order, named, strict=True))
-    others = iter(band for band in range(bands) if band not in named)
-    return [colours[place] if place in colours else next(others) for place in range(bands)]
 
 
 def _valid(
@@ -251,59 +238,33 @@ def refuse_other_ground(label: Path, own: Header, image: Path, there: Header) ->
         return
     from rasterio.transform import array_bounds
 
-    transform = own.place["transform"]
-    other = there.place["transform"]
-    bounds = array_bounds(*own.size[::-1], transform)
-    others = array_bounds(*there.size[::-1], other)
+    bounds = array_bounds(*own.size[::-1], own.place["transform"])
+    others = array_bounds(*there.size[::-1], there.place["transform"])
     crs = own.place["crs"]
-    other_crs = there.place["crs"]
-    same_crs = not crs or not other_crs or crs == other_crs
-    if same_crs and np.allclose(bounds, others, rtol=0, atol=abs(transform.a) / 2):
+    wanted = there.place["crs"]
+    same_crs = not crs or not wanted or crs == wanted
+    half_a_pixel = abs(own.place["transform"].a) / 2
+    if same_crs and np.allclose(bounds, others, rtol=0, atol=half_a_pixel):
         return
     extent = " ".join(f"{bound:.12g}" for bound in others)
-    system = f" -t_srs {other_crs}" if other_crs else ""
-    pixels = f"-ts {there.size[0]} {there.size[1]}"
+    system = f" -t_srs {wanted}" if wanted else ""
     raise InputError(
-        f"{label}: lies on other ground than its image {image}, by the transforms of both, {transform.to_gdal()} and "
-        f"{other.to_gdal()}; gdalwarp -r near -te {extent} {pixels}{system} {label} NEW.tif brings it there"
+        f"{label}: lies on other ground than its image {image}; gdalwarp -r near -te {extent} "
+        f"-ts {there.size[0]} {there.size[1]}{system} {label} NEW.tif brings it there"
     )
 
 
 @contextmanager
 def new_geotiff(
     path: Path,
-    size: tuple[int, int],
-    dtype: str,
-    place: Georeference | None,
-    nodata: float,
-    description: str,
-    colours: Sequence[tuple[int, int, int]] | None = None,
-) -> Iterator[Any]:
-    """A GeoTIFF of one band of (H, W) pixels, to be written; ``colours`` are those of 0, 1, … for viewers."""
-    with _new_geotiff(path, size, dtype, place, nodata, [description]) as target:
-        if colours is not None:
-            colormap = {number: (*colour, 255) for number, colour in enumerate(colours)}
-            target.write_colormap(1, colormap)
-        yield target
-
-
-def write_bands(
-    path: Path, values: NDArray[np.float32], place: Georeference, names: Sequence[str]
-) -> None:
-    """Write (bands, H, W) numbers as a GeoTIFF whose bands have these names."""
-    with _new_geotiff(path, values.shape[1:], "float32", place, math.nan, names) as target:
-        target.write(values)
-
-
-@contextmanager
-def _new_geotiff(
-    path: Path,
     size: tuple[int, ...],
     dtype: str,
     place: Georeference | None,
     nodata: float,
     bands: Sequence[str],
+    colours: Sequence[tuple[int, int, int]] | None = None,
 ) -> Iterator[Any]:
+    """A GeoTIFF of (H, W) pixels to be written, with a name for each band; ``colours`` are those of 0, 1, …"""
     import rasterio
     from rasterio._err import CPLE_BaseError
     from rasterio.errors import RasterioIOError
@@ -326,8 +287,10 @@ def _new_geotiff(
         warnings.simplefilter("ignore")  # of coordinates in pixels
         try:
             with rasterio.open(temporary, "w", **profile) as target:
-                for number, name in enumerate(bands, start=1):
-                    target.set_band_description(number, name)
+                target.descriptions = bands
+                if colours is not None:
+                    colormap = {number: (*colour, 255) for number, colour in enumerate(colours)}
+                    target.write_colormap(1, colormap)
                 yield target
             # one that a full disk cut short was closed without an error
             with rasterio.open(temporary) as written:

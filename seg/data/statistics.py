@@ -72,25 +72,17 @@ def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> Counts:
 def measured_format(files: Sequence[Path], wanted: PixelFormat, workers: int = 0) -> PixelFormat:
     """The format with the mean and deviation of the pixels of these images that hold data."""
     moments = functools.partial(_moments, wanted)
-    mean, std = mean_and_std(list(each_file(moments, files, workers, "measuring the bands")))
-    if np.isnan(mean).any():
+    each = each_file(moments, files, workers, "measuring the bands")
+    count, total, squares = functools.reduce(np.add, each)
+    if not count.all():
         raise InputError(f"{files[0].parent}: no pixel of {len(files)} training images holds data")
+    mean = total / count
+    std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
+    std[std <= 1e-7 * np.abs(mean)] = 1.0  # of a constant band
     measured_on = f"{len(files):,} labelled training images"
     return replace(
         wanted, mean=tuple(mean.tolist()), std=tuple(std.tolist()), measured_on=measured_on
     )
-
-
-def mean_and_std(
-    moments: Sequence[Floats],
-) -> tuple[Floats, Floats]:
-    """(B,) of each band over images, by their (3, B) moments; NaN without a pixel, deviation 1 of a constant band."""
-    count, total, squares = functools.reduce(np.add, moments)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        mean = total / count
-        std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
-    std[std <= 1e-7 * np.abs(mean)] = 1.0
-    return mean, std
 
 
 def spread_batches(

@@ -24,7 +24,7 @@ from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.files import find_images, left_out, output_names, refuse_long_name
 from seg.data.label_map import write_label_map, write_mask
-from seg.data.rasters import write_bands
+from seg.data.rasters import new_geotiff
 from seg.data.read_images import ImagePixels, Scene, opened_picture
 from seg.inference.settings import ExportConfig
 from seg.maps.entropy_maps import Part, Prediction, Sums
@@ -104,7 +104,11 @@ class Export:
             np.savez_compressed(temporary, probabilities=whole, names=np.asarray(names))
         place = picture.place if isinstance(picture, ImagePixels) else picture.header.place
         if place is not None:
-            write_bands(path("probabilities.tif"), whole.astype(np.float32), place, names)
+            size = whole.shape[1:]
+            with new_geotiff(
+                path("probabilities.tif"), size, "float32", place, math.nan, names
+            ) as target:
+                target.write(whole.astype(np.float32))
 
     def _write(self, path: FileOf, image: NDArray[np.uint8], prediction: Prediction) -> None:
         """Pictures and numbers of one image; ``path`` gives the file of a kind."""

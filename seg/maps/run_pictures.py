@@ -161,9 +161,9 @@ def _geotiffs(
     nats = "Shannon entropy / log of the number of classes"
     with (
         new_geotiff(
-            path("prediction.tif"), size, "uint8", place, classes.no_data, names, colours
+            path("prediction.tif"), size, "uint8", place, classes.no_data, [names], colours
         ) as ids,
-        new_geotiff(path("entropy.tif"), size, "float32", place, math.nan, nats) as entropy,
+        new_geotiff(path("entropy.tif"), size, "float32", place, math.nan, [nats]) as entropy,
     ):
 
         def write(top: int, left: int, part: Prediction) -> None:

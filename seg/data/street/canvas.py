@@ -79,8 +79,7 @@ class Canvas:
 
     def shade(self, outlines: Outlines, gain: float) -> None:
         """Cast a shadow of this brightness on the ground within outlines by x and depth."""
-        (pixels,) = self._projected([outlines @ _GROUND])
-        cv2.fillPoly(self._shade, [*pixels], gain)
+        cv2.fillPoly(self._shade, [*self._projected(outlines @ _GROUND)], gain)
 
     def stand(self, depth: float, *faces: Face) -> None:
         """Set up faces, which share the colours of their paints, in front of all that stands deeper."""
@@ -97,8 +96,8 @@ class Canvas:
         self._standing.sort(key=lambda surface: -surface.depth)
         depths, labels, colors, points = zip(*self._ground, *self._standing, strict=True)
         painted = np.zeros_like(self._shade, np.int32)
-        for number, pixels in enumerate(self._projected(points)):
-            cv2.fillPoly(painted, [*pixels], number)
+        for number, polygons in enumerate(points):
+            cv2.fillPoly(painted, [*self._projected(polygons)], number)
         picture = cv2.resize(
             self._lit(painted, depths, colors), self._size, interpolation=cv2.INTER_AREA
         )
@@ -107,19 +106,14 @@ class Canvas:
         ids = np.asarray([LABEL_ID[label] for label in labels], np.uint8)
         return self._sensed(picture, grain[sampled]), ids[sampled]
 
-    def _projected(self, polygons: Sequence[Array]) -> list[Array]:
-        """The canvas pixels (N, K, 2) of polygons (N, K, 3), of all of them at once for speed."""
-        x, y, depth = np.concatenate([points.reshape(-1, 3) for points in polygons]).T
+    def _projected(self, points: Array) -> Array:
+        """The canvas pixels (N, K, 2) of polygons (N, K, 3)."""
+        x, y, depth = np.moveaxis(points, -1, 0)
         depth = depth.clip(NEAR)  # a hedge may begin behind the camera
         scale = self.focal / depth
         columns = self._center + (x + self._bend * depth**2) * scale
         rows = self.horizon + (self.camera_height - y) * scale
-        pixels = np.rint(np.stack((columns, rows), -1)).astype(np.int32)
-        ends = np.cumsum([points.size // 3 for points in polygons])
-        return [
-            pixels[end - points.size // 3 : end].reshape(*points.shape[:2], 2)
-            for end, points in zip(ends, polygons, strict=True)
-        ]
+        return np.rint(np.stack((columns, rows), -1)).astype(np.int32)
 
     def _lit(self, painted: Array, depths: Sequence[float], colors: Sequence[Array]) -> Array:
         """The painted canvas in the surfaces' colours, in shadow and haze."""

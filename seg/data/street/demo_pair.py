@@ -14,6 +14,7 @@ from seg.data.street.figures import SOURCE_LOOK, target_look
 from seg.data.street.world import draw_street
 
 CITY = "demostadt"
+_PALETTE = [channel for label in LABELS for channel in label.color]
 
 
 def write_demo_pair(
@@ -50,26 +51,15 @@ def write_demo_pair(
                 image = Image.fromarray(picture)
                 labels = Image.fromarray(ids)
                 if look is SOURCE_LOOK:
-                    _save_gta5(draft / "gta5", index, image, labels)
+                    # mode P as GTA5 has it, whose indices are the ids
+                    labels.putpalette(_PALETTE)
+                    _save(image, draft / f"gta5/images/{index + 1:05d}.png")
+                    _save(labels, draft / f"gta5/labels/{index + 1:05d}.png")
                 else:
-                    _save_cityscapes(draft / "cityscapes", split, index, image, labels)
+                    frame = f"{split}/{CITY}/{CITY}_{index:06d}_000019"
+                    _save(image, draft / f"cityscapes/leftImg8bit/{frame}_leftImg8bit.png")
+                    _save(labels, draft / f"cityscapes/gtFine/{frame}_gtFine_labelIds.png")
     return root
-
-
-def _save_gta5(root: Path, index: int, image: Image.Image, labels: Image.Image) -> None:
-    """Mode P as GTA5 has it, whose indices are the ids."""
-    labels.putpalette([channel for label in LABELS for channel in label.color])
-    _save(image, root / f"images/{index + 1:05d}.png")
-    _save(labels, root / f"labels/{index + 1:05d}.png")
-
-
-def _save_cityscapes(
-    root: Path, split: str, index: int, image: Image.Image, labels: Image.Image
-) -> None:
-    """Mode L."""
-    frame = f"{split}/{CITY}/{CITY}_{index:06d}_000019"
-    _save(image, root / f"leftImg8bit/{frame}_leftImg8bit.png")
-    _save(labels, root / f"gtFine/{frame}_gtFine_labelIds.png")
 
 
 def _save(picture: Image.Image, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -83,18 +83,16 @@ def target_look(seed: int = 0, gap: float = 1.0) -> Look:
     """
     rng = np.random.default_rng([seed, 1, 2])  # a stream apart from the streets'
 
-    def between(game: Sequence[float], camera: Sequence[float], low: float, high: float) -> Color:
+    def between(game: Any, camera: Any, low: float, high: float) -> Any:
         share = gap * rng.uniform(0.5, 1.5) if seed else gap
-        return tuple((np.add(game, share * np.subtract(camera, game))).clip(low, high).tolist())
+        return np.add(game, share * np.subtract(camera, game)).clip(low, high).tolist()
 
-    numbers = {
-        name: between([game], [camera], *limits)[0]
-        for name, (game, camera, *limits) in _NUMBERS.items()
+    numbers = {name: between(*row) for name, row in _NUMBERS.items()}
+    paints = {
+        name: tuple(tuple(between(*pair, 0, 255)) for pair in zip(*colors, strict=True))
+        for name, colors in _PAINTS.items()
     }
-    pairs = {name: zip(*colors, strict=True) for name, colors in _PAINTS.items()}
-    return Look(
-        1, numbers, {name: tuple(between(*pair, 0, 255) for pair in pairs[name]) for name in pairs}
-    )
+    return Look(1, numbers, paints)
 
 
 #: Colours that game and camera have in common.

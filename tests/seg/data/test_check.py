@@ -125,13 +125,13 @@ def test_classes_are_counted(tmp_path, check):
     (
         COLOURS[IDS],
         "one,two",
-        "the labels are pictures in 4 colours; with your names this file reads them",
+        "the labels are pictures in 4 colours; this file",
     ),
-    (COLOURS[IDS], "one,no,a_b,four", "this file reads them, if your names are in this order"),
+    (COLOURS[IDS], "one,no,a_b,four", "with your names in this order, reads them"),
     (
         IDS[:, :12] * 100,
         "one,two,three",
-        "the labels hold the ids 0, 100, 200; this file reads them, if your",
+        "the labels hold the ids 0, 100, 200; this file",
     ),
 )
 def test_the_printed_file_reads_the_labels(label, names, said, check, tmp_path):

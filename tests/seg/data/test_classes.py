@@ -64,7 +64,7 @@ def test_the_files_in_the_repository_load(file):
     ({"classes": ["a", "a"]}, "the name 'a' is given to more than one class"),
     (
         {"classes": [{"name": "a", "color": [1, 2]}, "b"]},
-        r"classes\[0\]: color: expected 3 numbers from 0 to 255",
+        r"classes\[0\]: color: expected 3 numbers",
     ),
     (
         {"classes": ["a", 3]},
