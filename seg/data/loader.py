@@ -119,7 +119,7 @@ def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -
 
 def _transform(name: str, pixels: PixelFormat) -> type[albumentations.BasicTransform]:
     """Albumentations' transform of a name, if training can use it."""
-    found = getattr(albumentations, name, None)
+    found: Any = getattr(albumentations, name, None)
     is_transform = inspect.isclass(found) and issubclass(found, albumentations.BasicTransform)
     if not is_transform or name in _REFUSED:
         use = "training does not use" if name in _REFUSED else "albumentations has no"
@@ -130,7 +130,8 @@ def _transform(name: str, pixels: PixelFormat) -> type[albumentations.BasicTrans
             f"augmentation '{name}': changes the colours of 8-bit RGB, and these images have {pixels.described}; "
             "take one that moves pixels, such as HorizontalFlip"
         )
-    return found
+    transform: type[albumentations.BasicTransform] = found
+    return transform
 
 
 def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) -> Sample:

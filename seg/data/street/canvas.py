@@ -113,7 +113,7 @@ class Canvas:
         scale = self.focal / depth
         columns = self._center + (x + self._bend * depth**2) * scale
         rows = self.horizon + (self.camera_height - y) * scale
-        return np.rint(np.stack((columns, rows), -1)).astype(np.int32)
+        return np.asarray(np.rint(np.stack((columns, rows), -1)), np.int32)
 
     def _lit(self, painted: Array, depths: Sequence[float], colors: Sequence[Array]) -> Array:
         """The painted canvas in the surfaces' colours, in shadow and haze."""
