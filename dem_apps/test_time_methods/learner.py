@@ -109,18 +109,6 @@ class Learner:
     def _take_objective(self, objective: EntropyObjective) -> None:
         self._objective, self._first_objective = objective, copy.deepcopy(objective.state_dict())
 
-    @property
-    def starting(self) -> bool:
-        """Whether the objective has class marginals that the next batch is to start."""
-        has_marginals = hasattr(self.objective, "class_marginals")
-        return self._starts and has_marginals and self.objective.start_sums is None
-
-    def start(self, logits: Tensor, counted: Tensor, further: bool = False) -> None:
-        """Start the class marginals from a batch, see :meth:`dem_apps.EntropyObjective.start`."""
-        # the loss is NaN as well, and its error says what became of the batch
-        with suppress(NotFiniteError):
-            self.objective.start(logits.detach(), 1, counted, further=further)
-
     def start_for_good(self, logits: Tensor, counted: Tensor) -> None:
         """Start the class marginals where :meth:`reset` goes back to; several calls add up."""
         self.objective.start(logits, 1, counted, further="start_sums" in self._first_objective)
@@ -138,9 +126,11 @@ class Learner:
         ``counted`` is bool, the logits' shape without C, with a True. ``weights`` of that shape multiply values, not
         the divisor. Without ``observe`` the objective's buffers stay.
         """
-        if self.starting:
-            self.start(logits, counted)
         objective = self.objective.train(observe and self._observes)
+        if self._starts and hasattr(objective, "class_marginals") and objective.start_sums is None:
+            # the loss is NaN as well, and its error says what became of the batch
+            with suppress(NotFiniteError):
+                objective.start(logits.detach(), 1, counted)
         if weights is None:
             loss: Tensor = objective(logits, dim=1, mask=counted, reduction=self.reduction)
             return loss
