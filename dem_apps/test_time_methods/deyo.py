@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import fold, unfold
 
 from dem_apps.entropy import Mask, probabilities
-from dem_apps.errors import number, one_of
+from dem_apps.errors import number
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import (
     Method,
@@ -17,7 +17,7 @@ from dem_apps.test_time_methods.method import (
     number_or_none,
     resized,
 )
-from dem_apps.test_time_methods.selection import FILTER_BY, Units, margin, units
+from dem_apps.test_time_methods.selection import Units, margin, units
 
 
 class DeYO(Method):
@@ -27,11 +27,9 @@ class DeYO(Method):
     the predicted class's probability, less that with the image's patches shuffled (Eq. 6). An element is weighed by
     exp(E₀ − H) + exp(PLPD) (Eq. 10). Only images with an element below τ_Ent are run a second time.
 
-    The paper has classifiers only. With logits (B, C, H, W) both probabilities are of the same place of the image; by
-    ``image``, an image's PLPD is the mean over its elements.
+    The paper has classifiers only. With logits (B, C, H, W) both probabilities are of the same place of the image.
 
     Args:
-        filter_by: the judged unit, each ``element`` (a pixel) or each ``image``.
         entropy_margin: τ_Ent in nats; None is 0.5 log C.
         weight_margin: E₀ of the weights, in nats; None is 0.4 log C, likewise.
         plpd_above: τ_PLPD, from −1 to 1; the paper has 0.2 or 0.3.
@@ -41,13 +39,11 @@ class DeYO(Method):
 
     def __init__(
         self,
-        filter_by: str = "element",
         entropy_margin: float | None = None,
         weight_margin: float | None = None,
         plpd_above: float = 0.2,
         patches: int = 4,
     ) -> None:
-        self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
         self.entropy_margin = number_or_none("entropy_margin", entropy_margin)
         self.weight_margin = number_or_none("weight_margin", weight_margin)
         self.plpd_above = number("plpd_above", plpd_above, -1.0, 1.0)
@@ -56,7 +52,7 @@ class DeYO(Method):
     def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
         """One forward, a second of the shuffled images without gradient, and one backward, if anything is kept."""
         logits = learner.logits(images)
-        judged = units(logits, fitted_mask(mask, images, logits), self.filter_by)
+        judged = units(logits, fitted_mask(mask, images, logits))
         kept = judged.counted & (judged.entropy < margin(self.entropy_margin, 0.5, judged))
         if not kept.any():
             return logits
@@ -64,8 +60,8 @@ class DeYO(Method):
         kept = kept & (plpd > self.plpd_above)
         if kept.any():
             e0 = margin(self.weight_margin, 0.4, judged)
-            weights = judged.of_elements((e0 - judged.entropy).exp() + plpd.exp())
-            learner.descend(learner.loss(logits, judged.kept_elements(kept), weights))
+            weights = (e0 - judged.entropy).exp() + plpd.exp()
+            learner.descend(learner.loss(logits, kept, weights))
         return logits
 
     @torch.no_grad()
@@ -80,9 +76,6 @@ class DeYO(Method):
         )
         label = p.argmax(1, keepdim=True)
         lost = (p.gather(1, label) - shuffled.gather(1, label))[:, 0]
-        if lost.ndim != judged.entropy.ndim:  # images are judged, by the mean over their elements
-            elements = judged.elements[chosen]
-            lost = lost.where(elements, 0.0).sum((1, 2)) / elements.sum((1, 2)).clamp_min(1)
         plpd = torch.zeros_like(judged.entropy)
         plpd[chosen] = lost
         return plpd

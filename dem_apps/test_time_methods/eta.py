@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from dem_apps.entropy import Mask
-from dem_apps.errors import InputError, number, one_of
+from dem_apps.errors import InputError, number
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, checked_images, fitted_mask, number_or_none
-from dem_apps.test_time_methods.selection import FILTER_BY, Units, margin, units
+from dem_apps.test_time_methods.selection import Units, margin, units
 
 #: ε of the paper for ImageNet's 1000 classes; 0.4 for the ten of CIFAR-10.
 _SIMILARITY_AT_1000 = 0.05
@@ -26,9 +26,6 @@ class ETA(Method):
     from the second batch on). The average moves by a tenth of each batch's mean (Eq. 4).
 
     Args:
-        filter_by: the judged unit, each ``element`` (a pixel) or each ``image`` by its pixels' mean entropy and mean
-            prediction. Mean predictions of street scenes are all alike, so ``image`` learns from hardly any after the
-            first batch.
         entropy_margin: E₀ in nats (Eq. 3); None is 0.4 log C. The paper's 0.4 log 1000 is above
             log C up to 15 classes.
         similarity: ε, from 0 to 1 (1 filters nothing); None is 0.05 √(1000 / C), at most 1: the cosine between a
@@ -39,11 +36,9 @@ class ETA(Method):
 
     def __init__(
         self,
-        filter_by: str = "element",
         entropy_margin: float | None = None,
         similarity: float | None = None,
     ) -> None:
-        self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
         self.entropy_margin = number_or_none("entropy_margin", entropy_margin)
         self.similarity = number_or_none("similarity", similarity, 1.0)
         self.mean_p: Tensor | None = None
@@ -51,12 +46,11 @@ class ETA(Method):
     def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
         """One forward, and one backward if anything is kept."""
         logits = learner.logits(images)
-        judged = units(logits, fitted_mask(mask, images, logits), self.filter_by)
+        judged = units(logits, fitted_mask(mask, images, logits))
         e0 = margin(self.entropy_margin, 0.4, judged)
         kept = self._kept(judged, e0)
         if kept.any():
-            weights = judged.of_elements((e0 - judged.entropy).exp())
-            loss = learner.loss(logits, judged.kept_elements(kept), weights)
+            loss = learner.loss(logits, kept, (e0 - judged.entropy).exp())
             learner.descend(loss + self.penalty(learner))
             mean = judged.mean_p(kept)
             self.mean_p = mean if self.mean_p is None else 0.9 * self.mean_p + 0.1 * mean
@@ -87,7 +81,7 @@ class EATA(ETA):
         source_images: batches of preprocessed images of the training's kind, without labels; some 2000 images in the
             paper. ``()`` is for none: then this is ETA, unless a state with ω is loaded.
         fisher_weight: β; 2000 in the authors' code, 1 with Adam on CIFAR-10.
-        filter_by, entropy_margin, similarity: as of :class:`ETA`.
+        entropy_margin, similarity: as of :class:`ETA`.
     """
 
     lasting = ("fisher",)
@@ -96,11 +90,10 @@ class EATA(ETA):
         self,
         source_images: Iterable[Tensor] | None = None,
         fisher_weight: float = 2000.0,
-        filter_by: str = "element",
         entropy_margin: float | None = None,
         similarity: float | None = None,
     ) -> None:
-        super().__init__(filter_by, entropy_margin, similarity)
+        super().__init__(entropy_margin, similarity)
         if source_images is None:
             raise InputError(
                 "method 'eata': it needs source_images=, batches of images of the kind it was trained on, to know "

@@ -36,7 +36,7 @@ class Learner:
     def __init__(
         self,
         network: AdaptedNetwork,
-        objective: str | EntropyObjective,
+        objective: str,
         objective_options: dict[str, Any],
         optimizer: str | OptimizerBuilder,
         lr: float,
@@ -49,24 +49,10 @@ class Learner:
         self.reduction = one_of("reduction", reduction, AVERAGES)
         self._objective: EntropyObjective | None = None
         self._first_objective: dict[str, Any] = {}
-        self._observes = True  #: whether the objective's marginals move
-        #: Whether the first batch that is learnt from starts them.
+        #: Whether the first batch that is learnt from starts the objective's class marginals.
         self._starts = one_of("marginals", marginals or MARGINALS[0], MARGINALS) == "start"
-        if isinstance(objective, EntropyObjective):
-            if objective_options or marginals or num_classes not in (None, objective.num_classes):
-                raise InputError(
-                    "objective: it has its own options, marginals and num_classes; leave these out"
-                )
-            num_classes, self._starts = objective.num_classes, False
-            self._observes = objective.training
-            self._take_objective(objective)
-        elif isinstance(objective, str):
-            self._build = partial(build_objective, objective, **objective_options)
-            self._build(num_classes=num_classes or 2)  # to refuse mistakes now
-        else:
-            raise InputError(
-                f"objective: expected a name such as 'adadem', or what build_objective returns, got {objective!r:.80}"
-            )
+        self._build = partial(build_objective, str(objective), **objective_options)
+        self._build(num_classes=num_classes or 2)  # to refuse mistakes now
         self.num_classes = num_classes
         self.optimizer = _optimizer(network, optimizer, lr)
         # without any state yet: what reset() goes back to
@@ -103,23 +89,9 @@ class Learner:
                 "output: torch.cat([torch.zeros_like(output), output], 1)"
             )
         if self._objective is None:
-            self._take_objective(self._build(num_classes=num_classes))
+            self._objective = self._build(num_classes=num_classes)
+            self._first_objective = copy.deepcopy(self._objective.state_dict())
         self.objective.to(device)
-
-    def _take_objective(self, objective: EntropyObjective) -> None:
-        self._objective, self._first_objective = objective, copy.deepcopy(objective.state_dict())
-
-    @property
-    def starting(self) -> bool:
-        """Whether the objective has class marginals that the next batch is to start."""
-        has_marginals = hasattr(self.objective, "class_marginals")
-        return self._starts and has_marginals and self.objective.start_sums is None
-
-    def start(self, logits: Tensor, counted: Tensor, further: bool = False) -> None:
-        """Start the class marginals from a batch, see :meth:`dem_apps.EntropyObjective.start`."""
-        # the loss is NaN as well, and its error says what became of the batch
-        with suppress(NotFiniteError):
-            self.objective.start(logits.detach(), 1, counted, further=further)
 
     def start_for_good(self, logits: Tensor, counted: Tensor) -> None:
         """Start the class marginals where :meth:`reset` goes back to; several calls add up."""
@@ -138,9 +110,11 @@ class Learner:
         ``counted`` is bool, the logits' shape without C, with a True. ``weights`` of that shape multiply values, not
         the divisor. Without ``observe`` the objective's buffers stay.
         """
-        if self.starting:
-            self.start(logits, counted)
-        objective = self.objective.train(observe and self._observes)
+        objective = self.objective.train(observe)
+        if self._starts and hasattr(objective, "class_marginals") and objective.start_sums is None:
+            # the loss is NaN as well, and its error says what became of the batch
+            with suppress(NotFiniteError):
+                objective.start(logits.detach(), 1, counted)
         if weights is None:
             loss: Tensor = objective(logits, dim=1, mask=counted, reduction=self.reduction)
             return loss

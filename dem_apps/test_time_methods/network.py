@@ -39,15 +39,11 @@ def find_logits(output: Any) -> Tensor:
         return found
     raise InputError(
         f"model: its output is a {type(output).__name__} in which no logits were found (a tensor, .logits, or a key "
-        f"of {', '.join(LOGITS_KEYS)}); give logits_of=, a function that takes them out"
+        f"of {', '.join(LOGITS_KEYS)}); let it return them, or give an adapter logits_of=, a function for it"
     )
 
 
-def refuse_probabilities(
-    output: Tensor,
-    name: str = "model",
-    remedy: str = "if these are logits, give logits_of=lambda output: output - 1",
-) -> None:
+def refuse_probabilities(output: Tensor, name: str = "model") -> None:
     """Raises an InputError for an output (B, C, …) of softmax, by its sum, or of sigmoids, by its range."""
     values, rounding = output.detach().float(), max(1e-3, 4 * torch.finfo(output.dtype).eps)
     if output.shape[1] > 1 and ((values.sum(1) - 1).abs() <= rounding).all():
@@ -58,7 +54,7 @@ def refuse_probabilities(
         return
     raise InputError(
         f"{name}: its output {what}, so it is probabilities and not logits; take the last softmax or sigmoid out, or "
-        f"the logits from before it; {remedy}"
+        "the logits from before it; if these are logits, return them minus 1 (in an adapter's logits_of=, for example)"
     )
 
 
@@ -85,7 +81,6 @@ class AdaptedNetwork:
         self,
         model: nn.Module,
         parameters: str | None,
-        skip: str | None,
         batch_norm: str,
         logits_of: Callable[[Any], Any],
         bn_alpha: float | None = None,
@@ -101,7 +96,7 @@ class AdaptedNetwork:
                 f"bn_alpha: batch norm uses the {batch_norm} statistics here; leave it out"
             )
         self.bn_alpha = None if bn_alpha is None else number("bn_alpha", bn_alpha, 0.0, 1.0)
-        self.learning = {} if parameters is None else _chosen(model, parameters, skip)
+        self.learning = {} if parameters is None else _chosen(model, parameters)
         self.model = model
         self.logits_of = logits_of
         self._seen = False
@@ -209,25 +204,18 @@ class AdaptedNetwork:
         put_values(self.model, values["buffers"])
 
 
-def _chosen(model: nn.Module, parameters: str, skip: str | None) -> dict[str, nn.Parameter]:
+def _chosen(model: nn.Module, parameters: str) -> dict[str, nn.Parameter]:
     """The parameters that learn, by name."""
     if parameters == "normalisation":
         chosen = affine_parameters(model)
     else:
-        pattern = _pattern("parameters", "" if parameters == "all" else parameters)
+        with passed_on(f"parameters: '{parameters}' is no regular expression", re.error, TypeError):
+            pattern = re.compile("" if parameters == "all" else parameters)
         chosen = {name: each for name, each in model.named_parameters() if pattern.search(name)}
-    if skip is not None:
-        skipped = _pattern("skip", skip)
-        chosen = {name: each for name, each in chosen.items() if not skipped.search(name)}
     if not chosen:
         raise InputError(
-            f"parameters: nothing would learn with parameters='{parameters}' and skip={skip!r}; TestTimeAdapter "
-            "takes 'normalisation' (scale and shift of batch, group, layer, instance or RMS norm), 'all', or a regular "
+            f"parameters: nothing would learn with parameters='{parameters}'; TestTimeAdapter takes "
+            " 'normalisation' (scale and shift of batch, group, layer, instance or RMS norm), 'all', or a regular "
             "expression over the names of model.named_parameters()"
         )
     return chosen
-
-
-def _pattern(argument: str, pattern: str) -> re.Pattern[str]:
-    with passed_on(f"{argument}: '{pattern}' is no regular expression", re.error, TypeError):
-        return re.compile(pattern)

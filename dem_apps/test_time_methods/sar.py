@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn.utils import get_total_norm
 
 from dem_apps.entropy import Mask
-from dem_apps.errors import number, one_of
+from dem_apps.errors import number
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, fitted_mask, number_or_none
-from dem_apps.test_time_methods.selection import FILTER_BY, Units, margin, units
+from dem_apps.test_time_methods.selection import Units, margin, units
 
 
 class SAR(Method):
@@ -25,11 +25,10 @@ class SAR(Method):
 
     Two things differ from the authors' code. There momentum and average survive a reset, so that the next step is that
     of the weights just left, and resets follow until the average has risen; here both begin again, as the average does
-    in Algorithm 1. And layers are left out by ``skip``, not by fixed names:
-    ``skip=r"layer4"`` is theirs for a ResNet.
+    in Algorithm 1. And layers are left out by ``parameters``; theirs leave out ``layer4`` of a
+    ResNet by its name.
 
     Args:
-        filter_by: the judged unit, each ``element`` (a pixel) or each ``image`` by its pixels' mean entropy.
         entropy_margin: E₀ in nats; None is 0.4 log C. The authors' code has 0.4 log 1000 for
             every C.
         rho: ρ, the length of the climb.
@@ -41,12 +40,10 @@ class SAR(Method):
 
     def __init__(
         self,
-        filter_by: str = "element",
         entropy_margin: float | None = None,
         rho: float = 0.05,
         reset_below: float | None = 0.2,
     ) -> None:
-        self.filter_by = one_of("filter_by", filter_by, FILTER_BY)
         self.entropy_margin = number_or_none("entropy_margin", entropy_margin)
         self.rho = number("rho", rho, 0.0)
         self.reset_below = number_or_none("reset_below", reset_below)
@@ -59,13 +56,13 @@ class SAR(Method):
         judged, kept = self._reliable(logits, counted)
         if not kept.any():
             return logits
-        learner.backward(learner.loss(logits, judged.kept_elements(kept)))
+        learner.backward(learner.loss(logits, kept))
         with _climbed(learner, self.rho):
             second = learner.logits(images)
             judged, still = self._reliable(second, counted)
             kept = kept & still
             if kept.any():
-                learner.backward(learner.loss(second, judged.kept_elements(kept), observe=False))
+                learner.backward(learner.loss(second, kept, observe=False))
         if kept.any():
             learner.apply()
             entropy = judged.entropy[kept].mean().item()
@@ -80,7 +77,7 @@ class SAR(Method):
 
     def _reliable(self, logits: Tensor, counted: Tensor) -> tuple[Units, Tensor]:
         """The judged units, and which of them are below E₀."""
-        judged = units(logits, counted, self.filter_by)
+        judged = units(logits, counted)
         return judged, judged.counted & (judged.entropy < margin(self.entropy_margin, 0.4, judged))
 
 

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -82,7 +81,11 @@ def update(
         gradients = [each.grad for each in module.parameters() if each.grad is not None]
         wrong = [] if all_finite(gradients) else ["the gradient"]
     if wrong:
-        _refuse_nonfinite(wrong, logged, step, batches)
+        images = [name for batch in batches for part in batch for name in part.get("name", ())]
+        raise NotFiniteError(
+            f"step {step}: no finite number for {' and '.join(wrong)}; training has stopped before this step; "
+            f"the images of this process: {', '.join(images)}"
+        )
     optimizer.step()
     return means
 
@@ -94,31 +97,6 @@ def _average_gradients(module: nn.Module) -> None:
     gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
     for gradient, total in zip(gradients, summed_over_processes(*gradients), strict=True):
         torch.div(total, world_size(), out=gradient)
-
-
-def _refuse_nonfinite(
-    wrong: list[str], logged: Sequence[Values], step: int, batches: Sequence[MicroBatch]
-) -> None:
-    """Raise NotFiniteError in every process, naming the losses and their images."""
-    images: list[str] = []
-    for values, (source, target) in zip(logged, batches, strict=True):
-        domains = {
-            name.partition("/")[0]
-            for name in wrong
-            if name not in values or not values[name].isfinite()
-        }
-        if domains - {"target"}:
-            images += source["name"]
-        if domains - {"source"}:
-            images += target.get("name", [])
-    if world_size() > 1:
-        shares: list[list[str]] = [[] for _ in range(world_size())]
-        dist.all_gather_object(shares, images)
-        images = list(chain.from_iterable(shares))
-    raise NotFiniteError(
-        f"step {step}: no finite number for {' and '.join(wrong)}, with the images {', '.join(images)}; training has "
-        "stopped before this step"
-    )
 
 
 def leave_group() -> None:

@@ -61,9 +61,6 @@ class Description:
     size: tuple[int, int] | None = None
     classes: ClassSet | None = None  #: meaning of the C outputs; None where it is not known
     align_corners: bool = True  #: whether upsampling of the logits aligns corners
-    #: Key, or place, of the logits in what the network returns; None is ``logits``, ``main`` or ``out``.
-    output: str | int | None = None
-    probabilities: bool = False  #: whether the network returns probabilities in place of logits
     #: Whether id 0 of a label image is no class and id k is output k - 1, as a processor of transformers may say.
     reduce_labels: bool = False
     #: what was left out, for the user
@@ -237,27 +234,8 @@ class Description:
 
     def logits(self, output: Any) -> Tensor:
         """The logits (B, C, h, w) in what the network returned; a single output z means yes or no, and gives (0, z)."""
-        values = found_logits(output, self.output)
-        single = values.shape[1] == 1
-        if self.probabilities:
-            values = values.float()  # in other dtypes 1 minus a small number is 1
-            values = values.logit(1e-7) if single else values.clamp_min(1e-12).log()
-        return torch.cat([torch.zeros_like(values), values], 1) if single else values
-
-
-def found_logits(output: Any, key: str | int | None) -> Tensor:
-    """The logits (B, C, h, w) in what a network returned, under a key or a place of a tuple."""
-    try:
-        values: Any = find_logits(output) if key is None else output[key]
-    except (InputError, KeyError, IndexError, TypeError) as error:
-        raise InputError(
-            f"the network returns a {type(output).__name__}, and which part of it are logits is unknown; name its key "
-            "or place by the fact 'output' of the function"
-        ) from error
-    if not isinstance(values, Tensor):
-        kind = type(values).__name__
-        raise InputError(f"the network returns a {kind} in place of logits (B, C, h, w)")
-    return values
+        values = find_logits(output)
+        return torch.cat([torch.zeros_like(values), values], 1) if values.shape[1] == 1 else values
 
 
 class PlainLogits(nn.Module):

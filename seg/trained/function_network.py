@@ -16,18 +16,18 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError, first_words, nearest, one_of, passed_on
 from dem_apps.test_time_methods.copies import deep_copy
-from dem_apps.test_time_methods.network import refuse_probabilities
+from dem_apps.test_time_methods.network import find_logits, refuse_probabilities
 from seg.data.labels import load_classes, named_classes
 from seg.models import smp_network
 from seg.models.networks import build_model
 from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, load_weights
-from seg.trained.description import ASSUMED, GUESS, Description, PlainLogits, found_logits
+from seg.trained.description import ASSUMED, GUESS, Description, PlainLogits
 from seg.trained.settings import NetworkSettings
 from seg.trained.trained_network import TrainedNetwork
 
 #: What a function may state: a normalisation, and fields of a description.
 _NORMALISATION = ("mean", "std", "channels", "scale")
-_FIELDS = ("multiple", "size", "classes", "align_corners", "output", "probabilities")
+_FIELDS = ("multiple", "size", "classes", "align_corners")
 #: Side of the image that shows what a network returns: patches of 14, 16 and 32 pixels divide it.
 _SIDE = 224
 
@@ -56,10 +56,7 @@ def read_function(
         description = _stated(facts, network, found.notes)
         output = _tried(network, description, size)
         logits = description.logits(output)
-    if "probabilities" not in facts:
-        refuse_probabilities(
-            logits, spec, "or state the fact 'probabilities': True, or, for logits, False"
-        )
+    refuse_probabilities(logits, spec)
     name = "weights.safetensors" if file is None else file.name
     write = partial(_write_weights, network, list(network.state_dict()), name, found)
     whole = network if logits is output else PlainLogits(network, description)
@@ -132,7 +129,7 @@ def _tried(network: nn.Module, description: Description, size: tuple[int, int] |
             f"takes no image of {width} × {height} ({first_words(error)}); --size W,H, or 'size' among its facts, "
             "shows another, and 'multiple' pads it"
         ) from error
-    _check_map(found_logits(output, description.output), height, width)
+    _check_map(find_logits(output), height, width)
     return output
 
 

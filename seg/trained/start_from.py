@@ -83,7 +83,7 @@ def _check_meanings(source: Path, theirs: ClassSet, ours: ClassSet) -> None:
 def _found(source: Path, model: nn.Module) -> tuple[FoundWeights, ClassSet | None]:
     """Weights, and what their outputs mean where that is known."""
     if source.is_file():
-        return _in_file(source, model), None
+        return find_weights(source, model, FLAG), None
     if (source / "config.json").is_file():
         # building a network must not move the training's random numbers
         with torch.random.fork_rng(devices=[]):
@@ -101,19 +101,6 @@ def _found(source: Path, model: nn.Module) -> tuple[FoundWeights, ClassSet | Non
         notes.append(f"{FLAG}: {seen}; training here has ImageNet's in RGB")
     found = fitted(weights, model)
     return dataclasses.replace(found, notes=(*found.notes, *notes)), classes
-
-
-def _in_file(file: Path, model: nn.Module) -> FoundWeights:
-    """Weights of the network, of transformers' network in it, or of its encoder alone, as a classifier has them."""
-    found = find_weights(file, model, FLAG)
-    for part in ("network", "encoder"):
-        if found.complete or part not in dict(model.named_children()):
-            continue
-        inner = find_weights(file, model.get_submodule(part), FLAG)
-        if inner.complete:
-            tensors = {f"{part}.{name}": value for name, value in inner.tensors.items()}
-            return dataclasses.replace(inner, tensors=tensors)
-    return found
 
 
 def _other_heads(given: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[str]:

@@ -65,8 +65,8 @@ class PredictedImage(Prediction):
     >>> logits[:, 1, :1] = 9.0
     >>> image, found = np.zeros((4, 6, 3), np.uint8), Prediction.of(logits[0])
     >>> more = {"logits": logits, "class_set": named_classes(["sky", "road"]), "align_corners": False}
-    >>> PredictedImage(found.classes, found.entropy, image=image, **more).shares
-    {'sky': 0.75, 'road': 0.25}
+    >>> PredictedImage(found.classes, found.entropy, image=image, **more).probabilities.shape
+    (2, 4, 6)
     """
 
     image: NDArray[np.uint8]  #: (H, W, 3) uint8 RGB; of other bands what is shown of them
@@ -85,21 +85,13 @@ class PredictedImage(Prediction):
         height, width = self.classes.shape
         return np.asarray(upsampled(self.logits, (height, width), self.align_corners).softmax(1)[0])
 
-    @property
-    def shares(self) -> dict[str, float]:
-        """The share of the pixels that each predicted class has, by name, the largest first."""
-        pixels, _ = self.sums(len(self.names))
-        counted = sorted(zip(self.names, pixels, strict=True), key=lambda each: -each[1])
-        return {name: float(count / pixels.sum()) for name, count in counted if count}
-
     def panel(self) -> Image.Image:
         """Image, prediction and entropy side by side, entropy on the scale from 0 to 1, with the classes' names."""
         return map_pictures(self.image, None, self, self.class_set)[1]
 
     def __repr__(self) -> str:
         height, width = self.classes.shape
-        largest = ", ".join(f"{name} {share:.0%}" for name, share in list(self.shares.items())[:3])
-        return f"PredictedImage({width} × {height}; {largest}; entropy {self.caption})"
+        return f"PredictedImage({width} × {height}; entropy {self.caption})"
 
     def _repr_png_(self) -> bytes | None:
         return self.panel()._repr_png_()
@@ -191,9 +183,8 @@ class TrainedNetwork:
         """Predict one image.
 
         Args:
-            image: a path, a PIL image, an array (H, W, 3) or a tensor (3, H, W), of uint8 or of numbers from 0 to 1,
-                before any normalisation. A network that sees other bands takes a file, an array (H, W, bands) or a
-                tensor (bands, H, W) of the numbers it was trained on.
+            image: a path, a PIL image or an array (H, W, 3) of uint8, before any normalisation. A network that sees
+                other bands takes a file or an array (H, W, bands) of the numbers it was trained on.
 
         Raises:
             InputError: something that is no image, or of a size that the network does not take.
@@ -264,43 +255,12 @@ def _one_image(image: Any, pixels: PixelFormat) -> ImagePixels:
         return read_image(Path(image), pixels)
     if isinstance(image, Image.Image) and pixels.is_rgb:
         return picture_pixels(image, Path(str(getattr(image, "filename", "image"))))
-    values: Any = image
-    if isinstance(image, Tensor) and image.ndim == 3:
-        values = image.detach().cpu().numpy().transpose(1, 2, 0)
-    if not isinstance(values, np.ndarray) or values.ndim not in (2, 3):
+    shape = np.shape(image)
+    fits = isinstance(image, np.ndarray) and kind_of(image.dtype.name) == kind_of(pixels.dtype)
+    if not fits or len(shape) != 3 or shape[2] != pixels.bands:
         raise InputError(
-            f"image: got a {type(image).__name__} of shape {getattr(image, 'shape', ())}; expected a path, an array "
-            f"(H, W, {pixels.bands}) or a tensor ({pixels.bands}, H, W) of {pixels.described}, a PIL image of 8-bit "
-            "RGB"
+            f"image: got a {type(image).__name__} of shape {shape}; expected a path, an array (H, W, {pixels.bands}) "
+            f"of {pixels.described} before any normalisation, or a PIL image of 8-bit RGB"
         )
-    values = values[..., None] if values.ndim == 2 else values
-    valid = np.isfinite(values).all(2)
-    values = _rgb(values) if pixels.is_rgb else _bands(values, pixels)
-    return ImagePixels(values, None if valid.all() else valid)
-
-
-def _bands(values: NDArray[Any], pixels: PixelFormat) -> NDArray[Any]:
-    """Bands of the number and kind that the network sees."""
-    if values.shape[2] != pixels.bands or kind_of(values.dtype.name) != kind_of(pixels.dtype):
-        raise InputError(
-            f"image: has shape {values.shape} of {values.dtype}, and the network sees {pixels.described}, in the same "
-            "units"
-        )
-    return values
-
-
-def _rgb(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """8-bit RGB of grey, RGB or RGBA, in bytes or floating point from 0 to 1."""
-    if values.shape[2] not in (1, 3, 4) or 0 in values.shape:
-        raise InputError(f"image: has shape {values.shape}, and the network sees 8-bit RGB")
-    values = values[..., :3] if values.shape[2] > 1 else values.repeat(3, axis=2)
-    if values.dtype == np.uint8:
-        return np.ascontiguousarray(values)
-    low, high = values.min(), values.max()
-    # NaN is neither
-    if not np.issubdtype(values.dtype, np.floating) or not (low >= 0 and high <= 1):
-        raise InputError(
-            f"image: holds {values.dtype} from {low:.3g} to {high:.3g}; expected uint8, or floating point from 0 to 1 "
-            "before any normalisation"
-        )
-    return np.asarray((values * 255).round(), np.uint8)
+    valid = np.isfinite(image).all(2)
+    return ImagePixels(np.ascontiguousarray(image), None if valid.all() else valid)

@@ -24,6 +24,7 @@ from seg.maps.entropy_maps import Prediction
 from seg.maps.run_pictures import map_pictures, save_panel
 from seg.scores.checkpoints import CRITERION, CheckpointSelector
 from seg.scores.evaluation import OnSample, evaluate
+from seg.trained.description import Description
 from seg.training.step import TrainState
 
 _LOGGED_SCORES = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
@@ -208,14 +209,8 @@ def _about_pixels(pair: DomainPair) -> list[str]:
     pixels, lines = pair.pixels, []
     if pair.layouts_found():
         lines.append(f"layout   {pair.layouts_found()}")
-    if not pixels.is_rgb:
-        shown = ", ".join(str(band + 1) for band in pixels.shown)
-        measured = f"normalised as measured on {pixels.measured_on}"
-        lines.append(f"pixels   {pixels.described}, {measured}; shown are bands {shown}")
-    elif pixels != RGB:
-        mean = " ".join(f"{value:.3g}" for value in pixels.mean)
-        std = " ".join(f"{value:.3g}" for value in pixels.std)
-        lines.append(f"pixels   normalised by mean {mean} and deviation {std}")
+    if pixels != RGB:
+        lines.append(f"pixels   {Description(pixels).numbers}")
     first = {dataset.root: first_header(dataset.images) for dataset in pair.splits().values()}
     notes = [left_out(*found, pixels) for found in first.values() if found is not None]
     return lines + [f"pixels   {note}" for note in notes if note is not None]

@@ -17,7 +17,6 @@ from support.tiny_networks import (
     tiny,
 )
 
-from dem_apps import AdaDEM
 from dem_apps.test_time_methods import METHODS
 
 
@@ -100,20 +99,6 @@ def test_states_of_other_adapters_are_refused():
         adapter_of("tent", parameters="all").load_state_dict,
         state,
     )
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_a_given_objective_is_reset_to_what_it_was(training):
-    objective = AdaDEM(CLASSES)
-    objective.class_marginals.copy_(torch.rand(CLASSES, CLASSES).softmax(1))
-    given, (images,) = objective.class_marginals.clone(), batches(1)
-    adapter = adapter_of("tent", objective=objective.train(training))
-    adapter(images)
-    assert torch.equal(objective.class_marginals, given) != training
-    adapter.reset()
-    assert torch.equal(objective.class_marginals, given)
-    adapter.load_state_dict(adapter_of("tent", objective=copy.deepcopy(objective)).state_dict())
-    assert torch.equal(objective.class_marginals, given)
 
 
 def test_parameters_that_were_replaced_are_one_sentence():

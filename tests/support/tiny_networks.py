@@ -108,7 +108,6 @@ NEEDED: dict[str, dict[str, Any]] = {
     "eata": {"source_images": batches(2, seed=9), "fisher_weight": 1.0, "similarity": 0.99},
     "sar": {"reset_below": None},
     "deyo": {"plpd_above": 0.0},
-    "tpt": {"views": 8, "kept": 0.3},
     "cotta": {"restore": 0.1, "objective_weight": 0.5},
 }
 #: The methods that change weights.

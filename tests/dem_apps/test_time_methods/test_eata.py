@@ -25,25 +25,18 @@ from dem_apps import TestTimeAdapter
 LR = 0.05
 
 
-def rows_of(logits, filter_by):
+def rows_of(logits):
     """The filter's input: (N, C) probabilities and (N,) entropies."""
     p, h = logits.softmax(1), entropy_of(logits)
-    if logits.ndim == 4 and filter_by == "element":
-        return p.movedim(1, -1).reshape(-1, CLASSES), h.flatten()
-    return (p.mean((2, 3)), h.mean((1, 2))) if logits.ndim == 4 else (p, h)
+    return p.movedim(1, -1).reshape(-1, CLASSES), h.flatten()
 
 
 class PlainEATA:
     """One row after the other."""
 
-    def __init__(self, model, filter_by, margin, similarity, sources, beta):
+    def __init__(self, model, margin, similarity, sources, beta):
         self.model = tented(model)
-        self.filter_by, self.margin, self.similarity, self.beta = (
-            filter_by,
-            margin,
-            similarity,
-            beta,
-        )
+        self.margin, self.similarity, self.beta = margin, similarity, beta
         self.average: Tensor | None = None
         self.start = [value.detach().clone() for value in self.model.norm.parameters()]
         self.omega = [torch.zeros_like(value) for value in self.start]
@@ -57,7 +50,7 @@ class PlainEATA:
         self.kept: list[int] = []
 
     def step(self, images):
-        p, h = rows_of(self.model(images), self.filter_by)
+        p, h = rows_of(self.model(images))
         chosen = []
         for i in range(len(h)):
             alike = 0.0
@@ -82,9 +75,9 @@ class PlainEATA:
         self.average = mean if self.average is None else 0.9 * self.average + 0.1 * mean
 
 
-def thresholds(model, filter_by):
+def thresholds(model):
     """With which some are kept and some are not."""
-    rows = [rows_of(tented(model)(images), filter_by) for images in batches(6)]
+    rows = [rows_of(tented(model)(images)) for images in batches(6)]
     p, h = torch.cat([each for each, _ in rows]), torch.cat([each for _, each in rows])
     return h.quantile(0.7).item(), torch.cosine_similarity(p, p.mean(0, keepdim=True)).quantile(
         0.7
@@ -92,14 +85,14 @@ def thresholds(model, filter_by):
 
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
-@cases((True, "element"), (True, "image"), (False, "image"), (False, "element"))
-def test_eta_and_eata_are_the_papers(dense, filter_by, norm):
-    margin, similarity = thresholds(tiny(norm, dense), filter_by)
+@pytest.mark.parametrize("dense", [True, False])
+def test_eta_and_eata_are_the_papers(dense, norm):
+    margin, similarity = thresholds(tiny(norm, dense))
     sources = batches(3, seed=9)
     for method, beta in (("eta", 0.0), ("eata", 30.0)):
         model = tiny(norm, dense)
-        plain = PlainEATA(model, filter_by, margin, similarity, sources, beta)
-        options = {"filter_by": filter_by, "entropy_margin": margin, "similarity": similarity}
+        plain = PlainEATA(model, margin, similarity, sources, beta)
+        options = {"entropy_margin": margin, "similarity": similarity}
         options |= (
             {"source_images": iter(sources), "fisher_weight": beta} if method == "eata" else {}
         )
@@ -108,7 +101,7 @@ def test_eta_and_eata_are_the_papers(dense, filter_by, norm):
         for images in batches(6):
             plain.step(images)
             adapter(images)
-        rows = 4 * 64 if dense and filter_by == "element" else 4
+        rows = 4 * 64 if dense else 4
         assert any(0 < number < rows for number in plain.kept), plain.kept
         assert moved(model, tiny(norm, dense))
         assert_same(model, plain.model, rtol=1e-6)
@@ -118,7 +111,6 @@ def test_thresholds_follow_the_number_of_classes():
     model = tiny("group")
     plain = PlainEATA(
         model,
-        "element",
         0.4 * math.log(CLASSES),
         min(1.0, 0.05 * math.sqrt(1000 / CLASSES)),
         [],
@@ -138,12 +130,11 @@ def test_thresholds_follow_the_number_of_classes():
     ("deyo", "entropy_margin", 0.0, 1),
     ("deyo", "plpd_above", 1.0, 2),
 )
-@pytest.mark.parametrize("filter_by", ["element", "image"])
 def test_a_batch_that_is_filtered_away_costs_no_backward(
-    method, threshold, value, forwards, filter_by, monkeypatch
+    method, threshold, value, forwards, monkeypatch
 ):
     model = tiny()
-    adapter = adapter_of(method, model, filter_by=filter_by, entropy_margin=1.2)
+    adapter = adapter_of(method, model, entropy_margin=1.2)
     adapter(batches(1)[0])
     before, marginals = copy.deepcopy(model), adapter.objective.class_marginals.clone()
     assert moved(model, tiny())
@@ -157,15 +148,14 @@ def test_a_batch_that_is_filtered_away_costs_no_backward(
     assert len(counted) == forwards
 
 
-@pytest.mark.parametrize("filter_by", ["element", "image"])
-def test_masked_elements_are_not_learnt_from_nor_remembered(filter_by):
+def test_masked_elements_are_not_learnt_from_nor_remembered():
     mask = torch.zeros(4, 8, 8, dtype=torch.bool)
     mask[:2, :4] = True
     (images,) = batches(1)
     changed = images.clone()
     changed[2:] += 1.0  # images that the mask leaves out
     changed[:, :, 6:] += 1.0  # and rows
-    options = {"lr": LR, "filter_by": filter_by, "parameters": "last"}
+    options = {"lr": LR, "parameters": "last"}
     first, second = (TestTimeAdapter(tiny("none"), "eta", **options) for _ in range(2))
     first(images, mask)
     second(changed, mask)
