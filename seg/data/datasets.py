@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,12 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from dem_apps.errors import InputError
+from dem_apps.errors import InputError, nearest
 from seg.data.label_faults import look_at_labels
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, Ids, id_tables
-from seg.data.layouts import named_layout
+from seg.data.layouts import fitting_layouts, named_layout
 from seg.data.layouts.folders import FOLDERS, about_splits
-from seg.data.layouts.layout import Pairs
+from seg.data.layouts.layout import Pairs, with_other_kinds
 from seg.data.numbering import as_numbered
 from seg.data.pixel_format import RGB, Mask, Numbers, PixelFormat, resized_mask
 from seg.data.read_images import open_image, read_header, read_image, seen
@@ -82,7 +83,9 @@ class SegmentationDataset(Dataset[Sample]):
         self.classes = classes
         self.layout = named_layout(layout)
         self.layout_name = layout
-        pairs = _chosen(self.layout.pairs(root, split), exclude, part, root)
+        pairs = _found(root, layout, split)
+        _refuse_absent(exclude, root, layout)
+        pairs = _chosen(pairs, exclude, part, root)
         about = about_splits(root, split) if self.layout is FOLDERS else None
         #: what was left out, or is not where it is looked for
         self.notes: list[str] = [about] if about else []
@@ -194,24 +197,55 @@ def _refuse_damaged(file: Path, files: int) -> None:
         image.refuse_damaged(thoroughly=files <= _READ_WHOLE)
 
 
+def _found(root: Path, layout: str, split: str) -> Pairs:
+    """The files of the layout; where it finds none, the error names the layouts that do."""
+    try:
+        return with_other_kinds(named_layout(layout).pairs(root, split))
+    except InputError as error:
+        fitting = fitting_layouts(root, split)  # this one is not among them
+        if not fitting:
+            raise
+        raise InputError(
+            f"{error}; it looks like layout {' or '.join(fitting)}: give --source.layout or --target.layout"
+        ) from error
+
+
+def _refuse_absent(exclude: Sequence[str], root: Path, layout: str) -> None:
+    """Raises an InputError where ``exclude`` names an image that no split of the data set has."""
+    known = set[str]()
+    for split in ("train", "val") if exclude else ():
+        with suppress(InputError):  # of a split that it does not have
+            for image, _ in named_layout(layout).pairs(root, split):
+                known.update(_names(image, root))
+    if absent := [name for name in exclude if name not in known]:
+        raise InputError(
+            f"{root}: 'exclude' names '{absent[0]}', and no image has that path, name or stem"
+            f"{nearest(absent[0], known)}"
+        )
+
+
 def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:_SHOWN]) + ", …" * (len(names) > _SHOWN)
 
 
+def _names(image: Path, root: Path) -> tuple[str, str, str]:
+    """By which ``exclude`` may name an image: its path below the root, its file name and its stem."""
+    return image.relative_to(root).as_posix(), image.name, image.stem
+
+
 def _chosen(pairs: Pairs, exclude: Sequence[str], part: tuple[float, float], root: Path) -> Pairs:
     """Those not excluded, and a share of them in a shuffled order that depends on their names alone; in file order."""
-    kept = {}
-    for image, label in pairs:
-        path = image.relative_to(root).as_posix()
-        if {path, image.name, image.stem}.isdisjoint(exclude):
-            # a hash and no random generator, whose stream may change with its library
-            kept[hashlib.sha256(os.fsencode(path)).digest()] = (image, label)
+    kept = [pair for pair in pairs if set(exclude).isdisjoint(_names(pair[0], root))]
     if not kept:
         raise InputError(f"{root}: every image is excluded; take some names out of 'exclude'")
-    shuffled = [kept[place] for place in sorted(kept)]
+
+    def place(pair: tuple[Path, Path]) -> bytes:
+        # a hash and no random generator, whose stream may change with its library
+        return hashlib.sha256(os.fsencode(_names(pair[0], root)[0])).digest()
+
     first, last = (round(share * len(kept)) for share in part)
     if first == last:
         raise InputError(
             f"{root}: the part {part[0]:g} to {part[1]:g} of {len(kept)} images is none at all"
         )
-    return sorted(shuffled[first:last])
+    return sorted(sorted(kept, key=place)[first:last])

@@ -237,6 +237,7 @@ def _seen_bands(header: Header, bands: BandConfig, rgb: PixelFormat) -> PixelFor
         mean=(0.0,) * number,
         std=(1.0,) * number,
         shown=bands.shown_from_0(number) or header.colours or first_three,
+        colours=header.colours if max(header.colours or (0,)) < number else None,
     )
 
 

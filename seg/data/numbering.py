@@ -136,14 +136,11 @@ def numbering(held: Held, own: Mapping[int, str] | None) -> str | None:
     ``own`` is id → class name of their own numbering, None where nothing names it. Small ids are in every numbering:
     255, or a sky of the id 10, and many more pixels that mean a class speak for another one, or an unknown id.
     """
-    evaluated_colors = set(CITYSCAPES_CLASSES.colors)
-    known = evaluated_colors | set(CITYSCAPES_COLORS.ignored_colors)
-    if len(held.colors & evaluated_colors) > 1 and held.colors <= known:
-        return "colours"
+    told = _told(held)
     pixels = held.pixels
     ids = set(np.flatnonzero(pixels[:IGNORE_INDEX]).tolist())
-    if not ids:
-        return None
+    if told or not ids:
+        return told
     if own is None:
         evaluated = len(ids & set(CITYSCAPES_CLASSES.ids))
         like_label_ids = evaluated > 1 and 2 * len(ids) <= 3 * evaluated
@@ -170,6 +167,15 @@ def _meant(pixels: Counts, names: Mapping[int, str]) -> float:
     """The share of the pixels, but for 255, that mean one of Cityscapes' classes."""
     meant = [pixels[label_id] for label_id, name in names.items() if name in _NAMES]
     return float(sum(meant) / pixels[:IGNORE_INDEX].sum())
+
+
+def _told(held: Held) -> str | None:
+    """The numbering that colours or file names say."""
+    evaluated = set(CITYSCAPES_CLASSES.colors)
+    known = evaluated | set(CITYSCAPES_COLORS.ignored_colors)
+    if len(held.colors & evaluated) > 1 and held.colors <= known:
+        return "colours"
+    return "train ids" if held.file.stem.endswith("_labelTrainIds") else None
 
 
 def class_values(pixels: Counts, number: int | None = None) -> list[int] | None:

@@ -52,6 +52,8 @@ class PixelFormat:
     shown: tuple[int, int, int] = (0, 1, 2)
     measured_on: str = ""  #: a description of the images that mean and deviation are of
     is_rgb: bool = False  #: whether the images are 8-bit RGB
+    #: The bands, from 0, that the training images name red, green and blue; None where they name none.
+    colours: tuple[int, int, int] | None = None
 
     def __post_init__(self) -> None:
         finite = all(map(math.isfinite, (*self.mean, *self.std)))
@@ -59,7 +61,7 @@ class PixelFormat:
             raise InputError(
                 f"pixels: expected {self.bands} finite means and deviations above 0, one for each band"
             )
-        if not {*self.shown} <= {*range(self.bands)}:
+        if not {*self.shown, *(self.colours or ())} <= {*range(self.bands)}:
             raise InputError(f"pixels: expected bands to show of 0 to {self.bands - 1}")
 
     @property
@@ -90,20 +92,29 @@ class PixelFormat:
         """
         if self.is_rgb:
             return values
-        picture = np.zeros((*values.shape[:2], 3), np.uint8)
+        picture = np.empty((*values.shape[:2], 3), np.uint8)
+        stride = max(1, math.isqrt(values.shape[0] * values.shape[1] // _SEEN))
         for channel, band in enumerate(self.shown):
-            numbers = values[..., band].astype(np.float32)
-            held = np.isfinite(numbers) if valid is None else valid & np.isfinite(numbers)
-            seen = numbers[held]
-            if seen.size:
-                low, high = np.percentile(seen[:: 1 + seen.size // _SEEN], [_BLACK, _WHITE])
-                scale = 255 / (high - low) if high > low else 0.0
-                picture[held, channel] = ((seen - low) * scale).clip(0, 255)
+            seen = values[::stride, ::stride, band]
+            seen = seen[np.isfinite(seen) if valid is None else valid[::stride, ::stride]]
+            if not seen.size:
+                seen = np.zeros(1)
+            low, high = np.percentile(seen.astype(np.float64), [_BLACK, _WHITE])
+            scale = np.float32(255 / (high - low) if high > low else 0.0)
+            with np.errstate(invalid="ignore"):
+                stretched = (values[..., band].astype(np.float32) - np.float32(low)) * scale
+            picture[..., channel] = np.nan_to_num(stretched.clip(0, 255))
+        if valid is not None:
+            picture[~valid] = 0
         return picture
 
     def document(self) -> dict[str, Any]:
         """As :func:`read_format` reads it; bands are counted from 1 there."""
-        return {**asdict(self), "shown": [band + 1 for band in self.shown]}
+        counted = {"shown": self.shown, "colours": self.colours}
+        return {
+            **asdict(self),
+            **{name: bands and [band + 1 for band in bands] for name, bands in counted.items()},
+        }
 
 
 #: In ImageNet's normalisation.
@@ -123,11 +134,13 @@ def read_format(folder: Path) -> PixelFormat:
     document = required(
         read_json(file), str(file), bands=int, dtype=str, mean=list, std=list, shown=list
     )
-    document.pop("colours", None)  # of earlier versions
     with passed_on(str(file)):
-        document["shown"] = [band - 1 for band in document["shown"]]
-        document["dtype"] = np.dtype(document["dtype"]).name
-    return shaped(PixelFormat, document, str(file))
+        counted = {
+            name: document.get(name) and [band - 1 for band in document[name]]
+            for name in ("shown", "colours")
+        }
+        dtype = np.dtype(document["dtype"]).name
+    return shaped(PixelFormat, {**document, **counted, "dtype": dtype}, str(file))
 
 
 @functools.cache

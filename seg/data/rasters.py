@@ -140,7 +140,7 @@ def bands_of(
 ) -> tuple[Numbers, Mask]:
     """The numbers of an open file as they are stored, and where it holds data.
 
-    Colours are ordered by their names, scale and offset applied. A band without data where others have some is NaN.
+    Bands are ordered by their names, scale and offset applied. A band without data where others have some is NaN.
 
     Args:
         file: its name, for errors.
@@ -155,9 +155,7 @@ def bands_of(
     Raises:
         InputError: a number beyond 1e30.
     """
-    order = list(range(wanted.bands))
-    if wanted.is_rgb:
-        order = list(header.colours or order) if source.count > 2 else [0]
+    order = _order(source, header, wanted)
     bands = [band + 1 for band in order]
     values = np.moveaxis(source.read(bands, **part), 0, -1)
     valid = _valid(source, header, wanted, values, part)
@@ -174,6 +172,20 @@ def bands_of(
     if wanted.is_rgb:
         values = _in_colours(source, values)
     return np.ascontiguousarray(values), None if valid.all() else valid
+
+
+def _order(source: Any, header: Header, wanted: PixelFormat) -> list[int]:
+    """The file's bands, from 0, in the network's order: by the colours that both name, the others as they come."""
+    if wanted.is_rgb:
+        return list(header.colours or (0, 1, 2)) if source.count > 2 else [0]
+    bands = wanted.bands
+    named = header.colours
+    order = wanted.colours
+    if not named or not order or max(*named, *order) >= bands:
+        return list(range(bands))
+    colours = dict(zip(order, named, strict=True))
+    others = iter(band for band in range(bands) if band not in named)
+    return [colours[place] if place in colours else next(others) for place in range(bands)]
 
 
 def _valid(

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from seg.data.labels import ClassSet, Ids
 
 Pairs = list[tuple[Path, Path]]
+#: Endings of the labels of Cityscapes and its converters in place of ``_labelIds``.
+_OTHER_KINDS = ("_labelTrainIds", "_color", "_labelColor")
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,20 @@ class Layout:
     read_ids: Callable[[Path], Ids] | None = None
     #: Classes in whose colours the labels are pictures; ``ids`` names their ids.
     painted: ClassSet | None = None
+
+
+def with_other_kinds(pairs: Pairs) -> Pairs:
+    """The same, or, where none of the labels exists, with those of train ids or colours beside them."""
+    for ending in ("_labelIds", *_OTHER_KINDS):
+        kind = [(image, _of_kind(label, ending)) for image, label in pairs]
+        if any(label.is_file() for _, label in kind):
+            return kind
+    return pairs
+
+
+def _of_kind(label: Path, ending: str) -> Path:
+    stem = label.stem.removesuffix("_labelIds")
+    return label if ending == "_labelIds" else label.with_stem(f"{stem}{ending}")
 
 
 #: Of labels that belong to no data set: their ids are the class set's.

@@ -43,6 +43,10 @@ def read_synthia_label(file: Path) -> Ids:
         )
     # Pillow keeps the upper 8 of 16 bits, where ids are 0
     ids = np.asarray(cv2.imread(str(file), cv2.IMREAD_UNCHANGED))[..., 2]
+    if ids.max() > 255:
+        raise InputError(
+            f"{file}: label id {ids.max()} is not in the table, which has 0 to {max(_IDS)}"
+        )
     return ids.astype(np.uint8)
 
 

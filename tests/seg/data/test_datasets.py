@@ -78,7 +78,7 @@ def test_wrong_folders_are_named(tmp_path, source):
     refuses(
         "no such folder", SegmentationDataset, tmp_path / "nowhere", "gta5", "train", labelled=True
     )
-    said = r"has no folder leftImg8bit/train, .* cityscapes layout"
+    said = r"has no folder leftImg8bit/train, .* cityscapes layout .*; it looks like layout gta5 or folders: give"
     refuses(said, SegmentationDataset, source, "cityscapes", "train", labelled=True)
     shutil.rmtree(source / "images")
     (source / "images").mkdir()
@@ -156,6 +156,13 @@ def test_synthia_ids_map_to_cityscapes_classes_by_name(synthia):
     assert label[0].tolist() == [
         SYNTHIA_16.names.index(n) if n in SYNTHIA_16.names else 255 for n in named
     ]
+
+
+def test_a_wrong_synthia_label_is_named(synthia):
+    file = synthia / "GT" / "LABELS" / "0000000.png"
+    dataset = SegmentationDataset(synthia, "synthia", "train", labelled=True)
+    synthia_label(file, np.full((4, 23), 300))
+    refuses("label id 300 is not in the table, which has 0 to 22", dataset.__getitem__, 0)
 
 
 def test_a_class_that_the_layout_does_not_have_is_named(source):

@@ -160,6 +160,31 @@ def test_labels_are_read_in_the_numbering_that_they_hold(name, tmp_path):
     assert note is said is None or f"Cityscapes' {said}" in note
 
 
+@cases(
+    (gta5, "_labelTrainIds"),
+    (synthia, "_labelTrainIds"),
+    (cityscapes, "labelTrainIds"),
+    (cityscapes, "color"),
+)
+def test_other_files_are_the_labels_where_they_are_the_only_ones(layout, ending, tmp_path):
+    layout(tmp_path, colors if ending == "color" else two_train_ids, ending)
+    read = SegmentationDataset(tmp_path, layout.__name__, "train", labelled=None)
+    assert all(label.stem.endswith(ending) for _, label in read.files)
+    drawn = street(1 if layout is gta5 else 0)
+    expected = (
+        TRAIN[drawn]
+        if ending == "color"
+        else np.where(drawn == SKY, 10, np.where(drawn == ROAD, 0, 255))
+    )
+    np.testing.assert_array_equal(read[0].label, expected)
+    layout(
+        tmp_path, deep if layout is synthia else same, "labelIds" if layout is cityscapes else ""
+    )
+    published = SegmentationDataset(tmp_path, layout.__name__, "train", labelled=None)
+    assert not any(label.stem.endswith(ending) for _, label in published.files)
+    assert published.notes == []
+
+
 def test_a_missing_label_is_named(tmp_path):
     cityscapes(tmp_path, same, "instanceIds")
     dataset = SegmentationDataset(tmp_path, "cityscapes", "val", labelled=None)

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from support import cases, png, refuses, save
 
+from dem_apps.errors import InputError
 from seg.check import main as check
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import open_pair
@@ -93,9 +94,9 @@ def test_transparent_pixels_hold_no_data_in_every_format(tmp_path):
         np.testing.assert_array_equal(read_image(tmp_path / name).valid, pixels[..., 3] > 0)
 
 
-def test_scale_and_offset_apply_and_colours_are_ordered_by_their_names(tmp_path):
+def test_scale_and_offset_apply_and_bands_are_ordered_by_their_names(tmp_path):
     numbers = np.random.default_rng(0).integers(300, 3000, (4, 6, 5)).astype(np.uint16)
-    pixels = PixelFormat(4, "uint16", (0.0,) * 4, (1.0,) * 4)
+    pixels = PixelFormat(4, "uint16", (0.0,) * 4, (1.0,) * 4, colours=(2, 1, 0))
     kinds = [
         getattr(rasterio.enums.ColorInterp, name) for name in ("red", "green", "blue", "undefined")
     ]
@@ -103,7 +104,7 @@ def test_scale_and_offset_apply_and_colours_are_ordered_by_their_names(tmp_path)
     old = raster(tmp_path / "old.tif", numbers, offsets=(0.0,) * 4, **said)
     new = raster(tmp_path / "new.tif", numbers + np.uint16(1000), offsets=(-0.1,) * 4, **said)
     values = read_image(old, pixels).values
-    np.testing.assert_allclose(values, numbers.transpose(1, 2, 0) * 1e-4, rtol=1e-6)
+    np.testing.assert_allclose(values, numbers[[2, 1, 0, 3]].transpose(1, 2, 0) * 1e-4, rtol=1e-6)
     np.testing.assert_allclose(values, read_image(new, pixels).values, atol=1e-7)
     level = np.stack([np.full((3, 4), number, np.uint8) for number in (20, 90, 200)])
     bgr = raster(tmp_path / "bgr.tif", level, colorinterp=kinds[2::-1])
@@ -143,6 +144,10 @@ def test_splits_are_known_by_their_usual_names(folders, numbers, tmp_path):
     said = " ".join(note for each in sets for note in each.notes)
     assert ("none of its folders, one, two, is a split" in said) == (folders[0] == "one")
     assert ("those in Test are scored" in said) == (folders[1] == "Test")
+    with pytest.raises(
+        InputError, match="'exclude' names '9', and no image has that path, name or stem"
+    ):
+        SegmentationDataset(tmp_path, "folders", "train", True, classes=AB, exclude=["0", "9", "5"])
 
 
 def test_transparent_pixels_of_a_mask_are_unlabelled(tmp_path):
