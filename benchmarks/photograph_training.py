@@ -100,6 +100,7 @@ ARMS: dict[str, Arm] = {
     "both statistics": adapting("minent", "none", "trainable"),
     "ADVENT's statistics": adapting("minent", "none", "affine-frozen"),
     "strong": {"method": "source", "source": {"augmentation": _STRONG}},
+    "fourier": {"method": "source", "source": {"style": "fourier"}},
     "rare": {"method": "source", "source": {"rare_class_temperature": 0.01}},
     "frozen": {"method": "source", "model": {"batch_norm": "frozen"}},
     "entropy 0.01": weighing("entropy", 0.01),

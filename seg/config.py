@@ -196,6 +196,10 @@ class TrainConfig(ObjectiveSettings):
             raise InputError(
                 "--target.labelled-use: instead needs --target.labelled-part, a share such as 0.0625"
             )
+        if self.target.replaces_source() and self.source.style != "none":
+            raise InputError(
+                "--source.style: --target.labelled-use instead has no source images; leave it away"
+            )
         reads_target = METHODS[self.method].uses_target or self.batch_norm_after == "target"
         if self.model.batch_norm == "target" and not reads_target:
             instead = "leave it away, or add --batch-norm-after target"
@@ -254,12 +258,14 @@ class TrainConfig(ObjectiveSettings):
 
     @property
     def title(self) -> str:
-        """Method, objective and labelled part in a few words, for pictures, pages and tables."""
+        """Method, objective, style and labelled part in a few words, for pictures, pages and tables."""
         parts = [METHODS[self.method].title]
         if self.method == "source" and self.batch_norm_after == "target":
             parts.append("then target statistics")
         if self.loss not in (None, "none"):
             parts = self._objective_title(parts[0])
+        if self.source.style != "none":
+            parts.append(f"{self.source.style} style")
         if self.source.rare_class_temperature is not None:
             parts.append("rare class sampling")
         if self.target.labelled_part:

@@ -149,6 +149,8 @@ SEG = [
     "self-training",
     "--self-training.mask-ratio",
     "0.5",
+    "--source.style",
+    "fourier",
     "--source.rare-class-temperature",
     "0.01",
     "--target.labelled-part",

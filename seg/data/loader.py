@@ -1,4 +1,4 @@
-"""The stream of training batches: deterministic and resumable, augmented by seed and position alone.
+"""The stream of training batches: deterministic and resumable, styled and augmented by seed and position alone.
 
 A resumed run sees the same batches as an unbroken one, with any number of workers and processes.
 """
@@ -10,18 +10,20 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+import cv2
 import numpy as np
+import scipy.fft
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, default_collate
 
 from dem_apps.errors import InputError, nearest, passed_on
 from seg.data.datasets import Sample, SegmentationDataset
-from seg.data.labels import IGNORE_INDEX
-from seg.data.pixel_format import RGB, Mask, PixelFormat
+from seg.data.labels import IGNORE_INDEX, Ids
+from seg.data.pixel_format import RGB, Mask, Numbers, PixelFormat
 from seg.data.samplers import Draws, Epochs, Sampler
 
 # Without this, importing it checks for a newer release over the network, and waits where there is none.
@@ -29,12 +31,16 @@ os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 import albumentations
 
 Augmentation: TypeAlias = albumentations.Compose
+#: Grey levels: amplitudes below it are rounding errors of 32-bit arithmetic (1.4e-5 at most).
+_NO_AMPLITUDE = 1e-4
 #: Of spectrograms: they write 0, a class, into labels. Training itself makes tensors and normalises.
 _REFUSED = ("FrequencyMasking", "TimeMasking", "ToTensorV2", "ToTensor3D", "Normalize", "ToFloat")
 #: The key of the mask of the pixels that hold data, beside image and label.
 _VALID = "valid"
 Batch = dict[str, Any]
 Samples = SegmentationDataset | ConcatDataset[Sample]
+#: Changes an image, (H, W, B), with the sample's random numbers; see :func:`target_style`.
+Style = Callable[[Numbers, np.random.Generator], Numbers]
 
 
 def batches(
@@ -46,12 +52,14 @@ def batches(
     workers: int = 0,
     process: tuple[int, int] = (0, 1),
     sampler: Sampler | None = None,
+    style: Style | None = None,
+    styled: int | None = None,
     pixels: PixelFormat = RGB,
 ) -> Iterator[Batch]:
     """Batches of the given training steps: ``image`` (B, 3, H, W), ``label`` (B, H, W) int64, ``name``, ``valid``.
 
     ``draw`` (B,) int64 seeds what a method draws for a sample. B is the share of ``process``, (rank, number), in
-    ``batch_size``; ``seed`` is (run's, stream's).
+    ``batch_size``; ``seed`` is (run's, stream's). The first ``styled`` samples, None for all, get the ``style`` first.
     """
     rank, processes = process
     share, rest = divmod(batch_size, processes)
@@ -64,6 +72,8 @@ def batches(
         sampler or Epochs(len(dataset), (*seed, Draws.ORDER)),
         seed,
         build_augmentation(augmentation, pixels) if augmentation else None,
+        style,
+        len(dataset) if styled is None else styled,
     )
     positions = (
         step * batch_size + rank * share + place for step in steps for place in range(share)
@@ -146,11 +156,7 @@ def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) ->
         augmented = augmentation(**parts)
     label = augmented.get("mask")
     inside = augmented[_VALID]
-    image = augmented["image"]
-    if (image.dtype, image.shape[2:]) != (sample.image.dtype, sample.image.shape[2:]):
-        raise InputError(
-            f"{sample.name}: augmentation makes something else than {sample.pixels.described}; leave it out"
-        )
+    image = _fitting(augmented["image"], label, sample)
     # 0 comes from transforms that fill masks with nothing else, unless it was asked for
     fills = [getattr(each, "fill_mask", None) for each in augmentation.transforms]
     if label is not None and 0 not in fills:
@@ -158,6 +164,66 @@ def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) ->
     counts = not sample.pixels.is_rgb or sample.valid is not None
     valid: Mask = inside == 1 if counts and (inside != 1).any() else None
     return replace(sample, image=image, label=label, valid=valid)
+
+
+def _fitting(image: Any, label: Ids | None, sample: Sample) -> Numbers:
+    """The augmented image, if it is of the sample's bands and numbers, and its label of its size."""
+    dtype, bands = (np.uint8, 3) if sample.pixels.is_rgb else (np.float32, sample.pixels.bands)
+    fits = isinstance(image, np.ndarray) and image.dtype == dtype and image.shape[2:] == (bands,)
+    if fits and (label is None or label.shape == image.shape[:2]):
+        return np.asarray(image)
+    raise InputError(
+        f"{sample.name}: augmentation makes something else than images of {dtype.__name__} in {bands} bands, and "
+        "labels of their size; leave it out"
+    )
+
+
+def fourier(image: Numbers, reference: Numbers, beta: float) -> Numbers:
+    """The image with the amplitudes of the reference's low frequencies; all phases stay its own.
+
+    FDA (Yang and Soatto, CVPR 2020, arXiv 2004.05498), Eq. (3), as its authors' numpy code counts frequencies: those
+    from −b to b on both axes, b = ⌊β · the shorter side⌋; albumentations' window (2.0.8) is one off the centre where a
+    side is even. Images are (H, W, 3) uint8 RGB or (H, W, B) float32, the reference of any size.
+    """
+    height, width = image.shape[:2]
+    if reference.shape != image.shape:
+        # OpenCV takes four bands at a time
+        bands = np.split(reference, reference.shape[2], axis=2)
+        resized = [
+            cv2.resize(band, (width, height), interpolation=cv2.INTER_AREA) for band in bands
+        ]
+        reference = np.stack(resized, axis=2)
+    spectrum = scipy.fft.rfft2(image.astype(np.float32), axes=(0, 1))
+    other = scipy.fft.rfft2(reference.astype(np.float32), axes=(0, 1))
+    b = int(beta * min(height, width))
+    # the frequencies of the second axis below 0 are the complex conjugates, and rfft2 does without
+    window = np.ix_(np.arange(-b, b + 1), np.arange(b + 1))
+    low = spectrum[window]
+    # a frequency that an image such as a plain one lacks has no phase; the mean always has
+    exchanged = np.abs(low) > _NO_AMPLITUDE * height * width
+    exchanged[b, 0] = True
+    spectrum[window] = np.where(exchanged, np.abs(other[window]) * np.exp(1j * np.angle(low)), low)
+    result = scipy.fft.irfft2(spectrum, s=(height, width), axes=(0, 1))
+    if image.dtype == np.uint8:
+        result = np.rint(result).clip(0, 255)
+    return np.asarray(result, image.dtype)
+
+
+def target_style(
+    references: SegmentationDataset,
+    beta: float,
+    probability: float,
+    image: Numbers,
+    random: np.random.Generator,
+) -> Numbers:
+    """A source image, (H, W, 3) uint8 RGB or (H, W, B) float32, with this probability in a random target style.
+
+    β is uniform from 0 to ``beta``.
+    """
+    if random.random() >= probability:
+        return image
+    reference = references[int(random.integers(len(references)))].image
+    return fourier(image, reference, random.uniform(0.0, beta))
 
 
 @dataclass(frozen=True)
@@ -168,10 +234,18 @@ class _Stream(Dataset[Batch | InputError]):
     sampler: Sampler
     seed: tuple[int, int]
     augmentation: Augmentation | None
+    style: Style | None
+    styled: int
 
     def __getitem__(self, position: int) -> Batch | InputError:
+        index = self.sampler(position)
         try:
-            sample = self.dataset[self.sampler(position)]
+            sample = self.dataset[index]
+            if self.style is not None and index < self.styled:
+                # before the augmentation, as FDA does: of the whole image, and colour augmentation stays
+                sample = replace(
+                    sample, image=self.style(sample.image, self._random(Draws.STYLE, position))
+                )
             if self.augmentation is not None:
                 seed = int(self._random(Draws.AUGMENTATION, position).integers(2**31))
                 sample = apply_augmentation(self.augmentation, sample, seed)

@@ -28,6 +28,7 @@ class Draws(IntEnum):
     AUGMENTATION = 1
     METHOD = 2
     LABELLED_TARGET = 4
+    STYLE = 5
     RARE_CLASSES = 6
 
 

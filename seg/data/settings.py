@@ -36,7 +36,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class SourceConfig(DataConfig):
-    """The labelled images that training starts from."""
+    """The labelled images that training starts from, which may get the target's style."""
 
     rare_class_temperature: float | None = option(
         0.01,
@@ -49,6 +49,25 @@ class SourceConfig(DataConfig):
         at_least=0,
         at_most=1,
     )
+    style: Literal["none", "fourier"] = option(
+        "none", "what source images take from a random target training image"
+    )
+    style_beta: float = option(
+        0.05,
+        "up to this share of the shorter side, drawn per image, is the highest frequency exchanged",
+        at_least=0.0,
+        at_most=0.5,
+    )
+    style_probability: float = option(
+        1.0, "share of the source images that get a style", at_least=0.0, at_most=1.0
+    )
+
+    def described_style(self) -> str:
+        """The style in a few words, ``none`` without one."""
+        if self.style == "none":
+            return self.style
+        share = f", probability {self.style_probability:g}" if self.style_probability < 1 else ""
+        return f"{self.style}, beta up to {self.style_beta:g}{share}"
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ def protocol(
         batch_norm = f"{config.model.batch_norm}: running statistics {moved_by}"
     document: dict[str, Any] = {
         "train_size": {"source": config.source.size, "target": config.target.size},
+        "source_style": config.source.described_style(),
         "score_size": "labels' own; without labels the image's",
         "upsampling": f"bilinear, align_corners={config.model.align_corners}",
         "score_precision": "float32",

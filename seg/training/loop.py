@@ -31,9 +31,10 @@ from dem_apps.test_time_methods.normalisation import batch_norms
 from seg.config import TrainConfig, resolve
 from seg.data.domains import DomainPair, open_pair
 from seg.data.labels import ClassSet
-from seg.data.loader import batches
+from seg.data.loader import batches, target_style
 from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
 from seg.data.samplers import Sampler, labelled_sampler
+from seg.data.settings import SourceConfig
 from seg.inference.protocol import protocol
 from seg.methods import METHODS
 from seg.methods.method import Method
@@ -355,6 +356,7 @@ def _streams(
         seed=(config.seed, _SOURCE_STREAM),
         augmentation=config.source.augmentation,
         sampler=sampler,
+        **_style(config.source, pair),
     )
     target: Iterator[Any] = repeat({}, len(positions))
     if METHODS[config.method].uses_target:
@@ -365,6 +367,14 @@ def _streams(
             augmentation=config.target.augmentation,
         )
     return map(MicroBatch, source, target)
+
+
+def _style(source: SourceConfig, pair: DomainPair) -> dict[str, Any]:
+    """Arguments of :func:`batches` that give source images the target's style."""
+    if pair.source_train is None or source.style == "none":
+        return {}
+    style = partial(target_style, pair.target_train, source.style_beta, source.style_probability)
+    return {"style": style, "styled": len(pair.source_train)}
 
 
 def _steps(
