@@ -17,9 +17,11 @@ from dem_apps.runtime.settings import LARGEST_SEED, from_dict, option
 LOSSES = (*OBJECTIVE_NAMES, "adaptive-entropy", "none")
 #: Most steps of all evaluations, as a share of the training's, if every episode has full length.
 EVALUATION_SHARE = 0.5
-#: Likewise of the scores at the end: of two policies, each under two kinds of actions.
+#: The same share for the scores at the end, and the number of these scores.
+#: There are two policies, each under two kinds of actions.
 FINAL_SHARE, FINAL_SCORES = 0.25, 4
-#: For the number of evaluations; how long such episodes are is :func:`evaluation_length`.
+#: Steps assumed for an episode without a limit when the number of evaluations is chosen.
+#: :func:`evaluation_length` says how long such episodes may be.
 LENGTH_WITHOUT_LIMIT = 500
 #: Every fifth evaluation has greedy actions too: until late, many greedy policies play every episode to its limit.
 GREEDY_EVERY = 5
@@ -183,7 +185,10 @@ def _final_episodes(timesteps: int, episodes: int, limit: int | None) -> int:
 
 
 def evaluation_length(config: TrainConfig) -> int:
-    """Mean steps an episode of an evaluation may take: the environment's limit, else by :data:`EVALUATION_SHARE`."""
+    """Return the mean number of steps that an episode of an evaluation may take.
+
+    It is the environment's limit. Without one it follows from :data:`EVALUATION_SHARE`.
+    """
     from rl.envs.make import episode_limit
 
     timesteps, final = config.timesteps or 1, config.final_episodes or config.eval_episodes
@@ -213,7 +218,10 @@ def check_read(config: TrainConfig, where: str) -> None:
 
 
 def import_environments(config: TrainConfig) -> None:
-    """Import the modules of ``--import``; that of an environment ``module:Id`` is imported where the id is checked."""
+    """Import the modules of ``--import``.
+
+    The module of an environment ``module:Id`` is imported where the id is checked.
+    """
     from rl.envs.family import import_modules
 
     import_modules(

@@ -31,7 +31,7 @@ _EXAMPLE = "python -m rl.tune --train.env MiniGrid-DoorKey-5x5-v0 --train.loss a
 LOG_COEFFICIENT = "log10_ent_coef"
 #: Low end, high end and step: quarters of a decade from 0.0001 to 0.1, quarters of the objectives' options.
 _RANGES = {LOG_COEFFICIENT: (-4.0, -1.0, 0.25), "tau": (0.25, 2.0, 0.25), "alpha": (0.0, 2.0, 0.25)}
-#: Where the search begins: rl.train's own weight and the objectives' own options.
+#: First point of the search: rl.train's own weight and the objectives' own options.
 _FIRST = {LOG_COEFFICIENT: -3.0, "tau": 1.0, "alpha": 1.0}
 #: From a trial's first seed to the first fresh seed.
 _FRESH = 1000

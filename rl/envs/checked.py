@@ -62,7 +62,7 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
             for key, part in own.items()
             if isinstance(part, COUNTED) and taken[key] != part
         }
-        #: What the episode has said of success, the latest word; None if nothing.
+        #: The latest ``is_success`` of the episode; None if there was none.
         self._success: float | None = None
 
     def reset(

@@ -184,7 +184,14 @@ def hyperparameter(key: str, value: Any) -> Any:
 
 
 def normalisation(value: Any) -> tuple[bool, bool] | None:
-    """Whether observations and rewards are normalised, of an entry's ``normalize``; None if neither."""
+    """Read an entry's ``normalize``.
+
+    Returns:
+        whether observations are normalised, and whether rewards are; None if neither.
+
+    Raises:
+        InputError: another value than true, false or ``dict(norm_obs=…, norm_reward=…)``.
+    """
     given = parsed_expression(value) if isinstance(value, str) else value
     if isinstance(given, bool):
         return (True, True) if given else None
@@ -195,7 +202,14 @@ def normalisation(value: Any) -> tuple[bool, bool] | None:
 
 
 def parsed_expression(text: str) -> Any:
-    """The value of numbers, strings, lists, tuples, ``dict(…)``, ``{…}`` and :data:`NAMES`; else an InputError."""
+    """Evaluate an expression without running code.
+
+    Args:
+        text: numbers, strings, lists, tuples, ``dict(…)``, ``{…}`` and :data:`NAMES`.
+
+    Raises:
+        InputError: any other expression.
+    """
     names = ", ".join(f"nn.{name}" for name in NAMES)
     wrong = f"'{text:.200}' is not an expression of numbers, strings, lists, dict(…) and {names}"
     with refused(lambda _: wrong, SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
@@ -203,7 +217,10 @@ def parsed_expression(text: str) -> Any:
 
 
 class _Literals(ast.NodeTransformer):
-    """``dict(…)`` becomes ``{…}``, and a name of :data:`NAMES` what it stands for; all else stays."""
+    """Turns ``dict(…)`` into ``{…}``, and a known name into its value.
+
+    The known names are those of :data:`NAMES`. All else stays.
+    """
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         if ast.unparse(node.func) == "dict" and not node.args and all(k.arg for k in node.keywords):

@@ -48,7 +48,10 @@ class _Episode:
 
 
 class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
-    """Outermost wrapper that records (:meth:`episode_records`) and repeats (:meth:`restore`) the episode so far."""
+    """Outermost wrapper that records the episode so far and repeats it.
+
+    :meth:`episode_records` gives the record, and :meth:`restore` repeats it.
+    """
 
     def __init__(self, env: gym.Env) -> None:
         super().__init__(env)
@@ -110,7 +113,10 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
         ]
 
     def use_statistics(self, statistics: list[dict[str, Any]], frozen: bool = False) -> None:
-        """Take over what another environment's :meth:`statistics` gave; ``frozen`` ones do not move."""
+        """Take over the :meth:`statistics` of another environment.
+
+        With ``frozen`` they do not move.
+        """
         for (wrapper, moments), given in zip(self._normalising(), statistics, strict=True):
             values = copy.deepcopy(given)
             wrapper.discounted_reward = values.pop("discounted")

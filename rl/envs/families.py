@@ -45,8 +45,10 @@ def goal_return(env_id: str) -> float | None:
 
 
 def counts_as_success(env_id: str, episode_return: float, goal: float | None) -> bool | None:
-    """Whether an undiscounted return is a success: above 0 in a family of unit returns, else from ``goal`` on.
+    """Return whether an undiscounted return is a success.
 
+    In a family of unit returns a return above 0 is one.
+    In another family a return from ``goal`` on is one.
     ``goal`` is :func:`goal_return` or the user's; without one a return does not tell, and the answer is None.
     """
     if family_of(env_id).unit_returns:

@@ -1,4 +1,4 @@
-"""A family of environments: what :mod:`rl` needs beyond their ids."""
+"""Families of environments, with the facts that :mod:`rl` needs beyond their ids."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from dem_apps.errors import InputError, first_words
 class Family:
     """Environments that are imported, wrapped and trained alike; ``module`` is imported when the first one is made."""
 
-    #: What the ids begin with, such as ``MiniGrid-``. The family with the longest one that fits has the id.
+    #: Beginnings of the ids, such as ``MiniGrid-``.
+    #: The family with the longest one that fits has the id.
     prefixes: tuple[str, ...]
     #: Importing it registers the ids with gymnasium; as ``module:function`` this function is called as well.
     module: str | None = None
@@ -23,12 +24,15 @@ class Family:
     #: Names that an entry's ``env_wrapper`` may have, as the Zoo writes them, and the class behind each, as
     #: ``module:Class``. An entry of any environment may use those of all families.
     wrappers: Mapping[str, str] = field(default_factory=dict)
-    #: An id of ``configs/rl/ALGO.yaml`` whose entry those ids have that the file has none for.
+    #: An id of ``configs/rl/ALGO.yaml``; its entry serves the ids that have none in the file.
     entry_of: str | None = None
-    #: An entry for ``ppo`` and one for ``a2c``, in the Zoo's format, likewise; without one they have SB3's defaults.
+    #: An entry for ``ppo`` and one for ``a2c``, in the Zoo's format, for the ids without one there.
+    #: Without any they have SB3's defaults.
     hyperparameters: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    #: What an id begins with, and the mean return at which such a task counts as reached (:func:`goal_return`); the
-    #: longest that fits counts. Without one it is gymnasium's ``reward_threshold``.
+    #: Mean return at which a task counts as reached, by the beginning of its id.
+    #: The longest beginning that fits counts.
+    #: Without one the return is gymnasium's ``reward_threshold``.
+    #: :func:`goal_return` looks it up.
     goals: Mapping[str, float] = field(default_factory=dict)
     #: An episode's return is 0 unless it was solved, so any return above 0 is a success (:func:`counts_as_success`).
     unit_returns: bool = False

@@ -29,9 +29,10 @@ from rl.envs.family import import_modules
 from rl.fast.compact_normalize import CompactNormalize
 from rl.hook.algorithm import gymnasium_api
 
-#: Of SB3's NatureCNN.
+#: Smallest side of a picture that SB3's NatureCNN takes.
 _SMALLEST_PICTURE = 36
-#: As the Zoo writes them: a name, ``{name: {argument: value}}``, or a list of these, the innermost first.
+#: Wrappers as the Zoo writes them, by a name or by a name with its arguments.
+#: A list of these has the innermost first.
 Wrappers = str | dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]]] | None
 
 
@@ -117,7 +118,10 @@ def drawn_from(seed: int) -> Iterator[None]:
 
 
 def is_picture(space: spaces.Space[Any]) -> bool:
-    """Whether observations are pictures that SB3's CnnPolicy takes: uint8 from 0 to 255, 36 pixels or more each way."""
+    """Return whether observations are pictures that SB3's CnnPolicy takes.
+
+    Such pictures are uint8 from 0 to 255 and have 36 pixels or more each way.
+    """
     return is_image_space(space) and sorted(space.shape or ())[-2] >= _SMALLEST_PICTURE
 
 

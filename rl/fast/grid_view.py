@@ -25,9 +25,9 @@ _EMPTY = bytes((OBJECT_TO_IDX["empty"], 0, 0, 1))
 _WALLS = {
     color: bytes((OBJECT_TO_IDX["wall"], index, 0, 0)) for color, index in COLOR_TO_IDX.items()
 }
-#: What lies around the grid.
+#: The cell that lies around the grid.
 _OUTSIDE = _WALLS[Wall().color]
-#: Where an agent that faces right, down, left, up looks to, and what is to its right.
+#: Steps ahead and to the right of an agent that faces right, down, left or up.
 _AHEAD = ((1, 0), (0, 1), (-1, 0), (0, -1))
 _RIGHT = ((0, 1), (-1, 0), (0, -1), (1, 0))
 

@@ -81,7 +81,14 @@ class Chain:
         self._at_hidden = address(self._hidden)
 
     def __call__(self, inputs: np.ndarray) -> np.ndarray:
-        """The outputs (B, out) for inputs (B, D) float32; what :meth:`backward` needs is kept."""
+        """Compute the outputs, and keep what :meth:`backward` needs.
+
+        Args:
+            inputs: (B, D) float32.
+
+        Returns:
+            (B, out) float32.
+        """
         self._inputs = np.ascontiguousarray(inputs)
         self._at_inputs = address(self._inputs)
         rows = len(inputs)
@@ -109,7 +116,15 @@ class Chain:
 
 
 class Network:
-    """A copy of a policy over ``columns``, (D,) indices, and ``with_adam`` of its optimiser; see :meth:`write_back`."""
+    """A copy of a policy that takes some columns of the observations.
+
+    :meth:`write_back` puts its weights back into the policy.
+
+    Args:
+        policy: the policy.
+        columns: (D,) indices of the columns in use.
+        with_adam: whether the state of its optimiser is copied too.
+    """
 
     def __init__(
         self, policy: ActorCriticPolicy, columns: np.ndarray, with_adam: bool = False
@@ -136,7 +151,8 @@ class Network:
         depth, is_tanh = 2 * len(chains(policy)[0]), policy.activation_fn is nn.Tanh
         parts = self._shapes[:depth], self._shapes[depth:]
         numbers = [sum(map(math.prod, shapes)) for shapes in parts]
-        #: From observations (B, D) float32 to logits (B, A), and to values (B, 1).
+        #: The actor maps observations (B, D) float32 to logits (B, A).
+        #: The critic maps them to values (B, 1).
         self.actor, self.critic = (
             Chain(kernel, is_tanh, [shapes[0][1], *(shape[0] for shape in shapes[1::2])], *flat)
             for shapes, *flat in zip(
@@ -196,7 +212,10 @@ def drawn(p: np.ndarray) -> np.ndarray:
 
 
 def why_no_network(model: OnPolicyAlgorithm) -> str | None:
-    """Why :class:`Network` cannot compute what the model's policy does, as half a sentence; None if it can."""
+    """Return why :class:`Network` cannot compute what the model's policy does.
+
+    The reason is half a sentence. It is None if the network can.
+    """
     policy, space, actions = model.policy, model.observation_space, model.action_space
     own = policy.made_of[1] if isinstance(policy, EntropyObjectivePolicy) else type(policy)
     one_axis = isinstance(space, spaces.Box) and len(space.shape) == 1

@@ -33,7 +33,7 @@ from rl.hook.algorithm import NONE, STOCK, EntropyObjectivePolicy
 #: (logits, log-probabilities, probabilities, entropy per row) to the mean of the entropy term and its gradient by the
 #: logits, (B, A).
 Term = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], tuple[float, np.ndarray]]
-#: What a minibatch logs, under SB3's names, and its entropy.
+#: Values that a minibatch logs, by SB3's names, and its entropy.
 Figures = dict[str, float]
 
 
@@ -188,11 +188,20 @@ class FastPPO(PPO):
         taken: list[np.ndarray],
         clips: dict[str, float],
     ) -> tuple[list[float], np.ndarray, np.ndarray]:
-        """The losses in C++, without the entropy term, of logits (B, A), values (B,) and what :func:`_samples` has.
+        """Compute the losses in C++, without the entropy term.
 
-        Returns the losses of policy and values, the KL divergence, the clipped share and the mean entropy;
-        log-probabilities, probabilities and the policy's gradient by logits, (3, B, A); entropy in nats and the
-        weighted gradient by values, (2, B).
+        Args:
+            kernel: the library that computes them.
+            logits: (B, A).
+            values: (B,).
+            taken: a minibatch of what :func:`_samples` has behind the observations.
+            clips: the clip ranges, as :meth:`_clips` has them.
+
+        Returns:
+            the losses of policy and values, the KL divergence, the clipped share and the mean
+            entropy;
+            log-probabilities, probabilities and the policy's gradient by logits, (3, B, A);
+            entropy in nats and the weighted gradient by values, (2, B).
         """
         rows, number = logits.shape
         # one piece of memory with one address: log p, p and the gradient, entropy and the other gradient

@@ -43,11 +43,11 @@ NONE = "none"
 #: SB3's own entropy, untouched: the same run bit for bit.
 STOCK = "entropy"
 
-#: What Python says where an environment has the API of the old Gym.
+#: Messages of Python where an environment has the API of the old Gym.
 _OLD_API = re.compile(r"unexpected keyword argument '(seed|options)'|unpack \(expected [25]\b")
 
 _log = logging.getLogger(__name__)
-#: What the names of the objective's state in a policy's state dict begin with.
+#: Beginning of the names of the objective's state in a policy's state dict.
 STATE = "entropy_objective."
 
 
@@ -99,7 +99,10 @@ def with_entropy_objective(
 
 
 class _Hooked(ABCMeta):
-    """The type of the classes that :func:`_hooked` makes: a pickle names their parts, for no module holds them."""
+    """The type of the classes that :func:`_hooked` makes.
+
+    No module holds these classes, so a pickle names their parts.
+    """
 
 
 @functools.cache
@@ -303,9 +306,14 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
 
 
 def policy_with_objective(policy_class: type[Any], *trained: Any) -> type[EntropyObjectivePolicy]:
-    """``policy_class`` with :class:`EntropyObjectivePolicy`; an InputError where a zip has another objective.
+    """Return the policy class with :class:`EntropyObjectivePolicy` before it.
 
-    ``trained`` is what :func:`_hooked` takes beside the classes: the objective and its options.
+    Args:
+        policy_class: a policy's class, with an objective already if it comes from a zip.
+        *trained: the objective and its options, as :func:`_hooked` takes them beside the classes.
+
+    Raises:
+        InputError: the class of a zip has another objective.
     """
     if not issubclass(policy_class, EntropyObjectivePolicy):
         return _hooked(EntropyObjectivePolicy, policy_class, *trained)  # type: ignore[arg-type]

@@ -99,7 +99,10 @@ def _score(heads: list[Head], chosen: Tensor, own: bool) -> Tensor:
 
 
 def _with_impossible(logits: Tensor, class_mask: Tensor | None) -> Tensor | None:
-    """The class mask with the actions that the policy masks by their logit: -inf, or about :data:`MASKED` and below."""
+    """Return the class mask with the actions that the policy masks by their logit.
+
+    The logit of such an action is -inf, or about :data:`MASKED` and below.
+    """
     impossible = logits <= MASKED / 10
     if not impossible.any():
         return class_mask

@@ -15,7 +15,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.files import whole_file, write_atomically
 from rl.hook.algorithm import STATE, EntropyObjectivePolicy, weight_now
 
-#: What VecNormalize is made with.
+#: Arguments that VecNormalize is made with.
 _SETTINGS = (
     "norm_obs",
     "norm_reward",

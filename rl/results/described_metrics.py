@@ -1,4 +1,7 @@
-"""Descriptions of the metrics and files of rl.train, for :mod:`dem_apps.report`; docs/metrics.md explains each key."""
+"""Descriptions of the metrics and files of rl.train, for :mod:`dem_apps.report`.
+
+docs/metrics.md explains each key.
+"""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class Evaluator:
     def __call__(
         self, model: OnPolicyAlgorithm, kinds: Sequence[str] = ACTIONS
     ) -> dict[str, dict[str, float | None]]:
-        """Figures by kind of actions, ``"sampled"`` and ``"greedy"``: see :func:`summary`."""
+        """Return the figures of :func:`summary`, by ``"sampled"`` and ``"greedy"`` actions."""
         return {
             actions: summary(self.episodes(model, actions == "greedy"), self.env_id, self._goal)
             for actions in kinds
@@ -185,7 +185,10 @@ class Evaluator:
     def environments(
         self, model: OnPolicyAlgorithm, render_mode: str | None = None
     ) -> list[RestorableEpisode]:
-        """Those that :meth:`episodes` plays in: new ones, the same at every call, in the scale that training has."""
+        """Make new environments for :meth:`episodes` to play in.
+
+        They are the same at every call, and have the scale that training has.
+        """
         assert model.env is not None
         (statistics,) = model.env.env_method("statistics", indices=0)
         count = min(len(self._seeds), SIDE_BY_SIDE)

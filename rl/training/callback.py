@@ -113,7 +113,7 @@ class TrainingCallback(BaseCallback):
         self._progress.update(step)
 
     def _every(self, steps: int) -> bool:
-        """Whether a multiple of ``steps`` lies between the previous line of the log and this one."""
+        """Return whether a multiple of ``steps`` lies between the last log line and this one."""
         return self._done_step // steps > (self._done_step - self._stride) // steps
 
     def _evaluate(self, step: int, kinds: Sequence[str]) -> None:

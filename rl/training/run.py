@@ -1,4 +1,4 @@
-"""One training of :mod:`rl.train`: set up, learn, score the last and the best policy."""
+"""One training of :mod:`rl.train`, from set-up to the scores of the last and the best policy."""
 
 from __future__ import annotations
 
@@ -226,7 +226,13 @@ def verdict(config: TrainConfig, figures: Mapping[str, Any]) -> str:
 
 
 def build_evaluator(config: TrainConfig, purpose: int, episodes: int | None = None) -> Evaluator:
-    """The evaluator of a training, by default with its own number of episodes; see :class:`Evaluator`."""
+    """Return the :class:`Evaluator` of a training.
+
+    Args:
+        config: settings of the training.
+        purpose: as the evaluator takes it.
+        episodes: number of episodes; None is the training's own number.
+    """
     own = config.eval_episodes
     if purpose == FINAL and config.final_episodes:
         own = config.final_episodes

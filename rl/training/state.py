@@ -43,7 +43,11 @@ def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
 
 
 def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
-    """Put back what :func:`policy_state` returned; an InputError where it is that of another network or space."""
+    """Put back what :func:`policy_state` returned.
+
+    Raises:
+        InputError: the state belongs to another network or space.
+    """
     load_state(model.policy, state.get("policy"), "the checkpoint does not fit this run, policy")
     assert model.env is not None
     envs = model.get_vec_normalize_env()
@@ -58,7 +62,11 @@ def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
 def evaluate_checkpoint(
     model: OnPolicyAlgorithm, checkpoints: Path, name: str, evaluator: Evaluator
 ) -> dict[str, Any]:
-    """Load a checkpoint's policy into ``model`` and evaluate it: :data:`HEADLINE` figures on top, then both kinds."""
+    """Load a checkpoint's policy into ``model`` and evaluate it.
+
+    Returns:
+        the checkpoint and its step, the :data:`HEADLINE` figures on top, then both kinds.
+    """
     state = load_checkpoint(checkpoints, name)
     restore_policy(model, state)
     figures = evaluator(model)
@@ -90,10 +98,13 @@ def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
 
 
 def restore_train_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
-    """Put back what :func:`train_state` returned; then call ``model.learn(…, reset_num_timesteps=False)``.
+    """Put back what :func:`train_state` returned.
 
-    An environment that does not repeat its episode begins a new one, which a line on stderr says. Raises InputError:
-    the state is not of this run.
+    Then call ``model.learn(…, reset_num_timesteps=False)``. An environment that does not repeat
+    its episode begins a new one, which a line on stderr says.
+
+    Raises:
+        InputError: the state is not of this run.
     """
     where = "--resume: the checkpoint"
     restore_policy(model, state)

@@ -24,7 +24,10 @@ _AFFINE_FROZEN = ("affine-frozen", "frozen")
 
 
 def batch_norm_normalises(network: nn.Module) -> bool:
-    """Whether most normalisation layers are batch norm with statistics; SegFormer has one, beside 30 of layer norm."""
+    """Return whether most normalisation layers are batch norm with statistics.
+
+    SegFormer has one such layer, beside 30 of layer norm.
+    """
     layers = [layer for layer in nn.Module.modules(network) if isinstance(layer, NORMALISATIONS)]
     return 2 * len(tracking(network)) > len(layers)
 

@@ -20,14 +20,17 @@ from seg.models.network import SegmentationNetwork
 from seg.models.smp_network import encoder_errors
 
 DILATIONS = (6, 12, 18, 24)
-#: What ADVENT's configuration subtracts from BGR images from 0 to 255 (``IMG_MEAN``).
+#: Mean that ADVENT's configuration subtracts from BGR images from 0 to 255 (``IMG_MEAN``).
 ADVENT_MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)
-#: What ADVENT's network is built with.
+#: Arguments that ADVENT's network is built with.
 ADVENT: dict[str, Any] = {"encoder": "resnet101", "depth": 5, "output_stride": 8}
 
 
 class AtrousHead(nn.Module):
-    """The sum of four dilated 3×3 convolutions with bias: (B, channels, h, w) → (B, C, h, w)."""
+    """The sum of four dilated 3×3 convolutions with bias.
+
+    It maps features (B, channels, h, w) to logits (B, C, h, w).
+    """
 
     def __init__(self, channels: int, num_classes: int) -> None:
         super().__init__()
@@ -104,7 +107,14 @@ class DeepLabV2(SegmentationNetwork):
         self.auxiliary_head = AtrousHead(aux_channels, num_classes)  # named so in checkpoints
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
-        """(B, 3, H, W) normalised images → logits ``main`` and ``aux``, (B, C, h, w) each."""
+        """Compute the logits of both heads.
+
+        Args:
+            images: (B, 3, H, W), normalised.
+
+        Returns:
+            logits ``main`` and ``aux``, (B, C, h, w) each.
+        """
         features = self.encoder(images)
         return {"main": self.main_head(features[-1]), "aux": self.auxiliary_head(features[-2])}
 
@@ -140,7 +150,14 @@ class AdventDeepLabV2(DeepLabV2):
         self.register_buffer("shift", shift.float().view(3, 1, 1), persistent=False)
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
-        """(B, 3, H, W) normalised RGB images → logits ``main`` and ``aux``, (B, C, h, w) each."""
+        """Compute the logits of both heads.
+
+        Args:
+            images: (B, 3, H, W) RGB, normalised.
+
+        Returns:
+            logits ``main`` and ``aux``, (B, C, h, w) each.
+        """
         return super().forward(images.flip(1) * self.scale + self.shift)
 
 

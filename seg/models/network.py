@@ -38,8 +38,9 @@ class SegmentationNetwork(
     tags=["semantic-segmentation"],
     model_card_template=_CARD,
 ):
-    """(B, 3, H, W) images, RGB or bands in the run's normalisation → logits (B, C, h, w) by head.
+    """A segmentation network that returns the logits of each of its heads.
 
+    It maps images (B, 3, H, W), RGB or bands in the run's normalisation, to logits (B, C, h, w).
     ``encoder`` is the part that learns at the plain rate and may start from pretrained weights. huggingface_hub's mixin
     brings ``save_pretrained(folder)``, ``from_pretrained(folder)`` of the class, and ``push_to_hub(name)``.
 
@@ -53,7 +54,8 @@ class SegmentationNetwork(
     True
     """
 
-    #: Its key in :data:`seg.models.NETWORKS`, for ``config.json``; not used where a library saves in its own format.
+    #: Its key in :data:`seg.models.NETWORKS`, for ``config.json``.
+    #: It is not used where a library saves in its own format.
     name: ClassVar[str] = ""
     #: The keys of the logits: ``main``, which is scored and exported, and ``aux`` where there is an auxiliary head.
     heads: ClassVar[tuple[str, ...]] = ("main",)
@@ -62,7 +64,10 @@ class SegmentationNetwork(
     def save_pretrained(
         self, save_directory: str | Path, *, config: Any = None, **options: Any
     ) -> str | None:
-        """As the mixin does; ``config.json`` says what :func:`seg.build_model` takes, and ``config`` besides."""
+        """Save as the mixin does, with a ``config.json`` of this project.
+
+        The file holds the arguments of :func:`seg.build_model`, and ``config`` besides.
+        """
         arguments: Any = self._hub_mixin_config or {}
         own = {OUR_KEY: OUR_VERSION, "name": self.name, **arguments, "weights": None}
         own |= config or {}
@@ -110,7 +115,15 @@ class Predictor:
         return heads
 
     def __call__(self, images: Tensor, domain: Domain) -> dict[str, Tensor]:
-        """(B, 3, H, W) normalised images → logits (B, C, H, W) per head: float32, or float64 of a float64 network."""
+        """Compute the logits of every head at the size of the images.
+
+        Args:
+            images: (B, 3, H, W), normalised.
+            domain: the domain of the batch.
+
+        Returns:
+            logits (B, C, H, W) per head, float32, or float64 of a float64 network.
+        """
         feed_batch_norm(self.model, self.batch_norm, domain)
         images = images.to(
             self.accelerator.device, memory_format=torch.channels_last, non_blocking=True
@@ -133,7 +146,16 @@ def finite(logits: Tensor, of: str = "") -> Tensor:
 
 
 def upsampled(logits: Tensor, size: tuple[int, int], align_corners: bool = True) -> Tensor:
-    """(B, C, h, w) → (B, C, H, W), bilinear, with corners aligned as ADVENT does by default; in float32 or wider."""
+    """Upsample logits bilinearly, in float32 or wider.
+
+    Args:
+        logits: (B, C, h, w).
+        size: (H, W).
+        align_corners: whether corners are aligned; the default is ADVENT's.
+
+    Returns:
+        (B, C, H, W).
+    """
     logits = logits.to(computed_in(logits.dtype))
     return F.interpolate(logits, size=size, mode="bilinear", align_corners=align_corners)
 
@@ -145,9 +167,17 @@ def upsampled_bands(
     align_corners: bool = True,
     rows: int = 128,
 ) -> Iterator[tuple[int, int, Tensor]]:
-    """Upsample in strips to bound memory; bands (1, C, ·, w) of ``height`` → (1, C, ≤ rows, W) each, all top down.
+    """Upsample logits in strips to bound memory.
 
-    Before each strip are its first row and column.
+    Args:
+        logits: bands (1, C, ·, w), top down.
+        height: rows of all bands together.
+        size: (H, W).
+        align_corners: as :func:`upsampled` takes it.
+        rows: most rows of a strip.
+
+    Yields:
+        a strip's first row, its first column and its logits (1, C, ≤ rows, W), top down.
     """
     every, bands, first = torch.arange(size[0], dtype=torch.float32), iter(logits), 0
     if align_corners:

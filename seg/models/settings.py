@@ -11,11 +11,13 @@ from typing import Any, Literal
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import option
 
-#: What of batch norm trains, and which batches update its statistics; the first is of networks without any.
+#: The parameters of batch norm that train, and the batches that update its statistics.
+#: Networks without batch norm have the first.
 BatchNormPolicy = Literal["trainable", "affine-frozen", "frozen", "source", "target"]
 #: A value of ``encoder_weights``: ImageNet's where they can be had.
 AUTO = "auto"
-#: Smallest side of a tile: two steps of the grid that tiles begin at, see :mod:`seg.models.tiles`.
+#: Smallest side of a tile, which is two steps of the grid that tiles begin at.
+#: The grid is explained in :mod:`seg.models.tiles`.
 LEAST_TILE = 64
 TILE_HELP = (
     "side of the tiles that a larger image is predicted by; default: the whole image at once"
@@ -106,13 +108,16 @@ class ModelConfig:
         return replace(self, **{key: theirs.get(key) for key in taken})
 
     def _has_package_weights(self) -> bool:
-        """Whether an installed package has the ImageNet weights of the encoder."""
+        """Return whether an installed package has the ImageNet weights of the encoder."""
         if self.start_from or self.name in ("deeplabv2-advent", "pretrained", "dpt"):
             return False
         return package_file(self.encoder or PRETRAINED) is not None
 
     def architecture(self) -> dict[str, Any]:
-        """Arguments of :func:`seg.build_model` besides classes and weights; None is the network's own default."""
+        """Return the arguments of :func:`seg.build_model` besides classes and weights.
+
+        None is the network's own default.
+        """
         encoder = self.start_from if self.name == "pretrained" else self.encoder
         return {
             "name": self.name,

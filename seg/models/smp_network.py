@@ -85,7 +85,14 @@ class SmpNetwork(SegmentationNetwork):
         self._least = _LEAST_FEATURES.get(architecture, 0) * stride
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
-        """(B, 3, H, W) normalised images → ``main`` (B, C, h, w)."""
+        """Compute the logits.
+
+        Args:
+            images: (B, 3, H, W), normalised.
+
+        Returns:
+            ``main``, (B, C, h, w).
+        """
         below, right = (max(-side % self._divisor, self._least - side) for side in images.shape[2:])
         padded = F.pad(images, (0, right, 0, below), mode="replicate") if below or right else images
         with passed_on(f"model: images {tuple(images.shape)}", AssertionError, ValueError):
@@ -167,7 +174,7 @@ def check_published(encoder: str, weights: str) -> None:
 
 
 def _server_answers() -> bool:
-    """Whether the server of published weights can be reached, in one short try."""
+    """Return whether the server of published weights can be reached, in one short try."""
     with suppress(Exception):  # any of the client's
         get_session().head(constants.ENDPOINT, timeout=_PATIENCE)
         return True
@@ -183,8 +190,9 @@ def smp_network(
     bands: int = 3,
     **options: Any,
 ) -> SmpNetwork:
-    """One of the library's architectures, to train; see :func:`seg.build_model`.
+    """Build one of the library's architectures, to train.
 
+    See :func:`seg.build_model`.
     ``options``: ``depth``, ``output_stride``, and its own by the library's names (``decoder_attention_type="scse"``).
     """
     arguments = _arguments(architecture, options)

@@ -23,7 +23,9 @@ GRID = 32
 
 
 class TiledLogits:
-    """The logits (B, C, h, w) of images of (H, W) pixels, by overlapping tiles where they are larger than a tile.
+    """The logits (B, C, h, w) of images of (H, W) pixels.
+
+    Images that are larger than a tile are predicted by overlapping tiles.
 
     Args:
         forward: the network, (B, 3, ·, ·) → (B, C, ·, ·).

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError, passed_on
 from seg.models.network import SegmentationNetwork, offline
 
-#: What is read of an image processor; a class without a switch does not do it.
+#: Settings that are read of an image processor; a class without a switch does not do it.
 _SETTINGS = (
     "do_rescale",
     "do_normalize",
@@ -41,7 +41,14 @@ class TransformersNetwork(SegmentationNetwork):
         return base
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
-        """(B, 3, H, W) normalised images → ``main`` (B, C, h, w)."""
+        """Compute the logits.
+
+        Args:
+            images: (B, 3, H, W), normalised.
+
+        Returns:
+            ``main``, (B, C, h, w).
+        """
         return {"main": self.network(images).logits}
 
     def _save_pretrained(self, save_directory: Path) -> None:

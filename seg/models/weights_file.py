@@ -24,7 +24,8 @@ from seg.models.settings import package_file
 #: Tensors by name.
 Tensors = Mapping[str, Tensor]
 SAFETENSORS = ".safetensors"
-#: Where trainings put a state dict beside other things; of several that fit, the first is taken.
+#: Keys under which trainings put a state dict beside other things.
+#: The first is taken if several fit.
 _KEYS = ("state_dict", "model_state_dict", "model", "network", "net", "weights")
 _SCALAR = np.float64(0).__reduce__()[0]
 #: Values that trainings put beside weights, which run nothing: settings, and scores as numpy's scalars.

@@ -1,8 +1,9 @@
-"""AdaBN (Li et al., 2016, arXiv:1603.04779) by a share: running statistics mixed with those of target images.
+"""AdaBN by a share: running statistics mixed with the statistics of target images.
 
-It changes no weight and needs no label, so it serves any trained network that has batch normalisation. How large a
-share serves differs: all of the images' statistics where they look quite different, a third or none where not. Without
-labels it is seen by how steady predictions of how many classes are (docs/adaptation.md).
+AdaBN is by Li et al., 2016 (arXiv:1603.04779). It changes no weight and needs no label, so it
+serves any trained network that has batch normalisation. How large a share serves differs: all of
+the images' statistics where they look quite different, a third or none where not. Without labels
+it is seen by how steady predictions of how many classes are (docs/adaptation.md).
 
 Shapes: B batch, C channels of a layer, h × w its features.
 """
@@ -123,7 +124,9 @@ def re_estimated(
 
 
 def best_share(scores: Sequence[float]) -> float:
-    """Of ``SHARES`` that whose network has the highest score, or 0 where none is clearly higher than that.
+    """Return the one of ``SHARES`` with the highest score of its network.
+
+    It is 0 where no score is clearly higher than the score of share 0.
 
     >>> best_share([1.0, 1.1, 1.2, 0.9]), best_share([1.0, 1.0, 1.005, 0.9])
     (0.5, 0.0)

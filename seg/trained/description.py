@@ -50,7 +50,10 @@ GUESS = "a guess: "
 
 @dataclass(frozen=True)
 class Description:
-    """Input (:meth:`normalised`) and output (:meth:`logits`) of a network."""
+    """The input and the output of a network.
+
+    :meth:`normalised` makes the input, and :meth:`logits` reads the output.
+    """
 
     pixels: PixelFormat = RGB  #: format and normalisation of the images
     order: str = "rgb"  #: order of the channels that the network sees, ``rgb`` or ``bgr``
@@ -61,7 +64,8 @@ class Description:
     size: tuple[int, int] | None = None
     classes: ClassSet | None = None  #: meaning of the C outputs; None where it is not known
     align_corners: bool = True  #: whether upsampling of the logits aligns corners
-    #: Whether id 0 of a label image is no class and id k is output k - 1, as a processor of transformers may say.
+    #: True if id 0 of a label image is no class and id k is output k - 1.
+    #: A processor of transformers may say so.
     reduce_labels: bool = False
     #: what was left out, for the user
     notes: tuple[str, ...] = dataclasses.field(default=(), compare=False)
@@ -133,7 +137,7 @@ class Description:
 
     @property
     def guessed(self) -> bool:
-        """Whether nothing says how images are normalised."""
+        """Return whether nothing says how images are normalised."""
         return self.origin.startswith(GUESS)
 
     @property
@@ -166,7 +170,10 @@ class Description:
         return f"{seen}, mean {mean}, deviation {std}"
 
     def write(self, folder: Path) -> None:
-        """Write what :meth:`read` reads; a guessed normalisation is not written."""
+        """Write the files that :meth:`read` reads.
+
+        A guessed normalisation is not written.
+        """
         pixels, file = self.pixels, folder / PREPROCESSOR_FILE
         flags = {
             "do_reduce_labels": self.reduce_labels,
@@ -225,7 +232,15 @@ class Description:
         return dataclasses.replace(self, pixels=pixels, order=order, origin="the user")
 
     def normalised(self, image_hwc: NDArray[Any], valid: Mask = None) -> Tensor:
-        """(H, W, 3) uint8 RGB, or bands → (3, H, W) float32 as the network takes it; 0 where ``valid`` is False."""
+        """Normalise an image as the network takes it.
+
+        Args:
+            image_hwc: (H, W, 3) uint8 RGB, or bands.
+            valid: False where the result is 0.
+
+        Returns:
+            (3, H, W) float32.
+        """
         return self.reordered(self.pixels.normalised(image_hwc, valid))
 
     def reordered(self, images: Tensor) -> Tensor:
@@ -233,7 +248,10 @@ class Description:
         return images.flip(-3) if self.order == "bgr" else images
 
     def logits(self, output: Any) -> Tensor:
-        """The logits (B, C, h, w) in what the network returned; a single output z means yes or no, and gives (0, z)."""
+        """Return the logits (B, C, h, w) in what the network returned.
+
+        A single output z means yes or no, and gives (0, z).
+        """
         values = find_logits(output)
         return torch.cat([torch.zeros_like(values), values], 1) if values.shape[1] == 1 else values
 
@@ -246,7 +264,14 @@ class PlainLogits(nn.Module):
         self.network, self.description = network, description
 
     def forward(self, images: Tensor) -> Tensor:
-        """(B, 3, H, W) → (B, C, h, w)."""
+        """Compute logits.
+
+        Args:
+            images: (B, 3, H, W).
+
+        Returns:
+            (B, C, h, w).
+        """
         return self.description.logits(self.network(images))
 
 

@@ -62,9 +62,10 @@ def _write_folder(trained: TrainedNetwork, folder: Path) -> str:
 
 
 def _write_onnx(trained: TrainedNetwork, file: Path) -> list[str]:
-    """Write normalised images (B, 3, H, W) → logits (B, C, H, W), and compare; returns lines for the user.
+    """Write the network as ONNX and compare its logits; returns lines for the user.
 
-    Sides are multiples of a number where the network allows, else those of one image: some parts depend on the size,
+    The file maps normalised images (B, 3, H, W) to logits (B, C, H, W). Sides are multiples of a
+    number where the network allows, else the sides of one image. Some parts depend on the size,
     such as adaptive pooling.
     """
     _check_onnx_is_installed()
@@ -84,7 +85,7 @@ def _write_onnx(trained: TrainedNetwork, file: Path) -> list[str]:
 
 
 def _check_onnx_is_installed() -> None:
-    """What the exporter and the check need, before minutes of work."""
+    """Check that the packages of exporter and comparison are installed, before minutes of work."""
     for package in ("onnx", "onnxruntime", "onnxscript"):
         try:
             import_module(package)
@@ -95,9 +96,10 @@ def _check_onnx_is_installed() -> None:
 
 
 def _takes_any_size(trained: TrainedNetwork, step: int, image: tuple[int, ...]) -> bool:
-    """Whether an export for any multiple of ``step`` is worth a try.
+    """Return whether an export for any multiple of ``step`` is worth a try.
 
-    Of padding that depends on the size, as in TensorFlow's networks, torch's exporter derives expressions without end.
+    Padding may depend on the size, as in TensorFlow's networks. torch's exporter derives
+    expressions without end from it.
     """
     parts = trained.network.modules()
     padded = any(isinstance(part, (AvgPool2dSame, Conv2dSame)) for part in parts)

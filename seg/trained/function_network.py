@@ -25,7 +25,7 @@ from seg.trained.description import ASSUMED, GUESS, Description, PlainLogits
 from seg.trained.settings import NetworkSettings
 from seg.trained.trained_network import TrainedNetwork
 
-#: What a function may state: a normalisation, and fields of a description.
+#: Facts that a function may state, which are a normalisation and fields of a description.
 _NORMALISATION = ("mean", "std", "channels", "scale")
 _FIELDS = ("multiple", "size", "classes", "align_corners")
 #: Side of the image that shows what a network returns: patches of 14, 16 and 32 pixels divide it.
@@ -117,7 +117,7 @@ def _multiple_of(network: nn.Module) -> int:
 
 
 def _tried(network: nn.Module, description: Description, size: tuple[int, int] | None) -> Any:
-    """What the network returns for one image of noise, checked to be a map of logits."""
+    """Return the network's output for one image of noise, checked to be a map of logits."""
     multiple, sides = description.multiple, description.size or size or (_SIDE, _SIDE)
     width, height = (-(-side // multiple) * multiple for side in sides)
     noise = torch.randn(1, 3, height, width, generator=torch.Generator().manual_seed(0))

@@ -68,7 +68,7 @@ def saved_run(
 
 
 def only_encoder(weights: Mapping[str, Tensor]) -> bool:
-    """Whether the weights are of an encoder without heads."""
+    """Return whether the weights belong to an encoder without heads."""
     return bool(weights) and all(str(name).startswith(ENCODER) for name in weights)
 
 

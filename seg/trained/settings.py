@@ -12,7 +12,7 @@ from dem_apps.runtime.settings import option
 from seg.data.files import checked_size
 from seg.scores.checkpoints import CHECKPOINT_HELP, CHECKPOINTS
 
-#: What seg.adapt writes beside the folder of adapted weights.
+#: The file that seg.adapt writes, and the folder of adapted weights beside it.
 ADAPT_FILE, ADAPTED = "adapt.json", "adapted"
 #: A folder of a network holds one of them.
 _FILES = ("config.yaml", "config.json", ADAPT_FILE)
@@ -124,7 +124,7 @@ class NetworkSettings:
 
 
 def is_function(spec: str) -> bool:
-    """Whether a SPEC is ``package.module:function``."""
+    """Return whether a SPEC is ``package.module:function``."""
     return _FUNCTION.fullmatch(spec) is not None and not Path(spec).exists()
 
 

@@ -43,7 +43,7 @@ _MOST_CLASSES = 255
 
 @dataclass(frozen=True)
 class Training:
-    """Where a run's network comes from; the checkpoint is never ``auto``."""
+    """The origin of a run's network; the checkpoint is never ``auto``."""
 
     run: Path
     checkpoint: str
@@ -58,7 +58,9 @@ class Training:
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedImage(Prediction):
-    """A prediction at the size of its image; ``classes`` are places in :attr:`names`. In a notebook it shows itself.
+    """A prediction at the size of its image.
+
+    Its ``classes`` are places in :attr:`names`. In a notebook it shows itself.
 
     >>> from seg.data.labels import named_classes
     >>> logits = torch.zeros(1, 2, 4, 6)
@@ -99,7 +101,9 @@ class PredictedImage(Prediction):
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """A network to predict with, to adapt and to save; :func:`seg.load` opens one.
+    """A network to predict with, to adapt and to save.
+
+    :func:`seg.load` opens one.
 
     >>> import seg
     >>> network = seg.build_model("unet", encoder="resnet18", num_classes=3, depth=3)
@@ -140,7 +144,7 @@ class TrainedNetwork:
 
     @property
     def device(self) -> torch.device:
-        """Where the network is."""
+        """The device that holds the network."""
         return next(self.network.parameters(), torch.empty(0)).device
 
     def seeing(
@@ -157,7 +161,15 @@ class TrainedNetwork:
         return dataclasses.replace(self, size=chosen, tile=tile)
 
     def logits(self, images: Tensor, forward: Forward | None = None) -> Tensor:
-        """Normalised images (B, 3, H, W), padded to ``description.multiple`` → float32 logits (B, C, H, W)."""
+        """Compute the logits of images at their size.
+
+        Args:
+            images: (B, 3, H, W), normalised; they are padded to ``description.multiple``.
+            forward: computes the raw logits; None is :meth:`raw_logits`.
+
+        Returns:
+            (B, C, H, W) float32.
+        """
         height, width = images.shape[2:]
         below, right = (-side % self.description.multiple for side in (height, width))
         padded = F.pad(images, (0, right, 0, below), mode="replicate") if below or right else images
