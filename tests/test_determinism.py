@@ -69,7 +69,8 @@ def train_all(pair, folder, seed):
             rl.train.main(flags)
 
 
-@pytest.mark.parametrize("threads", ["1", pytest.param("2", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("threads", ["1", "2"])
 def test_the_same_seed_in_two_processes_writes_the_same_bytes(threads, tmp_path):
     from support import same  # the processes below do not find it
 

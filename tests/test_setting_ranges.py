@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import inspect
 import math
+import re
 from pathlib import Path
 from typing import get_args
 
@@ -160,9 +161,10 @@ def test_the_settings_are_the_options_of_the_objectives():
             }
             (default,) = declared
             shown = f"{default:g}" if isinstance(default, float) else default
-            assert field.metadata["help"].endswith(
-                f", of --loss {', '.join(owners)}; default: {shown}"
-            )
+            about, _, said = field.metadata["help"].partition("default: ")
+            assert said.strip(")") == str(shown)
+            named = re.findall(r"[a-z]+(?:-[a-z]+)*", about)
+            assert [name for name in OBJECTIVE_NAMES if name in named] == owners
 
 
 def test_what_an_objective_does_not_have_is_refused():

@@ -122,6 +122,7 @@ def test_onnx_whose_logits_differ_is_not_kept(own_onnx, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "size"), [("pooled", (96, 64)), ("plain", (90, 60)), ("padded", (96, 64))]
 )
+@pytest.mark.slow
 def test_onnx_of_one_size_where_parts_depend_on_it(name, size, own_onnx, capsys):
     own_onnx(name, size)
     sides = f"{size[1]}, {size[0]}"

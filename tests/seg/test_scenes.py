@@ -265,7 +265,7 @@ def test_networks_go_out_and_in_with_their_bands(run, pair, tmp_path):
     np.testing.assert_allclose(
         load(tmp_path / "out").predict(image).entropy, expected.entropy, atol=1e-5
     )
-    refuses("image: has shape", load(run).predict, np.zeros((8, 8, 3), np.uint16))
+    refuses("image: got a ndarray of shape", load(run).predict, np.zeros((8, 8, 3), np.uint16))
 
 
 def test_a_network_is_adapted_to_scenes(run, pair, tmp_path):

@@ -159,6 +159,7 @@ def test_a_large_image_is_no_thumbnail_in_tiles(run, tmp_path, capsys):
     )
 
 
+@pytest.mark.slow
 def test_memory_of_tiles_grows_by_the_pictures_alone(tmp_path):
     """In bytes a pixel that is added: the logits of 32 classes have 128, the picture and its maps about 25."""
     program = """

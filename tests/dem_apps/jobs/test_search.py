@@ -32,7 +32,7 @@ def search(folder, plan, score=peak, script="", seeds=1, left=None, given=SETTIN
     def jobs(run, values):
         numbers = range(seeds)
         ends = [
-            f"""{script} echo '{{"score": {score(values, n)}}}' > "$RUN/eval.json" """
+            f"""{script} echo '{{"score": {score(values, n)}}}' > "$RUN/new"; mv "$RUN/new" "$RUN/eval.json" """
             for n in numbers
         ]
         return [

@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-from support import cases, noise, refuses, same, save
+from support import cases, refuses, same
 from support.processes import together
 from timm.layers import BatchNormAct2d
 from torch import nn
 
-import seg.adapt
-import seg.export
 from dem_apps.runtime.checkpoint import load_checkpoint
 from dem_apps.runtime.run_reader import read_metrics
 from seg.config import TrainConfig
@@ -309,22 +307,3 @@ def test_what_is_saved_has_the_statistics_of_the_targets_training_images(runs, t
             torch.testing.assert_close(value, expected[buffer], rtol=1e-4, atol=1e-5)
         state = load_checkpoint(runs[0] / "checkpoints", name)
         assert RE_ESTIMATED_ON not in state
-
-
-def test_an_adapted_run_says_so(runs, tmp_path, run_here):
-    for index in range(2):
-        save(tmp_path / "images" / f"{index}.png", noise(index, 64, 32))
-    flags = ("--images", str(tmp_path / "images"), "--device", "cpu")
-    adapted = (
-        "--model",
-        str(runs[0]),
-        *flags,
-        "--out",
-        str(tmp_path / "out"),
-        "--bn-alpha",
-        "1",
-        "--accept",
-    )
-    run_here(seg.adapt.main, *adapted)
-    done = run_here(seg.export.main, "--model", tmp_path / "out", *flags, "--out", tmp_path / "new")
-    assert "batch norm statistics re-estimated on the images that it was adapted to" in done.out

@@ -168,6 +168,7 @@ def spoiled(png):
     return png[:start] + chunk + zlib.crc32(chunk).to_bytes(4, "big") + png[end + 4 :]
 
 
+@pytest.mark.slow
 def test_a_mistake_that_one_process_meets_ends_both_with_one_sentence(tmp_path, tiny_pair):
     """The second image of the first batch is damaged: it is in the share of process 1, and process 0 waits for it."""
     root = shutil.copytree(tiny_pair / "gta5", tmp_path / "source")
