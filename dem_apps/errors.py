@@ -1,4 +1,7 @@
-"""Errors that are the user's to mend, each one sentence; :mod:`dem_apps.runtime.command` reports them."""
+"""Errors that the user can mend, each one sentence.
+
+:mod:`dem_apps.runtime.command` reports them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from typing import Any, ClassVar
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: Names that are suggested together at most.
 _FEW = 3
-#: What other projects call a setting, and what it is called here.
+#: Names of settings in other projects, and their names here.
 _OTHERWISE = {"learning_rate": "lr"}
 #: Characters of a message: whatever it repeats, it stays a sentence.
 _LONGEST = 4000

@@ -40,7 +40,10 @@ def sums_in(tensor: Tensor) -> torch.dtype:
 
 
 def all_finite(values: Iterable[Tensor]) -> bool:
-    """Whether no value is NaN or infinite; a GPU reads them in a few launches, and is waited for once."""
+    """Check that no value is NaN or infinite.
+
+    A GPU reads them in a few launches, and is waited for once.
+    """
     numbers = [value.detach() for value in values if value.is_floating_point() and value.numel()]
     return bool(get_total_norm(numbers, torch.inf).isfinite())
 
@@ -85,7 +88,7 @@ def alone() -> Iterator[None]:
 
 
 def world_size() -> int:
-    """The number of processes that train together; 1 within :func:`alone`."""
+    """Return the number of processes that train together, or 1 within :func:`alone`."""
     together = dist.is_available() and dist.is_initialized() and not _alone.get()
     return dist.get_world_size() if together else 1
 

@@ -36,7 +36,7 @@ class RobustEntropy(EntropyObjective):
 
     Args:
         eta: η, from 1e-6 to 1e6; FDA trains with 2.
-        num_classes, backend, balance: as of :class:`dem_apps.EntropyObjective`.
+        num_classes, backend, balance: see :class:`dem_apps.EntropyObjective`.
 
     >>> import torch
     >>> objective = RobustEntropy(num_classes=2)

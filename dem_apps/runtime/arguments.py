@@ -75,7 +75,9 @@ def of_machine(config_class: type) -> list[str]:
 
 
 def text_value(text: str, hint: Any, name: str) -> Any:
-    """What the text of a flag stands for: a list where it has commas, a mapping or a key of one as YAML.
+    """Read the text of a flag, as a list where it has commas.
+
+    A mapping or a key of one is read as YAML.
 
     Args:
         text: what was given.

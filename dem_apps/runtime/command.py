@@ -136,7 +136,10 @@ def command_needs(extra: str, *modules: str) -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocator of Python, numpy or torch, on a CPU or a GPU, has no more."""
+    """Check that an error is of an allocator that has no more memory.
+
+    The allocator is one of Python, numpy or torch, on a CPU or a GPU.
+    """
     torch_has_no_more = isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))
     return isinstance(error, MemoryError) or bool(torch_has_no_more)
 

@@ -30,7 +30,10 @@ class _Console(Console):
 
 
 def console(**options: Any) -> Console:
-    """Of the standard output, where ``[red]`` and ``:car:`` in a name are that name and nothing else."""
+    """Return a console of the standard output.
+
+    ``[red]`` and ``:car:`` in a name are that name and nothing else.
+    """
     return _Console(file=getattr(sys.stdout, "stream", None), markup=False, emoji=False, **options)
 
 

@@ -48,10 +48,11 @@ _PACKAGES = (
 
 
 class RunFolder:
-    """An open run folder, made by :meth:`create` or :meth:`resume`, locked for one process until that ends.
+    """An open run folder, locked for one process until that process ends.
 
-    ``saved_step`` is the step of the checkpoint ``last``, None before the first. A full disk is a
-    :class:`dem_apps.errors.NotWritten` that says what is safe.
+    :meth:`create` and :meth:`resume` make it. ``saved_step`` is the step of the checkpoint ``last``,
+    None before the first. A full disk is a :class:`dem_apps.errors.NotWritten` that says what is
+    safe.
     """
 
     def __init__(self, path: Path, lock: FileLock, start_step: int | None = None) -> None:
@@ -137,7 +138,10 @@ class RunFolder:
         return path
 
     def save_checkpoint(self, name: str, state: dict[str, Any]) -> Path:
-        """See :func:`dem_apps.runtime.checkpoint.save_checkpoint`; the metrics so far are on the disk first."""
+        """Save a checkpoint, after the metrics so far are on the disk.
+
+        See :func:`dem_apps.runtime.checkpoint.save_checkpoint`.
+        """
         with self._writing():
             os.fsync(self._metrics.fileno())
             file = save_checkpoint(self.checkpoints, name, state)

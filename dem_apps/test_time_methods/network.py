@@ -24,7 +24,7 @@ from dem_apps.test_time_methods.normalisation import (
     set_modes,
 )
 
-#: Where logits are looked for in a mapping: our networks, and torchvision's.
+#: The keys of logits in a mapping, from our networks and torchvision's.
 LOGITS_KEYS = ("logits", "main", "out")
 #: Kinds of modules that :class:`AdaptedNetwork` refuses.
 _NOT_ADAPTED = (torch.jit.ScriptModule, nn.parallel.DistributedDataParallel)
@@ -68,7 +68,10 @@ def check_finite(what: str, *values: Tensor) -> None:
 
 
 def takes(model: nn.Module, images: Tensor) -> bool:
-    """Whether a network takes (B, 3, H, W) images, and returns logits of each; tried on a copy."""
+    """Check that a network takes images (B, 3, H, W) and returns logits of each.
+
+    A copy of the network is tried.
+    """
     with suppress(AssertionError, IndexError, RuntimeError, TypeError, ValueError), torch.no_grad():
         return len(find_logits(deep_copy(model)(images))) == len(images)
     return False
@@ -105,7 +108,8 @@ class AdaptedNetwork:
         model.requires_grad_(False)
         for parameter in self.learning.values():
             parameter.requires_grad_(True)
-        #: The optimiser's: the parameters that learn, or their float32 copies, see :func:`in_float32`.
+        #: The optimiser's parameters, which are the ones that learn, or their float32 copies.
+        #: See :func:`in_float32`.
         self.weights = in_float32(self.learning)
         pairs = zip(self.learning.values(), self.weights.values(), strict=True)
         self._rounded = [pair for pair in pairs if pair[0] is not pair[1]]
@@ -144,7 +148,15 @@ class AdaptedNetwork:
         torch.clear_autocast_cache()
 
     def logits(self, images: Tensor, model: nn.Module | None = None) -> Tensor:
-        """(B, C) or (B, C, H, W) logits, in the modes that adapting needs; of another ``model`` such as a teacher."""
+        """Return the network's logits in the modes that adapting needs.
+
+        Args:
+            images: (B, …).
+            model: another network instead, such as a teacher.
+
+        Returns:
+            logits (B, C) or (B, C, H, W).
+        """
         model = self.model if model is None else model
         set_modes(model)
         refusal = f"images: the network does not take {images.dtype} of shape {tuple(images.shape)}"
@@ -181,7 +193,10 @@ class AdaptedNetwork:
         return {"now": self._copies(), "start": self._start}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a :meth:`state_dict`; the weights that never learn must be the same."""
+        """Continue from a :meth:`state_dict`.
+
+        The weights that never learn must be the same.
+        """
         if state["now"]["parameters"].keys() != self.weights.keys():
             raise InputError(
                 "state: its parameters are not those that learn here; use the same model and options"

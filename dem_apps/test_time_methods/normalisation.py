@@ -37,7 +37,10 @@ def batch_norms(model: nn.Module) -> list[_BatchNorm]:
 
 
 def set_modes(model: nn.Module) -> None:
-    """``eval()``, so that dropout is off, and batch norm tracks nothing: hooks of :func:`own_statistics` normalise."""
+    """Set ``eval()``, so that dropout is off, and let batch norm track nothing.
+
+    Hooks of :func:`own_statistics` normalise.
+    """
     model.eval()
     for layer in batch_norms(model):
         # in training mode a layer that tracks nothing leaves its buffers alone, and they stay in state_dict()
@@ -67,7 +70,10 @@ def mixed(
 
 
 def moments(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance (divided by the number), (C,) float32, of (B, C, …) features."""
+    """Return the mean and the variance of features (B, C, …), (C,) float32 each.
+
+    The variance is divided by the number.
+    """
     wide = features.float()
     # many times as fast on a CPU as torch.var_mean over several dimensions
     if wide.device.type in _OWN_PASS:
