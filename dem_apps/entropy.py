@@ -292,7 +292,7 @@ def can_branch_on(tensor: Tensor) -> bool:
 
 
 def forbidden_below(dtype: torch.dtype) -> float:
-    """:data:`FORBIDDEN_BELOW` in that dtype."""
+    """Return :data:`FORBIDDEN_BELOW` in that dtype."""
     return max(FORBIDDEN_BELOW, torch.finfo(dtype).min)
 
 

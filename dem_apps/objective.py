@@ -122,8 +122,8 @@ class EntropyObjective(nn.Module):
         Objectives without class marginals have nothing to start.
 
         Args:
-            logits, dim, mask, class_mask: see :meth:`forward`. With torch.distributed initialised every process
-                makes the call, and all start from the joined batch.
+            logits, dim, mask, class_mask: see :meth:`forward`. With torch.distributed initialised
+                every process makes the call, and all start from the joined batch.
             further: add to the predictions of the calls before, as for the batches of a folder: rows are the means
                 over all of them. False begins anew.
 
@@ -203,7 +203,7 @@ class EntropyObjective(nn.Module):
         return f"num_classes={self.num_classes}, backend={self.backend}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> EntropyObjective:
-        """Called by ``to``, ``cuda``, ``half``, …"""
+        """Keep buffers float32 or wider; called by ``to``, ``cuda``, ``half``, …"""
         before = dict(self.named_buffers(recurse=False))
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, old in before.items():

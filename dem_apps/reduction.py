@@ -79,7 +79,10 @@ def class_weights(counts: Tensor, reduction: str, balance: float = 1.0) -> Tenso
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Within, this process counts for itself: for gradients that nothing averages over processes."""
+    """Let this process count for itself inside.
+
+    This is for gradients that nothing averages over processes.
+    """
     token = _alone.set(True)
     try:
         yield

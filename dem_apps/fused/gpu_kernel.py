@@ -161,7 +161,7 @@ def _exp(z, PTX: constexpr):
 
 @triton.jit
 def _add(sums, one_hot, x, PTX: constexpr):
-    """Add x (BLOCK, columns), summed over the elements of each class, to ``sums`` (classes, columns).
+    """Add x (BLOCK, columns) to ``sums`` (classes, columns), per class of the elements.
 
     In PTX x is split in two bfloat16 for the tensor cores, together 16 bits.
     """
@@ -203,7 +203,11 @@ def _read(
     BLOCK: constexpr,
     MASKED: constexpr,
 ):
-    """Tile's logits, 0 where none is read; which elements count; where the tile is."""
+    """Read a tile.
+
+    Returns:
+        its logits, 0 where none is read; which elements count; where the tile is.
+    """
     per_row = tl.cdiv(inner, BLOCK)
     outer = (tile // per_row).to(tl.int64)
     element = (tile % per_row) * BLOCK + tl.arange(0, BLOCK)
@@ -237,7 +241,10 @@ def _norm(columns, C: constexpr, NORM: constexpr):
 
 @triton.jit
 def _one_hot(predicted, C: constexpr, BLOCK_C: constexpr, BLOCK: constexpr, PTX: constexpr):
-    """(BLOCK_C, BLOCK), 1 at each element's class and 0 elsewhere; no column of a class -1."""
+    """Return (BLOCK_C, BLOCK), 1 at each element's class and 0 elsewhere.
+
+    An element of class -1 has zeros alone.
+    """
     zero = tl.zeros((BLOCK,), tl.float32)
     hot = ()
     for c in tl.static_range(BLOCK_C):
@@ -261,7 +268,10 @@ def _store_sums(
     WIDE: constexpr,
     GROUPS: constexpr,
 ):
-    """Counts and values (C,), then the two (C, C) tables, from GROUPS sums of WIDE columns each."""
+    """Store counts and values (C,), then the two (C, C) tables.
+
+    They come from GROUPS sums of WIDE columns each.
+    """
     out = partial + tl.program_id(0) * (USED * C)
     c = tl.arange(0, BLOCK_C)[:, None]
     for g in tl.static_range(GROUPS):

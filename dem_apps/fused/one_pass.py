@@ -104,7 +104,7 @@ class FusedPass:
         )
 
     def _sums(self, rows: Tensor, counted: Mask, out: Outputs) -> Tensor:
-        """The flat sums of :func:`chunked_pass`, by the form that serves here."""
+        """Return the flat sums of :func:`chunked_pass`, by the form that serves here."""
         # inside autocast the sums' matrix products would be made, and overflow, in half precision
         with torch.autocast(rows.device.type, enabled=False):
             if self._in_kernel(rows):
@@ -299,7 +299,7 @@ def chunked_finish(
 
 
 def _chunks(rows: Tensor) -> Iterator[Any]:
-    """Indices of the chunks, of a tensor (O, C, I) or (O, I)."""
+    """Yield the indices of the chunks of a tensor (O, C, I) or (O, I)."""
     size = _GPU_CHUNK if rows.is_cuda else _CPU_CHUNK
     for o in range(rows.shape[0]):
         for start in range(0, rows.shape[2], size):

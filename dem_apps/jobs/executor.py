@@ -304,7 +304,7 @@ class RayExecutor(Executor):
         )
 
     def run(self, job: Job) -> None:
-        """See :meth:`Executor.run`."""
+        """Run a job on the cluster, see :meth:`Executor.run`."""
         absolute = replace(job, run=job.run.absolute())
         task = self._task.remote(absolute, self._environment, os.getcwd())
         try:

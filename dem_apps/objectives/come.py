@@ -58,5 +58,5 @@ class COME(EntropyObjective):
     divided_by_log_c = True
 
     def values(self, logits: Tensor, dim: int, class_mask: Mask, batch: Batch) -> Tensor:
-        """:func:`opinion_entropy`."""
+        """Return :func:`opinion_entropy` of the logits."""
         return opinion_entropy(logits, dim, class_mask)

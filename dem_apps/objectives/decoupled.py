@@ -113,14 +113,17 @@ class DecoupledObjective(EntropyObjective):
             self.class_marginals.fill_(1.0 / self.num_classes)
 
     def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
-        """Called by ``load_state_dict``; whether there was a start is part of the state."""
+        """Called by ``load_state_dict``. Whether there was a start is part of the state."""
         if f"{prefix}class_marginals" in state and self.needs_class_sums:
             here = torch.zeros_like(self.class_marginals, dtype=sums_in(self.class_marginals))
             self.start_sums = here if f"{prefix}start_sums" in state else None
         super()._load_from_state_dict(state, prefix, *rest)
 
     def fused_spec(self) -> ObjectiveSpec | None:
-        """Return the parts; None for a subclass with an equation of its own, which has no fast form."""
+        """Return the parts, or None for a subclass with an equation of its own.
+
+        Such a subclass has no fast form.
+        """
         return self.spec if type(self).values is DecoupledObjective.values else None
 
     def numpy_form(self) -> NumpyForm | None:

@@ -127,7 +127,10 @@ def config_file(value: str) -> Path:
 
 
 def found(value: str) -> Path:
-    """The file of that path; where there is none here, and it begins with ``configs/``, the one that was shipped."""
+    """Return the file of that path.
+
+    Where there is none here, and the path begins with ``configs/``, it is the shipped file.
+    """
     path, ours = Path(value), CONFIGS.parent / value
     shipped = path.parts[:1] == (CONFIGS.name,) and ours.is_file()
     return ours if shipped and not path.exists() else path

@@ -97,7 +97,7 @@ def _ending(error: BaseException) -> tuple[str, int]:
 
 
 def _of_the_system(error: OSError) -> tuple[str, int]:
-    """As :func:`_ending`, for an error about a file or the output."""
+    """Do the part of :func:`_ending` for an error about a file or the output."""
     if isinstance(error, BrokenPipeError):
         said = "what reads this command's output has ended, and so has the command; a run goes on with --resume"
         return f"error: {said}", 128 + signal.SIGPIPE
@@ -110,7 +110,7 @@ def _of_the_system(error: OSError) -> tuple[str, int]:
 
 
 def _of_a_library(error: BaseException) -> tuple[str, int]:
-    """As :func:`_ending`, for an error of torch or of an allocator."""
+    """Do the part of :func:`_ending` for an error of torch or of an allocator."""
     text = str(error)
     reason = text.strip().rpartition("\n")[2] or type(error).__name__
     for message, sentence, status in _OF_TORCH:

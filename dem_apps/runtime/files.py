@@ -1,4 +1,8 @@
-"""Files: only regular ones are opened; new files and folders appear whole and never replace what a user made."""
+"""Safe reading and writing of files.
+
+Only regular files are opened. New files and folders appear whole and never replace what a user
+made.
+"""
 
 from __future__ import annotations
 
@@ -160,7 +164,7 @@ _swept_once = functools.cache(sweep)
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Around what writes ``path``: a full disk is a NotWritten."""
+    """Turn a full disk, while ``path`` is written inside, into a NotWritten."""
     try:
         yield
     except OSError as error:
@@ -208,7 +212,11 @@ def refuse_used_file(path: Path, flag: str, suffix: str | None = None, last: boo
 
 
 def refuse_used_folder(path: Path, flag: str) -> None:
-    """An InputError that names ``flag`` unless ``path`` is new or an empty folder."""
+    """Refuse ``path`` unless it is new or an empty folder.
+
+    Raises:
+        InputError: the folder is used; the error names ``flag``.
+    """
     problem = None
     if path.is_mount():
         problem = "is where a disk is mounted, and cannot be replaced; give a folder in it"

@@ -42,7 +42,7 @@ def opened_image(
 
 @contextmanager
 def damage_named(file: Path, formats: tuple[str, ...] = FORMATS) -> Iterator[None]:
-    """Within, every error of a decoder is an InputError that names the file."""
+    """Turn every error of a decoder, raised inside, into an InputError that names the file."""
     try:
         yield
     except InputError:

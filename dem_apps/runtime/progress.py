@@ -55,7 +55,10 @@ def print_table(
 
 
 class Progress:
-    """Shows of ``total`` steps those done, their rate and the remaining time; ``done`` were made before."""
+    """A display of the steps done of ``total``, their rate and the remaining time.
+
+    ``done`` steps were made before.
+    """
 
     def __init__(
         self, total: int, done: int = 0, title: str = "training", unit: str = "steps"

@@ -81,7 +81,7 @@ class DeYO(Method):
         return plpd
 
     def shuffled(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """(B, C, H, W) images with the patches of each in a random order."""
+        """Return images (B, C, H, W) with the patches of each in a random order."""
         check_dense("deyo", images)
         n = self.patches
         patch = tuple(max(side // n, 1) for side in images.shape[2:])

@@ -59,7 +59,7 @@ class ETA(Method):
         return logits
 
     def penalty(self, learner: Learner) -> Tensor | float:
-        """Added to the loss."""
+        """Return the penalty that is added to the loss."""
         return 0.0
 
     def _kept(self, judged: Units, e0: float) -> Tensor:

@@ -32,7 +32,7 @@ _BEND = 6 / 29
 
 
 def rgb_to_lab(rgb: Tensor) -> Tensor:
-    """(B, 3, H, W) sRGB from 0 to 1 as CIE Lab under D65.
+    """Convert sRGB (B, 3, H, W) from 0 to 1 to CIE Lab under D65.
 
     >>> rgb_to_lab(torch.ones(1, 3, 1, 1)).flatten().round(decimals=2).abs()  # white
     tensor([100.,   0.,   0.])

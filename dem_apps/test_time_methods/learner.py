@@ -151,7 +151,10 @@ class Learner:
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Around a batch, whose step every method takes by this class and its checks: what fails inside is undone."""
+        """Undo what fails inside, around a batch.
+
+        Every method takes the batch's step by this class and its checks.
+        """
         before = self.state_dict()
         # the others are copies
         before |= {part: copy.deepcopy(before[part]) for part in ("optimizer", "objective")}

@@ -44,7 +44,13 @@ def find_logits(output: Any) -> Tensor:
 
 
 def refuse_probabilities(output: Tensor, name: str = "model") -> None:
-    """Raises an InputError for an output (B, C, …) of softmax, by its sum, or of sigmoids, by its range."""
+    """Refuse an output (B, C, …) that is probabilities.
+
+    Softmax is found by its sum, and sigmoids by their range.
+
+    Raises:
+        InputError: the output is probabilities.
+    """
     values, rounding = output.detach().float(), max(1e-3, 4 * torch.finfo(output.dtype).eps)
     if output.shape[1] > 1 and ((values.sum(1) - 1).abs() <= rounding).all():
         what = "sums to one over the classes"
@@ -117,7 +123,10 @@ class AdaptedNetwork:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Around forwards and their backward, which runs layers again under gradient checkpointing."""
+        """Open a step, around forwards and their backward.
+
+        The backward runs layers again under gradient checkpointing.
+        """
         with self._statistics(self.model):
             self._stepping = True
             try:
@@ -126,7 +135,7 @@ class AdaptedNetwork:
                 self._stepping = False
 
     def _statistics(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Within, batch norm of the model normalises as it should."""
+        """Let the model's batch norm normalise by the chosen statistics inside."""
         within_step = self._stepping and model is self.model
         if self.batch_norm == "stored" or within_step:
             return nullcontext()
@@ -141,7 +150,10 @@ class AdaptedNetwork:
 
     @torch.no_grad()
     def write(self) -> None:
-        """Called when the weights have moved: the network's own follow where they are in half precision."""
+        """Write the weights that have moved into the network.
+
+        This matters where the network's own are in half precision.
+        """
         for parameter, weight in self._rounded:
             parameter.copy_(weight)
         # else a forward in the same autocast goes by the weights before

@@ -14,7 +14,8 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 #: (timm's). Other layers with scale and shift are reached by a pattern over names.
 NORMALISATIONS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
-#: The statistics that batch norm normalises by: a share of the batch's, while the stored ones stay; the stored ones.
+#: The statistics that batch norm normalises by. With ``batch`` a share of them is the batch's,
+#: while the stored ones stay. With ``stored`` all are the stored ones.
 BATCH_NORM = ("batch", "stored")
 
 #: The default share of a batch's statistics, which are gathered through layers that mix already (docs/adaptation.md).
@@ -89,7 +90,9 @@ def tracking(model: nn.Module) -> list[_BatchNorm]:
 
 @contextmanager
 def own_statistics(model: nn.Module, bn_alpha: float | None) -> Iterator[None]:
-    """Within, batch norm normalises by a share of the batch's statistics, None for the default; the stored ones stay.
+    """Let batch norm normalise by a share of the batch's statistics inside.
+
+    The share is ``bn_alpha``, None for the default. The stored statistics stay.
 
     With a share of 1 a layer is in ``train()`` mode, and the gradient flows through the statistics, as in Tent; a
     mixture is a constant. A layer with at most a single value per channel keeps its stored statistics.
