@@ -52,8 +52,8 @@ class ObjectiveSpec:
     The members share the form −(1/δ) (Σ p_τᵢ zᵢ − calibration).
     """
 
-    #: ``gmc``, α log Σ exp zᵢ (Eq. 8); ``mec``, α Σ MECₖᵢ zᵢ (Eq. 11); ``self``, α Σ stop(pᵢ) zᵢ, which has GMC's
-    #: gradient (Eq. 7).
+    #: ``gmc`` is α log Σ exp zᵢ (Eq. 8). ``mec`` is α Σ MECₖᵢ zᵢ (Eq. 11).
+    #: ``self`` is α Σ stop(pᵢ) zᵢ, with the gradient of GMC (Eq. 7).
     calibrator: Calibrator
     tau: float = 1.0  #: temperature τ of CADF (Eq. 9)
     alpha: float = 1.0  #: weight α of the calibrator
@@ -63,9 +63,10 @@ class ObjectiveSpec:
 
 
 def forbidden_classes(logits: Tensor, dim: int = -1) -> Tensor:
-    """The class mask that logits imply: True at −inf, and at large negative numbers, see :data:`FORBIDDEN_BELOW`.
+    """Return the class mask that the logits imply.
 
-    Where all classes have such a number it is none: the largest logit is far above a mask.
+    It is True at −inf and at large negative numbers, see :data:`FORBIDDEN_BELOW`. Where all classes
+    have such numbers they are no mask, because the largest logit is far above a mask.
 
     >>> forbidden_classes(torch.tensor([0.0, -1e4, -1e8, -torch.inf]))
     tensor([False, False,  True,  True])
@@ -76,7 +77,10 @@ def forbidden_classes(logits: Tensor, dim: int = -1) -> Tensor:
 
 
 def are_ordinary(logits: Tensor) -> bool:
-    """Whether no logit forbids a class and none is NaN or infinite; False where that cannot be looked at."""
+    """Check that no logit forbids a class and none is NaN or infinite.
+
+    The answer is False where the values cannot be read (:func:`can_branch_on`).
+    """
     if not can_branch_on(logits):
         return False
     if not logits.numel():
@@ -223,9 +227,13 @@ def calibrated_cadf(
 def class_sums(
     probabilities_nc: Tensor, predicted_n: Tensor, num_classes: int
 ) -> tuple[Tensor, Tensor]:
-    """Per predicted class, the sum of p over its elements, (C, C), and their number, (C,), as ``sums_in`` says.
+    """Sum p and count the elements per predicted class.
 
     Sums and not means, because sums from several chunks or processes can be added.
+
+    Returns:
+        the sums (C, C), row k over the elements predicted as k, and the numbers of elements (C,).
+        Their dtype is :func:`dem_apps.reduction.sums_in`.
     """
     wide = sums_in(probabilities_nc)
     sums = probabilities_nc.new_zeros(num_classes, num_classes, dtype=wide)
@@ -270,7 +278,10 @@ def computed_in(dtype: torch.dtype) -> torch.dtype:
 
 
 def can_branch_on(tensor: Tensor) -> bool:
-    """Whether values may decide what is computed next: nothing traces, transforms or differentiates forward."""
+    """Check that values may decide what is computed next.
+
+    They may not where the call is traced, transformed or differentiated in forward mode.
+    """
     if torch.compiler.is_compiling() or torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
         return False
     try:
@@ -281,7 +292,7 @@ def can_branch_on(tensor: Tensor) -> bool:
 
 
 def forbidden_below(dtype: torch.dtype) -> float:
-    """:data:`FORBIDDEN_BELOW` in that dtype."""
+    """Return :data:`FORBIDDEN_BELOW` in that dtype."""
     return max(FORBIDDEN_BELOW, torch.finfo(dtype).min)
 
 

@@ -1,4 +1,7 @@
-"""Errors that are the user's to mend, each one sentence; :mod:`dem_apps.runtime.command` reports them."""
+"""Errors that the user can mend, each one sentence.
+
+:mod:`dem_apps.runtime.command` reports them.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from typing import Any, ClassVar
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: Names that are suggested together at most.
 _FEW = 3
-#: What other projects call a setting, and what it is called here.
+#: Names of settings in other projects, and their names here.
 _OTHERWISE = {"learning_rate": "lr"}
 #: Characters of a message: whatever it repeats, it stays a sentence.
 _LONGEST = 4000
@@ -47,7 +50,12 @@ class NotFiniteError(InputError):
 
 
 class NotWritten(InputError):
-    """The disk did not take a file: the ``problem`` says which, why, and what is still safe; ``then``, how to go on."""
+    """The disk did not take a file.
+
+    Args:
+        problem: says which file, why, and what is still safe.
+        then: how to go on.
+    """
 
     def __init__(self, problem: str, then: str = "run again") -> None:
         super().__init__(f"{problem}; mend that and {then}")
@@ -68,7 +76,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same of each of several lines."""
+    """Return each of several lines as :func:`printable` does."""
     return "\n".join(map(printable, text.split("\n")))
 
 
@@ -81,7 +89,10 @@ def first_words(error: BaseException, most: int = 120) -> str:
 
 @contextmanager
 def refused(sentence: Callable[[str], str], *kinds: type[BaseException]) -> Iterator[None]:
-    """Around a call: an exception of these kinds becomes an InputError, the ``sentence`` of its words."""
+    """Turn an exception of these kinds, raised inside, into an InputError.
+
+    Its message is the ``sentence`` of the exception's words.
+    """
     try:
         yield
     except kinds as error:
@@ -90,7 +101,10 @@ def refused(sentence: Callable[[str], str], *kinds: type[BaseException]) -> Iter
 
 
 def passed_on(where: str, *kinds: type[BaseException]) -> AbstractContextManager[None]:
-    """Around a call of a library: its exception, of any kind by default, becomes one sentence behind ``where``."""
+    """Turn a library's exception, raised inside, into an InputError that begins with ``where``.
+
+    The exception is of any kind by default.
+    """
     return refused(lambda why: f"{where}: {why}", *(kinds or (Exception,)))
 
 
@@ -102,9 +116,10 @@ def shown(value: Any) -> str:
 
 
 def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:
-    """A hint at the known name that was meant, or an empty string; of dotted names people remember the last part.
+    """Return a hint at the known name that was meant, or an empty string.
 
-    The prefix is what has to stand before a known name where it is written.
+    Dotted names are compared by their last part first, which is what people remember. The prefix is
+    what has to stand before a known name where it is written.
 
     >>> nearest("adadme", ["entropy", "adadem"])
     "; did you mean 'adadem'?"
@@ -143,7 +158,11 @@ def check_named(
 
 
 def number(option: str, value: float, least: float, most: float = math.inf) -> float:
-    """An option that is a finite number within bounds; an InputError otherwise."""
+    """Check that an option is a finite number within bounds, and return it.
+
+    Raises:
+        InputError: it is not.
+    """
     is_number = isinstance(value, Real) and not isinstance(value, bool)
     if not is_number or not least <= value <= min(most, sys.float_info.max):
         wanted = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
@@ -152,7 +171,11 @@ def number(option: str, value: float, least: float, most: float = math.inf) -> f
 
 
 def one_of(option: str, value: str, known: Sequence[str]) -> str:
-    """An option that is one of a few words; an InputError, with the nearest known one, otherwise."""
+    """Check that an option is one of a few words, and return it.
+
+    Raises:
+        InputError: it is not; the error names the nearest known word.
+    """
     if value not in known:
         raise InputError(
             f"{option}: '{value}' is not one of {', '.join(known)}{nearest(value, known)}"

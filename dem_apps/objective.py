@@ -61,9 +61,9 @@ class EntropyObjective(nn.Module):
     tensor(0.3750)
     """
 
-    #: Whether weights for a share of log C, such as ADVENT's, expect the value divided by it.
+    #: True if weights for a share of log C, such as ADVENT's, expect the value divided by it.
     divided_by_log_c: ClassVar[bool] = False
-    #: Whether :meth:`values` or :meth:`observe` use the sums of p per predicted class.
+    #: True if ``values`` or ``observe`` use the sums of p per predicted class.
     needs_class_sums: bool = False
 
     def __init__(self, num_classes: int, backend: str = "auto", balance: float = 1.0) -> None:
@@ -83,18 +83,26 @@ class EntropyObjective(nn.Module):
         raise NotImplementedError
 
     def observe(self, sums: Tensor, counts: Tensor) -> None:
-        """Move the objective's buffers; called before :meth:`values`, in ``train()`` mode, without gradients.
+        """Move the objective's buffers.
 
-        The arguments are those of :class:`Batch`; ``needs_class_sums`` asks for them.
+        Called before :meth:`values`, in ``train()`` mode, without gradients. The arguments are
+        parts of :class:`Batch`; ``needs_class_sums`` asks for them.
         """
 
     def reset(self) -> None:
-        """Set the buffers back to their first values, those of :meth:`start` where it was called."""
+        """Set the buffers back to their first values.
+
+        After :meth:`start` these are the values that it has set.
+        """
 
     def begin(self, sums: Tensor, further: bool) -> None:
-        """Start the buffers from the sums of :class:`Batch`, and with ``further`` from those of earlier calls as well.
+        """Start the buffers from class sums.
 
         Called by :meth:`start`. Without buffers there is nothing to do.
+
+        Args:
+            sums: the sums of :class:`Batch`.
+            further: start from the sums of earlier calls as well.
         """
 
     @torch.no_grad()
@@ -114,8 +122,8 @@ class EntropyObjective(nn.Module):
         Objectives without class marginals have nothing to start.
 
         Args:
-            logits, dim, mask, class_mask: as of :meth:`forward`. With torch.distributed initialised every process
-                makes the call, and all start from the joined batch.
+            logits, dim, mask, class_mask: see :meth:`forward`. With torch.distributed initialised
+                every process makes the call, and all start from the joined batch.
             further: add to the predictions of the calls before, as for the batches of a folder: rows are the means
                 over all of them. False begins anew.
 
@@ -195,7 +203,7 @@ class EntropyObjective(nn.Module):
         return f"num_classes={self.num_classes}, backend={self.backend}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> EntropyObjective:
-        """Called by ``to``, ``cuda``, ``half``, …"""
+        """Keep buffers float32 or wider; called by ``to``, ``cuda``, ``half``, …"""
         before = dict(self.named_buffers(recurse=False))
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, old in before.items():

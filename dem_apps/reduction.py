@@ -40,7 +40,10 @@ def sums_in(tensor: Tensor) -> torch.dtype:
 
 
 def all_finite(values: Iterable[Tensor]) -> bool:
-    """Whether no value is NaN or infinite; a GPU reads them in a few launches, and is waited for once."""
+    """Check that no value is NaN or infinite.
+
+    A GPU reads them in a few launches, and is waited for once.
+    """
     numbers = [value.detach() for value in values if value.is_floating_point() and value.numel()]
     return bool(get_total_norm(numbers, torch.inf).isfinite())
 
@@ -76,7 +79,10 @@ def class_weights(counts: Tensor, reduction: str, balance: float = 1.0) -> Tenso
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Within, this process counts for itself: for gradients that nothing averages over processes."""
+    """Let this process count for itself inside.
+
+    This is for gradients that nothing averages over processes.
+    """
     token = _alone.set(True)
     try:
         yield
@@ -85,7 +91,7 @@ def alone() -> Iterator[None]:
 
 
 def world_size() -> int:
-    """The number of processes that train together; 1 within :func:`alone`."""
+    """Return the number of processes that train together, or 1 within :func:`alone`."""
     together = dist.is_available() and dist.is_initialized() and not _alone.get()
     return dist.get_world_size() if together else 1
 

@@ -136,7 +136,10 @@ class TestTimeAdapter:
 
     @property
     def predictor(self) -> nn.Module:
-        """The network whose logits are returned: the teacher of ``cotta``, else :attr:`model`."""
+        """The network that makes the returned logits.
+
+        It is the teacher of ``cotta``, else :attr:`model`.
+        """
         return self._method.predictor(self._learner)
 
     @property
@@ -181,7 +184,7 @@ class TestTimeAdapter:
 
         Raises:
             NotFiniteError: a prediction is NaN.
-            ValueError: as of a call, and a method that minimises nothing.
+            ValueError: the same as for a call, and a method that minimises nothing.
         """
         images = checked_images("images", images)
         with _gradients():

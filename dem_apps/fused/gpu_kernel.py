@@ -33,7 +33,11 @@ _PER_PROCESSOR = 8
 
 
 def gpu_pass(rows: Tensor, counted: Mask, spec: ObjectiveSpec, grouped: bool) -> Tensor:
-    """The flat sums of :func:`dem_apps.fused.one_pass.chunked_pass`; nothing else is written."""
+    """Sum over the logits; nothing but the sums is written.
+
+    Returns:
+        the flat sums of :func:`dem_apps.fused.one_pass.chunked_pass`.
+    """
     outer, classes, inner = rows.shape
     size, side = (classes if grouped else 1), (classes if spec.calibrator == "mec" else 0)
     block, warps, stages = _SUMS if classes <= _FEW_CLASSES else _MANY
@@ -65,7 +69,10 @@ def gpu_gradient(
     weights: Tensor,
     weighted_rows: Tensor | None,
 ) -> None:
-    """Write the weighted gradient (O, C, I); ``weights`` (G,) and ``weighted_rows`` (C, C) as of FusedPass.finish."""
+    """Write the weighted gradient (O, C, I).
+
+    ``weights`` (G,) and ``weighted_rows`` (C, C) are arguments of FusedPass.finish.
+    """
     outer, classes, inner = rows.shape
     block, warps, stages = _GRADIENT if classes <= _FEW_CLASSES else _MANY
     wide = weights.float().contiguous()
@@ -106,7 +113,10 @@ def _takes_ptx(device: torch.device) -> bool:
 
 
 def _arguments(rows: Tensor, spec: ObjectiveSpec) -> dict[str, Any]:
-    """What both kernels take besides strides in elements: the shape and the member of the family."""
+    """Return the arguments of both kernels besides the strides in elements.
+
+    They are the shape and the member of the family.
+    """
     return {
         "inner": rows.shape[2],
         "tau": spec.tau,
@@ -124,7 +134,10 @@ def _arguments(rows: Tensor, spec: ObjectiveSpec) -> dict[str, Any]:
 
 @triton.jit
 def _side_by_side(columns, first: constexpr, step: constexpr, BLOCK: constexpr, N: constexpr):
-    """N of the columns, ``first``, ``first + step``, …, as (BLOCK, N): one row a thread, so nothing is moved."""
+    """Join N of the columns to a table (BLOCK, N).
+
+    The columns are ``first``, ``first + step``, …. A thread has one row, so nothing is moved.
+    """
     if N == 2:
         table = tl.join(columns[first], columns[first + step])
     else:
@@ -148,8 +161,10 @@ def _exp(z, PTX: constexpr):
 
 @triton.jit
 def _add(sums, one_hot, x, PTX: constexpr):
-    """``sums`` (classes, columns) and those of x (BLOCK, columns) over the elements of each class; in PTX x is split in
-    two bfloat16 for the tensor cores, together 16 bits."""
+    """Add x (BLOCK, columns) to ``sums`` (classes, columns), per class of the elements.
+
+    In PTX x is split in two bfloat16 for the tensor cores, together 16 bits.
+    """
     if PTX:
         high, low = tl.inline_asm_elementwise(
             """
@@ -188,7 +203,11 @@ def _read(
     BLOCK: constexpr,
     MASKED: constexpr,
 ):
-    """Tile's logits, 0 where none is read; which elements count; where the tile is."""
+    """Read a tile.
+
+    Returns:
+        its logits, 0 where none is read; which elements count; where the tile is.
+    """
     per_row = tl.cdiv(inner, BLOCK)
     outer = (tile // per_row).to(tl.int64)
     element = (tile % per_row) * BLOCK + tl.arange(0, BLOCK)
@@ -222,7 +241,10 @@ def _norm(columns, C: constexpr, NORM: constexpr):
 
 @triton.jit
 def _one_hot(predicted, C: constexpr, BLOCK_C: constexpr, BLOCK: constexpr, PTX: constexpr):
-    """(BLOCK_C, BLOCK), 1 at each element's class and 0 elsewhere; no column of a class -1."""
+    """Return (BLOCK_C, BLOCK), 1 at each element's class and 0 elsewhere.
+
+    An element of class -1 has zeros alone.
+    """
     zero = tl.zeros((BLOCK,), tl.float32)
     hot = ()
     for c in tl.static_range(BLOCK_C):
@@ -246,7 +268,10 @@ def _store_sums(
     WIDE: constexpr,
     GROUPS: constexpr,
 ):
-    """Counts and values (C,), then the two (C, C) tables, from GROUPS sums of WIDE columns each."""
+    """Store counts and values (C,), then the two (C, C) tables.
+
+    They come from GROUPS sums of WIDE columns each.
+    """
     out = partial + tl.program_id(0) * (USED * C)
     c = tl.arange(0, BLOCK_C)[:, None]
     for g in tl.static_range(GROUPS):
@@ -270,7 +295,10 @@ def _equations(
     TEMPERED: constexpr,
     PTX: constexpr,
 ):
-    """The chunk pass of :mod:`dem_apps.fused.one_pass`; p and R without their divisors, whose inverses are returned."""
+    """Compute the chunk pass of :mod:`dem_apps.fused.one_pass`.
+
+    p and R are without their divisors; the inverses of the divisors are returned, too.
+    """
     top = logits[0]
     predicted = tl.zeros(top.shape, tl.int32)
     for c in tl.static_range(1, C):

@@ -1,6 +1,6 @@
 """The one pass in C++ (``one_pass.cpp``), called through ctypes; for the CPU, where a compiler was found.
 
-Outputs as of :mod:`dem_apps.fused.one_pass`. Shapes: O outer, C classes, I inner.
+The outputs are described in :mod:`dem_apps.fused.one_pass`. Shapes: O outer, C classes, I inner.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _NORMS = {None: 0, "l1": 1, "l2": 2, "linf": 3}
 
 
 def supports_kernel(logits: Tensor, num_classes: int) -> bool:
-    """Whether a kernel can serve these logits on this machine: C++ on a CPU (the first call builds it), or Triton."""
+    """Check that a kernel can serve these logits on this machine.
+
+    It is the C++ kernel on a CPU, which the first call builds, or Triton's on a GPU.
+    """
     name = _DTYPES.get(logits.dtype)
     if logits.is_cuda and name is not None:
         # the Triton of torch 2.8 and earlier does not compile it
@@ -43,7 +46,10 @@ def kernel_pass(
     spec: ObjectiveSpec,
     grouped: bool,
 ) -> Tensor:
-    """The C++ form; arguments and result as of :func:`dem_apps.fused.one_pass.chunked_pass`."""
+    """Run the pass in C++.
+
+    Arguments and result are the same as in :func:`dem_apps.fused.one_pass.chunked_pass`.
+    """
     num_classes = rows.shape[1]
     length = 2 * num_classes + (2 * num_classes**2 if spec.calibrator == "mec" else 0)
     sums = torch.empty(length, dtype=torch.float64, device="cpu")
@@ -60,7 +66,10 @@ def kernel_finish(
     weights: Tensor,
     weighted_rows: Tensor | None,
 ) -> None:
-    """Arguments as of :func:`dem_apps.fused.one_pass.chunked_finish`."""
+    """Finish the gradient in C++, in place.
+
+    The arguments are the same as in :func:`dem_apps.fused.one_pass.chunked_finish`.
+    """
     function = getattr(load_kernel(), f"finish_{_DTYPES[rows.dtype]}")
     settings = _settings(rows, ObjectiveSpec("gmc"), True)
     weights = weights.float().contiguous()

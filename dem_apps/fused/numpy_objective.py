@@ -19,7 +19,8 @@ from dem_apps.fused.build_kernel import address, load_kernel
 from dem_apps.fused.kernel import KERNEL_MAX_CLASSES, pass_settings
 from dem_apps.fused.one_pass import HUGE
 
-#: Logits and their probabilities, (B, C) float32 each, to the objective's mean over the rows and its gradient, (B, C).
+#: A function of the logits and their probabilities, (B, C) float32 each.
+#: It returns the objective's mean over the rows, and its gradient (B, C).
 NumpyForm = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
 
 
@@ -86,7 +87,10 @@ class KernelObjective:
 
 
 def has_kernel_for(num_classes: int) -> bool:
-    """Whether :class:`KernelObjective` serves so many actions on this machine; the first call builds the kernel."""
+    """Check that :class:`KernelObjective` serves so many actions on this machine.
+
+    The first call builds the kernel.
+    """
     return num_classes <= KERNEL_MAX_CLASSES and load_kernel() is not None
 
 
@@ -128,7 +132,13 @@ def by_equations(objective: Callable[..., torch.Tensor]) -> NumpyForm:
 
 
 def entropy_gradient(log_p: np.ndarray, p: np.ndarray, entropy: np.ndarray) -> np.ndarray:
-    """Gradient of the mean Shannon entropy by the logits, −p (log p + H)/B, of (B, C) log p and p and (B,) H."""
+    """Return the gradient of the mean Shannon entropy by the logits, −p (log p + H)/B.
+
+    Args:
+        log_p: the log-probabilities (B, C).
+        p: the probabilities (B, C).
+        entropy: H (B,).
+    """
     gradient: np.ndarray = -p * (log_p + entropy[:, None]) / np.float32(len(p))
     return gradient
 

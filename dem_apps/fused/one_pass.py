@@ -38,7 +38,10 @@ from dem_apps.errors import InputError
 from dem_apps.fused.kernel import kernel_finish, kernel_pass
 from dem_apps.reduction import sums_in
 
-#: The gradient (O, C, I), each element's predicted class (O, I) and 1/δ (O, I); None where it is not needed.
+#: The outputs of a pass besides its sums, None where one is not needed:
+#: the gradient (O, C, I),
+#: each element's predicted class (O, I),
+#: and 1/δ (O, I).
 Outputs = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 #: Not a power of two: rows of a (C, chunk) buffer would then share the same cache sets.
@@ -101,7 +104,7 @@ class FusedPass:
         )
 
     def _sums(self, rows: Tensor, counted: Mask, out: Outputs) -> Tensor:
-        """The flat sums of :func:`chunked_pass`, by the form that serves here."""
+        """Return the flat sums of :func:`chunked_pass`, by the form that serves here."""
         # inside autocast the sums' matrix products would be made, and overflow, in half precision
         with torch.autocast(rows.device.type, enabled=False):
             if self._in_kernel(rows):
@@ -144,7 +147,11 @@ class FusedPass:
         return sums.gradient
 
     def views(self, logits: Tensor) -> tuple[Tensor, Tensor, Mask]:
-        """The logits, dense; as (O, C, I); and the mask as (O, I)."""
+        """Arrange the logits and the mask for a pass.
+
+        Returns:
+            the dense logits, the same logits as (O, C, I), and the mask as (O, I).
+        """
         logits = logits.detach()
         if not (logits.is_contiguous() or logits.movedim(self.dim, -1).is_contiguous()):
             logits = logits.contiguous()
@@ -212,7 +219,10 @@ class _ReadyGradient(torch.autograd.Function):
 
 
 def _is_ordinary(logits: Tensor, sums: Tensor, scaled_logits: Tensor, num_classes: int) -> bool:
-    """Whether no logit is NaN or infinite, nor forbids a class of an objective with class marginals."""
+    """Check that no logit is NaN or infinite.
+
+    With class marginals no logit may forbid a class either.
+    """
     lowest = scaled_logits.amin() if scaled_logits.numel() else sums.new_zeros(())
     total, least = torch.stack([sums.sum(), lowest]).tolist()  # one wait for the device
     if not abs(total) < HUGE:  # NaN is not either
@@ -237,10 +247,17 @@ def chunked_pass(
     spec: ObjectiveSpec,
     grouped: bool,
 ) -> Tensor:
-    """Go over the logits (O, C, I) chunk by chunk; the sums in the order of :class:`FusedSums`.
+    """Go over the logits chunk by chunk.
 
-    ``counted``, (O, I), is False where an element counts nowhere. ``out`` is written where it is not None. The sums are
-    flat, float64, ``grouped`` per predicted class.
+    Args:
+        rows: the logits (O, C, I).
+        counted: (O, I), False where an element counts nowhere.
+        out: the outputs, written where they are not None.
+        spec: the member of the family.
+        grouped: sum per predicted class.
+
+    Returns:
+        the flat float64 sums, in the order of :class:`FusedSums`.
     """
     num_classes = rows.shape[1]
     size = num_classes if grouped else 1
@@ -259,10 +276,16 @@ def chunked_finish(
     weights: Tensor,
     weighted_rows: Tensor | None,
 ) -> None:
-    """``weights[k] · gradient + weighted_rows[k]/δ`` in place; see :meth:`FusedPass.finish`.
+    """Make ``weights[k] · gradient + weighted_rows[k]/δ`` of the gradient, in place.
 
-    Of the gradient (O, C, I), k (O, I), 1/δ (O, I) and weights (C,); the last and ``weighted_rows`` (C, C) with
-    marginals.
+    See :meth:`FusedPass.finish`.
+
+    Args:
+        rows: the gradient (O, C, I).
+        predicted: k (O, I).
+        inverse_delta: 1/δ (O, I), with class marginals only.
+        weights: (C,).
+        weighted_rows: (C, C), with class marginals only.
     """
     wide = computed_in(rows.dtype)
     weights = weights.to(wide)
@@ -276,7 +299,7 @@ def chunked_finish(
 
 
 def _chunks(rows: Tensor) -> Iterator[Any]:
-    """Indices of the chunks, of a tensor (O, C, I) or (O, I)."""
+    """Yield the indices of the chunks of a tensor (O, C, I) or (O, I)."""
     size = _GPU_CHUNK if rows.is_cuda else _CPU_CHUNK
     for o in range(rows.shape[0]):
         for start in range(0, rows.shape[2], size):
@@ -338,7 +361,16 @@ def _marginal_free(
 def _terms(
     z: Tensor, top: Tensor, spec: ObjectiveSpec
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """p and the reward R_T, (C, n), with Σ p_τ z, 1/δ and the marginal-free value, (n,); of z without its maximum."""
+    """Compute the terms of the objective.
+
+    Args:
+        z: the logits (C, n) without their maximum.
+        top: the maximum (n,).
+        spec: the member of the family.
+
+    Returns:
+        p (C, n), Σ p_τ z (n,), the reward R_T (C, n), 1/δ (n,), and the marginal-free value (n,).
+    """
     p = z.exp()
     total = p.sum(0)
     p = p / total

@@ -36,7 +36,7 @@ _LOOK_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class ExecutorConfig:
-    """Where trainings run."""
+    """Settings of the place where trainings run."""
 
     executor: str = option(
         "local",
@@ -139,11 +139,11 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has its ``eval.json``."""
+        """True once the run has its ``eval.json``."""
         return (self.run / "eval.json").is_file()
 
     def score(self) -> float | None:
-        """Return the :attr:`metric` of a finished run; None where it could not be measured.
+        """Return the :attr:`metric` of a finished run, or None where it could not be measured.
 
         Raises:
             InputError: ``eval.json`` is damaged or has no such number.
@@ -304,7 +304,7 @@ class RayExecutor(Executor):
         )
 
     def run(self, job: Job) -> None:
-        """See :meth:`Executor.run`."""
+        """Run a job on the cluster, see :meth:`Executor.run`."""
         absolute = replace(job, run=job.run.absolute())
         task = self._task.remote(absolute, self._environment, os.getcwd())
         try:

@@ -55,7 +55,10 @@ def dem_allows(values: Values) -> bool:
 
 @dataclass(frozen=True)
 class Plan:
-    """The points that a search tries: none twice, from ``first`` on, ``trials`` at most; failed ones count."""
+    """The points that a search tries, from ``first`` on.
+
+    No point is tried twice. At most ``trials`` are tried, and failed ones count.
+    """
 
     ranges: Mapping[str, Range]  #: of each parameter
     first: Values

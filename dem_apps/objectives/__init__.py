@@ -51,7 +51,7 @@ def objective_title(name: str) -> str:
 def build_objective(
     name: str, num_classes: int, backend: str = "auto", balance: float = 1.0, **options: Any
 ) -> EntropyObjective:
-    """An entropy objective by name.
+    """Build an entropy objective by name.
 
     >>> import torch
     >>> objective = build_objective("adadem", num_classes=19)

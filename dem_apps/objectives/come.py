@@ -14,7 +14,9 @@ from dem_apps.reduction import Batch
 
 
 def opinion_entropy(logits: Tensor, dim: int = -1, class_mask: Mask = None) -> Tensor:
-    """The entropy of the masses exp zᵢ / S and C / S, with C the number of allowed classes; see :class:`COME`.
+    """Return the entropy of the masses exp zᵢ / S and C / S.
+
+    C is the number of allowed classes; S is defined at :class:`COME`.
 
     >>> opinion_entropy(torch.zeros(2))  # masses 1/4, 1/4, 1/2: 3/2 log 2
     tensor(1.0397)
@@ -36,7 +38,9 @@ def opinion_entropy(logits: Tensor, dim: int = -1, class_mask: Mask = None) -> T
 
 
 class COME(EntropyObjective):
-    """The entropy of bᵢ = exp zᵢ / S and u = C / S, S = Σ exp zⱼ + C: beliefs in C classes, and what is uncertain.
+    """The entropy of an opinion, bᵢ = exp zᵢ / S and u = C / S with S = Σ exp zⱼ + C.
+
+    bᵢ are the beliefs in C classes, and u is the mass of the uncertainty.
 
     The gradient leaves the length of the logits as it is, so that an element does not get certain by growing: only
     their direction moves. The length of the logits matters, and a constant added to them does. The authors' code adds
@@ -54,5 +58,5 @@ class COME(EntropyObjective):
     divided_by_log_c = True
 
     def values(self, logits: Tensor, dim: int, class_mask: Mask, batch: Batch) -> Tensor:
-        """:func:`opinion_entropy`."""
+        """Return :func:`opinion_entropy` of the logits."""
         return opinion_entropy(logits, dim, class_mask)

@@ -1,4 +1,6 @@
-"""The family of *Decoupled Entropy Minimization* (Ma, Li, Xiang; NeurIPS 2025): entropy, CADF, DEM and AdaDEM.
+"""The family of *Decoupled Entropy Minimization*: entropy, CADF, DEM and AdaDEM.
+
+Source: Ma, Li, Xiang: Decoupled Entropy Minimization, NeurIPS 2025.
 
 The equations are in :mod:`dem_apps.entropy`. All members are cases of one form, :class:`ObjectiveSpec`, and share the
 one-pass forms of :mod:`dem_apps.fused`.
@@ -18,7 +20,7 @@ from dem_apps.fused.numpy_objective import KernelObjective, NumpyForm, by_equati
 from dem_apps.objective import EntropyObjective
 from dem_apps.reduction import Batch, sums_in
 
-#: Of τ, 1/τ and α: beyond it float32 would overflow.
+#: The largest τ, 1/τ and α; beyond it float32 would overflow.
 _LARGEST = 1e6
 
 
@@ -33,7 +35,7 @@ class DecoupledObjective(EntropyObjective):
     Args:
         spec: which member.
         momentum: π, the weight of the batch in the class marginals' moving average (Sec. 3.3).
-        num_classes, backend, balance: as of :class:`dem_apps.EntropyObjective`.
+        num_classes, backend, balance: see :class:`dem_apps.EntropyObjective`.
 
     >>> objective = DecoupledObjective(ObjectiveSpec("mec", norm="l1"), num_classes=2)  # AdaDEM
     >>> loss = objective(torch.tensor([[9.0, 0.0], [8.0, 0.0]]))  # all predicted as class 0: its row moves
@@ -98,7 +100,10 @@ class DecoupledObjective(EntropyObjective):
             self.reset()
 
     def reset(self) -> None:
-        """The class marginals become what :meth:`start` made them; without a start every row is uniform, 1/C."""
+        """Set the class marginals back to what :meth:`start` made them.
+
+        Without a start every row is uniform, 1/C.
+        """
         if self.start_sums is not None:
             numbers = self.start_sums.sum(1, keepdim=True)  # of elements, since each p sums to 1
             self.class_marginals.copy_(
@@ -108,18 +113,25 @@ class DecoupledObjective(EntropyObjective):
             self.class_marginals.fill_(1.0 / self.num_classes)
 
     def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
-        """Called by ``load_state_dict``; whether there was a start is part of the state."""
+        """Called by ``load_state_dict``. Whether there was a start is part of the state."""
         if f"{prefix}class_marginals" in state and self.needs_class_sums:
             here = torch.zeros_like(self.class_marginals, dtype=sums_in(self.class_marginals))
             self.start_sums = here if f"{prefix}start_sums" in state else None
         super()._load_from_state_dict(state, prefix, *rest)
 
     def fused_spec(self) -> ObjectiveSpec | None:
-        """The parts; None for a subclass with an equation of its own, which has no fast form."""
+        """Return the parts, or None for a subclass with an equation of its own.
+
+        Such a subclass has no fast form.
+        """
         return self.spec if type(self).values is DecoupledObjective.values else None
 
     def numpy_form(self) -> NumpyForm | None:
-        """The same on numpy arrays, sharing the class marginals' memory; None as for :meth:`fused_spec`, or unbuilt."""
+        """Return the objective on numpy arrays, which shares the class marginals' memory.
+
+        It is None where :meth:`fused_spec` is, where :meth:`observe` is a subclass's own, and
+        where there is no kernel for so many classes.
+        """
         changed = self.fused_spec() is None or type(self).observe is not DecoupledObjective.observe
         if changed or not has_kernel_for(self.num_classes):
             return None
@@ -165,7 +177,7 @@ class DEM(DecoupledObjective):
     Args:
         tau: τ, from 1e-6 to 1e6. Above 2/α, outside Prop. A.1, it gives a warning.
         alpha: α, from 0 to 1e6.
-        num_classes, backend, balance: as of :class:`dem_apps.EntropyObjective`.
+        num_classes, backend, balance: see :class:`dem_apps.EntropyObjective`.
 
     >>> DEM(num_classes=2, tau=0.5)(torch.tensor([[1.0, 3.0]]).log())  # −9/10 log 3 + log 4
     tensor(0.3975)
@@ -204,7 +216,7 @@ class AdaDEM(DecoupledObjective):
         alpha: α, from 0 to 1e6.
         norm: that makes δ: ``l1``, ``l2`` or ``linf``.
         delta: whose reward δ measures: ``cadf``, or ``entropy`` (the paper's AdaDEM-V).
-        num_classes, backend, balance: as of :class:`dem_apps.EntropyObjective`.
+        num_classes, backend, balance: see :class:`dem_apps.EntropyObjective`.
 
     >>> AdaDEM(num_classes=2, momentum=0.0)(torch.tensor([[1.0, 9.0]]).log())  # −(9/10 − 1/2) log 9 / 1.1955
     tensor(-0.7352)
@@ -228,7 +240,7 @@ class AdaDEM(DecoupledObjective):
 class AdaDEMNorm(DecoupledObjective):
     """AdaDEM without MEC (Algorithm 1). At α = 1 its value is always 0; only its gradient matters.
 
-    Args: as of :class:`AdaDEM`.
+    Args: see :class:`AdaDEM`.
 
     >>> AdaDEMNorm(num_classes=2, alpha=0.5)(torch.tensor([[1.0, 3.0]]).log())  # −(3/4 − 3/8) log 3
     tensor(-0.4120)
@@ -251,7 +263,7 @@ class AdaDEMNorm(DecoupledObjective):
 class AdaDEMMEC(DecoupledObjective):
     """AdaDEM without the normalised reward (Algorithm 1).
 
-    Args: as of :class:`AdaDEM`.
+    Args: see :class:`AdaDEM`.
 
     >>> AdaDEMMEC(num_classes=2, momentum=0.0)(torch.tensor([[1.0, 3.0]]).log())  # −(3/4 − 1/2) log 3
     tensor(-0.2747)

@@ -1,4 +1,7 @@
-"""The options of all objectives as settings of the commands; :mod:`dem_apps` itself needs no parser of settings."""
+"""The options of all objectives as settings of the commands.
+
+:mod:`dem_apps` itself needs no parser of settings.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,15 @@ def given_options(settings: ObjectiveSettings) -> dict[str, Any]:
 
 
 def check_options(settings: ObjectiveSettings, trained: bool = True) -> None:
-    """Refuse options without effect, of which a training that is not ``trained`` by an objective has none, and values
-    that the objective does not take; the InputError names the flag and what would be right."""
+    """Refuse options without effect, and values that the objective does not take.
+
+    Args:
+        settings: the objective and its options.
+        trained: whether an objective trains; if not, no option has an effect.
+
+    Raises:
+        InputError: an option is refused; the error names the flag and what would be right.
+    """
     given = given_options(settings)
     if not given:
         return

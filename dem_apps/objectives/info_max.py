@@ -16,9 +16,10 @@ from dem_apps.reduction import Batch
 
 
 def mean_prediction(sums: Tensor, counts: Tensor, weights: Tensor) -> Tensor:
-    """p̄, (C,): the mean of p where an element predicted as k weighs ``weights[k]``; 0 without any element.
+    """Return the mean prediction p̄ (C,), the weighted mean of p.
 
-    Row k of ``sums`` (C, C) is the sum of p over these elements, and ``counts`` (C,) is their number.
+    An element predicted as k weighs ``weights[k]``. Row k of ``sums`` (C, C) is the sum of p over
+    these elements, and ``counts`` (C,) is their number. Without any element p̄ is 0.
 
     >>> sums = torch.tensor([[1.6, 0.4], [0.3, 0.7]])  # two elements predicted as class 0, one as class 1
     >>> mean_prediction(sums, torch.tensor([2.0, 1.0]), torch.tensor([0.25, 0.5]))  # each class weighs the same
@@ -65,7 +66,7 @@ class InfoMax(EntropyObjective):
     needs_class_sums = True
 
     def values(self, logits: Tensor, dim: int, class_mask: Mask, batch: Batch) -> Tensor:
-        """:func:`information_maximisation` with the batch's mean prediction."""
+        """Return :func:`information_maximisation` with the batch's mean prediction."""
         assert batch.sums is not None  # needs_class_sums
         mean_p = mean_prediction(batch.sums, batch.counts, batch.weights)
         return information_maximisation(logits, mean_p, dim, class_mask)

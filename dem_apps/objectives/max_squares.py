@@ -34,5 +34,5 @@ class MaxSquares(EntropyObjective):
     """
 
     def values(self, logits: Tensor, dim: int, class_mask: Mask, batch: Batch) -> Tensor:
-        """:func:`maximum_squares`."""
+        """Return :func:`maximum_squares` of the logits."""
         return maximum_squares(logits, dim, class_mask)

@@ -36,7 +36,7 @@ class RobustEntropy(EntropyObjective):
 
     Args:
         eta: η, from 1e-6 to 1e6; FDA trains with 2.
-        num_classes, backend, balance: as of :class:`dem_apps.EntropyObjective`.
+        num_classes, backend, balance: see :class:`dem_apps.EntropyObjective`.
 
     >>> import torch
     >>> objective = RobustEntropy(num_classes=2)
@@ -51,7 +51,10 @@ class RobustEntropy(EntropyObjective):
         self.eta = number("eta", eta, 1e-6, 1e6)
 
     def values(self, logits: Tensor, dim: int, class_mask: Mask, batch: Batch) -> Tensor:
-        """:func:`charbonnier` of the entropy as a share of what it can be, the log of the number of allowed classes."""
+        """Return :func:`charbonnier` of the entropy as a share of its maximum.
+
+        The maximum is the log of the number of allowed classes.
+        """
         possible: Tensor | float = math.log(self.num_classes)
         if class_mask is not None:
             # the entropy of a single class is 0, whatever it is divided by

@@ -28,7 +28,7 @@ class Interval:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the seeds tell the number from 0."""
+        """True if the interval does not include 0; False without an interval."""
         if self.low is None or self.high is None:
             return False
         return self.low > 0 or self.high < 0
@@ -50,7 +50,14 @@ def mean_interval(values: Sequence[float]) -> Interval:
 def mean_band(
     values_SX: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """:func:`mean_interval` along a curve: mean, lower and upper end, (X,) each, of S ≥ 2 seeds at X steps."""
+    """Compute :func:`mean_interval` along a curve.
+
+    Args:
+        values_SX: values of S ≥ 2 seeds at X steps.
+
+    Returns:
+        The mean, the lower and the upper end, (X,) each.
+    """
     mean = values_SX.mean(axis=0)
     half = stats.t.ppf(0.5 + LEVEL / 2, len(values_SX) - 1) * stats.sem(values_SX, axis=0)
     return mean, mean - half, mean + half

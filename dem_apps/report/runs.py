@@ -105,7 +105,7 @@ class Group:
         return {seed: value for seed, value in values if value is not None}
 
     def censored(self, score: Score) -> bool:
-        """Return whether a run has a bound of the score alone; see :attr:`Score.reached`."""
+        """Return whether a run has only a bound of the score, see :attr:`Score.reached`."""
         return (
             bool(score.reached)
             and self.scores(score.key).keys() != self.scores(score.reached).keys()

@@ -1,1 +1,4 @@
-"""The base of every command: settings, run folders, checkpoints, safe files, signals, progress, seeds, devices."""
+"""The base of every command.
+
+It has settings, run folders, checkpoints, safe files, signals, progress, seeds and devices.
+"""

@@ -75,7 +75,9 @@ def of_machine(config_class: type) -> list[str]:
 
 
 def text_value(text: str, hint: Any, name: str) -> Any:
-    """What the text of a flag stands for: a list where it has commas, a mapping or a key of one as YAML.
+    """Read the text of a flag, as a list where it has commas.
+
+    A mapping or a key of one is read as YAML.
 
     Args:
         text: what was given.
@@ -125,7 +127,10 @@ def config_file(value: str) -> Path:
 
 
 def found(value: str) -> Path:
-    """The file of that path; where there is none here, and it begins with ``configs/``, the one that was shipped."""
+    """Return the file of that path.
+
+    Where there is none here, and the path begins with ``configs/``, it is the shipped file.
+    """
     path, ours = Path(value), CONFIGS.parent / value
     shipped = path.parts[:1] == (CONFIGS.name,) and ours.is_file()
     return ours if shipped and not path.exists() else path

@@ -79,7 +79,7 @@ def read_saved(file: Path) -> Any:
 
 @contextmanager
 def fitting(where: str) -> Iterator[None]:
-    """Around code that takes the content of a file: errors about it become one sentence."""
+    """Turn errors about a file's content, raised inside, into one sentence."""
     try:
         yield
     except (InputError, OSError, MemoryError, torch.OutOfMemoryError):

@@ -97,7 +97,7 @@ def _ending(error: BaseException) -> tuple[str, int]:
 
 
 def _of_the_system(error: OSError) -> tuple[str, int]:
-    """As :func:`_ending`, for an error about a file or the output."""
+    """Do the part of :func:`_ending` for an error about a file or the output."""
     if isinstance(error, BrokenPipeError):
         said = "what reads this command's output has ended, and so has the command; a run goes on with --resume"
         return f"error: {said}", 128 + signal.SIGPIPE
@@ -110,7 +110,7 @@ def _of_the_system(error: OSError) -> tuple[str, int]:
 
 
 def _of_a_library(error: BaseException) -> tuple[str, int]:
-    """As :func:`_ending`, for an error of torch or of an allocator."""
+    """Do the part of :func:`_ending` for an error of torch or of an allocator."""
     text = str(error)
     reason = text.strip().rpartition("\n")[2] or type(error).__name__
     for message, sentence, status in _OF_TORCH:
@@ -136,7 +136,10 @@ def command_needs(extra: str, *modules: str) -> None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocator of Python, numpy or torch, on a CPU or a GPU, has no more."""
+    """Check that an error is of an allocator that has no more memory.
+
+    The allocator is one of Python, numpy or torch, on a CPU or a GPU.
+    """
     torch_has_no_more = isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))
     return isinstance(error, MemoryError) or bool(torch_has_no_more)
 

@@ -15,7 +15,7 @@ from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.files import read_text
 
 Shape = TypeVar("Shape")
-#: What an annotation takes besides its own type.
+#: Types that a value may have, for annotations that take more than their own type.
 _TAKEN: dict[Any, Any] = {
     Any: object,
     float: (int, float),
@@ -65,7 +65,10 @@ def _whole_number(digits: str) -> int:
 
 
 def read_yaml(file: Path, inside: Path | None = None) -> Any:
-    """Read a YAML file as plain values, running no code; arguments and errors as :func:`read_json`."""
+    """Read a YAML file as plain values, running no code.
+
+    Arguments and errors are the same as in :func:`read_json`.
+    """
     return parsed_yaml(read_text(file, inside), str(file))
 
 
@@ -77,7 +80,10 @@ def parsed_yaml(text: str, where: str) -> Any:
 
 
 def is_a(value: Any, hint: Any) -> bool:
-    """Whether a value is of an annotation's type, its items too: a whole number is a float, and a tuple a list."""
+    """Check that a value and its items are of an annotation's type.
+
+    A whole number is a float, and a tuple a list.
+    """
     kind, parts = get_origin(hint) or hint, get_args(hint)
     if kind in (Union, types.UnionType):
         return any(is_a(value, part) for part in parts)

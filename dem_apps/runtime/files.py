@@ -1,4 +1,8 @@
-"""Files: only regular ones are opened; new files and folders appear whole and never replace what a user made."""
+"""Safe reading and writing of files.
+
+Only regular files are opened. New files and folders appear whole and never replace what a user
+made.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +57,11 @@ def regular_file(file: Path, inside: Path | None = None, most: float = math.inf)
 
 
 def read_text(file: Path, inside: Path | None = None) -> str:
-    """The content of a :func:`regular_file` in UTF-8; an InputError where it cannot be read."""
+    """Return the content of a :func:`regular_file` in UTF-8.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
     with refused(lambda why: f"{file}: cannot be read ({why})", OSError, UnicodeError):
         return regular_file(file, inside, LARGEST_TEXT).read_text(encoding="utf-8")
 
@@ -111,7 +119,10 @@ def new_folder(path: Path, flag: str) -> Iterator[Path]:
 
 @contextmanager
 def _temporary(path: Path, suffix: str, folder: bool = False) -> Iterator[Path]:
-    """A file or folder beside ``path``, removed if left at the end; its lock tells :func:`sweep` that it is in use."""
+    """Make a file or folder beside ``path``, and remove it if it is left at the end.
+
+    Its lock tells :func:`sweep` that it is in use.
+    """
     _swept_once(path.parent)
     temporary = path.with_name(f".{uuid.uuid4().hex}.tmp{suffix}")
     temporary.mkdir() if folder else temporary.touch()
@@ -153,7 +164,7 @@ _swept_once = functools.cache(sweep)
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Around what writes ``path``: a full disk is a NotWritten."""
+    """Turn a full disk, while ``path`` is written inside, into a NotWritten."""
     try:
         yield
     except OSError as error:
@@ -164,7 +175,10 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def write_atomically(path: Path, content: bytes, flag: str | None = None) -> None:
-    """Replace ``path`` by ``content``: readers see the old file or the new one, whole. ``flag`` as of whole_file."""
+    """Replace ``path`` by ``content``: readers see the old file or the new one, whole.
+
+    ``flag`` is described at :func:`whole_file`.
+    """
     with whole_file(path, flag) as temporary:
         temporary.write_bytes(content)
 
@@ -198,7 +212,11 @@ def refuse_used_file(path: Path, flag: str, suffix: str | None = None, last: boo
 
 
 def refuse_used_folder(path: Path, flag: str) -> None:
-    """An InputError that names ``flag`` unless ``path`` is new or an empty folder."""
+    """Refuse ``path`` unless it is new or an empty folder.
+
+    Raises:
+        InputError: the folder is used; the error names ``flag``.
+    """
     problem = None
     if path.is_mount():
         problem = "is where a disk is mounted, and cannot be replaced; give a folder in it"
@@ -222,7 +240,10 @@ def new_run_dir(*parts: str) -> Path:
 
 
 def cache_dir() -> Path:
-    """Where files that can be made again are kept: ``$DEM_APPS_CACHE``, else ``dem-apps`` in the user's cache."""
+    """Return the folder of files that can be made again.
+
+    It is ``$DEM_APPS_CACHE``, else ``dem-apps`` in the user's cache.
+    """
     if own := os.environ.get("DEM_APPS_CACHE"):
         return Path(own)
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")

@@ -42,7 +42,7 @@ def opened_image(
 
 @contextmanager
 def damage_named(file: Path, formats: tuple[str, ...] = FORMATS) -> Iterator[None]:
-    """Within, every error of a decoder is an InputError that names the file."""
+    """Turn every error of a decoder, raised inside, into an InputError that names the file."""
     try:
         yield
     except InputError:
@@ -55,7 +55,11 @@ def damage_named(file: Path, formats: tuple[str, ...] = FORMATS) -> Iterator[Non
 
 
 def picture_in(stream: BinaryIO, formats: tuple[str, ...] = FORMATS) -> ImageFile.ImageFile:
-    """The image in an open file, not decoded yet; an InputError if it has more than :data:`MOST_PIXELS`."""
+    """Return the image in an open file, not decoded yet.
+
+    Raises:
+        InputError: the image has more than :data:`MOST_PIXELS`.
+    """
     stream.seek(0)
     picture = Image.open(stream, formats=formats)
     # Pillow itself warns of these, and raises from twice as many

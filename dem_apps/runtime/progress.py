@@ -30,7 +30,10 @@ class _Console(Console):
 
 
 def console(**options: Any) -> Console:
-    """Of the standard output, where ``[red]`` and ``:car:`` in a name are that name and nothing else."""
+    """Return a console of the standard output.
+
+    ``[red]`` and ``:car:`` in a name are that name and nothing else.
+    """
     return _Console(file=getattr(sys.stdout, "stream", None), markup=False, emoji=False, **options)
 
 
@@ -52,7 +55,10 @@ def print_table(
 
 
 class Progress:
-    """Shows of ``total`` steps those done, their rate and the remaining time; ``done`` were made before."""
+    """A display of the steps done of ``total``, their rate and the remaining time.
+
+    ``done`` steps were made before.
+    """
 
     def __init__(
         self, total: int, done: int = 0, title: str = "training", unit: str = "steps"

@@ -48,10 +48,11 @@ _PACKAGES = (
 
 
 class RunFolder:
-    """An open run folder, made by :meth:`create` or :meth:`resume`, locked for one process until that ends.
+    """An open run folder, locked for one process until that process ends.
 
-    ``saved_step`` is the step of the checkpoint ``last``, None before the first. A full disk is a
-    :class:`dem_apps.errors.NotWritten` that says what is safe.
+    :meth:`create` and :meth:`resume` make it. ``saved_step`` is the step of the checkpoint
+    ``last``, None before the first. A full disk is a :class:`dem_apps.errors.NotWritten` that says
+    what is safe.
     """
 
     def __init__(self, path: Path, lock: FileLock, start_step: int | None = None) -> None:
@@ -109,7 +110,10 @@ class RunFolder:
 
     @classmethod
     def resume(cls, path: Path, start_step: int | None) -> RunFolder:
-        """Continue a run after ``start_step``, the step of the checkpoint that was read; None: there was none yet."""
+        """Continue a run after ``start_step``.
+
+        It is the step of the checkpoint that was read, or None where there was none yet.
+        """
         return cls(path, _locked(path), start_step)
 
     def log(self, step: int, **values: float | str) -> None:
@@ -137,7 +141,10 @@ class RunFolder:
         return path
 
     def save_checkpoint(self, name: str, state: dict[str, Any]) -> Path:
-        """See :func:`dem_apps.runtime.checkpoint.save_checkpoint`; the metrics so far are on the disk first."""
+        """Save a checkpoint, after the metrics so far are on the disk.
+
+        See :func:`dem_apps.runtime.checkpoint.save_checkpoint`.
+        """
         with self._writing():
             os.fsync(self._metrics.fileno())
             file = save_checkpoint(self.checkpoints, name, state)
@@ -155,7 +162,7 @@ class RunFolder:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Around what writes to the folder: an error of the disk says what is safe."""
+        """Let an error of the disk, while the folder is written to inside, say what is safe."""
         try:
             yield
         except OSError as error:
@@ -167,7 +174,7 @@ class RunFolder:
 
 
 def _refuse_used(path: Path) -> None:
-    """An InputError unless a new run can begin in the folder."""
+    """Raise an InputError unless a new run can begin in the folder."""
     if (path / "config.yaml").is_file():
         raise InputError(
             f"{path}: holds another run, which is never overwritten; "
@@ -193,7 +200,11 @@ def _locked(path: Path) -> FileLock:
 
 
 def checkpoint_to_resume(path: Path) -> dict[str, Any] | None:
-    """The newest state of a run, None where it stopped before it had saved any; an InputError where it is gone."""
+    """Return the newest state of a run, or None where it stopped before it had saved any.
+
+    Raises:
+        InputError: the state is gone.
+    """
     read_config(path)
     checkpoints = path / "checkpoints"
     if not (path / "eval.json").exists() and not any(checkpoints.glob(f"[!.]*{SUFFIX}")):

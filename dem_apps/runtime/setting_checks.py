@@ -15,7 +15,7 @@ from dem_apps.errors import InputError, one_of, shown
 from dem_apps.runtime.arguments import fields_of, flag, marked, needed_flags
 from dem_apps.runtime.documents import is_a
 
-#: What holds of a number and the bound of that name.
+#: The relation of a number to the bound of that name.
 _BOUNDS: dict[str, Callable[[float, float], bool]] = {
     "at_least": operator.ge,
     "at_most": operator.le,
@@ -83,7 +83,10 @@ def out_of_range(items: Iterable[Any], **bounds: float | None) -> str | None:
 
 
 def choices_of(field: dataclasses.Field[Any], hint: Any) -> tuple[str, ...]:
-    """The names that a setting may have: those of its ``Literal``, else those of a table; none allows any."""
+    """Return the names that a setting may have, from its ``Literal`` or else from a table.
+
+    Without names the setting may have any.
+    """
     for part in (hint, *get_args(hint)):
         if get_origin(part) is Literal:
             return get_args(part)

@@ -408,7 +408,10 @@ class _CommandHelp(argparse.RawDescriptionHelpFormatter):
 
 
 def _metavar(field: dataclasses.Field[Any], hint: Any, default: Any) -> str:
-    """The placeholder behind a flag: its choices, the kind of number, or its own name; nothing for a switch."""
+    """Return the placeholder behind a flag.
+
+    It shows the choices, the kind of number, or the flag's own name; nothing for a switch.
+    """
     if field.metadata["value"]:
         return str(field.metadata["value"])
     if choices := choices_of(field, hint):

@@ -29,8 +29,9 @@ class Stopped(Interrupted):
 
 
 class StopRequest:
-    """While it is open, the first signal is kept for :meth:`asked` and the second one raises :class:`Stopped`.
+    """The handling of Ctrl-C and SIGTERM while it is open.
 
+    The first signal is kept for :meth:`asked`, and the second one raises :class:`Stopped`.
     ``resume`` is the command that continues the run; empty in ranks other than the main one, which print nothing.
     """
 
@@ -52,7 +53,10 @@ class StopRequest:
             signal.signal(number, handler)
 
     def asked(self, device: torch.device | None = None) -> bool:
-        """Whether to save and stop now; ranks call it at the same steps with their ``device``, one signal stops all."""
+        """Return whether to save and stop now.
+
+        Ranks call it at the same steps with their ``device``. One signal stops all.
+        """
         import torch
 
         from dem_apps.reduction import world_size

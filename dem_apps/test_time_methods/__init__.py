@@ -1,8 +1,9 @@
-"""The methods of :class:`dem_apps.TestTimeAdapter` by name; the one place that lists them.
+"""The methods of :class:`dem_apps.TestTimeAdapter` by name.
 
-Another one is a file beside these with a subclass of :class:`dem_apps.test_time_methods.method.Method`, and a line in
-the table. Its constructor's arguments are its options. The table itself needs no torch, so that commands can refuse a
-wrong name at once.
+No other place lists them. Another method is a file beside these with a subclass of
+:class:`dem_apps.test_time_methods.method.Method`, and a line in the table. Its constructor's
+arguments are its options. The table itself needs no torch, so that commands can refuse a wrong name
+at once.
 """
 
 from __future__ import annotations

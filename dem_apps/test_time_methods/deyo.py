@@ -31,7 +31,7 @@ class DeYO(Method):
 
     Args:
         entropy_margin: τ_Ent in nats; None is 0.5 log C.
-        weight_margin: E₀ of the weights, in nats; None is 0.4 log C, likewise.
+        weight_margin: E₀ of the weights, in nats; None is 0.4 log C, too.
         plpd_above: τ_PLPD, from −1 to 1; the paper has 0.2 or 0.3.
         patches: patches per row and per column. An image that does not divide by it is resized to one that does and
             back.
@@ -81,7 +81,7 @@ class DeYO(Method):
         return plpd
 
     def shuffled(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """(B, C, H, W) images with the patches of each in a random order."""
+        """Return images (B, C, H, W) with the patches of each in a random order."""
         check_dense("deyo", images)
         n = self.patches
         patch = tuple(max(side // n, 1) for side in images.shape[2:])

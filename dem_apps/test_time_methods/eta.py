@@ -1,5 +1,7 @@
-"""ETA, Tent on reliable, non-redundant elements, and EATA, with a Fisher penalty (Niu et al., *Efficient Test-Time
-Model Adaptation without Forgetting*, ICML 2022)."""
+"""ETA, which is Tent on reliable, non-redundant elements, and EATA, with a Fisher penalty.
+
+Source: Niu et al., *Efficient Test-Time Model Adaptation without Forgetting*, ICML 2022.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ class ETA(Method):
         return logits
 
     def penalty(self, learner: Learner) -> Tensor | float:
-        """Added to the loss."""
+        """Return the penalty that is added to the loss."""
         return 0.0
 
     def _kept(self, judged: Units, e0: float) -> Tensor:
@@ -81,7 +83,7 @@ class EATA(ETA):
         source_images: batches of preprocessed images of the training's kind, without labels; some 2000 images in the
             paper. ``()`` is for none: then this is ETA, unless a state with ω is loaded.
         fisher_weight: β; 2000 in the authors' code, 1 with Adam on CIFAR-10.
-        entropy_margin, similarity: as of :class:`ETA`.
+        entropy_margin, similarity: see :class:`ETA`.
     """
 
     lasting = ("fisher",)

@@ -32,7 +32,7 @@ _BEND = 6 / 29
 
 
 def rgb_to_lab(rgb: Tensor) -> Tensor:
-    """(B, 3, H, W) sRGB from 0 to 1 as CIE Lab under D65.
+    """Convert sRGB (B, 3, H, W) from 0 to 1 to CIE Lab under D65.
 
     >>> rgb_to_lab(torch.ones(1, 3, 1, 1)).flatten().round(decimals=2).abs()  # white
     tensor([100.,   0.,   0.])
@@ -45,7 +45,10 @@ def rgb_to_lab(rgb: Tensor) -> Tensor:
 
 
 def lab_to_rgb(lab: Tensor) -> Tensor:
-    """The inverse of :func:`rgb_to_lab`; colours outside sRGB are cut off at 0 and 1."""
+    """Convert CIE Lab to sRGB, the inverse of :func:`rgb_to_lab`.
+
+    Colours outside sRGB are cut off at 0 and 1.
+    """
     lightness, a, b = lab.unbind(1)
     y = (lightness + 16) / 116
     f = torch.stack([y + a / 500, y, y - b / 200], 1)
@@ -80,10 +83,10 @@ class LabTransfer(Method):
     """Each image's Lab mean and deviation become the source's, and the network predicts; nothing learns.
 
     Args:
-        source_mean: of L, a and b, see :func:`lab_statistics`.
-        source_std: likewise.
+        source_mean: the source's mean of L, a and b, see :func:`lab_statistics`.
+        source_std: the source's deviation of L, a and b.
         mean: of the images' normalisation, of RGB from 0 to 1; ImageNet's by default.
-        std: likewise.
+        std: of the images' normalisation, of RGB from 0 to 1; ImageNet's by default.
     """
 
     parameters = None
@@ -118,7 +121,10 @@ class LabTransfer(Method):
         return logits
 
     def transferred(self, images: Tensor, mask: Mask = None) -> Tensor:
-        """(B, 3, H, W) normalised images in the source's colours; a (B, H, W) mask is for their statistics."""
+        """Return normalised images (B, 3, H, W) in the source's colours.
+
+        A mask (B, H, W) selects the pixels of their statistics.
+        """
         if images.ndim != 4 or images.shape[1] != 3:
             raise InputError(
                 f"images: method 'lab' needs RGB, (B, 3, H, W), got shape {tuple(images.shape)}"
@@ -138,7 +144,10 @@ def _plain(images: Tensor, mean: Sequence[float], std: Sequence[float]) -> Tenso
 
 
 def _moments(lab: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """(B, 3, 1, 1) mean and deviation of each image; of all its pixels where a mask (B, H, W) leaves none."""
+    """Return the mean and the deviation of each image, (B, 3, 1, 1) each.
+
+    Where a mask (B, H, W) leaves no pixel of an image, all its pixels count.
+    """
     counted = mask[:, None].to(lab.dtype)
     counted = torch.where(counted.amax((2, 3), keepdim=True) > 0, counted, 1.0)
     share = counted / counted.sum((2, 3), keepdim=True)

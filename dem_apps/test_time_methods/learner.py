@@ -26,12 +26,16 @@ OPTIMIZERS = {
     "adamw": torch.optim.AdamW,
 }
 
-#: Where class marginals begin, see :class:`dem_apps.TestTimeAdapter`; the first is the default.
+#: The starts of class marginals; the first is the default.
+#: See :class:`dem_apps.TestTimeAdapter`.
 MARGINALS = ("start", "uniform")
 
 
 class Learner:
-    """A network with an objective and an optimiser; the arguments are those of :class:`dem_apps.TestTimeAdapter`."""
+    """A network with an objective and an optimiser.
+
+    The arguments are described at :class:`dem_apps.TestTimeAdapter`.
+    """
 
     def __init__(
         self,
@@ -49,7 +53,7 @@ class Learner:
         self.reduction = one_of("reduction", reduction, AVERAGES)
         self._objective: EntropyObjective | None = None
         self._first_objective: dict[str, Any] = {}
-        #: Whether the first batch that is learnt from starts the objective's class marginals.
+        #: True if the first batch that is learnt from starts the objective's class marginals.
         self._starts = one_of("marginals", marginals or MARGINALS[0], MARGINALS) == "start"
         self._build = partial(build_objective, str(objective), **objective_options)
         self._build(num_classes=num_classes or 2)  # to refuse mistakes now
@@ -69,7 +73,10 @@ class Learner:
         return self._objective
 
     def logits(self, images: Tensor, model: nn.Module | None = None) -> Tensor:
-        """The network's logits, or those of another ``model``; the first are checked by :meth:`prepare`."""
+        """Return the logits of the network, or of another ``model``.
+
+        :meth:`prepare` checks their number of classes.
+        """
         logits = self.network.logits(images, model)
         self.prepare(logits.shape[1], logits.device)
         return logits
@@ -94,7 +101,10 @@ class Learner:
         self.objective.to(device)
 
     def start_for_good(self, logits: Tensor, counted: Tensor) -> None:
-        """Start the class marginals where :meth:`reset` goes back to; several calls add up."""
+        """Start the class marginals, and keep the start for :meth:`reset`.
+
+        Several calls add up.
+        """
         self.objective.start(logits, 1, counted, further="start_sums" in self._first_objective)
         self._first_objective = copy.deepcopy(self.objective.state_dict())
 
@@ -105,10 +115,13 @@ class Learner:
         weights: Tensor | None = None,
         observe: bool = True,
     ) -> Tensor:
-        """The objective's mean over the elements that count, of logits (B, C) or (B, C, H, W).
+        """Return the objective's mean over the elements that count.
 
-        ``counted`` is bool, the logits' shape without C, with a True. ``weights`` of that shape multiply values, not
-        the divisor. Without ``observe`` the objective's buffers stay.
+        Args:
+            logits: (B, C) or (B, C, H, W).
+            counted: bool, the logits' shape without C, with a True.
+            weights: of the shape of ``counted``; they multiply values, not the divisor.
+            observe: False leaves the objective's buffers as they are.
         """
         objective = self.objective.train(observe)
         if self._starts and hasattr(objective, "class_marginals") and objective.start_sums is None:
@@ -122,7 +135,13 @@ class Learner:
         return self.weighed(values * weights, logits, counted)
 
     def weighed(self, values: Tensor, logits: Tensor, counted: Tensor) -> Tensor:
-        """(B,) or (B, H, W) values, 0 where nothing counts, reduced as the objective's, by the ``logits``' classes."""
+        """Reduce values in the same way as the objective's.
+
+        Args:
+            values: (B,) or (B, H, W), 0 where nothing counts.
+            logits: the logits; ``balanced`` groups elements by their predicted classes.
+            counted: bool, the elements that count.
+        """
         groups = torch.zeros_like(values, dtype=torch.long)
         if self.reduction == "balanced":
             groups = logits.detach().argmax(1)
@@ -132,7 +151,10 @@ class Learner:
 
     @contextmanager
     def checked(self) -> Iterator[None]:
-        """Around a batch, whose step every method takes by this class and its checks: what fails inside is undone."""
+        """Undo what fails inside, around a batch.
+
+        Every method takes the batch's step by this class and its checks.
+        """
         before = self.state_dict()
         # the others are copies
         before |= {part: copy.deepcopy(before[part]) for part in ("optimizer", "objective")}

@@ -22,7 +22,7 @@ class Method:
     parameters: ClassVar[str | None] = "normalisation"
     #: Names of attributes, None at first, that the next step depends on besides the learner.
     memory: ClassVar[tuple[str, ...]] = ()
-    #: Likewise, of what :meth:`begin` has computed, which :meth:`reset` leaves.
+    #: Names of attributes that ``begin`` has computed and ``reset`` leaves.
     lasting: ClassVar[tuple[str, ...]] = ()
     #: By which statistics batch norm normalises by default.
     batch_norm: str = "batch"
@@ -32,9 +32,18 @@ class Method:
 
     @torch.no_grad()
     def step(self, learner: Learner, images: Tensor, mask: Mask) -> Tensor:
-        """Learn from a batch (here: nothing), and return its logits of before the update, (B, C) or (B, C, H, W).
+        """Learn from a batch, and return its logits from before the update.
 
-        The mask is boolean, (B,) or (B, H, W) as the logits or the images; False elements count nowhere.
+        The base class learns nothing.
+
+        Args:
+            learner: the network, the objective and the optimiser.
+            images: (B, …).
+            mask: boolean, (B,) or (B, H, W) as the logits or the images. False elements count
+                nowhere.
+
+        Returns:
+            logits (B, C) or (B, C, H, W).
         """
         logits = learner.logits(images)
         fitted_mask(mask, images, logits)  # refuses what does not fit
@@ -87,7 +96,10 @@ def check_dense(method: str, images: Tensor) -> None:
 
 
 def resized(images: Tensor, size: Sequence[int]) -> Tensor:
-    """(B, C, h, w) → (B, C, *size), bilinear with antialiasing, which torch has in half precision on a GPU alone."""
+    """Resize images (B, C, h, w) to ``size``, bilinear with antialiasing.
+
+    The computation is in float32 or wider: torch has it in half precision on a GPU alone.
+    """
     if tuple(images.shape[2:]) == tuple(size):
         return images
     wide = images.to(computed_in(images.dtype))

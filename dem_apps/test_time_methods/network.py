@@ -24,7 +24,7 @@ from dem_apps.test_time_methods.normalisation import (
     set_modes,
 )
 
-#: Where logits are looked for in a mapping: our networks, and torchvision's.
+#: The keys of logits in a mapping, from our networks and torchvision's.
 LOGITS_KEYS = ("logits", "main", "out")
 #: Kinds of modules that :class:`AdaptedNetwork` refuses.
 _NOT_ADAPTED = (torch.jit.ScriptModule, nn.parallel.DistributedDataParallel)
@@ -44,7 +44,13 @@ def find_logits(output: Any) -> Tensor:
 
 
 def refuse_probabilities(output: Tensor, name: str = "model") -> None:
-    """Raises an InputError for an output (B, C, …) of softmax, by its sum, or of sigmoids, by its range."""
+    """Refuse an output (B, C, …) that is probabilities.
+
+    Softmax is found by its sum, and sigmoids by their range.
+
+    Raises:
+        InputError: the output is probabilities.
+    """
     values, rounding = output.detach().float(), max(1e-3, 4 * torch.finfo(output.dtype).eps)
     if output.shape[1] > 1 and ((values.sum(1) - 1).abs() <= rounding).all():
         what = "sums to one over the classes"
@@ -68,7 +74,10 @@ def check_finite(what: str, *values: Tensor) -> None:
 
 
 def takes(model: nn.Module, images: Tensor) -> bool:
-    """Whether a network takes (B, 3, H, W) images, and returns logits of each; tried on a copy."""
+    """Check that a network takes images (B, 3, H, W) and returns logits of each.
+
+    A copy of the network is tried.
+    """
     with suppress(AssertionError, IndexError, RuntimeError, TypeError, ValueError), torch.no_grad():
         return len(find_logits(deep_copy(model)(images))) == len(images)
     return False
@@ -105,7 +114,8 @@ class AdaptedNetwork:
         model.requires_grad_(False)
         for parameter in self.learning.values():
             parameter.requires_grad_(True)
-        #: The optimiser's: the parameters that learn, or their float32 copies, see :func:`in_float32`.
+        #: The optimiser's parameters, which are the ones that learn, or their float32 copies.
+        #: See :func:`in_float32`.
         self.weights = in_float32(self.learning)
         pairs = zip(self.learning.values(), self.weights.values(), strict=True)
         self._rounded = [pair for pair in pairs if pair[0] is not pair[1]]
@@ -113,7 +123,10 @@ class AdaptedNetwork:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Around forwards and their backward, which runs layers again under gradient checkpointing."""
+        """Open a step, around forwards and their backward.
+
+        The backward runs layers again under gradient checkpointing.
+        """
         with self._statistics(self.model):
             self._stepping = True
             try:
@@ -122,7 +135,7 @@ class AdaptedNetwork:
                 self._stepping = False
 
     def _statistics(self, model: nn.Module) -> AbstractContextManager[None]:
-        """Within, batch norm of the model normalises as it should."""
+        """Let the model's batch norm normalise by the chosen statistics inside."""
         within_step = self._stepping and model is self.model
         if self.batch_norm == "stored" or within_step:
             return nullcontext()
@@ -137,14 +150,25 @@ class AdaptedNetwork:
 
     @torch.no_grad()
     def write(self) -> None:
-        """Called when the weights have moved: the network's own follow where they are in half precision."""
+        """Write the weights that have moved into the network.
+
+        This matters where the network's own are in half precision.
+        """
         for parameter, weight in self._rounded:
             parameter.copy_(weight)
         # else a forward in the same autocast goes by the weights before
         torch.clear_autocast_cache()
 
     def logits(self, images: Tensor, model: nn.Module | None = None) -> Tensor:
-        """(B, C) or (B, C, H, W) logits, in the modes that adapting needs; of another ``model`` such as a teacher."""
+        """Return the network's logits in the modes that adapting needs.
+
+        Args:
+            images: (B, …).
+            model: another network instead, such as a teacher.
+
+        Returns:
+            logits (B, C) or (B, C, H, W).
+        """
         model = self.model if model is None else model
         set_modes(model)
         refusal = f"images: the network does not take {images.dtype} of shape {tuple(images.shape)}"
@@ -181,7 +205,10 @@ class AdaptedNetwork:
         return {"now": self._copies(), "start": self._start}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from a :meth:`state_dict`; the weights that never learn must be the same."""
+        """Continue from a :meth:`state_dict`.
+
+        The weights that never learn must be the same.
+        """
         if state["now"]["parameters"].keys() != self.weights.keys():
             raise InputError(
                 "state: its parameters are not those that learn here; use the same model and options"

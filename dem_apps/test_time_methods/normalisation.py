@@ -14,7 +14,8 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 #: (timm's). Other layers with scale and shift are reached by a pattern over names.
 NORMALISATIONS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)
 
-#: The statistics that batch norm normalises by: a share of the batch's, while the stored ones stay; the stored ones.
+#: The statistics that batch norm normalises by. With ``batch`` a share of them is the batch's,
+#: while the stored ones stay. With ``stored`` all are the stored ones.
 BATCH_NORM = ("batch", "stored")
 
 #: The default share of a batch's statistics, which are gathered through layers that mix already (docs/adaptation.md).
@@ -37,7 +38,10 @@ def batch_norms(model: nn.Module) -> list[_BatchNorm]:
 
 
 def set_modes(model: nn.Module) -> None:
-    """``eval()``, so that dropout is off, and batch norm tracks nothing: hooks of :func:`own_statistics` normalise."""
+    """Set ``eval()``, so that dropout is off, and let batch norm track nothing.
+
+    Hooks of :func:`own_statistics` normalise.
+    """
     model.eval()
     for layer in batch_norms(model):
         # in training mode a layer that tracks nothing leaves its buffers alone, and they stay in state_dict()
@@ -67,7 +71,10 @@ def mixed(
 
 
 def moments(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance (divided by the number), (C,) float32, of (B, C, …) features."""
+    """Return the mean and the variance of features (B, C, …), (C,) float32 each.
+
+    The variance is divided by the number.
+    """
     wide = features.float()
     # many times as fast on a CPU as torch.var_mean over several dimensions
     if wide.device.type in _OWN_PASS:
@@ -83,7 +90,9 @@ def tracking(model: nn.Module) -> list[_BatchNorm]:
 
 @contextmanager
 def own_statistics(model: nn.Module, bn_alpha: float | None) -> Iterator[None]:
-    """Within, batch norm normalises by a share of the batch's statistics, None for the default; the stored ones stay.
+    """Let batch norm normalise by a share of the batch's statistics inside.
+
+    The share is ``bn_alpha``, None for the default. The stored statistics stay.
 
     With a share of 1 a layer is in ``train()`` mode, and the gradient flows through the statistics, as in Tent; a
     mixture is a constant. A layer with at most a single value per channel keeps its stored statistics.

@@ -26,7 +26,7 @@ class Units:
     counted: Tensor  #: U, False where the mask leaves the unit out
 
     def mean_p(self, kept: Tensor) -> Tensor:
-        """(C,) mean probabilities over the units that are kept, at least one."""
+        """Return the mean probabilities (C,) over the units that are kept, at least one."""
         dims = [0, *range(2, self.p.ndim)]
         return (self.p * kept.unsqueeze(1)).sum(dims) / kept.sum()
 
