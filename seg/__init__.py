@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from seg.models.networks import build_model
     from seg.trained.open import load
 
-#: Where the public names are; a name is imported when it is asked for, so that `import seg` takes no time.
+#: Modules of the public names. A name is imported on first use, so that `import seg` takes no time.
 _HOMES = {"build_model": "seg.models.networks", "load": "seg.trained.open"}
 
 __all__ = ["build_model", "load"]

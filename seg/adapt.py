@@ -86,7 +86,7 @@ def _check_it_can_learn(config: AdaptConfig, trained: TrainedNetwork) -> None:
 def _adapted(
     config: AdaptConfig, trained: TrainedNetwork, part: Path, out: Path
 ) -> tuple[Result, TrainedNetwork, Predictions]:
-    """The adaptation, whose predictions are written into ``part``, which becomes ``out``."""
+    """Adapt the network, and write the predictions into ``part``, which becomes ``out``."""
     from seg.adaptation.normalisation import check_normalisation
     from seg.adaptation.result import Result
 

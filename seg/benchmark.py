@@ -34,7 +34,11 @@ class BenchmarkConfig(GridConfig):
 
 
 def grid_jobs(config: BenchmarkConfig, module: str = "seg.train") -> Cells:
-    """The jobs of each task and arm, trained by ``module``; an InputError as of ``grid_cells``."""
+    """Return the jobs of each task and arm, trained by ``module``.
+
+    Raises:
+        InputError: no arms are named, or see ``grid_cells``.
+    """
     if not config.arms:
         raise InputError(
             "--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml"

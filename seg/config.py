@@ -31,11 +31,12 @@ BN_ALPHA_HELP = (
     "stable predictions, or 0.1 where batches are adapted to one by one"
 )
 PRECISIONS = ("float32", "bf16", "fp16")
-#: Most pixels of images that are not resized unasked, on a CPU and on a GPU: those of 256 × 192 and of 1024 × 512.
+#: Most pixels of images that are not resized unasked: 256 × 192 on a CPU, 1024 × 512 on a GPU.
 MOST_PIXELS = {"cpu": 256 * 192, "cuda": 1024 * 512}
 #: A side after resizing is a multiple of it, as encoders halve images five times.
 _MULTIPLE = 32
-#: In the names of albumentations' transforms after which images have another size: crops may stand for a size.
+#: Parts of the names of albumentations' transforms that change an image's size.
+#: Crops may stand for a size.
 _CHANGES_SIZE = ("Crop", "Resize", "RandomScale", "MaxSize", "Pad")
 Data = TypeVar("Data", SourceConfig, TargetDataConfig)
 
@@ -48,7 +49,7 @@ class TrainConfig(ObjectiveSettings):
     INSTEAD_OF_RESUMING: ClassVar[str] = (
         "; a new run goes on from its weights by --model.start-from {}"
     )
-    #: What ``--help`` lists; ``--help all`` lists the rest.
+    #: Settings that ``--help`` lists; ``--help all`` lists the rest.
     COMMON: ClassVar[tuple[str, ...]] = (
         "loss",
         "reduction",
@@ -239,7 +240,10 @@ class TrainConfig(ObjectiveSettings):
         return replace(config, model=model, optimizer=rates, weights=weights)
 
     def for_network(self, network: nn.Module) -> TrainConfig:
-        """Fill in what is open of batch norm, by the network's layers: one with few is not re-estimated unasked."""
+        """Fill in the open settings of batch norm by the network's layers.
+
+        A network with few batch norm layers is not re-estimated unasked.
+        """
         from dem_apps.test_time_methods.normalisation import batch_norms
         from seg.models.batch_norm import batch_norm_normalises
 
@@ -286,7 +290,10 @@ class TrainConfig(ObjectiveSettings):
         return parts
 
     def uses_demo(self) -> bool:
-        """Whether training reads the built-in pair: no root is given of what it opens."""
+        """Return whether training reads the built-in pair.
+
+        It does where no root is given for the data that it opens.
+        """
         return self.source.root is None and not (
             self.target.replaces_source() and self.target.root is not None
         )
@@ -313,7 +320,11 @@ class TrainConfig(ObjectiveSettings):
 
 
 def resolve(config: TrainConfig, device: str) -> tuple[TrainConfig, list[str]]:
-    """The settings with every default filled in but those of the network's layers, and lines for the user."""
+    """Fill in every default that does not depend on the network's layers.
+
+    Returns:
+        The settings, and lines for the user.
+    """
     source, target, lines = config.source, config.target, list[str]()
     if not target.replaces_source():
         source = _sized(source, "source", device, lines)
@@ -322,7 +333,10 @@ def resolve(config: TrainConfig, device: str) -> tuple[TrainConfig, list[str]]:
 
 
 def _sized(data: Data, domain: str, device: str, lines: list[str]) -> Data:
-    """The data with a size where images are large or of several sizes, and neither size nor augmentation sets one."""
+    """Return the data with a size set where images are large or of several sizes.
+
+    A size that is given, or that an augmentation sets, stays.
+    """
     if data.root is None or data.size is not None or _crops(data):
         return data
     sizes = _sizes(data)
@@ -344,13 +358,13 @@ def _sized(data: Data, domain: str, device: str, lines: list[str]) -> Data:
 
 
 def _crops(data: DataConfig) -> bool:
-    """Whether an augmentation sets the size of the images."""
+    """Return whether an augmentation sets the size of the images."""
     steps = [step for step in data.augmentation if isinstance(step, dict)]
     return any(part in name for step in steps for name in step for part in _CHANGES_SIZE)
 
 
 def _sizes(data: DataConfig) -> Counter[tuple[int, int]]:
-    """How often each size occurs among the images that can be read."""
+    """Count each size among the images that can be read."""
     from seg.data.read_images import read_header
 
     root, images, sizes = Path(str(data.root)), set[Path](), Counter[tuple[int, int]]()

@@ -146,7 +146,7 @@ def _report(path: Path, study: optuna.Study, share: float, train_flags: Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command; ``arguments`` are those of the process when None."""
+    """Run the command; without ``arguments`` it takes the process's own."""
     given = sys.argv[1:] if arguments is None else arguments
     settings = parse_search(TuneConfig, TrainConfig, "seg.tune", "seg.train", _EXAMPLE, given)
     tune(*settings, given)

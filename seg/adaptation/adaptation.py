@@ -1,4 +1,6 @@
-"""From a network and a folder to predictions before and after: predict, learn while a monitor looks, predict again.
+"""Adaptation of a network to a folder of images, with predictions before and after.
+
+It predicts, learns while a monitor looks, and predicts again.
 
 Shapes: B images, C classes, h × w the logits' resolution.
 """
@@ -45,7 +47,7 @@ MOST_BYTES = 1 << 28
 
 @dataclass
 class Adaptation:
-    """One adaptation; modes and epochs are those of ``seg.adapt``."""
+    """One adaptation, with the modes and epochs of ``seg.adapt``."""
 
     trained: TrainedNetwork  #: on its device; its weights become the adapted ones
     predictions: Predictions
@@ -121,7 +123,8 @@ class Adaptation:
     def _take_share(self, monitor: AcceptanceMonitor) -> Views | None:
         """Give the network the share of the images' statistics with the highest score.
 
-        Returns what the network predicts of the probe then, where that is known.
+        Returns:
+            The network's predictions of the probe with this share, where they are known.
         """
         network = self.trained.network
         views: Views | None = None
@@ -140,7 +143,7 @@ class Adaptation:
         return views
 
     def _share_by_halves(self, monitor: AcceptanceMonitor, by_share: Sequence[Views]) -> float:
-        """The share with the highest stability score, the mean of both halves'.
+        """Return the share with the highest stability score, averaged over both halves.
 
         Each half also looks at the share that the other one would choose.
         """
@@ -161,7 +164,7 @@ class Adaptation:
     def _use_best(self, monitor: AcceptanceMonitor, views: Views | None) -> None:
         """Restore the best state, else the first weights, and predict what is not predicted yet.
 
-        ``views`` are those of the network with the share that was chosen.
+        ``views`` are the predictions of the network with the share that was chosen.
         """
         network = self.trained.network
         put_values(network, self._first)
@@ -184,9 +187,9 @@ class Adaptation:
         self._predict("after", plain_forward(network), views, leave)
 
     def _less_stable(self, monitor: AcceptanceMonitor, views: Views) -> tuple[int, ...]:
-        """Images whose own stability score is lower with the share than before.
+        """Return the images with a lower stability score of their own with the share than before.
 
-        Scenes and large folders have none: looking would cost more than adapting.
+        Scenes and large folders have none, since looking would cost more than adapting.
         """
         folder = self.predictions.folder
         if folder.tile is not None or len(folder) > MOST_BY_IMAGE:
@@ -197,7 +200,10 @@ class Adaptation:
         return tuple(index for index in range(len(folder)) if new[index] < old[index])
 
     def _scores(self, monitor: AcceptanceMonitor, views: Views) -> dict[int, float]:
-        """The stability score of each image by the network as it is, whose views of the probe are known."""
+        """Return the stability score of each image by the current network.
+
+        ``views`` are its known predictions of the probe.
+        """
         looks = {
             index: views.evidence(slice(place, place + 1))
             for place, index in enumerate(self._order)
@@ -210,7 +216,10 @@ class Adaptation:
         return {index: look.stability_score(monitor.before) for index, look in looks.items()}
 
     def _differs(self, best: dict[str, Tensor] | None) -> bool:
-        """Whether the best state is another one than the unadapted network; the first look need not be."""
+        """Return whether the best state differs from the unadapted network.
+
+        The state of the first look may be the unadapted network.
+        """
         if self.prepare is not None or best is None:
             return True
         own = self.trained.network.state_dict()
@@ -225,9 +234,10 @@ class Adaptation:
         return images if self.prepare is None else self.prepare(images)
 
     def _take_step(self, monitor: AcceptanceMonitor, evidence: Evidence | None) -> None:
-        """Try each of ``steps`` on a few batches of one half of the images; the monitor looks at the other half.
+        """Try each of ``steps`` on a few batches of one half of the images.
 
-        There is no step without an accepted share. ``evidence`` is that of the network as it is, where it is known.
+        The monitor looks at the other half. There is no step without an accepted share.
+        ``evidence`` belongs to the current network, where it is known.
         """
         network = self.trained.network
         state = copy.deepcopy(network.state_dict())
@@ -287,10 +297,13 @@ class Adaptation:
         monitor: AcceptanceMonitor,
         evidence: Evidence | None = None,
     ) -> bool:
-        """Look at a copy of the adapted network in ``eval()`` mode; returns whether it is accepted.
+        """Look at a copy of the adapted network in ``eval()`` mode.
 
-        Where adapting normalises by the batch, its stored statistics are re-estimated on the probe, so that one image
-        is predicted as many are, in any order.
+        Where adapting normalises by the batch, its stored statistics are re-estimated on the probe.
+        One image is then predicted as many are, in any order.
+
+        Returns:
+            Whether the network is accepted.
         """
         network = adapter.predictor
         with torch.no_grad():
@@ -318,7 +331,10 @@ class Adaptation:
         views: Views | None = None,
         leave: Collection[int] = (),
     ) -> None:
-        """Write the predictions of a stage, from the ``views`` where they are known, except of the images to leave."""
+        """Write the predictions of a stage, except for the images to leave.
+
+        They come from the ``views`` where these are known.
+        """
         number, before = len(self.predictions.folder), stage == "before"
         logits = dict[int, Tensor]()
         if views is not None and self.predictions.folder.tile is None:
@@ -335,7 +351,10 @@ class Adaptation:
 
 
 def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forward:
-    """Adapts to each image of a batch alone; one whose loss is not finite is predicted by the unadapted network."""
+    """Return a function that adapts to each image of a batch alone.
+
+    The unadapted network predicts an image with a loss that is not finite.
+    """
 
     def one(image: Tensor) -> Tensor:
         adapter.reset()
@@ -351,7 +370,13 @@ def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forw
 
 
 def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:
-    """Gives (B, 3, h, w) images the Lab mean and deviation of source ``batches``; an InputError if they are no RGB."""
+    """Return a function that gives images the Lab mean and deviation of source ``batches``.
+
+    The images are (B, 3, h, w).
+
+    Raises:
+        InputError: the images are no RGB.
+    """
     description = trained.description
     if not description.pixels.is_rgb:
         raise InputError(

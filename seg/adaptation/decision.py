@@ -29,21 +29,25 @@ Scorer = Callable[[Forward], "LabelScore"]
 LEAST_SCORE = 0.95
 #: Least effective number of classes after / before: small classes are lost before stability shows it.
 LEAST_CLASSES = 0.9
-#: Of default shares accepted so on networks and folders that had no part in the rule (``benchmarks/adapt_harm.py``):
-#: their number, how many gained more than 0.5 mIoU, how many lost as much, and the 95 % bound of these in per cent.
+#: Record of default shares that this rule accepted, on networks and folders that had no part in it
+#: (``benchmarks/adapt_harm.py``): their number, how many gained more than 0.5 mIoU,
+#: how many lost as much, and the 95 % bound of the share that lost, in per cent.
 RECORD = (119, 89, 10, 14)
-#: From this ratio of the effective number of classes on, the unadapted network had collapsed; being constant it was
-#: stable, so that nothing else is compared with it.
+#: Least effective number of classes after / before that shows a collapse of the unadapted network.
+#: A collapsed network is constant and so stable, and nothing else is compared with it.
 REGAINED_CLASSES = 2.0
 #: Least mean entropy after / before; below, the network is certain of nearly everything.
 LEAST_ENTROPY = 0.3
-#: Labelled images from which on a gain is promised.
+#: Fewest labelled images on which a gain is promised.
 LEAST_LABELLED = 4
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether an adapted network is accepted, and why, as a clause whose subject is the network."""
+    """The decision on an adapted network, and its reason.
+
+    The reason is a clause with the network as its subject.
+    """
 
     adapt: bool
     reason: str
@@ -51,7 +55,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class LabelScore:
-    """mIoU over N labelled images, 0 to 1, and the CI of ``after - before``; None for a single image."""
+    """mIoU over N labelled images, 0 to 1, and the CI of ``after - before``.
+
+    The CI is None for a single image.
+    """
 
     images: int
     before: float
@@ -134,7 +141,7 @@ def label_score(
 
     Args:
         before: N confusion matrices (C, C), one for each image.
-        after: those of the other network.
+        after: N confusion matrices of the other network.
     """
     old, new, count = np.stack(before), np.stack(after), len(before)
     first, second = mean_iou(old.sum(0)), mean_iou(new.sum(0))
@@ -186,13 +193,16 @@ class AcceptanceMonitor:
         learning: dict[str, Any] | None = None,
         evidence: Evidence | None = None,
     ) -> bool:
-        """Look at a network; returns whether it is accepted.
+        """Look at a network, and record the look.
 
         Args:
             forward: the network.
             state: its weights.
             learning: objective and rate of a step.
             evidence: on the probe, where it is known.
+
+        Returns:
+            Whether the network is accepted.
         """
         check = self._look(forward, learning, evidence)
         self.checks.append(check)
@@ -220,7 +230,10 @@ class AcceptanceMonitor:
         return Check(self.batches, evidence, verdict, score, learning)
 
     def _verdict(self, evidence: Evidence, score: LabelScore | None, of_step: bool) -> Verdict:
-        """The verdict of the labels where they are clear, else the label-free one; labels alone decide on a step."""
+        """Return the verdict of the labels where they are clear, else the label-free one.
+
+        Labels alone decide on a step.
+        """
         refusals = [each for each in self.verdict_by_halves if not each.adapt]
         if of_step and score is not None:
             verdict = Verdict(False, f"the step scores no clearly higher ({score.sentence})")

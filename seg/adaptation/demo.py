@@ -22,7 +22,7 @@ from seg.data.street.figures import target_look
 from seg.data.street.world import WORLD_VERSION, draw_street
 from seg.training.loop import train
 
-#: Of the network's training on source images alone, which it sees at this width and height: about a minute.
+#: Training steps, on source images alone, and the images' width and height: about a minute.
 STEPS, SEEN = 300, (96, 48)
 #: Pictures in fog, and their width and height.
 IMAGES, SIZE = 40, (192, 96)
@@ -30,7 +30,10 @@ _FOG = (0.7, 0.7)
 
 
 def demo_network() -> Path:
-    """The run folder of a network that has seen the source alone; it is trained, or trained on, where there is none."""
+    """Return the run folder of a network that has seen the source alone.
+
+    Where there is none, the network is trained, or trained on.
+    """
     config = TrainConfig(
         method="source",
         max_steps=STEPS,

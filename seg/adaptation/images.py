@@ -1,4 +1,4 @@
-"""The folder of images that a network is adapted to, their labels, and what is written of each before and after.
+"""The images that a network is adapted to, their labels, and their files before and after.
 
 Shapes: B images, C classes, H × W an image's own size, h × w the size that the network sees, or that of its logits.
 """
@@ -48,10 +48,10 @@ STAGES = ("before", "after")
 
 
 class ImageFolder:
-    """A folder of images, or one image, in the order of names; unreadable files are named on stderr and left out.
+    """A folder of images, or one image, in the order of names.
 
-    Batches are of whole images, or with ``tile`` of windows of that side that hold data. The latest pictures are kept
-    decoded.
+    Unreadable files are named on stderr and left out. Batches hold whole images, or with ``tile``
+    windows of that side that hold data. The latest pictures are kept decoded.
 
     Args:
         source: the folder or file.
@@ -100,7 +100,11 @@ class ImageFolder:
         return len(self.files)
 
     def _windows(self, file: Path) -> list[tuple[slice, slice]]:
-        """Rows and columns of an image's parts; an InputError for one that cannot be read."""
+        """Return rows and columns of an image's parts.
+
+        Raises:
+            InputError: the image cannot be read.
+        """
         refuse_long_name(file)
         pixels = self.description.pixels
         if self.tile is None:
@@ -149,12 +153,20 @@ class ImageFolder:
             return picture.reduced(MOST_SHOWN)
 
     def seen(self, index: int) -> tuple[Tensor, Mask]:
-        """(3, h, w) of a part as the network takes it, and where it holds data, None for everywhere."""
+        """Return a part as the network takes it.
+
+        Returns:
+            The image (3, h, w), and a mask of where it holds data; None for everywhere.
+        """
         values, valid = seen(self.picture(index), self.description.pixels, self.sizes[index])
         return self.description.normalised(values, valid).to(self.device), valid
 
     def batch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        """(B, 3, h, w) of parts of one size, and (B, h, w) bool where they hold data; None for everywhere."""
+        """Return parts of one size as a batch.
+
+        Returns:
+            The images (B, 3, h, w), and (B, h, w) bool where they hold data; None for everywhere.
+        """
         images, masks = zip(*map(self.seen, indices), strict=True)
         batch = torch.stack(images)
         if all(mask is None for mask in masks):
@@ -164,7 +176,10 @@ class ImageFolder:
         return batch, valid.to(self.device)
 
     def batches(self, batch_size: int, seed: tuple[int, int] | None = None) -> list[list[int]]:
-        """Batches of one size each, every part once: of neighbours, or shuffled by a seed."""
+        """Return batches of one size each that hold every part once.
+
+        A batch holds neighbours; with a seed, parts and batches are shuffled.
+        """
         if seed is None:
             return self._of_one_size(range(len(self.parts)), batch_size)
         generator = np.random.default_rng(seed)
@@ -184,7 +199,10 @@ class ImageFolder:
         return [self.batch(members)[0] for members in self._of_one_size(chosen, batch_size)]
 
     def halves(self, most: int, batch_size: int) -> list[list[list[int]]]:
-        """The parts of :meth:`spread` in two interleaved halves, as batches of one size each; a single one is both."""
+        """Split the parts of :meth:`spread` into two interleaved halves.
+
+        Each half is a list of batches of one size each. A single part is both halves.
+        """
         chosen = self.spread(most)
         halves = [
             sorted(half or chosen, key=lambda index: self.sizes[index])
@@ -204,7 +222,10 @@ class ImageFolder:
 
 
 def _windows_with_data(picture: ImagePixels | Scene, side: int) -> list[tuple[slice, slice]]:
-    """Rows and columns of windows of a side, or the image's, that hold data; they cover the image evenly."""
+    """Return rows and columns of the windows that hold data.
+
+    The windows cover the image evenly. Their side is ``side``, or a smaller image's own.
+    """
     ranges = []
     for length in picture.shape[:2]:
         last, number = max(0, length - side), -(-length // side)
@@ -222,7 +243,14 @@ def confusion_with(
     valid: Mask,
     layout: Layout = OWN_IDS,
 ) -> NDArray[np.int64]:
-    """(C, C) pixels by label and predicted train id, at the label's size; InputErrors are those of ``read_label``."""
+    """Count pixels by label and predicted train id at the label's size.
+
+    Returns:
+        (C, C) numbers of pixels.
+
+    Raises:
+        InputError: see ``read_label``.
+    """
     label = read_label(label_file, classes, layout, image=image)
     size = (label.shape[1], label.shape[0])
     predicted = np.asarray(
@@ -246,9 +274,9 @@ class ImageNumbers:
 
 @dataclass(frozen=True)
 class Predictions:
-    """The predictions of all images in ``out``, one folder per stage, and their rows by stage and image path.
+    """The predictions of all images in ``out``, and their rows by stage and image path.
 
-    The stages are those of ``STAGES``.
+    ``out`` has one folder for each stage of ``STAGES``.
     """
 
     out: Path
@@ -262,7 +290,7 @@ class Predictions:
     )
 
     def write(self, stage: str, index: int, logits: Tensor) -> None:
-        """Write, or replace, files and row of an image's logits (C, h, w)."""
+        """Write or replace the files and the row of an image's logits (C, h, w)."""
         finite(logits, str(self.folder.relative[index]))
         picture = self.folder.picture(index)
         with torch.inference_mode():
@@ -270,7 +298,10 @@ class Predictions:
 
     @torch.no_grad()
     def predict(self, stage: str, index: int, forward: Forward) -> None:
-        """Predict an image by a network that is called with images as it sees them, and :meth:`write`."""
+        """Predict an image by a network, and :meth:`write` the prediction.
+
+        The network is called with images as it sees them.
+        """
         folder = self.folder
         if folder.tile is None:
             self.write(stage, index, forward(folder.seen(index)[0][None])[0])
@@ -281,7 +312,7 @@ class Predictions:
     def _write(
         self, stage: str, index: int, picture: ImagePixels | Scene, parts: Iterable[Part]
     ) -> None:
-        """Pictures, GeoTIFF and row of the prediction of an image by its parts' logits."""
+        """Write pictures, GeoTIFF and row of an image's prediction from its parts' logits."""
         relative, path = self.folder.relative[index], partial(self.file, stage, index)
         prediction, (pixels, entropy) = write_maps(path, parts, picture, self.classes)
         ids = self.classes.to_ids(prediction.classes, prediction.valid)
@@ -301,7 +332,7 @@ class Predictions:
         return confusion_with(label, image, self.classes, classes, valid, self.layout)
 
     def keep_before(self) -> None:
-        """Files and rows of before become those of after."""
+        """Copy the files and rows of the stage ``before`` to the stage ``after``."""
         before, after = (self.out / stage for stage in STAGES)
         shutil.rmtree(after, ignore_errors=True)
         shutil.copytree(before, after)
@@ -310,7 +341,7 @@ class Predictions:
 
     @torch.no_grad()
     def confusions(self, forward: Forward) -> list[NDArray[np.int64]]:
-        """(C, C) of each labelled image by a network.
+        """Return the confusion matrix (C, C) of each labelled image by a network.
 
         The network is called with images as it sees them. Images are read whole.
         """
@@ -336,9 +367,9 @@ class Predictions:
         )
 
     def file(self, stage: str, index: int, kind: str) -> Path:
-        """Where an image's file of a kind is written to."""
+        """Return the path of an image's file of a kind."""
         return output_path(self.out / stage, self.folder.names[index], kind)
 
     def _at_image_size(self, logits: Tensor, picture: ImagePixels) -> Tensor:
-        """(1, C, h, w) → (1, C, H, W)."""
+        """Upsample logits (1, C, h, w) to the size H × W of the image."""
         return upsampled(logits, picture.shape[:2], self.folder.description.align_corners)

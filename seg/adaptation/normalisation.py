@@ -1,8 +1,9 @@
-"""Whether the assumed normalisation of images fits a network, before anything is adapted.
+"""A check that the assumed normalisation of images fits a network, before anything is adapted.
 
-The usual normalisations are compared by the first batch norm layers alone: their stored statistics against those of the
-images. The assumed one and the nearest other one are then compared by the whole network, where the assumption is a
-guess. A guess is doubted and never replaced (docs/adaptation.md).
+The usual normalisations are compared by the first batch norm layers alone: their stored statistics
+against the images'. The assumed one and the nearest other one are then compared by the whole
+network, where the assumption is a guess. A guess is doubted and never replaced
+(docs/adaptation.md).
 
 Shapes: B images, C channels, H × W pixels.
 """
@@ -34,17 +35,17 @@ USUAL = (
 )
 #: Most images on which they are compared, and images in a batch.
 _MOST_IMAGES, _BATCH = 16, 4
-#: Batch norm layers whose statistics are compared, in the order in which they run: the farther, the more of a shift of
-#: the images is in them.
+#: Number of batch norm layers with compared statistics, in the order in which they run.
+#: Farther layers hold more of a shift of the images.
 _LAYERS = 3
-#: The distance from which on the scale of the numbers is wrong: 0 to 255 in place of 0 to 1 gives thousands, a shift of
-#: the images about 1.
+#: Least distance that shows a wrong scale of the numbers. Numbers from 0 to 255 in place of 0 to 1
+#: give thousands, a shift of the images gives about 1.
 WRONG_SCALE = 100.0
-#: Another normalisation is clearly better where its stability score is this many times as high; on photographs of
-#: another kind a wrong one reaches 1.15 times the right one's.
+#: Another normalisation is clearly better where its stability score is this many times as high.
+#: On photographs of another kind a wrong one reaches 1.15 times the right one's.
 CLEARLY_HIGHER = 1.2
-#: It is also clearly better at this distance, which images like the network's own have, if it is this many times as
-#: near and its score is no lower.
+#: It is also clearly better at this distance, if it is this many times as near and its score is no
+#: lower. Images like the network's own have this distance.
 NEAR, CLEARLY_NEARER = 0.05, 10.0
 _SET_ANOTHER = "seg.evaluate by a few labelled images would decide; --mean, --std, --channels and --scale set another"
 
@@ -67,7 +68,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class NormalisationCheck:
-    """What speaks for and against the assumed normalisation."""
+    """The assumed normalisation, and the evidence for and against it."""
 
     used: Description  #: the assumed one
     sentence: str = ""  #: for the answer
@@ -76,7 +77,7 @@ class NormalisationCheck:
     )
 
     def document(self) -> dict[str, Any]:
-        """For ``adapt.json``."""
+        """Return the entry in ``adapt.json``."""
         return {
             **self.used.normalisation,
             "said": self.used.said,
@@ -108,7 +109,7 @@ def check_normalisation(trained: TrainedNetwork, folder: ImageFolder) -> Normali
 
 
 def conclusion(assumed: Candidate, nearest: Candidate) -> tuple[str, bool]:
-    """The sentence about the assumed normalisation and the nearest other one, and whether it warns."""
+    """Return the sentence about the assumed and the nearest normalisation, and whether it warns."""
     numbers = f"{nearest.text}, here {assumed.text} ({assumed.description.origin})"
     if assumed.distance >= WRONG_SCALE:
         return f"ALARM, wrong scale: {numbers}; {_SET_ANOTHER}", True
@@ -142,9 +143,12 @@ class _Reached(Exception):
 
 @torch.no_grad()
 def distance(trained: TrainedNetwork, folder: ImageFolder) -> float:
-    """Distance of the first batch norm layers' stored statistics from those of images, in nats a channel.
+    """Return the distance between stored and image statistics in the first batch norm layers.
 
     No image passes the layers behind these.
+
+    Returns:
+        The distance in nats a channel.
     """
     sums = dict[Any, InputSums]()
 

@@ -45,12 +45,12 @@ class Result:
 
     @property
     def adapted(self) -> bool:
-        """Whether the adapted network is used."""
+        """True where the adapted network is used."""
         return self.outcome.used is not None and self.settings["method"] != "none"
 
     @property
     def answer(self) -> str:
-        """What was done and why, in sentences."""
+        """The sentences that say what was done and why."""
         used = self.outcome.used
         if used is None or not self.adapted:
             sentences = self._not_adapted()
@@ -103,7 +103,7 @@ class Result:
         return why + self._weak
 
     def _adapted(self, used: Check) -> str:
-        """How far it was adapted, and why that stands."""
+        """Return the sentence on the extent of the adaptation and the reason for it."""
         outcome = self.outcome
         if outcome.stopped:
             state = "the statistics alone, before the first batch"
@@ -115,7 +115,7 @@ class Result:
         return f"Adapted{self._extent(used)}: {why}."
 
     def _extent(self, used: Check) -> str:
-        """How far it was adapted; empty where it has learnt from all batches."""
+        """Return the extent of the adaptation; empty where it has learnt from all batches."""
         outcome, share = self.outcome, self.outcome.share
         part = "" if share is None else f"a share of {share:g} of "
         statistics = f" by {'all of ' if share == 1 else part}these images' batch norm statistics"
@@ -130,7 +130,7 @@ class Result:
         return f" up to batch {used.step} of {outcome.planned}{best}"
 
     def _kept(self) -> list[str]:
-        """How many images keep their prediction."""
+        """Return the sentence on the images that keep their prediction."""
         number = len(self.outcome.kept_before)
         if not number:
             return []
@@ -141,7 +141,7 @@ class Result:
         ]
 
     def _doubts(self, used: Check) -> list[str]:
-        """What is uncertain without labels."""
+        """Return sentences on the uncertainty without labels."""
         outcome, sentences = self.outcome, []
         if len(set(outcome.share_by_halves)) > 1:
             first, second = outcome.share_by_halves
@@ -158,7 +158,10 @@ class Result:
         return sentences
 
     def learning(self, check: Check | None) -> str:
-        """Objective, average and learning rate in words; of a step those that labels have chosen, empty of none."""
+        """Return objective, average and learning rate in words.
+
+        A step has the ones that labels have chosen. The text is empty without learning.
+        """
         chosen = {"objective": self.settings["loss"], **self.settings}
         chosen |= (check and check.learning) or {}
         if chosen["lr"] is None:
@@ -167,7 +170,10 @@ class Result:
 
     @property
     def score(self) -> LabelScore | None:
-        """On labelled images: of the predictions that stand, or of the adaptation that is not used."""
+        """The score on labelled images.
+
+        It belongs to the predictions that stand, or to the adaptation that is not used.
+        """
         if not self.adapted:
             return self.outcome.checks[-1].score
         new = [self.rows["after"][name].confusion for name in self.rows["before"]]
@@ -209,7 +215,7 @@ class Result:
 
     @property
     def mean_entropy(self) -> dict[str, float]:
-        """Before and after, the mean over images; 0 is certain, 1 uniform."""
+        """Mean entropy over images before and after; 0 is certain, 1 uniform."""
         return {
             stage: float(np.mean([row.entropy for row in rows.values()]))
             for stage, rows in self.rows.items()
@@ -243,9 +249,10 @@ class Result:
         }
 
     def _spec_of(self, out: Path) -> str:
-        """The flags that name the adapted network: the folder as a whole, of a function its weights beside it.
+        """Return the flags that name the adapted network.
 
-        Of a function those that say what it expects are needed as well.
+        They name the folder as a whole, or a function and its weights. A function also needs the
+        flags that say what it expects.
         """
         model = str(self.settings["model"])
         if not is_function(model):
@@ -254,7 +261,7 @@ class Result:
         return shlex.join(["--model", model, "--weights", str(file)])
 
     def print(self, out: Path) -> None:
-        """The result, the reason, class shares, and what to do next, in a terminal."""
+        """Print result, reason, class shares and next commands in a terminal."""
         header, *rows = self.shown_shares()
         print_table("predicted share of the pixels", header, rows)
         print(self.headline)
@@ -272,7 +279,7 @@ class Result:
 
 
 def class_shares(pixels: NDArray[np.int64]) -> list[float]:
-    """(C,) pixels of each class → their shares."""
+    """Return the share of each class from its pixels (C,)."""
     shares: list[float] = (pixels / max(pixels.sum(), 1)).tolist()
     return shares
 

@@ -175,7 +175,10 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
 
     @property
     def _learns_as_told(self) -> bool:
-        """Whether the method learns, by objective and rate of the user; those of a step are chosen by labels."""
+        """True for a method that learns by the user's objective and rate.
+
+        Labels choose the objective and rate of a step.
+        """
         return self.method != STEP and METHODS[self.method].learns
 
     @property
@@ -184,7 +187,7 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         return "tent" if self.method == STEP else self.method
 
     def resolved(self, batch_norm: bool) -> AdaptConfig:
-        """With the method that ``auto`` stands for, and the defaults of learning if it learns.
+        """Fill in the method that ``auto`` stands for, and the defaults of learning if it learns.
 
         Args:
             batch_norm: whether most normalisation layers are batch norm.
@@ -198,13 +201,13 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         return replace(config, **{name: LEARNING[name] for name in missing})
 
     def _method(self, batch_norm: bool) -> str:
-        """What ``auto`` stands for."""
+        """Return the method that ``auto`` stands for."""
         if not batch_norm or given_options(self) or self._of_learning:
             return "tent"
         return STEP if self.labels is not None and self.mode == "epochs" else "bn"
 
     def steps(self) -> list[dict[str, Any]]:
-        """Arguments of the adapters of the step that are tried, none of other methods."""
+        """Return the arguments of the adapters that a step tries; none for other methods."""
         if self.method != STEP:
             return []
         return [
@@ -212,9 +215,10 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         ]
 
     def takes_statistics_first(self) -> bool:
-        """Whether a share of the folder's statistics is taken once, before anything learns.
+        """Return whether a share of the folder's statistics is taken once, before anything learns.
 
-        Else an adapter takes them batch by batch: of a stream, of each image alone, and as published for a share of 1.
+        Otherwise an adapter takes them batch by batch. This holds for a stream, for each image
+        alone, and for a share of 1, as published.
         """
         if self.method in STORED or self.mode != "epochs":
             return False

@@ -53,7 +53,7 @@ class Export:
         self._by_windows = trained.size is None and not needs_whole
 
     def try_to_add(self, file: Path, relative: Path, name: Path) -> None:
-        """:meth:`add` an image, or say on stderr why not."""
+        """Call :meth:`add` with an image, or say on stderr why not."""
         try:
             self.add(file, relative, name)
         except NotWritten:

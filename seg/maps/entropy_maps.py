@@ -71,7 +71,14 @@ class Prediction:
         valid: Mask = None,
         least: float = 0.0,
     ) -> Prediction:
-        """From the logits of the parts of (H, W) pixels; one is in memory at a time. ``least`` as in :meth:`of`."""
+        """Predict by the logits of the parts of an image; one is in memory at a time.
+
+        Args:
+            parts: of the image.
+            size: H and W of the image.
+            valid: as in :meth:`of`.
+            least: as in :meth:`of`.
+        """
         if least > 0:
             valid = np.ones(size, bool) if valid is None else valid.copy()
         whole = cls(np.empty(size, np.uint8), np.empty(size, np.float32), valid)
@@ -90,7 +97,7 @@ class Prediction:
         return f"mean {entropy.sum() / pixels.sum():.2f}" if pixels.sum() else "no data"
 
     def sums(self, num_classes: int) -> Sums:
-        """(C,) number of counted pixels of each class, and the sum of their entropy."""
+        """Return the number of counted pixels and their summed entropy by class, (C,) each."""
         pixels, entropy = np.zeros(num_classes, np.int64), np.zeros(num_classes)
         for top in range(0, len(self.classes), _ROWS_AT_ONCE):  # numpy counts in 16 bytes a pixel
             rows = slice(top, top + _ROWS_AT_ONCE)
@@ -104,7 +111,10 @@ class Prediction:
         return pixels, entropy
 
     def tiles(self, palette: Sequence[Color]) -> dict[str, NDArray[np.uint8]]:
-        """(H, W, 3) ``prediction`` and ``entropy`` in colours; pixels without data are hatched."""
+        """Return ``prediction`` and ``entropy`` in colours, (H, W, 3) each.
+
+        Pixels without data are hatched.
+        """
         tiles = {
             "prediction": coloured_prediction(self.classes, palette),
             "entropy": coloured_entropy(self.entropy),
@@ -119,19 +129,19 @@ class Prediction:
 def coloured_prediction(
     prediction: NDArray[np.integer], palette: Sequence[Color]
 ) -> NDArray[np.uint8]:
-    """(H, W) train ids → (H, W, 3) colours."""
+    """Colour train ids (H, W) as (H, W, 3)."""
     return np.asarray(np.asarray(palette, np.uint8)[prediction])
 
 
 def coloured_label(label: NDArray[np.integer], palette: Sequence[Color]) -> NDArray[np.uint8]:
-    """(H, W) train ids → (H, W, 3) colours; ignored pixels are hatched."""
+    """Colour train ids (H, W) as (H, W, 3), and hatch ignored pixels."""
     counted = label < len(palette)
     coloured = coloured_prediction(np.where(counted, label, 0), palette)
     return np.where(counted[..., None], coloured, _hatch(label.shape))
 
 
 def _hatch(shape: tuple[int, int]) -> NDArray[np.uint8]:
-    """(H, W, 3) stripes in two greys."""
+    """Draw stripes (H, W, 3) in two greys."""
     stripe = max(2, max(shape) // 100)
     rows, columns = np.ogrid[: shape[0], : shape[1]]
     greys = np.asarray(_IGNORED, np.uint8)
@@ -139,7 +149,10 @@ def _hatch(shape: tuple[int, int]) -> NDArray[np.uint8]:
 
 
 def coloured_entropy(entropy: NDArray[np.floating]) -> NDArray[np.uint8]:
-    """(H, W) in 0 to 1 → (H, W, 3) in the colour map magma, on the same scale for every image."""
+    """Colour an entropy map (H, W) from 0 to 1 as (H, W, 3) in magma.
+
+    The scale is the same for every image.
+    """
     index = (entropy * np.float32(len(_MAGMA))).clip(0, len(_MAGMA) - 1).astype(np.uint8)
     return np.asarray(_MAGMA[index], np.uint8)
 
@@ -150,7 +163,12 @@ def wrong_pixels(
     prediction: Prediction,
     coloured: NDArray[np.uint8],
 ) -> dict[str, NDArray[np.uint8]]:
-    """The image in light grey, (H, W, 3), with wrong pixels in ``coloured``: all, and those below :data:`CERTAIN`."""
+    """Draw wrong pixels in ``coloured`` over the image in light grey.
+
+    Returns:
+        (H, W, 3) ``wrong`` with all wrong pixels, and ``confidently-wrong`` with the wrong pixels
+        of an entropy below :data:`CERTAIN`.
+    """
     grey = (
         Image.fromarray(image)
         .convert("L")

@@ -1,4 +1,6 @@
-"""The files of a predicted image: tiles, the panel image | prediction | entropy, and label ids and entropy as GeoTIFF.
+"""The files of a predicted image.
+
+They are tiles, the panel image | prediction | entropy, and label ids and entropy as GeoTIFF.
 
 Shapes: C classes, H × W pixels.
 """
@@ -40,7 +42,17 @@ def map_pictures(
     prediction: Prediction,
     classes: ClassSet,
 ) -> tuple[dict[str, NDArray[np.uint8]], Image.Image]:
-    """The tiles of an image (H, W, 3) by name, of errors too with a ``label`` (H', W') of train ids, and its panel."""
+    """Draw the tiles and the panel of an image.
+
+    Args:
+        image: (H, W, 3).
+        label: (H', W') train ids; with it there are tiles of label and errors too.
+        prediction: of the image.
+        classes: their names and colours.
+
+    Returns:
+        The tiles by name, and the panel.
+    """
     tiles = {"image": image, **prediction.tiles(classes.colors)}
     coloured = tiles["prediction"]
     if coloured.shape != image.shape:
@@ -64,7 +76,10 @@ def map_pictures(
 def panel(
     tiles: tuple[NDArray[np.uint8], ...], caption: str, legend: Sequence[tuple[str, Color]] = ()
 ) -> Image.Image:
-    """Image | prediction | entropy, (H, W, 3) each, with the scale of the entropy; below the names and colours."""
+    """Draw image | prediction | entropy, (H, W, 3) each, with the scale of the entropy.
+
+    The names and colours of the ``legend`` are below.
+    """
     height, width, _ = tiles[0].shape
     lines = -(-len(legend) // _LEGEND_COLUMNS)
     side = min(_LARGEST, max(_SMALLEST, _WIDTH / 3 * height / width))
@@ -99,7 +114,10 @@ def save_panel(path: Path, picture: Image.Image) -> None:
 def write_geotiffs(
     path: FileOf, prediction: Prediction, classes: ClassSet, place: Georeference
 ) -> None:
-    """Write label ids and entropy as GeoTIFF, with ``no_data`` and NaN outside; ``path`` gives the file of a kind."""
+    """Write label ids and entropy as GeoTIFF, with ``no_data`` and NaN outside.
+
+    ``path`` gives the file of a kind.
+    """
     with _geotiffs(path, prediction.classes.shape, classes, place) as write:
         write(0, 0, prediction)
 
@@ -111,9 +129,20 @@ def write_maps(
     classes: ClassSet,
     least: float = 0.0,
 ) -> tuple[Prediction, Sums]:
-    """The prediction of an image by the logits of its parts, and its sums; ``least`` as in :meth:`Prediction.of`.
+    """Predict an image by the logits of its parts, and write its GeoTIFF.
 
-    With coordinates both GeoTIFF are written. A scene's are in any case; its prediction is read from them, reduced.
+    Both GeoTIFF are written for an image with coordinates, and for every scene. The prediction of a
+    scene is read from them, reduced.
+
+    Args:
+        path: gives the file of a kind.
+        parts: of the image.
+        picture: the image or scene.
+        classes: meaning of the logits.
+        least: as in :meth:`Prediction.of`.
+
+    Returns:
+        The prediction, and its sums.
     """
     size = picture.shape[:2]
     if isinstance(picture, ImagePixels):
@@ -134,7 +163,10 @@ def write_maps(
 
 
 def shown_prediction(path: FileOf, size: tuple[int, int] | None, classes: ClassSet) -> Prediction:
-    """Both GeoTIFF of a scene at (H, W) pixels, None for their own: the nearest class, the mean entropy."""
+    """Read both GeoTIFF of a scene at (H, W) pixels, or at their own size for None.
+
+    A pixel has the nearest class and the mean entropy.
+    """
     with opened(path("prediction.tif")) as source:
         ids = source.read(1, out_shape=size)
     with opened(path("entropy.tif")) as source:
@@ -151,7 +183,7 @@ def shown_prediction(path: FileOf, size: tuple[int, int] | None, classes: ClassS
 def _geotiffs(
     path: FileOf, size: tuple[int, int], classes: ClassSet, place: Georeference | None
 ) -> Iterator[Callable[[int, int, Prediction], None]]:
-    """A function that writes a prediction from its first row and column on."""
+    """Yield a function that writes a prediction from its first row and column on."""
     colours = [(0, 0, 0)] * 256
     for label_id, colour in zip(classes.ids, classes.colors, strict=True):
         colours[label_id] = colour
@@ -181,5 +213,5 @@ def _geotiffs(
 
 
 def output_path(folder: Path, name: Path, kind: str) -> Path:
-    """``folder/deep/er/photo_panel.png`` of ``deep/er/photo`` and ``panel.png``."""
+    """Return ``folder/deep/er/photo_panel.png`` for ``deep/er/photo`` and ``panel.png``."""
     return folder / name.with_name(f"{name.name}_{kind}")

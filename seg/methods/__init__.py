@@ -13,12 +13,13 @@ class MethodRow(NamedTuple):
     summary: str  #: follows the name in ``--help``
     uses_target: bool = True  #: whether it reads target images
     loss: str | None = None  #: objective without ``--loss``; None: the method takes no objective
-    #: Whether target losses are scaled by the source's cross-entropy, unless ``--weights.relative`` says otherwise.
+    #: default of ``--weights.relative``, which scales target losses by the source's cross-entropy
     relative: bool = False
-    #: Weight of the auxiliary head on target as a factor of the main head's, unless ``--weights.aux`` says otherwise.
+    #: default of ``--weights.aux``, the auxiliary head's weight on target relative to the main's
     aux: float = 0.1
     section: str | None = None  #: the field of :class:`seg.config.TrainConfig` with its options
-    #: how its weight's name begins in :class:`seg.methods.settings.WeightConfig`; else 1
+    #: first part of its weight's name in :class:`seg.methods.settings.WeightConfig`
+    #: (None: the weight is 1)
     weight: str | None = None
 
 

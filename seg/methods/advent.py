@@ -140,7 +140,10 @@ class Adversary(nn.Module):
 
 
 def build_discriminator(num_classes: int, channels: int) -> nn.Sequential:
-    """Five 4×4 convolutions of stride 2: (B, C, H, W) → (B, 1, H/32, W/32), a verdict per region before the sigmoid."""
+    """Build a discriminator of five 4×4 convolutions of stride 2.
+
+    It maps (B, C, H, W) to (B, 1, H/32, W/32), a verdict per region before the sigmoid.
+    """
     layers: list[nn.Module] = []
     before = num_classes
     for width in (channels, 2 * channels, 4 * channels, 8 * channels):
@@ -151,13 +154,25 @@ def build_discriminator(num_classes: int, channels: int) -> nn.Sequential:
 
 
 def weighted_self_information(logits: Tensor) -> Tensor:
-    """(B, C, H, W) logits → −p log p / log C of the same shape: the entropy before it is summed over classes."""
+    """Return −p log p / log C of logits (B, C, H, W), in the same shape.
+
+    It is the entropy before the sum over classes.
+    """
     log_p = F.log_softmax(logits.to(computed_in(logits.dtype)), dim=1)
     return -log_p.exp() * log_p / math.log(logits.shape[1])
 
 
 def _judged(logits: Tensor, domain: str, valid: Tensor | None) -> Tensor:
-    """The map that a discriminator sees of (B, C, H, W) logits; 0, as of a certain pixel, where there is no data."""
+    """Return the map that a discriminator sees.
+
+    Args:
+        logits: (B, C, H, W).
+        domain: of the images, for the error.
+        valid: (B, H, W), where the images hold data; elsewhere the map is 0, as at a certain pixel.
+
+    Raises:
+        InputError: the images are smaller than a region.
+    """
     height, width = logits.shape[-2:]
     if min(height, width) < _SMALLEST_SIDE:
         raise InputError(

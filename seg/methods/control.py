@@ -17,7 +17,7 @@ _STATISTICS_OF_SOURCE = ("source", "frozen")
 
 
 class Control(Method):
-    """What a method is compared with: the same target images and statistics, but no target loss."""
+    """Baseline of the methods, with the same target images and statistics but no target loss."""
 
     def __init__(
         self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives]

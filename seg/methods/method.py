@@ -55,13 +55,23 @@ class Method:
         return None, {}
 
     def after_step(self, batches: Sequence[MicroBatch], step: int) -> dict[str, float]:
-        """After the network's step: discriminators learn, a teacher follows. Returns values to log.
+        """Train discriminators, or move a teacher, after the network's step.
 
-        ``batches`` are the step's micro-batches, before :meth:`prepare`; ``step`` counts from 1. Raises NotFiniteError:
-        a loss that is not finite, as of :func:`seg.methods.optimization.update`.
+        Args:
+            batches: the step's micro-batches, before :meth:`prepare`.
+            step: counts from 1.
+
+        Returns:
+            Values to log.
+
+        Raises:
+            NotFiniteError: a loss is not finite, see :func:`seg.methods.optimization.update`.
         """
         return {}
 
     def scored_model(self) -> nn.Module:
-        """The network whose weights are scored, selected and saved as the run's; a checkpoint to resume has both."""
+        """Return the network that is scored, selected and saved as the run's.
+
+        A checkpoint to resume has the trained network too.
+        """
         return self.network.model

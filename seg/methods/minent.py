@@ -21,9 +21,10 @@ from seg.models.network import Predictor
 
 
 class HeadObjectives(nn.Module):
-    """Objective values on target predictions, weighted per head, such as ``{"main": 0.001, "aux": 0.0002}``.
+    """Objective values on target predictions, weighted per head.
 
-    With the loss ``none`` nothing is added. ``options`` are those of :func:`dem_apps.build_objective`.
+    Weights are such as ``{"main": 0.001, "aux": 0.0002}``. With the loss ``none`` nothing is added.
+    ``options`` go to :func:`dem_apps.build_objective`.
     """
 
     def __init__(
@@ -49,7 +50,15 @@ class HeadObjectives(nn.Module):
     def forward(
         self, logits: Mapping[str, Tensor], mask: Tensor | None = None
     ) -> tuple[Tensor | None, Values]:
-        """The weighted loss of (B, C, H, W) logits per head where ``mask`` (B, H, W), or None, and values to log."""
+        """Return the weighted loss and values to log.
+
+        Args:
+            logits: (B, C, H, W) per head.
+            mask: (B, H, W), the pixels that count; None for all.
+
+        Returns:
+            The loss, or None without an objective, and the values.
+        """
         values = {"target/entropy": self.entropy(logits["main"].detach(), dim=1, mask=mask)}
         if not self.objectives:
             return None, values

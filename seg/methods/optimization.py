@@ -23,10 +23,11 @@ Values = dict[str, Tensor]
 
 
 class MicroBatch(NamedTuple):
-    """The images of one forward and backward: ``image`` (B, 3, H, W), ``label`` (B, H, W; source), ``name`` (B).
+    """The images of one forward and backward.
 
-    ``draw`` (B,) seeds what a method draws per sample, see :func:`seg.data.loader.batches`. ``valid`` (B, H, W) bool
-    says which pixels hold data, where some do not.
+    A batch holds ``image`` (B, 3, H, W), ``name`` (B) and, on source, ``label`` (B, H, W).
+    ``draw`` (B,) seeds a method's draws per sample, see :func:`seg.data.loader.batches`.
+    ``valid`` (B, H, W) bool says which pixels hold data, where some do not.
     """
 
     source: Batch
@@ -35,7 +36,12 @@ class MicroBatch(NamedTuple):
 
 
 def valid_pixels(batch: Batch, device: torch.device) -> Tensor | None:
-    """(B, H, W) bool, False where an image of a batch holds no data; None where all of them do everywhere."""
+    """Return the mask of the pixels that hold data.
+
+    Returns:
+        (B, H, W) bool, False where an image of the batch holds no data. None if all of them hold
+        data everywhere.
+    """
     valid: Tensor | None = batch.get("valid")
     return None if valid is None else valid.to(device, non_blocking=True)
 
@@ -63,10 +69,20 @@ def update(
     batches: Sequence[MicroBatch],
     step: int,
 ) -> dict[str, float]:
-    """The optimiser's step after the backward of every micro-batch; the losses, means over batches and processes.
+    """Make the optimiser's step after the backward of every micro-batch.
 
-    The optimiser is prepared by accelerate, which undoes the loss scale of fp16; ``logged`` are each micro-batch's
-    losses, ``step`` counts from 1. Raises NotFiniteError, in every process: a loss or gradient before the step.
+    Args:
+        module: the network, with its gradients.
+        optimizer: prepared by accelerate, which undoes the loss scale of fp16.
+        logged: each micro-batch's losses.
+        batches: the micro-batches, for the error.
+        step: counts from 1.
+
+    Returns:
+        The losses, means over batches and processes.
+
+    Raises:
+        NotFiniteError: a loss or gradient before the step is not finite; in every process.
     """
     _average_gradients(module)
     names = [*logged[0]]

@@ -41,11 +41,11 @@ class Labelled(NamedTuple):
 
 
 class SelfTraining(MinEnt):
-    """Cross-entropy of the student's views of target images with the teacher's labels, and the objective on them.
+    """Cross-entropy of the student's views of target images, and the objective on them.
 
-    The teacher sees the plain image and is what is scored, selected and exported. It normalises by the target's batch
-    under the policy ``target``, else by running statistics that follow the student's. The objective counts on target
-    pixels of a view.
+    The teacher gives the labels. It sees the plain image and is scored, selected and exported. It
+    normalises by the target's batch under the policy ``target``, else by running statistics that
+    follow the student's. The objective counts on target pixels of a view.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class SelfTraining(MinEnt):
 
 
 def _check_sizes(source: Tensor, target: Tensor) -> None:
-    """Refuse images of two sizes, of which none can be pasted into the other."""
+    """Refuse images of two sizes, since neither can be pasted into the other."""
     if source.shape != target.shape:
         sizes = f"{source.shape[3]} × {source.shape[2]} and {target.shape[3]} × {target.shape[2]}"
         raise InputError(
@@ -160,10 +160,13 @@ def _check_sizes(source: Tensor, target: Tensor) -> None:
 def pseudo_labels(
     logits: Tensor, threshold: float, valid: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The most probable class of each pixel, (B, H, W) int64, and how much it counts, 0 to 1.
+    """Return the most probable class of each pixel and its weight.
 
     Every pixel of an image counts as the share of its pixels whose confidence is at least the threshold (DACS,
     Tranheden et al., WACV 2021); pixels without data, where ``valid`` is False, count 0.
+
+    Returns:
+        The classes, (B, H, W) int64, and their weights, 0 to 1.
     """
     confidence, label = logits.float().softmax(1).max(1)
     sure = (confidence >= threshold).float()
@@ -179,14 +182,25 @@ def _statistics(model: nn.Module) -> list[Tensor]:
 
 
 def generators(draws: Tensor, purpose: int) -> list[torch.Generator]:
-    """Return a generator per sample from the batch's ``draw`` (B,); draws of one ``purpose`` depend on no other's."""
+    """Return a generator per sample from the batch's ``draw`` (B,).
+
+    Draws of one ``purpose`` do not depend on another's.
+    """
     return [torch.Generator().manual_seed((int(draw) + 7919 * purpose) % 2**63) for draw in draws]
 
 
 def pasted_pixels(label: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
-    """Mask (B, H, W) of the pixels pasted from source, by its labels (B, H, W); never ignored pixels.
+    """Choose the pixels to paste from source.
 
     Half of the classes in the label are pasted, rounded up (ClassMix, Olsson et al., WACV 2021).
+    Ignored pixels are never pasted.
+
+    Args:
+        label: (B, H, W) of the source.
+        draws: a generator per image.
+
+    Returns:
+        The mask (B, H, W).
     """
     masks = []
     for one, draw in zip(label, draws, strict=True):
@@ -200,7 +214,10 @@ def pasted_pixels(label: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
 def recoloured(
     images: Tensor, draws: Sequence[torch.Generator], pixels: PixelFormat = RGB
 ) -> Tensor:
-    """(B, 3, H, W) images, each jittered in colour and blurred as in DACS and DAFormer; other bands blurred alone."""
+    """Jitter images (B, 3, H, W) in colour and blur them, as in DACS and DAFormer.
+
+    Each image has its own draws. Bands other than RGB are blurred alone.
+    """
     if not pixels.is_rgb:
         return _transformed(_BLUR, images, draws)
     mean = torch.tensor(pixels.mean, device=images.device)[:, None, None]
@@ -220,7 +237,10 @@ def _transformed(transform: nn.Module, images: Tensor, draws: Sequence[torch.Gen
 
 
 def hidden(images: Tensor, ratio: float, draws: Sequence[torch.Generator]) -> Tensor:
-    """(B, 3, H, W) images without a share of their blocks, which become the mean (MIC, Hoyer et al., CVPR 2023)."""
+    """Hide a share of the blocks of images (B, 3, H, W).
+
+    The blocks become the mean (MIC, Hoyer et al., CVPR 2023).
+    """
     height, width = images.shape[-2:]
     side = max(1, min(height, width) // 8)  # as 64 of 512 in the paper
     rows, columns = -(-height // side), -(-width // side)

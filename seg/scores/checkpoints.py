@@ -38,7 +38,10 @@ class CheckpointSelector:
         self._previous: float | None = None
 
     def update(self, step: int, result: dict[str, Any], alarm: str | None) -> list[str]:
-        """The checkpoints to replace: ``selected``, without an ``alarm``, and with target labels ``best``."""
+        """Return the checkpoints to replace.
+
+        ``selected`` is among them only without an ``alarm``, ``best`` only with target labels.
+        """
         self._previous = result["label_free"][CRITERION]
         scores = {"selected": None if alarm else self._previous, "best": result["miou"]}
         improved = []
@@ -50,10 +53,15 @@ class CheckpointSelector:
         return improved
 
     def alarm(self, result: dict[str, Any], source_share: Mapping[str, float]) -> str | None:
-        """Before :meth:`update`, a sentence when predictions collapse: into one class, in certainty, or rare classes.
+        """Return a sentence when predictions collapse.
 
-        A target that holds that much more of a class raises the last one too; frequencies:
-        docs/appendix.md#weights-that-are-too-large. ``source_share`` is each class's share of the source's labels seen.
+        They collapse into one class, in certainty, or into rare classes. A target that holds that
+        much more of a class raises the last alarm too. Frequencies are in
+        docs/appendix.md#weights-that-are-too-large. Call it before :meth:`update`.
+
+        Args:
+            result: of :func:`seg.scores.evaluation.evaluate`.
+            source_share: each class's share of the source's labels seen.
         """
         predicted, entropy = result["predicted_share"], result["mean_entropy_normalised"]
         name, share = max(predicted.items(), key=lambda each: each[1])
@@ -84,7 +92,11 @@ class CheckpointSelector:
         return {"chosen": dict(self._kept), "current": self._previous}
 
     def restore(self, state: Any) -> None:
-        """Continue from a :meth:`state`; raises an InputError for anything else."""
+        """Continue from a :meth:`state`.
+
+        Raises:
+            InputError: anything else is given.
+        """
         # torch, which the names of checkpoints do without
         from dem_apps.runtime.checkpoint import fitting
 
@@ -93,7 +105,7 @@ class CheckpointSelector:
 
 
 def _swelling(predicted: Mapping[str, float], source_share: Mapping[str, float]) -> str | None:
-    """A sentence where classes that are rare in the source's labels fill many of the predicted pixels."""
+    """Return a sentence if rare classes of the source's labels fill many predicted pixels."""
     swollen = {
         name: share
         for name, share in predicted.items()

@@ -37,7 +37,9 @@ def evaluate(
     on_sample: OnSample | None = None,
     forward: Forward | None = None,
 ) -> dict[str, Any]:
-    """Score a network on a data set; of n processes each scores every n-th image, and all return the joined scores.
+    """Score a network on a data set.
+
+    Each of n processes scores every n-th image, and all return the joined scores.
 
     Args:
         model: the network, which is in ``eval()`` meanwhile.
@@ -82,14 +84,14 @@ def evaluate(
 
 
 def _label(sample: Sample) -> Tensor:
-    """(H, W) train ids; all ignored where there is no label."""
+    """Return the train ids (H, W); all are ignored where there is no label."""
     if sample.label is None:
         return torch.full(sample.image.shape[:2], IGNORE_INDEX, dtype=torch.uint8)
     return torch.from_numpy(sample.label)
 
 
 def _features(sample: Sample, forward: Forward, device: torch.device, tile: int | None) -> Tensor:
-    """(1, C, h, w) logits of an image."""
+    """Return the logits (1, C, h, w) of an image."""
     image = sample.normalised()[None].to(device)
     size = (image.shape[2], image.shape[3])
     tiles = TiledLogits(forward, size, lambda rows, columns: image[:, :, rows, columns], tile)

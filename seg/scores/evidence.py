@@ -18,7 +18,8 @@ from seg.models.network import finite
 from seg.models.tiles import GRID
 from seg.scores.segmentation_scores import LabelFreeScores, at_size, confusion
 
-#: Images (B, 3, H, W), as the network takes them, to logits (B, C, h, w).
+#: A network as a function from images (B, 3, H, W), as it takes them,
+#: to logits (B, C, h, w).
 Forward = Callable[[Tensor], Tensor]
 
 
@@ -38,25 +39,31 @@ class Evidence:
     images: int  #: number of images
     shares: Sequence[float]  #: (C,) share of the pixels predicted as each class
     entropy: float  #: mean Shannon entropy of a pixel / log C; 0 is certain
-    #: (C,) IoU between the prediction and those of the mirrored image and of ``SCALE`` of its size, averaged; None for
-    #: a class without pixels.
+    #: (C,) IoU of the prediction with the ones of the mirrored image and of ``SCALE`` of its size,
+    #: averaged; None for a class without pixels.
     stability: Sequence[float | None]
 
     @property
     def effective_classes(self) -> float:
-        """exp of the entropy of the shares: the number of classes if all were as frequent; 1 is a collapse."""
+        """Number of classes if all were equally frequent; 1 is a collapse.
+
+        It is exp of the entropy of the shares.
+        """
         return math.exp(-sum(share * math.log(share) for share in self.shares if share > 0))
 
     def stability_on(self, reference: Evidence, least_share: float = 1e-3) -> float:
-        """Mean stability over the classes with at least ``least_share`` of the reference's pixels; a lost one is 0."""
+        """Return the mean stability over the reference's classes.
+
+        Classes with at least ``least_share`` of its pixels count, a lost one as 0.
+        """
         counted = [index for index, share in enumerate(reference.shares) if share >= least_share]
         return sum(self.stability[index] or 0.0 for index in counted) / max(len(counted), 1)
 
     def stability_score(self, reference: Evidence) -> float:
-        """Square of :meth:`stability_on` times the effective number of classes; of two networks the higher is better.
+        """Return the square of :meth:`stability_on` times the effective number of classes.
 
-        Stability alone is high where few classes are left, the number of classes where predictions are noise
-        (docs/adaptation.md).
+        The better of two networks has the higher score. Stability alone is high where few classes
+        are left, the number of classes where predictions are noise (docs/adaptation.md).
         """
         return self.stability_on(reference) ** 2 * self.effective_classes
 
@@ -98,7 +105,7 @@ class Probe:
         multiple: int = 1,
         masks: Sequence[Tensor | None] = (),
     ) -> Probe:
-        """The probe whose views a network takes.
+        """Return a probe with views that a network takes.
 
         Sides of the smaller view are multiples of the grid on which encoders halve their features, as the looks are
         that chose the thresholds; views between add noise of their own. Small images keep the network's multiple.
@@ -122,7 +129,7 @@ class Probe:
 
     @torch.no_grad()
     def views(self, forward: Forward) -> Views:
-        """A network's predictions of the images as they are, mirrored, and smaller: three forwards.
+        """Predict the images as they are, mirrored, and smaller, by three forwards.
 
         Args:
             forward: the network, in ``eval()`` mode.
@@ -143,7 +150,10 @@ class Probe:
         return Views(predicted, torch.stack(sums), torch.cat(agreements))
 
     def look(self, forward: Forward) -> Evidence:
-        """The evidence of a network on all images; see :meth:`views`."""
+        """Return the evidence of a network on all images.
+
+        See :meth:`views`.
+        """
         return self.views(forward).evidence()
 
     def _smaller(self, batch: Tensor) -> Tensor:
@@ -156,7 +166,7 @@ class Probe:
 
 
 def _sums_by_image(logits: Tensor, valid: Tensor | None) -> list[Tensor]:
-    """The sums of :class:`LabelFreeScores` of each image."""
+    """Return the sums of :class:`LabelFreeScores` for each image."""
     sums = []
     for index in range(len(logits)):
         here = slice(index, index + 1)
@@ -167,7 +177,13 @@ def _sums_by_image(logits: Tensor, valid: Tensor | None) -> list[Tensor]:
 
 
 def _agreements(logits: Tensor, other: Tensor, valid: Tensor | None) -> Tensor:
-    """(B, C, C) valid pixels by their class and by that of another view, brought to the size of the first."""
+    """Count valid pixels by their class in two views.
+
+    The other view is brought to the size of the first.
+
+    Returns:
+        (B, C, C) numbers of pixels.
+    """
     size = logits.shape[2:]
     if other.shape[2:] != size:
         other = F.interpolate(other.float(), size=size, mode="bilinear", align_corners=False)
@@ -181,7 +197,10 @@ def _agreements(logits: Tensor, other: Tensor, valid: Tensor | None) -> Tensor:
 
 
 def _stability(tables: Tensor) -> tuple[float | None, ...]:
-    """(V, C, C) agreements → the mean IoU of each class over the V views; None for a class without pixels."""
+    """Return the mean IoU of each class over V views from agreements (V, C, C).
+
+    It is None for a class without pixels.
+    """
     same = tables.diagonal(dim1=1, dim2=2)
     union = tables.sum(1) + tables.sum(2) - same
     iou = (same / union.clamp_min(1)).mean(0).tolist()

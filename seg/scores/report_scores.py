@@ -1,4 +1,7 @@
-"""Metrics, scores and pictures of a segmentation run: described for :mod:`dem_apps.report`, and in a terminal."""
+"""Metrics, scores and pictures of a segmentation run.
+
+They are described for :mod:`dem_apps.report`; scores and checkpoints are printed in a terminal.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,10 @@ VIEWS = (
 
 
 def report_info(num_classes: int, summary: str = "", has_objective: bool = True) -> MetricsInfo:
-    """The description of a run of ``num_classes``: the log has entropies in nats, and pages show shares of log C."""
+    """Return the description of a run of ``num_classes``.
+
+    The log has entropies in nats, and pages show shares of log C.
+    """
     of_log_c = {
         metric.name: 1 / math.log(num_classes)
         for metric in METRICS
@@ -120,7 +126,7 @@ def report_info(num_classes: int, summary: str = "", has_objective: bool = True)
 
 
 def print_scores(result: dict[str, Any], title: str) -> None:
-    """Print the scores of :func:`seg.scores.evaluation.evaluate`, those that it has."""
+    """Print the available scores of :func:`seg.scores.evaluation.evaluate`."""
     classes = result["per_class_iu"] if result["miou"] is not None else {}
     rows = [[name, "-" if iou is None else CLASSES[0].text(iou)] for name, iou in classes.items()]
     known = [(score, value) for score in SCORES if (value := at(result, score.key)) is not None]

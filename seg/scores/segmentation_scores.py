@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from dem_apps.entropy import probabilities, shannon_entropy
 from dem_apps.reduction import sums_in
 
-#: Labels are numbered otherwise where this share of the pixels agrees at most, and that share after a shift at least.
+#: Labels are numbered otherwise where at most the first share of the pixels agrees, and at least
+#: the second one after a shift.
 _LITTLE, _MOST = 0.1, 0.5
 _CONFIDENCE_BINS = 15
 #: Pixels per chunk; on a CPU 19 classes of them fit into the cache.
@@ -43,9 +44,17 @@ class SegmentationScores:
         self.sums = torch.zeros(sum(self._sizes), dtype=torch.float64)
 
     def update(self, logits: Tensor, label: Tensor, valid: Tensor | None = None) -> None:
-        """Add (B, C, H, W) logits and a label of train ids, (B, H, W), where ``valid``, (B, H, W), is True.
+        """Add logits and a label of train ids.
 
-        Pixels with an ignored label count in entropy and predictions. Raises ValueError: a label that is no train id.
+        Pixels with an ignored label count in entropy and predictions.
+
+        Args:
+            logits: (B, C, H, W).
+            label: (B, H, W) train ids.
+            valid: (B, H, W), True where pixels count; None for all.
+
+        Raises:
+            ValueError: a label is no train id.
         """
         rows = max(1, _CHUNK.get(logits.device.type, _CHUNK_ELSEWHERE) // logits.shape[3])
         for index, image in enumerate(logits.detach()):
@@ -59,11 +68,13 @@ class SegmentationScores:
 
     @property
     def confusion(self) -> Tensor:
-        """(C, C) float64 pixels by label (row) and prediction."""
+        """Pixels by label (row) and prediction, (C, C) float64."""
         return self._parts()[0][:-1]
 
     def result(self) -> dict[str, Any]:
-        """``miou``, ``per_class_iu``, ``pixel_accuracy`` (0 to 1), ``mean_entropy`` and more; see docs/metrics.md.
+        """Return the scores by name, such as ``miou``, ``per_class_iu`` and ``mean_entropy``.
+
+        ``pixel_accuracy`` is from 0 to 1. docs/metrics.md has all of them.
 
         A class that neither labels nor predictions contain has the IoU None and is left out of the mean; without any
         label every score that needs labels is None. ``mean_entropy`` is in nats over every pixel,
@@ -96,14 +107,19 @@ class SegmentationScores:
         }
 
     def _parts(self) -> list[Tensor]:
-        """(C + 1, C) pixels by label, last ignored, and prediction; (C,) entropy; confidence, right pixels by bin."""
+        """Split ``sums`` into its parts.
+
+        Returns:
+            (C + 1, C) pixels by label, with ignored ones last, and prediction; (C,) entropy by
+            predicted class; confidence by bin; right pixels by bin.
+        """
         table, *others = self.sums.split(self._sizes)
         return [table.view(-1, len(self.class_names)), *others]
 
     def _image_sums(
         self, prediction: Tensor, confidence: Tensor, entropy: Tensor, label: Tensor
     ) -> Tensor:
-        """The sums of one image; all arguments (N,)."""
+        """Return the sums of one image; all arguments are (N,)."""
         classes = len(self.class_names)
         ignored = label == self.ignore_index
         if ((label < 0) | (label >= classes))[~ignored].any():
@@ -130,12 +146,15 @@ def _predicted(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _known(values: Tensor) -> list[float | None]:
-    """The numbers; None for what is not finite, a share of no pixel."""
+    """Return the numbers, with None for a share of no pixel, which is not finite."""
     return [value if math.isfinite(value) else None for value in values.tolist()]
 
 
 def other_numbering(table: NDArray[Any], ids: Sequence[int]) -> str | None:
-    """A sentence where labels and predictions, (C, C) pixels, agree after a shift of the ids alone; else None."""
+    """Return a sentence if labels and predictions agree only after a shift of the ids; else None.
+
+    ``table`` has (C, C) pixels.
+    """
     moved = np.subtract.outer(ids, ids).T
     shift = max(np.unique(moved), key=lambda each: table[moved == each].sum())
     matched = table * (moved == shift)
@@ -154,7 +173,17 @@ def other_numbering(table: NDArray[Any], ids: Sequence[int]) -> str | None:
 
 
 def confusion(label: Tensor, predicted: Tensor, classes: int, rows: int | None = None) -> Tensor:
-    """(C, C) int64 pixels by label (row) and prediction, of two int64 tensors of one shape; or (``rows``, C)."""
+    """Count pixels by label (row) and prediction.
+
+    Args:
+        label: int64.
+        predicted: int64, of the same shape.
+        classes: their number C.
+        rows: number of rows; None for C.
+
+    Returns:
+        (``rows``, C) int64.
+    """
     rows = classes if rows is None else rows
     return torch.bincount((label * classes + predicted).flatten(), minlength=rows * classes).view(
         rows, classes
@@ -162,13 +191,16 @@ def confusion(label: Tensor, predicted: Tensor, classes: int, rows: int | None =
 
 
 def _sums(place: Tensor, values: Tensor, bins: int) -> Tensor:
-    """(bins,); not torch.bincount with weights, which has no deterministic form on a GPU."""
+    """Return the sum of the values at each place, (bins,).
+
+    torch.bincount with weights has no deterministic form on a GPU.
+    """
     values = values.to(sums_in(values))
     return values.new_zeros(bins).index_add_(0, place, values)
 
 
 def at_size(valid: Tensor, size: Sequence[int]) -> Tensor:
-    """(B, H, W) bool → (B, h, w), nearest."""
+    """Resize masks (B, H, W) bool to (B, h, w) by the nearest pixel."""
     return F.interpolate(valid[:, None].float(), size=tuple(size), mode="nearest-exact")[
         :, 0
     ].bool()
@@ -186,7 +218,12 @@ class LabelFreeScores:
         self.sums = torch.zeros(2 * num_classes + 2, dtype=torch.float64)
 
     def update(self, logits: Tensor, valid: Tensor | None = None) -> None:
-        """Add the main head's logits (B, C, h, w), where ``valid``, (B, H, W) bool at any size, is True."""
+        """Add the main head's logits.
+
+        Args:
+            logits: (B, C, h, w).
+            valid: (B, H, W) bool at any size, True where pixels count; None for all.
+        """
         if valid is not None:
             here = at_size(valid, logits.shape[2:]).to(logits.device)
             for image, mask in zip(logits, here, strict=True):
@@ -204,7 +241,7 @@ class LabelFreeScores:
         self.sums += torch.cat(parts).cpu()
 
     def predicted_shares(self) -> list[float]:
-        """(C,) share of the pixels predicted as each class, all 0 without any image."""
+        """Return the share of the pixels predicted as each class, (C,); all 0 without any image."""
         _, predicted, pixels, _ = self.sums.split([self.num_classes] * 2 + [1, 1])
         shares: list[float] = (predicted / pixels.clamp_min(1)).tolist()
         return shares

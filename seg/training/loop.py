@@ -123,7 +123,7 @@ def _train(run: TrainingRun, steps: Iterable[list[MicroBatch]]) -> None:
 
 @contextmanager
 def _closed_at_the_end(run: TrainingRun) -> Iterator[None]:
-    """Around the training: signals end it between two steps, and errors say how to continue."""
+    """Wrap the training so that signals end it between two steps and errors say how to continue."""
     try:
         with going_on_with(f"continue with: {resume_command('seg.train', run.path)}"), run.stop:
             yield
@@ -138,7 +138,7 @@ def _closed_at_the_end(run: TrainingRun) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Before:
-    """What a run that is continued holds; of a new one the file of its classes alone."""
+    """The contents of a run to continue; a new run has its file of classes alone."""
 
     classes: str | None = None  #: file of the classes
     pixels: PixelFormat | None = None  #: None where the images decide it
@@ -146,7 +146,7 @@ class Before:
 
 
 def _begun(config: TrainConfig, accelerator: Accelerator) -> TrainConfig:
-    """The settings of a new run, with every default filled in but those of the network's layers."""
+    """Fill in every default of a new run that does not depend on the network's layers."""
     config, lines = resolve(config, accelerator.device.type)
     for line in lines:
         accelerator.print(line)
@@ -156,7 +156,7 @@ def _begun(config: TrainConfig, accelerator: Accelerator) -> TrainConfig:
 
 
 def _continued(config: TrainConfig, path: Path) -> tuple[TrainConfig, Before]:
-    """The settings of a run to continue, with what was left open and filled in at its start."""
+    """Return the settings of a run to continue, with the defaults filled in at its start."""
     state = checkpoint_to_resume(path)
     had_begun = (path / CLASSES_FILE).is_file()
     pixels = read_format(path) if had_begun else None
@@ -341,7 +341,7 @@ def _streams(
     accelerator: Accelerator,
     steps: range,
 ) -> Iterator[MicroBatch]:
-    """The micro-batches of the steps; ``sampler`` is that of the labelled images."""
+    """Return the micro-batches of the steps; ``sampler`` draws the labelled images."""
     positions = range(steps.start * config.accumulate, steps.stop * config.accumulate)
     common: dict[str, Any] = {
         "batch_size": config.batch_size,

@@ -31,7 +31,7 @@ _LOGGED_SCORES = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
 
 
 class Schedule(NamedTuple):
-    """When a training logs, scores and ends."""
+    """The steps at which a training logs, scores and ends."""
 
     max_steps: int
     log_every: int  #: steps between lines in the log
@@ -80,7 +80,7 @@ class TrainingRun:
             self.folder.log(step, **values)
 
     def stop_if_asked(self) -> None:
-        """After a Ctrl-C or SIGTERM save, and raise Stopped with the command that continues."""
+        """Save after a Ctrl-C or SIGTERM, and raise Stopped with the command that continues."""
         accelerator = self.state.predict.accelerator
         if not self.stop.asked(accelerator.device):
             return
@@ -91,7 +91,10 @@ class TrainingRun:
         raise self.stop.stopped(self.state.step)
 
     def score_if_due(self) -> None:
-        """Score between two steps; :meth:`final_scores` follows the last."""
+        """Score between two steps, where a score is due.
+
+        :meth:`final_scores` follows the last step.
+        """
         step, (last, _, every, _) = self.state.step, self.schedule
         if not self.scored and step % every == 0 and step < last:
             self._score_and_save()

@@ -83,7 +83,11 @@ class TrainState:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue where :meth:`state` was taken; an InputError for weights alone, or a state that does not fit."""
+        """Continue where :meth:`state` was taken.
+
+        Raises:
+            InputError: the state has weights alone, or does not fit.
+        """
         for name, part in self._parts().items():
             load_state(part, state.get(name), f"--resume: the checkpoint's '{name}'")
         self.step = state["step"]
@@ -110,9 +114,15 @@ class TrainState:
 
 
 def training_step(state: TrainState, batches: Sequence[MicroBatch]) -> dict[str, float]:
-    """One step of the network and then of the method; returns values to log, means over all processes.
+    """Make one step of the network and then of the method.
 
-    The micro-batches' gradients are averaged. Raises NotFiniteError: a loss that is not finite, before its step.
+    The micro-batches' gradients are averaged.
+
+    Returns:
+        Values to log, means over all processes.
+
+    Raises:
+        NotFiniteError: a loss is not finite, before its step.
     """
     state.schedule.set_rates((state.optimizer, *state.method.optimizers.values()), state.step)
     state.model.train()
@@ -126,7 +136,10 @@ def training_step(state: TrainState, batches: Sequence[MicroBatch]) -> dict[str,
 
 
 def _add_gradients(state: TrainState, batch: MicroBatch, share: float) -> Values:
-    """Forward and backward of a micro-batch, of which ``share`` goes into the step; returns values to log."""
+    """Make forward and backward of a micro-batch, and return values to log.
+
+    ``share`` of its gradient goes into the step.
+    """
     accelerator = state.predict.accelerator
     batch = state.method.prepare(batch)
     logits = state.predict(batch.source["image"], "source")
