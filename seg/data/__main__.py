@@ -1,4 +1,4 @@
-"""``python -m seg.data check``: the command :mod:`seg.check`."""
+"""Run the command :mod:`seg.check` by ``python -m seg.data check``."""
 
 import runpy
 

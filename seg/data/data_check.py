@@ -1,7 +1,8 @@
-"""``python -m seg.data check``: lists every fault of the files, and proposes the class file that reads the labels.
+"""The command ``python -m seg.data check``.
 
-Data sets, classes and labels are found and judged by the functions that training calls: an *error* stops training at
-some step; a *warning* does not.
+It lists every fault of the files, and proposes the class file that reads the labels. Data sets,
+classes and labels are found and judged by the functions that training calls: an *error* stops
+training at some step; a *warning* does not.
 """
 
 from __future__ import annotations
@@ -27,7 +28,11 @@ Reports = Mapping[str, Sequence[FileReport]]
 
 
 def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = None) -> int:
-    """Look at every file, print what is wrong and what is there; returns the number of images with a problem."""
+    """Look at every file, and print what is wrong and what is there.
+
+    Returns:
+        The number of images with a problem.
+    """
     console = console or progress.console(soft_wrap=True, highlight=False)
     if found_as := pair.layouts_found():
         console.print(f"note: {found_as}")
@@ -70,17 +75,23 @@ def _print_result(reports: Reports, left_out: str, console: Console) -> int:
 
 
 def _fitting_file(unfit: Sequence[SegmentationDataset], pair: DomainPair, workers: int) -> str:
-    """The class file that reads the labels which the classes do not fit; empty where none does."""
+    """Return the class file that reads the labels which the classes do not fit.
+
+    The text is empty where no file does.
+    """
     # a data set with a numbering of its own says which classes there are
     own = [dataset for dataset in unfit if dataset.layout.ids is None]
-    with suppress(InputError):  # of labels that are no masks, which is an error of theirs
+    with suppress(InputError):  # labels that are no masks have an error of their own
         if found := found_classes(own, pair.classes, workers):
             return found.file
     return ""
 
 
 def _work(pair: DomainPair) -> Iterator[tuple[str, SegmentationDataset, list[int]]]:
-    """Titles, data sets and the samples to look at; labelled target images once, with their labels."""
+    """Yield titles, data sets and the samples to look at.
+
+    Labelled target images come once, with their labels.
+    """
     labelled = set() if pair.target_labelled is None else set(pair.target_labelled.images)
     for title, dataset in pair.splits().items():
         if title == "target train" and labelled:
@@ -112,7 +123,7 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
 
 
 def _range_of(image: ImagePixels) -> list[tuple[float, float]]:
-    """The least and the largest number of each band."""
+    """Return the least and the largest number of each band."""
     values = np.ma.masked_invalid(image.values.astype(np.float64))
     if image.valid is not None:
         values[~image.valid] = np.ma.masked
@@ -122,7 +133,7 @@ def _range_of(image: ImagePixels) -> list[tuple[float, float]]:
 
 
 def _ranges(reports: Sequence[FileReport], title: str) -> Iterator[str]:
-    """A line for each band with the range of its numbers in all images."""
+    """Yield a line for each band with the range of its numbers in all images."""
     held = [report.ranges for report in reports if report.ranges is not None]
     for band, ranges in enumerate(zip(*held, strict=True), start=1):
         lows, highs = zip(*ranges, strict=True)
@@ -130,7 +141,7 @@ def _ranges(reports: Sequence[FileReport], title: str) -> Iterator[str]:
 
 
 def _print_classes(reports: Reports, names: tuple[str, ...], console: Console) -> None:
-    """Share of each class among the pixels that count, and the number of images that have it."""
+    """Print the share of each class among the pixels that count, and its number of images."""
     header = ["class"]
     rows = [[name] for name in (*names, "(ignored)")]
     for title, checked in reports.items():

@@ -43,21 +43,27 @@ class Sample:
     pixels: PixelFormat = RGB  #: how the image is normalised and displayed
 
     def normalised(self) -> Tensor:
-        """(B, H, W) float32 as the network takes it."""
+        """Return the image as the network takes it, (B, H, W) float32."""
         return self.pixels.normalised(self.image, self.valid)
 
     def preview(self) -> NDArray[np.uint8]:
-        """(H, W, 3) uint8 for display."""
+        """Return the image for display, (H, W, 3) uint8."""
         return self.pixels.preview(self.image, self.valid)
 
 
 class SegmentationDataset(Dataset[Sample]):
-    """The files of one split; ``files`` are (image, label or None) of every sample, in order.
+    """Images and labels of one split.
 
-    ``labelled=None`` reads labels if there are any. Files that are damaged and, where labels are read, images without
-    one are left out. Images and, but for ``resize_labels=False``, labels are resized to ``size``, (width, height).
+    ``files`` holds (image, label or None) of every sample, in order. Damaged files are left out.
+    Where labels are read, images without one are left out as well.
     Labels are read in the numbering that they hold, see :mod:`seg.data.numbering`.
-    ``exclude`` are paths below the root, file names or stems, ``part`` is a share of a fixed shuffle.
+
+    Args:
+        labelled: whether labels are read; None reads them if there are any.
+        size: (width, height) to resize images and labels to.
+        resize_labels: False leaves labels at their own size.
+        exclude: paths below the root, file names or stems.
+        part: a share of a fixed shuffle.
     """
 
     def __init__(
@@ -87,7 +93,7 @@ class SegmentationDataset(Dataset[Sample]):
         _refuse_absent(exclude, root, layout)
         pairs = _chosen(pairs, exclude, part, root)
         about = about_splits(root, split) if self.layout is FOLDERS else None
-        #: what was left out, or is not where it is looked for
+        #: sentences about what was left out, or is not where it is looked for
         self.notes: list[str] = [about] if about else []
         self.left_out: list[str] = []  #: a sentence about each image that is left out
         pairs = self._whole(pairs, labelled is not False)
@@ -103,14 +109,18 @@ class SegmentationDataset(Dataset[Sample]):
             # an InputError names a class that the data set lacks
             id_tables(classes, self.layout.ids)
         top = root / pairs[0][0].relative_to(root).parts[0]
-        #: below which its images lie
+        #: folder above all its images
         self.image_folder = top / split if (top / split).is_dir() else top
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __getitem__(self, index: int) -> Sample:
-        """Read one sample; an InputError for a file that cannot be read and an id that is not in the table."""
+        """Read one sample.
+
+        Raises:
+            InputError: a file that cannot be read, or an id that is not in the table.
+        """
         image_file, label_file = self.files[index]
         read = read_image(image_file, self.pixels)
         image, valid = seen(read, self.pixels, self.size)
@@ -125,13 +135,16 @@ class SegmentationDataset(Dataset[Sample]):
         return Sample(self.name(index), image, label, valid, self.pixels)
 
     def label(self, index: int) -> Ids:
-        """The train ids of a labelled sample, (H, W), without reading the image's pixels."""
+        """Return the train ids of a labelled sample, (H, W), without reading the image's pixels."""
         image_file, label_file = self.files[index]
         assert label_file is not None, f"{image_file} is read without its label"
         return self._label(label_file, image_file, self.size or read_header(image_file).size)
 
     def look_at_labels(self, title: str) -> list[str]:
-        """Warnings and notes about the labels, if there are any; see :func:`seg.data.label_faults.look_at_labels`."""
+        """Return warnings and notes about the labels, if there are any.
+
+        :func:`seg.data.label_faults.look_at_labels` finds them.
+        """
         files = [(image, label) for image, label in self.files if label is not None]
         notes = [f"note: {title}: {note}" for note in self.notes]
         try:
@@ -147,11 +160,14 @@ class SegmentationDataset(Dataset[Sample]):
         return [image for image, _ in self.files]
 
     def name(self, index: int) -> str:
-        """The image's path below the root."""
+        """Return the image's path below the root."""
         return self.files[index][0].relative_to(self.root).as_posix()
 
     def _whole(self, pairs: Pairs, labelled: bool) -> Pairs:
-        """The pairs of which no file is damaged; inside, of few enough PNG files, or cut short."""
+        """Return the pairs without a damaged file.
+
+        Few enough PNG files are checked inside, others for being cut short.
+        """
         whole = Pairs()
         damaged = list[str]()
         for image, label in pairs:
@@ -171,7 +187,10 @@ class SegmentationDataset(Dataset[Sample]):
         return whole
 
     def _with_labels(self, pairs: Pairs, labelled: bool | None) -> tuple[Pairs, bool]:
-        """The pairs whose label exists, True; where none does and none is needed, all and False."""
+        """Return the pairs with an existing label, and True.
+
+        Where no label exists and none is needed, all pairs and False are returned.
+        """
         missing = [pair for pair in pairs if not pair[1].is_file()]
         said = [f"{image}: its label {label} is missing" for image, label in missing]
         share = f"{len(missing)} of {len(pairs)}"
@@ -198,7 +217,11 @@ def _refuse_damaged(file: Path, files: int) -> None:
 
 
 def _found(root: Path, layout: str, split: str) -> Pairs:
-    """The files of the layout; where it finds none, the error names the layouts that do."""
+    """Return the files of the layout.
+
+    Raises:
+        InputError: the layout finds none; the error names the layouts that do.
+    """
     try:
         return with_other_kinds(named_layout(layout).pairs(root, split))
     except InputError as error:
@@ -211,10 +234,10 @@ def _found(root: Path, layout: str, split: str) -> Pairs:
 
 
 def _refuse_absent(exclude: Sequence[str], root: Path, layout: str) -> None:
-    """Raises an InputError where ``exclude`` names an image that no split of the data set has."""
+    """Raise an InputError where ``exclude`` names an image that no split of the data set has."""
     known = set[str]()
     for split in ("train", "val") if exclude else ():
-        with suppress(InputError):  # of a split that it does not have
+        with suppress(InputError):  # the data set may lack this split
             for image, _ in named_layout(layout).pairs(root, split):
                 known.update(_names(image, root))
     if absent := [name for name in exclude if name not in known]:
@@ -229,12 +252,15 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _names(image: Path, root: Path) -> tuple[str, str, str]:
-    """By which ``exclude`` may name an image: its path below the root, its file name and its stem."""
+    """Return the names of an image for ``exclude``: its path below the root, file name and stem."""
     return image.relative_to(root).as_posix(), image.name, image.stem
 
 
 def _chosen(pairs: Pairs, exclude: Sequence[str], part: tuple[float, float], root: Path) -> Pairs:
-    """Those not excluded, and a share of them in a shuffled order that depends on their names alone; in file order."""
+    """Return a share of the images that are not excluded, in file order.
+
+    The share is a part of a shuffled order that depends on the images' names alone.
+    """
     kept = [pair for pair in pairs if set(exclude).isdisjoint(_names(pair[0], root))]
     if not kept:
         raise InputError(f"{root}: every image is excluded; take some names out of 'exclude'")

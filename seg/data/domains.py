@@ -1,4 +1,4 @@
-"""Opens the data sets of source and target; without roots, the built-in demo pair."""
+"""Opens the data sets of source and target, or, without roots, the built-in demo pair."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class DomainPair:
     source_train: SegmentationDataset | None
     target_train: SegmentationDataset  #: every training image of the target, without labels
     target_val: SegmentationDataset  #: for scores, with labels where there are any
-    classes: ClassSet  #: of all of them
-    #: The training images of the target whose labels may be read; None for none.
+    classes: ClassSet  #: the classes of all of them
+    #: training images of the target with labels that may be read; None for none
     target_labelled: SegmentationDataset | None = None
     pixels: PixelFormat = RGB  #: what the network sees of all images
     notes: tuple[str, ...] = ()  #: what was found where a setting was left open
@@ -43,11 +43,11 @@ class DomainPair:
 
     @property
     def labelled(self) -> list[SegmentationDataset]:
-        """The parts of the labelled stream: source, labelled target, or both in this order."""
+        """Parts of the labelled stream, source, labelled target, or both in this order."""
         return [part for part in (self.source_train, self.target_labelled) if part is not None]
 
     def splits(self) -> dict[str, SegmentationDataset]:
-        """The data sets by a title."""
+        """Return the data sets by a title."""
         splits = {
             "source train": self.source_train,
             "labelled target train": self.target_labelled,
@@ -57,20 +57,30 @@ class DomainPair:
         return {title: dataset for title, dataset in splits.items() if dataset is not None}
 
     def sizes(self) -> dict[str, int]:
-        """The numbers of their images, by their titles."""
+        """Return the numbers of their images, by their titles."""
         return {title: len(dataset) for title, dataset in self.splits().items()}
 
     def look_at_labels(self) -> list[str]:
-        """Warnings and notes about all labels; an InputError for those of which nothing can be learnt or scored."""
+        """Return warnings and notes about all labels.
+
+        Raises:
+            InputError: labels that give nothing to learn or to score.
+        """
         of_each = (dataset.look_at_labels(title) for title, dataset in self.splits().items())
         return [*self.notes, *(line for lines in of_each for line in lines)]
 
     def left_out(self) -> str:
-        """The files beside the images that are none, counted by suffix; empty where there are none."""
+        """Count the files beside the images that are none, by suffix.
+
+        The text is empty where there are none.
+        """
         return left_out(dataset.image_folder for dataset in self.splits().values())
 
     def layouts_found(self) -> str:
-        """Which layouts were found where none was named, and the flags that name others; empty where all were."""
+        """Return which layouts were found where none was named, and the flags that name others.
+
+        The text is empty where all were named.
+        """
         return "; ".join(
             dict.fromkeys(data.found_as for data in self.splits().values() if data.found_as)
         )
@@ -88,10 +98,11 @@ def open_pair(
     workers: int = 0,
     rgb: PixelFormat = RGB,
 ) -> DomainPair:
-    """Open the data sets of a training; the demo pair is drawn into the cache where it is missing.
+    """Open the data sets of a training.
 
-    Without ``classes_file`` the classes are Cityscapes', or found in the labels. Without ``pixels`` the
-    images decide: 8-bit RGB is normalised by ``rgb``, other bands as measured; ``measure=False`` accepts any.
+    The demo pair is drawn into the cache where it is missing. Without ``classes_file`` the classes
+    are Cityscapes', or found in the labels. Without ``pixels`` the images decide: 8-bit RGB is
+    normalised by ``rgb``, other bands as measured; ``measure=False`` accepts any.
     """
     target_alone = target.replaces_source() and target.root is not None
     if (source.root is None) != (target.root is None) and not target_alone:
@@ -114,9 +125,12 @@ def open_pair(
 def _with_found_classes(
     pair: DomainPair, opened: Callable[[ClassSet], DomainPair], workers: int
 ) -> DomainPair:
-    """The pair with the classes that its labels hold, where no data set has a numbering of its own."""
+    """Return the pair with the classes that its labels hold.
+
+    They are looked for where no data set has a numbering of its own.
+    """
     labelled = [each for each in pair.splits().values() if each.labelled]
-    # numbers of five digits look like GTA5, whose ids are those that are looked for
+    # numbers of five digits look like GTA5, which has the ids that are looked for
     unnumbered = [
         each
         for each in labelled
@@ -141,7 +155,10 @@ def _splits(
     demo: DemoConfig,
     classes: ClassSet,
 ) -> DomainPair:
-    """The data sets of a pair; the target's training labels are never opened, but for those of the labelled part."""
+    """Open the data sets of a pair.
+
+    Of the target's training labels only the labelled part's are opened.
+    """
     train = functools.partial(_open, split="train", classes=classes, world=demo)
     source_train = None if target.replaces_source() else train("source", source, labelled=True)
     target_train = train("target", target, labelled=False)
@@ -166,9 +183,10 @@ def open_validation(
     part: Sequence[float] = (0.0, 1.0),
     demo: DemoConfig | None = None,
 ) -> SegmentationDataset:
-    """The target's validation set: images at the training size, labels, if any, at their own.
+    """Open the target's validation set.
 
-    ``part`` is (from, to) of a fixed shuffle, such as (0, 0.2) to tune on and (0.2, 1) to score.
+    Images have the training size, labels, if any, their own. ``part`` is (from, to) of a fixed
+    shuffle, such as (0, 0.2) to tune on and (0.2, 1) to score.
     """
     if len(part) != 2 or not 0 <= part[0] < part[1] <= 1:
         raise InputError(
@@ -189,7 +207,7 @@ def open_validation(
 def _open(
     domain: str, data: DataConfig, split: str, classes: ClassSet, world: DemoConfig, **options: Any
 ) -> SegmentationDataset:
-    """One split of ``source`` or ``target``."""
+    """Open one split of ``source`` or ``target``."""
     layout = "gta5" if domain == "source" else "cityscapes"
     root = _demo_pair(world) / layout if data.root is None else Path(data.root)
     flag = f"--{domain}.layout"
@@ -211,7 +229,10 @@ def _open(
 def _pixels(
     pair: DomainPair, bands: BandConfig, measure: bool, workers: int, rgb: PixelFormat
 ) -> PixelFormat:
-    """The format of the first labelled image, which the first images of the other splits must have."""
+    """Return the format of the first labelled image.
+
+    The first images of the other splits must have it too.
+    """
     files = pair.labelled[0].images
     first = first_header(files)
     if first is None:
@@ -226,7 +247,7 @@ def _pixels(
 
 
 def _seen_bands(header: Header, bands: BandConfig, rgb: PixelFormat) -> PixelFormat:
-    """The format of images with this header, before their statistics are measured."""
+    """Return the format of images with this header, before their statistics are measured."""
     number = bands.number or header.bands
     if header.is_rgb and number in (header.bands, 3):
         return rgb

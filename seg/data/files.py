@@ -16,7 +16,7 @@ from dem_apps.errors import InputError
 #: (width, height) in pixels.
 Size = tuple[int, int]
 Item = TypeVar("Item")
-#: Most pixels of a side that an image may be resized to.
+#: Largest side, in pixels, that an image may be resized to.
 LARGEST_SIDE = 1 << 15
 IMAGE_SUFFIXES = (
     ".png",
@@ -34,19 +34,23 @@ IMAGE_SUFFIXES = (
     ".pnm",
     ".gif",
 )
-#: Bytes of a file's name, on most disks.
+#: Largest number of bytes in a file's name, on most disks.
 _LONGEST_NAME = 255
 #: Formats that keep every number, in order of preference.
 LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".gif")
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
 #: Endings of a label's name behind its image's, in order of preference.
 _LABEL_ENDINGS = ("", "_mask", "_label", "_labels", "_masks", "_segmentation", "_seg", "_gt")
-#: Of labels, beside a folder images.
+#: Folders of labels beside a folder ``images``.
 _LABEL_FOLDERS = re.compile(r"(^|/)(?:labels?|masks?|annotations)(?=/)")
 
 
 def checked_size(size: Sequence[int] | str | None, flag: str) -> Size | None:
-    """The size to resize images to, None for their own; else an InputError that names the flag."""
+    """Return the size to resize images to, None for their own.
+
+    Raises:
+        InputError: not two sides from 1 to :data:`LARGEST_SIDE`; the error names the flag.
+    """
     if size is None:
         return None
     sides = () if isinstance(size, str) else tuple(size)
@@ -58,7 +62,7 @@ def checked_size(size: Sequence[int] | str | None, flag: str) -> Size | None:
 
 
 def evenly(items: Sequence[Item], most: int) -> list[Item]:
-    """At most so many of them, evenly spaced.
+    """Return at most ``most`` items, evenly spaced.
 
     >>> evenly(range(10), 4)
     [0, 2, 5, 7]
@@ -68,7 +72,13 @@ def evenly(items: Sequence[Item], most: int) -> list[Item]:
 
 
 def find_images(source: Path) -> list[Path]:
-    """Image files below a folder in sorted order, see :func:`image_files`; of a file, itself."""
+    """Return the image files below a folder in sorted order, or the given file alone.
+
+    :func:`image_files` finds them.
+
+    Raises:
+        InputError: neither a folder nor a file, or a folder without an image.
+    """
     if source.is_file():
         return [source]
     if not source.is_dir():
@@ -83,10 +93,11 @@ def find_images(source: Path) -> list[Path]:
 
 
 def image_files(folder: Path) -> list[Path]:
-    """The images below a folder and the folders that it links to, by suffix in any case, in sorted order.
+    """Return the images below a folder and the folders that it links to, in sorted order.
 
-    Hidden files do not count (macOS writes ``._0.png`` beside 0.png), nor does the label beside an image:
-    ``a_mask.png``, a.png with a palette or in grey beside a.jpg, or labels/a.png beside images/a.png.
+    Images are told by their suffix, in any case. Hidden files do not count, as macOS writes
+    ``._0.png`` beside 0.png. The label beside an image does not count either: ``a_mask.png``, a.png
+    with a palette or in grey beside a.jpg, or labels/a.png beside images/a.png.
     """
     files = [file for file in _visible_files(folder) if file.suffix.lower() in IMAGE_SUFFIXES]
     stem_of = {file: _stem(file, folder) for file in files}
@@ -108,7 +119,11 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def left_out(folders: Iterable[Path]) -> str:
-    """``, left out: 2 .heic, 1 .png``: the files below folders that are no images, counted; or an empty text."""
+    """Count the files below folders that are no images, by suffix.
+
+    Returns:
+        A text such as ``, left out: 2 .heic, 1 .png``; empty where there are none.
+    """
     counts = Counter[str]()
     for folder in set(folders):
         others = set(_visible_files(folder)) - set(image_files(folder))
@@ -118,11 +133,14 @@ def left_out(folders: Iterable[Path]) -> str:
 
 
 def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) -> dict[Path, Path]:
-    """The label image of each image, by the image's path below its own folder, ``root``.
+    """Return the label image of each image, by the image's path below its own folder, ``root``.
 
-    A label is lossless and has its image's path and stem, in any case, or with ``_mask``, ``_label`` and the like
-    behind it, or its whole name (a.jpg.png). Where there is none, it is a PNG that does not exist. Two images with one
-    label are an error.
+    A label is lossless and has its image's path. Its stem is the image's, in any case, alone or
+    with ``_mask``, ``_label`` and the like behind it, or the image's whole name (a.jpg.png). An
+    image without one gets the path of a PNG that does not exist.
+
+    Raises:
+        InputError: two images with one label.
     """
     beside = root is not None and root.resolve() == folder.resolve()
     present = _labels_by_stem(folder, {folder / image for image in images} if beside else set())
@@ -141,7 +159,10 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
 
 
 def _labels_by_stem(folder: Path, others: set[Path]) -> dict[str, Path]:
-    """The label images below a folder but for ``others``; of one stem that of the preferred format."""
+    """Return the label images below a folder by stem, without ``others``.
+
+    Of several with one stem, the one in the preferred format counts.
+    """
     files = [file for file in _visible_files(folder) if file not in others]
     found: dict[str, Path] = {}
     for suffix in LABEL_SUFFIXES:
@@ -152,12 +173,15 @@ def _labels_by_stem(folder: Path, others: set[Path]) -> dict[str, Path]:
 
 
 def _labelled_by(stem: str) -> set[str]:
-    """The stems of images that a label of this stem may belong to."""
+    """Return the stems of images that a label of this stem may belong to."""
     return {stem.removesuffix(ending) for ending in _LABEL_ENDINGS if stem.endswith(ending)}
 
 
 def _visible_files(folder: Path) -> list[Path]:
-    """The files below a folder, sorted; a folder that is reached twice counts once."""
+    """Return the files below a folder, sorted, without hidden ones.
+
+    A folder that is reached twice counts once.
+    """
     found: list[Path] = []
     visited: set[str] = set()
     for path, folders, names in os.walk(folder, followlinks=True):
@@ -170,7 +194,7 @@ def _visible_files(folder: Path) -> list[Path]:
 
 
 def _is_mask(file: Path) -> bool:
-    # Pillow, which answering a wrong flag does without
+    # imports Pillow, which the answer to a wrong flag does without
     from dem_apps.runtime.images import opened_image
 
     with suppress(InputError), opened_image(file) as picture:
@@ -183,12 +207,15 @@ def _stem(file: Path, folder: Path) -> str:
 
 
 def _key(path: str) -> str:
-    """The path without case, and with one form of each letter."""
+    """Return the path without case, and with one form of each letter."""
     return unicodedata.normalize("NFC", path).lower()
 
 
 def output_names(images: Sequence[Path]) -> list[Path]:
-    """Relative paths without suffix, no two alike even where case does not count: a.png and a.jpg keep their suffix."""
+    """Return relative paths without suffix, no two alike even where case does not count.
+
+    a.png and a.jpg keep their suffix.
+    """
     plain = [str(image.with_suffix("")) for image in images]
     shared = Counter(name.lower() for name in plain)
     names = [
@@ -199,7 +226,10 @@ def output_names(images: Sequence[Path]) -> list[Path]:
 
 
 def refuse_long_name(image: Path) -> None:
-    """Raise an InputError for an image whose name has no room for what is written of it."""
+    """Raise an InputError for an image with too long a name.
+
+    The names of the files that are written of it are longer still.
+    """
     most = _LONGEST_NAME - len("_pred_labelIds.png")
     if len(os.fsencode(image.name)) > most:
         raise InputError(
@@ -208,9 +238,10 @@ def refuse_long_name(image: Path) -> None:
 
 
 def flat_names(images: Sequence[str]) -> list[str]:
-    """Names for one folder with a file ``NAME.png`` and a folder ``NAME`` of each image of a data set, none alike.
+    """Return names for the images of a data set in one folder, none alike.
 
-    A name is the stem, or the path where another image has the stem: ``val/a/0.png`` is ``val_a_0``.
+    Each image has a file ``NAME.png`` and a folder ``NAME`` there. A name is the stem, or the path
+    where another image has the stem: ``val/a/0.png`` is ``val_a_0``.
     """
     # TensorBoard and tables take UTF-8
     images = [os.fsencode(image).decode(errors="replace") for image in images]
@@ -225,7 +256,7 @@ def flat_names(images: Sequence[str]) -> list[str]:
 
 
 def distinct(names: Sequence[str]) -> list[str]:
-    """The names, with ``_2``, ``_3``, … behind repeated ones; case does not count."""
+    """Return the names, with ``_2``, ``_3``, … behind repeated ones; case does not count."""
     taken: set[str] = set()
     result = []
     for name in names:

@@ -15,7 +15,8 @@ from seg.data.labels import IGNORE_INDEX, ClassSet, named_classes
 from seg.data.numbering import Held, class_values, look, numbering, smoothed_edges, together
 from seg.data.statistics import each_file
 
-#: Labels that tell whether the classes are Cityscapes', so that these are not all looked at.
+#: Number of labels that tell whether the classes are Cityscapes'.
+#: They spare a look at the others.
 _FEW = 32
 
 
@@ -31,10 +32,13 @@ class FoundClasses:
 def found_classes(
     datasets: Sequence[SegmentationDataset], named: ClassSet | None = None, workers: int = 0
 ) -> FoundClasses | None:
-    """The classes of all labels of data sets, with the names that were given where there are as many.
+    """Return the classes of all labels of data sets, or None where the given ones fit.
 
-    None where the given classes fit, or where the labels are in a numbering of Cityscapes. Raises InputError: labels
-    that are no masks.
+    Classes have the names that were given where there are as many. None is returned as well where
+    the labels are in a numbering of Cityscapes.
+
+    Raises:
+        InputError: labels that are no masks.
     """
     files = [label for each in datasets for _, label in each.files if label is not None]
     if not files or (
@@ -57,7 +61,13 @@ def found_classes(
 
 
 def _classes_of(held: Held, named: ClassSet | None) -> ClassSet | None:
-    """The classes that labels hold; None where the given ones have their ids, or where there are fewer than two."""
+    """Return the classes that labels hold.
+
+    None is returned where the given classes have their ids, or where there are fewer than two.
+
+    Raises:
+        InputError: labels that are no masks.
+    """
     if (refused := smoothed_edges(held)) is not None:
         raise InputError(refused)
     if len(held.colors) > 1:
@@ -70,12 +80,16 @@ def _classes_of(held: Held, named: ClassSet | None) -> ClassSet | None:
 
 
 def _named(named: ClassSet | None, number: int) -> ClassSet:
-    """So many classes, with the given names where there are as many."""
+    """Return so many classes, with the given names where there are as many."""
     return named_classes(number if named is None or len(named) != number else named.names)
 
 
 def _holding(held: Held, found: ClassSet) -> str:
-    """What the labels hold in words, and whether 255 is a class, which is never left out without a word."""
+    """Describe in words what the labels hold.
+
+    Where they hold the id 255, the text says whether it is a class, so that it is never left out
+    silently.
+    """
     if found.by_color:
         return f"the labels are pictures in {len(found)} colours"
     said = f"the labels hold the ids {', '.join(map(str, np.flatnonzero(held.pixels)))}"

@@ -1,4 +1,7 @@
-"""Labels that the classes do not fit: the same sentences in every command, and labels of which nothing is scored."""
+"""Labels that the classes do not fit, and labels that give nothing to score.
+
+Every command says the same sentences about them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from seg.data.pixel_format import Counts
 from seg.data.read_images import read_header
 from seg.data.read_labels import label_pixels, refuse_other_ground, refuse_unknown, train_ids
 
-#: Labels that are looked at before a training; all where these hold a single class.
+#: Number of labels that are looked at before a training; all are where these hold a single class.
 _LABELS = 64
 #: Files with the same problem get a line each up to this number, and one line together beyond it.
 _MOST_ALIKE = 3
@@ -34,14 +37,16 @@ class FileReport:
     ranges: list[tuple[float, float]] | None = None
     #: (C + 1,) pixels of each class and ignored ones; None without a label
     counts: Counts | None = None
-    #: what its label holds, without what the file calls no data, where the classes fit it
+    #: values of its label, without those that the file calls no data, where the classes fit it
     held: Held | None = None
 
 
 def look_at_labels(
     title: str, files: Sequence[tuple[Path, Path]], classes: ClassSet, layout: Layout = OWN_IDS
 ) -> list[str]:
-    """Warnings and notes about labels, of which some are looked at, and all where these hold a single class.
+    """Return warnings and notes about labels.
+
+    Some labels are looked at, and all where these hold a single class.
 
     Args:
         title: what the labels are called.
@@ -69,9 +74,12 @@ def look_at_labels(
 def labels_of(
     folder: Path, images: Sequence[Path], root: Path, classes: ClassSet
 ) -> tuple[dict[Path, Path], Layout, list[str]]:
-    """The label images in ``--labels`` by image, a path below ``root``, their numbering, and notes about them.
+    """Return the label images in ``--labels``, their numbering, and notes about them.
 
-    Raises InputError: no label of any image, or labels of which no score can be computed.
+    The label images are keyed by image, a path below ``root``.
+
+    Raises:
+        InputError: no label of any image, or labels that give no score.
     """
     places = find_labels(folder, images, root)
     files = {image: file for image, file in places.items() if file.is_file()}
@@ -88,7 +96,10 @@ def labels_of(
 def check_label(
     report: FileReport, image: Path, label: Path, classes: ClassSet, layout: Layout = OWN_IDS
 ) -> Ids | None:
-    """The train ids of an image's label; adds what is to be said of them to a report. None after an error."""
+    """Return the train ids of an image's label, or None after an error.
+
+    Findings about it are added to the report.
+    """
     try:
         read = label_pixels(label, classes, layout)
         refuse_other_ground(label, read, image)
@@ -107,7 +118,7 @@ def _compare_sizes(report: FileReport, image: Path, label: Path, ids: Ids) -> No
     try:
         width, height = read_header(image).size
     except InputError:
-        return  # which is said where the image is read
+        return  # the reading of the image says it
     if ids.shape != (height, width):
         report.warnings.append(
             f"{label}: the label is {ids.shape[1]}x{ids.shape[0]} pixels, its image {width}x{height}"
@@ -117,7 +128,11 @@ def _compare_sizes(report: FileReport, image: Path, label: Path, ids: Ids) -> No
 def check_classes(
     reports: Sequence[FileReport], classes: ClassSet, layout: Layout = OWN_IDS
 ) -> bool:
-    """Adds what all labels say together to the first report; whether the classes do not seem to fit."""
+    """Add the findings about all labels together to the first report.
+
+    Returns:
+        Whether the classes do not seem to fit.
+    """
     held = [report.held for report in reports if report.held is not None]
     if not held:
         return False
@@ -145,7 +160,7 @@ def check_classes(
 
 
 def lines(reports: Iterable[FileReport], title: str) -> Iterator[str]:
-    """A line for each problem; one line for many files with the same problem."""
+    """Yield a line for each problem, and one line for many files with the same problem."""
     groups: dict[str, list[str]] = {}
     for report in reports:
         for kind in ("error", "warning", "note"):
@@ -160,7 +175,7 @@ def lines(reports: Iterable[FileReport], title: str) -> Iterator[str]:
 
 
 def _classes_in(reports: Sequence[FileReport], classes: ClassSet, layout: Layout) -> set[int]:
-    """The train ids of the classes that labels hold."""
+    """Return the train ids of the classes that labels hold."""
     held = [report.held for report in reports if report.held is not None]
     if not held:
         return set()

@@ -19,13 +19,13 @@ _ABOVE = 3
 
 
 def label_map_of(label: Path) -> Path | None:
-    """The label map in the folder of a label image, or in one of the next folders above it."""
+    """Return the label map in the folder of a label image, or in one of the next folders above."""
     places = (folder / LABEL_MAP for folder in list(label.parents)[:_ABOVE])
     return next(filter(Path.is_file, places), None)
 
 
 def write_label_map(folder: Path, classes: ClassSet) -> None:
-    """Write the label map of :func:`write_mask`'s colours."""
+    """Write the label map with the colours of :func:`write_mask`."""
     rows = {BACKGROUND: (0, 0, 0)} | dict(zip(classes.names, _colors(classes), strict=True))
     lines = [f"{name}:{red},{green},{blue}::" for name, (red, green, blue) in rows.items()]
     text = "\n".join(["# label:color_rgb:parts:actions", *lines, ""])
@@ -51,7 +51,7 @@ def write_mask(folder: Path, image: Path, predicted: Ids, valid: Mask, classes: 
 
 
 def _colors(classes: ClassSet) -> list[Color]:
-    """One colour for each class, none alike; black is for the background alone."""
+    """Return one colour for each class, none alike; black is for the background alone."""
     return [
         (0, 0, 0) if name == BACKGROUND else chosen_color(index + 1)
         for index, name in enumerate(classes.names)

@@ -1,7 +1,8 @@
 """Classes: the label table of Cityscapes, as torchvision has it from cityscapesScripts, and class sets from YAML files.
 
-A *label id* (0 to 33) is what an annotation PNG holds, a *train id* (0 to 18) the index of an evaluated class, and
-``IGNORE_INDEX`` (255) marks a pixel that no loss and no metric counts. The licence plate (id -1) is stored as 255.
+A *label id* (0 to 33) is what an annotation PNG holds, a *train id* (0 to 18) the index of an
+evaluated class, and ``IGNORE_INDEX`` (255) marks a pixel that no loss and no metric counts. The
+licence plate (id -1) is stored as 255.
 """
 
 from __future__ import annotations
@@ -49,24 +50,30 @@ class ClassSet:
 
     names: tuple[str, ...]  #: C names
     colors: tuple[Color, ...]  #: C RGB colours for display
-    #: what a label image in the class set's own numbering holds for each class
+    #: id of each class in a label image in the class set's own numbering
     ids: tuple[int, ...]
     #: Ids of label images that no loss and no metric counts; 255 is one of them unless a class has it.
     ignored: tuple[int, ...] = ()
     #: whether label images are pictures in the classes' colours instead, and hold no ids
     by_color: bool = False
-    ignored_colors: tuple[Color, ...] = ()  #: of those the colours that nothing counts
+    ignored_colors: tuple[Color, ...] = ()  #: colours in such pictures that nothing counts
 
     def __len__(self) -> int:
         return len(self.names)
 
     @property
     def no_data(self) -> int:
-        """The value for no data in ids that are written: 255, or the largest id of no class where one has it."""
+        """Value for no data in ids that are written.
+
+        It is 255, or the largest id of no class where a class has 255.
+        """
         return max(set(range(256)) - set(self.ids))
 
     def to_ids(self, predicted: Ids, valid: Mask = None) -> Ids:
-        """(H, W) train ids → ids of label images in this numbering; :attr:`no_data` where ``valid`` is False."""
+        """Convert train ids, (H, W), to ids of label images in this numbering.
+
+        Pixels are :attr:`no_data` where ``valid`` is False.
+        """
         table = np.zeros(256, np.uint8)
         table[: len(self)] = self.ids
         # as table[predicted], without its eight bytes a pixel
@@ -74,7 +81,11 @@ class ClassSet:
         return ids if valid is None else np.where(valid, ids, np.uint8(self.no_data))
 
     def ignoring(self, ids: Sequence[int]) -> ClassSet:
-        """The same for label images in which further ids count nowhere."""
+        """Return the class set for label images in which further ids count nowhere.
+
+        Raises:
+            InputError: an id is a class, or labels are colours.
+        """
         for each in ids:
             if self.by_color or each in self.ids:
                 raise InputError(
@@ -83,7 +94,7 @@ class ClassSet:
         return replace(self, ignored=tuple(sorted({*self.ignored, *ids})))
 
     def document(self) -> dict[str, Any]:
-        """The class set as :func:`load_classes` reads it."""
+        """Return the class set as :func:`load_classes` reads it."""
         parts = zip(self.names, self.colors, self.ids, strict=True)
         rows = [
             {"name": name, "color": list(color), "id": label_id} for name, color, label_id in parts
@@ -103,7 +114,7 @@ CITYSCAPES_CLASSES = ClassSet(
     tuple(label.id for label in _TRAIN_LABELS),
     tuple(label.id for label in LABELS if label.train_id == IGNORE_INDEX),
 )
-#: The same for pictures in Cityscapes' colours; GTA5 has a colour of its own for static.
+#: Classes of pictures in Cityscapes' colours; GTA5 has a colour of its own for static.
 CITYSCAPES_COLORS = replace(
     CITYSCAPES_CLASSES,
     ignored=(),
@@ -119,9 +130,17 @@ CITYSCAPES_COLORS = replace(
 def id_tables(
     classes: ClassSet, numbering: Mapping[int, str] | None = None
 ) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
-    """Look-up tables, (256,) each: id in a label image → train id or ``IGNORE_INDEX``, and whether the id is known.
+    """Build look-up tables for the ids in label images, (256,) each.
 
-    ``numbering`` is id → class name of a data set's own ids, and an InputError names a class that it lacks.
+    Args:
+        classes: the class set.
+        numbering: id → class name of a data set's own ids; None for the class set's ids.
+
+    Returns:
+        Train id or ``IGNORE_INDEX`` of each id; whether each id is known.
+
+    Raises:
+        InputError: a class that the numbering lacks; the error names it.
     """
     table = np.full(256, IGNORE_INDEX, np.uint8)
     known = np.zeros(256, np.bool_)
@@ -143,10 +162,11 @@ def id_tables(
 
 
 def named_classes(names: Sequence[str] | int) -> ClassSet:
-    """The class set of these names, or of so many, class 0, class 1, …, with their positions as ids.
+    """Return the class set of these names, with their positions as ids.
 
-    Repeated names get a number. Cityscapes' names have its colours, others Pascal VOC's, of which black, like no data,
-    is for a background alone.
+    A number stands for as many names: class 0, class 1, …. Repeated names get a number.
+    Names of Cityscapes alone have its colours, all others Pascal VOC's.
+    VOC's black, which also means no data, is for a background alone.
     """
     if isinstance(names, int):
         names = [f"class {index}" for index in range(names)]
@@ -160,7 +180,10 @@ def named_classes(names: Sequence[str] | int) -> ClassSet:
 
 
 def chosen_color(index: int) -> Color:
-    """The colour of class ``index`` in Pascal VOC's map: bits 0, 3 and 6 of the index are the top bits of red, …"""
+    """Return the colour of class ``index`` in Pascal VOC's map.
+
+    Bits 0, 3 and 6 of the index are the top bits of red, bits 1, 4 and 7 of green, and so on.
+    """
     red, green, blue = (
         sum((index >> (3 * place + channel) & 1) << (7 - place) for place in range(8))
         for channel in range(3)
@@ -169,15 +192,16 @@ def chosen_color(index: int) -> Color:
 
 
 def load_classes(file: str | None) -> ClassSet:
-    """The classes of a file, or of names with commas between; without one Cityscapes' 19.
+    """Load the classes of a file, or of names with commas between.
 
-    A YAML file has a list ``classes`` of ``{name: road, color: [128, 64, 128], id: 7}``, in the order of the network's
-    outputs, or of names alone, and may have a list ``ignored`` of ids. Without ``id`` a class has its position. With
-    ``labels: colors`` label images are pictures in the classes' colours, and ``ignored`` is a list of colours. A text
-    file is CVAT's ``labelmap.txt``, with a line such as ``crop:0,128,0::`` for each class.
+    A YAML file has a list ``classes`` of ``{name: road, color: [128, 64, 128], id: 7}``, in the
+    order of the network's outputs, or of names alone. It may have a list ``ignored`` of ids.
+    Without ``id`` a class has its position. With ``labels: colors`` label images are pictures in
+    the classes' colours, and ``ignored`` is a list of colours. A text file is CVAT's
+    ``labelmap.txt``, with a line such as ``crop:0,128,0::`` for each class.
 
     Args:
-        file: the file, or the names.
+        file: the file, or the names; None for Cityscapes' 19 classes.
 
     Raises:
         InputError: a file that cannot be read, or what is wrong in it.
@@ -204,7 +228,7 @@ def load_classes(file: str | None) -> ClassSet:
 
 
 def _label_map(file: Path) -> dict[str, Any]:
-    """The content of a label map as that of a class file."""
+    """Return the content of a label map in the form of a class file."""
     rows = []
     for line in read_text(file).splitlines():
         if line.strip() and not line.startswith("#"):
@@ -233,7 +257,10 @@ class _Row:
 
 @dataclass(frozen=True)
 class _ClassFile:
-    """A file of classes: rows, or names alone; ids, or colours, that count nowhere."""
+    """Content of a class file.
+
+    ``classes`` are rows, or names alone. ``ignored`` are ids, or colours, that count nowhere.
+    """
 
     classes: tuple[Any, ...]
     labels: Literal["ids", "colors"] = "ids"
@@ -241,7 +268,11 @@ class _ClassFile:
 
 
 def _from_document(file: str, document: Any) -> ClassSet:
-    """The classes of a file's content; InputErrors begin with its name."""
+    """Return the classes of a file's content.
+
+    Raises:
+        InputError: what is wrong in it; the error begins with the file's name.
+    """
     content = shaped(_ClassFile, document, file)
     if not 2 <= len(content.classes) <= 255:
         raise InputError(f"{file}, classes: expected 2 to 255, found {len(content.classes)}")

@@ -31,15 +31,16 @@ os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 import albumentations
 
 Augmentation: TypeAlias = albumentations.Compose
-#: Grey levels: amplitudes below it are rounding errors of 32-bit arithmetic (1.4e-5 at most).
+#: Grey levels below which amplitudes are rounding errors of 32-bit arithmetic (1.4e-5 at most).
 _NO_AMPLITUDE = 1e-4
-#: Of spectrograms: they write 0, a class, into labels. Training itself makes tensors and normalises.
+#: Transforms that training does not use. Transforms of spectrograms write 0, a class, into labels.
+#: Training itself makes tensors and normalises.
 _REFUSED = ("FrequencyMasking", "TimeMasking", "ToTensorV2", "ToTensor3D", "Normalize", "ToFloat")
 #: The key of the mask of the pixels that hold data, beside image and label.
 _VALID = "valid"
 Batch = dict[str, Any]
 Samples = SegmentationDataset | ConcatDataset[Sample]
-#: Changes an image, (H, W, B), with the sample's random numbers; see :func:`target_style`.
+#: A change of an image (H, W, B) by the sample's random numbers, as by :func:`target_style`.
 Style = Callable[[Numbers, np.random.Generator], Numbers]
 
 
@@ -56,10 +57,28 @@ def batches(
     styled: int | None = None,
     pixels: PixelFormat = RGB,
 ) -> Iterator[Batch]:
-    """Batches of the given training steps: ``image`` (B, 3, H, W), ``label`` (B, H, W) int64, ``name``, ``valid``.
+    """Yield the batches of the given training steps.
 
-    ``draw`` (B,) int64 seeds what a method draws for a sample. B is the share of ``process``, (rank, number), in
-    ``batch_size``; ``seed`` is (run's, stream's). The first ``styled`` samples, None for all, get the ``style`` first.
+    Args:
+        dataset: the samples.
+        batch_size: images of a batch in all processes together.
+        steps: the training steps.
+        seed: (run's, stream's).
+        augmentation: the list for :func:`build_augmentation`.
+        workers: processes that read samples; 0 for this one alone.
+        process: (rank, number).
+        sampler: says which sample stands at which position; None for :class:`Epochs`.
+        style: changes images before the augmentation.
+        styled: number of samples, from the first, that get the style; None for all.
+        pixels: what the images are.
+
+    Yields:
+        ``image`` (B, 3, H, W), ``label`` (B, H, W) int64, ``name``, ``valid`` and ``draw``.
+        ``draw`` (B,) int64 seeds what a method draws for a sample. B is this process's share of
+        ``batch_size``.
+
+    Raises:
+        InputError: a batch that cannot be shared out evenly, or a sample that cannot be read.
     """
     rank, processes = process
     share, rest = divmod(batch_size, processes)
@@ -96,17 +115,19 @@ def batches(
 
 
 def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -> Augmentation:
-    """Albumentations from a list such as ``[{HorizontalFlip: {p: 0.5}}]``.
+    """Build albumentations' transforms from a list such as ``[{HorizontalFlip: {p: 0.5}}]``.
 
-    Pixels from outside the image are ``IGNORE_INDEX`` in the label (albumentations writes 0, a class) unless
-    ``fill_mask`` is given.
+    Pixels from outside the image are ``IGNORE_INDEX`` in the label (albumentations writes 0, a
+    class) unless ``fill_mask`` is given.
 
     Args:
         steps: one mapping of a transform's name to its arguments for each transform.
-        pixels: what the images are; those of other bands than 8-bit RGB are moved, and keep their colours.
+        pixels: what the images are; images of other bands than 8-bit RGB are moved, and keep their
+            colours.
 
     Raises:
-        InputError: an unknown transform, arguments that it does not take, or one that training cannot use.
+        InputError: an unknown transform, one that training cannot use, or arguments that it does
+            not take.
     """
     transforms = []
     for step in steps:
@@ -128,7 +149,7 @@ def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -
 
 
 def _transform(name: str, pixels: PixelFormat) -> type[albumentations.BasicTransform]:
-    """Albumentations' transform of a name, if training can use it."""
+    """Return albumentations' transform of a name, if training can use it."""
     found: Any = getattr(albumentations, name, None)
     is_transform = inspect.isclass(found) and issubclass(found, albumentations.BasicTransform)
     if not is_transform or name in _REFUSED:
@@ -145,14 +166,17 @@ def _transform(name: str, pixels: PixelFormat) -> type[albumentations.BasicTrans
 
 
 def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) -> Sample:
-    """A sample, augmented; pixels from outside the image have no label, and of bands no data."""
+    """Augment a sample.
+
+    Pixels from outside the image have no label. In images of bands they hold no data either.
+    """
     augmentation.set_random_seed(seed)
     image = sample.image
     held = np.ones(image.shape[:2], np.uint8) if sample.valid is None else sample.valid
     parts: dict[str, Any] = {"image": image, _VALID: held.astype(np.uint8)}
     if sample.label is not None:
         parts["mask"] = sample.label
-    with passed_on(f"{sample.name}: augmentation failed"):  # of a crop larger than the image, …
+    with passed_on(f"{sample.name}: augmentation failed"):  # such as a crop larger than the image
         augmented = augmentation(**parts)
     label = augmented.get("mask")
     inside = augmented[_VALID]
@@ -167,7 +191,10 @@ def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) ->
 
 
 def _fitting(image: Any, label: Ids | None, sample: Sample) -> Numbers:
-    """The augmented image, if it is of the sample's bands and numbers, and its label of its size."""
+    """Return the augmented image, if it and its label fit.
+
+    The image must have the sample's bands and numbers, and the label the image's size.
+    """
     dtype, bands = (np.uint8, 3) if sample.pixels.is_rgb else (np.float32, sample.pixels.bands)
     fits = isinstance(image, np.ndarray) and image.dtype == dtype and image.shape[2:] == (bands,)
     if fits and (label is None or label.shape == image.shape[:2]):
@@ -179,11 +206,16 @@ def _fitting(image: Any, label: Ids | None, sample: Sample) -> Numbers:
 
 
 def fourier(image: Numbers, reference: Numbers, beta: float) -> Numbers:
-    """The image with the amplitudes of the reference's low frequencies; all phases stay its own.
+    """Return the image with the amplitudes of the reference's low frequencies.
 
-    FDA (Yang and Soatto, CVPR 2020, arXiv 2004.05498), Eq. (3), as its authors' numpy code counts frequencies: those
-    from −b to b on both axes, b = ⌊β · the shorter side⌋; albumentations' window (2.0.8) is one off the centre where a
-    side is even. Images are (H, W, 3) uint8 RGB or (H, W, B) float32, the reference of any size.
+    All phases stay the image's own. FDA (Yang and Soatto, CVPR 2020, arXiv 2004.05498), Eq. (3), as
+    its authors' numpy code counts frequencies: from −b to b on both axes, b = ⌊β · the shorter
+    side⌋. Albumentations' window (2.0.8) is one off the centre where a side is even.
+
+    Args:
+        image: (H, W, 3) uint8 RGB or (H, W, B) float32.
+        reference: an image of the same kind, of any size.
+        beta: β.
     """
     height, width = image.shape[:2]
     if reference.shape != image.shape:
@@ -216,9 +248,14 @@ def target_style(
     image: Numbers,
     random: np.random.Generator,
 ) -> Numbers:
-    """A source image, (H, W, 3) uint8 RGB or (H, W, B) float32, with this probability in a random target style.
+    """Give a source image, with this probability, a random target style.
 
-    β is uniform from 0 to ``beta``.
+    Args:
+        references: the target's images.
+        beta: β is uniform from 0 to it.
+        probability: share of the images that get a style.
+        image: (H, W, 3) uint8 RGB or (H, W, B) float32.
+        random: the sample's random numbers.
     """
     if random.random() >= probability:
         return image
@@ -264,7 +301,10 @@ class _Stream(Dataset[Batch | InputError]):
 
 
 def _collated(samples: list[Batch | InputError]) -> Batch | InputError:
-    """A batch, or the first error among its samples: after an exception in a worker a loader takes 5 s to end."""
+    """Return a batch, or the first error among its samples.
+
+    A loader takes 5 s to end after an exception in a worker.
+    """
     whole = list[Batch]()
     for sample in samples:
         if isinstance(sample, InputError):
@@ -284,7 +324,10 @@ def _collated(samples: list[Batch | InputError]) -> Batch | InputError:
 
 
 def _leave_signals_to_the_main_process(_worker: int) -> None:
-    """Ignore Ctrl-C and a launcher's SIGTERM: the main process finishes its step, then ends the workers by SIGTERM."""
+    """Ignore Ctrl-C and a launcher's SIGTERM.
+
+    The main process finishes its step, then ends the workers by SIGTERM.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(signal, "sigwaitinfo"):  # Python's only way to know which process sent a signal
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})

@@ -1,7 +1,7 @@
 """Tells which numbering label images are in, and which of their values are classes.
 
-Files of one name hold different ids: converters overwrite Cityscapes' label ids (0 to 33) by train ids (0 to 18, 255)
-or by colours.
+Files of one name hold different ids: converters overwrite Cityscapes' label ids (0 to 33) by train
+ids (0 to 18, 255) or by colours.
 """
 
 from __future__ import annotations
@@ -29,15 +29,17 @@ from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.pixel_format import Counts
 from seg.data.read_labels import LabelPixels, label_colors, label_pixels
 
-#: Most ids, or colours, that are proposed as classes.
+#: Largest number of ids, or colours, that are proposed as classes.
 _MOST_VALUES = 40
-#: Labels of a data set that are looked at.
+#: Number of labels of a data set that are looked at.
 _LABELS = 16
-#: Grey levels are at least so far apart, and ids are not.
+#: Least step between grey levels; ids lie closer together.
 _GREY_STEP = 16
-#: Share of the pixels from which 255 is a class, and up to which a value may be that of a smoothed edge.
+#: Least share of the pixels for 255 to be a class.
+#: Largest share for a value to be one of a smoothed edge.
 _MANY, _FEW = 0.3, 0.03
-#: By how much more of the pixels mean a class in another numbering, so that labels are read in that.
+#: Share of the pixels by which more must mean a class in another numbering.
+#: Labels are then read in that.
 _GAIN = 0.2
 _NAMES = set(CITYSCAPES_CLASSES.names)
 #: id → class name by numbering; some converters write 19 where others write 255.
@@ -50,15 +52,18 @@ _NUMBERINGS = {
 
 @dataclass(frozen=True)
 class Held:
-    """What label images hold."""
+    """Values that label images hold."""
 
-    file: Path  #: the one with the most values
+    file: Path  #: the label image with the most values
     pixels: Counts  #: (256,) pixels of each id; zeros where there are none
-    colors: frozenset[Color] = frozenset()  #: of pictures in colours
+    colors: frozenset[Color] = frozenset()  #: colours of labels that are pictures
 
 
 def look(file: Path, layout: Layout = OWN_IDS) -> Held:
-    """What a label image holds, read as the layout says; nothing where it is damaged."""
+    """Return the values that a label image holds, read as the layout says.
+
+    A damaged one holds none.
+    """
     try:
         return held_in(file, label_pixels(file, CITYSCAPES_CLASSES, layout))
     except InputError:
@@ -69,13 +74,13 @@ def look(file: Path, layout: Layout = OWN_IDS) -> Held:
 
 
 def held_in(file: Path, label: LabelPixels) -> Held:
-    """What a label image holds where it holds anything."""
+    """Count the ids of a label image in the pixels that hold any."""
     ids = label.ids if label.valid is None else label.ids[label.valid]
     return Held(file, np.bincount(ids.ravel(), minlength=256))
 
 
 def together(labels: Sequence[Held]) -> Held:
-    """What label images hold together."""
+    """Join the values of several label images."""
     most = max(labels, key=lambda label: len(label.colors) + np.count_nonzero(label.pixels))
     colors = frozenset[Color]().union(*(label.colors for label in labels))
     return Held(most.file, np.sum([label.pixels for label in labels], axis=0), colors)
@@ -84,9 +89,10 @@ def together(labels: Sequence[Held]) -> Held:
 def as_numbered(
     files: Sequence[Path], classes: ClassSet, layout: Layout
 ) -> tuple[Layout, list[str]]:
-    """The layout with the numbering that label images hold, and a note where it is not the layout's own.
+    """Return the layout with the numbering that label images hold, and notes.
 
-    Pictures in other colours than Cityscapes' are read by the class set, or by the label map beside them.
+    There is a note where the numbering is not the layout's own. Pictures in other colours than
+    Cityscapes' are read by the class set, or by the label map beside them.
     """
     if layout.ids is None and not classes.by_color:
         label_map = label_map_of(files[0])
@@ -109,7 +115,10 @@ def as_numbered(
 
 
 def _cityscapes_numbering(held: Held, classes: ClassSet, layout: Layout) -> str | None:
-    """The numbering of Cityscapes' classes that labels hold, if these are the classes and have no colours."""
+    """Return the numbering of Cityscapes' classes that labels hold.
+
+    None is returned if the classes are others, or have colours.
+    """
     if classes.by_color or not _NAMES.issuperset(classes.names):
         return None
     own = layout.ids
@@ -120,7 +129,13 @@ def _cityscapes_numbering(held: Held, classes: ClassSet, layout: Layout) -> str 
 
 
 def _mapped(label_map: Path, classes: ClassSet, layout: Layout) -> tuple[Layout, list[str]]:
-    """The layout of masks in the colours of a label map, whose names are the classes', and a note."""
+    """Return the layout of masks in the colours of a label map, and a note.
+
+    The label map's names are the classes' names.
+
+    Raises:
+        InputError: a class that the label map lacks.
+    """
     mapped = load_classes(str(label_map))
     if other := set(classes.names) - set(mapped.names):
         raise InputError(
@@ -131,10 +146,18 @@ def _mapped(label_map: Path, classes: ClassSet, layout: Layout) -> tuple[Layout,
 
 
 def numbering(held: Held, own: Mapping[int, str] | None) -> str | None:
-    """The numbering of Cityscapes' classes that labels hold: label ids, train ids or colours; None for their own.
+    """Return the numbering of Cityscapes' classes that labels hold.
 
-    ``own`` is id → class name of their own numbering, None where nothing names it. Small ids are in every numbering:
-    255, or a sky of the id 10, and many more pixels that mean a class speak for another one, or an unknown id.
+    Small ids are in every numbering. An id that is unknown in the labels' own numbering speaks for
+    another one. So do many more pixels that mean a class, together with 255 or a sky of
+    the id 10.
+
+    Args:
+        held: the labels' values.
+        own: id → class name of the labels' own numbering; None where nothing names it.
+
+    Returns:
+        ``label ids``, ``train ids`` or ``colours``; None for the labels' own.
     """
     told = _told(held)
     pixels = held.pixels
@@ -149,7 +172,10 @@ def numbering(held: Held, own: Mapping[int, str] | None) -> str | None:
 
 
 def _by_pixels(pixels: Counts, ids: set[int], own: Mapping[int, str]) -> str | None:
-    """The numbering in which more of the pixels mean a class than in their own; None for their own."""
+    """Return the numbering in which more of the pixels mean a class than in the labels' own.
+
+    None is returned for their own.
+    """
     if 2 * len(_NAMES & set(own.values())) <= len(_NAMES):
         return None
     evidence = pixels[IGNORE_INDEX] > 0 or 10 in ids
@@ -164,13 +190,13 @@ def _by_pixels(pixels: Counts, ids: set[int], own: Mapping[int, str]) -> str | N
 
 
 def _meant(pixels: Counts, names: Mapping[int, str]) -> float:
-    """The share of the pixels, but for 255, that mean one of Cityscapes' classes."""
+    """Return the share of the pixels, without 255, that mean one of Cityscapes' classes."""
     meant = [pixels[label_id] for label_id, name in names.items() if name in _NAMES]
     return float(sum(meant) / pixels[:IGNORE_INDEX].sum())
 
 
 def _told(held: Held) -> str | None:
-    """The numbering that colours or file names say."""
+    """Return the numbering that colours or the file name tell, or None."""
     evaluated = set(CITYSCAPES_CLASSES.colors)
     known = evaluated | set(CITYSCAPES_COLORS.ignored_colors)
     if len(held.colors & evaluated) > 1 and held.colors <= known:
@@ -179,10 +205,18 @@ def _told(held: Held) -> str | None:
 
 
 def class_values(pixels: Counts, number: int | None = None) -> list[int] | None:
-    """The ids of labels, by (256,) pixels of each, that are classes; ``number`` is that of the names that are given.
+    """Return the ids of labels that are classes.
 
-    255 is one where the number says so, where it has many pixels, and among grey levels: 0, 127, 255. None: the values
-    are too many, or of smoothed edges, which are rare, lie below a common value and are larger than ids are.
+    255 is one where the number of classes says so, where it has many pixels, and among grey levels
+    such as 0, 127, 255.
+
+    Args:
+        pixels: (256,) pixels of each id.
+        number: how many classes are given, if any.
+
+    Returns:
+        The ids. None where the values are too many, or come from smoothed edges: such values are
+        rare, lie below a common value and are larger than ids are.
     """
     values = np.flatnonzero(pixels)
     common = np.flatnonzero(pixels > _FEW * pixels.sum())
@@ -199,7 +233,10 @@ def class_values(pixels: Counts, number: int | None = None) -> list[int] | None:
 
 
 def smoothed_edges(held: Held) -> str | None:
-    """A sentence about labels that hold more values than masks do, or several rare ones between common ones."""
+    """Return a sentence about labels that are no masks or were smoothed, None about others.
+
+    Such labels hold more values than masks do, or several rare ones between common ones.
+    """
     holding = f"hold {np.count_nonzero(held.pixels)} values"
     if len(held.colors) > _MOST_VALUES:
         holding = f"are pictures in more than {_MOST_VALUES} colours"

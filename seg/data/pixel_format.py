@@ -22,9 +22,10 @@ from torch import Tensor
 from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.documents import read_json, required, shaped
 
-#: Mean and standard deviation of ImageNet in RGB, 0 to 1: what most encoders' published weights expect.
+#: Mean and standard deviation of ImageNet in RGB, 0 to 1.
+#: Most encoders' published weights expect them.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-#: In the folder of a run that does not see 8-bit RGB in ImageNet's normalisation.
+#: File in the folder of a run that does not see 8-bit RGB in ImageNet's normalisation.
 PIXELS_FILE = "pixels.json"
 MOST_BANDS = 512
 #: (H, W), False where there is no data; None for data everywhere.
@@ -35,22 +36,22 @@ Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
 #: Orientations of EXIF and TIFF that change width for height.
 SIDEWAYS = (5, 6, 7, 8)
-#: Percentiles of a band that become black and white in previews, and most pixels that they are taken of.
+#: Percentiles of a band that become black and white in previews; most pixels that give them.
 _BLACK, _WHITE, _SEEN = 2.0, 98.0, 1 << 20
 
 
 @dataclass(frozen=True)
 class PixelFormat:
-    """How many bands a network sees, of what numbers, and their normalisation."""
+    """Number of bands that a network sees, the kind of their numbers, and their normalisation."""
 
     bands: int = 3  #: B
     dtype: str = "uint8"  #: numpy's name of the numbers that the training images hold
-    #: What becomes 0, B numbers: of 8-bit RGB on the scale from 0 to 1, of others in the images' own units.
+    #: B numbers that become 0, for 8-bit RGB from 0 to 1, for others in the images' own units.
     mean: tuple[float, ...] = IMAGENET_MEAN
-    std: tuple[float, ...] = IMAGENET_STD  #: what becomes 1, likewise
+    std: tuple[float, ...] = IMAGENET_STD  #: B deviations that become 1, in the same units
     #: the bands that are displayed as red, green and blue, counted from 0
     shown: tuple[int, int, int] = (0, 1, 2)
-    measured_on: str = ""  #: a description of the images that mean and deviation are of
+    measured_on: str = ""  #: a description of the images that gave mean and deviation
     is_rgb: bool = False  #: whether the images are 8-bit RGB
     #: The bands, from 0, that the training images name red, green and blue; None where they name none.
     colours: tuple[int, int, int] | None = None
@@ -66,13 +67,21 @@ class PixelFormat:
 
     @property
     def described(self) -> str:
-        """A short description."""
+        """Short description of the bands and their numbers."""
         if self.is_rgb:
             return "8-bit RGB"
         return f"{self.bands} band{'s' * (self.bands > 1)} of {self.dtype}"
 
     def normalised(self, values: Numbers, valid: Mask = None) -> Tensor:
-        """(H, W, B) as read → (B, H, W) float32 as the network takes it; 0, the mean, where ``valid`` is False."""
+        """Normalise an image for the network.
+
+        Args:
+            values: (H, W, B) as read.
+            valid: (H, W), False where there is no data.
+
+        Returns:
+            (B, H, W) float32 as the network takes it; 0, the mean, where ``valid`` is False.
+        """
         if self.is_rgb:
             # the same numbers as by arithmetic, in a fifth of its time
             mapped = cv2.LUT(values, _table(self.mean, self.std))
@@ -86,9 +95,11 @@ class PixelFormat:
         return result
 
     def preview(self, values: Numbers, valid: Mask = None) -> NDArray[np.uint8]:
-        """(H, W, 3) uint8 for display: RGB as it is, or the ``shown`` bands, each stretched over its percentiles.
+        """Convert an image to (H, W, 3) uint8 for display.
 
-        The percentiles, 2 and 98, are the image's own, of the pixels that hold data; those that hold none are black.
+        RGB stays as it is. Of other images the ``shown`` bands are each stretched over their
+        percentiles. The percentiles, 2 and 98, are the image's own, of the pixels that hold data.
+        Pixels without data are black.
         """
         if self.is_rgb:
             return values
@@ -109,7 +120,10 @@ class PixelFormat:
         return picture
 
     def document(self) -> dict[str, Any]:
-        """As :func:`read_format` reads it; bands are counted from 1 there."""
+        """Return the format as :func:`read_format` reads it.
+
+        Bands are counted from 1 there.
+        """
         counted = {"shown": self.shown, "colours": self.colours}
         return {
             **asdict(self),
@@ -117,17 +131,20 @@ class PixelFormat:
         }
 
 
-#: In ImageNet's normalisation.
+#: 8-bit RGB in ImageNet's normalisation.
 RGB = PixelFormat(is_rgb=True)
 
 
 def rgb_format(mean: Sequence[float], std: Sequence[float]) -> PixelFormat:
-    """8-bit RGB in another normalisation."""
+    """Return the format of 8-bit RGB in another normalisation."""
     return PixelFormat(mean=tuple(mean), std=tuple(std), is_rgb=True)
 
 
 def read_format(folder: Path) -> PixelFormat:
-    """The format in a folder's file; 8-bit RGB in ImageNet's normalisation where there is none."""
+    """Read the format in a folder's file.
+
+    Without a file it is 8-bit RGB in ImageNet's normalisation.
+    """
     file = folder / PIXELS_FILE
     if not file.is_file():
         return RGB
@@ -152,14 +169,20 @@ def _table(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float3
 
 
 def kind_of(dtype: str) -> str:
-    """``8 bits``, ``integers`` or ``floating point``: numbers of one kind may stand for each other."""
+    """Return the kind of numbers: ``8 bits``, ``integers`` or ``floating point``.
+
+    Numbers of one kind may stand for each other.
+    """
     if dtype == "uint8":
         return "8 bits"
     return "integers" if np.dtype(dtype).kind in "iu" else "floating point"
 
 
 def upright(values: Numbers, orientation: int) -> Numbers:
-    """(H, W, …) pixels as they are stored, turned as an orientation of EXIF and TIFF, 1 to 8, says."""
+    """Turn pixels, (H, W, …), upright from how they are stored.
+
+    ``orientation`` is EXIF's and TIFF's, 1 to 8.
+    """
     if orientation in SIDEWAYS:
         values = values.swapaxes(0, 1)
     if orientation in (3, 4, 7, 8):
@@ -168,14 +191,25 @@ def upright(values: Numbers, orientation: int) -> Numbers:
 
 
 def resized(values: Numbers, size: tuple[int, int]) -> NDArray[np.float32]:
-    """(H, W, B) numbers to (width, height), bicubic with antialiasing, float32."""
+    """Resize bicubically with antialiasing.
+
+    Args:
+        values: (H, W, B) numbers.
+        size: (width, height).
+
+    Returns:
+        Numbers of this size, float32.
+    """
     bands = np.ascontiguousarray(values.transpose(2, 0, 1), np.float32)
     pictures = [Image.fromarray(band).resize(size, Image.Resampling.BICUBIC) for band in bands]
     return np.stack([np.asarray(picture) for picture in pictures], axis=-1)
 
 
 def resized_mask(valid: Mask, size: tuple[int, int]) -> Mask:
-    """(H, W) to (width, height), nearest; the same array where it has that size, None for None."""
+    """Resize a mask (H, W) to ``size``, (width, height), by the nearest pixel.
+
+    The same array is returned where it has that size, and None for None.
+    """
     if valid is None or size == valid.shape[::-1]:
         return valid
     nearest = cv2.resize(valid.view(np.uint8), size, interpolation=cv2.INTER_NEAREST_EXACT)

@@ -1,4 +1,7 @@
-"""TIFF, GeoTIFF and deep PNG and PPM by rasterio (extra ``geo``), as GDAL reads them; H × W pixels, B bands."""
+"""TIFF, GeoTIFF and deep PNG and PPM, read by rasterio (extra ``geo``) as GDAL reads them.
+
+Shapes: H × W pixels, B bands.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _NEEDED = "TIFF and images of more than 8 bits need rasterio, which is not insta
 #: GDAL keeps few pixels while a scene is read by windows, a row of tiles of 30,000 columns and not a twentieth of the
 #: memory. It opens no file beside the image: a NAME.tif.ovr may be a description that points elsewhere.
 _OPTIONS = {"GDAL_CACHEMAX": 1 << 28, "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR"}
-#: Numbers beyond it stand for no data in programs that do not declare it.
+#: Largest magnitude of a number. Larger ones stand for no data that a program did not declare.
 _LARGEST = 1e30
 #: Compressions that round ids to other ids.
 _LOSSY = ("jpeg", "webp", "lerc")
@@ -51,21 +54,24 @@ class Header:
 
     @property
     def is_rgb(self) -> bool:
-        """Whether it is an 8-bit picture in colours or in grey, which networks see as RGB."""
+        """True for an 8-bit picture in colours or in grey, which networks see as RGB."""
         return self.dtype == "uint8" and self.bands in (1, 3) and not self.scaled
 
     @property
     def described(self) -> str:
-        """A short description."""
+        """Short description of the bands and their numbers."""
         scale = " with a scale and an offset" if self.scaled else ""
         return f"{self.bands} band{'s' * (self.bands > 1)} of {self.dtype}{scale}"
 
 
 @contextmanager
 def opened(file: Path, driver: str = "GTiff") -> Iterator[Any]:
-    """A rasterio dataset by one of GDAL's drivers, as others follow descriptions that point elsewhere.
+    """Open a rasterio dataset by one of GDAL's drivers.
 
-    Raises InputError: the file cannot be opened.
+    Others follow descriptions that point elsewhere.
+
+    Raises:
+        InputError: the file cannot be opened.
     """
     try:
         import rasterio
@@ -80,10 +86,10 @@ def opened(file: Path, driver: str = "GTiff") -> Iterator[Any]:
 
 @contextmanager
 def reading(file: Path) -> Iterator[None]:
-    """Within, GDAL's errors are InputErrors that name the file."""
+    """Turn GDAL's errors within the block into InputErrors that name the file."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of an image without coordinates
+            warnings.simplefilter("ignore")  # an image without coordinates causes one
             yield
     except InputError:
         raise
@@ -94,7 +100,11 @@ def reading(file: Path) -> Iterator[None]:
 
 
 def header_of(file: Path, source: Any, orientation: int) -> Header:
-    """The header of an open TIFF; an InputError where it holds complex numbers or too many bands."""
+    """Return the header of an open TIFF.
+
+    Raises:
+        InputError: complex numbers, or too many bands.
+    """
     kinds = [kind.name for kind in source.colorinterp]
     alpha = len(kinds) > 1 and kinds[-1] == "alpha"
     bands = source.count - alpha
@@ -120,14 +130,14 @@ def header_of(file: Path, source: Any, orientation: int) -> Header:
 
 
 def _named(kinds: list[str]) -> tuple[int, int, int] | None:
-    """The bands that are called red, green and blue."""
+    """Return the bands that are called red, green and blue."""
     if {"red", "green", "blue"} <= set(kinds):
         return kinds.index("red"), kinds.index("green"), kinds.index("blue")
     return None
 
 
 def refuse_large(file: Path, source: Any) -> None:
-    """Raises an InputError for an image that is not read whole."""
+    """Raise an InputError for an image that is too large to be read whole."""
     if source.width * source.height > MOST_PIXELS:
         raise InputError(
             f"{file}: has {source.width} × {source.height} pixels; {MOST_PIXELS:,} are read at most, and any number "
@@ -138,9 +148,10 @@ def refuse_large(file: Path, source: Any) -> None:
 def bands_of(
     file: Path, source: Any, header: Header, wanted: PixelFormat, **part: Any
 ) -> tuple[Numbers, Mask]:
-    """The numbers of an open file as they are stored, and where it holds data.
+    """Read the numbers of an open file as they are stored, and where it holds data.
 
-    Bands are ordered by their names, scale and offset applied. A band without data where others have some is NaN.
+    Bands are ordered by their names, scale and offset applied. A band without data where others
+    have some is NaN.
 
     Args:
         file: its name, for errors.
@@ -175,7 +186,10 @@ def bands_of(
 
 
 def _order(source: Any, header: Header, wanted: PixelFormat) -> list[int]:
-    """The file's bands, from 0, in the network's order: by the colours that both name, the others as they come."""
+    """Return the file's bands, from 0, in the network's order.
+
+    The order follows the colours that both name; the other bands stay as they come.
+    """
     if wanted.is_rgb:
         return list(header.colours or (0, 1, 2)) if source.count > 2 else [0]
     bands = wanted.bands
@@ -191,7 +205,7 @@ def _order(source: Any, header: Header, wanted: PixelFormat) -> list[int]:
 def _valid(
     source: Any, header: Header, wanted: PixelFormat, values: Numbers, part: dict[str, Any]
 ) -> NDArray[np.bool_]:
-    """(H, W) where GDAL's mask says data, and no number is NaN."""
+    """Return where GDAL's mask says data and no number is NaN, (H, W)."""
     valid = np.asarray(source.dataset_mask(**part) != 0)
     if header.alpha and wanted.bands > header.bands:  # its alpha band holds data
         valid = (values != source.nodata).any(axis=-1)
@@ -211,7 +225,10 @@ def _refuse_beyond(file: Path, values: Numbers, valid: NDArray[np.bool_]) -> Non
 
 
 def _in_colours(source: Any, values: Numbers) -> Numbers:
-    """(H, W, 3) of a picture whose one band is a palette's index or a grey, else as it is."""
+    """Return the colours, (H, W, 3), of a picture with one band of palette indices or grey.
+
+    Other pictures are returned as they are.
+    """
     if source.colorinterp[0].name == "palette":
         palette = source.colormap(1)
         colours = [palette.get(index, (0, 0, 0))[:3] for index in range(256)]
@@ -223,9 +240,13 @@ def _in_colours(source: Any, values: Numbers) -> Numbers:
 
 
 def ids_of(file: Path, source: Any, header: Header, kept: Collection[int]) -> tuple[Numbers, Mask]:
-    """(H, W) ids of an open TIFF label, as stored, and where it holds data or an id of ``kept``, None for everywhere.
+    """Read the ids of an open TIFF label, (H, W), as stored.
 
-    Raises InputError: several bands, no whole numbers, or a compression that changes ids.
+    Returns:
+        The ids; where the label holds data or an id of ``kept``, None for everywhere.
+
+    Raises:
+        InputError: several bands, no whole numbers, or a compression that changes ids.
     """
     refuse_large(file, source)
     dtype = source.dtypes[0]
@@ -245,7 +266,10 @@ def ids_of(file: Path, source: Any, header: Header, kept: Collection[int]) -> tu
 
 
 def refuse_other_ground(label: Path, own: Header, image: Path, there: Header) -> None:
-    """Raises an InputError for a label that lies on other ground than its image, by the coordinates of both."""
+    """Raise an InputError for a label that lies on other ground than its image.
+
+    The coordinates of both tell.
+    """
     if own.place is None or there.place is None:
         return
     from rasterio.transform import array_bounds
@@ -276,7 +300,10 @@ def new_geotiff(
     bands: Sequence[str],
     colours: Sequence[tuple[int, int, int]] | None = None,
 ) -> Iterator[Any]:
-    """A GeoTIFF of (H, W) pixels to be written, with a name for each band; ``colours`` are those of 0, 1, …"""
+    """Open a GeoTIFF of (H, W) pixels for writing, with a name for each band.
+
+    ``colours`` are the colours of the numbers 0, 1, ….
+    """
     import rasterio
     from rasterio._err import CPLE_BaseError
     from rasterio.errors import RasterioIOError
@@ -296,7 +323,7 @@ def new_geotiff(
         profile |= {"tiled": True, "blockxsize": 256, "blockysize": 256}
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as temporary, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of coordinates in pixels
+        warnings.simplefilter("ignore")  # coordinates in pixels cause one
         try:
             with rasterio.open(temporary, "w", **profile) as target:
                 target.descriptions = bands
@@ -304,7 +331,7 @@ def new_geotiff(
                     colormap = {number: (*colour, 255) for number, colour in enumerate(colours)}
                     target.write_colormap(1, colormap)
                 yield target
-            # one that a full disk cut short was closed without an error
+            # a file that a full disk cut short was closed without an error
             with rasterio.open(temporary) as written:
                 written.checksum(1)
         except (CPLE_BaseError, RasterioIOError) as error:
@@ -312,7 +339,10 @@ def new_geotiff(
 
 
 def averaging(source: Any) -> Any:
-    """How a dataset is read at fewer pixels: by their mean, of colours by number by the nearest."""
+    """Return the resampling that reads a dataset at fewer pixels.
+
+    It is the mean, or the nearest pixel where numbers stand for colours.
+    """
     from rasterio.enums import Resampling
 
     return Resampling.nearest if source.colorinterp[0].name == "palette" else Resampling.average

@@ -1,6 +1,7 @@
-"""Reads images; InputErrors name what is damaged, too large, or of other bands or numbers.
+"""Reads images by the library that fits, with InputErrors for images that cannot be used.
 
-Pillow decodes 8-bit pictures, rasterio TIFF and more bits (:mod:`seg.data.rasters`). Shapes: H × W pixels, B bands.
+The errors name what is damaged, too large, or of other bands or numbers. Pillow decodes 8-bit
+pictures, rasterio TIFF and more bits (:mod:`seg.data.rasters`). Shapes: H × W pixels, B bands.
 """
 
 from __future__ import annotations
@@ -57,18 +58,24 @@ class ImagePixels:
         return self.values.shape
 
     def window(self, rows: slice, columns: slice) -> ImagePixels:
-        """Some of its rows and columns, without coordinates."""
+        """Return some of its rows and columns, without coordinates."""
         valid = None if self.valid is None else self.valid[rows, columns]
         return ImagePixels(self.values[rows, columns], valid)
 
     def reduced(self, _most: int) -> ImagePixels:
-        """Itself; of a :class:`Scene` fewer pixels."""
+        """Return the image itself.
+
+        A :class:`Scene` returns fewer pixels.
+        """
         return self
 
 
 @dataclass(frozen=True)
 class OpenImage:
-    """An image file that is open: by rasterio a TIFF, by Pillow any other."""
+    """An image file that is open.
+
+    rasterio opens a TIFF, Pillow any other.
+    """
 
     file: Path
     header: Header
@@ -77,9 +84,10 @@ class OpenImage:
     source: Any = None  #: rasterio's data set
 
     def read(self, wanted: PixelFormat = RGB) -> ImagePixels:
-        """The image, upright, with the bands that a network takes; of several frames the first.
+        """Read the image, upright, with the bands that a network takes.
 
-        Transparent pixels hold no data, unless transparency is a band of ``wanted``.
+        Of several frames the first is read. Transparent pixels hold no data, unless transparency is
+        a band of ``wanted``.
         """
         refuse_other(self.file, self.header, wanted)
         if self.picture is None:
@@ -103,7 +111,7 @@ class OpenImage:
         return ImagePixels(upright(values, orientation), valid, self.header.place)
 
     def stored(self) -> Numbers:
-        """The pixels of Pillow's picture in the numbers that it holds."""
+        """Return the pixels of Pillow's picture in the numbers that it holds."""
         assert self.picture is not None
         with damage_named(self.file):
             values = np.asarray(self.picture)
@@ -111,9 +119,10 @@ class OpenImage:
         return values
 
     def refuse_damaged(self, thoroughly: bool) -> None:
-        """Raise an InputError for an image that is damaged or cut short; of a TIFF the header alone is looked at.
+        """Raise an InputError for an image that is damaged or cut short.
 
-        JPEG and PNG are told by their ends, PNG ``thoroughly`` by its checksums, others by decoding.
+        Of a TIFF the header alone is looked at. JPEG and PNG are told by their ends, PNG
+        ``thoroughly`` by its checksums, others by decoding.
         """
         if self.picture is None:
             return
@@ -131,7 +140,10 @@ class OpenImage:
 
 @dataclass(frozen=True)
 class Scene:
-    """A TIFF of any size, which is read by windows; :func:`opened_picture` opens it."""
+    """A TIFF of any size, which is read by windows.
+
+    :func:`opened_picture` opens it.
+    """
 
     file: Path
     source: Any  #: rasterio's data set, open
@@ -144,18 +156,18 @@ class Scene:
         return (*self.header.size[::-1], self.wanted.bands)
 
     def window(self, rows: slice, columns: slice) -> ImagePixels:
-        """Some of its rows and columns, without coordinates."""
+        """Return some of its rows and columns, without coordinates."""
         ranges = (rows.indices(self.shape[0])[:2], columns.indices(self.shape[1])[:2])
         return self._read(window=ranges)
 
     def within(self, most: int) -> tuple[int, int]:
-        """(H, W) with at most so many pixels on the longer side."""
+        """Return (H, W) with at most so many pixels on the longer side."""
         height, width, _ = self.shape
         longest = max(most, height, width)
         return max(1, height * most // longest), max(1, width * most // longest)
 
     def reduced(self, most: int) -> ImagePixels:
-        """The whole :meth:`within` so many pixels, averaged."""
+        """Return the whole scene, averaged to the size of :meth:`within`."""
         return self._read(out_shape=self.within(most), resampling=rasters.averaging(self.source))
 
     def _read(self, **part: Any) -> ImagePixels:
@@ -167,7 +179,7 @@ class Scene:
 
 @contextmanager
 def open_image(file: Path, formats: tuple[str, ...] = FORMATS) -> Iterator[OpenImage]:
-    """An image file, opened once, by the library that reads its pixels.
+    """Open an image file once, by the library that reads its pixels.
 
     Args:
         file: the image, of any of ``formats``.
@@ -193,7 +205,10 @@ def open_image(file: Path, formats: tuple[str, ...] = FORMATS) -> Iterator[OpenI
 def opened_picture(
     file: Path, wanted: PixelFormat, by_windows: bool = True
 ) -> Iterator[ImagePixels | Scene]:
-    """An image with the bands that a network takes, read whole, or an upright TIFF to be read ``by_windows``."""
+    """Open an image with the bands that a network takes.
+
+    An upright TIFF is a :class:`Scene` to be read ``by_windows``; any other image is read whole.
+    """
     with open_image(file) as image:
         if by_windows and image.source is not None and image.header.orientation == 1:
             refuse_other(file, image.header, wanted)
@@ -203,13 +218,17 @@ def opened_picture(
 
 
 def read_header(file: Path) -> Header:
-    """Size, bands and numbers of an image file, without decoding its pixels; an InputError where it is none."""
+    """Read size, bands and numbers of an image file without decoding its pixels.
+
+    Raises:
+        InputError: a file that is no image.
+    """
     with open_image(file) as image:
         return image.header
 
 
 def first_header(files: Sequence[Path]) -> tuple[Path, Header] | None:
-    """The first readable image and its header; None without one."""
+    """Return the first readable image and its header; None without one."""
     for file in files:
         with suppress(InputError):
             return file, read_header(file)
@@ -217,13 +236,17 @@ def first_header(files: Sequence[Path]) -> tuple[Path, Header] | None:
 
 
 def read_image(file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
-    """The image of a file, see :meth:`OpenImage.read`."""
+    """Read the image of a file, see :meth:`OpenImage.read`."""
     with open_image(file) as image:
         return image.read(wanted)
 
 
 def picture_pixels(picture: Image.Image, file: Path, wanted: PixelFormat = RGB) -> ImagePixels:
-    """An 8-bit picture of any mode in the bands that a network takes, upright; an InputError for more bits."""
+    """Return an 8-bit picture of any mode in the bands that a network takes, upright.
+
+    Raises:
+        InputError: a picture of more bits.
+    """
     if picture.format == "TIFF":
         picture.load()  # Pillow turns it, and then removes the orientation
     header = _header(picture)
@@ -242,7 +265,13 @@ def _decoded(picture: Image.Image, header: Header, wanted: PixelFormat) -> Image
 
 
 def whole_header(file: Path, wanted: PixelFormat) -> Header:
-    """The header of an image that a network takes and that is whole; else an InputError. Of these TIFF are decoded."""
+    """Return the header of a whole image that a network takes.
+
+    A TIFF is decoded for it.
+
+    Raises:
+        InputError: a damaged image, or one that a network does not take.
+    """
     with open_image(file) as image:
         refuse_other(file, image.header, wanted)
         if image.source is not None:
@@ -252,7 +281,7 @@ def whole_header(file: Path, wanted: PixelFormat) -> Header:
 
 
 def refuse_other(file: Path | str, header: Header, wanted: PixelFormat) -> None:
-    """Raises an InputError for an image that a network does not take."""
+    """Raise an InputError for an image that a network does not take."""
     fits = wanted.bands in (header.bands, header.bands + header.alpha)
     if wanted.is_rgb:
         fits = header.is_rgb
@@ -268,7 +297,10 @@ def refuse_other(file: Path | str, header: Header, wanted: PixelFormat) -> None:
 
 
 def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
-    """A sentence about a band for transparency, or pages, that are not read; None where all is."""
+    """Return a sentence about a band for transparency, or pages, that are not read.
+
+    None is returned where everything is read.
+    """
     if header.alpha and wanted.bands <= header.bands:
         return (
             f"{file}: its last band is transparency: where it is 0 there is no data; if it holds data, such as near "
@@ -280,9 +312,10 @@ def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
 
 
 def seen(image: ImagePixels, pixels: PixelFormat, size: Size | None) -> tuple[Numbers, Mask]:
-    """An image at ``size``, None for its own, bicubic, and where it holds data.
+    """Return an image at ``size``, and where it holds data.
 
-    Bands are float32, with their mean where they hold no data, so that resizing spreads none of it.
+    Resizing is bicubic; None keeps the image's own size. Bands are float32, with their mean where
+    they hold no data, so that resizing spreads none of it.
     """
     values = image.values
     valid = image.valid
@@ -301,7 +334,7 @@ def seen(image: ImagePixels, pixels: PixelFormat, size: Size | None) -> tuple[Nu
 
 
 def _header(picture: Image.Image) -> Header:
-    """The header of a picture that Pillow opened."""
+    """Return the header of a picture that Pillow opened."""
     mode = picture.mode
     # Pillow cuts 16-bit colours to 8: PNG has 16 in the decoder's mode, PPM its largest number
     kind, *more = decoder_arguments(picture)
@@ -321,14 +354,17 @@ def _header(picture: Image.Image) -> Header:
 
 
 def decoder_arguments(picture: Image.Image) -> tuple[Any, ...]:
-    """Pillow's decoder arguments of an image that is not decoded yet, such as ``("RGB;16B",)``."""
+    """Return Pillow's decoder arguments, such as ``("RGB;16B",)``, of an image not decoded yet."""
     tiles = getattr(picture, "tile", [])
     arguments = tiles[0][3] if tiles else None
     return arguments if isinstance(arguments, tuple) and arguments else (arguments,)
 
 
 def _tiff_orientation(stream: BinaryIO) -> int:
-    """The orientation of a TIFF, which GDAL does not tell; 1 of what Pillow does not read."""
+    """Return the orientation of a TIFF, which GDAL does not tell.
+
+    It is 1 where Pillow cannot read the file.
+    """
     with suppress(Exception), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return _orientation(picture_in(stream, ("TIFF",)))
@@ -336,7 +372,7 @@ def _tiff_orientation(stream: BinaryIO) -> int:
 
 
 def _orientation(picture: Image.Image) -> int:
-    """The EXIF orientation, 1 to 8, of an image that is not decoded yet; 1 is upright."""
+    """Return the EXIF orientation, 1 to 8, of an image that is not decoded yet; 1 is upright."""
     if picture.format == "PNG" and not _EXIF_OF_PNG & picture.info.keys():
         return 1  # else Pillow decodes the pixels to search behind them
     # broken EXIF raises nearly anything; the pixels may be good

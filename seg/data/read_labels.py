@@ -1,4 +1,4 @@
-"""Reads label images: ids by index or by colour, and where there are any; (H, W) of an image's pixels.
+"""Reads label images, (H, W): ids by index or by colour, and where there are any.
 
 InputErrors name what is damaged, or an id or a colour of no class.
 """
@@ -30,7 +30,7 @@ from seg.data.read_images import (
     read_header,
 )
 
-#: Pillow's modes of labels, and what decoders multiply ids of few bits by.
+#: Pillow's modes of labels, and the factors by which decoders multiply ids of few bits.
 _IDS, _SPREAD = ("P", *GREY[:-1]), {"L;2": 85, "L;4": 17}
 
 
@@ -49,9 +49,12 @@ def read_label(
     size: Size | None = None,
     image: Path | None = None,
 ) -> Ids:
-    """(H, W) uint8 train ids of a label image, resized to ``size``; 255 where nothing counts.
+    """Read the train ids of a label image, (H, W) uint8, resized to ``size``.
 
-    Raises an InputError for a label that lies on other ground than ``image``.
+    They are 255 where nothing counts.
+
+    Raises:
+        InputError: a damaged label, an id of no class, or other ground than the image's.
     """
     label = label_pixels(file, classes, layout)
     refuse_other_ground(file, label, image)
@@ -66,19 +69,25 @@ def read_label(
 
 
 def refuse_other_ground(file: Path, label: LabelPixels, image: Path | None) -> None:
-    """Raises an InputError for a label with coordinates that lies on other ground than its image."""
+    """Raise an InputError for a label that lies on other ground than its image.
+
+    Labels without coordinates pass.
+    """
     if image is not None and label.header is not None and label.header.place is not None:
         rasters.refuse_other_ground(file, label.header, image, read_header(image))
 
 
 def train_ids(ids: Ids, valid: Mask, classes: ClassSet, layout: Layout) -> Ids:
-    """(H, W) ids of a label image and where it holds some → train ids; 255 where nothing counts."""
+    """Convert the ids of a label image, (H, W), and where it holds some to train ids.
+
+    They are 255 where nothing counts.
+    """
     label = np.asarray(cv2.LUT(ids, id_tables(classes, layout.ids)[0]), np.uint8)
     return label if valid is None else np.where(valid, label, np.uint8(IGNORE_INDEX))
 
 
 def refuse_unknown(file: Path, ids: Ids, classes: ClassSet, layout: Layout = OWN_IDS) -> None:
-    """Raises an InputError for a label image with an id that is no class's and not ignored."""
+    """Raise an InputError for a label image with an id that is no class's and not ignored."""
     known = id_tables(classes, layout.ids)[1]
     if not ids.size or cv2.LUT(ids, known.view(np.uint8)).min():
         return
@@ -91,7 +100,10 @@ def refuse_unknown(file: Path, ids: Ids, classes: ClassSet, layout: Layout = OWN
 
 
 def label_pixels(file: Path, classes: ClassSet, layout: Layout = OWN_IDS) -> LabelPixels:
-    """A label image as the layout says that it is read: by its own function, by colours or by index."""
+    """Read a label image as the layout says.
+
+    The layout reads by its own function, by colours or by index.
+    """
     if layout.read_ids:
         return LabelPixels(layout.read_ids(file), None)
     painted = classes if classes.by_color and layout.ids is None else layout.painted
@@ -99,13 +111,22 @@ def label_pixels(file: Path, classes: ClassSet, layout: Layout = OWN_IDS) -> Lab
 
 
 def read_index_image(file: Path) -> Ids:
-    """(H, W) uint8 ids of an image with a palette or in grey; 255 where it holds none."""
+    """Read the ids, (H, W) uint8, of an image with a palette or in grey.
+
+    They are 255 where it holds none.
+    """
     ids, valid, _ = _index_image(file, ())
     return ids if valid is None else np.where(valid, ids, np.uint8(IGNORE_INDEX))
 
 
 def _index_image(file: Path, kept: Collection[int]) -> LabelPixels:
-    """Ids and where there are any, nowhere transparent; an id of ``kept`` is one even where the file calls it none."""
+    """Read ids and where there are any, nowhere transparent.
+
+    An id of ``kept`` is one even where the file calls it none.
+
+    Raises:
+        InputError: several pages, or an id outside 0 to 255.
+    """
     with open_image(file, LOSSLESS) as image:
         header = image.header
         if header.pages > 1:
@@ -132,7 +153,10 @@ def _index_image(file: Path, kept: Collection[int]) -> LabelPixels:
 def _picture_ids(
     image: OpenImage, picture: Image.Image, kept: Collection[int]
 ) -> tuple[Numbers, Mask]:
-    """(H, W) ids of a picture that Pillow decodes, as stored, and where it is not transparent."""
+    """Return the ids of a picture that Pillow decodes, (H, W), and where it is not transparent.
+
+    The ids are as stored.
+    """
     if picture.mode not in _IDS:
         raise InputError(
             f"{image.file}: a label image holds one id per pixel (mode P or L), this one is {picture.mode}; a picture "
@@ -152,21 +176,27 @@ def _picture_ids(
 
 
 def _clear_ids(transparency: object) -> set[int]:
-    """The ids that Pillow calls transparent: the clear entries of a palette, or one level of grey."""
+    """Return the ids that Pillow calls transparent.
+
+    They are the clear entries of a palette, or one level of grey.
+    """
     if isinstance(transparency, bytes):
         return {index for index, alpha in enumerate(transparency) if alpha == 0}
     return {transparency} if isinstance(transparency, int) else set()
 
 
 def label_colors(file: Path, most: int) -> list[Color]:
-    """The colours of a picture where it is not transparent, in order; ``most`` and one more where there are more."""
+    """Return the colours of a picture where it is not transparent, in order.
+
+    Where there are more than ``most``, they are ``most`` and one more.
+    """
     codes, valid, _ = _codes(file)
     found = np.unique(codes if valid is None else codes[valid])[: most + 1].tolist()
     return [(code >> 16, code >> 8 & 255, code & 255) for code in found]
 
 
 def _colored_ids(file: Path, classes: ClassSet) -> LabelPixels:
-    """The ids of the class set from a picture in its colours."""
+    """Read the ids of the class set from a picture in its colours."""
     codes, valid, header = _codes(file)
     if valid is None:
         valid = np.ones(codes.shape, np.bool_)
@@ -190,7 +220,10 @@ def _colored_ids(file: Path, classes: ClassSet) -> LabelPixels:
 
 
 def _codes(file: Path) -> tuple[NDArray[np.uint32], Mask, Header]:
-    """(H, W) red, green and blue as one number, upright as EXIF says, and where it is not transparent."""
+    """Read red, green and blue as one number, (H, W), and where the picture is not transparent.
+
+    The picture is upright as EXIF says.
+    """
     with open_image(file, LOSSLESS) as image:
         pixels = image.read()
     red, green, blue = pixels.values.astype(np.uint32).transpose(2, 0, 1)

@@ -1,4 +1,7 @@
-"""Deterministic, resumable samplers: which sample stands at which position of a training stream."""
+"""Deterministic, resumable samplers.
+
+They say which sample stands at which position of a training stream.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,19 @@ from seg.data.datasets import SegmentationDataset
 from seg.data.pixel_format import Counts, Floats
 from seg.data.statistics import class_pixels
 
-#: Of :class:`RareClasses`: what a single image shows is not to become all that is trained on.
+#: Largest rate of an image in :class:`RareClasses`, in multiples of its usual rate.
+#: A single image is not to become all that is trained on.
 MOST_DRAWS = 10
-#: Which sample stands at which position of a stream: positions count from 0, samples by their index in the data set.
+#: A function from a position in a stream, from 0, to the sample's index in the data set.
 Sampler = Callable[[int], int]
 
 
 @unique
 class Draws(IntEnum):
-    """Purposes of random numbers: a generator's seed is (run's seed, stream's number, purpose, position)."""
+    """Purposes of random numbers.
+
+    A generator's seed is (run's seed, stream's number, purpose, position).
+    """
 
     ORDER = 0
     AUGMENTATION = 1
@@ -41,7 +48,7 @@ class Epochs:
         self._order: tuple[int, Counts] | None = None
 
     def __call__(self, position: int) -> int:
-        """The sample's index in its data set."""
+        """Return the sample's index in its data set."""
         number, place = divmod(position, self._count)
         if self._order is None or self._order[0] != number:
             self._order = (
@@ -52,11 +59,12 @@ class Epochs:
 
 
 class RareClasses:
-    """Rare class sampling of DAFormer (Hoyer et al., CVPR 2022): draws a class, then an image that shows enough of it.
+    """Rare class sampling of DAFormer (Hoyer et al., CVPR 2022).
 
-    P(c) ∝ exp((1 − f_c) / T) with f_c the share of class c among the labelled pixels. Without an image with the share
-    ``enough`` of a class, all that show it count. Uniform draws among these keep every image below :data:`MOST_DRAWS`
-    times its usual rate. Images are not cropped.
+    It draws a class, then an image that shows enough of it. P(c) ∝ exp((1 − f_c) / T) with f_c the
+    share of class c among the labelled pixels. Without an image with the share ``enough`` of a
+    class, all that show it count. Uniform draws among these keep every image below
+    :data:`MOST_DRAWS` times its usual rate. Images are not cropped.
     """
 
     def __init__(
@@ -81,7 +89,7 @@ class RareClasses:
         self._seed = seed
 
     def __call__(self, position: int) -> int:
-        """The sample's index in its data set."""
+        """Return the sample's index in its data set."""
         random = np.random.default_rng([*self._seed, position])
         if self._alike and random.random() < self._alike:
             return int(random.integers(self._count))
@@ -94,7 +102,10 @@ class RareClasses:
 
 
 def interleaved(samplers: Sequence[Sampler], counts: Sequence[int], position: int) -> int:
-    """The index, in the joined parts of ``counts`` samples, at a position: parts take turns, each by its sampler."""
+    """Return the index of a position in the joined parts of ``counts`` samples.
+
+    Parts take turns, each by its sampler.
+    """
     place, part = divmod(position, len(samplers))
     return sum(counts[:part]) + samplers[part](place)
 
@@ -106,9 +117,10 @@ def labelled_sampler(
     enough: float = 0.005,
     workers: int = 0,
 ) -> Sampler:
-    """The sampler of the labelled stream over the parts, which take turns; ``seed`` is the run's and the stream's.
+    """Return the sampler of the labelled stream over the parts, which take turns.
 
-    With a temperature the first part is sampled by :class:`RareClasses`.
+    ``seed`` is the run's and the stream's. With a temperature the first part is sampled by
+    :class:`RareClasses`.
     """
     first, *rest = parts
     sampler: Sampler = Epochs(len(first), (*seed, Draws.ORDER))

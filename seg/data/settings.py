@@ -63,7 +63,7 @@ class SourceConfig(DataConfig):
     )
 
     def described_style(self) -> str:
-        """The style in a few words, ``none`` without one."""
+        """Return the style in a few words, ``none`` without one."""
         if self.style == "none":
             return self.style
         share = f", probability {self.style_probability:g}" if self.style_probability < 1 else ""
@@ -86,11 +86,11 @@ class TargetDataConfig(DataConfig):
     )
 
     def replaces_source(self) -> bool:
-        """Whether its labelled images are all that there are, so that no source is opened."""
+        """Tell whether its labelled images are all that there are, so that no source is opened."""
         return self.labelled_domains() == ("target",)
 
     def labelled_domains(self) -> tuple[str, ...]:
-        """The domains that labelled images come from."""
+        """Return the domains that labelled images come from."""
         if not self.labelled_part:
             return ("source",)
         return ("source", "target") if self.labelled_use == "beside" else ("target",)
@@ -132,7 +132,11 @@ class BandConfig:
     )
 
     def shown_from_0(self, bands: int) -> tuple[int, int, int] | None:
-        """``shown`` counted from 0; an InputError unless it names three of as many ``bands``."""
+        """Return ``shown`` counted from 0.
+
+        Raises:
+            InputError: ``shown`` does not name three of as many ``bands``.
+        """
         if self.shown is None:
             return None
         if len(self.shown) != 3 or max(self.shown) > bands:

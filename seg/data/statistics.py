@@ -1,4 +1,7 @@
-"""Passes over all files of a data set: pixels of each class, moments of each band, batches for statistics."""
+"""Passes over all files of a data set.
+
+They give pixels of each class, moments of each band and batches for statistics.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ from seg.data.labels import IGNORE_INDEX, Ids, id_tables
 from seg.data.pixel_format import Counts, Floats, PixelFormat
 from seg.data.read_images import read_image
 
-#: Images of a batch for statistics, which must not depend on the training's batch size or processes.
+#: Number of images of a batch for statistics.
+#: Statistics must not depend on the training's batch size or processes.
 IMAGES = 8
 Result = TypeVar("Result")
 
@@ -33,7 +37,10 @@ Result = TypeVar("Result")
 def each_file(
     function: Callable[[Item], Result], files: Sequence[Item], workers: int, title: str
 ) -> Iterator[Result]:
-    """``function`` of each file or index, in order, with progress; ``workers`` processes, 0 for this one alone."""
+    """Yield ``function`` of each file or index, in order, with progress.
+
+    ``workers`` is the number of processes, 0 for this one alone.
+    """
     workers = min(workers, len(files))
     if not workers:
         yield from track(map(function, files), len(files), title)
@@ -45,9 +52,13 @@ def each_file(
 
 
 def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> Counts:
-    """(N, C + 1) pixels of each class and, last, ignored ones, in each image's label at the training size.
+    """Count the pixels of each class in each image's label at the training size.
 
-    Cached by the content of the labels, the sizes and the classes: 25,000 labels take minutes.
+    The counts are cached by the content of the labels, the sizes and the classes: 25,000 labels
+    take minutes.
+
+    Returns:
+        (N, C + 1) pixels of each class and, last, ignored ones.
     """
     files = [
         (str(image), image.stat().st_size, _digest(label or image))
@@ -70,7 +81,7 @@ def class_pixels(dataset: SegmentationDataset, workers: int = 0) -> Counts:
 
 
 def measured_format(files: Sequence[Path], wanted: PixelFormat, workers: int = 0) -> PixelFormat:
-    """The format with the mean and deviation of the pixels of these images that hold data."""
+    """Return the format with mean and deviation of the pixels of these images that hold data."""
     moments = functools.partial(_moments, wanted)
     each = each_file(moments, files, workers, "measuring the bands")
     count, total, squares = functools.reduce(np.add, each)
@@ -78,7 +89,7 @@ def measured_format(files: Sequence[Path], wanted: PixelFormat, workers: int = 0
         raise InputError(f"{files[0].parent}: no pixel of {len(files)} training images holds data")
     mean = total / count
     std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
-    std[std <= 1e-7 * np.abs(mean)] = 1.0  # of a constant band
+    std[std <= 1e-7 * np.abs(mean)] = 1.0  # a constant band has no deviation
     measured_on = f"{len(files):,} labelled training images"
     return replace(
         wanted, mean=tuple(mean.tolist()), std=tuple(std.tolist()), measured_on=measured_on
@@ -91,10 +102,18 @@ def spread_batches(
     device: torch.device,
     process: tuple[int, int] = (0, 1),
 ) -> Iterator[Tensor]:
-    """Yields (B, 3, H, W) normalised images of one size on the device, each once; ``read`` gives image i.
+    """Yield batches of normalised images of one size on the device, each image once.
 
-    Batch k of n has the images k, k + n, …, so that frames of one drive are in different batches. ``process`` is (rank,
-    number).
+    Batch k of n has the images k, k + n, …, so that frames of one drive are in different batches.
+
+    Args:
+        read: gives image i.
+        count: number of images.
+        device: where the batches lie.
+        process: (rank, number).
+
+    Yields:
+        Images, (B, 3, H, W).
     """
     number = -(-count // IMAGES)
     rank, processes = process
@@ -107,13 +126,20 @@ def spread_batches(
 
 
 def counts_of(label: Ids, classes: int) -> Counts:
-    """(C + 1,) pixels of each class and, last, ignored ones, of train ids (H, W)."""
+    """Count the pixels of each class in train ids, (H, W).
+
+    Returns:
+        (C + 1,) pixels of each class and, last, ignored ones.
+    """
     counts = np.bincount(label.ravel(), minlength=256)
     return np.append(counts[:classes], counts[IGNORE_INDEX])
 
 
 def _digest(file: Path) -> str:
-    """The content of a file in short: times and sizes stay where a tool keeps them."""
+    """Return the content of a file in short.
+
+    Times and sizes stay where a tool keeps them.
+    """
     with open(file, "rb") as opened:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
@@ -123,7 +149,7 @@ def _count(dataset: SegmentationDataset, index: int) -> Counts:
 
 
 def _moments(wanted: PixelFormat, file: Path) -> Floats:
-    """(3, B) number of pixels, sum, and sum of squares of one image."""
+    """Return number of pixels, sum, and sum of squares of one image, (3, B)."""
     image = read_image(file, wanted)
     result = np.zeros((3, wanted.bands))
     held = image.values if image.valid is None else image.values[image.valid]

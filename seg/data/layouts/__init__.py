@@ -1,4 +1,4 @@
-"""Layouts of known data sets: one file each says where images and labels lie and what the ids mean.
+"""Layouts of known data sets. One file each says where images and labels lie and what ids mean.
 
 A new layout is a file and an entry here: docs/howto/add_a_layout.md. The table needs no torch.
 """
@@ -25,18 +25,18 @@ LAYOUTS = {
     "camvid-dusk": "seg.data.layouts.camvid:CAMVID_DUSK",
     "folders": "seg.data.layouts.folders:FOLDERS",
 }
-#: The layout is found by looking at the folder.
+#: Name of the layout that is found by a look at the folder.
 AUTO = "auto"
 
 
 def named_layout(name: str) -> Layout:
-    """The layout of that name."""
+    """Return the layout of this name."""
     found: Layout = resolve_name(LAYOUTS[name])
     return found
 
 
 def fitting_layouts(root: Path, split: str) -> list[str]:
-    """The layouts that find images of a split below a folder."""
+    """Return the layouts that find images of a split below a folder."""
     found = []
     for name in LAYOUTS:
         with suppress(InputError):
@@ -45,10 +45,13 @@ def fitting_layouts(root: Path, split: str) -> list[str]:
 
 
 def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
-    """The layout of a folder for labels of ``classes``; ``flag`` names the layout in errors.
+    """Return the layout of a folder for labels of ``classes``.
 
-    GTA5 has the folders of layout ``folders``, and is told by names of five digits, where its ids are those that the
-    classes have anyway. CamVid divided by its light has to be named.
+    GTA5 has the folders of layout ``folders``. It is told by names of five digits, where its ids
+    are the ids that the classes have anyway. CamVid divided by its light has to be named.
+
+    Raises:
+        InputError: no layout fits, or several do; ``flag`` names the layout in the error.
     """
     found = [name for name in fitting_layouts(root, split) if not name.startswith("camvid-")]
     if {"gta5", "folders"} <= {*found}:

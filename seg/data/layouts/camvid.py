@@ -1,7 +1,8 @@
 """CamVid (Brostow et al., ECCV 2008) as SegNet's authors published it: ``train/…`` and ``trainannot/…``, 480x360.
 
-Three layouts read the same folder. ``camvid`` has the official training and test images; ``camvid-day`` and
-``camvid-dusk`` divide all of it by the light: the drive 0001TP was filmed at dusk, the others by day.
+Three layouts read the same folder. ``camvid`` has the official training and test images;
+``camvid-day`` and ``camvid-dusk`` divide all of it by the light: the drive 0001TP was filmed at
+dusk, the others by day.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from pathlib import Path
 
 from seg.data.layouts.layout import Layout, Pairs, listed
 
-#: With Cityscapes' name where the class is the same. A sign symbol may be a traffic light, a bicyclist has a bicycle.
+#: Names of the classes, with Cityscapes' name where the class is the same.
+#: A sign symbol may be a traffic light, a bicyclist has a bicycle.
 _NAMES = "sky, building, pole, road, sidewalk, vegetation, sign symbol, fence, car, person, bicyclist, void"
 _IDS = dict(enumerate(_NAMES.split(", ")))
 
 _DUSK = "0001TP"
-_OFFICIAL = {"train": "train", "val": "test"}  # published scores are those of the test images
+_OFFICIAL = {"train": "train", "val": "test"}  # published scores are of the test images
 
 
 def _pairs(root: Path, split: str, begin: str = "", layout: str = "camvid") -> Pairs:
@@ -24,7 +26,10 @@ def _pairs(root: Path, split: str, begin: str = "", layout: str = "camvid") -> P
 
 
 def _day_pairs(root: Path, split: str) -> Pairs:
-    """All day frames, for both splits: a source needs no validation images."""
+    """Return all day frames, for both splits.
+
+    A source needs no validation images.
+    """
     files = [
         file
         for folder in ("test", "train", "val")

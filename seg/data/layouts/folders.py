@@ -1,6 +1,7 @@
 """Own data: ``images/train/…`` and ``labels/train/…`` (or ``val``), or ``images`` and ``labels`` for both.
 
-A folder that holds images itself needs neither: it is read as unlabelled, but for labels beside the images.
+A folder that holds images itself needs neither: it is read as unlabelled, but for labels beside the
+images.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation", 
 
 
 def split_folders(images: Path) -> dict[str, str]:
-    """The names of the folders of the splits below ``images``, by split; empty where none is known."""
+    """Return the name of each split's folder below ``images``; empty where none is known."""
     plain = {re.sub(r"[-_]?(19|20)\d\d$", "", name).lower(): name for name in _folders(images)}
     found = {
         split: [plain[name] for name in known if name in plain] for split, known in SPLITS.items()
@@ -30,7 +31,10 @@ def _folders(path: Path) -> list[str]:
 
 
 def about_splits(root: Path, split: str) -> str | None:
-    """A sentence about folders of which no split is known, or a test split that is scored; else None."""
+    """Return a sentence about the folders of splits, or None.
+
+    It says that no folder is known as a split, or that a test split is scored.
+    """
     images = root / "images"
     found = split_folders(images)
     folders = _folders(images)
@@ -46,7 +50,10 @@ def about_splits(root: Path, split: str) -> str | None:
 
 
 def _split_of(images: Path, labels: Path, split: str) -> tuple[Path, Path]:
-    """The folders of a split below those of images and labels; these themselves where no split is known."""
+    """Return the folders of a split below the given folders of images and labels.
+
+    The given folders themselves are returned where no split is known.
+    """
     found = split_folders(images)
     if not found:
         return images, labels

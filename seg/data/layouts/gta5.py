@@ -1,4 +1,7 @@
-"""GTA5 (Richter et al., ECCV 2016): ``images/NNNNN.png`` and ``labels/NNNNN.png``; all of it is for training."""
+"""GTA5 (Richter et al., ECCV 2016), with ``images/NNNNN.png`` and ``labels/NNNNN.png``.
+
+All of it is for training.
+"""
 
 from __future__ import annotations
 

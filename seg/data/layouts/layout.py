@@ -1,6 +1,7 @@
 """The description of a layout of a data set.
 
-Labels are read as indices, never through a colour conversion: GTA5's are palette images with colours for people.
+Labels are read as indices, never through a colour conversion: GTA5's are palette images with
+colours for people.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _OTHER_KINDS = ("_labelTrainIds", "_color", "_labelColor")
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the images and labels of a data set lie, and what its ids mean."""
+    """Places of the images and labels of a data set, and the meaning of its ids."""
 
     #: (root, split) → (image, label) files in order; split is ``train`` or ``val``. The labels need not exist.
     pairs: Callable[[Path, str], Pairs]
@@ -31,12 +32,15 @@ class Layout:
     ids: dict[int, str] | None = None
     #: Label file → (H, W) uint8 ids; None where labels are images with a palette or in grey.
     read_ids: Callable[[Path], Ids] | None = None
-    #: Classes in whose colours the labels are pictures; ``ids`` names their ids.
+    #: Classes of labels that are pictures in the classes' colours; ``ids`` names their ids.
     painted: ClassSet | None = None
 
 
 def with_other_kinds(pairs: Pairs) -> Pairs:
-    """The same, or, where none of the labels exists, with those of train ids or colours beside them."""
+    """Return the pairs, with labels of another kind where none of the given ones exists.
+
+    The other kinds are train ids and colours, in files beside them.
+    """
     for ending in ("_labelIds", *_OTHER_KINDS):
         kind = [(image, _of_kind(label, ending)) for image, label in pairs]
         if any(label.is_file() for _, label in kind):
@@ -49,12 +53,18 @@ def _of_kind(label: Path, ending: str) -> Path:
     return label if ending == "_labelIds" else label.with_stem(f"{stem}{ending}")
 
 
-#: Of labels that belong to no data set: their ids are the class set's.
+#: Layout of labels that belong to no data set; their ids are the class set's.
 OWN_IDS = Layout(lambda _root, _split: [])
 
 
 def listed(folder: Path, pattern: str, root: Path, layout: str) -> list[Path]:
-    """The images below a folder whose path there matches a pattern such as ``*/*_rgb.png``."""
+    """Return the images below a folder that match a pattern such as ``*/*_rgb.png``.
+
+    The pattern is of their paths below the folder.
+
+    Raises:
+        InputError: no such folder, or no image that matches.
+    """
     if not folder.is_dir():
         raise InputError(
             f"{root}: has no folder {folder.relative_to(root)}, as a data set in {layout} layout would"

@@ -1,4 +1,7 @@
-"""SYNTHIA-RAND-CITYSCAPES (Ros et al., CVPR 2016): ``RGB/N.png`` and ``GT/LABELS/N.png``; all of it is for training."""
+"""SYNTHIA-RAND-CITYSCAPES (Ros et al., CVPR 2016), with ``RGB/N.png`` and ``GT/LABELS/N.png``.
+
+All of it is for training.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from seg.data.layouts.layout import Layout, Pairs, listed
 if TYPE_CHECKING:
     from seg.data.labels import Ids
 
-#: The data set's README, with Cityscapes' name where there is such a class. Lane markings are no class of Cityscapes;
-#: ADVENT and its successors ignore them.
+#: Names in the data set's README, with Cityscapes' name where there is such a class.
+#: Lane markings are no class of Cityscapes; ADVENT and its successors ignore them.
 _NAMES = (
     "unlabeled, sky, building, road, sidewalk, fence, vegetation, pole, car, traffic sign, person, bicycle, "
     "motorcycle, parking, road work, traffic light, terrain, rider, truck, bus, train, wall, lane marking"
@@ -23,9 +26,13 @@ _IDS = dict(enumerate(_NAMES.split(", ")))
 
 
 def read_synthia_label(file: Path) -> Ids:
-    """Ids of a SYNTHIA label, (H, W) uint8: the first channel of a 16-bit PNG; the second counts instances.
+    """Read the ids of a SYNTHIA label, (H, W) uint8.
 
-    Conversions to one channel hold an id per pixel.
+    They are the first channel of a 16-bit PNG; the second counts instances. Conversions to one
+    channel hold an id per pixel.
+
+    Raises:
+        InputError: a damaged file, a picture in 8 bits, or an id above 255.
     """
     import cv2  # which a list of layouts does without
 

@@ -1,4 +1,7 @@
-"""The camera of a look: it projects a street's surfaces, paints them from far to near and develops the picture."""
+"""The camera of a look.
+
+It projects a street's surfaces, paints them from far to near and develops the picture.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _GRAIN = {
 NEAR, FAR = 1.2, 110.0
 #: Canvas pixels per pixel of the picture, in each direction.
 OVERSAMPLING = 2
-#: The directions of x and of depth, by which outlines on the ground are.
+#: Directions of x and of depth for outlines on the ground.
 _GROUND = np.asarray(((1, 0, 0), (0, 0, 1)), np.float64)
 Array = NDArray[Any]
 
@@ -68,7 +71,7 @@ class Canvas:
         self._standing: list[Surface] = []
 
     def color(self, paint: str) -> Array:
-        """One of a paint's colours, varied in brightness and less in hue."""
+        """Return one of a paint's colours, varied in brightness and less in hue."""
         colors = self._paints[paint]
         shift = self.rng.normal(0, 8) + self.rng.normal(0, 4, 3)
         return np.asarray(colors[self.rng.integers(len(colors))] + shift)
@@ -92,7 +95,11 @@ class Canvas:
                 self._standing.append(Surface(depth, label, tone, origin + outlines @ directions))
 
     def develop(self) -> tuple[Array, Array]:
-        """Returns the picture (h, w, 3), RGB, and label ids (h, w)."""
+        """Develop the picture and its label ids.
+
+        Returns:
+            The picture, (h, w, 3) RGB; the label ids, (h, w).
+        """
         self._standing.sort(key=lambda surface: -surface.depth)
         depths, labels, colors, points = zip(*self._ground, *self._standing, strict=True)
         painted = np.zeros_like(self._shade, np.int32)
@@ -107,7 +114,7 @@ class Canvas:
         return self._sensed(picture, grain[sampled]), ids[sampled]
 
     def _projected(self, points: Array) -> Array:
-        """The canvas pixels (N, K, 2) of polygons (N, K, 3)."""
+        """Project polygons (N, K, 3) to canvas pixels (N, K, 2)."""
         x, y, depth = np.moveaxis(points, -1, 0)
         depth = depth.clip(NEAR)  # a hedge may begin behind the camera
         scale = self.focal / depth
@@ -116,7 +123,7 @@ class Canvas:
         return np.asarray(np.rint(np.stack((columns, rows), -1)), np.int32)
 
     def _lit(self, painted: Array, depths: Sequence[float], colors: Sequence[Array]) -> Array:
-        """The painted canvas in the surfaces' colours, in shadow and haze."""
+        """Return the painted canvas in the surfaces' colours, in shadow and haze."""
         haze = self.numbers["haze"]
         below = np.arange(self.height) + 0.5 - self.horizon
         ground = np.exp(-haze * self.focal * self.camera_height / below.clip(1))
@@ -135,7 +142,7 @@ class Canvas:
         )
 
     def _sensed(self, picture: Array, grain: Array) -> Array:
-        """The picture after texture, lens and sensor."""
+        """Return the picture after texture, lens and sensor."""
         numbers = self.numbers
         normal = self.rng.standard_normal
         width, height = self._size

@@ -1,4 +1,4 @@
-"""The built-in demo pair on disk: street-world pictures in the real GTA5 and Cityscapes layouts."""
+"""The built-in demo pair on disk, street-world pictures in the real GTA5 and Cityscapes layouts."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ def write_demo_pair(
     target_train: int = 240,
     target_val: int = 60,
 ) -> Path:
-    """Draw the pair, ``gta5`` and ``cityscapes``, into ``root``, which appears only when the last picture is written.
+    """Draw the pair, ``gta5`` and ``cityscapes``, into ``root``.
 
-    A pair that is there is kept, and a folder with anything else is an InputError. Of several processes one draws.
-    ``size`` is (width, height); for the rest :func:`target_look`.
+    The folder appears only when the last picture is written. A pair that is there is kept, and a
+    folder with anything else is an InputError. Of several processes one draws. ``size`` is (width,
+    height); for the rest see :func:`target_look`.
     """
     root = Path(root)
     camera = target_look(seed, gap)

@@ -1,4 +1,7 @@
-"""What stands in a street, as painted outlines, and how it looks: to a game, the source, and a camera, the target."""
+"""The things in a street, as painted outlines, and the looks of the two domains.
+
+The source looks as it does to a game, the target as it does to a camera.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from numpy.typing import NDArray
 
 Color = tuple[float, ...]  # RGB, 0 to 255
 
-#: Every number of a look: the game's, the camera's, the smallest and the largest.
+#: Numbers of a look: the game's, the camera's, the smallest and the largest of each.
 _NUMBERS = {
     "camera height": (1.75, 1.35, 0.8, 3.0),  # metres
     "focal": (0.92, 1.05, 0.6, 1.6),  # focal length / image width
@@ -29,7 +32,7 @@ _NUMBERS = {
     "jpeg quality": (100.0, 85.0, 20.0, 100.0),  # 100 leaves a picture as drawn
     "exposure": (0.04, 0.12, 0.0, 0.5),  # standard deviation of the logarithm of a picture's
 }
-#: Alternative colours of what looks otherwise in the game and to the camera.
+#: Alternative colours of things that look otherwise in the game and to the camera.
 _PAINTS: dict[str, tuple[tuple[Color, ...], tuple[Color, ...]]] = {
     "sky": (((84, 150, 228),), ((126, 172, 222),)),
     "low sky": (((186, 214, 240),), ((202, 218, 234),)),
@@ -60,7 +63,7 @@ _PAINTS: dict[str, tuple[tuple[Color, ...], tuple[Color, ...]]] = {
 
 @dataclass(frozen=True)
 class Look:
-    """How one domain sees, fills and spoils the street."""
+    """The way in which one domain sees, fills and spoils the street."""
 
     #: 0 is the source, 1 the target; part of the random seed, so that the two have no street in common
     code: int
@@ -76,10 +79,11 @@ SOURCE_LOOK = Look(
 
 
 def target_look(seed: int = 0, gap: float = 1.0) -> Look:
-    """The target's look in the world of a seed.
+    """Return the target's look in the world of a seed.
 
-    Every number of it lies on the line from the game, a gap of 0, through the demo's camera, 1, and up to 2. Worlds of
-    another seed than 0 draw a factor from 0.5 to 1.5 for each number, so that their gaps differ in kind as well.
+    Every number of it lies on the line from the game, a gap of 0, through the demo's camera, 1, and
+    up to 2. Worlds of another seed than 0 draw a factor from 0.5 to 1.5 for each number, so that
+    their gaps differ in kind as well.
     """
     rng = np.random.default_rng([seed, 1, 2])  # a stream apart from the streets'
 
@@ -148,29 +152,29 @@ Face = tuple[Plane, Iterable[Part], str]
 
 
 def plane(*vectors: tuple[float, float, float]) -> Plane:
-    """A plane by its origin and the vectors of a unit across and up."""
+    """Return a plane by its origin and the vectors of a unit across and up."""
     return np.asarray(vectors, np.float64)
 
 
 def upright(x: float, depth: float, to_right: float, ahead: float, height: float = 1.0) -> Plane:
-    """A plane on the ground at x and depth."""
+    """Return a plane on the ground at x and depth."""
     return plane((x, 0, depth), (to_right, 0, ahead), (0, height, 0))
 
 
 def shape(*numbers: float) -> Outlines:
-    """A polygon by x and y of its corners."""
+    """Return a polygon by x and y of its corners."""
     return np.reshape(np.asarray(numbers, np.float64), (1, -1, 2))
 
 
 def box(*limits: tuple[float, float, float, float]) -> Outlines:
-    """Rectangles by left, low, right and high."""
+    """Return rectangles by left, low, right and high."""
     return np.concatenate(
         [shape(left, low, right, low, right, high, left, high) for left, low, right, high in limits]
     )
 
 
 def discs(wide: float, high: float, *centers: tuple[float, float]) -> Outlines:
-    """Ellipses of the same half width and half height."""
+    """Return ellipses of the same half width and half height."""
     angles = np.linspace(0, 2 * np.pi, 17)[:-1]
     ring = np.stack((wide * np.cos(angles), high * np.sin(angles)), -1)
     return np.asarray([ring + center for center in centers])
@@ -179,7 +183,10 @@ def discs(wide: float, high: float, *centers: tuple[float, float]) -> Outlines:
 def grid(
     columns: int, rows: int, wide: float, tall: float, low: float = 0.0, high: float = 1.0
 ) -> Outlines:
-    """Rectangles between two heights of a face, each a ``wide`` and ``tall`` share of its cell."""
+    """Return rectangles between two heights of a face.
+
+    Each is a ``wide`` and ``tall`` share of its cell.
+    """
     cells: Outlines = np.stack(
         np.meshgrid(np.arange(columns) + 0.5, np.arange(rows) + 0.5), -1
     ).reshape(-1, 1, 2)
@@ -188,7 +195,7 @@ def grid(
 
 
 def leaves(seed: int, x: float, y: float, across: float, up: float) -> Iterator[Part]:
-    """Clusters of leaves around (x, y), in three tones, darker below."""
+    """Yield clusters of leaves around (x, y), in three tones, darker below."""
     rng = np.random.default_rng(seed)
     for gain in (0.75, 0.9, 1.05):
         spots = rng.normal((0, gain - 0.9), 0.35, (9, 1, 2))
@@ -245,7 +252,10 @@ _LAMP = (
 
 
 def _signal(mast: Outlines, at: tuple[float, float], lit: int) -> tuple[Part, ...]:
-    """A traffic light whose housing is centred ``at``; the lamp ``lit``, from the top, is on."""
+    """Return a traffic light with its housing centred ``at``.
+
+    The lamp ``lit``, from the top, is on.
+    """
     lamps = discs(0.15, 0.15, (0, 0.38), (0, 0), (0, -0.38)) + at
     return (
         Part("pole", "pole", mast),
@@ -256,7 +266,7 @@ def _signal(mast: Outlines, at: tuple[float, float], lit: int) -> tuple[Part, ..
 
 
 def _sign(rim: str, inside: str, outline: Outlines) -> tuple[Part, ...]:
-    """A traffic sign with a dark bar."""
+    """Return a traffic sign with a dark bar."""
     return (
         Part("pole", "pole", box((-0.07, 0, 0.07, 2.6))),
         Part("traffic sign", rim, 0.44 * outline + (0, 2.6)),
@@ -266,7 +276,7 @@ def _sign(rim: str, inside: str, outline: Outlines) -> tuple[Part, ...]:
 
 
 def _tree(seed: int) -> tuple[Part, ...]:
-    """A trunk under a crown."""
+    """Return a trunk under a crown."""
     trunk = Part("vegetation", "wood", box((-0.2, 0, 0.2, 4.5)))
     crown = Part("vegetation", "leaves", discs(1.9, 2, (0, 4.6)), 0.7)
     return trunk, crown, *leaves(seed, 0, 4.6, 2.1, 2.1)
@@ -275,7 +285,7 @@ def _tree(seed: int) -> tuple[Part, ...]:
 _LOW_MAST = box((-0.09, 0, 0.09, 3.4))
 _HIGH_MAST = box((-0.09, 0, 0.09, 5.6), (0.09, 5.4, 2.6, 5.6))
 _DISC = discs(1, 1, (0, 0))
-#: Alternatives of what faces the camera, in metres from its foot.
+#: Alternatives of figures that face the camera, in metres from the foot.
 FIGURES: dict[str, tuple[tuple[Part, ...], ...]] = {
     "person": (_PERSON,),
     "bicycle": (_BICYCLE,),
@@ -322,9 +332,11 @@ WALLS: dict[str, tuple[Part, ...]] = {
     ),
     "park": (),
 }
-#: Bodies on wheels with a cabin on top, in metres, depths from the end that is seen: label, paints of body and cabin,
-#: width, length; heights of the body's lower edge, the cabin's and the roof; the cabin's first and last depth; by how
-#: much windscreens lean; windows on a side; radius of the wheels.
+#: Bodies on wheels with a cabin on top, in metres, with depths from the end that is seen.
+#: Each has a label, paints of body and cabin, width and length.
+#: Heights of the body's lower edge, of the cabin's and of the roof follow.
+#: Then come the cabin's first and last depth, and the lean of the windscreens.
+#: The last two are the number of windows on a side and the radius of the wheels.
 VEHICLES: dict[str, tuple[Any, ...]] = {
     "car": ("car", ("car", "car"), 1.8, 4.3, (0.25, 0.9, 1.5), (0.4, 3.4), 0.3, 2, 0.32),
     "van": ("car", ("car", "car"), 1.9, 4.6, (0.25, 1.1, 1.95), (0.05, 4.2), 0.15, 3, 0.34),

@@ -1,7 +1,8 @@
-"""The street world: an endless supply of labelled streets in two looks, see :mod:`seg.data.street.figures`.
+"""The street world, an endless supply of labelled streets in two looks.
 
-One scene grammar draws both domains: the plan of a street, what stands where, from the sky to the own car's bonnet. A
-picture depends on nothing but its arguments and ``WORLD_VERSION``.
+:mod:`seg.data.street.figures` has the looks. One scene grammar draws both domains: the plan of a
+street, what stands where, from the sky to the own car's bonnet. A picture depends on nothing but
+its arguments and ``WORLD_VERSION``.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from seg.data.street.figures import (
     upright,
 )
 
-#: Raised with every change that alters a single pixel: stored pairs are then drawn anew.
+#: Raised with every change that alters a single pixel, so that stored pairs are drawn anew.
 WORLD_VERSION = 3
 SPLITS = {"train": 0, "val": 1}
-#: What stands on a pavement: mean metres between two, farthest depth, place from the kerb, 0, to the fronts, 1.
+#: Objects on a pavement: mean metres between two, farthest depth, and range of places.
+#: Places go from the kerb, 0, to the fronts, 1.
 _PAVEMENT = {
     "person": (8.0, 60.0, (0.1, 0.95)),
     "lamp": (26.0, 70.0, (0.06, 0.08)),
@@ -43,7 +45,8 @@ _PAVEMENT = {
     "motorcycle": (50.0, 20.0, (0.08, 0.12)),
     "clutter": (60.0, 20.0, (0.2, 0.9)),
 }
-#: What lines the street: its share of a built and of a green side, its smallest and largest height in metres.
+#: Fronts along the street: share of a built side, share of a green side, and heights.
+#: Heights are the smallest and the largest, in metres.
 _FRONTS = {
     "building": (0.68, 0.2, 10.0, 19.0),
     "wall": (0.09, 0.27, 1.7, 2.7),
@@ -55,9 +58,17 @@ _FRONTS = {
 def draw_street(
     look: Look, split: str, index: int, *, seed: int = 0, size: tuple[int, int] = (192, 96)
 ) -> tuple[Array, Array]:
-    """Draw street ``index``: the picture, (height, width, 3) RGB uint8, and its label ids, (height, width) uint8.
+    """Draw street ``index`` as a picture and its label ids.
 
-    ``seed`` is the whole data set's, ``split`` is train or val, which share no scene, ``size`` is (width, height).
+    Args:
+        look: the domain's.
+        split: train or val, which share no scene.
+        index: the street's.
+        seed: the whole data set's.
+        size: (width, height).
+
+    Returns:
+        The picture, (height, width, 3) RGB uint8; the label ids, (height, width) uint8.
     """
     rng = np.random.default_rng([seed, look.code, SPLITS[split], index])
     canvas = Canvas(look, rng, size)
@@ -74,7 +85,7 @@ def draw_street(
         _draw_pavement(canvas, verge, front)
     _draw_bonnet(canvas)
     picture, labels = canvas.develop()
-    # as Cityscapes: a black left column, and a frame of one pixel outside the region of interest
+    # Cityscapes has a black left column, and one pixel of frame outside the region of interest
     if look.code:
         labels[[0, -1]] = labels[:, [0, -1]] = LABEL_ID["out of roi"]
         labels[:, 1] = LABEL_ID["rectification border"]
@@ -83,14 +94,20 @@ def draw_street(
 
 
 def _strip(left: float, right: float) -> Outlines:
-    """A strip of ground along the whole street, its edges sampled closely enough to bend."""
+    """Return a strip of ground along the whole street.
+
+    Its edges are sampled closely enough to bend.
+    """
     depths = np.concatenate(([NEAR], np.geomspace(2.5, FAR, 14)))
     there, back = (np.stack((np.full(15, x), depths), -1) for x in (left, right))
     return np.concatenate((there, back[::-1]))[None]
 
 
 def _draw_ground(canvas: Canvas, kerbs: Array, verges: Array, rails: bool) -> None:
-    """Pavements, lawns, the road with its markings, rails or, now and then, a crossing, and the houses' shadow."""
+    """Draw pavements, lawns, the road with its markings, and the houses' shadow.
+
+    There are rails or, now and then, a crossing.
+    """
     rng = canvas.rng
     left, right = kerbs.tolist()
     stone = canvas.color("pavement")
@@ -128,14 +145,17 @@ def _draw_rails(canvas: Canvas) -> None:
 def _depths(
     canvas: Canvas, depth: float, gap: float, stop: float, length: float = 0.0
 ) -> Iterator[float]:
-    """Random depths up to ``stop``, ``gap`` metres apart on average behind what is there, of this length."""
+    """Yield random depths up to ``stop`` for things of this length.
+
+    They lie ``gap`` metres apart on average, behind what is there.
+    """
     while (depth := depth + canvas.rng.exponential(gap)) < stop:
         yield depth
         depth += length
 
 
 def _draw_backdrop(canvas: Canvas) -> None:
-    """Distant houses and trees that close the street."""
+    """Draw distant houses and trees that close the street."""
     for x in range(-110, 110, 15):
         outline = box((x, 0, x + canvas.rng.uniform(12, 20), canvas.rng.uniform(5, 16)))
         canvas.stand(
@@ -146,7 +166,7 @@ def _draw_backdrop(canvas: Canvas) -> None:
 
 
 def _draw_front(canvas: Canvas, edge: float) -> None:
-    """Houses, walls, fences and parks along one side, from the camera to the end of the street."""
+    """Draw houses, walls, fences and parks along one side, from the camera to the far end."""
     rng = canvas.rng
     outward = float(np.sign(edge))
     side = "left" if edge > 0 else "right"
@@ -172,7 +192,10 @@ def _draw_front(canvas: Canvas, edge: float) -> None:
 
 
 def _draw_traffic(canvas: Canvas, kerbs: Array, rare: str) -> None:
-    """Vehicles and riders on the road, parked cars along the kerbs, and the tram, bus or truck that is to be there."""
+    """Draw vehicles and riders on the road, and parked cars along the kerbs.
+
+    ``rare`` names the tram, bus or truck that is to be there, if any.
+    """
     rng = canvas.rng
     gap = canvas.numbers["vehicle gap"]
     left, right = kerbs.tolist()
@@ -196,7 +219,7 @@ def _draw_traffic(canvas: Canvas, kerbs: Array, rare: str) -> None:
 
 
 def _draw_pavement(canvas: Canvas, verge: float, front: float) -> None:
-    """People, furniture, parked two-wheelers and trees on one pavement."""
+    """Draw people, furniture, parked two-wheelers and trees on one pavement."""
     for name, (gap, stop, place) in _PAVEMENT.items():
         gap *= canvas.numbers["people gap"] / 13 if name == "person" else 1
         for depth in _depths(canvas, 4.0, gap, stop):
@@ -205,7 +228,10 @@ def _draw_pavement(canvas: Canvas, verge: float, front: float) -> None:
 
 
 def _draw_figure(canvas: Canvas, name: str, x: float, depth: float) -> None:
-    """One of the alternatives of a figure, of random size and turn; arms of masts reach over the road."""
+    """Draw one of the alternatives of a figure, of random size and turn.
+
+    Arms of masts reach over the road.
+    """
     rng = canvas.rng
     alternatives = FIGURES[name]
     size = rng.uniform(0.85, 1.15)
@@ -216,7 +242,10 @@ def _draw_figure(canvas: Canvas, name: str, x: float, depth: float) -> None:
 
 
 def _draw_vehicle(canvas: Canvas, name: str, x: float, depth: float) -> None:
-    """A vehicle whose visible end is at x and depth; one left of the middle of the road comes towards the camera."""
+    """Draw a vehicle with its visible end at x and depth.
+
+    One left of the middle of the road comes towards the camera.
+    """
     label, (lower, upper), width, length, (low, waist, roof), (start, end), slant, panes, wheel = (
         VEHICLES[name]
     )
@@ -248,7 +277,7 @@ def _draw_vehicle(canvas: Canvas, name: str, x: float, depth: float) -> None:
     ]
 
     def across(y: float, first: float, up: float, ahead: float) -> Plane:
-        """A plane as wide as the vehicle."""
+        """Return a plane as wide as the vehicle."""
         return plane((x - half, y, depth + first), (width, 0, 0), (0, up, ahead))
 
     canvas.shade(box((x - half, depth - 0.2, x + half, depth + length)), 0.5)
@@ -267,7 +296,7 @@ def _draw_vehicle(canvas: Canvas, name: str, x: float, depth: float) -> None:
 
 
 def _draw_bonnet(canvas: Canvas) -> None:
-    """The own car's bonnet at the lower edge of the picture."""
+    """Draw the own car's bonnet at the lower edge of the picture."""
     drop = NEAR * (canvas.height - canvas.horizon) / canvas.focal
     bonnet = discs(0.55, 0.04, (0, canvas.camera_height - drop))
     canvas.stand(NEAR, (upright(0, NEAR, 1, 0), (Part("ego vehicle", "rubber", bonnet),), "near"))
