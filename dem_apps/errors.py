@@ -50,7 +50,7 @@ class NotFiniteError(InputError):
 
 
 class NotWritten(InputError):
-    """The disk did not take a file.
+    """A file could not be written to the disk.
 
     Args:
         problem: says which file, why, and what is still safe.

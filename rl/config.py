@@ -20,7 +20,7 @@ EVALUATION_SHARE = 0.5
 #: The same share for the scores at the end, and the number of these scores.
 #: There are two policies, each under two kinds of actions.
 FINAL_SHARE, FINAL_SCORES = 0.25, 4
-#: Steps assumed for an episode without a limit when the number of evaluations is chosen.
+#: An episode without a limit counts as this many steps when the number of evaluations is chosen.
 #: :func:`evaluation_length` says how long such episodes may be.
 LENGTH_WITHOUT_LIMIT = 500
 #: Every fifth evaluation has greedy actions too: until late, many greedy policies play every episode to its limit.
@@ -84,14 +84,16 @@ class TrainConfig(ObjectiveSettings):
         "cpu", "torch device; for these small networks a CPU is faster", of_machine=True
     )
     deterministic: bool = option(
-        False, "only operations that repeat bit for bit on the same machine; may be slower"
+        False,
+        "use only operations whose results repeat bit for bit on the same machine; may be slower",
     )
     threads: int = option(
         1, "torch threads; for these small networks one is the fastest", at_least=1, at_most=1024
     )
     hyperparameters_file: str | None = option(
         None,
-        "YAML in the Zoo's format; default: configs/rl/ALGO.yaml",
+        "YAML file of hyperparameters in the RL Baselines3 Zoo's format; "
+        "default: configs/rl/ALGO.yaml",
         value="FILE",
         group="hyperparameters",
     )
@@ -128,7 +130,7 @@ class TrainConfig(ObjectiveSettings):
     )
     video: bool = option(
         False,
-        "write RUN_DIR/videos/last.gif at the end: episodes of the last policy, best and worst",
+        "at the end write RUN_DIR/videos/last.gif: episodes of the last policy, from best to worst",
     )
     run_dir: str | None = option(
         None,
@@ -212,7 +214,7 @@ def check_read(config: TrainConfig, where: str) -> None:
     from rl.envs.entries import check_entry
 
     with passed_on(where, InputError):
-        # a run may be read without its device
+        # a run may be read on a machine that lacks the run's device
         _check_flags(dataclasses.replace(config, device="cpu"))
         check_entry(config.hyperparameters, config.algo, "hyperparameters")
 

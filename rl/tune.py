@@ -49,10 +49,13 @@ class TuneConfig(SearchConfig):
         20, "trials of the study, pruned and failed ones included", at_least=1, group="search"
     )
     seeds: int = option(
-        3, "seeds of a trial: --train.seed and the next ones", at_least=1, at_most=_FRESH
+        3, "number of seeds of a trial: --train.seed and the next ones", at_least=1, at_most=_FRESH
     )
     final_seeds: int = option(
-        5, "fresh seeds that the choice is trained with in the end", at_least=1, at_most=10_000
+        5,
+        "number of fresh seeds with which the chosen settings are trained in the end",
+        at_least=1,
+        at_most=10_000,
     )
 
 

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 LOSSES = ("none", *OBJECTIVE_NAMES)
-#: ``target`` is AdaBN, by a share.
+#: The domain whose batch norm statistics are mixed in after training. ``target`` is AdaBN, with a
+#: share of the target's statistics.
 BATCH_NORM_AFTER = ("none", "target")
 BN_ALPHA_HELP = (
     "share of the new images' batch norm statistics, 1: theirs alone; default: of 0, 0.3, 0.5 and 1 that of the most "
@@ -36,7 +37,7 @@ MOST_PIXELS = {"cpu": 256 * 192, "cuda": 1024 * 512}
 #: A side after resizing is a multiple of it, as encoders halve images five times.
 _MULTIPLE = 32
 #: Parts of the names of albumentations' transforms that change an image's size.
-#: Crops may stand for a size.
+#: Crops are among them: a crop may set the size in place of a resize.
 _CHANGES_SIZE = ("Crop", "Resize", "RandomScale", "MaxSize", "Pad")
 Data = TypeVar("Data", SourceConfig, TargetDataConfig)
 

@@ -27,7 +27,8 @@ class ExportModelConfig(NetworkSettings):
     )
     onnx: bool = option(
         False,
-        "write model.onnx as well, of any size where the network allows, and compare (extra onnx)",
+        "also write model.onnx, for images of any size where the network allows it, and compare "
+        "its logits with the network's (needs the extra onnx)",
     )
 
 

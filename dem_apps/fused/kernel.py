@@ -30,7 +30,7 @@ def supports_kernel(logits: Tensor, num_classes: int) -> bool:
     """
     name = _DTYPES.get(logits.dtype)
     if logits.is_cuda and name is not None:
-        # the Triton of torch 2.8 and earlier does not compile it
+        # the Triton of torch 2.8 and earlier does not compile the kernel
         found = torch.__version__ >= "2.9" and importlib.util.find_spec("triton") is not None
         return found and num_classes <= GPU_KERNEL_MAX_CLASSES
     if name is None or logits.device.type != "cpu" or num_classes > KERNEL_MAX_CLASSES:

@@ -44,7 +44,8 @@ from dem_apps.reduction import sums_in
 #: and 1/δ (O, I).
 Outputs = tuple[Tensor | None, Tensor | None, Tensor | None]
 
-#: Not a power of two: rows of a (C, chunk) buffer would then share the same cache sets.
+#: Elements per chunk. On a CPU it is no power of two, because the rows of a (C, chunk) buffer would
+#: then share the same cache sets.
 _CPU_CHUNK = 8192 + 16
 _GPU_CHUNK = 1 << 20
 #: No sum of scores reaches it.

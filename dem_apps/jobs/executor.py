@@ -40,11 +40,11 @@ class ExecutorConfig:
 
     executor: str = option(
         "local",
-        "place of the trainings: local = processes on this machine, ray = a cluster",
+        "where the trainings run: local = processes on this machine, ray = a cluster",
         choices=("local", "ray"),
         group="where trainings run",
     )
-    workers: int = option(1, "trainings at a time", at_least=1, at_most=1000)
+    workers: int = option(1, "number of trainings that run at a time", at_least=1, at_most=1000)
     ray_address: str = option(
         "auto",
         "the cluster's head; auto: of the cluster that this machine is in",
@@ -198,7 +198,7 @@ def run_job(
             "another command runs it, or its training goes on after the command was killed"
         ) from error
     output = f"(all of its output: {job.log})"
-    # a training that a signal has stopped after it has saved ends with 128 + the signal's number
+    # a training that saves and stops at a signal ends with 128 + the signal's number
     if status < 0 or status - 128 in (signal.SIGINT, signal.SIGTERM):
         raise JobKilled(f"by a signal, status {status} {output}")
     if status != 0:

@@ -71,7 +71,8 @@ class Plan:
         """Return the next trial, at TPE's first proposal that is allowed and new; None at the end."""
         if len(tried) >= self.trials:
             return None
-        # TPE is asked in a copy: the study gets a trial whole, so that a kill leaves no half of one
+        # TPE proposes points in a copy of the study. The study itself gets only complete trials,
+        # so a command that is killed leaves no incomplete trial.
         sampler = optuna.samplers.TPESampler(
             seed=1000 * self.seed + len(tried), multivariate=True, constant_liar=True
         )
@@ -103,7 +104,7 @@ def finished_search(
     jobs: TrialJobs,
     environment: Mapping[str, str],
 ) -> Iterator[tuple[Path, optuna.Study]]:
-    """Run or continue a search to its end; an interruption says how to go on.
+    """Run or continue a search to its end; if it is interrupted, a message says how to continue.
 
     Args:
         module: the command, such as ``seg.tune``.
@@ -158,7 +159,8 @@ def finished_search(
 def _study(path: Path, storage: str | None) -> optuna.Study:
     """Open the study in the folder's journal, or in a database."""
     journal = path / "journal.log"
-    # Optuna's own lock, of a killed command: the study's is held here
+    # A killed command leaves Optuna's own lock behind. It can be deleted: the caller holds the
+    # study's lock, so no other command uses the journal.
     for left in path.glob(f"{journal.name}.lock*"):
         left.unlink()
     try:

@@ -80,9 +80,9 @@ def parsed_yaml(text: str, where: str) -> Any:
 
 
 def is_a(value: Any, hint: Any) -> bool:
-    """Check that a value and its items are of an annotation's type.
+    """Check that a value, with its items, has the type that the annotation ``hint`` names.
 
-    A whole number is a float, and a tuple a list.
+    A whole number also counts as a float, and a tuple as a list.
     """
     kind, parts = get_origin(hint) or hint, get_args(hint)
     if kind in (Union, types.UnionType):

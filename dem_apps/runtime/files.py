@@ -164,7 +164,7 @@ _swept_once = functools.cache(sweep)
 
 @contextmanager
 def _writing(path: Path) -> Iterator[None]:
-    """Turn a full disk, while ``path`` is written inside, into a NotWritten."""
+    """Raise NotWritten if the disk gets full while the ``with`` block writes ``path``."""
     try:
         yield
     except OSError as error:

@@ -17,7 +17,7 @@ Better = Literal["higher", "lower", ""]
 
 @dataclass(frozen=True)
 class Metric:
-    """A key of ``metrics.jsonl``, drawn over the steps; metrics with one ``chart`` share it."""
+    """A key of ``metrics.jsonl`` that is drawn over the steps; one ``chart`` may have several."""
 
     name: str
     title: str

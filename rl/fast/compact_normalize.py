@@ -111,7 +111,7 @@ class CompactNormalize(VecNormalize):
         return normalised, rewards, dones, infos
 
     def _normalised(self, observations: np.ndarray) -> np.ndarray:
-        """Move the statistics if training, and return the columns in use, normalised."""
+        """Return the columns in use, normalised; in training update the statistics first."""
         self._take_into_use(observations)
         # an index would give another order in memory
         compact = observations.take(self.columns, axis=1)

@@ -205,7 +205,8 @@ class Network:
 
 def drawn(p: np.ndarray) -> np.ndarray:
     """Actions (B,) of probabilities (B, A): those of ``torch.multinomial`` from its generator, in less time."""
-    # torch draws a single sample as the first to come of A exponential times with rates p
+    # torch draws one sample so: each of the A actions gets an exponential time with rate p, and the
+    # action with the shortest time is drawn
     times = torch.empty(p.shape).exponential_().numpy()
     actions: np.ndarray = (p / times).argmax(axis=1)
     return actions

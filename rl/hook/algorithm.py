@@ -126,7 +126,7 @@ def _hooked(
 
 
 def _pickled(made: type[Any]) -> Any:
-    # a subclass of one's own
+    # a user's subclass of such a class has no ``made_of`` of its own and is pickled by its name
     return (_hooked, made.made_of) if "made_of" in vars(made) else made.__qualname__
 
 

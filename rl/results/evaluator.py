@@ -34,7 +34,8 @@ HEADLINE = "sampled"
 SIDE_BY_SIDE = 10
 #: Steps after which an episode is cut: 108,000 frames of Atari at four a step, the longest in the Zoo.
 LONGEST_EPISODE = 27_000
-#: Steps that an episode has at any rate where those of training end sooner.
+#: An evaluated episode may be twice as long as training's longest one, up to this many steps, even
+#: where the evaluation's own limit is shorter.
 SHORT_EPISODE = 100
 
 

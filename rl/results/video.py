@@ -19,7 +19,7 @@ from rl.results.evaluator import Episode, Evaluator
 
 #: Episodes of a video, and frames of one episode at most; of a longer one every second, third, … step is shown.
 EPISODES, MOST_FRAMES = 4, 120
-#: Milliseconds that a frame stays; the last one of an episode stays eight times as long.
+#: Milliseconds that a frame is shown; an episode's last frame is shown eight times as long.
 _FRAME, _LAST = 200, 8
 _PICTURE, _TOP = 360, 76
 
@@ -57,7 +57,7 @@ def record_episodes(
 
 
 def _film(env: gym.Env, episode: Episode, title: str) -> Iterator[tuple[Image.Image, int]]:
-    """Frames, and how many times as long as usual each stays."""
+    """Frames, and how many times as long as usual each is shown."""
     env.reset(seed=episode.seed)
     stride, total = math.ceil(episode.length / MOST_FRAMES), 0.0
     for step, action in enumerate([*episode.actions, None]):

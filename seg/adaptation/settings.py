@@ -60,7 +60,9 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         exists=True,
         group="what is read and written",
     )
-    out: str | None = option(None, "new folder; default: one under runs/", value="DIR")
+    out: str | None = option(
+        None, "new folder for the results; default: one under runs/", value="DIR"
+    )
     labels: str | None = option(
         None,
         "folder with label images of some of the images, a.png of a.jpg: a score decides",
@@ -102,7 +104,9 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         "the whole image",
         at_least=LEAST_TILE,
     )
-    accept: bool = option(False, "take the adaptation even where the evidence speaks against it")
+    accept: bool = option(
+        False, "keep the adapted network even where the evidence speaks against it"
+    )
     seed: int = option(
         0, "of the order of images and of what a method draws", at_least=0, at_most=LARGEST_SEED
     )

@@ -39,7 +39,7 @@ _LONGEST_NAME = 255
 #: Formats that keep every number, in order of preference.
 LABEL_SUFFIXES = (".png", ".tif", ".tiff", ".bmp", ".gif")
 _JPEG = (".jpg", ".jpeg", ".jpe", ".jfif")
-#: Endings of a label's name behind its image's, in order of preference.
+#: Endings that a label's name has after its image's name, in order of preference.
 _LABEL_ENDINGS = ("", "_mask", "_label", "_labels", "_masks", "_segmentation", "_seg", "_gt")
 #: Folders of labels beside a folder ``images``.
 _LABEL_FOLDERS = re.compile(r"(^|/)(?:labels?|masks?|annotations)(?=/)")

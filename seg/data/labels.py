@@ -240,7 +240,7 @@ def _label_map(file: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Row:
-    """A class as a file describes it."""
+    """One class of a class file: its name, colour and id."""
 
     name: str
     color: tuple[int, ...] | None = None

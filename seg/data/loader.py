@@ -231,7 +231,8 @@ def fourier(image: Numbers, reference: Numbers, beta: float) -> Numbers:
     # the frequencies of the second axis below 0 are the complex conjugates, and rfft2 does without
     window = np.ix_(np.arange(-b, b + 1), np.arange(b + 1))
     low = spectrum[window]
-    # a frequency that an image such as a plain one lacks has no phase; the mean always has
+    # a frequency without amplitude, as in an image of one colour, has no phase and is kept;
+    # the mean always has a phase
     exchanged = np.abs(low) > _NO_AMPLITUDE * height * width
     exchanged[b, 0] = True
     spectrum[window] = np.where(exchanged, np.abs(other[window]) * np.exp(1j * np.angle(low)), low)

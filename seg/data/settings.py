@@ -126,7 +126,8 @@ class BandConfig:
     )
     shown: list[int] | None = option(
         None,
-        "bands shown as red, green and blue, counted from 1, such as 3,2,1 (default: the file's, or the first)",
+        "bands shown as red, green and blue, counted from 1, such as 3,2,1 (default: those that "
+        "the file names, else the first ones)",
         at_least=1,
         value="R,G,B",
     )

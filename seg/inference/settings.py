@@ -71,7 +71,7 @@ class TargetConfig:
 
 @dataclass(frozen=True)
 class EvaluateConfig(NetworkSettings):
-    """Score a network on the target's validation set of a run, or on labelled images of a folder."""
+    """Score a network on a run's target validation set, or on labelled images of a folder."""
 
     run: str | None = option(None, "run folder in place of --model", value="RUN", exists=True)
     images: str | None = option(

@@ -24,7 +24,9 @@ class OptimizerConfig:
     head_factor: float = option(1.0, "the heads learn this many times faster", at_least=0)
     weight_decay: float = option(5e-4, "weight decay", at_least=0)
     momentum: float = option(0.9, "momentum of sgd", at_least=0, below=1)
-    power: float = option(0.9, "the rate falls as (1 - step / horizon) ** power", at_least=0)
+    power: float = option(
+        0.9, "the learning rate falls as (1 - step / horizon) ** power", at_least=0
+    )
     horizon: int | None = option(
         None, "steps over which the rate falls to 0; default: --max-steps", at_least=1
     )
@@ -76,11 +78,13 @@ class SelfTrainingConfig:
 class WeightConfig:
     """Weights of the parts of the loss."""
 
-    seg_main: float = option(1.0, "cross-entropy of the main head on source", at_least=0)
-    seg_aux: float = option(0.1, "cross-entropy of the auxiliary head on source", at_least=0)
-    target_main: float = option(0.01, "objective of the main head on target", at_least=0)
+    seg_main: float = option(1.0, "weight of the main head's cross-entropy on source", at_least=0)
+    seg_aux: float = option(
+        0.1, "weight of the auxiliary head's cross-entropy on source", at_least=0
+    )
+    target_main: float = option(0.01, "weight of the main head's objective on target", at_least=0)
     adversarial_main: float = option(
-        0.001, "advent: fooling the main head's discriminator on target", at_least=0
+        0.001, "advent: weight of fooling the main head's discriminator on target", at_least=0
     )
     aux: float | None = option(
         None,

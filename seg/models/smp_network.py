@@ -47,7 +47,8 @@ _PYRAMID_STRIDE = {"dpt": 32}
 _ENCODER_OPTIONS = {"dpt": {"dynamic_img_size": True}}
 #: Names of earlier versions, which the library still reads.
 _OLD_OPTIONS = ("decoder_use_batchnorm",)
-#: Stages of the encoder that the decoder gives back, where the library's upsampling fits one depth alone.
+#: Number of encoder stages whose downsampling the decoder undoes. It is needed where the library's
+#: upsampling fits one encoder depth only.
 _STAGES_BACK = {"fpn": 3, "pspnet": 0}
 #: timm's names of encoders.
 _TIMM_NAMES = {

@@ -119,7 +119,7 @@ class Probe:
         return replace(whole, resizes=smaller.shape != first.shape and takes(network, smaller))
 
     def part(self, batches: slice) -> Probe:
-        """Some of the batches."""
+        """Return a probe with only some of the batches."""
         return replace(self, batches=self.batches[batches], masks=self.masks[batches])
 
     @property

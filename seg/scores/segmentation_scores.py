@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from dem_apps.entropy import probabilities, shannon_entropy
 from dem_apps.reduction import sums_in
 
-#: Labels are numbered otherwise where at most the first share of the pixels agrees, and at least
-#: the second one after a shift.
+#: Two shares of labelled pixels. Labels seem to be numbered otherwise where at most the first share
+#: agrees with the predictions, and at least the second share agrees after a shift of the ids.
 _LITTLE, _MOST = 0.1, 0.5
 _CONFIDENCE_BINS = 15
 #: Pixels per chunk; on a CPU 19 classes of them fit into the cache.

@@ -210,7 +210,10 @@ class InputSums:
     def by_the_batch(
         self, layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]
     ) -> None:
-        """A hook before the forward of a layer in ``eval()``, which without statistics normalises by its batch."""
+        """Make a layer in ``eval()`` normalise by its batch; a hook before the layer's forward.
+
+        torch takes the batch's statistics where a layer has no running statistics.
+        """
         found: Any = self.add(inputs, named)
         if found is None:
             found = self.before

@@ -244,7 +244,7 @@ class Description:
         return self.reordered(self.pixels.normalised(image_hwc, valid))
 
     def reordered(self, images: Tensor) -> Tensor:
-        """(…, 3, H, W) from RGB to the network's order of channels, or back."""
+        """Reorder the channels of (…, 3, H, W) from RGB to the network's order, or back."""
         return images.flip(-3) if self.order == "bgr" else images
 
     def logits(self, output: Any) -> Tensor:

@@ -220,7 +220,7 @@ _Read = tuple[SegmentationNetwork, int, Description]
 
 
 def _read_ours(folder: Path, config: dict[str, Any]) -> _Read:
-    """The network that :func:`seg.build_model` builds by the settings in ``config.json``."""
+    """Read a folder whose network :func:`seg.build_model` builds, by its ``config.json``."""
     file, weights = str(folder / CONFIG_FILE), folder / WEIGHTS_FILE
     config = {"align_corners": True, **config}
     required(config, file, num_classes=int, align_corners=bool, name=str)

@@ -48,25 +48,28 @@ class NetworkSettings:
     )
     classes: str | None = option(
         None,
-        "class names such as background,crop,weed, their number, or a YAML file with colours and ids "
+        "names of the classes such as background,crop,weed, the number of classes, or a YAML file "
+        "with colours and ids "
         "(default: the network's)",
         value="FILE",
     )
     checkpoint: str = option("auto", CHECKPOINT_HELP, CHECKPOINTS)
     mean: list[float] | None = option(
         None,
-        "mean of each channel, on --scale; default: what the network's files say, else its encoder's",
+        "mean of each channel on the scale of --scale; default: the mean in the network's files, "
+        "else its encoder's",
         value="R,G,B",
     )
     std: list[float] | None = option(
-        None, "deviation of each channel, on --scale", above=0, value="R,G,B"
+        None, "standard deviation of each channel on the scale of --scale", above=0, value="R,G,B"
     )
     channels: Literal["rgb", "bgr"] | None = option(
         None, "order of the channels that the network sees; default: what its files say, else rgb"
     )
     scale: int | None = option(
         None,
-        "pixel range before normalisation, 1 or 255; without --mean and --std there is none; default 1",
+        "largest pixel value before normalisation, 1 or 255; default 1; --scale without --mean and "
+        "--std means no normalisation",
         value="{255,1}",
     )
     size: list[int] | str | None = option(

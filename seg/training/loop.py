@@ -93,7 +93,7 @@ def train(config: TrainConfig) -> Path:
         path = path or _new_run_dir(config)
         folder = _folder(config, pair, path, str(accelerator.device), saved)
         print_summary(_summary(config, path, state.model, accelerator), pair)
-    # without --run-dir the main process has named it
+    # without --run-dir the main process has chosen the folder's name; all processes get it
     (path,) = broadcast_object_list([path])
     schedule = Schedule(config.max_steps, config.log_every, config.eval_every, config.maps)
     run = TrainingRun(schedule, state, pair, selector, Path(str(path)), folder)
