@@ -115,7 +115,10 @@ class Progress:
         if not rate:
             return ""
         left = timedelta(seconds=round(max(self.total - self._done, 0) / rate))
-        return f"{rate:,.3g} {self._unit}/s  {left} left"
+        speed = f"{rate:,.3g} {self._unit}/s"
+        if rate < 1:
+            speed = f"{1 / rate:,.3g} s/{self._unit.removesuffix('s')}"
+        return f"{speed}  {left} left"
 
 
 def track(items: Iterable[Item], total: int, title: str, unit: str = "images") -> Iterator[Item]:

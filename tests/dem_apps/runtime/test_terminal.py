@@ -95,3 +95,13 @@ def test_a_terminal_without_utf8_and_a_name_without_are_no_crash():
         "\\xb1 \\udcff\n",
         "error: \\xb1 \\udcff\n",
     )
+
+
+@cases((4.0, "4 steps/s  0:00:23 left"), (0.5, "2 s/step  0:03:04 left"))
+def test_a_slow_training_counts_the_seconds_of_a_step(rate, shown, monkeypatch, capsys):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    progress = Progress(100)
+    now[0] = 8 / rate
+    progress.note(8, "mIoU 20")
+    assert f"step 8/100  mIoU 20  {shown}" in capsys.readouterr().out
