@@ -162,7 +162,9 @@ def export_images(config: ExportConfig) -> int:
     print(*description.notes, f"seen as: {description.said}", sep="\n")
     if trained.size is not None:
         width, height = trained.size
-        print(f"images are shown to the network at {width}×{height} (--size or --tile changes that)")
+        print(
+            f"images are shown to the network at {width}×{height} (--size or --tile changes that)"
+        )
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
     with new_folder(out, "--out") as part:
         export = Export(config, trained, part)

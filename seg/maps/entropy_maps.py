@@ -55,11 +55,11 @@ class Prediction:
             valid: (H, W) bool, where the image holds data.
             least: probability of the predicted class below which a pixel is left out, as one without data.
         """
+        rows = logits.split(_ROWS_AT_ONCE, dim=1)
         if least > 0:
-            rows = logits.split(_ROWS_AT_ONCE, dim=1)
             likely = torch.cat([each.softmax(0).amax(0) >= least for each in rows]).cpu().numpy()
             valid = likely if valid is None else likely & valid
-        nats = torch.cat([shannon_entropy(rows, 0) for rows in logits.split(_ROWS_AT_ONCE, dim=1)])
+        nats = torch.cat([shannon_entropy(each, 0) for each in rows])
         entropy = (nats / math.log(logits.shape[0])).clamp(0, 1).cpu().numpy()
         return cls(logits.argmax(0).to(torch.uint8).cpu().numpy(), entropy, valid)
 

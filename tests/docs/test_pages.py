@@ -155,7 +155,7 @@ def test_files_and_their_names_exist(page, mention):
 
 @pytest.mark.parametrize(("page", "name"), mentions("name"))
 def test_names_of_python_exist(page, name):
-    resolve_name(name)
+    assert resolve_name(name) is not None
 
 
 def test_the_files_of_the_readme_exist():
