@@ -173,10 +173,10 @@ def folders(photographs: Path, work: Path, pair: str) -> dict[str, str]:
 
 
 def settings(
-    network: str, arm: str, roots: dict[str, str], seed: int, steps: int, run: Path
+    network: str, arm: Arm, roots: dict[str, str], seed: int, steps: int, run: Path
 ) -> TrainConfig:
     """Those of a run."""
-    own = dict(ARMS[arm])
+    own = dict(arm)
     own["model"] = NETWORKS[network] | own.get("model", {})
     if network == "transformer":
         own["model"].pop("batch_norm", None)
@@ -397,7 +397,7 @@ def main() -> None:
         )
         shutil.rmtree(run, ignore_errors=True)
         roots = folders(options.photographs, options.work, row["pair"])
-        config = settings(options.network, row["arm"], roots, row["seed"], options.steps, run)
+        config = settings(options.network, ARMS[row["arm"]], roots, row["seed"], options.steps, run)
         print(rows.add(row | scores(config)), flush=True)
         shutil.rmtree(run)
     if options.out == RESULTS / "photograph_training.csv":
