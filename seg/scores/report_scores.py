@@ -125,6 +125,13 @@ def report_info(num_classes: int, summary: str = "", has_objective: bool = True)
     )
 
 
+def main_score(result: dict[str, Any]) -> str:
+    """Return mIoU in words, or the mean entropy where there are no labels."""
+    if result["miou"] is None:
+        return f"mean entropy {result['mean_entropy_normalised']:.3f} of log C, without labels,"
+    return f"mIoU {100 * result['miou']:.1f} %"
+
+
 def print_scores(result: dict[str, Any], title: str) -> None:
     """Print the available scores of :func:`seg.scores.evaluation.evaluate`."""
     classes = result["per_class_iu"] if result["miou"] is not None else {}

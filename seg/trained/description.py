@@ -154,7 +154,7 @@ class Description:
         }
 
     @property
-    def said(self) -> str:
+    def described(self) -> str:
         """:attr:`normalisation` in words, with its origin."""
         return f"{self.numbers} ({self.origin})"
 
@@ -205,6 +205,7 @@ class Description:
         std: Sequence[float] | None,
         channels: str | None,
         scale: int | None,
+        origin: str = "the user",
     ) -> Description:
         """The same with what the user says of the normalisation; None leaves a part as it is.
 
@@ -213,6 +214,7 @@ class Description:
             std: what becomes 1 above it.
             channels: ``rgb`` or ``bgr``.
             scale: 255 or 1; without mean and deviation pixels reach from 0 to it.
+            origin: names the user.
 
         Raises:
             InputError: the network sees other bands than 8-bit RGB.
@@ -225,11 +227,11 @@ class Description:
             )
         order = channels or self.order
         if mean is None and scale is None:
-            origin = f"{self.origin}; the channels: the user"
+            origin = f"{self.origin}; the channels: {origin}"
             return dataclasses.replace(self, order=order, origin=origin)
         mean, std = mean or (0.0, 0.0, 0.0), std or (1.0, 1.0, 1.0)
         pixels = rgb_format(_divided(mean, scale or 1), _divided(std, scale or 1))
-        return dataclasses.replace(self, pixels=pixels, order=order, origin="the user")
+        return dataclasses.replace(self, pixels=pixels, order=order, origin=origin)
 
     def normalised(self, image_hwc: NDArray[Any], valid: Mask = None) -> Tensor:
         """Normalise an image as the network takes it.

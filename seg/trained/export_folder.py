@@ -39,7 +39,7 @@ def export_folder(settings: NetworkSettings, run: str | None, out: Path, onnx: b
     with new_folder(out, "--out") as folder:
         library = _write_folder(trained, folder)
         origin = trained.spec if trained.training is None else trained.training.described
-        lines = [f"{out} for {library}: {origin}", f"seen as: {trained.description.said}"]
+        lines = [f"{out} for {library}: {origin}", f"seen as: {trained.description.described}"]
         if onnx:
             lines += _write_onnx(trained, folder / ONNX_FILE)
     print("\n".join(lines))

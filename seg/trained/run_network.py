@@ -108,15 +108,8 @@ def open_run(run: Path, checkpoint: str = "auto") -> TrainedNetwork:
     )
     settings = dataclasses.asdict(config)
     write = partial(_write_run, network, run, settings, training, _running_means(network))
-    return TrainedNetwork(
-        f"{run}, {training.described}", network, len(classes), description, write, training
-    )
-
-
-def run_settings(run: Path, network: nn.Module) -> TrainConfig:
-    """The settings of a run, with what was left open filled in for its network."""
-    config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
-    return config.resolved().for_network(network)
+    spec = f"{run}, {training.described}"
+    return TrainedNetwork(spec, network, len(classes), description, write, training, config)
 
 
 def _running_means(network: nn.Module) -> Tensor:

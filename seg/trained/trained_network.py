@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import new_folder
 from dem_apps.test_time_methods.network import find_logits
-from seg.data.files import checked_size
+from seg.config import TrainConfig
 from seg.data.labels import ClassSet, named_classes
 from seg.data.pixel_format import PixelFormat, kind_of
 from seg.data.read_images import ImagePixels, Scene, picture_pixels, read_image, seen
@@ -120,6 +120,7 @@ class TrainedNetwork:
     #: Writes the current weights, in the format that they came in, and a description of them into an empty folder.
     write: Callable[[Path, Description], None]
     training: Training | None = None  #: where a run's network comes from
+    config: TrainConfig | None = None  #: settings of the run, with every default filled in
     #: (width, height) of the images that it sees; None is each image's own
     size: tuple[int, int] | None = None
     tile: int | None = None  #: side of the tiles that larger images are predicted by
@@ -138,6 +139,11 @@ class TrainedNetwork:
         self.network.eval()
 
     @property
+    def checkpoint(self) -> str | None:
+        """Name of a run's checkpoint; None for other networks."""
+        return None if self.training is None else self.training.checkpoint
+
+    @property
     def class_set(self) -> ClassSet:
         """Classes of the outputs; numbered where they are not known."""
         return self.description.classes or named_classes(self.num_classes)
@@ -147,18 +153,22 @@ class TrainedNetwork:
         """The device that holds the network."""
         return next(self.network.parameters(), torch.empty(0)).device
 
-    def seeing(
-        self, size: Sequence[int] | str | None = "auto", tile: int | None = None
-    ) -> TrainedNetwork:
-        """The same network, which sees images at another size or by tiles; arguments as in ``seg.load``."""
+    def seeing(self, size: Sequence[int] | str | None, tile: int | None) -> TrainedNetwork:
+        """The same network, which sees images at its description's size or their own, whole or by tiles.
+
+        Args:
+            size: None is the images' own size, and so is ``auto`` with tiles.
+            tile: side of the tiles; None is the whole image.
+
+        Raises:
+            InputError: a side that is too small.
+        """
         if tile is not None and tile < LEAST_TILE:
             raise InputError(f"--tile: expected {LEAST_TILE} pixels or more, got {tile}")
-        chosen = self.description.size
-        if isinstance(size, str) and size == "auto":
-            chosen = chosen if tile is None else None
-        elif not isinstance(size, str) or size != "own":
-            chosen = checked_size(size, "--size")
-        return dataclasses.replace(self, size=chosen, tile=tile)
+        at_own_size = size is None or (size == "auto" and tile is not None)
+        return dataclasses.replace(
+            self, size=None if at_own_size else self.description.size, tile=tile
+        )
 
     def logits(self, images: Tensor, forward: Forward | None = None) -> Tensor:
         """Compute the logits of images at their size.

@@ -133,7 +133,7 @@ def test_what_a_function_may_say_and_return(own):
     of_bgr = open_trained(f"{own}:of_bgr")
     assert of_bgr.raw_logits(ODD).shape == (2, 3, 23, 35)
     assert (
-        of_bgr.description.said
+        of_bgr.description.described
         == "BGR from 0 to 255, mean 104 117 123, deviation 1 1 1 (the function's facts)"
     )
     binary = open_trained(f"{own}:one_output")
