@@ -13,11 +13,10 @@ from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_folder, write_json
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.domains import open_validation
-from seg.data.files import find_images, flat_names, left_out, refuse_long_name
+from seg.data.files import Size, find_images, flat_names, left_out, refuse_long_name
 from seg.data.label_faults import labels_of
 from seg.data.labels import ClassSet
 from seg.data.pixel_format import PixelFormat, resized_mask
@@ -25,9 +24,8 @@ from seg.inference.protocol import protocol
 from seg.inference.settings import EvaluateConfig, TargetConfig, next_command
 from seg.scores.evaluation import OnSample, evaluate
 from seg.scores.report_scores import main_score, print_scores
-from seg.trained.open import open_network
+from seg.trained.open import open_to_predict
 from seg.trained.trained_network import TrainedNetwork
-
 
 #: Images, the protocol of their scores, and notes for the user.
 _Scored = tuple[SegmentationDataset, dict[str, Any], list[str]]
@@ -40,8 +38,7 @@ def evaluate_run(config: EvaluateConfig) -> None:
         # a killed start may have left it
         if out is not None and out.exists() and predictions is None:
             raise InputError(f"--out: {out} exists and is never overwritten; give another file")
-        trained = open_network(config, config.run).seeing(config.size, config.tile)
-        trained.network.to(torch_device(config.device))
+        trained = open_to_predict(config, config.run, config.tile, config.device)
         if config.images is None:
             dataset, how, notes = _target_of_run(trained, config.target, config.size, config.tile)
             kind = "target images"
@@ -142,7 +139,7 @@ class LabelledImages(SegmentationDataset):
         labels: Path,
         classes: ClassSet,
         pixels: PixelFormat,
-        size: tuple[int, int] | None,
+        size: Size | None,
     ) -> None:
         self.classes, self.pixels, self.size, self.resize_labels = classes, pixels, size, False
         self.left_out: list[str] = []

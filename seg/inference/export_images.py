@@ -21,7 +21,6 @@ from PIL import Image
 from dem_apps.errors import InputError, NotWritten
 from dem_apps.report.tables import write_csv
 from dem_apps.runtime.command import is_out_of_memory
-from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.files import find_images, left_out, output_names, refuse_long_name
@@ -38,7 +37,7 @@ from seg.maps.run_pictures import (
     save_panel,
     write_maps,
 )
-from seg.trained.open import open_network
+from seg.trained.open import open_to_predict
 from seg.trained.trained_network import TrainedNetwork
 
 
@@ -162,8 +161,7 @@ def export_images(config: ExportConfig) -> int:
         )
     files = find_images(source)
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
-    trained = open_network(config, config.run).seeing(config.size, config.tile)
-    trained.network.to(torch_device(config.device))
+    trained = open_to_predict(config, config.run, config.tile, config.device)
     with new_folder(out, "--out") as part:
         if config.pre_labels:
             write_label_map(part, trained.class_set)

@@ -136,8 +136,8 @@ def _stride(side: int, features: int) -> int:
     usual = [stride for stride in exact if GRID % stride == 0] or exact
     if not usual:
         raise InputError(
-            f"--tile: {side} pixels have {features} features, so it is no multiple of this network's stride; give one "
-            f"that {GRID} divides too"
+            f"--tile: {side} pixels have {features} features, so {side} is no multiple of this network's stride; give "
+            f"a multiple of the stride and of {GRID}"
         )
     return usual[0]
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError, first_words, nearest, one_of, passed_on
 from dem_apps.test_time_methods.copies import deep_copy
 from dem_apps.test_time_methods.network import find_logits, refuse_probabilities
+from seg.data.files import Size
 from seg.data.labels import ClassSet, load_classes, named_classes
 from seg.models import smp_network
 from seg.models.networks import build_model
@@ -31,9 +32,7 @@ _FIELDS = ("multiple", "size", "classes", "align_corners")
 _SIDE = 224
 
 
-def read_function(
-    spec: str, weights: str | None, size: tuple[int, int] | None = None
-) -> TrainedNetwork:
+def read_function(spec: str, weights: str | None, size: Size | None = None) -> TrainedNetwork:
     """Open the network that a function returns, alone or with a mapping of facts.
 
     Args:
@@ -79,7 +78,7 @@ def _called_function(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:
     if not isinstance(network, nn.Module) or not isinstance(facts, Mapping):
         kind = type(made).__name__
         raise InputError(
-            f"{spec}: returned a {kind}; expected a torch.nn.Module, or one with a mapping of facts"
+            f"{spec}: the function returned a {kind}; expected a torch.nn.Module, or one with a mapping of facts"
         )
     return network, facts
 
@@ -88,13 +87,10 @@ def _stated(facts: Mapping[str, Any], network: nn.Module, notes: tuple[str, ...]
     """The description that a function states; ImageNet's normalisation where it states none."""
     known = [*_NORMALISATION, *_FIELDS]
     for fact in facts:
-        if fact not in known:
-            raise InputError(
-                f"unknown fact '{fact}'{nearest(fact, known)}; known are {', '.join(known)}"
-            )
+        one_of("facts", fact, known)
     mean, std, channels, scale = (facts.get(name) for name in _NORMALISATION)
     if (mean is None) != (std is None):
-        raise InputError("the facts 'mean' and 'std' are stated together")
+        raise InputError("the facts 'mean' and 'std' are stated together; state both or none")
     fields: dict[str, Any] = {"multiple": _multiple_of(network), "align_corners": False}
     fields |= {name: facts[name] for name in _FIELDS if facts.get(name) is not None}
     if "classes" in fields:
@@ -112,7 +108,7 @@ def _multiple_of(network: nn.Module) -> int:
     return 1
 
 
-def _tried(network: nn.Module, description: Description, size: tuple[int, int] | None) -> Any:
+def _tried(network: nn.Module, description: Description, size: Size | None) -> Any:
     """Return the network's output for one image of noise, checked to be a map of logits."""
     multiple, sides = description.multiple, description.size or size or (_SIDE, _SIDE)
     width, height = (-(-side // multiple) * multiple for side in sides)
@@ -122,8 +118,8 @@ def _tried(network: nn.Module, description: Description, size: tuple[int, int] |
             output = deep_copy(network)(noise)  # a copy may keep what it makes for this size
     except Exception as error:  # any network may raise any
         raise InputError(
-            f"takes no image of {width} × {height} ({first_words(error)}); --size W,H, or 'size' among its facts, "
-            "shows another, and 'multiple' pads it"
+            f"the network takes no image of {width} × {height} ({first_words(error)}); give another size by --size "
+            "W,H or by the fact 'size', or pad it by the fact 'multiple'"
         ) from error
     _check_map(find_logits(output), height, width)
     return output
@@ -132,20 +128,16 @@ def _tried(network: nn.Module, description: Description, size: tuple[int, int] |
 def _check_map(values: Tensor, height: int, width: int) -> None:
     """Refuse what is no map of logits (B, C, h, w) of an image of H × W."""
     shape = tuple(values.shape)
-    is_map = len(shape) == 4 and values.is_floating_point()
-    if is_map:
-        strides = [
-            max(1, round(side / part))
-            for side, part in zip((height, width), shape[2:], strict=True)
-        ]
-        missing = abs(height - strides[0] * shape[2])
-        is_map = strides[0] == strides[1] and missing <= 2 * strides[0]
-        is_map = is_map and (shape[1] > 1 or not bool((values == values.round()).all()))
-    if not is_map:
-        raise InputError(
-            f"its output for an image of {width} × {height} is {values.dtype} of shape {shape}; return logits "
-            "(B, C, h, w) of the whole image, floating point, without argmax, with padded convolutions"
-        )
+    if len(shape) == 4 and values.is_floating_point():
+        stride = max(1, round(height / shape[2]))
+        missing = max(abs(height - stride * shape[2]), abs(width - stride * shape[3]))
+        is_ids = shape[1] == 1 and bool((values == values.round()).all())
+        if missing <= 2 * stride and not is_ids:
+            return
+    raise InputError(
+        f"the network's output for an image of {width} × {height} is {values.dtype} of shape {shape}; return logits "
+        "(B, C, h, w) of the whole image, floating point, without argmax, with padded convolutions"
+    )
 
 
 def number_and_classes(classes: str | None) -> tuple[int, ClassSet | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -110,8 +110,7 @@ def load(
         scale=scale,
         size=_as_list(size),
     )
-    trained = open_network(settings).seeing(settings.size, tile)
-    trained.network.to(torch_device(device))
+    trained = open_to_predict(settings, None, tile, device)
     for note in trained.description.notes:
         warnings.warn(note, stacklevel=2)
     if trained.description.guessed:
@@ -125,6 +124,15 @@ def load(
 def _as_list(values: Any) -> Any:
     """A list of plain numbers in place of a tuple or an array; words and None stay."""
     return values if values is None or isinstance(values, str) else np.asarray(values).tolist()
+
+
+def open_to_predict(
+    settings: NetworkSettings, run: str | None, tile: int | None, device: str
+) -> TrainedNetwork:
+    """The network of ``--model``, or of ``--run``, on a device, seeing images at their ``--size`` or by tiles."""
+    trained = open_network(settings, run).seeing(settings.size, tile)
+    trained.network.to(torch_device(device))
+    return trained
 
 
 def open_trained(spec: str, weights: str | None = None) -> TrainedNetwork:
@@ -143,20 +151,16 @@ def open_network(settings: NetworkSettings, run: str | None = None) -> TrainedNe
     path = Path(settings.model or str(run))
     size = None if isinstance(settings.size, str) else checked_size(settings.size, "--size")
     number, classes = number_and_classes(settings.classes)
-    if is_function(str(path)):
-        trained = read_function(str(path), settings.weights, size)
-    elif path.is_file():
+    if path.is_file():
         architecture, encoder = str(settings.architecture), settings.encoder or "resnet34"
         trained = read_weights(path, architecture, encoder, number, classes)
-    elif (path / ADAPT_FILE).is_file():
-        trained = _read_adapted(path)
-    elif (path / "config.yaml").is_file():
-        trained = open_run(path, settings.checkpoint)
+    elif path.is_dir():
+        trained = _read_folder(path, settings.checkpoint)
     else:
-        trained = _read_saved(path)
+        trained = read_function(str(path), settings.weights, size)
     if classes is None and number not in (0, 1, trained.num_classes):
         raise InputError(
-            f"--classes: got {number}, and {path} predicts {trained.num_classes} classes"
+            f"--classes: {path} predicts {trained.num_classes} classes, not {number}; leave the flag out"
         )
     description = trained.description
     return dataclasses.replace(
@@ -167,6 +171,15 @@ def open_network(settings: NetworkSettings, run: str | None = None) -> TrainedNe
             size=size or description.size,
         ),
     )
+
+
+def _read_folder(folder: Path, checkpoint: str) -> TrainedNetwork:
+    """The network of a folder that seg.adapt wrote, of a run, or of ``save_pretrained``."""
+    if (folder / ADAPT_FILE).is_file():
+        return _read_adapted(folder)
+    if (folder / "config.yaml").is_file():
+        return open_run(folder, checkpoint)
+    return _read_saved(folder)
 
 
 def _read_adapted(out: Path) -> TrainedNetwork:
@@ -196,13 +209,12 @@ def _read_saved(folder: Path) -> TrainedNetwork:
     """A folder of ``save_pretrained``, a library's or ours. One output per pixel becomes two classes, no and yes."""
     file = folder / CONFIG_FILE
     config = required(read_json(file), str(file))
-    network: SegmentationNetwork
+    read: Callable[[Path, dict[str, Any]], _Read] = _read_smp
     if OUR_KEY in config:
-        network, outputs, description = _read_ours(folder, config)
+        read = _read_ours
     elif "model_type" in config:
-        network, outputs, description = _read_transformers(folder, config)
-    else:
-        network, outputs, description = _read_smp(folder, config)
+        read = _read_transformers
+    network, outputs, description = read(folder, config)
     whole = network if outputs > 1 else PlainLogits(network, description)
     write = partial(_write_saved, network, folder, description)
     return TrainedNetwork(str(folder), whole, max(outputs, 2), description, write)
@@ -259,17 +271,13 @@ def _read_smp(folder: Path, config: Mapping[str, Any]) -> _Read:
 
 
 def _write_saved(
-    network: SegmentationNetwork,
-    folder: Path,
-    own: Description,
-    new: Path,
-    description: Description,
+    network: SegmentationNetwork, folder: Path, read: Description, new: Path, changed: Description
 ) -> None:
     """Write a folder of ``save_pretrained`` with the files beside the weights."""
-    network.save_pretrained(new, config={"align_corners": description.align_corners})
+    network.save_pretrained(new, config={"align_corners": changed.align_corners})
     copy_files(DESCRIPTION_FILES, folder, new)
-    if description != own or not (new / PREPROCESSOR_FILE).is_file():
-        description.write(new)
+    if changed != read or not (new / PREPROCESSOR_FILE).is_file():
+        changed.write(new)
 
 
 def _classes_of_labels(config: Mapping[str, Any], outputs: int) -> ClassSet | None:

@@ -156,7 +156,7 @@ def test_what_a_function_may_say_and_return(own):
 @cases(
     ("own_network:bild", r"has no function 'bild'; did you mean 'build'\?"),
     ("own_network:needs", "cannot be called: needs.. missing 1 required"),
-    ("own_network:wrong_fact", r"unknown fact 'means'; did you mean 'mean'\?"),
+    ("own_network:wrong_fact", r"facts: 'means' is not one of mean, .*; did you mean 'mean'\?"),
     ("own_network:half_stated", "'mean' and 'std' are stated together"),
     ("own_network:softmax", "sums to one over the classes, so it is probabilities"),
     (
