@@ -36,7 +36,7 @@ from seg.models.settings import PRETRAINED
 from seg.scores.evaluation import evaluate
 from seg.scores.evidence import Probe, plain_forward
 from seg.trained.adaptive_batch_norm import SHARES, best_share, re_estimated_on
-from seg.trained.run_network import open_run, run_settings
+from seg.trained.run_network import open_run
 from seg.trained.start_from import normalisation
 from seg.training.loop import train
 
@@ -196,7 +196,8 @@ def scores(config: TrainConfig) -> dict[str, Any]:
     run = train(config)
     result: dict[str, Any] = {"minutes": (time.monotonic() - began) / 60}
     trained = open_run(run, "last")
-    device, config = torch.device("cpu"), run_settings(run, trained.network)
+    device, config = torch.device("cpu"), trained.config
+    assert config is not None
     pair = open_pair(
         config.source, config.target, trained.class_set, rgb=normalisation(config.model)
     )

@@ -94,7 +94,7 @@ def _adapted(
     folder = predictions.folder
     normalisation = check_normalisation(trained, folder)
     print(*notes, f"network:  {trained.spec}", sep="\n")
-    print(f"seen as:  {normalisation.used.said}")
+    print(f"seen as:  {normalisation.used.described}")
     if normalisation.sentence:
         print(f"tried:    {normalisation.sentence}")
     number = f"{len(folder)} of {len(folder) + len(folder.skipped)} images"

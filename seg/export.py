@@ -11,14 +11,13 @@ import sys
 from collections.abc import Sequence
 
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.setting_checks import check_paths, check_settings
+from dem_apps.runtime.setting_checks import check_paths
 from dem_apps.runtime.settings import parse_config
 from seg.inference.settings import RAW_FORMATS, ExportConfig
 
 
 def export(config: ExportConfig) -> int:
     """Do what the command does, or raise an InputError; returns how many images could not be exported."""
-    check_settings(config)
     config.check_network(config.run)
     from seg.inference.export_images import export_images
 
@@ -29,10 +28,10 @@ def _gathered(arguments: Sequence[str]) -> list[str]:
     """``--raw png16 npz`` and ``--raw png16 --raw npz`` as the one list that the parser takes; alone it is png16."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--raw", nargs="*", action="extend")
-    given, rest = parser.parse_known_args(arguments)
-    return (
-        rest if given.raw is None else [*rest, f"--raw={json.dumps(given.raw or [RAW_FORMATS[0]])}"]
-    )
+    known, others = parser.parse_known_args(arguments)
+    if known.raw is None:
+        return others
+    return [*others, f"--raw={json.dumps(known.raw or [RAW_FORMATS[0]])}"]
 
 
 def main() -> None:

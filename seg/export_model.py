@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
-from dem_apps.runtime.setting_checks import check_paths, check_settings
+from dem_apps.runtime.setting_checks import check_paths
 from dem_apps.runtime.settings import option, parse_config
 from seg.trained.settings import NetworkSettings
 
@@ -34,7 +34,6 @@ class ExportModelConfig(NetworkSettings):
 
 def export_model(config: ExportModelConfig) -> Path:
     """Do what the command does, or raise an InputError; returns the folder."""
-    check_settings(config)
     config.check_network(config.run)
     if isinstance(config.size, list) and not config.onnx:
         raise InputError(

@@ -80,7 +80,7 @@ class NormalisationCheck:
         """Return the entry in ``adapt.json``."""
         return {
             **self.used.normalisation,
-            "said": self.used.said,
+            "said": self.used.described,
             "trial": self.sentence,
         }
 

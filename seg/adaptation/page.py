@@ -42,7 +42,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
     facts = {
         "network": str(result.settings["model"]),
         "images": str(len(result.rows["before"])),
-        "images seen as": result.normalisation.used.said,
+        "images seen as": result.normalisation.used.described,
         "normalisations compared": result.normalisation.sentence,
         "method": result.settings["method"],
         "mean entropy": f"{entropy['before']:.3f} → {entropy['after']:.3f}",

@@ -13,108 +13,121 @@ from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError
-from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_folder, write_json
-from seg.config import TrainConfig
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.domains import open_validation
-from seg.data.files import find_images, flat_names, left_out, refuse_long_name
+from seg.data.files import Size, find_images, flat_names, left_out, refuse_long_name
 from seg.data.label_faults import labels_of
 from seg.data.labels import ClassSet
 from seg.data.pixel_format import PixelFormat, resized_mask
 from seg.inference.protocol import protocol
-from seg.inference.settings import EvaluateConfig
+from seg.inference.settings import EvaluateConfig, TargetConfig, next_command
 from seg.scores.evaluation import OnSample, evaluate
-from seg.scores.report_scores import print_scores
-from seg.trained.open import open_network
-from seg.trained.run_network import run_settings
+from seg.scores.report_scores import main_score, print_scores
+from seg.trained.open import open_to_predict
 from seg.trained.trained_network import TrainedNetwork
+
+#: Images, the protocol of their scores, and notes for the user.
+_Scored = tuple[SegmentationDataset, dict[str, Any], list[str]]
 
 
 def evaluate_run(config: EvaluateConfig) -> None:
-    """Open a network, score it on labelled images, and write scores and predictions."""
-    folder = config.save_predictions
+    """Open a network, score it on labelled images, print the answer, and write scores and predictions."""
+    folder, out = config.save_predictions, None if config.out is None else Path(config.out)
     with new_folder(Path(folder), "--save-predictions") if folder else nullcontext() as predictions:
-        _score(config, predictions)
+        # a killed start may have left it
+        if out is not None and out.exists() and predictions is None:
+            raise InputError(f"--out: {out} exists and is never overwritten; give another file")
+        trained = open_to_predict(config, config.run, config.tile, config.device)
+        if config.images is None:
+            dataset, how, notes = _target_of_run(trained, config.target, config.size, config.tile)
+            kind = "target images"
+        else:
+            labels = Path(str(config.labels))
+            dataset, how, notes = _folder(trained, Path(config.images), labels, config.ignore)
+            kind = f"images of {config.images}"
+        result = _scores(trained, dataset, predictions)
+        _print_answer(result, trained, f"{len(dataset)} {kind}", notes)
+        left = left_out([dataset.image_folder])
+        print_scores(result, f"{trained.spec}, {len(dataset)} images{left}")
+        if predictions is not None:
+            print(f"predictions: {folder}")
+        if out is not None:
+            how["normalisation"] = trained.description.normalisation
+            out.parent.mkdir(parents=True, exist_ok=True)
+            document = {**result, "checkpoint": trained.checkpoint, "protocol": how}
+            write_json(out, document, "--out")
+            print(f"scores:      {out}")
+    print(f"next:        {next_command('seg.export', config)} --images DIR --out DIR")
 
 
-def _score(config: EvaluateConfig, predictions: Path | None) -> None:
-    out = None if config.out is None else Path(config.out)
-    # a killed start may have left it
-    if out is not None and out.exists() and predictions is None:
-        raise InputError(f"--out: {out} exists and is never overwritten; give another file")
-    trained = open_network(config, config.run).seeing(config.size, config.tile)
-    description, device = trained.description, torch_device(config.device)
-    trained.network.to(device)
-    dataset, scored, notes = _data(config, trained)
-    print(*description.notes, f"seen as: {description.said}", *notes, sep="\n", flush=True)
+def _print_answer(
+    result: dict[str, Any], trained: TrainedNetwork, images: str, notes: Sequence[str]
+) -> None:
+    """Print the result in one line, and what it assumes."""
+    network = trained.spec if trained.checkpoint is None else f"checkpoint {trained.checkpoint}"
+    description = trained.description
+    print(f"result:      {main_score(result)} on {images} ({network})")
+    print(f"seen as:     {description.described}", *description.notes, *notes, sep="\n")
+
+
+def _scores(
+    trained: TrainedNetwork, dataset: SegmentationDataset, predictions: Path | None
+) -> dict[str, Any]:
+    """Score the images, and write predictions into a folder where there is one."""
+    description = trained.description
     forward = trained.logits if description.multiple > 1 else trained.raw_logits
     writer = None
     if predictions is not None:
         names = flat_names([dataset.name(index) for index in range(len(dataset))])
         writer = prediction_writer(predictions, dataset.classes, names)
-    result = evaluate(
+    return evaluate(
         trained.network,
         dataset,
         dataset.classes,
-        device,
+        trained.device,
         align_corners=description.align_corners,
-        tile=config.tile,
+        tile=trained.tile,
         on_sample=writer,
         forward=lambda images: forward(description.reordered(images)),
     )
-    how: dict[str, Any] = {"network": trained.spec}
-    training, title, checkpoint = trained.training, trained.spec, None
-    if training is not None:
-        title, checkpoint = f"{config.run}, {training.described}", training.checkpoint
-    print_scores(result, f"{title}, {len(dataset)} images{left_out([dataset.image_folder])}")
-    if scored is not None and training is not None:
-        how = protocol(scored, training, trained.network, config.tile)
-        if checkpoint == "best" and config.target.root is None:
-            print(
-                "optimistic:  these images' labels chose the checkpoint; --checkpoint last was chosen without them"
-            )
-        print(f"batch norm:  {how['batch_norm']}")
-    if writer is not None:
-        print(f"predictions: {config.save_predictions}")
-    if out is not None:
-        how["normalisation"] = description.normalisation
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_json(out, {**result, "checkpoint": checkpoint, "protocol": how}, "--out")
-        print(f"scores:      {out}")
 
 
-def _data(
-    config: EvaluateConfig, trained: TrainedNetwork
-) -> tuple[SegmentationDataset, TrainConfig | None, list[str]]:
-    """The images to score on, the settings of a run with its target as scored, and notes."""
-    if config.images is not None:
-        classes, pixels = trained.class_set.ignoring(config.ignore), trained.description.pixels
-        folders = Path(config.images), Path(str(config.labels))
-        images = LabelledImages(*folders, classes, pixels, trained.size)
-        return images, None, images.notes
-    if trained.training is None:
+def _folder(trained: TrainedNetwork, images: Path, labels: Path, ignored: Sequence[int]) -> _Scored:
+    """The images of a folder that have a label in another."""
+    classes = trained.class_set.ignoring(ignored)
+    dataset = LabelledImages(images, labels, classes, trained.description.pixels, trained.size)
+    return dataset, {"network": trained.spec}, dataset.notes
+
+
+def _target_of_run(
+    trained: TrainedNetwork, target: TargetConfig, size: list[int] | str | None, tile: int | None
+) -> _Scored:
+    """The validation images of a run's target, or of the data set that ``target`` names in its place."""
+    if trained.training is None or trained.config is None:
         raise InputError(
             f"--images: is missing; {trained.spec} is no run, so give --images DIR and --labels DIR"
         )
-    settings = run_settings(trained.training.run, trained.network)
-    other: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
     # shrunk to the size of a training image, a large one would be a single tile
-    if config.tile is not None:
-        other["size"] = None
-    if isinstance(config.size, list):
-        other["size"] = config.size
-    given = dataclasses.asdict(config.target)
-    other |= {name: value for name, value in given.items() if value is not None}
-    settings = dataclasses.replace(settings, target=dataclasses.replace(settings.target, **other))
-    dataset = open_validation(
-        settings.target, trained.class_set, settings.validation_part, demo=settings.demo
-    )
+    if tile is not None:
+        changed["size"] = None
+    if isinstance(size, list):
+        changed["size"] = size
+    stated = dataclasses.asdict(target)
+    changed |= {name: value for name, value in stated.items() if value is not None}
+    scored = dataclasses.replace(trained.config.target, **changed)
+    config = dataclasses.replace(trained.config, target=scored)
+    dataset = open_validation(scored, trained.class_set, config.validation_part, demo=config.demo)
     dataset.pixels = trained.description.pixels
-    notes = dataset.look_at_labels("target val")
-    if dataset.found_as:
-        notes.append(dataset.found_as)
-    return dataset, settings, notes
+    how = protocol(config, trained.training, trained.network, tile)
+    notes = [*dataset.look_at_labels("target val"), dataset.found_as]
+    notes.append(f"batch norm:  {how['batch_norm']}")
+    if trained.checkpoint == "best" and target.root is None:
+        notes.append(
+            "optimistic:  these images' labels chose the checkpoint; --checkpoint last was chosen without them"
+        )
+    return dataset, how, [note for note in notes if note]
 
 
 class LabelledImages(SegmentationDataset):
@@ -126,14 +139,14 @@ class LabelledImages(SegmentationDataset):
         labels: Path,
         classes: ClassSet,
         pixels: PixelFormat,
-        size: tuple[int, int] | None,
+        size: Size | None,
     ) -> None:
         self.classes, self.pixels, self.size, self.resize_labels = classes, pixels, size, False
         self.left_out: list[str] = []
         self.root = self.image_folder = images if images.is_dir() else images.parent
         names = [file.relative_to(self.root) for file in find_images(images)]
-        found, self.layout, self.notes = labels_of(labels, names, self.root, classes)
-        pairs = [(self.root / image, label) for image, label in found.items()]
+        label_of, self.layout, self.notes = labels_of(labels, names, self.root, classes)
+        pairs = [(self.root / image, label) for image, label in label_of.items()]
         self.files = list(self._whole(pairs, labelled=True))
 
 

@@ -6,8 +6,10 @@ Shapes: C classes, H × W pixels.
 from __future__ import annotations
 
 import math
+import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,14 +21,13 @@ from PIL import Image
 from dem_apps.errors import InputError, NotWritten
 from dem_apps.report.tables import write_csv
 from dem_apps.runtime.command import is_out_of_memory
-from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.files import find_images, left_out, output_names, refuse_long_name
 from seg.data.label_map import write_label_map, write_mask
 from seg.data.rasters import new_geotiff
 from seg.data.read_images import ImagePixels, Scene, opened_picture
-from seg.inference.settings import ExportConfig
+from seg.inference.settings import ExportConfig, next_command
 from seg.maps.entropy_maps import Part, Prediction, Sums
 from seg.maps.run_pictures import (
     MOST_SHOWN,
@@ -36,21 +37,28 @@ from seg.maps.run_pictures import (
     save_panel,
     write_maps,
 )
-from seg.trained.open import open_network
+from seg.trained.open import open_to_predict
 from seg.trained.trained_network import TrainedNetwork
 
 
+@dataclass
 class Export:
     """A network's pictures of every image, and the rows of a table."""
 
-    def __init__(self, config: ExportConfig, trained: TrainedNetwork, folder: Path) -> None:
-        self.trained, self._folder, self._config = trained, folder, config
-        self.per_image = list[dict[str, Any]]()
-        self.failed = 0
-        if config.pre_labels:
-            write_label_map(folder, trained.class_set)
-        needs_whole = config.tile is None or config.raw or config.label_ids or config.pre_labels
-        self._by_windows = trained.size is None and not needs_whole
+    trained: TrainedNetwork
+    folder: Path
+    raw: Sequence[str] = ()  #: of ``RAW_FORMATS``, the numbers to write
+    min_probability: float = 0.0  #: below it a pixel is left out
+    label_ids: bool = False  #: whether predictions are written as label ids as well
+    pre_labels: bool = False  #: whether predictions are written to be corrected as well
+    per_image: list[dict[str, Any]] = field(default_factory=list)
+    failed: int = 0
+
+    @property
+    def _by_windows(self) -> bool:
+        """Return whether nothing needs the pixels of a whole image."""
+        needs_whole = self.raw or self.label_ids or self.pre_labels
+        return self.trained.tile is not None and self.trained.size is None and not needs_whole
 
     def try_to_add(self, file: Path, relative: Path, name: Path) -> None:
         """Call :meth:`add` with an image, or say on stderr why not."""
@@ -73,20 +81,19 @@ class Export:
     def add(self, file: Path, relative: Path, name: Path) -> None:
         """Predict an image and write everything of it, files that begin with ``name``; InputErrors say why not."""
         refuse_long_name(file)
-        path, seen_as = partial(output_path, self._folder, name), self.trained.description.pixels
-        with opened_picture(file, seen_as, self._by_windows) as picture:
+        path, pixels = partial(output_path, self.folder, name), self.trained.description.pixels
+        classes = self.trained.class_set
+        with opened_picture(file, pixels, self._by_windows) as picture:
             parts = self.trained.parts(picture)
-            if "probabilities" in self._config.raw:
+            if "probabilities" in self.raw:
                 parts = self._with_probabilities(parts, picture, path)
-            least, classes = self._config.min_probability, self.trained.class_set
-            prediction, sums = write_maps(path, parts, picture, classes, least)
+            prediction, sums = write_maps(path, parts, picture, classes, self.min_probability)
             size, image = picture.shape, picture.reduced(MOST_SHOWN)
-        shown = seen_as.preview(image.values, image.valid)
+        shown = pixels.preview(image.values, image.valid)
         del picture, image  # of a large scene the largest
-        if self._config.pre_labels:
-            valid = prediction.valid
-            write_mask(self._folder, relative, prediction.classes, valid, self.trained.class_set)
-        self._add_rows(relative.as_posix(), size, sums)
+        if self.pre_labels:
+            write_mask(self.folder, relative, prediction.classes, prediction.valid, classes)
+        self._add_row(relative.as_posix(), size, sums)
         self._write(path, shown, prediction)
 
     def _with_probabilities(
@@ -96,18 +103,15 @@ class Export:
         names = self.trained.class_set.names
         whole = np.empty((len(names), *picture.shape[:2]), np.float16)
         for top, left, logits in parts:
-            rows = slice(top, top + logits.shape[2])
-            columns = slice(left, left + logits.shape[3])
-            whole[:, rows, columns] = logits[0].softmax(0).cpu().numpy()
+            bottom, right = top + logits.shape[2], left + logits.shape[3]
+            whole[:, top:bottom, left:right] = logits[0].softmax(0).cpu().numpy()
             yield top, left, logits
         with whole_file(path("probabilities.npz")) as temporary:
             np.savez_compressed(temporary, probabilities=whole, names=np.asarray(names))
         place = picture.place if isinstance(picture, ImagePixels) else picture.header.place
         if place is not None:
-            size = whole.shape[1:]
-            with new_geotiff(
-                path("probabilities.tif"), size, "float32", place, math.nan, names
-            ) as target:
+            file, size = path("probabilities.tif"), whole.shape[1:]
+            with new_geotiff(file, size, "float32", place, math.nan, names) as target:
                 target.write(whole.astype(np.float32))
 
     def _write(self, path: FileOf, image: NDArray[np.uint8], prediction: Prediction) -> None:
@@ -115,14 +119,14 @@ class Export:
         classes = self.trained.class_set
         tiles, panel = map_pictures(image, None, prediction, classes)
         pictures = {kind: tile for kind, tile in tiles.items() if kind != "image"}
-        if "png16" in self._config.raw:
+        if "png16" in self.raw:
             pictures["entropy16"] = (prediction.entropy * 65535).round().astype(np.uint16)
-        if self._config.label_ids:
+        if self.label_ids:
             pictures["pred_labelIds"] = classes.to_ids(prediction.classes, prediction.valid)
         for kind, picture in pictures.items():
             save_panel(path(f"{kind}.png"), Image.fromarray(picture))
         save_panel(path("panel.png"), panel)
-        if "npz" in self._config.raw:
+        if "npz" in self.raw:
             nats = prediction.entropy * np.float32(math.log(len(classes)))
             numbers = {
                 "entropy": nats,
@@ -132,7 +136,7 @@ class Export:
             with whole_file(path("entropy.npz")) as temporary:
                 np.savez_compressed(temporary, **numbers)  # type: ignore[arg-type]
 
-    def _add_rows(self, image: str, shape: tuple[int, ...], counted: Sums) -> None:
+    def _add_row(self, image: str, shape: tuple[int, ...], counted: Sums) -> None:
         names, (height, width, *_), (pixels, sums) = self.trained.class_set.names, shape, counted
         top, size = int(pixels.argmax()), max(int(pixels.sum()), 1)
         self.per_image.append(
@@ -156,26 +160,34 @@ def export_images(config: ExportConfig) -> int:
             f"--out: {out} lies in --images, where a later export would take its pictures for images"
         )
     files = find_images(source)
-    trained = open_network(config, config.run).seeing(config.size, config.tile)
-    trained.network.to(torch_device(config.device))
-    description = trained.description
-    print(*description.notes, f"seen as: {description.said}", sep="\n")
-    if trained.size is not None:
-        width, height = trained.size
-        print(
-            f"images are shown to the network at {width}×{height} (--size or --tile changes that)"
-        )
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
+    trained = open_to_predict(config, config.run, config.tile, config.device)
     with new_folder(out, "--out") as part:
-        export = Export(config, trained, part)
+        if config.pre_labels:
+            write_label_map(part, trained.class_set)
+        export = Export(
+            trained, part, config.raw, config.min_probability, config.label_ids, config.pre_labels
+        )
         pieces = list(zip(files, images, output_names(images), strict=True))
         for piece in track(pieces, len(pieces), "export"):
             export.try_to_add(*piece)
         write_csv(part / "entropy.csv", export.per_image)
-    means = [float(row["mean_entropy"]) for row in export.per_image]
-    if means:
-        print(f"{out}: {trained.spec}; mean entropy {np.mean(means):.3f}")
-    skipped = f", skipped {export.failed}" if export.failed else ""
-    number = f"{len(files) - export.failed} of {len(files)} images"
-    print(f"exported {number}{skipped}{left_out([source])}")
+    _print_answer(export, f"{len(files)} images{left_out([source])}")
+    print(f"pictures: {out}")
+    command = next_command("seg.evaluate", config)
+    print(f"next:     {command} --images {shlex.quote(config.images)} --labels DIR")
     return export.failed
+
+
+def _print_answer(export: Export, images: str) -> None:
+    """Print how many images were exported, their mean entropy, and what that assumes."""
+    trained, exported = export.trained, len(export.per_image)
+    means = [float(row["mean_entropy"]) for row in export.per_image]
+    entropy = f", mean entropy {np.mean(means):.3f} of log C" if means else ""
+    skipped = f", {export.failed} skipped" if export.failed else ""
+    print(f"result:   exported {exported} of {images}{skipped}{entropy}")
+    print(f"network:  {trained.spec}")
+    print(f"seen as:  {trained.description.described}", *trained.description.notes, sep="\n")
+    if trained.size is not None:
+        width, height = trained.size
+        print(f"size:     images are resized to {width}×{height} (--size or --tile changes that)")

@@ -11,6 +11,7 @@ from torch import nn
 from dem_apps.objectives.flags import given_options
 from dem_apps.test_time_methods.normalisation import batch_norms
 from seg.config import TrainConfig
+from seg.data.settings import TargetDataConfig
 from seg.methods import METHODS
 from seg.scores.checkpoints import chosen_by
 from seg.trained.trained_network import Training
@@ -33,24 +34,24 @@ def batch_norm_statistics(config: TrainConfig, training: Training, model: nn.Mod
         return "none: the network has no batch normalisation"
     if training.re_estimated_on is not None:
         return f"re-estimated on {training.re_estimated_on} after training"
-    movers = {"source": ("source",), "target": ("target",), "frozen": ()}
-    target = ("target",) if METHODS[config.method].uses_target else ()
-    streams = {"source": config.target.labelled_domains(), "target": target}
-    moving = movers.get(str(config.model.batch_norm), ("source", "target")) if training.step else ()
-    moved_by = sorted({domain for stream in moving for domain in streams[stream]})
-    if not moved_by:
-        return "those it started with"
-    return "moved by both domains" if len(moved_by) == 2 else f"moved by {moved_by[0]} alone"
+    policy, moved_by = config.model.batch_norm, set[str]()
+    if training.step and policy not in ("frozen", "target"):
+        moved_by.update(config.target.labelled_domains())
+    if training.step and policy not in ("frozen", "source") and METHODS[config.method].uses_target:
+        moved_by.add("target")
+    if len(moved_by) == 2:
+        return "moved by both domains"
+    return f"moved by {moved_by.pop()} alone" if moved_by else "those it started with"
 
 
 def protocol(
     config: TrainConfig, training: Training, model: nn.Module, tile: int | None = None
 ) -> dict[str, Any]:
     """The settings that a score depends on, of a training with the scored target; ``tile`` is the side of tiles."""
-    moved_by = batch_norm_statistics(config, training, model)
-    batch_norm = moved_by
+    statistics = batch_norm_statistics(config, training, model)
+    batch_norm = statistics
     if batch_norms(model):
-        batch_norm = f"{config.model.batch_norm}: running statistics {moved_by}"
+        batch_norm = f"{config.model.batch_norm}: running statistics {statistics}"
     document: dict[str, Any] = {
         "train_size": {"source": config.source.size, "target": config.target.size},
         "source_style": config.source.described_style(),
@@ -58,14 +59,12 @@ def protocol(
         "upsampling": f"bilinear, align_corners={config.model.align_corners}",
         "score_precision": "float32",
         "batch_norm": batch_norm,
-        "batch_norm_statistics": moved_by,
+        "batch_norm_statistics": statistics,
         "initialisation": config.model.start_from or config.model.encoder_weights or "random",
         "network": config.model.architecture(),
         "checkpoint": training.checkpoint,
         "chosen_by": chosen_by(training.checkpoint),
-        "used_target_labels": training.checkpoint == "best" or bool(config.target.labelled_part),
-        "labelled_part": config.target.labelled_part or 0.0,
-        "labelled_use": config.target.labelled_use if config.target.labelled_part else None,
+        **_of_labels(config.target, training.checkpoint),
         "rare_class_temperature": config.source.rare_class_temperature,
         "step": training.step,
         **{name: getattr(config, name) for name in _SETTINGS},
@@ -83,6 +82,16 @@ def protocol(
     if tile is not None:
         document["tile"] = tile
     return document
+
+
+def _of_labels(target: TargetDataConfig, checkpoint: str) -> dict[str, Any]:
+    """The use that a training made of target labels."""
+    part = target.labelled_part or 0.0
+    return {
+        "used_target_labels": checkpoint == "best" or part > 0,
+        "labelled_part": part,
+        "labelled_use": target.labelled_use if part else None,
+    }
 
 
 def _of_objective(config: TrainConfig) -> dict[str, Any]:

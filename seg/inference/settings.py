@@ -6,11 +6,22 @@ from dataclasses import dataclass
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.settings import option, section
+from dem_apps.runtime.signals import command_line
 from seg.data.settings import LAYOUT_CHOICES, LAYOUT_HELP
 from seg.models.settings import LEAST_TILE, TILE_HELP
 from seg.trained.settings import IGNORE_HELP, NetworkSettings
 
 RAW_FORMATS = ("png16", "npz", "probabilities")
+
+
+def next_command(module: str, config: NetworkSettings) -> str:
+    """The command line of a module for the same network, without its further flags."""
+    flags = []
+    for name in ("run", "model", "weights", "architecture", "encoder", "classes"):
+        value = getattr(config, name)
+        if value is not None:
+            flags += [f"--{name}", value]
+    return command_line(module, flags)
 
 
 @dataclass(frozen=True)

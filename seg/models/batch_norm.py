@@ -35,8 +35,10 @@ def batch_norm_normalises(network: nn.Module) -> bool:
 def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.Module:
     """Prepare batch normalisation for a policy, in place; ``synchronised`` statistics are those of all processes."""
     if policy != BATCH_NORM_POLICIES[0] and not batch_norms(model):
-        said = f"the network has no batch normalisation, so '{policy}' would change nothing"
-        raise InputError(f"--model.batch-norm: {said}; leave it at {BATCH_NORM_POLICIES[0]}")
+        raise InputError(
+            f"--model.batch-norm: the network has no batch normalisation, so '{policy}' would change nothing; leave "
+            f"it at {BATCH_NORM_POLICIES[0]}"
+        )
     if synchronised and policy != "frozen" and batch_norms(model):
         if next(model.parameters()).device.type == "cpu":
             raise InputError(

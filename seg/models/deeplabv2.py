@@ -169,11 +169,11 @@ def build_advent_network(
     output_stride: int = 8,
 ) -> AdventDeepLabV2:
     """The network, which has one encoder, output stride and depth."""
-    given = {"encoder": encoder, "depth": depth, "output_stride": output_stride}
+    arguments = {"encoder": encoder, "depth": depth, "output_stride": output_stride}
     # torchvision's weights fit in shape and cost 7 points of mIoU (AdaptSegNet's issue 55)
-    if given != ADVENT or weights is not None:
+    if arguments != ADVENT or weights is not None:
         raise InputError(
-            f"model: deeplabv2-advent has {ADVENT}, not {given}, and no encoder weights ({weights}); start from a "
+            f"model: deeplabv2-advent has {ADVENT}, not {arguments}, and no encoder weights ({weights}); start from a "
             "published checkpoint by python -m seg.convert and --model.start-from"
         )
     return AdventDeepLabV2(num_classes)

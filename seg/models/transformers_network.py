@@ -77,7 +77,7 @@ def network_of_config(
 def network_of_folder(folder: Path) -> TransformersNetwork:
     """The network of a folder of ``save_pretrained``, with its weights, float32."""
     with _library(str(folder)) as library:
-        network, found = library.AutoModelForSemanticSegmentation.from_pretrained(
+        network, report = library.AutoModelForSemanticSegmentation.from_pretrained(
             folder,
             local_files_only=True,
             trust_remote_code=False,
@@ -85,9 +85,9 @@ def network_of_folder(folder: Path) -> TransformersNetwork:
             ignore_mismatched_sizes=True,  # they are refused below, by name
         )
         missing = {
-            what: sorted(map(str, found[what]))
-            for what in ("missing_keys", "mismatched_keys")
-            if found[what]
+            kind: sorted(map(str, report[kind]))
+            for kind in ("missing_keys", "mismatched_keys")
+            if report[kind]
         }
         if missing:  # which the library would leave at random
             raise ValueError(f"its weights do not fit its config.json: {missing}")
@@ -114,7 +114,7 @@ def _library(where: str) -> Iterator[Any]:
         import transformers
     except ImportError as error:
         raise InputError(
-            f"{where}: needs transformers, not installed here; pip install 'dem-apps[hf]'"
+            f"{where} needs the package transformers, which is not installed; run pip install 'dem-apps[hf]'"
         ) from error
     logging: Any = transformers.utils.logging
     logging.disable_progress_bar()

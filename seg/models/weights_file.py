@@ -34,9 +34,7 @@ _VALUES: list[Any] = [
     _SCALAR,
     (_SCALAR, "numpy.core.multiarray.scalar"),  # its name in numpy 1
     np.dtype,
-    type(np.dtype(np.int64)),
-    type(np.dtype(np.float32)),
-    type(np.dtype(np.float64)),
+    *(type(np.dtype(name)) for name in ("int64", "float32", "float64")),
 ]
 _SHOWN = 6
 #: The flag of an encoder's weights.
@@ -67,7 +65,7 @@ def find_weights(file: Path, module: nn.Module, flag: str = "--weights") -> Foun
         InputError: no file of tensors.
     """
     each = {key: fitted(tensors, module) for key, tensors in state_dicts(file, flag).items()}
-    key, *others = [key for key, found in each.items() if found.complete] or each
+    key, *others = [key for key, fit in each.items() if fit.complete] or each
     notes = [*each[key].notes]
     if others:
         names = ", ".join(map(str, others))
@@ -78,45 +76,33 @@ def find_weights(file: Path, module: nn.Module, flag: str = "--weights") -> Foun
 
 def fitted(tensors: Tensors, module: nn.Module) -> FoundWeights:
     """The weights of a network; what its parts cannot hold, such as a loss or another head, is left aside."""
-    own = module.state_dict()
-    needed = [name for name in own if not name.endswith("num_batches_tracked")] or [""]
+    names = module.state_dict()
+    needed = [name for name in names if not name.endswith("num_batches_tracked")] or [""]
     prefixes = [name.removesuffix(needed[0]) for name in tensors if name.endswith(needed[0])]
+    parts = set(map(_part, names))
     for prefix in dict.fromkeys(prefixes):
-        inside = _below(prefix, tensors)
+        inside = {name.removeprefix(prefix): name for name in tensors if name.startswith(prefix)}
         if inside.keys() >= set(needed):
-            # more layers of the same parts are another network, which torch refuses
-            parts = {_part(name) for name in own}
-            taken = {name: inside[name] for name in inside if _part(name) in parts | _DIGITS}
-            used = {f"{prefix}{name}" for name in taken}
-            return FoundWeights(taken, True, prefix, notes=_left_aside(tensors, used, prefix))
+            # more layers of the same parts are another network, which torch refuses; a digit is a part of nn.Sequential
+            named = [name for name in inside if _part(name) in parts or _part(name).isdigit()]
+            taken = {name: tensors[inside[name]] for name in named}
+            return FoundWeights(taken, True, prefix, notes=_left_aside(tensors, taken, prefix))
     return FoundWeights(dict(tensors))
-
-
-#: Names of the parts of a ``nn.Sequential``.
-_DIGITS = {str(number) for number in range(100)}
-
-
-def _below(prefix: str, tensors: Tensors) -> Tensors:
-    """The tensors whose names begin with the prefix, by their names without it."""
-    return {
-        name.removeprefix(prefix): value
-        for name, value in tensors.items()
-        if name.startswith(prefix)
-    }
 
 
 def _part(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _left_aside(tensors: Tensors, used: set[str], prefix: str) -> tuple[str, ...]:
-    """A note on the tensors that are not used, by the parts that they belong to."""
+def _left_aside(tensors: Tensors, taken: Tensors, prefix: str) -> tuple[str, ...]:
+    """A note on the tensors that are not taken from below a prefix, by the parts that they belong to."""
+    used = {f"{prefix}{name}" for name in taken}
     parts = [*dict.fromkeys(_part(name) for name in tensors if name not in used)]
     if not parts:
         return ()
-    taken = f"the weights below '{prefix}' are taken, " if prefix else ""
+    below = f"the weights below '{prefix}' are taken, " if prefix else ""
     more = ", …" if len(parts) > _SHOWN else ""
-    return (f"{taken}{', '.join(parts[:_SHOWN])}{more} left aside",)
+    return (f"{below}{', '.join(parts[:_SHOWN])}{more} left aside",)
 
 
 def state_dicts(file: Path, flag: str) -> dict[str | None, Tensors]:
@@ -139,23 +125,22 @@ def state_dicts(file: Path, flag: str) -> dict[str | None, Tensors]:
         content = read_saved(file)
     whole = content if isinstance(content, Mapping) else {}
     parts: dict[Any, Any] = {**dict.fromkeys(_KEYS), **whole, None: whole}
-    found = {key: _tensors(part) for key, part in parts.items() if isinstance(part, Mapping)}
-    found = {key: tensors for key, tensors in found.items() if tensors}
-    if not found:
+    by_key = {key: _tensors(part) for key, part in parts.items()}
+    by_key = {key: tensors for key, tensors in by_key.items() if tensors}
+    if not by_key:
         keys = f"the keys {', '.join(map(str, whole))}" if whole else f"a {type(content).__name__}"
         raise InputError(
             f"{flag}: {file} holds {keys} and no tensors by name; save the network's state_dict(), or put it under one "
             f"of {', '.join(_KEYS)}"
         )
-    return found
+    return by_key
 
 
-def _tensors(part: Mapping[Any, Any]) -> Tensors:
-    return {
-        name: value
-        for name, value in part.items()
-        if isinstance(name, str) and isinstance(value, Tensor)
-    }
+def _tensors(part: Any) -> Tensors:
+    """The tensors by name of a mapping; none of anything else."""
+    items = part.items() if isinstance(part, Mapping) else ()
+    named = {name: value for name, value in items if isinstance(name, str)}
+    return {name: value for name, value in named.items() if isinstance(value, Tensor)}
 
 
 def load_weights(module: nn.Module, weights: Tensors, where: str) -> None:
@@ -164,17 +149,16 @@ def load_weights(module: nn.Module, weights: Tensors, where: str) -> None:
         module.load_state_dict(weights)
 
 
-def over_bands(given: Tensors, own: Tensors, below: str = "") -> Tensors:
-    """Convolutions below a name that differ from ours in bands alone, repeated over ours and scaled to the same sum."""
+def over_bands(weights: Tensors, wanted: Tensors, below: str = "") -> Tensors:
+    """Convolutions below a name that differ from the wanted ones in bands alone, repeated and scaled to one sum."""
     spread = {}
-    for name in own.keys() & given.keys():
-        now, before = own[name], given[name]
-        if not (name.startswith(below) and now.ndim == before.ndim == 4):
+    for name, weight in weights.items():
+        target = wanted.get(name, weight)
+        if not name.startswith(below) or not weight.ndim == target.ndim == 4:
             continue
-        if now.shape[1] != before.shape[1] and now[:, 0].shape == before[:, 0].shape:
-            ratio = before.shape[1] / now.shape[1]
-            bands = [band % before.shape[1] for band in range(now.shape[1])]
-            spread[name] = before[:, bands] * ratio
+        before, now = weight.shape[1], target.shape[1]
+        if now != before and target[:, 0].shape == weight[:, 0].shape:
+            spread[name] = weight[:, torch.arange(now) % before] * (before / now)
     return spread
 
 
@@ -187,23 +171,23 @@ def weights_file(encoder: str, weights: str | None) -> Path | None:
 
 def load_encoder(encoder: nn.Module, name: str, file: Path) -> None:
     """Put the weights of a file into an encoder; an InputError where they do not fit."""
-    found, own = find_weights(file, encoder, FLAG), encoder.state_dict()
-    tensors = found.tensors
-    if not found.complete and name.startswith("tu-"):
-        tensors = _of_timm(tensors, own, name[3:])
+    read, wanted = find_weights(file, encoder, FLAG), encoder.state_dict()
+    tensors = read.tensors
+    if not read.complete and name.startswith("tu-"):
+        tensors = _of_timm(tensors, wanted, name[3:])
     fits = f"{FLAG}: {file} does not fit the encoder {name}"
-    load_weights(encoder, {**tensors, **over_bands(tensors, own)}, fits)
+    load_weights(encoder, {**tensors, **over_bands(tensors, wanted)}, fits)
 
 
-def _of_timm(given: Tensors, own: Tensors, name: str) -> Tensors:
+def _of_timm(tensors: Tensors, wanted: Tensors, name: str) -> Tensors:
     """A classifier's tensors by the names of an encoder that is a part of timm's network.
 
-    The given names are timm's, or in timm's order; a part's say ``stem_0`` where the whole's say ``stem.0``.
+    The tensors' names are timm's, or in timm's order; a part's say ``stem_0`` where the whole's say ``stem.0``.
     """
     with torch.device("meta"):
         whole = timm.create_model(name).state_dict()
-    if [value.shape for value in given.values()] == [value.shape for value in whole.values()]:
-        given = dict(zip(whole, given.values(), strict=True))
-    dotted = {name.replace("_", "."): value for name, value in given.items()}
-    keys = {name: name.removeprefix("model.").replace("_", ".") for name in own}
-    return {name: dotted[key] for name, key in keys.items() if key in dotted} or given
+    if [value.shape for value in tensors.values()] == [value.shape for value in whole.values()]:
+        tensors = dict(zip(whole, tensors.values(), strict=True))
+    dotted = {name.replace("_", "."): value for name, value in tensors.items()}
+    keys = {name: name.removeprefix("model.").replace("_", ".") for name in wanted}
+    return {name: dotted[key] for name, key in keys.items() if key in dotted} or tensors

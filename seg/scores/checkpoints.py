@@ -34,7 +34,7 @@ class CheckpointSelector:
     """The checkpoint that the label-free score selects, and the best one by labels."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, dict[str, Any]] = {}
+        self._rows: dict[str, dict[str, Any]] = {}
         self._previous: float | None = None
 
     def update(self, step: int, result: dict[str, Any], alarm: str | None) -> list[str]:
@@ -46,9 +46,9 @@ class CheckpointSelector:
         scores = {"selected": None if alarm else self._previous, "best": result["miou"]}
         improved = []
         for name, score in scores.items():
-            before = self._kept.get(name, {"score": -math.inf})["score"]
+            before = self._rows.get(name, {"score": -math.inf})["score"]
             if score is not None and score > before:
-                self._kept[name] = {"step": step, "score": score, "miou": result["miou"]}
+                self._rows[name] = {"step": step, "score": score, "miou": result["miou"]}
                 improved.append(name)
         return improved
 
@@ -76,7 +76,7 @@ class CheckpointSelector:
 
     def table(self, last_step: int, last_miou: float | None) -> dict[str, dict[str, Any]]:
         """Last, selected and best side by side: step, mIoU and whether target labels chose it."""
-        rows = {"last": {"step": last_step, "miou": last_miou}, **self._kept}
+        rows = {"last": {"step": last_step, "miou": last_miou}, **self._rows}
         return {
             name: {
                 "step": row["step"],
@@ -89,7 +89,7 @@ class CheckpointSelector:
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""
-        return {"chosen": dict(self._kept), "current": self._previous}
+        return {"chosen": dict(self._rows), "current": self._previous}
 
     def restore(self, state: Any) -> None:
         """Continue from a :meth:`state`.
@@ -101,7 +101,7 @@ class CheckpointSelector:
         from dem_apps.runtime.checkpoint import fitting
 
         with fitting("--resume: the checkpoint's 'choice'"):
-            self._kept, self._previous = dict(state["chosen"]), state["current"]
+            self._rows, self._previous = dict(state["chosen"]), state["current"]
 
 
 def _swelling(predicted: Mapping[str, float], source_share: Mapping[str, float]) -> str | None:

@@ -65,8 +65,8 @@ def evaluate(
         label = _label(sample)
         size = (label.shape[0], label.shape[1])
         features = _features(sample, forward, device, tile)
-        here = resized_mask(sample.valid, size[::-1])
-        valid = None if here is None else torch.from_numpy(here)[None]
+        mask = resized_mask(sample.valid, size[::-1])
+        valid = None if mask is None else torch.from_numpy(mask)[None]
         label_free.update(features, valid)
         logits = upsampled(features, size, align_corners)
         scores.update(logits, label[None], valid)

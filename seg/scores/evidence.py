@@ -140,12 +140,12 @@ class Probe:
         predicted, sums, agreements = list[Tensor](), list[Tensor](), list[Tensor]()
         for batch, valid in self.pairs:
             logits = finite(forward(batch))
-            own = logits.float()
             others = [forward(batch.flip(3)).flip(3)]
             if self.resizes:
                 others.append(forward(self._smaller(batch)))
-            agreements.append(torch.stack([_agreements(own, other, valid) for other in others], 1))
-            sums += _sums_by_image(own, valid)
+            tables = [_agreements(logits, other, valid) for other in others]
+            agreements.append(torch.stack(tables, 1))
+            sums += _sums_by_image(logits.float(), valid)
             predicted.append(logits)
         return Views(predicted, torch.stack(sums), torch.cat(agreements))
 
@@ -169,9 +169,9 @@ def _sums_by_image(logits: Tensor, valid: Tensor | None) -> list[Tensor]:
     """Return the sums of :class:`LabelFreeScores` for each image."""
     sums = []
     for index in range(len(logits)):
-        here = slice(index, index + 1)
+        image = slice(index, index + 1)
         scores = LabelFreeScores(logits.shape[1])
-        scores.update(logits[here], None if valid is None else valid[here])
+        scores.update(logits[image], None if valid is None else valid[image])
         sums.append(scores.sums)
     return sums
 
@@ -205,4 +205,4 @@ def _stability(tables: Tensor) -> tuple[float | None, ...]:
     union = tables.sum(1) + tables.sum(2) - same
     iou = (same / union.clamp_min(1)).mean(0).tolist()
     predicted = (union > 0).any(0).tolist()
-    return tuple(value if found else None for value, found in zip(iou, predicted, strict=True))
+    return tuple(value if has else None for value, has in zip(iou, predicted, strict=True))

@@ -15,6 +15,7 @@ from dem_apps.runtime.progress import print_table
 from seg.scores.checkpoints import chosen_by
 
 _OBJECTIVE = "values of different objectives cannot be compared"
+_LOG_C = "entropy / log C"
 METRICS = (
     Metric("val/miou", "mean IoU", "Target mean IoU", "0 to 1"),
     Metric("val/pixel_accuracy", "pixel accuracy", "Target pixel accuracy", "0 to 1"),
@@ -22,14 +23,14 @@ METRICS = (
         "val/mean_entropy",
         "validation",
         "Mean entropy on the target",
-        "entropy / log C",
+        _LOG_C,
         label_free=True,
     ),
     Metric(
         "target/entropy",
         "training",
         "Mean entropy on the target",
-        "entropy / log C",
+        _LOG_C,
         label_free=True,
     ),
     Metric("val/calibration_error", "calibration error"),
@@ -105,18 +106,15 @@ def report_info(num_classes: int, summary: str = "", has_objective: bool = True)
 
     The log has entropies in nats, and pages show shares of log C.
     """
-    of_log_c = {
-        metric.name: 1 / math.log(num_classes)
-        for metric in METRICS
-        if metric.unit == "entropy / log C"
-    }
+    of_log_c = 1 / math.log(num_classes)
     return MetricsInfo(
         heading="Segmentation",
         summary=summary,
         settings=("method", "loss", "reduction") if has_objective else ("method",),
         control="a run with --method control, and to source only" if has_objective else "",
         metrics=tuple(
-            dataclasses.replace(metric, scale=of_log_c.get(metric.name, 1.0)) for metric in METRICS
+            dataclasses.replace(metric, scale=of_log_c if metric.unit == _LOG_C else 1.0)
+            for metric in METRICS
         ),
         scores=SCORES,
         classes=CLASSES,
@@ -125,10 +123,17 @@ def report_info(num_classes: int, summary: str = "", has_objective: bool = True)
     )
 
 
+def main_score(result: dict[str, Any]) -> str:
+    """Return mIoU in words, or the mean entropy where there are no labels."""
+    if result["miou"] is None:
+        return f"mean entropy {result['mean_entropy_normalised']:.3f} of log C, without labels,"
+    return f"mIoU {100 * result['miou']:.1f} %"
+
+
 def print_scores(result: dict[str, Any], title: str) -> None:
     """Print the available scores of :func:`seg.scores.evaluation.evaluate`."""
     classes = result["per_class_iu"] if result["miou"] is not None else {}
-    rows = [[name, "-" if iou is None else CLASSES[0].text(iou)] for name, iou in classes.items()]
+    rows = [[name, _text(CLASSES[0], iou)] for name, iou in classes.items()]
     known = [(score, value) for score in SCORES if (value := at(result, score.key)) is not None]
     rows += [
         [],
@@ -139,13 +144,20 @@ def print_scores(result: dict[str, Any], title: str) -> None:
 
 def print_checkpoints(rows: dict[str, dict[str, Any]]) -> None:
     """Print a run's checkpoints: by name ``step``, ``miou`` and ``chosen_by``."""
-    header = ["checkpoint", "step", "chosen by"]
-    texts = [[name, str(row["step"]), row["chosen_by"]] for name, row in rows.items()]
-    scores = [row["miou"] for row in rows.values()]
-    if any(score is not None for score in scores):  # without labels there is none
-        header.insert(2, "mean IoU %")
-        for text, score in zip(texts, scores, strict=True):
-            text.insert(2, "-" if score is None else SCORES[0].text(score))
-    taken = "best" if "best" in rows else "last"
-    caption = f"other commands take {taken}, or what --checkpoint names"
+    texts = [
+        [name, str(row["step"]), _text(SCORES[0], row["miou"]), row["chosen_by"]]
+        for name, row in rows.items()
+    ]
+    caption = "other commands take last, or what --checkpoint names"
+    if "best" in rows:
+        caption = (
+            "best is optimistic, because the scored labels chose it; other commands take best, or what --checkpoint "
+            "names"
+        )
+    header = ["checkpoint", "step", "mean IoU %", "chosen by"]
     print_table("checkpoints", header, texts, ("chosen by",), caption)
+
+
+def _text(score: Score, value: float | None) -> str:
+    """Return a value as its score is written, and a dash for none."""
+    return "-" if value is None else score.text(value)

@@ -62,8 +62,8 @@ class SegmentationScores:
             maps = [torch.cat(part).flatten() for part in zip(*parts, strict=True)]
             maps.append(label[index].to(logits.device).long().flatten())
             if valid is not None:
-                here = valid[index].to(logits.device).flatten()
-                maps = [each[here] for each in maps]
+                counted = valid[index].to(logits.device).flatten()
+                maps = [each[counted] for each in maps]
             self.sums += self._image_sums(*maps).cpu()
 
     @property
@@ -98,8 +98,8 @@ class SegmentationScores:
             ),
         }
         if not pixels:
-            beside_labels = ("pixel_accuracy", "calibration_error", "per_class_label_share")
-            return scores | dict.fromkeys(beside_labels)
+            need_labels = ("pixel_accuracy", "calibration_error", "per_class_label_share")
+            return scores | dict.fromkeys(need_labels)
         return scores | {
             "pixel_accuracy": float(hits.sum() / pixels),
             "calibration_error": float((confidence - right).abs().sum() / pixels),
@@ -225,8 +225,8 @@ class LabelFreeScores:
             valid: (B, H, W) bool at any size, True where pixels count; None for all.
         """
         if valid is not None:
-            here = at_size(valid, logits.shape[2:]).to(logits.device)
-            for image, mask in zip(logits, here, strict=True):
+            masks = at_size(valid, logits.shape[2:]).to(logits.device)
+            for image, mask in zip(logits, masks, strict=True):
                 self.update(image[:, mask][None, :, None])
             return
         logits = logits.detach()
@@ -242,9 +242,14 @@ class LabelFreeScores:
 
     def predicted_shares(self) -> list[float]:
         """Return the share of the pixels predicted as each class, (C,); all 0 without any image."""
-        _, predicted, pixels, _ = self.sums.split([self.num_classes] * 2 + [1, 1])
-        shares: list[float] = (predicted / pixels.clamp_min(1)).tolist()
+        shares: list[float] = self._means()[1].tolist()
         return shares
+
+    def _means(self) -> tuple[Tensor, ...]:
+        """Return the mean over the pixels of probabilities (C,), predicted classes (C,) and entropy (1,)."""
+        sizes = [self.num_classes, self.num_classes, 1, 1]
+        marginal, predicted, pixels, entropy = self.sums.split(sizes)
+        return tuple(part / pixels.clamp_min(1) for part in (marginal, predicted, entropy))
 
     def result(self) -> dict[str, float]:
         """The scores by name, all 0 without any image.
@@ -254,12 +259,9 @@ class LabelFreeScores:
           log C; 0 to 1.
         - ``largest_class_share``: the share of pixels in the largest predicted class; no criterion.
         """
-        marginal, predicted, pixels, entropy = self.sums.split([self.num_classes] * 2 + [1, 1])
-        pixels = pixels.clamp_min(1)
-        p = marginal / pixels
-        scale = math.log(self.num_classes)
+        (marginal, predicted, entropy), scale = self._means(), math.log(self.num_classes)
         return {
-            "entropy": -float(entropy / pixels) / scale,
-            "im": float(torch.special.entr(p).sum() - entropy / pixels) / scale,
-            "largest_class_share": float(predicted.max() / pixels),
+            "entropy": -float(entropy) / scale,
+            "im": float(torch.special.entr(marginal).sum() - entropy) / scale,
+            "largest_class_share": float(predicted.max()),
         }

@@ -34,6 +34,10 @@ SHARES, LEAST_GAIN = (0.0, 0.3, 0.5, 1.0), 1.01
 _COMPARED_ON, _MOST_IMAGES = 16, 64
 
 
+#: Images (B, 3, H, W), alone or with (B, H, W) bool where they hold data.
+Batches = Iterable[Tensor | tuple[Tensor, Tensor | None]]
+
+
 class Estimated(NamedTuple):
     """A copy of a network, in ``eval()`` mode, with a share of the statistics of images."""
 
@@ -49,39 +53,37 @@ class TargetStatistics:
 
     Args:
         model: the network. The copy has the same parameter objects.
-        batches: images (B, 3, H, W), alone or with (B, H, W) bool where they hold data.
+        batches: of the images.
 
     Raises:
         InputError: a network without batch norm, or no image.
     """
 
     @torch.no_grad()
-    def __init__(
-        self, model: nn.Module, batches: Iterable[Tensor | tuple[Tensor, Tensor | None]]
-    ) -> None:
+    def __init__(self, model: nn.Module, batches: Batches) -> None:
         parameters = {id(parameter): parameter for parameter in model.parameters()}
         self._network = deep_copy(model, parameters).eval()
         check_there_are_statistics(self._network)
-        self._layers = tracking(self._network)
-        self._parts = [InputSums(layer) for layer in self._layers]
+        self._parts = [InputSums(layer) for layer in tracking(self._network)]
         #: the first batches, to compare shares on
         self.first: list[tuple[Tensor, Tensor | None]] = []
         number = self._gather(batches)
         sums = [part.sums for part in self._parts]
-        *self._sums, self.number = summed_over_processes(*sums, sums[0].new_tensor([number]))
+        *joined, self.number = summed_over_processes(*sums, sums[0].new_tensor([number]))
+        for part, total in zip(self._parts, joined, strict=True):
+            part.sums = total
         if not float(self.number):
             raise InputError(
                 "--batch-norm-after: there is no image to re-estimate running statistics on"
             )
 
-    def _gather(self, batches: Iterable[Tensor | tuple[Tensor, Tensor | None]]) -> int:
+    def _gather(self, batches: Batches) -> int:
         """Pass the batches through the network; returns their number."""
         number = 0
         with ExitStack() as hooks:
-            for layer, part in zip(self._layers, self._parts, strict=True):
-                hooks.enter_context(
-                    layer.register_forward_pre_hook(part.by_the_batch, with_kwargs=True)
-                )
+            for part in self._parts:
+                hook = part.layer.register_forward_pre_hook(part.by_the_batch, with_kwargs=True)
+                hooks.enter_context(hook)
             for batch in batches:
                 images, valid = batch if isinstance(batch, tuple) else (batch, None)
                 for part in self._parts:
@@ -94,15 +96,15 @@ class TargetStatistics:
 
     def network(self, share: float) -> nn.Module:
         """The copy with a share of the statistics; each call changes the same copy."""
-        for layer, part, sums in zip(self._layers, self._parts, self._sums, strict=True):
-            layer.running_mean, layer.running_var = part.statistics(sums, share)
+        for part in self._parts:
+            part.take(share)
         return self._network
 
 
 @torch.no_grad()
 def re_estimated(
     model: nn.Module,
-    batches: Iterable[Tensor | tuple[Tensor, Tensor | None]],
+    batches: Batches,
     bn_alpha: float | None = None,
 ) -> Estimated:
     """A network with a share of the running statistics of batches, and the share.
@@ -176,19 +178,18 @@ def re_estimated_on(
     def with_mask(batch: Tensor) -> tuple[Tensor, Tensor | None]:
         return batch[:, :bands], batch[:, bands].bool() if batch.shape[1] > bands else None
 
-    found = spread_batches(read, len(chosen), device, process)
-    return re_estimated(model, map(with_mask, found), bn_alpha)
+    batches = spread_batches(read, len(chosen), device, process)
+    return re_estimated(model, map(with_mask, batches), bn_alpha)
 
 
 class InputSums:
     """``sums`` over a layer's inputs: of its C channels, of their squares, and the number of pixels, (2C + 1,)."""
 
     def __init__(self, layer: Any) -> None:
+        self.layer = layer
         self.before: tuple[Tensor, Tensor] = layer.running_mean, layer.running_var
-        channels = layer.running_mean.numel()
-        self.sums = layer.running_mean.new_zeros(
-            2 * channels + 1, dtype=sums_in(layer.running_mean)
-        )
+        mean = layer.running_mean
+        self.sums = mean.new_zeros(2 * mean.numel() + 1, dtype=sums_in(mean))
         #: (B, H, W) bool, where the images of the next inputs hold data
         self.valid: Tensor | None = None
 
@@ -202,10 +203,10 @@ class InputSums:
         number = features.numel() // features.shape[1]
         if number < 2:  # one has no variance: such as an image that a network pools to one value
             return None
-        found = moments(features)
-        mean, variance = (part.to(sums_in(part)) for part in found)
+        by_batch = moments(features)
+        mean, variance = (part.to(sums_in(part)) for part in by_batch)
         self.sums += number * torch.cat([mean, variance + mean.square(), mean.new_ones(1)])
-        return found
+        return by_batch
 
     def by_the_batch(
         self, layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]
@@ -214,12 +215,12 @@ class InputSums:
 
         torch takes the batch's statistics where a layer has no running statistics.
         """
-        found: Any = self.add(inputs, named)
-        if found is None:
-            found = self.before
+        statistics: Any = self.add(inputs, named)
+        if statistics is None:
+            statistics = self.before
         elif self.valid is None:
-            found = None, None  # torch takes those of the batch
-        layer.running_mean, layer.running_var = found
+            statistics = None, None  # torch takes those of the batch
+        layer.running_mean, layer.running_var = statistics
 
     @staticmethod
     def moments(sums: Tensor) -> tuple[Tensor, Tensor]:
@@ -227,9 +228,10 @@ class InputSums:
         mean, square = (sums[:-1] / sums[-1]).chunk(2)
         return mean, square - mean.square()
 
-    def statistics(self, sums: Tensor, share: float) -> tuple[Tensor, Tensor]:
-        """Mixed ``running_mean`` and ``running_var``; those of a layer without input stay."""
-        if float(sums[-1]) == 0:
-            return self.before
-        mean, variance = self.moments(sums)
-        return mixed(*self.before, mean, variance * sums[-1] / (sums[-1] - 1), share)
+    def take(self, share: float) -> None:
+        """Mix the layer's ``running_mean`` and ``running_var`` by a share; those of a layer without input stay."""
+        statistics, pixels = self.before, self.sums[-1]
+        if float(pixels) > 0:
+            mean, variance = self.moments(self.sums)
+            statistics = mixed(*self.before, mean, variance * pixels / (pixels - 1), share)
+        self.layer.running_mean, self.layer.running_var = statistics

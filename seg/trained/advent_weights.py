@@ -8,13 +8,12 @@ encoder alone is taken, as they do.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dem_apps.errors import passed_on
 from dem_apps.runtime.files import new_folder
@@ -24,7 +23,7 @@ from seg.data.labels import load_classes
 from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.models.deeplabv2 import ADVENT, AdventDeepLabV2
 from seg.models.settings import ModelConfig
-from seg.models.weights_file import state_dicts
+from seg.models.weights_file import Tensors, state_dicts
 from seg.trained.description import CLASSES_FILE
 from seg.trained.run_network import ENCODER, only_encoder
 
@@ -73,7 +72,7 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
     return part
 
 
-def from_advent(advent: Mapping[str, Tensor], num_classes: int, where: str) -> dict[str, Tensor]:
+def from_advent(advent: Tensors, num_classes: int, where: str) -> dict[str, Tensor]:
     """Weights in ADVENT's names → in ours, float32.
 
     Args:
@@ -85,26 +84,26 @@ def from_advent(advent: Mapping[str, Tensor], num_classes: int, where: str) -> d
         InputError: no network of ADVENT for C classes.
     """
     short = {name.removeprefix("module."): value for name, value in advent.items()}
-    start = all(name.startswith(_START_PREFIX) for name in short)
+    weights = {_our_name(name): value for name, value in short.items()}
     with torch.device("meta"):  # shapes alone
         network = AdventDeepLabV2(num_classes)
-    weights = dict[str, Tensor]()
-    if start:  # its heads are of another data set
-        weights = network.auxiliary_head.state_dict(prefix="auxiliary_head.")
-        weights |= network.main_head.state_dict(prefix="main_head.")
-    for name, value in short.items():
-        ours = _our_name(name.removeprefix(_START_PREFIX))
-        if ours.startswith(ENCODER) or not start:
-            weights[ours] = value.float() if value.is_floating_point() else value
+    whole: nn.Module = network
+    if all(name.startswith(_START_PREFIX) for name in short):  # its heads are of another data set
+        whole = nn.ModuleDict({"encoder": network.encoder})
+        weights = {name: value for name, value in weights.items() if name.startswith(ENCODER)}
     with passed_on(
         f"{where} is no ResNet-101 of ADVENT with both heads for {num_classes} classes (--classes)"
     ):
-        network.load_state_dict(weights, assign=True)
-    loaded = network.state_dict()
-    return {name: loaded[name] for name in loaded if name.startswith(ENCODER) or not start}
+        whole.load_state_dict(weights, assign=True)
+    return {
+        name: value.float() if value.is_floating_point() else value
+        for name, value in whole.state_dict().items()
+    }
 
 
 def _our_name(name: str) -> str:
+    """The name here of a tensor that has ``name`` in ADVENT's layout."""
+    name = name.removeprefix(_START_PREFIX)
     for theirs, ours in _HEADS.items():
         if name.startswith(theirs):
             return ours + name.removeprefix(theirs)

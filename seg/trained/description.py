@@ -20,6 +20,7 @@ from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.documents import read_json, required
 from dem_apps.runtime.files import write_json
 from dem_apps.test_time_methods.network import find_logits
+from seg.data.files import Size
 from seg.data.labels import ClassSet, load_classes, named_classes
 from seg.data.pixel_format import (
     IMAGENET_MEAN,
@@ -36,6 +37,8 @@ from seg.data.pixel_format import (
 PREPROCESSOR_FILE, CLASSES_FILE = "preprocessor_config.json", "classes.json"
 DESCRIPTION_FILES = (PREPROCESSOR_FILE, CLASSES_FILE, PIXELS_FILE)
 _ORDERS = ("rgb", "bgr")
+#: Settings of a processor by which id 0 of a label image is no class; the second is an older name.
+_REDUCES = ("do_reduce_labels", "reduce_labels")
 #: A normalisation with a smaller deviation is shown on the scale from 0 to 255.
 _FINE = 0.02
 #: The content of a preprocessor file where no file and no encoder says it.
@@ -61,7 +64,7 @@ class Description:
     origin: str = dataclasses.field(default="the training", compare=False)
     multiple: int = 1  #: the network takes sides that are multiples of it
     #: (width, height) that the network was trained to see; None is the images' own
-    size: tuple[int, int] | None = None
+    size: Size | None = None
     classes: ClassSet | None = None  #: meaning of the C outputs; None where it is not known
     align_corners: bool = True  #: whether upsampling of the logits aligns corners
     #: True if id 0 of a label image is no class and id k is output k - 1.
@@ -73,7 +76,7 @@ class Description:
     def __post_init__(self) -> None:
         if self.pixels.is_rgb and max(self.pixels.mean) > 1:
             raise InputError(
-                f"mean {list(self.pixels.mean)}: expected a scale from 0 to 1; for 0 to 255 add scale 255"
+                f"mean {list(self.pixels.mean)} is above 1; give it on the scale from 0 to 1, or add scale 255"
             )
         if self.order not in _ORDERS or self.multiple < 1:
             raise InputError(
@@ -92,30 +95,21 @@ class Description:
             outputs: number of the network's outputs.
             known: other fields.
         """
-        pixels, file = read_format(folder), folder / PREPROCESSOR_FILE
-        document = document or ASSUMED
-        if file.is_file() and "assumed" in document:
-            own = required(read_json(file), str(file))
-            has_numbers = "image_mean" in own or not own.get("do_normalize", True)
-            document = own if has_numbers else {**document, **own}
-        description = cls(pixels, origin=f"the network's own {PIXELS_FILE}", **known)
+        file, pixels = folder / PREPROCESSOR_FILE, read_format(folder)
+        document = _with_file(document or ASSUMED, file)
+        fields: dict[str, Any] = {"pixels": pixels, "origin": f"the network's own {PIXELS_FILE}"}
+        fields |= known
         if pixels.is_rgb:
-            description = description._normalised_as(document, file)
+            fields |= _input_fields(document, file)
+        reduces = fields["reduce_labels"] = any(map(document.get, _REDUCES))
+        if (folder / CLASSES_FILE).is_file():
+            fields["classes"] = load_classes(str(folder / CLASSES_FILE))
+        elif reduces:
+            classes, ids = known.get("classes") or named_classes(outputs), range(1, outputs + 1)
+            fields["classes"] = dataclasses.replace(classes, ids=tuple(ids), ignored=(0,))
         if document.get("do_resize"):
-            description = description._resized(document.get("size"), file)
-        return description._named(document, folder / CLASSES_FILE, outputs)
-
-    def _normalised_as(self, document: Mapping[str, Any], file: Path) -> Description:
-        """The same with the mean, deviation and order of a preprocessor ``file``."""
-        origin = f"the network's own {file.name}"
-        if "assumed" in document:
-            origin = f"{GUESS}{document['assumed']}"
-        order = _ORDERS[bool(document.get("do_flip_channel_order"))]
-        with passed_on(
-            f"{file}: expected image_mean and image_std of three numbers each, and a rescale_factor"
-        ):
-            pixels = rgb_format(*_normalisation(document))
-            return dataclasses.replace(self, pixels=pixels, order=order, origin=origin)
+            return cls(**fields)._resized(document.get("size"), file)
+        return cls(**fields)
 
     def _resized(self, size: Any, file: Path) -> Description:
         """The same with the size of a processor; a note where it depends on the image."""
@@ -123,17 +117,6 @@ class Description:
             return dataclasses.replace(self, size=(int(size["width"]), int(size["height"])))
         note = f"{file}: resizes images to {size}, which is not done here; give --size W,H"
         return dataclasses.replace(self, notes=(*self.notes, note))
-
-    def _named(self, document: Mapping[str, Any], file: Path, outputs: int) -> Description:
-        """The same with the classes of ``file``, or with ids from 1 where a processor reduces labels."""
-        reduced = bool(document.get("do_reduce_labels") or document.get("reduce_labels"))
-        classes = self.classes
-        if file.is_file():
-            classes = load_classes(str(file))
-        elif reduced:
-            ids = tuple(range(1, outputs + 1))
-            classes = dataclasses.replace(classes or named_classes(outputs), ids=ids, ignored=(0,))
-        return dataclasses.replace(self, classes=classes, reduce_labels=reduced)
 
     @property
     def guessed(self) -> bool:
@@ -145,29 +128,33 @@ class Description:
         """Mean and deviation in RGB, on a ``scale`` of 0 to 1 or 255; order of the channels, and who says so."""
         pixels = self.pixels
         scale = 255 if pixels.is_rgb and max(pixels.std) < _FINE else 1
+        mean, std = (
+            [float(f"{scale * value:.6g}") for value in values]
+            for values in (pixels.mean, pixels.std)
+        )
         return {
-            "mean": [float(f"{scale * value:.6g}") for value in pixels.mean],
-            "std": [float(f"{scale * value:.6g}") for value in pixels.std],
+            "mean": mean,
+            "std": std,
             "channels": self.order,
             "scale": scale if pixels.is_rgb else None,
             "origin": self.origin,
         }
 
     @property
-    def said(self) -> str:
+    def described(self) -> str:
         """:attr:`normalisation` in words, with its origin."""
         return f"{self.numbers} ({self.origin})"
 
     @property
     def numbers(self) -> str:
         """:attr:`normalisation` in words."""
-        own = self.normalisation
-        mean = " ".join(f"{value:.4g}" for value in own["mean"])
-        std = " ".join(f"{value:.4g}" for value in own["std"])
-        seen = self.pixels.described
+        numbers, bands = self.normalisation, self.pixels.described
         if self.pixels.is_rgb:
-            seen = f"{self.order.upper()} from 0 to {own['scale']}"
-        return f"{seen}, mean {mean}, deviation {std}"
+            bands = f"{self.order.upper()} from 0 to {numbers['scale']}"
+        mean, std = (
+            " ".join(f"{value:.4g}" for value in numbers[name]) for name in ("mean", "std")
+        )
+        return f"{bands}, mean {mean}, deviation {std}"
 
     def write(self, folder: Path) -> None:
         """Write the files that :meth:`read` reads.
@@ -175,11 +162,11 @@ class Description:
         A guessed normalisation is not written.
         """
         pixels, file = self.pixels, folder / PREPROCESSOR_FILE
-        flags = {
+        preprocessor: dict[str, Any] = {
             "do_reduce_labels": self.reduce_labels,
             "do_flip_channel_order": self.order == "bgr",
+            "do_resize": self.size is not None,
         }
-        preprocessor: dict[str, Any] = {**flags, "do_resize": self.size is not None}
         if self.size is not None:
             preprocessor["size"] = {"height": self.size[1], "width": self.size[0]}
         if not self.guessed:
@@ -205,6 +192,7 @@ class Description:
         std: Sequence[float] | None,
         channels: str | None,
         scale: int | None,
+        origin: str = "the user",
     ) -> Description:
         """The same with what the user says of the normalisation; None leaves a part as it is.
 
@@ -213,6 +201,7 @@ class Description:
             std: what becomes 1 above it.
             channels: ``rgb`` or ``bgr``.
             scale: 255 or 1; without mean and deviation pixels reach from 0 to it.
+            origin: names the user.
 
         Raises:
             InputError: the network sees other bands than 8-bit RGB.
@@ -225,11 +214,11 @@ class Description:
             )
         order = channels or self.order
         if mean is None and scale is None:
-            origin = f"{self.origin}; the channels: the user"
+            origin = f"{self.origin}; the channels: {origin}"
             return dataclasses.replace(self, order=order, origin=origin)
         mean, std = mean or (0.0, 0.0, 0.0), std or (1.0, 1.0, 1.0)
         pixels = rgb_format(_divided(mean, scale or 1), _divided(std, scale or 1))
-        return dataclasses.replace(self, pixels=pixels, order=order, origin="the user")
+        return dataclasses.replace(self, pixels=pixels, order=order, origin=origin)
 
     def normalised(self, image_hwc: NDArray[Any], valid: Mask = None) -> Tensor:
         """Normalise an image as the network takes it.
@@ -275,14 +264,32 @@ class PlainLogits(nn.Module):
         return self.description.logits(self.network(images))
 
 
-def _normalisation(document: Mapping[str, Any]) -> tuple[list[float], list[float]]:
-    """Mean and deviation on the scale from 0 to 1, whatever the scale on which the file has them."""
-    rescale = document.get("rescale_factor", 1 / 255) if document.get("do_rescale", True) else 1
-    factor = 255 * float(rescale)
-    mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-    if document.get("do_normalize", True):
-        mean, std = document["image_mean"], document["image_std"]
-    return _divided(mean, factor), _divided(std, factor)
+def _with_file(document: Mapping[str, Any], file: Path) -> Mapping[str, Any]:
+    """Content of a preprocessor ``file`` in place of a guess, which stands where the file has no numbers."""
+    if not file.is_file() or "assumed" not in document:
+        return document
+    stated = required(read_json(file), str(file))
+    has_numbers = "image_mean" in stated or not stated.get("do_normalize", True)
+    return stated if has_numbers else {**document, **stated}
+
+
+def _input_fields(document: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """Format, order and origin of 8-bit RGB by the content of a preprocessor ``file``."""
+    with passed_on(
+        f"{file}: expected image_mean and image_std of three numbers each, and a rescale_factor"
+    ):
+        # on the scale from 0 to 1, whatever the scale on which the file has them
+        rescale = document.get("rescale_factor", 1 / 255) if document.get("do_rescale", True) else 1
+        mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+        if document.get("do_normalize", True):
+            mean, std = document["image_mean"], document["image_std"]
+        factor = 255 * float(rescale)
+        pixels = rgb_format(_divided(mean, factor), _divided(std, factor))
+    origin = f"the network's own {file.name}"
+    if "assumed" in document:
+        origin = f"{GUESS}{document['assumed']}"
+    order = _ORDERS[bool(document.get("do_flip_channel_order"))]
+    return {"pixels": pixels, "order": order, "origin": origin}
 
 
 def _divided(values: Sequence[float], factor: float) -> list[float]:

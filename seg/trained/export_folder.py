@@ -39,7 +39,7 @@ def export_folder(settings: NetworkSettings, run: str | None, out: Path, onnx: b
     with new_folder(out, "--out") as folder:
         library = _write_folder(trained, folder)
         origin = trained.spec if trained.training is None else trained.training.described
-        lines = [f"{out} for {library}: {origin}", f"seen as: {trained.description.said}"]
+        lines = [f"{out} for {library}: {origin}", f"seen as: {trained.description.described}"]
         if onnx:
             lines += _write_onnx(trained, folder / ONNX_FILE)
     print("\n".join(lines))
@@ -77,11 +77,11 @@ def _write_onnx(trained: TrainedNetwork, file: Path) -> list[str]:
         batch = (2, bands, height + step, width + 2 * step)
         with suppress(InputError):
             difference = _exported(trained, file, [batch, image], step)
-            seen = f"images (B, {bands}, H, W), normalised, H and W multiples of {step}"
-            return _about(file, seen, f"(B, {classes}, H, W)", difference)
+            images = f"images (B, {bands}, H, W), normalised, H and W multiples of {step}"
+            return _about(file, images, f"(B, {classes}, H, W)", difference)
     difference = _exported(trained, file, [image])
-    seen = f"images {image}, normalised"
-    return _about(file, seen, f"(1, {classes}, {height}, {width})", difference)
+    shape = f"(1, {classes}, {height}, {width})"
+    return _about(file, f"images {image}, normalised", shape, difference)
 
 
 def _check_onnx_is_installed() -> None:
@@ -91,7 +91,7 @@ def _check_onnx_is_installed() -> None:
             import_module(package)
         except ImportError as error:
             raise InputError(
-                f"--onnx: needs {package}, not installed here; pip install 'dem-apps[onnx]'"
+                f"--onnx needs the package {package}, which is not installed; run pip install 'dem-apps[onnx]'"
             ) from error
 
 
@@ -106,9 +106,9 @@ def _takes_any_size(trained: TrainedNetwork, step: int, image: tuple[int, ...]) 
     return not padded and all(side % step == 0 and side > step for side in image[2:])
 
 
-def _about(file: Path, seen: str, shape: str, difference: float) -> list[str]:
+def _about(file: Path, images: str, shape: str, difference: float) -> list[str]:
     return [
-        f"{file.name}: {seen}, to logits {shape}",
+        f"{file.name}: {images}, to logits {shape}",
         f"its logits differ from the network's by up to {difference:.2g}",
     ]
 
@@ -153,10 +153,10 @@ def _difference(module: nn.Module, file: Path, images: Tensor) -> float:
         session = onnxruntime.InferenceSession(
             str(file), options, providers=["CPUExecutionProvider"]
         )
-        found = torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
+        logits = torch.from_numpy(session.run(None, {"images": images.numpy()})[0])
     with torch.inference_mode():
         expected = module(images)
-    difference, largest = float((found - expected).abs().max()), float(expected.abs().max())
+    difference, largest = float((logits - expected).abs().max()), float(expected.abs().max())
     if not difference <= _TOLERANCE * largest:
         raise InputError(
             f"--onnx: the file's logits differ from the network's by up to {difference:.3g}, where these reach "

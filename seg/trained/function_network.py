@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from dem_apps.errors import InputError, first_words, nearest, one_of, passed_on
 from dem_apps.test_time_methods.copies import deep_copy
 from dem_apps.test_time_methods.network import find_logits, refuse_probabilities
-from seg.data.labels import load_classes, named_classes
+from seg.data.files import Size
+from seg.data.labels import ClassSet, load_classes, named_classes
 from seg.models import smp_network
 from seg.models.networks import build_model
 from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, load_weights
 from seg.trained.description import ASSUMED, GUESS, Description, PlainLogits
-from seg.trained.settings import NetworkSettings
 from seg.trained.trained_network import TrainedNetwork
 
 #: Facts that a function may state, which are a normalisation and fields of a description.
@@ -32,33 +32,31 @@ _FIELDS = ("multiple", "size", "classes", "align_corners")
 _SIDE = 224
 
 
-def read_function(
-    spec: str, file: Path | None, size: tuple[int, int] | None = None
-) -> TrainedNetwork:
+def read_function(spec: str, weights: str | None, size: Size | None = None) -> TrainedNetwork:
     """Open the network that a function returns, alone or with a mapping of facts.
 
     Args:
         spec: ``package.module:function``.
-        file: weights for the network; None keeps its own.
+        weights: file of weights for the network; None keeps its own.
         size: (width, height) of the image that it is tried with.
 
     Raises:
         InputError: a function, fact, file or output that does not fit.
     """
     network, facts = _called_function(spec)
-    found = FoundWeights({})
-    if file is not None:
-        found = find_weights(file, network)
-        fits = f"--weights: {file} does not fit the network of {spec}"
-        load_weights(network, found.tensors, fits)
+    read, name = FoundWeights({}), "weights.safetensors"
+    if weights is not None:
+        read, name = find_weights(Path(weights), network), Path(weights).name
+        load_weights(
+            network, read.tensors, f"--weights: {weights} does not fit the network of {spec}"
+        )
     with passed_on(spec):
         network.float().eval()
-        description = _stated(facts, network, found.notes)
+        description = _stated(facts, network, read.notes)
         output = _tried(network, description, size)
         logits = description.logits(output)
     refuse_probabilities(logits, spec)
-    name = "weights.safetensors" if file is None else file.name
-    write = partial(_write_weights, network, list(network.state_dict()), name, found)
+    write = partial(_write_weights, network, list(network.state_dict()), name, read)
     whole = network if logits is output else PlainLogits(network, description)
     return TrainedNetwork(spec, whole, logits.shape[1], description, write)
 
@@ -80,7 +78,7 @@ def _called_function(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:
     if not isinstance(network, nn.Module) or not isinstance(facts, Mapping):
         kind = type(made).__name__
         raise InputError(
-            f"{spec}: returned a {kind}; expected a torch.nn.Module, or one with a mapping of facts"
+            f"{spec}: the function returned a {kind}; expected a torch.nn.Module, or one with a mapping of facts"
         )
     return network, facts
 
@@ -89,24 +87,18 @@ def _stated(facts: Mapping[str, Any], network: nn.Module, notes: tuple[str, ...]
     """The description that a function states; ImageNet's normalisation where it states none."""
     known = [*_NORMALISATION, *_FIELDS]
     for fact in facts:
-        if fact not in known:
-            raise InputError(
-                f"unknown fact '{fact}'{nearest(fact, known)}; known are {', '.join(known)}"
-            )
+        one_of("facts", fact, known)
     mean, std, channels, scale = (facts.get(name) for name in _NORMALISATION)
     if (mean is None) != (std is None):
-        raise InputError("the facts 'mean' and 'std' are stated together")
-    own: dict[str, Any] = {"multiple": _multiple_of(network), "align_corners": False}
-    own |= {name: facts[name] for name in _FIELDS if facts.get(name) is not None}
-    if "classes" in own:
-        own["classes"] = named_classes(own["classes"])
-    if "size" in own:
-        own["size"] = tuple(own["size"])
-    description = Description(**own, notes=notes, origin=f"{GUESS}{ASSUMED['assumed']}")
-    stated = description.told(mean, std, channels, scale)
-    if stated.origin == "the user":
-        return dataclasses.replace(stated, origin="the function's facts")
-    return stated
+        raise InputError("the facts 'mean' and 'std' are stated together; state both or none")
+    fields: dict[str, Any] = {"multiple": _multiple_of(network), "align_corners": False}
+    fields |= {name: facts[name] for name in _FIELDS if facts.get(name) is not None}
+    if "classes" in fields:
+        fields["classes"] = named_classes(fields["classes"])
+    if "size" in fields:
+        fields["size"] = tuple(fields["size"])
+    description = Description(**fields, notes=notes, origin=f"{GUESS}{ASSUMED['assumed']}")
+    return description.told(mean, std, channels, scale, "the function's facts")
 
 
 def _multiple_of(network: nn.Module) -> int:
@@ -116,7 +108,7 @@ def _multiple_of(network: nn.Module) -> int:
     return 1
 
 
-def _tried(network: nn.Module, description: Description, size: tuple[int, int] | None) -> Any:
+def _tried(network: nn.Module, description: Description, size: Size | None) -> Any:
     """Return the network's output for one image of noise, checked to be a map of logits."""
     multiple, sides = description.multiple, description.size or size or (_SIDE, _SIDE)
     width, height = (-(-side // multiple) * multiple for side in sides)
@@ -126,8 +118,8 @@ def _tried(network: nn.Module, description: Description, size: tuple[int, int] |
             output = deep_copy(network)(noise)  # a copy may keep what it makes for this size
     except Exception as error:  # any network may raise any
         raise InputError(
-            f"takes no image of {width} × {height} ({first_words(error)}); --size W,H, or 'size' among its facts, "
-            "shows another, and 'multiple' pads it"
+            f"the network takes no image of {width} × {height} ({first_words(error)}); give another size by --size "
+            "W,H or by the fact 'size', or pad it by the fact 'multiple'"
         ) from error
     _check_map(find_logits(output), height, width)
     return output
@@ -136,59 +128,70 @@ def _tried(network: nn.Module, description: Description, size: tuple[int, int] |
 def _check_map(values: Tensor, height: int, width: int) -> None:
     """Refuse what is no map of logits (B, C, h, w) of an image of H × W."""
     shape = tuple(values.shape)
-    is_map = len(shape) == 4 and values.is_floating_point()
-    if is_map:
-        strides = [
-            max(1, round(side / part))
-            for side, part in zip((height, width), shape[2:], strict=True)
-        ]
-        missing = abs(height - strides[0] * shape[2])
-        is_map = strides[0] == strides[1] and missing <= 2 * strides[0]
-        is_map = is_map and (shape[1] > 1 or not bool((values == values.round()).all()))
-    if not is_map:
-        raise InputError(
-            f"its output for an image of {width} × {height} is {values.dtype} of shape {shape}; return logits "
-            "(B, C, h, w) of the whole image, floating point, without argmax, with padded convolutions"
-        )
+    if len(shape) == 4 and values.is_floating_point():
+        stride = max(1, round(height / shape[2]))
+        missing = max(abs(height - stride * shape[2]), abs(width - stride * shape[3]))
+        is_ids = shape[1] == 1 and bool((values == values.round()).all())
+        if missing <= 2 * stride and not is_ids:
+            return
+    raise InputError(
+        f"the network's output for an image of {width} × {height} is {values.dtype} of shape {shape}; return logits "
+        "(B, C, h, w) of the whole image, floating point, without argmax, with padded convolutions"
+    )
 
 
-def read_weights(file: Path, settings: NetworkSettings) -> TrainedNetwork:
-    """Open a network of segmentation-models-pytorch by its architecture, with the weights of a file."""
-    named, encoder = str(settings.architecture), settings.encoder or "resnet34"
-    architecture = one_of("--architecture", named.lower(), [*smp_network.SMP_NETWORKS])
-    classes, number = None, 0
-    if str(settings.classes).isdecimal():
-        number = int(str(settings.classes))
-    else:
-        classes = load_classes(settings.classes)
-        number = len(classes)
-    with passed_on(f"--architecture {named}, --encoder {encoder}"):
-        network = build_model(architecture, encoder, number)
-    found = find_weights(file, network, "--model")
-    fits = f"--model: {file} does not fit {named} on {encoder} with {number} classes"
-    load_weights(network, found.tensors, fits)
+def number_and_classes(classes: str | None) -> tuple[int, ClassSet | None]:
+    """The number of outputs that ``--classes`` says, 0 without it, and their meaning where it names them."""
+    if classes is None:
+        return 0, None
+    if classes.isdecimal():
+        return int(classes), None
+    class_set = load_classes(classes)
+    return len(class_set), class_set
+
+
+def read_weights(
+    file: Path, architecture: str, encoder: str, number: int, classes: ClassSet | None
+) -> TrainedNetwork:
+    """Open a network of segmentation-models-pytorch with the weights of a file.
+
+    Args:
+        file: the weights.
+        architecture: as the library spells it.
+        encoder: by the library's name.
+        number: of the network's outputs.
+        classes: their meaning; None is what the file ``classes.json`` beside the weights says.
+
+    Raises:
+        InputError: a name that is not known, or weights that do not fit.
+    """
+    name = one_of("--architecture", architecture.lower(), [*smp_network.SMP_NETWORKS])
+    with passed_on(f"--architecture {architecture}, --encoder {encoder}"):
+        network = build_model(name, encoder, number)
+    read = find_weights(file, network, "--model")
+    fits = f"--model: {file} does not fit {architecture} on {encoder} with {number} classes"
+    load_weights(network, read.tensors, fits)
     guess = smp_network.preprocessing(encoder)
-    description = Description.read(file.parent, guess, notes=found.notes)
-    if classes is not None:
-        description = dataclasses.replace(description, classes=classes)
+    description = Description.read(file.parent, guess, notes=read.notes)
+    description = dataclasses.replace(description, classes=classes or description.classes)
     whole = network if number > 1 else PlainLogits(network, description)
 
     def write(new: Path, description: Description) -> None:
-        _write_weights(network, list(network.state_dict()), file.name, found, new, description)
+        _write_weights(network, list(network.state_dict()), file.name, read, new, description)
         description.write(new)
 
     return TrainedNetwork(str(file), whole, max(number, 2), description, write)
 
 
 def _write_weights(
-    network: nn.Module, names: list[str], file: str, found: FoundWeights, new: Path, _: Any
+    network: nn.Module, names: list[str], file: str, read: FoundWeights, new: Path, _: Any
 ) -> None:
-    """Write a file of the same name, kind, key and prefix."""
+    """Write a file of the same name, kind, key and prefix as the one that was read."""
     now = network.state_dict()
     # clones, because safetensors refuses tensors that share memory, and torch would write the whole of it
-    state = {f"{found.prefix}{name}": now[name].cpu().clone().contiguous() for name in names}
+    state = {f"{read.prefix}{name}": now[name].cpu().clone().contiguous() for name in names}
     if Path(file).suffix == SAFETENSORS:
         with passed_on(f"{new / file}: cannot be written", SafetensorError):
             save_file(state, new / file, metadata={"format": "pt"})
     else:
-        torch.save(state if found.key is None else {found.key: state}, new / file)
+        torch.save(state if read.key is None else {read.key: state}, new / file)

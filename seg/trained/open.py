@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from dem_apps.errors import InputError, passed_on
@@ -21,7 +22,7 @@ from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.documents import read_json, required
 from dem_apps.runtime.setting_checks import check_settings
 from seg.data.files import checked_size
-from seg.data.labels import ClassSet, load_classes, named_classes
+from seg.data.labels import ClassSet, named_classes
 from seg.data.pixel_format import PIXELS_FILE
 from seg.models import smp_network, transformers_network
 from seg.models.network import OUR_KEY, OUR_VERSION, SegmentationNetwork
@@ -35,7 +36,7 @@ from seg.trained.description import (
     PlainLogits,
     copy_files,
 )
-from seg.trained.function_network import read_function, read_weights
+from seg.trained.function_network import number_and_classes, read_function, read_weights
 from seg.trained.run_network import open_run
 from seg.trained.settings import ADAPT_FILE, ADAPTED, NetworkSettings, is_function
 from seg.trained.trained_network import TrainedNetwork
@@ -61,7 +62,7 @@ def load(
 ) -> TrainedNetwork:
     """A trained network that predicts images, see :meth:`TrainedNetwork.predict`.
 
-    What is assumed of the images stands in its ``description.said``, and is a warning where it is a guess.
+    What is assumed of the images stands in its ``description.described``, and is a warning where it is a guess.
 
     Args:
         spec: see :mod:`seg.trained.open`.
@@ -87,45 +88,59 @@ def load(
     >>> with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(action="ignore"):
     ...     _ = smp.Unet("resnet18", encoder_weights=None, classes=3).save_pretrained(folder)
     ...     predictor = load(folder, device="cpu", mean=(0, 0, 0), std=(1, 1, 1), scale=255)
-    >>> predictor.description.said
+    >>> predictor.description.described
     'RGB from 0 to 255, mean 0 0 0, deviation 1 1 1 (the user)'
     >>> predictor.predict(np.zeros((64, 96, 3), np.uint8)).classes.shape
     (64, 96)
     """
-    named = isinstance(classes, Sequence) and not isinstance(classes, str)
+    if isinstance(classes, int):
+        classes = str(classes)
+    elif classes is not None and not isinstance(classes, str):
+        classes = ",".join(classes)
     settings = NetworkSettings(
         model=str(spec),
-        weights=_text(weights),
+        weights=None if weights is None else str(weights),
         architecture=architecture,
         encoder=encoder,
-        classes=",".join(classes) if named else _text(classes),  # type: ignore[arg-type]
+        classes=classes,
         checkpoint=checkpoint,
-        mean=_numbers(mean),
-        std=_numbers(std),
+        mean=_as_list(mean),
+        std=_as_list(std),
         channels=channels,  # type: ignore[arg-type]
         scale=scale,
-        size=size if size is None or isinstance(size, str) else [int(side) for side in size],
+        size=_as_list(size),
     )
-    trained = open_network(settings).seeing(settings.size, tile)
-    trained.network.to(torch_device(device))
+    trained = open_to_predict(settings, None, tile, device)
     for note in trained.description.notes:
         warnings.warn(note, stacklevel=2)
     if trained.description.guessed:
         warnings.warn(
-            f"{spec}: {trained.description.said}; mean=, std=, channels=, scale= say another",
+            f"{spec}: {trained.description.described}; mean=, std=, channels=, scale= say another",
             stacklevel=2,
         )
     return trained
 
 
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+def _as_list(values: Any) -> Any:
+    """A list of plain numbers in place of a tuple or an array; words and None stay."""
+    return values if values is None or isinstance(values, str) else np.asarray(values).tolist()
 
 
-def _numbers(values: Sequence[float] | None) -> list[float] | None:
-    return None if values is None else [float(value) for value in values]
+def open_to_predict(
+    settings: NetworkSettings, run: str | None, tile: int | None, device: str
+) -> TrainedNetwork:
+    """The network of ``--model``, or of ``--run``, on a device, seeing images at their ``--size`` or by tiles."""
+    trained = open_network(settings, run).seeing(settings.size, tile)
+    trained.network.to(torch_device(device))
+    return trained
 
 
+def open_trained(spec: str, weights: str | None = None) -> TrainedNetwork:
+    """The network of a SPEC, with what its own files say of it."""
+    return open_network(NetworkSettings(model=spec, weights=weights))
+
+
+@torch.inference_mode(False)
 def open_network(settings: NetworkSettings, run: str | None = None) -> TrainedNetwork:
     """The network of ``--model``, or of ``--run``, on the CPU and in ``eval()`` mode, with what the user says of it.
 
@@ -133,41 +148,33 @@ def open_network(settings: NetworkSettings, run: str | None = None) -> TrainedNe
     """
     check_settings(settings)
     settings.check_network(run)
-    spec = settings.model or str(run)
-    trained = open_trained(spec, settings.weights, settings.checkpoint, settings)
-    description = trained.description.told(
-        settings.mean, settings.std, settings.channels, settings.scale
+    path = Path(settings.model or str(run))
+    size = None if isinstance(settings.size, str) else checked_size(settings.size, "--size")
+    number, classes = number_and_classes(settings.classes)
+    if path.is_file():
+        architecture, encoder = str(settings.architecture), settings.encoder or "resnet34"
+        trained = read_weights(path, architecture, encoder, number, classes)
+    elif path.is_dir():
+        trained = _read_folder(path, settings.checkpoint)
+    else:
+        trained = read_function(str(path), settings.weights, size)
+    if classes is None and number not in (0, 1, trained.num_classes):
+        raise InputError(
+            f"--classes: {path} predicts {trained.num_classes} classes, not {number}; leave the flag out"
+        )
+    description = trained.description
+    return dataclasses.replace(
+        trained,
+        description=dataclasses.replace(
+            description.told(settings.mean, settings.std, settings.channels, settings.scale),
+            classes=classes or description.classes,
+            size=size or description.size,
+        ),
     )
-    if str(settings.classes).isdecimal():
-        if int(str(settings.classes)) not in (trained.num_classes, 1):
-            raise InputError(
-                f"--classes: {settings.classes}, and {spec} predicts {trained.num_classes} classes"
-            )
-    elif settings.classes is not None and not settings.architecture:
-        classes = load_classes(settings.classes)
-        description = dataclasses.replace(description, classes=classes)
-    if not isinstance(settings.size, str) and settings.size is not None:
-        description = dataclasses.replace(description, size=checked_size(settings.size, "--size"))
-    return dataclasses.replace(trained, description=description)
 
 
-@torch.inference_mode(False)
-def open_trained(
-    spec: str,
-    weights: str | None = None,
-    checkpoint: str = "auto",
-    settings: NetworkSettings | None = None,
-) -> TrainedNetwork:
-    """The network of a SPEC; ``settings`` describe a file of weights, or state the size of a function's images."""
-    if settings is None:
-        settings = NetworkSettings(model=spec, weights=weights)
-        settings.check_network()
-    folder = Path(spec)
-    if is_function(spec):
-        size = None if isinstance(settings.size, str) else checked_size(settings.size, "--size")
-        return read_function(spec, None if weights is None else Path(weights), size)
-    if folder.is_file():
-        return read_weights(folder, settings)
+def _read_folder(folder: Path, checkpoint: str) -> TrainedNetwork:
+    """The network of a folder that seg.adapt wrote, of a run, or of ``save_pretrained``."""
     if (folder / ADAPT_FILE).is_file():
         return _read_adapted(folder)
     if (folder / "config.yaml").is_file():
@@ -181,35 +188,33 @@ def _read_adapted(out: Path) -> TrainedNetwork:
     if any((inner / name).is_file() for name in ("config.yaml", CONFIG_FILE)):
         return dataclasses.replace(open_trained(str(inner)), spec=str(out))
     document = required(read_json(file), str(file), settings=dict)
-    found = required(document["settings"], f"{file}, settings", model=str, weights=Any)
-    model, weights = found["model"], inner / Path(found["model"]).name
+    adapted = required(document["settings"], f"{file}, settings", model=str, weights=Any)
+    model, weights = adapted["model"], inner / Path(adapted["model"]).name
     if is_function(model):  # no code runs that a file names
-        weights = inner / Path(found["weights"] or "weights.safetensors").name
+        weights = inner / Path(adapted["weights"] or "weights.safetensors").name
         raise InputError(
             f"{out}: has the weights of a function alone; give --model {model} --weights {weights}"
         )
-    known: dict[str, Any] = {
-        name: found.get(name) for name in ("architecture", "encoder", "classes")
-    }
-    if (inner / CLASSES_FILE).is_file():
-        # the file that was given may be gone, or another
-        known["classes"] = str(inner / CLASSES_FILE)
-    settings = NetworkSettings(model=str(weights), **known)
-    settings.check_network()
-    return dataclasses.replace(open_trained(str(weights), settings=settings), spec=str(out))
+    classes = inner / CLASSES_FILE  # the file that was given may be gone, or another
+    settings = NetworkSettings(
+        model=str(weights),
+        architecture=adapted.get("architecture"),
+        encoder=adapted.get("encoder"),
+        classes=str(classes) if classes.is_file() else adapted.get("classes"),
+    )
+    return dataclasses.replace(open_network(settings), spec=str(out))
 
 
 def _read_saved(folder: Path) -> TrainedNetwork:
     """A folder of ``save_pretrained``, a library's or ours. One output per pixel becomes two classes, no and yes."""
     file = folder / CONFIG_FILE
     config = required(read_json(file), str(file))
-    network: SegmentationNetwork
+    read: Callable[[Path, dict[str, Any]], _Read] = _read_smp
     if OUR_KEY in config:
-        network, outputs, description = _read_ours(folder, config)
+        read = _read_ours
     elif "model_type" in config:
-        network, outputs, description = _read_transformers(folder, config)
-    else:
-        network, outputs, description = _read_smp(folder, config)
+        read = _read_transformers
+    network, outputs, description = read(folder, config)
     whole = network if outputs > 1 else PlainLogits(network, description)
     write = partial(_write_saved, network, folder, description)
     return TrainedNetwork(str(folder), whole, max(outputs, 2), description, write)
@@ -266,17 +271,13 @@ def _read_smp(folder: Path, config: Mapping[str, Any]) -> _Read:
 
 
 def _write_saved(
-    network: SegmentationNetwork,
-    folder: Path,
-    own: Description,
-    new: Path,
-    description: Description,
+    network: SegmentationNetwork, folder: Path, read: Description, new: Path, changed: Description
 ) -> None:
     """Write a folder of ``save_pretrained`` with the files beside the weights."""
-    network.save_pretrained(new, config={"align_corners": description.align_corners})
+    network.save_pretrained(new, config={"align_corners": changed.align_corners})
     copy_files(DESCRIPTION_FILES, folder, new)
-    if description != own or not (new / PREPROCESSOR_FILE).is_file():
-        description.write(new)
+    if changed != read or not (new / PREPROCESSOR_FILE).is_file():
+        changed.write(new)
 
 
 def _classes_of_labels(config: Mapping[str, Any], outputs: int) -> ClassSet | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,30 +25,30 @@ from seg.data.pixel_format import PIXELS_FILE, read_format
 from seg.models.network import SegmentationNetwork
 from seg.models.networks import NETWORK_FILE, build_model
 from seg.models.settings import ModelConfig
-from seg.models.weights_file import load_weights
+from seg.models.weights_file import Tensors, load_weights
 from seg.trained.description import CLASSES_FILE, PREPROCESSOR_FILE, Description, copy_files
 from seg.trained.trained_network import RE_ESTIMATED_ON, TrainedNetwork, Training
 
 #: How the names of an encoder's tensors begin, in every network here.
 ENCODER = "encoder."
 #: The origin of a run's normalisation.
-OWN = "the run's own"
+RUN_ORIGIN = "the run's own"
 
 
 def build_network(
     settings: ModelConfig,
     num_classes: int,
     bands: int = 3,
-    own: Path | None = None,
+    run: Path | None = None,
     with_weights: bool = True,
 ) -> SegmentationNetwork:
-    """The network of a run's resolved settings, or of the description in the run folder ``own``.
+    """The network of a run's resolved settings, or of the description in a folder ``run``.
 
     It begins at random without ``with_weights``, and where ``--model.start-from`` replaces all of the encoder's.
     """
     architecture, weights = settings.architecture(), settings.encoder_weights
-    if own is not None and (own / NETWORK_FILE).is_file():
-        architecture["encoder"] = str(own)
+    if run is not None and (run / NETWORK_FILE).is_file():
+        architecture["encoder"] = str(run)
     if not with_weights or (settings.start_from is not None and settings.name != "pretrained"):
         weights = None
     return build_model(**architecture, num_classes=num_classes, weights=weights, bands=bands)
@@ -67,23 +66,23 @@ def saved_run(
     return config, load_classes(classes_of_run(run, config.classes)), checkpoint, state
 
 
-def only_encoder(weights: Mapping[str, Tensor]) -> bool:
+def only_encoder(weights: Tensors) -> bool:
     """Return whether the weights belong to an encoder without heads."""
     return bool(weights) and all(str(name).startswith(ENCODER) for name in weights)
 
 
 def classes_of_run(run: Path, file: str | None) -> str | None:
     """The file of a run's classes: its own copy, else the ``file`` in its settings."""
-    own = run / CLASSES_FILE
-    return str(own) if own.is_file() else file
+    copy = run / CLASSES_FILE
+    return str(copy) if copy.is_file() else file
 
 
-def as_seen(run: Path) -> Description:
+def input_of_run(run: Path) -> Description:
     """Normalisation of a run's images, and nothing else; that of an adapted one may be another than it trained with."""
     if not (run / PREPROCESSOR_FILE).is_file():
-        return Description(read_format(run), origin=OWN)
-    said = Description.read(run)
-    return Description(said.pixels, said.order, said.origin)
+        return Description(read_format(run), origin=RUN_ORIGIN)
+    saved = Description.read(run)
+    return Description(saved.pixels, saved.order, saved.origin)
 
 
 def open_run(run: Path, checkpoint: str = "auto") -> TrainedNetwork:
@@ -92,7 +91,7 @@ def open_run(run: Path, checkpoint: str = "auto") -> TrainedNetwork:
     where = f"{run}, checkpoint {checkpoint}"
     if only_encoder(state["model"]):
         raise InputError(
-            f"{where}: holds an encoder without heads; train from it with --model.start-from {run}"
+            f"{where} holds an encoder without heads; train from it with --model.start-from {run}"
         )
     pixels = read_format(run)
     config = config.resolved()  # a run of an older version did not record what was open
@@ -101,22 +100,15 @@ def open_run(run: Path, checkpoint: str = "auto") -> TrainedNetwork:
     load_weights(network, state["model"], where)
     training = Training(run, checkpoint, state["step"], state.get(RE_ESTIMATED_ON))
     description = dataclasses.replace(
-        as_seen(run),
+        input_of_run(run),
         size=checked_size(config.target.size, f"{run}, target.size"),
         classes=classes,
         align_corners=config.model.align_corners,
     )
-    settings = dataclasses.asdict(config)
-    write = partial(_write_run, network, run, settings, training, _running_means(network))
-    return TrainedNetwork(
-        f"{run}, {training.described}", network, len(classes), description, write, training
-    )
-
-
-def run_settings(run: Path, network: nn.Module) -> TrainConfig:
-    """The settings of a run, with what was left open filled in for its network."""
-    config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
-    return config.resolved().for_network(network)
+    # a copy of the whole writes the copied network, which a closure would not
+    write = partial(_write_run, network, config, training, _running_means(network))
+    spec = f"{run}, {training.described}"
+    return TrainedNetwork(spec, network, len(classes), description, write, training, config)
 
 
 def _running_means(network: nn.Module) -> Tensor:
@@ -126,8 +118,7 @@ def _running_means(network: nn.Module) -> Tensor:
 
 def _write_run(
     network: nn.Module,
-    run: Path,
-    settings: dict[str, Any],
+    config: TrainConfig,
     training: Training,
     means: Tensor,
     new: Path,
@@ -140,11 +131,11 @@ def _write_run(
     elif training.re_estimated_on is not None:
         state[RE_ESTIMATED_ON] = training.re_estimated_on
     save_checkpoint(new / "checkpoints", "last", state)
-    copy_files((PIXELS_FILE, NETWORK_FILE), run, new)
-    if description.origin != OWN:
+    copy_files((PIXELS_FILE, NETWORK_FILE), training.run, new)
+    if description.origin != RUN_ORIGIN:
         description.write(new)
     elif description.classes is not None:
         write_json(new / CLASSES_FILE, description.classes.document())
-    target = settings["target"] | {"size": description.size and list(description.size)}
-    written = settings | {"target": target, "run_dir": None, "resume": False}
-    (new / "config.yaml").write_text(yaml.safe_dump(written, sort_keys=False))
+    settings = dataclasses.asdict(config) | {"run_dir": None, "resume": False}
+    settings["target"]["size"] = description.size and list(description.size)
+    (new / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))

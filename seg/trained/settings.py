@@ -101,7 +101,9 @@ class NetworkSettings:
     def _check_weights(self, spec: str) -> None:
         """Raises an InputError for flags that belong to another kind of SPEC."""
         if self.weights and not is_function(spec):
-            raise InputError(f"--weights: {spec} has its own; give it with package.module:function")
+            raise InputError(
+                f"--weights: {spec} has its own weights; give the flag with package.module:function"
+            )
         if Path(spec).is_file():
             if not (self.architecture and self.classes):
                 raise InputError(
@@ -110,7 +112,7 @@ class NetworkSettings:
                 )
         elif self.architecture or self.encoder:
             flag = "architecture" if self.architecture else "encoder"
-            raise InputError(f"--{flag}: {spec} is no file of weights; leave it out")
+            raise InputError(f"--{flag}: {spec} is no file of weights; leave the flag out")
 
     def _check_normalisation(self) -> None:
         """Raises an InputError for a mean without a deviation, or an unknown scale."""

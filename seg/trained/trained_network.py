@@ -17,18 +17,18 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.files import new_folder
 from dem_apps.test_time_methods.network import find_logits
-from seg.data.files import checked_size
+from seg.config import TrainConfig
+from seg.data.files import Size
 from seg.data.labels import ClassSet, named_classes
 from seg.data.pixel_format import PixelFormat, kind_of
 from seg.data.read_images import ImagePixels, Scene, picture_pixels, read_image, seen
 from seg.maps.entropy_maps import Part, Prediction
 from seg.maps.run_pictures import map_pictures
-from seg.models.network import finite, upsampled, upsampled_bands
+from seg.models.network import continued, finite, upsampled, upsampled_bands
 from seg.models.settings import LEAST_TILE
 from seg.models.tiles import TiledLogits
 from seg.scores.checkpoints import chosen_by
@@ -120,22 +120,28 @@ class TrainedNetwork:
     #: Writes the current weights, in the format that they came in, and a description of them into an empty folder.
     write: Callable[[Path, Description], None]
     training: Training | None = None  #: where a run's network comes from
+    config: TrainConfig | None = None  #: settings of the run, with every default filled in
     #: (width, height) of the images that it sees; None is each image's own
-    size: tuple[int, int] | None = None
+    size: Size | None = None
     tile: int | None = None  #: side of the tiles that larger images are predicted by
 
     def __post_init__(self) -> None:
         named = self.description.classes
         if not 2 <= self.num_classes <= _MOST_CLASSES:
             raise InputError(
-                f"{self.spec}: predicts {self.num_classes} classes; expected 2 to {_MOST_CLASSES}"
+                f"{self.spec}: the network predicts {self.num_classes} classes; expected 2 to {_MOST_CLASSES}"
             )
         if named is not None and len(named) != self.num_classes:
             raise InputError(
-                f"{self.spec}: predicts {self.num_classes} classes, and {len(named)} are named (--classes); name those "
-                "that it was trained with, in the order of its outputs"
+                f"{self.spec}: the network predicts {self.num_classes} classes, and {len(named)} are named "
+                "(--classes); name the classes that it was trained with, in the order of its outputs"
             )
         self.network.eval()
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Name of a run's checkpoint; None for other networks."""
+        return None if self.training is None else self.training.checkpoint
 
     @property
     def class_set(self) -> ClassSet:
@@ -147,18 +153,22 @@ class TrainedNetwork:
         """The device that holds the network."""
         return next(self.network.parameters(), torch.empty(0)).device
 
-    def seeing(
-        self, size: Sequence[int] | str | None = "auto", tile: int | None = None
-    ) -> TrainedNetwork:
-        """The same network, which sees images at another size or by tiles; arguments as in ``seg.load``."""
+    def seeing(self, size: Sequence[int] | str | None, tile: int | None) -> TrainedNetwork:
+        """The same network, which sees images at its description's size or their own, whole or by tiles.
+
+        Args:
+            size: None is the images' own size, and so is ``auto`` with tiles.
+            tile: side of the tiles; None is the whole image.
+
+        Raises:
+            InputError: a side that is too small.
+        """
         if tile is not None and tile < LEAST_TILE:
             raise InputError(f"--tile: expected {LEAST_TILE} pixels or more, got {tile}")
-        chosen = self.description.size
-        if isinstance(size, str) and size == "auto":
-            chosen = chosen if tile is None else None
-        elif not isinstance(size, str) or size != "own":
-            chosen = checked_size(size, "--size")
-        return dataclasses.replace(self, size=chosen, tile=tile)
+        at_own_size = size is None or (size == "auto" and tile is not None)
+        return dataclasses.replace(
+            self, size=None if at_own_size else self.description.size, tile=tile
+        )
 
     def logits(self, images: Tensor, forward: Forward | None = None) -> Tensor:
         """Compute the logits of images at their size.
@@ -172,7 +182,7 @@ class TrainedNetwork:
         """
         height, width = images.shape[2:]
         below, right = (-side % self.description.multiple for side in (height, width))
-        padded = F.pad(images, (0, right, 0, below), mode="replicate") if below or right else images
+        padded = continued(images, below, right)
         size = (padded.shape[2], padded.shape[3])
         logits = (forward or self.raw_logits)(padded)
         return upsampled(logits, size, self.description.align_corners)[:, :, :height, :width]
@@ -185,8 +195,8 @@ class TrainedNetwork:
             if isinstance(error, InputError) or "memory" in str(error):
                 raise
             raise InputError(
-                f"{self.spec}: cannot take images of {images.shape[3]} × {images.shape[2]} ({first_words(error)}); "
-                "--size W,H shows them at another, and the fact 'multiple' of a function pads them"
+                f"{self.spec}: the network cannot take images of {images.shape[3]} × {images.shape[2]} "
+                f"({first_words(error)}); give another size by --size W,H, or pad by a function's fact 'multiple'"
             ) from error
         logits: Tensor = find_logits(output)
         return logits
@@ -201,19 +211,18 @@ class TrainedNetwork:
         Raises:
             InputError: something that is no image, or of a size that the network does not take.
         """
-        return self._predicted(_one_image(image, self.description.pixels))
-
-    def _predicted(self, image: ImagePixels) -> PredictedImage:
-        size, align_corners = image.shape[:2], self.description.align_corners
+        align_corners, pixels = self.description.align_corners, self.description.pixels
+        read = _one_image(image, pixels)
+        size = read.shape[:2]
         with torch.no_grad():
-            logits = self._tiled(image).whole().float().cpu()
+            logits = self._tiled(read).whole().float().cpu()
         strips = upsampled_bands([logits], logits.shape[2], size, align_corners)
-        maps = Prediction.of_parts(strips, size, image.valid)
+        maps = Prediction.of_parts(strips, size, read.valid)
         return PredictedImage(
             maps.classes,
             maps.entropy,
             maps.valid,
-            image=self.description.pixels.preview(image.values, image.valid),
+            image=pixels.preview(read.values, read.valid),
             logits=logits,
             class_set=self.class_set,
             align_corners=align_corners,

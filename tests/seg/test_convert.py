@@ -14,7 +14,7 @@ from seg import build_model
 from seg.convert import main as convert
 from seg.data.pixel_format import RGB
 from seg.trained.advent_weights import from_advent
-from seg.trained.run_network import open_run, run_settings
+from seg.trained.run_network import open_run
 from seg.trained.start_from import start_from
 
 C = 19
@@ -101,13 +101,7 @@ def test_a_converted_checkpoint_predicts_what_it_predicted(advent, file, run_her
         "part": "network",
     }
     trained = open_run(run, "last")
-    assert (
-        trained.class_set.names[3],
-        run_settings(trained.training.run, trained.network).classes,
-    ) == (
-        "class 3",
-        str(classes),
-    )
+    assert (trained.class_set.names[3], trained.config.classes) == ("class 3", str(classes))
 
     image = np.random.default_rng(1).integers(0, 256, (64, 96, 3), dtype=np.uint8)
     bgr = torch.from_numpy(image[:, :, ::-1] - np.array(MEAN_BGR)).float().permute(2, 0, 1)[None]

@@ -105,6 +105,11 @@ def test_the_command_scores_the_checkpoint_that_labels_chose_and_says_so(run, ru
     document = json.loads(out.read_text())
     assert (document["checkpoint"], document["protocol"]["step"]) == ("best", 0)
     assert "checkpoint best (target labels), step 0" in " ".join(stdout.split())
+    assert stdout.startswith(
+        f"result:      mIoU {100 * document['miou']:.1f} % on 4 target images (checkpoint best)\n"
+        "seen as:     RGB from 0 to 1"
+    )
+    assert f"next:        python -m seg.export --run {run} --images DIR --out DIR" in stdout
     assert "optimistic:  these images' labels chose the checkpoint" in stdout
     assert f"{100 * document['miou']:.2f}" in stdout
     assert len(list((tmp_path / "predictions").glob("*_leftImg8bit_pred_labelIds.png"))) == 4
@@ -154,8 +159,9 @@ def test_a_damaged_image_costs_no_score(run, run_here, tmp_path):
         "--save-predictions",
         tmp_path / "out",
     )
-    said = run_here(main, "--model", run, *flags).out
-    assert "1 of 3 images left out, damaged or cut short" in said
+    printed = run_here(main, "--model", run, *flags).out
+    assert f"on 2 images of {tmp_path / 'images'} (checkpoint best)" in printed
+    assert "1 of 3 images left out, damaged or cut short" in printed
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
         f"{n}_pred_labelIds.png" for n in (0, 2)
     ]

@@ -158,7 +158,7 @@ def test_a_damaged_image_is_one_line_and_the_others_go_on(run, draw, tmp_path, r
         "e.png: the name is too long for the files that are written of it; at most 237 bytes fit"
         in complaints[2]
     )
-    assert "exported 2 of 5 images, skipped 3" in finished.out
+    assert "exported 2 of 5 images, 3 skipped" in finished.out
     assert [row["image"] for row in rows(tmp_path / "out" / "entropy.csv")] == ["a.png", "d.png"]
 
 

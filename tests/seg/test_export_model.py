@@ -136,7 +136,7 @@ def test_without_the_extra_onnx_is_a_sentence(runs, tmp_path, monkeypatch):
     config = ExportModelConfig(run=str(runs["fpn"]), out=str(tmp_path / "model"), size=[64, 64])
     refuses(r"--size: expected together with --onnx, which is compared at it", export_model, config)
     refuses(
-        r"--onnx: needs .*; pip install 'dem-apps\[onnx\]'",
+        r"--onnx needs the package .*; run pip install 'dem-apps\[onnx\]'",
         export_model,
         dataclasses.replace(config, onnx=True),
     )

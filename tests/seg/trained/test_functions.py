@@ -133,7 +133,7 @@ def test_what_a_function_may_say_and_return(own):
     of_bgr = open_trained(f"{own}:of_bgr")
     assert of_bgr.raw_logits(ODD).shape == (2, 3, 23, 35)
     assert (
-        of_bgr.description.said
+        of_bgr.description.described
         == "BGR from 0 to 255, mean 104 117 123, deviation 1 1 1 (the function's facts)"
     )
     binary = open_trained(f"{own}:one_output")
@@ -156,7 +156,7 @@ def test_what_a_function_may_say_and_return(own):
 @cases(
     ("own_network:bild", r"has no function 'bild'; did you mean 'build'\?"),
     ("own_network:needs", "cannot be called: needs.. missing 1 required"),
-    ("own_network:wrong_fact", r"unknown fact 'means'; did you mean 'mean'\?"),
+    ("own_network:wrong_fact", r"facts: 'means' is not one of mean, .*; did you mean 'mean'\?"),
     ("own_network:half_stated", "'mean' and 'std' are stated together"),
     ("own_network:softmax", "sums to one over the classes, so it is probabilities"),
     (
