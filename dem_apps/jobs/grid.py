@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dem_apps.errors import InputError, passed_on, printable
+from dem_apps.errors import InputError, one_of, passed_on
 from dem_apps.jobs.executor import (
     ExecutorConfig,
     Job,
@@ -88,9 +88,8 @@ def grid_cells(
     _check_names(rows_key, rows)
     _check_names("arms", config.arms)
     flag, compared_with = control
-    if compared_with is not None and compared_with not in config.arms:
-        known = ", ".join(config.arms)
-        raise InputError(f"--{flag}: '{compared_with}' is not one of the arms {known}")
+    if compared_with is not None:
+        one_of(f"--{flag}", compared_with, list(config.arms))
     cells: Cells = {}
     for row, of_row in rows.items():
         for arm, of_arm in config.arms.items():
@@ -180,7 +179,7 @@ def run_grid(
             f"{config.folder}: no run of this grid is finished, so there is nothing to report"
         )
     for name, failure in failures.items():
-        print(printable(f"failed: {name}: {failure}"), file=sys.stderr)
+        print(f"failed: {name}: {failure}", file=sys.stderr)
     return failures
 
 

@@ -43,8 +43,8 @@ def mean_interval(values: Sequence[float]) -> Interval:
     """
     if len(values) < 2:
         return Interval(float(np.mean(values)), None, None)
-    mean, low, high = mean_band(np.asarray(values, float)[:, None])
-    return Interval(float(mean[0]), float(low[0]), float(high[0]))
+    band = mean_band(np.asarray(values, float)[:, None])
+    return Interval(*(end.item() for end in band))
 
 
 def mean_band(

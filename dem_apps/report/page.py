@@ -14,7 +14,6 @@ from dem_apps.errors import InputError, printable
 from dem_apps.report.charts import curve_charts
 from dem_apps.report.pictures import embed_videos, find_pictures, gallery
 from dem_apps.report.runs import (
-    NOT_OF_AN_ARM,
     Finished,
     Group,
     Run,
@@ -83,7 +82,7 @@ def render_runs(runs: Sequence[Run]) -> bytes:
         text = f"{len(kinds)} different tasks, whose scores cannot be compared: {'; '.join(kinds)}."
         sections.append(Section("", "notes", [text]))
     for kind, members in kinds.items():
-        sections += _of_several(kind, members) if len(members) > 1 else _of_one(kind, *members)
+        sections += _sections(kind, members)
     arms = [group.name for group in grouped(runs)]
     title = ", ".join(arms) if len(arms) <= _ARMS else f"{len(runs)} runs compared"
     return render(title, sections)
@@ -105,55 +104,27 @@ def _shown(value: Any) -> Any:
     return printable(value) if type(value) is str else value
 
 
-def _of_one(kind: str, run: Run) -> list[Section]:
-    groups = grouped([run])
-    scores = scores_of([run])
-    return [
-        Section(kind, "text", _summary(scores, run)),
-        Section("", "facts", _facts(run)),
-        Section("Alarms", "notes", _alarms([run])),
-        *_pictures("Pictures", [run]),
-        Section("Scores", "table", _scores_table(scores[:_SCORES], groups)),
-        *_details(scores, groups),
-    ]
-
-
-def _of_several(kind: str, runs: Sequence[Run]) -> list[Section]:
-    groups = grouped(runs)
-    scores = scores_of(runs)
-    first = answer(scores, groups, groups[0])
+def _sections(kind: str, runs: Sequence[Run]) -> list[Section]:
+    """Return the part of a page about runs of one kind, from the result down to how each run was made."""
+    alone = len(runs) == 1
+    groups, scores, metrics = grouped(runs), scores_of(runs), runs[0].info.metrics
     firsts = [group.runs[0] for group in groups]
-    unfinished = [run.name for run in runs if not run.evaluation]
-    return [
-        Section(kind, "text", [first] if first else []),
-        *_pictures("Pictures of each arm's first run", firsts),
-        Section("Scores", "table", _scores_table(scores[:_SCORES], groups)),
-        Section("Not finished", "notes", unfinished),
-        Section("Arms", "text", _arms(groups)),
-        Section("Alarms", "notes", _alarms(runs)),
-        Section("Settings that differ", "table", _differences(groups)),
-        *_details(scores, groups),
-    ]
-
-
-def _pictures(heading: str, runs: Sequence[Run]) -> list[Section]:
-    pictures = gallery([picture for run in runs for picture in find_pictures(run)])
-    colours = next(filter(None, (run.colours() for run in runs)), [])
-    videos = [video for run in runs for video in embed_videos(run)]
-    return [
-        Section(heading, "gallery", pictures),
-        Section("", "colours", colours if pictures else []),
-        Section("Videos", "videos", videos),
-    ]
-
-
-def _details(scores: Sequence[Score], groups: Sequence[Group]) -> list[Section]:
-    """Return what stands below on every page: the other scores, classes, curves, and how the runs were made."""
-    runs = [run for group in groups for run in group.runs]
-    metrics = runs[0].info.metrics
+    pictures = gallery([picture for run in firsts for picture in find_pictures(run)])
+    colours = next(filter(None, (run.colours() for run in firsts)), [])
+    videos = [video for run in firsts for video in embed_videos(run)]
     labelled = [metric for metric in metrics if not metric.label_free]
     label_free = [metric for metric in metrics if metric.label_free]
     return [
+        Section(kind, "text", _summary(scores, groups, alone)),
+        Section("", "facts", _facts(runs[0]) if alone else []),
+        Section("Alarms", "notes", _alarms(runs)),
+        Section("Not finished", "notes", [run.name for run in runs if not run.evaluation]),
+        Section("Pictures" if alone else "Pictures of each arm's first run", "gallery", pictures),
+        Section("", "colours", colours if pictures else []),
+        Section("Videos", "videos", videos),
+        Section("Scores", "table", _scores_table(scores[:_SCORES], groups)),
+        Section("Arms", "text", [] if alone else _arms(groups)),
+        Section("Settings that differ", "table", _differences(groups)),
         Section("More scores", "more", _scores_table(scores[_SCORES:], groups)),
         Section("Classes", "table", class_table(groups)),
         Section("Curves", "charts", curve_charts(groups, labelled)),
@@ -168,8 +139,11 @@ def _alarms(runs: Sequence[Run]) -> list[str]:
     return [f"{run.name}, step {line['step']:,}: {line['alarm']}" for run, line in lines]
 
 
-def _summary(scores: Sequence[Score], run: Run) -> list[str]:
-    """Return what a run is, its first score, and what it has to be compared with."""
+def _summary(scores: Sequence[Score], groups: Sequence[Group], alone: bool) -> list[str]:
+    """Return the result in sentences: the best arm, or what the only run is and has to be compared with."""
+    if not alone:
+        return [answer(scores, groups, groups[0])]
+    (run,) = groups[0].runs
     lines = [f"{run.name}: {run.info.summary}".removesuffix(": ")]
     if scores:
         value = scores[0].text(run.score(scores[0].key) or 0.0)
@@ -204,7 +178,6 @@ def _differences(groups: Sequence[Group]) -> Table | None:
     if len(groups) < 2:
         return None
     rows = differing([flat(group.runs[0].config) for group in groups])
-    rows = {key: values for key, values in rows.items() if key not in NOT_OF_AN_ARM}
     rows["seeds"] = [", ".join(group.seeds) for group in groups]
     cells = [(key, [Cell(value) for value in values]) for key, values in rows.items()]
     return Table("", ["setting", *(group.name for group in groups)], cells)
@@ -217,7 +190,6 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     return [
         *((key.replace("_", " "), settings[key]) for key in named),
         ("steps", f"{steps:,}"),
-        ("state", "finished" if run.evaluation else "not finished"),
     ]
 
 

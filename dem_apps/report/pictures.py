@@ -37,14 +37,14 @@ Gallery = list[tuple[str, list[tuple[View, list[Picture]]]]]
 
 def find_pictures(run: Run) -> list[Picture]:
     """Return the pictures in ``entropy_maps/IMAGE/VIEW.png``; an InputError for one that is damaged."""
-    found = []
+    pictures = []
     for image in sorted((run.path / "entropy_maps").glob("*/")):
         for view in run.info.views:
             file = image / f"{view.name}.png"
             if file.exists():
                 uri = picture_uri(file, view.classes, run.path)
-                found.append(Picture(run.name, uri, image.name, view))
-    return found
+                pictures.append(Picture(run.name, uri, image.name, view))
+    return pictures
 
 
 def gallery(pictures: Sequence[Picture]) -> Gallery:
@@ -62,11 +62,11 @@ def gallery(pictures: Sequence[Picture]) -> Gallery:
 
 def embed_videos(run: Run) -> list[Picture]:
     """Return the recordings in ``videos/`` that are small enough for a page."""
-    found = []
+    videos = []
     for file in sorted((run.path / "videos").glob("*.gif")):
         if regular_file(file, run.path).stat().st_size <= _LARGEST_VIDEO:
-            found.append(Picture(file.name, _data("image/gif", file.read_bytes())))
-    return found
+            videos.append(Picture(file.name, _data("image/gif", file.read_bytes())))
+    return videos
 
 
 def picture_uri(file: Path, crisp: bool, inside: Path | None = None) -> str:

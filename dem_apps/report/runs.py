@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ _TAIL_SHARE = 0.01
 #: The mean over the tail classes.
 _TAIL = Score("tail_classes", "tail classes %", better="higher", scale=100, digits=2)
 #: Settings in which two runs of one group may differ.
-NOT_OF_AN_ARM = ("seed", "run_dir", "resume")
+_NOT_OF_AN_ARM = ("seed", "run_dir", "resume")
 
 
 @dataclass(frozen=True)
@@ -63,16 +64,17 @@ class Run:
 
         With the ``name`` of a class it is that of the class.
         """
-        value = at(self.evaluation, key)
-        return number(value) if name is None else self.by_class(key).get(name)
+        if name is not None:
+            return self.by_class(key).get(name)
+        return number(at(self.evaluation, key))
 
     def by_class(self, key: str) -> dict[str, float | None]:
         """Return a mapping from classes to numbers, None for a class without one; empty where no class has one."""
-        found = at(self.evaluation, key)
-        if not isinstance(found, dict):
+        mapping = at(self.evaluation, key)
+        if not isinstance(mapping, dict):
             return {}
-        values = {str(name): number(value) for name, value in found.items()}
-        return values if {*values.values()} - {None} else {}
+        values = {str(name): number(value) for name, value in mapping.items()}
+        return values if any(value is not None for value in values.values()) else {}
 
     def tail(self) -> list[str]:
         """Return the classes that are rare in the labels."""
@@ -129,14 +131,15 @@ def read_run(path: Path, name: str | None = None) -> Run:
     Raises:
         InputError: the folder is no run of a training, or one of its files is damaged.
     """
+
+    def document(file: str) -> dict[str, Any]:
+        if not (path / file).exists():
+            return {}
+        return required(read_json(path / file, path), str(path / file))
+
     for file in ("config.yaml", FILE):
         if not (path / file).exists():
             raise InputError(f"{path}: not a run folder of a training (it has no {file})")
-
-    def document(file: str) -> dict[str, Any]:
-        there = (path / file).exists()
-        return required(read_json(path / file, path), str(path / file)) if there else {}
-
     run = Run(
         name or path.resolve().name,
         path,
@@ -151,8 +154,8 @@ def read_run(path: Path, name: str | None = None) -> Run:
 
 def _with_tail(run: Run) -> Run:
     """Return the run with the mean over its tail classes as one more score."""
-    of_classes = run.by_class(run.info.classes[0].key)
-    values = [value for name in run.tail() if (value := of_classes.get(name)) is not None]
+    by_class = run.by_class(run.info.classes[0].key)
+    values = [value for name in run.tail() if (value := by_class.get(name)) is not None]
     evaluation = dict(run.evaluation)
     if values:
         evaluation[_TAIL.key] = sum(values) / len(values)
@@ -162,11 +165,12 @@ def _with_tail(run: Run) -> Run:
 
 def grouped(runs: Sequence[Run]) -> list[Group]:
     """Put runs of one arm, or else of equal settings, together; groups and runs in the order given."""
-    members: dict[tuple[str, ...], list[Run]] = {}
+    members: dict[Any, list[Run]] = {}
     for run in runs:
         settings = flat(run.config)
-        of_arm = [f"{key}={settings[key]}" for key in settings if key not in NOT_OF_AN_ARM]
-        members.setdefault((run.arm, *of_arm), []).append(run)
+        for key in _NOT_OF_AN_ARM:
+            settings.pop(key, None)
+        members.setdefault((run.arm, *settings.items()), []).append(run)
     groups = dict[str, Group]()
     for together in members.values():
         name = together[0].arm or together[0].name
@@ -179,10 +183,13 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
 
 
 def differing(settings: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """Return by key the value in each of ``settings``, for the keys in which they differ."""
-    keys = dict.fromkeys(key for one in settings for key in one)
-    rows = {key: [one.get(key, "–") for one in settings] for key in keys}
-    return {key: values for key, values in rows.items() if len(set(values)) > 1}
+    """Return by key the value in each of ``settings``, for the keys in which arms differ."""
+    rows = {}
+    for key in dict.fromkeys(chain(*settings)):
+        values = [each.get(key, "–") for each in settings]
+        if len(set(values)) > 1 and key not in _NOT_OF_AN_ARM:
+            rows[key] = values
+    return rows
 
 
 def flat(document: Mapping[str, Any]) -> dict[str, str]:

@@ -10,12 +10,13 @@ import io
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError, printable
 from dem_apps.report.intervals import difference_interval
-from dem_apps.report.runs import NOT_OF_AN_ARM, Finished, Group, Run, differing, flat
+from dem_apps.report.runs import Finished, Group, Run, differing, flat
 from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Score
 
@@ -113,13 +114,8 @@ def answer(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -
     if len(scored) < 2:
         return ""
     score = scores[0]
-
-    def mean(group: Group) -> float:
-        return statistics.fmean(group.scores(score.key).values())
-
-    kind, best = "highest", max(scored, key=mean)
-    if score.better == "lower":
-        kind, best = "lowest", min(scored, key=mean)
+    kind, pick = ("lowest", min) if score.better == "lower" else ("highest", max)
+    best = pick(scored, key=lambda group: statistics.fmean(group.scores(score.key).values()))
     cell = compared(score, best, reference)
     over = f" ({cell.small} over “{reference.name}”)" if cell.small else ""
     title = score.title.removesuffix(", last")
@@ -144,12 +140,17 @@ def class_table(groups: Sequence[Group]) -> Table | None:
     if len(runs) == 1:
         columns = [(score.title, score, groups[0]) for score in known]
     table = Table(f"{main.title} by class", ["class", *(heading for heading, *_ in columns)])
-    tail = {name for run in runs for name in run.tail()}
-    for name in dict.fromkeys(name for run in runs for name in run.by_class(main.key)):
-        values = [(score, group.scores(score.key, name)) for _, score, group in columns]
-        cells = [Cell(spread(score, [*of_group.values()])) for score, of_group in values]
+    tail = set(chain.from_iterable(run.tail() for run in runs))
+    names = chain.from_iterable(run.by_class(main.key) for run in runs)
+    for name in dict.fromkeys(names):
+        cells = [_class_cell(score, group, name) for _, score, group in columns]
         table.rows.append((f"{name} (tail)" if name in tail else name, cells))
     return table
+
+
+def _class_cell(score: Score, group: Group, name: str) -> Cell:
+    """Return the cell of one class."""
+    return Cell(spread(score, list(group.scores(score.key, name).values())))
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -224,20 +225,20 @@ def score_tables(
         if keys is not None:
             scores = tuple(score for score in scores if score.key in keys)
         table = comparison_table(scores, groups, baseline)
-        if row:
-            text += f"## {row}\n\n"
-        if sentence := answer(scores, groups, baseline or groups[0]):
-            text += f"{sentence}\n\n"
+        heading = f"## {row}" if row else ""
+        sentence = answer(scores, groups, baseline or groups[0])
+        text += "".join(f"{part}\n\n" for part in (heading, sentence) if part)
         text += _aligned(table)
-        classes = class_table(groups) if keys is None else None
-        if classes is not None:
-            text += _aligned(classes)
+        if keys is None:
+            text += _aligned(class_table(groups))
         note = max(note, table.note.replace("Small", "In parentheses"), key=len)
     return f"{text}{note}\n"
 
 
-def _aligned(table: Table) -> str:
-    """Return a table in Markdown whose columns are aligned for a terminal."""
+def _aligned(table: Table | None) -> str:
+    """Return a table in Markdown whose columns are aligned for a terminal; nothing for None."""
+    if table is None:
+        return ""
     lines = [table.header]
     for name, cells in table.rows:
         lines.append([name, *(cell.in_one_line for cell in cells)])
@@ -252,11 +253,8 @@ def _csv_rows(runs: Sequence[Finished]) -> list[dict[str, Any]]:
     rows = []
     for position, (row, arm, run) in enumerate(runs):
         line = {"row": row, "arm": arm, "seed": run.seed}
-        for key, values in differ.items():
-            if key not in NOT_OF_AN_ARM:
-                line[key] = values[position]
-        for score in run.info.scores:
-            line[score.key] = run.score(score.key)
+        line |= {key: values[position] for key, values in differ.items()}
+        line |= {score.key: run.score(score.key) for score in run.info.scores}
         for classes in run.info.classes[:1]:
             for name, value in run.by_class(classes.key).items():
                 line[f"{classes.title} {name}"] = value

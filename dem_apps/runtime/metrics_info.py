@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
-
-from dem_apps.errors import InputError
 
 FILE = "metrics_info.json"
 #: Size of a number that is drawn and averaged at most, and digits that are shown.
@@ -54,10 +51,6 @@ class View:
     note: str = ""
     classes: bool = False  #: its colours are classes, between which no colour may be made
     main: bool = True  #: shown unfolded
-
-    def __post_init__(self) -> None:
-        if Path(self.name).name != self.name:
-            raise InputError(f"the view '{self.name}': its name is no plain name of a file")
 
 
 @dataclass(frozen=True)

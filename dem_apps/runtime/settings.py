@@ -243,11 +243,11 @@ def _refuse_code(config_class: type, in_file: Mapping[str, Any], line: Mapping[s
 def _known(document: Mapping[str, Any], config_class: type) -> dict[str, Any]:
     """The settings of a document by dotted keys; an InputError for a key that is none."""
     hints = {key: hint for key, _, hint in fields_of(config_class)}
-    named = {each.replace("-", "_"): key for key, each in line_only(config_class).items()}
+    names = {name.replace("-", "_"): key for key, name in line_only(config_class).items()}
     settings = dict[str, Any]()
-    for given, value in dotted(document, config_class).items():
-        key = str(given).replace("-", "_")
-        key = named.get(key, key)
+    for key, value in dotted(document, config_class).items():
+        key = str(key).replace("-", "_")
+        key = names.get(key, key)
         hint = hints.get(key)
         if dataclasses.is_dataclass(hint):
             raise InputError(f"{key}: expected a mapping of keys, got {shown(value)}")
@@ -294,25 +294,21 @@ def merged(settings: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, A
 
 
 def _made(config_class: type[Config], settings: dict[str, Any]) -> Config:
-    """The dataclass of values by dotted keys, converted by their annotations and checked.
-
-    ``settings`` get the keys of mappings, such as ``train.model.depth``, put into these.
-    """
+    """The dataclass of values by dotted keys, converted by their annotations and checked."""
     parser = ArgumentParser(exit_on_error=False)
     for key, _, hint in fields_of(config_class):
         if not dataclasses.is_dataclass(hint):
             parser.add_argument(flag(key), dest=key, type=hint)
-            for inner in [each for each in settings if each.startswith(f"{key}.")]:
-                settings[key] = copy.deepcopy(settings.get(key) or {})
-                set_nested(settings[key], inner.removeprefix(f"{key}."), settings.pop(inner))
     nested = dict[str, Any]()
-    for key, value in settings.items():
+    for key in sorted(settings):  # a mapping before its own keys, such as train.model.depth
+        set_nested(nested, key, settings[key])
+    for key, value in dotted(nested, config_class).items():
         # what fits no type is named by the check below
         with suppress(
             argparse.ArgumentError, ArithmeticError, RecursionError, TypeError, ValueError
         ):
             value = parser.parse_object({key: copy.deepcopy(value)}, defaults=False)[key]
-        set_nested(nested, key, value)
+            set_nested(nested, key, value)
     config: Config = _changed(config_class(), nested)
     check_settings(config)
     return config
@@ -357,7 +353,7 @@ def _resumed(config: Any, line: Mapping[str, Any], given: Mapping[str, Any]) -> 
     return dataclasses.replace(saved, **{key: getattr(config, key) for key in free & set(given)})
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """A parser of which a wrong argument is an InputError."""
 
     def error(self, message: str) -> NoReturn:
@@ -370,7 +366,7 @@ def _parser(config_class: type, common: Sequence[str], **about: Any) -> argparse
     needed = needed_flags(config_class) or "[--config FILE]"
     if common:
         about["epilog"] = f"--help all lists all settings.\n\n{about['epilog']}"
-    parser = _Parser(
+    parser = Parser(
         usage=f"{about['prog']} {needed} [--FLAG VALUE ...]",
         formatter_class=_CommandHelp,
         argument_default=argparse.SUPPRESS,
