@@ -152,12 +152,13 @@ def resolve(config: TrainConfig) -> TrainConfig:
     import_environments(config)
     _check_flags(config)
     check_paths(config)
-    file = Path(config.hyperparameters_file) if config.hyperparameters_file else None
-    entry, where = find_entry(config.env, config.algo, file, config.hyperparameters)
+    entry, where = find_entry(
+        config.env, config.algo, config.hyperparameters_file, config.hyperparameters
+    )
     weight = entry.pop("ent_coef", DEFAULT_WEIGHT)
     check_entry(entry, config.algo, where)
     try_out(config.env, entry.get("env_wrapper"), config.video)
-    timesteps = config.timesteps if config.timesteps is not None else int(entry["n_timesteps"])
+    timesteps = config.timesteps or int(entry["n_timesteps"])
     limit = episode_limit(config.env, entry.get("env_wrapper"))
     goal = config.goal_return if config.goal_return is not None else goal_return(config.env)
     return dataclasses.replace(

@@ -59,24 +59,21 @@ def main(argv: Sequence[str] | None = None) -> None:
         refuse_used_file(Path(config.video), "--video", ".gif")
     training = settings_of_run(Path(config.run), config.import_modules)
 
-    import torch
-
     from dem_apps.runtime.device import torch_device
     from rl.results.evaluator import FINAL, print_results
     from rl.results.video import record_episodes
-    from rl.training.run import build_evaluator, untrained_model
+    from rl.training.run import build_evaluator, model_of_run
     from rl.training.state import evaluate_checkpoint
 
     torch_device(config.device)
-    torch.set_num_threads(training.threads)
-    model = untrained_model(replace(training, device=config.device), fast=False)
+    model = model_of_run(training, config.device)
     seed = training.seed if config.seed is None else config.seed
     episodes = config.episodes or training.final_episodes or training.eval_episodes
     evaluator = build_evaluator(replace(training, seed=seed), FINAL, episodes)
     result = evaluate_checkpoint(
         model, Path(config.run) / "checkpoints", config.checkpoint, evaluator
     )
-    print_results(f"{training.env}, {training.loss}, {episodes} episodes", [result])
+    print_results(f"{training.env}, {training.loss}", episodes, [result])
     if config.out is not None:
         document = {
             **result,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,12 @@ from dem_apps.jobs.executor import (
     Job,
     JobFailed,
     JobTaken,
+    Variables,
     build_executor,
 )
 from dem_apps.report.runs import Finished, read_run
 from dem_apps.runtime.arguments import flags
+from dem_apps.runtime.documents import Document, Settings
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.settings import LARGEST_SEED, dotted, merged, option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
@@ -66,7 +68,7 @@ def grid_cells(
     config: GridConfig,
     training: Training,
     rows_key: str,
-    rows: Mapping[str, Any],
+    rows: Settings,
     control: tuple[str, str | None],
 ) -> Cells:
     """Make the jobs of each row and arm; all settings are checked.
@@ -84,7 +86,7 @@ def grid_cells(
         InputError: a setting that is wrong, or a run in the folder that was made with other settings.
     """
     if config.folder is None:
-        raise InputError("--folder: needs the folder that the runs go to")
+        raise InputError("--folder: is missing; give the folder that the runs go to")
     _check_names(rows_key, rows)
     _check_names("arms", config.arms)
     flag, compared_with = control
@@ -93,7 +95,7 @@ def grid_cells(
     cells: Cells = {}
     for row, of_row in rows.items():
         for arm, of_arm in config.arms.items():
-            settings: dict[str, Any] = {}
+            settings: Document = {}
             for part in (config.train, of_row or {}, of_arm or {}):
                 settings = merged(settings, dotted(part, training.config_class))
             with passed_on(f"{row}, {arm}".removeprefix(", "), InputError):
@@ -105,7 +107,7 @@ def grid_cells(
     return cells
 
 
-def _check_settings(training: Training, settings: Mapping[str, Any]) -> None:
+def _check_settings(training: Training, settings: Settings) -> None:
     """Refuse settings that the grid decides, or that the training would refuse."""
     for key in settings:
         if str(key).replace("-", "_") in _OF_THE_GRID:
@@ -132,23 +134,23 @@ def _job(
     training: Training,
     cell: tuple[str, str],
     seed: int,
-    settings: Mapping[str, Any],
+    settings: Settings,
 ) -> Job:
     """Make the job of a cell and a seed; an InputError where its run was made with other settings."""
     folders = [name.replace(" ", "-") for name in cell]
     run = Path(str(config.folder), *folders, f"seed{seed}")
-    given = (*flags({**settings, "seed": seed}), *training.more_flags)
+    line = (*flags({**settings, "seed": seed}), *training.more_flags)
     if (run / "config.yaml").is_file():
-        again = [*given, f"--run-dir={run}", "--resume"]
+        again = [*line, f"--run-dir={run}", "--resume"]
         parse_config(training.config_class, training.module, "", again)
     name = "  ".join(filter(None, (*cell, f"seed {seed}")))
-    return Job(name, training.module, given, run, training.metric)
+    return Job(name, training.module, line, run, training.metric)
 
 
 def run_grid(
     config: GridConfig,
     cells: Cells,
-    environment: Mapping[str, str],
+    environment: Variables,
     write_report: Callable[[Sequence[Finished], Path], str],
 ) -> dict[str, str]:
     """Run what is missing, write the report and print it.
@@ -170,7 +172,9 @@ def run_grid(
     failures = dict[str, str]()
     if not config.report_only:
         failures = run_jobs([job for *_, job in jobs], config, environment)
-    finished = [(row, arm, read_run(job.run)) for row, arm, job in jobs if job.finished]
+    finished = [
+        replace(read_run(job.run), row=row, arm=arm) for row, arm, job in jobs if job.finished
+    ]
     if finished:
         print(write_report(finished, out), end="")
         print(f"\n{len(finished)} of {len(jobs)} runs; the report is in {out}", flush=True)
@@ -194,9 +198,7 @@ def end_of_grid(
         sys.exit(1)
 
 
-def run_jobs(
-    jobs: Sequence[Job], config: ExecutorConfig, environment: Mapping[str, str]
-) -> dict[str, str]:
+def run_jobs(jobs: Sequence[Job], config: ExecutorConfig, environment: Variables) -> dict[str, str]:
     """Run the jobs without a result, print a line for each that ends, and return what failed by its name."""
     missing = [job for job in jobs if not job.finished]
     failures = dict[str, str]()

@@ -28,9 +28,11 @@ from dem_apps.jobs.executor import (
     JobFailed,
     JobKilled,
     SearchConfig,
+    Variables,
     build_executor,
 )
 from dem_apps.report.tables import write_csv
+from dem_apps.runtime.documents import Document, Settings
 from dem_apps.runtime.files import new_run_dir, refuse_used_folder, write_atomically
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.settings import dotted
@@ -99,10 +101,10 @@ def finished_search(
     arguments: Sequence[str],
     config: SearchConfig,
     plan: Plan,
-    settings: Mapping[str, Any],
+    settings: Settings,
     free: Sequence[str],
     jobs: TrialJobs,
-    environment: Mapping[str, str],
+    environment: Variables,
 ) -> Iterator[tuple[Path, optuna.Study]]:
     """Run or continue a search to its end; if it is interrupted, a message says how to continue.
 
@@ -143,13 +145,13 @@ def finished_search(
         print(f"study    {path}", flush=True)
         study = _study(path, config.storage)
         of_machine = [f"train.{key}" for key in free]
-        here = {key: value for key, value in dotted(settings).items() if key not in of_machine}
-        for key, value in study.user_attrs.get("settings", here).items():
-            if here.get(key) != value:
+        current = {key: value for key, value in dotted(settings).items() if key not in of_machine}
+        for key, value in study.user_attrs.get("settings", current).items():
+            if current.get(key) != value:
                 raise InputError(
-                    f"{path}: its study was begun with {key} {value!r}, not {here.get(key)!r}; name another folder"
+                    f"{path}: its study was begun with {key} {value!r}, not {current.get(key)!r}; name another folder"
                 )
-        study.set_user_attr("settings", here)
+        study.set_user_attr("settings", current)
         _run(path, study, config, plan, jobs, environment)
         if not study.get_trials(states=(TrialState.COMPLETE,)):
             raise InputError(f"{path}: no trial has a score; the logs in {path / 'trials'} say why")
@@ -175,7 +177,7 @@ def _study(path: Path, storage: str | None) -> optuna.Study:
         why = type(error).__name__  # the message may hold a password
         where = "--storage" if storage else str(journal)
         raise InputError(
-            f"{where}: cannot be opened ({why}); expected a study, or a database such as sqlite:///study.db"
+            f"{where}: the study cannot be opened ({why}); give a study, or a database such as sqlite:///study.db"
         ) from error
     if not study.get_trials(deepcopy=False) and any((path / "trials").iterdir()):
         raise InputError(
@@ -199,7 +201,7 @@ def _run(
     config: SearchConfig,
     plan: Plan,
     jobs: TrialJobs,
-    environment: Mapping[str, str],
+    environment: Variables,
 ) -> None:
     """Run trials in ``path/trials/NNNN`` until the plan has no more, unfinished ones first; writes ``trials.csv``."""
     executor = build_executor(config, environment)
@@ -264,7 +266,7 @@ def _settled(study: optuna.Study, trial: optuna.Trial, outcome: Future[float]) -
 
 def _write_trials(path: Path, study: optuna.Study, score: str) -> None:
     """Write ``trials.csv``, a line per trial: its number, its point, its score (empty without one) and its state."""
-    rows: list[dict[str, Any]] = []
+    rows: list[Document] = []
     for trial in study.get_trials(deepcopy=False):
         value = trial.value if trial.state == TrialState.COMPLETE else None
         state = trial.state.name.lower()
@@ -273,7 +275,7 @@ def _write_trials(path: Path, study: optuna.Study, score: str) -> None:
 
 
 def write_choice(
-    path: Path, remark: str, choice: Mapping[str, Any], module: str, train_flags: Sequence[str]
+    path: Path, remark: str, choice: Settings, module: str, train_flags: Sequence[str]
 ) -> None:
     """Write ``best.yaml`` with the settings that were found, and print the command of the final run."""
     file = path / "best.yaml"

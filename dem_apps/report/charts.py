@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dem_apps.report.intervals import mean_band
+from dem_apps.report.pictures import data_uri
 from dem_apps.report.runs import Group, Run
 from dem_apps.runtime.metrics_info import Metric
 
@@ -91,8 +91,7 @@ def _chart(heading: str, metrics: Sequence[Metric], groups: Sequence[Group]) -> 
             mean_curve(axes, group.runs, metric.name, position, label, metric.scale, ".")
         if len(lines) > 1:
             axes.legend()
-        content = base64.b64encode(drawn(figure, "svg"))
-    return f"data:image/svg+xml;base64,{content.decode()}"
+        return data_uri("image/svg+xml", drawn(figure, "svg"))
 
 
 def drawn(figure: Figure, kind: str) -> bytes:

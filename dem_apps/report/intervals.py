@@ -63,7 +63,7 @@ def mean_band(
     return mean, mean - half, mean + half
 
 
-def difference_interval(ours: Mapping[Seed, float], control: Mapping[Seed, float]) -> Interval:
+def difference_interval(scores: Mapping[Seed, float], control: Mapping[Seed, float]) -> Interval:
     """The difference of two settings' means with its interval; each has at least one score, by seed.
 
     With two common seeds or more it is the mean of their differences, with Student's t. A side's only seed is compared
@@ -73,14 +73,14 @@ def difference_interval(ours: Mapping[Seed, float], control: Mapping[Seed, float
     >>> difference_interval({0: 1.5, 1: 2.5, 2: 4.0}, {0: 1.0, 1: 2.0, 2: 3.5})
     Interval(estimate=0.5, low=0.5, high=0.5)
     """
-    common = [seed for seed in ours if seed in control]
-    if len(common) > 1 or (common and min(len(ours), len(control)) == 1):
-        return mean_interval([ours[seed] - control[seed] for seed in common])
-    mine, theirs = list(ours.values()), list(control.values())
-    estimate = float(np.mean(mine) - np.mean(theirs))
-    if min(len(mine), len(theirs)) < 2:
+    common = [seed for seed in scores if seed in control]
+    if len(common) > 1 or (common and min(len(scores), len(control)) == 1):
+        return mean_interval([scores[seed] - control[seed] for seed in common])
+    values, baseline = list(scores.values()), list(control.values())
+    estimate = float(np.mean(values) - np.mean(baseline))
+    if min(len(values), len(baseline)) < 2:
         return Interval(estimate, None, None)
-    if np.ptp(mine) == np.ptp(theirs) == 0.0:  # of which scipy makes NaN
+    if np.ptp(values) == np.ptp(baseline) == 0.0:  # of which scipy makes NaN
         return Interval(estimate, estimate, estimate)
-    ends = stats.ttest_ind(mine, theirs, equal_var=False).confidence_interval(LEVEL)
+    ends = stats.ttest_ind(values, baseline, equal_var=False).confidence_interval(LEVEL)
     return Interval(estimate, float(ends.low), float(ends.high))

@@ -56,9 +56,7 @@ def write_report(paths: Sequence[Path], out: Path) -> Path:
 
 def write_grid_page(finished: Sequence[Finished], out: Path, control: str | None) -> Path:
     """Write the page of a grid's finished runs, named by their arms, the ``control`` first."""
-    runs = []
-    for row, arm, run in finished:
-        runs.append(replace(run, name=f"{arm}, seed {run.seed}", row=row, arm=arm))
+    runs = [replace(run, name=f"{run.arm}, seed {run.seed}") for run in finished]
     runs.sort(key=lambda run: run.arm != control)
     return _written(runs, out)
 

@@ -65,7 +65,7 @@ def embed_videos(run: Run) -> list[Picture]:
     videos = []
     for file in sorted((run.path / "videos").glob("*.gif")):
         if regular_file(file, run.path).stat().st_size <= _LARGEST_VIDEO:
-            videos.append(Picture(file.name, _data("image/gif", file.read_bytes())))
+            videos.append(Picture(file.name, data_uri("image/gif", file.read_bytes())))
     return videos
 
 
@@ -89,8 +89,9 @@ def image_uri(image: Image.Image, crisp: bool) -> str:
     image.thumbnail((_WIDEST, _WIDEST), Image.Resampling.NEAREST if crisp else Image.Resampling.BOX)
     content = io.BytesIO()
     image.save(content, "WEBP", lossless=crisp, quality=90)
-    return _data("image/webp", content.getvalue())
+    return data_uri("image/webp", content.getvalue())
 
 
-def _data(kind: str, content: bytes) -> str:
+def data_uri(kind: str, content: bytes) -> str:
+    """Return a file's content as a URI; ``kind`` is its media type."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError, passed_on
-from dem_apps.runtime.documents import is_a, read_json, required, shaped
+from dem_apps.runtime.documents import Document, Settings, is_a, read_json, required, shaped
 from dem_apps.runtime.metrics_info import FILE, LARGEST, MetricsInfo, Score
 from dem_apps.runtime.run_reader import read_config, read_metrics
 from dem_apps.runtime.settings import dotted
@@ -31,11 +31,11 @@ class Run:
     name: str  #: on pages
     path: Path
     info: MetricsInfo
-    config: dict[str, Any]
-    environment: dict[str, Any] = field(default_factory=dict)  #: ``environment.json``
+    config: Document
+    environment: Document = field(default_factory=dict)  #: ``environment.json``
     #: ``eval.json``; empty while the run is not finished
-    evaluation: dict[str, Any] = field(default_factory=dict)
-    metrics: list[dict[str, Any]] = field(default_factory=list)  #: the lines of ``metrics.jsonl``
+    evaluation: Document = field(default_factory=dict)
+    metrics: list[Document] = field(default_factory=list)  #: the lines of ``metrics.jsonl``
     row: str = ""  #: of a grid with rows: the name of the run's row
     arm: str = ""  #: of a grid: the name of the run's arm
 
@@ -114,8 +114,8 @@ class Group:
         )
 
 
-#: A finished run of a grid behind its row, empty without rows, and its arm.
-Finished = tuple[str, str, Run]
+#: A finished run of a grid, with its row and its arm.
+Finished = Run
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
@@ -132,14 +132,14 @@ def read_run(path: Path, name: str | None = None) -> Run:
         InputError: the folder is no run of a training, or one of its files is damaged.
     """
 
-    def document(file: str) -> dict[str, Any]:
+    def document(file: str) -> Document:
         if not (path / file).exists():
             return {}
         return required(read_json(path / file, path), str(path / file))
 
     for file in ("config.yaml", FILE):
         if not (path / file).exists():
-            raise InputError(f"{path}: not a run folder of a training (it has no {file})")
+            raise InputError(f"{path}: is not a run folder of a training (it has no {file})")
     run = Run(
         name or path.resolve().name,
         path,
@@ -192,7 +192,7 @@ def differing(settings: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
     return rows
 
 
-def flat(document: Mapping[str, Any]) -> dict[str, str]:
+def flat(document: Settings) -> dict[str, str]:
     """Return nested settings as dotted keys and short texts."""
     texts = {}
     for key, value in dotted(document).items():

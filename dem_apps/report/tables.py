@@ -17,6 +17,7 @@ from typing import Any
 from dem_apps.errors import InputError, printable
 from dem_apps.report.intervals import difference_interval
 from dem_apps.report.runs import Finished, Group, Run, differing, flat
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Score
 
@@ -83,14 +84,14 @@ def compared(score: Score, group: Group, baseline: Group | None) -> Cell:
 
     There is no difference where a score of either side is censored: of bounds, Student's t says nothing.
     """
-    ours = group.scores(score.key)
-    main = spread(score, list(ours.values()))
+    values = group.scores(score.key)
+    main = spread(score, list(values.values()))
     if baseline is None or group is baseline or group.censored(score) or baseline.censored(score):
         return Cell(main)
-    theirs = baseline.scores(score.key)
-    if not ours or not theirs:
+    of_baseline = baseline.scores(score.key)
+    if not values or not of_baseline:
         return Cell(main)
-    interval = difference_interval(ours, theirs)
+    interval = difference_interval(values, of_baseline)
     text = score.text(interval.estimate, "+")
     if interval.low is not None and interval.high is not None:
         text += f" [{score.text(interval.low, '+')}, {score.text(interval.high, '+')}]"
@@ -190,18 +191,18 @@ def write_grid_report(finished: Sequence[Finished], out: Path, control: str | No
     out.mkdir(parents=True, exist_ok=True)
     write_csv(out / "runs.csv", _csv_rows(finished))
     write_atomically(out / "table.md", score_tables(compared, control).encode())
-    return score_tables(compared, control, [finished[0][2].info.scores[0].key])
+    return score_tables(compared, control, [finished[0].info.scores[0].key])
 
 
 def by_row(runs: Sequence[Finished]) -> Compared:
     """Return the runs of each row and arm, in the order given; an InputError for two of one seed."""
     compared: Compared = {}
-    for row, arm, run in runs:
-        of_arm = compared.setdefault(row, {}).setdefault(arm, [])
+    for run in runs:
+        of_arm = compared.setdefault(run.row, {}).setdefault(run.arm, [])
         for other in of_arm:
             if other.seed == run.seed:
                 raise InputError(
-                    f"{other.path} and {run.path}: both are {arm}, seed {run.seed}; leave one out"
+                    f"{other.path} and {run.path}: both have the arm {run.arm} and the seed {run.seed}; leave one out"
                 )
         of_arm.append(run)
     return compared
@@ -247,12 +248,12 @@ def _aligned(table: Table | None) -> str:
     return f"{table.caption}\n\n{markdown(header, rows)}"
 
 
-def _csv_rows(runs: Sequence[Finished]) -> list[dict[str, Any]]:
+def _csv_rows(runs: Sequence[Finished]) -> list[Document]:
     """Return row, arm, seed, settings in which runs differ, every score unscaled, and scores of every class."""
-    differ = differing([flat(run.config) for _, _, run in runs])
+    differ = differing([flat(run.config) for run in runs])
     rows = []
-    for position, (row, arm, run) in enumerate(runs):
-        line = {"row": row, "arm": arm, "seed": run.seed}
+    for position, run in enumerate(runs):
+        line = {"row": run.row, "arm": run.arm, "seed": run.seed}
         line |= {key: values[position] for key, values in differ.items()}
         line |= {score.key: run.score(score.key) for score in run.info.scores}
         for classes in run.info.classes[:1]:

@@ -244,7 +244,7 @@ def cache_dir() -> Path:
 
     It is ``$DEM_APPS_CACHE``, else ``dem-apps`` in the user's cache.
     """
-    if own := os.environ.get("DEM_APPS_CACHE"):
-        return Path(own)
+    if folder := os.environ.get("DEM_APPS_CACHE"):
+        return Path(folder)
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(cache, "dem-apps")

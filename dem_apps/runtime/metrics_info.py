@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 FILE = "metrics_info.json"
-#: Size of a number that is drawn and averaged at most, and digits that are shown.
-LARGEST, _MOST_DIGITS = 1e30, 15
+#: Size of a number that is drawn and averaged at most.
+LARGEST = 1e30
 #: Which direction is an improvement; empty where neither is.
 Better = Literal["higher", "lower", ""]
 
@@ -40,7 +40,7 @@ class Score:
 
     def text(self, value: float, sign: str = "") -> str:
         """The value as it is displayed; ``sign="+"`` for differences."""
-        return f"{self.scale * value:{sign}.{min(self.digits, _MOST_DIGITS)}f}"
+        return f"{self.scale * value:{sign}.{self.digits}f}"
 
 
 @dataclass(frozen=True)

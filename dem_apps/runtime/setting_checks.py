@@ -66,7 +66,7 @@ def check_paths(config: Any) -> None:
         value = operator.attrgetter(key)(config)
         for path in value if isinstance(value, list) else [value]:
             if path and not Path(path).exists():
-                raise InputError(f"{flag(key)}: {path}: no such file or folder")
+                raise InputError(f"{flag(key)}: {path} does not exist")
 
 
 def out_of_range(items: Iterable[Any], **bounds: float | None) -> str | None:

@@ -33,7 +33,7 @@ from dem_apps.runtime.arguments import (
     set_nested,
     text_value,
 )
-from dem_apps.runtime.documents import read_yaml
+from dem_apps.runtime.documents import Document, Settings, read_yaml
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.setting_checks import check_settings, choices_of
 
@@ -108,7 +108,7 @@ def parse_config(
     argv: Sequence[str] | None = None,
     config_help: str = "YAML file with any of the settings below, as keys with underscores; flags win over it",
     description: str | None = None,
-    in_file: Mapping[str, Any] | None = None,
+    in_file: Settings | None = None,
 ) -> Config:
     """Read a command's settings from ``--config FILE`` and flags; a file cannot set what runs code.
 
@@ -142,7 +142,7 @@ def parse_config(
     parser.add_argument("--config", help=config_help, metavar="FILE", action="append")
     line = _read_line(parser, arguments, config_class)
     files = line.pop("config", [])
-    settings = dict[str, Any]()
+    settings = Document()
     with passed_on("--config", InputError) if files else nullcontext():
         for document in (in_file or {}, *map(_document, files)):
             settings = merged(settings, _known(document, config_class))
@@ -154,7 +154,7 @@ def parse_config(
 
 def _read_line(
     parser: argparse.ArgumentParser, arguments: Sequence[str], config_class: type
-) -> dict[str, Any]:
+) -> Document:
     """The values of the command line by dotted keys, those of mappings (``train.model.depth``) too.
 
     ``--max_steps`` is ``--max-steps``, a switch may stand alone, and ``--resume DIR`` is ``--run-dir DIR --resume``.
@@ -191,9 +191,9 @@ def _read_line(
 
 def from_dict(
     config_class: type[Config],
-    values: dict[str, Any],
+    values: Document,
     where: str,
-    line: Mapping[str, Any] | None = None,
+    line: Settings | None = None,
 ) -> Config:
     """Rebuild settings that ``dataclasses.asdict`` made; those that run code have their defaults.
 
@@ -217,7 +217,7 @@ def from_dict(
         return _made(config_class, settings)
 
 
-def _refuse_code(config_class: type, in_file: Mapping[str, Any], line: Mapping[str, Any]) -> None:
+def _refuse_code(config_class: type, in_file: Settings, line: Settings) -> None:
     """Refuse values out of a file that would run code, or name a second file, and are not on the command ``line``.
 
     A ``MODULE:NAME`` may stand there if the line holds the same, or names the module.
@@ -225,8 +225,9 @@ def _refuse_code(config_class: type, in_file: Mapping[str, Any], line: Mapping[s
     modules = dict[str, list[str]]()
     for key, name in line_only(config_class).items():
         if in_file.get(key) is not None and key not in line:
-            given = f"{flag(name)} {in_file[key]}"
-            raise InputError(f"{key}: can only be given on the command line, as {given}")
+            raise InputError(
+                f"{key}: can only be given on the command line, as {flag(name)} {in_file[key]}"
+            )
         modules[name] = str(line.get(key, "")).split(",")
     for key, by in marked(config_class, "code").items():
         value = str(in_file.get(key))
@@ -235,16 +236,16 @@ def _refuse_code(config_class: type, in_file: Mapping[str, Any], line: Mapping[s
         if colon and not allowed:
             wanted = f"{flag(by)} {value if by == key else module}"
             raise InputError(
-                f"{key}: {value} stands in a file, which cannot have the code of {module} run; if it is yours, "
-                f"add {wanted}"
+                f"{key}: {value} is set in a file, and a file may not run the code of {module}; if the module is "
+                f"yours, add {wanted}"
             )
 
 
-def _known(document: Mapping[str, Any], config_class: type) -> dict[str, Any]:
+def _known(document: Settings, config_class: type) -> Document:
     """The settings of a document by dotted keys; an InputError for a key that is none."""
     hints = {key: hint for key, _, hint in fields_of(config_class)}
     names = {name.replace("-", "_"): key for key, name in line_only(config_class).items()}
-    settings = dict[str, Any]()
+    settings = Document()
     for key, value in dotted(document, config_class).items():
         key = str(key).replace("-", "_")
         key = names.get(key, key)
@@ -264,15 +265,13 @@ def _known_keys(config_class: type) -> list[str]:
     return [*keys, *(f"{key}.{name}" for key, names in inner for name in names)]
 
 
-def dotted(
-    values: Mapping[str, Any], config_class: type | None = None, prefix: str = ""
-) -> dict[str, Any]:
+def dotted(values: Settings, config_class: type | None = None, prefix: str = "") -> Document:
     """Nested settings by dotted keys.
 
     An empty mapping is a value; with a ``config_class``, so is each that is no dataclass there.
     """
     hints = get_type_hints(config_class) if config_class else {}
-    flat: dict[str, Any] = {}
+    flat: Document = {}
     for key, value in values.items():
         nested = dataclasses.is_dataclass(hints.get(key)) if config_class else value
         if nested and isinstance(value, Mapping):
@@ -282,7 +281,7 @@ def dotted(
     return flat
 
 
-def merged(settings: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+def merged(settings: Settings, later: Settings) -> Document:
     """Settings by dotted keys, of which the ``later`` win; those that are mappings are merged by key."""
     both = dict(settings)
     for key, value in later.items():
@@ -293,13 +292,13 @@ def merged(settings: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, A
     return both
 
 
-def _made(config_class: type[Config], settings: dict[str, Any]) -> Config:
+def _made(config_class: type[Config], settings: Document) -> Config:
     """The dataclass of values by dotted keys, converted by their annotations and checked."""
     parser = ArgumentParser(exit_on_error=False)
     for key, _, hint in fields_of(config_class):
         if not dataclasses.is_dataclass(hint):
             parser.add_argument(flag(key), dest=key, type=hint)
-    nested = dict[str, Any]()
+    nested = Document()
     for key in sorted(settings):  # a mapping before its own keys, such as train.model.depth
         set_nested(nested, key, settings[key])
     for key, value in dotted(nested, config_class).items():
@@ -314,16 +313,16 @@ def _made(config_class: type[Config], settings: dict[str, Any]) -> Config:
     return config
 
 
-def _changed(settings: Any, values: Mapping[str, Any]) -> Any:
+def _changed(settings: Any, values: Settings) -> Any:
     """A dataclass with other values, nested ones included."""
-    changes = dict[str, Any]()
+    changes = Document()
     for key, value in values.items():
         old = getattr(settings, key)
         changes[key] = _changed(old, value) if dataclasses.is_dataclass(old) else value
     return dataclasses.replace(settings, **changes)
 
 
-def _document(value: str) -> dict[str, Any]:
+def _document(value: str) -> Document:
     """The settings in the file of ``--config``, of which there must be any."""
     file = config_file(value)
     document = read_yaml(file)
@@ -332,8 +331,8 @@ def _document(value: str) -> dict[str, Any]:
     return document
 
 
-def _resumed(config: Any, line: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-    """The settings of the run in ``config.run_dir``; an InputError where those ``given`` differ."""
+def _resumed(config: Any, line: Settings, named: Settings) -> Any:
+    """The settings of the run in ``config.run_dir``; an InputError where one that is ``named`` again differs."""
     if config.run_dir is None:
         raise InputError("--resume: needs --run-dir, the folder of the run to continue")
     run_dir, kind = Path(config.run_dir), type(config)
@@ -343,14 +342,14 @@ def _resumed(config: Any, line: Mapping[str, Any], given: Mapping[str, Any]) -> 
         _refuse_code(kind, document, line)
     free = {"resume", "run_dir", *line_only(kind), *of_machine(kind)}
     now, before = dotted(dataclasses.asdict(config)), dotted(dataclasses.asdict(saved))
-    for key in dotted(given):
+    for key in dotted(named):
         if key not in free and before.get(key) != now.get(key):
             instead = getattr(config, "INSTEAD_OF_RESUMING", "").format(run_dir)
             raise InputError(
                 f"{flag(key)}: the run in {run_dir} was started with {before.get(key)!r}, not {now.get(key)!r}; "
                 f"a resumed run keeps its settings{instead}"
             )
-    return dataclasses.replace(saved, **{key: getattr(config, key) for key in free & set(given)})
+    return dataclasses.replace(saved, **{key: getattr(config, key) for key in free & set(named)})
 
 
 class Parser(argparse.ArgumentParser):
@@ -383,9 +382,7 @@ def _parser(config_class: type, common: Sequence[str], **about: Any) -> argparse
             continue
         default = attrgetter(key)(defaults)
         text = _help_line(field.metadata["help"], default, field.metadata["needed"])
-        switch: dict[str, Any] = (
-            {"nargs": "?", "const": "true"} if hint in (bool, bool | None) else {}
-        )
+        switch: Document = {"nargs": "?", "const": "true"} if hint in (bool, bool | None) else {}
         group.add_argument(
             flag(only.get(key, key)),
             dest=key,

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 
+#: Values that the next step depends on, by name, for ``torch.load(weights_only=True)``.
+State = dict[str, Any]
+
 
 @torch.no_grad()
 def put_values(model: nn.Module, values: Mapping[str, Tensor]) -> None:

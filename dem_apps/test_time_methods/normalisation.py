@@ -28,8 +28,10 @@ def affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Scale and shift of the normalisation layers by name; shared ones once."""
     # by the class, since public networks keep a list under the name `modules`
     layers = [layer for layer in nn.Module.modules(model) if isinstance(layer, NORMALISATIONS)]
-    own = {id(parameter) for layer in layers for parameter in layer.parameters(recurse=False)}
-    return {name: parameter for name, parameter in model.named_parameters() if id(parameter) in own}
+    affine = {id(parameter) for layer in layers for parameter in layer.parameters(recurse=False)}
+    return {
+        name: parameter for name, parameter in model.named_parameters() if id(parameter) in affine
+    }
 
 
 def batch_norms(model: nn.Module) -> list[_BatchNorm]:

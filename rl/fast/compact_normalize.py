@@ -12,6 +12,9 @@ import numpy as np
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
+#: Observations, rewards, ends and infos of E environments.
+VecStep = tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]
+
 
 class CompactNormalize(VecNormalize):
     """``VecNormalize`` over E environments with observations of K floats, the same numbers bit for bit.
@@ -79,19 +82,17 @@ class CompactNormalize(VecNormalize):
         self.returns = np.zeros(self.num_envs)
         return self.expand(self._normalised(observations))
 
-    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    def step_wait(self) -> VecStep:
         """As in VecNormalize."""
         observations, rewards, dones, infos = self._step_wait_compact()
         return self.expand(observations), rewards, dones, infos
 
-    def step_compact(
-        self, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    def step_compact(self, actions: np.ndarray) -> VecStep:
         """As ``step``, with the columns in use only; there may be more of them afterwards than before."""
         self.step_async(actions)
         return self._step_wait_compact()
 
-    def _step_wait_compact(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    def _step_wait_compact(self) -> VecStep:
         observations, rewards, dones, infos = self.venv.step_wait()
         assert isinstance(observations, np.ndarray)
         self.old_obs, self.old_reward = observations, rewards

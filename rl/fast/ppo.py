@@ -96,11 +96,8 @@ class FastPPO(PPO):
             rollout_buffer.values[step], rollout_buffer.log_probs[step] = values, log_probs
             obs, self._last_episode_starts = new_obs, dones
         self._last_obs = compact.expand(obs)
-        rollout_buffer.observations, rollout_buffer.pos, rollout_buffer.full = (
-            stored,
-            n_rollout_steps,
-            True,
-        )
+        rollout_buffer.observations = stored
+        rollout_buffer.pos, rollout_buffer.full = n_rollout_steps, True
         rollout_buffer.compute_returns_and_advantage(
             torch.from_numpy(network.critic(obs)[:, 0]), dones
         )
@@ -141,16 +138,12 @@ class FastPPO(PPO):
 
     def _update(self, network: Network) -> list[list[Figures]]:
         """Train the network on the rollout, ``n_epochs`` times over; the figures of each epoch's minibatches."""
-        samples, term, clips, epochs = (
-            _samples(self.rollout_buffer),
-            _term(self.policy),
-            self._clips(),
-            [],
-        )
+        samples, term, clips = _samples(self.rollout_buffer), _term(self.policy), self._clips()
+        epochs = list[list[Figures]]()
         for _ in range(self.n_epochs):
             order = np.random.permutation(len(samples[0]))  # by numpy's global generator, as in SB3
             shuffled = [array[order] for array in samples]
-            epochs.append(list[Figures]())
+            epochs.append([])
             for start in range(0, len(order), self.batch_size):
                 observations, *taken = (
                     array[start : start + self.batch_size] for array in shuffled
@@ -209,11 +202,11 @@ class FastPPO(PPO):
         made = np.empty(3 * wide + 2 * rows, np.float32)
         begin = address(made)
         places = [begin + 4 * offset for offset in (0, wide, 3 * wide, 2 * wide, 3 * wide + rows)]
-        given = [np.ascontiguousarray(array) for array in (logits, values, *taken)]
+        arrays = [np.ascontiguousarray(array) for array in (logits, values, *taken)]
         kernel.ppo_loss(
             rows,
             number,
-            *map(address, given),
+            *map(address, arrays),
             self.normalize_advantage,
             clips["clip_range"],
             clips.get("clip_range_vf", -1.0),
@@ -229,18 +222,15 @@ class FastPPO(PPO):
 
     def _clips(self) -> dict[str, float]:
         """The clip ranges as they are now, under SB3's names."""
-        given = {"clip_range": self.clip_range, "clip_range_vf": self.clip_range_vf}
+        schedules = {"clip_range": self.clip_range, "clip_range_vf": self.clip_range_vf}
         progress: Any = self._current_progress_remaining
-        return {name: float(now(progress)) for name, now in given.items() if callable(now)}
+        return {name: float(now(progress)) for name, now in schedules.items() if callable(now)}
 
     def _log(self, means: dict[str, Any]) -> None:
         """Under SB3's names."""
-        values, returns = (
-            self.rollout_buffer.values.flatten(),
-            self.rollout_buffer.returns.flatten(),
-        )
-        means |= {"explained_variance": explained_variance(values, returns), **self._clips()}
-        for name, value in means.items():
+        buffer = self.rollout_buffer
+        explained = explained_variance(buffer.values.flatten(), buffer.returns.flatten())
+        for name, value in {**means, "explained_variance": explained, **self._clips()}.items():
             self.logger.record(f"train/{name}", value)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
