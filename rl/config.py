@@ -38,6 +38,17 @@ def modules_option() -> Any:
 
 
 @dataclass(frozen=True)
+class PolicyConfig:
+    """The policy of a run."""
+
+    run: str = option(
+        "", "run folder that rl.train wrote", value="RUN", group="policy", needed=True
+    )
+    checkpoint: str = option("last", "which policy", choices=("last", "best"))
+    import_modules: str | None = modules_option()
+
+
+@dataclass(frozen=True)
 class TrainConfig(ObjectiveSettings):
     """Train PPO or A2C on an environment with AdaDEM, or another objective, as its entropy term."""
 

@@ -9,20 +9,17 @@ from pathlib import Path
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.files import refuse_used_file, write_json
 from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config
-from rl.config import modules_option, settings_of_run
+from rl.config import PolicyConfig, settings_of_run
 
 
 @dataclass(frozen=True)
-class EvaluateConfig:
+class EvaluateConfig(PolicyConfig):
     """Evaluate the policy of a run over whole episodes."""
 
-    run: str = option(
-        "", "run folder that rl.train wrote", value="RUN", group="what is scored", needed=True
-    )
-    checkpoint: str = option("last", "which policy", choices=("last", "best"))
     episodes: int | None = option(
         None,
         "number of episodes; default: as many as the run was scored on",
+        group="episodes",
         at_least=1,
         at_most=10**6,
     )
@@ -33,7 +30,6 @@ class EvaluateConfig:
         at_most=LARGEST_SEED,
     )
     device: str = option("cpu", "torch device")
-    import_modules: str | None = modules_option()
     video: str | None = option(
         None,
         "write a .gif of episodes with sampled actions, best and worst among them",

@@ -12,17 +12,14 @@ from pathlib import Path
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.files import refuse_used_file
 from dem_apps.runtime.settings import option, parse_config
-from rl.config import modules_option, settings_of_run
+from rl.config import PolicyConfig, settings_of_run
 
 
 @dataclass(frozen=True)
-class ExportConfig:
+class ExportConfig(PolicyConfig):
     """Write the policy of a run as a zip file for Stable-Baselines3."""
 
-    run: str = option("", "run folder that rl.train wrote", needed=True)
-    checkpoint: str = option("last", "which policy", choices=("last", "best"))
     out: str = option("", "zip file to write, never overwritten", needed=True)
-    import_modules: str | None = modules_option()
 
 
 def main(argv: Sequence[str] | None = None) -> None:

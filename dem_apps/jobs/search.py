@@ -179,7 +179,7 @@ def _study(path: Path, storage: str | None) -> optuna.Study:
         raise InputError(
             f"{where}: the study cannot be opened ({why}); give a study, or a database such as sqlite:///study.db"
         ) from error
-    if not study.get_trials(deepcopy=False) and any((path / "trials").iterdir()):
+    if not study.trials and any((path / "trials").iterdir()):
         raise InputError(
             f"{path}: the study does not know its trials; give their --storage, or name another folder"
         )
@@ -205,7 +205,7 @@ def _run(
 ) -> None:
     """Run trials in ``path/trials/NNNN`` until the plan has no more, unfinished ones first; writes ``trials.csv``."""
     executor = build_executor(config, environment)
-    finished = sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
+    finished = sum(trial.state.is_finished() for trial in study.trials)
     bar = Progress(max(plan.trials, finished), finished, title="search", unit="trials")
 
     def work(trial: optuna.Trial) -> float:
@@ -227,9 +227,9 @@ def _trials(study: optuna.Study, plan: Plan) -> Iterator[optuna.Trial]:
     """Yield the trials that a kill has left unfinished, then the plan's next ones, each when it is asked for."""
     for left in study.get_trials(states=(TrialState.RUNNING,)):
         yield optuna.Trial(study, left._trial_id)
-    while (trial := plan.next_trial(study.get_trials(deepcopy=False))) is not None:
+    while (trial := plan.next_trial(study.trials)) is not None:
         study.add_trial(trial)
-        yield optuna.Trial(study, study.get_trials(deepcopy=False)[-1]._trial_id)
+        yield optuna.Trial(study, study.trials[-1]._trial_id)
 
 
 def _mean_score(trial: optuna.Trial, jobs: Sequence[Job], run: Callable[[Job], None]) -> float:
@@ -267,7 +267,7 @@ def _settled(study: optuna.Study, trial: optuna.Trial, outcome: Future[float]) -
 def _write_trials(path: Path, study: optuna.Study, score: str) -> None:
     """Write ``trials.csv``, a line per trial: its number, its point, its score (empty without one) and its state."""
     rows: list[Document] = []
-    for trial in study.get_trials(deepcopy=False):
+    for trial in study.trials:
         value = trial.value if trial.state == TrialState.COMPLETE else None
         state = trial.state.name.lower()
         rows.append({"trial": trial.number, **trial.params, score: value, "state": state})

@@ -22,13 +22,9 @@ DASHES = ("-", "--", "-.", ":")
 #: Texts may come from a run's files: they are no formulas.
 _STYLE: Any = {
     "text.parse_math": False,
-    "axes.titlesize": 10,
-    "axes.labelsize": 8,
+    "font.size": 8,
     "axes.grid": True,
     "grid.alpha": 0.3,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 7,
     "legend.frameon": False,
 }
 

@@ -169,8 +169,8 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     A file name that is no UTF-8 is written with escapes.
     """
     text = io.StringIO()
-    keys = dict.fromkeys(key for row in rows for key in row)
-    writer = csv.DictWriter(text, list(keys), lineterminator="\n")
+    keys = list(dict.fromkeys(chain.from_iterable(rows)))
+    writer = csv.DictWriter(text, keys, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_atomically(path, text.getvalue().encode(errors="backslashreplace"))

@@ -69,7 +69,7 @@ def check_paths(config: Any) -> None:
                 raise InputError(f"{flag(key)}: {path} does not exist")
 
 
-def out_of_range(items: Iterable[Any], **bounds: float | None) -> str | None:
+def out_of_range(items: Iterable[Any], **bounds: float) -> str | None:
     """The fault, as half a sentence, of the first number that is not finite or beyond one of ``_BOUNDS``."""
     for number in items:
         if not isinstance(number, (int, float)):
@@ -77,7 +77,7 @@ def out_of_range(items: Iterable[Any], **bounds: float | None) -> str | None:
         if not abs(number) <= sys.float_info.max:
             return f"expected a finite number, got {shown(number)}"
         for name, bound in bounds.items():
-            if bound is not None and not _BOUNDS[name](number, bound):
+            if not _BOUNDS[name](number, bound):
                 return f"expected {name.replace('_', ' ')} {bound}, got {number}"
     return None
 

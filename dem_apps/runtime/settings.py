@@ -49,10 +49,6 @@ def option(
     help: str,
     choices: Iterable[str] = (),
     *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
     value: str | None = None,
     group: str | None = None,
     flag_only: str | None = None,
@@ -61,6 +57,7 @@ def option(
     of_machine: bool = False,
     code: str | None = None,
     keys: Iterable[str] = (),
+    **bounds: float,
 ) -> Any:
     """A dataclass field with its line of help.
 
@@ -68,7 +65,6 @@ def option(
         default: its value; where it is None or empty, ``help`` says what that means.
         help: what it is.
         choices: the names that it, or each of a list, may have, out of a table; those without one are a ``Literal``.
-        at_least, at_most, above, below: the range of a number, or of each of a list.
         value: what stands for the value in the help, such as ``DIR``; by default its choices, its kind or its name.
         group: heading in the help for this field and those that follow, up to the next heading.
         flag_only: the flag, without its dashes, of what runs code and so is taken from the command line alone.
@@ -77,12 +73,13 @@ def option(
         of_machine: a resumed run may have another, as another machine does.
         code: for what may be a ``MODULE:NAME``, which imports the module: the flag to name one in, its own or another.
         keys: of a mapping, those that are suggested where a flag was meant as one of them.
+        bounds: the range of a number, or of each of a list: ``at_least``, ``at_most``, ``above``, ``below``.
     """
     metadata = {
         "help": help,
         "choices": tuple(choices),
         "value": value,
-        "range": {"at_least": at_least, "at_most": at_most, "above": above, "below": below},
+        "range": bounds,
         "group": group,
         "flag_only": flag_only,
         "needed": needed,

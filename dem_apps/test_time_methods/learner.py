@@ -61,7 +61,7 @@ class Learner:
         self.num_classes = num_classes
         self.optimizer = _optimizer(network, optimizer, lr)
         # without any state yet: what reset() goes back to
-        self._first_optimizer: Any = None if self.optimizer is None else self.optimizer.state_dict()
+        self._first_optimizer = _state(self.optimizer)
         # on the CPU: the same draws on every device
         self.generator = torch.Generator().manual_seed(seed)
         self._first_draws = self.generator.get_state()
@@ -211,12 +211,11 @@ class Learner:
 
     def state_dict(self) -> State:
         """All that the next step depends on, without the weights that never learn."""
-        objective = self._objective
         return {
             "network": self.network.state_dict(),
-            "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
+            "optimizer": _state(self.optimizer),
             "num_classes": self.num_classes,
-            "objective": None if objective is None else objective.state_dict(),
+            "objective": _state(self._objective),
             "first_objective": self._first_objective,
             "generator": self.generator.get_state(),
         }
@@ -229,6 +228,10 @@ class Learner:
             self._first_objective = state["first_objective"]
         objective = state["objective"] or self._first_objective
         self._put(state["optimizer"], objective, state["generator"])
+
+
+def _state(part: Any) -> Any:
+    return None if part is None else part.state_dict()
 
 
 def _optimizer(
