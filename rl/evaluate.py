@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         argv,
     )
     if config.out is not None:
-        refuse_used_file(Path(config.out), "--out", last=config.video is None)
+        refuse_used_file(Path(config.out), "--out")
     if config.video is not None:
         refuse_used_file(Path(config.video), "--video", ".gif")
     training = settings_of_run(Path(config.run), config.import_modules)
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
         write_json(Path(config.out), document, "--out")
         print(f"written to {config.out}")
-    # last, for an environment may not be rendered; a second start may write both
+    # last, for an environment may not be rendered
     if config.video is not None:
         about = f"{training.env}, {training.loss}, {config.checkpoint} policy"
         record_episodes(

@@ -212,7 +212,8 @@ def run_jobs(jobs: Sequence[Job], config: ExecutorConfig, environment: Variables
     def ended(job: Job, future: Future[None]) -> None:
         try:
             future.result()
-            outcome = _outcome(job)
+            score = job.score()
+            outcome = "done" if score is None else f"{job.metric.replace('_', ' ')} {score:.3f}"
         except JobTaken as error:
             outcome = str(error)
         except JobFailed as error:
@@ -224,9 +225,3 @@ def run_jobs(jobs: Sequence[Job], config: ExecutorConfig, environment: Variables
     with closing(bar):
         executor.run_all(config.workers, iter(missing), executor.run, ended, look)
     return failures
-
-
-def _outcome(job: Job) -> str:
-    """Return a finished job's score in words."""
-    score = job.score()
-    return "done" if score is None else f"{job.metric.replace('_', ' ')} {score:.3f}"

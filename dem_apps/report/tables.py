@@ -33,12 +33,6 @@ class Cell:
     small: str = ""
     strong: bool = False
 
-    @property
-    def in_one_line(self) -> str:
-        """The cell in Markdown."""
-        small = f"**{self.small}**" if self.strong else self.small
-        return f"{self.main} ({small})" if small else self.main
-
 
 @dataclass(frozen=True)
 class Table:
@@ -85,7 +79,7 @@ def compared(score: Score, group: Group, baseline: Group | None) -> Cell:
     There is no difference where a score of either side is censored: of bounds, Student's t says nothing.
     """
     values = group.scores(score.key)
-    main = spread(score, list(values.values()))
+    main = spread(score, values.values())
     if baseline is None or group is baseline or group.censored(score) or baseline.censored(score):
         return Cell(main)
     of_baseline = baseline.scores(score.key)
@@ -101,7 +95,7 @@ def compared(score: Score, group: Group, baseline: Group | None) -> Cell:
     return Cell(main, text, strong=interval.excludes_zero)
 
 
-def spread(score: Score, values: Sequence[float]) -> str:
+def spread(score: Score, values: Collection[float]) -> str:
     """Return mean ± sample standard deviation; a dash where there is no value."""
     if not values:
         return "–"
@@ -144,14 +138,10 @@ def class_table(groups: Sequence[Group]) -> Table | None:
     tail = set(chain.from_iterable(run.tail() for run in runs))
     names = chain.from_iterable(run.by_class(main.key) for run in runs)
     for name in dict.fromkeys(names):
-        cells = [_class_cell(score, group, name) for _, score, group in columns]
+        scores = [(score, group.scores(score.key, name)) for _, score, group in columns]
+        cells = [Cell(spread(score, values.values())) for score, values in scores]
         table.rows.append((f"{name} (tail)" if name in tail else name, cells))
     return table
-
-
-def _class_cell(score: Score, group: Group, name: str) -> Cell:
-    """Return the cell of one class."""
-    return Cell(spread(score, list(group.scores(score.key, name).values())))
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -242,7 +232,11 @@ def _aligned(table: Table | None) -> str:
         return ""
     lines = [table.header]
     for name, cells in table.rows:
-        lines.append([name, *(cell.in_one_line for cell in cells)])
+        line = [name]
+        for cell in cells:
+            small = f"**{cell.small}**" if cell.strong else cell.small
+            line.append(f"{cell.main} ({small})" if small else cell.main)
+        lines.append(line)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     header, *rows = [list(map(str.ljust, line, widths)) for line in lines]
     return f"{table.caption}\n\n{markdown(header, rows)}"

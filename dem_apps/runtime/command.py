@@ -140,8 +140,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
     The allocator is one of Python, numpy or torch, on a CPU or a GPU.
     """
-    torch_has_no_more = isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))
-    return isinstance(error, MemoryError) or bool(torch_has_no_more)
+    if isinstance(error, RuntimeError):
+        return _NO_MEMORY.search(str(error)) is not None
+    return isinstance(error, MemoryError)
 
 
 def _terminate(number: int, _frame: object) -> None:

@@ -8,8 +8,6 @@ from typing import Literal
 FILE = "metrics_info.json"
 #: Size of a number that is drawn and averaged at most.
 LARGEST = 1e30
-#: Which direction is an improvement; empty where neither is.
-Better = Literal["higher", "lower", ""]
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Score:
 
     key: str  #: where it stands, with dots: ``checkpoints.best.miou``
     title: str
-    better: Better = ""  #: the direction of an improvement
+    better: Literal["higher", "lower", ""] = ""  #: the direction of an improvement, if any
     note: str = ""  #: below the title
     warning: bool = False  #: whether the note is a warning, such as that target labels were used
     scale: float = 1.0  #: for display, such as 100 for per cent

@@ -7,7 +7,6 @@ import inspect
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from gymnasium import spaces
@@ -67,7 +66,7 @@ NAMES: dict[str, type[nn.Module]] = {
 
 
 def find_entry(
-    env_id: str, algo: str, file: str | None, overrides: Entry = MappingProxyType({})
+    env_id: str, algo: str, file: str | None, overrides: Entry
 ) -> tuple[dict[str, Any], str]:
     """The environment's entry with the ``overrides``, and where it was found.
 

@@ -30,9 +30,9 @@ from rl.fast.compact_normalize import CompactNormalize, widened
 from rl.fast.network import Network, drawn, why_no_network
 from rl.hook.algorithm import NONE, STOCK, EntropyObjectivePolicy
 
-#: (logits, log-probabilities, probabilities, entropy per row) to the mean of the entropy term and its gradient by the
-#: logits, (B, A).
-Term = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], tuple[float, np.ndarray]]
+#: A function of logits, log-probabilities and probabilities, (B, A) each, and entropies (B,).
+#: It returns the mean of the entropy term, and its gradient by the logits (B, A).
+Term = Callable[..., tuple[float, np.ndarray]]
 #: Values that a minibatch logs, by SB3's names, and its entropy.
 Figures = dict[str, float]
 
@@ -73,7 +73,11 @@ class FastPPO(PPO):
         obs = self._last_obs.take(columns, axis=1)
         stored = np.zeros((n_rollout_steps, *obs.shape), np.float32)
         for step in range(n_rollout_steps):
-            actions, values, log_probs = _sample(network, obs)
+            log_p, p = log_softmax(network.actor(obs))
+            actions = drawn(p)  # from torch's global generator, as SB3's Categorical
+            rollout_buffer.values[step] = network.critic(obs)[:, 0]
+            rollout_buffer.log_probs[step] = log_p[np.arange(len(actions)), actions]
+            rollout_buffer.actions[step, :, 0] = actions
             # before the step, for an environment may write into the arrays that it has returned
             stored[step] = obs
             rollout_buffer.episode_starts[step] = self._last_episode_starts
@@ -91,9 +95,7 @@ class FastPPO(PPO):
                 if infos[index].get("TimeLimit.truncated", False):
                     last = infos[index]["terminal_observation"][None].take(columns, axis=1)
                     rewards[index] += self.gamma * network.critic(last)[0, 0]
-            rollout_buffer.actions[step, :, 0] = actions
             rollout_buffer.rewards[step] = rewards
-            rollout_buffer.values[step], rollout_buffer.log_probs[step] = values, log_probs
             obs, self._last_episode_starts = new_obs, dones
         self._last_obs = compact.expand(obs)
         rollout_buffer.observations = stored
@@ -265,13 +267,6 @@ def _samples(buffer: RolloutBuffer) -> list[np.ndarray]:
         actions[:, 0].astype(np.int64),
         *(array[:, 0].astype(np.float32) for array in others),
     ]
-
-
-def _sample(network: Network, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Actions, drawn from torch's global generator as SB3's Categorical draws them; values and log-probabilities."""
-    log_p, p = log_softmax(network.actor(obs))
-    actions = drawn(p)
-    return actions, network.critic(obs)[:, 0], log_p[np.arange(len(actions)), actions]
 
 
 def _compact(env: VecEnv) -> Any:

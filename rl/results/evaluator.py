@@ -258,7 +258,7 @@ def print_results(
         rate = "–" if figures["success_rate"] is None else f"{figures['success_rate']:.0%}"
         rows.append([result["checkpoint"], f"{result['step']:,}", actions, spread, rate])
     checkpoint, step, actions, spread, rate = rows[0]
-    success = "" if rate == "–" else f" (success in {rate.replace('%', ' %')})"
+    success = "" if rate == "–" else f" (success in {rate})"
     print(f"result: {actions} return {spread} over {episodes} episodes at step {step}{success}")
     print(
         f"assumes: actions drawn from the {checkpoint} policy, as in training; ± is the standard deviation over the "

@@ -183,19 +183,27 @@ def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm)
     run.write_json("eval.json", {**last, **about, **figures, "best": best})
     print_results(f"{config.env}, {config.loss}", episodes, [last, best], verdict(config, figures))
     files = "eval.json, metrics.jsonl, checkpoints/"
-    video = run.path / "videos" / "last.gif"
     if config.video:
         files += ", videos/last.gif"
-    if config.video and not video.exists():  # a finished run that is resumed has it already
-        video.parent.mkdir(exist_ok=True)
-        # the best one was loaded after it
-        restore_policy(model, load_checkpoint(run.checkpoints, "last"))
-        title = f"{config.env}, {config.loss}, last policy"
-        record_episodes(evaluator, model, evaluator.episodes(model, False), video, title)
+        _record_last(config, run, model, evaluator)
     print(f"files: {run.path}: {files}")
     export = ["--run", str(run.path), "--out", "policy.zip", *_imports(config)]
     print(f"next: {command_line('rl.export', export)}")
     print(f"next: {command_line('dem_apps.report', [str(run.path)])}")
+
+
+def _record_last(
+    config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, evaluator: Evaluator
+) -> None:
+    """Write episodes of the last policy, unless a finished run that is resumed has them already."""
+    video = run.path / "videos" / "last.gif"
+    if video.exists():
+        return
+    video.parent.mkdir(exist_ok=True)
+    # the best one was loaded after it
+    restore_policy(model, load_checkpoint(run.checkpoints, "last"))
+    title = f"{config.env}, {config.loss}, last policy"
+    record_episodes(evaluator, model, evaluator.episodes(model, False), video, title)
 
 
 def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, Any]:
@@ -203,14 +211,11 @@ def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, 
 
     ``steps_to_goal`` is the first evaluation at the goal; None for a run censored at its last, ``steps_without_goal``.
     """
-    if goal is None:
-        return dict.fromkeys(("goal_return", "steps_to_goal", "steps_without_goal"))
-    reached = [step for step, value in returns.items() if value >= goal]
-    return {
-        "goal_return": goal,
-        "steps_to_goal": min(reached, default=None),
-        "steps_without_goal": min(reached, default=max(returns, default=None)),
-    }
+    first = last = None
+    if goal is not None:
+        last = max(returns, default=None)
+        first = min((step for step, value in returns.items() if value >= goal), default=None)
+    return {"goal_return": goal, "steps_to_goal": first, "steps_without_goal": first or last}
 
 
 def verdict(config: TrainConfig, figures: Mapping[str, Any]) -> str:

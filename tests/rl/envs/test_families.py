@@ -70,7 +70,7 @@ def test_an_environment_of_every_family_is_made_and_trained(name):
     for known in sorted(gym.registry):
         if family_of(known) is family:
             try:
-                entry, env_id = find_entry(known, "ppo", None)[0], known
+                entry, env_id = find_entry(known, "ppo", None, {})[0], known
                 break
             except InputError:
                 continue
