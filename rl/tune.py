@@ -158,8 +158,13 @@ def tune(
             f"search   return {best.value:.4f} (the highest of {len(study.trials)} trials, so too high)\n"
             f"fresh    return {mean:.4f} over {len(fresh)} new seeds (final.json)"
         )
-        remark = "The best trial of the search that final.json describes."
-        write_choice(path, remark, {"loss": train.loss, **settings}, "rl.train", train_flags)
+        write_choice(
+            path,
+            "The best trial of the search that final.json describes.",
+            {"loss": train.loss, **settings},
+            "rl.train",
+            train_flags,
+        )
     return path
 
 

@@ -28,6 +28,8 @@ from dem_apps.runtime.signals import command_line, going_on_with
 
 #: The jobs of each (row, arm): one per seed.
 Cells = dict[tuple[str, str], list[Job]]
+#: What went wrong, by the name of the run.
+Failures = dict[str, str]
 #: Settings of a training that the grid decides.
 _OF_THE_GRID = ("run_dir", "resume", "config", "seed")
 
@@ -152,7 +154,7 @@ def run_grid(
     cells: Cells,
     environment: Variables,
     write_report: Callable[[Sequence[Finished], Path], str],
-) -> dict[str, str]:
+) -> Failures:
     """Run what is missing, write the report and print it.
 
     Args:
@@ -169,7 +171,7 @@ def run_grid(
     """
     out = Path(config.out or f"{config.folder}/report")
     jobs = [(row, arm, job) for (row, arm), jobs in cells.items() for job in jobs]
-    failures = dict[str, str]()
+    failures = Failures()
     if not config.report_only:
         failures = run_jobs([job for *_, job in jobs], config, environment)
     finished = [
@@ -187,9 +189,7 @@ def run_grid(
     return failures
 
 
-def end_of_grid(
-    module: str, arguments: Sequence[str] | None, work: Callable[[], dict[str, str]]
-) -> None:
+def end_of_grid(module: str, arguments: Sequence[str] | None, work: Callable[[], Failures]) -> None:
     """Run a grid's ``work``; an interruption says how to go on, and the exit status is 1 if a run failed."""
     command = command_line(module, sys.argv[1:] if arguments is None else arguments)
     with going_on_with(f"the same command continues: {command}"):
@@ -198,10 +198,10 @@ def end_of_grid(
         sys.exit(1)
 
 
-def run_jobs(jobs: Sequence[Job], config: ExecutorConfig, environment: Variables) -> dict[str, str]:
+def run_jobs(jobs: Sequence[Job], config: ExecutorConfig, environment: Variables) -> Failures:
     """Run the jobs without a result, print a line for each that ends, and return what failed by its name."""
     missing = [job for job in jobs if not job.finished]
-    failures = dict[str, str]()
+    failures = Failures()
     executor = build_executor(config, environment)
     bar = Progress(len(missing), title="grid", unit="runs")
 

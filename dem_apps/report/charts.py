@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from dem_apps.report.intervals import mean_band
 from dem_apps.report.pictures import data_uri
-from dem_apps.report.runs import Group, Run
+from dem_apps.report.runs import Groups, Run
 from dem_apps.runtime.metrics_info import Metric
 
 #: Okabe and Ito's colours, distinct under any colour vision; lines differ in their dashes as well.
@@ -62,7 +62,7 @@ def mean_curve(
         axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
-def curve_charts(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[str]:
+def curve_charts(groups: Groups, metrics: Sequence[Metric]) -> list[str]:
     """Draw charts as data URIs: of one run all its metrics, of several groups one chart a metric, mean and 95 % CI."""
     runs = [run for group in groups for run in group.runs]
     charts: dict[str, list[Metric]] = {}
@@ -75,7 +75,7 @@ def curve_charts(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[str
     return [_chart(heading, members, groups) for heading, members in charts.items()]
 
 
-def _chart(heading: str, metrics: Sequence[Metric], groups: Sequence[Group]) -> str:
+def _chart(heading: str, metrics: Sequence[Metric], groups: Groups) -> str:
     """Draw the metrics of one heading, each a line per group."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(4.6, 3.1), layout="constrained")

@@ -6,16 +6,15 @@ narrow. The interval of a bounded score may reach beyond its bounds.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 LEVEL = 0.95
-Seed = TypeVar("Seed", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
     (-0.48, 2.0, 4.48)
     """
     if len(values) < 2:
-        return Interval(float(np.mean(values)), None, None)
+        return Interval(float(values[0]), None, None)
     band = mean_band(np.asarray(values, float)[:, None])
     return Interval(*(end.item() for end in band))
 
@@ -63,7 +62,7 @@ def mean_band(
     return mean, mean - half, mean + half
 
 
-def difference_interval(scores: Mapping[Seed, float], control: Mapping[Seed, float]) -> Interval:
+def difference_interval(scores: Mapping[Any, float], control: Mapping[Any, float]) -> Interval:
     """The difference of two settings' means with its interval; each has at least one score, by seed.
 
     With two common seeds or more it is the mean of their differences, with Student's t. A side's only seed is compared

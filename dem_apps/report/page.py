@@ -15,8 +15,9 @@ from dem_apps.report.charts import curve_charts
 from dem_apps.report.pictures import embed_videos, find_pictures, gallery
 from dem_apps.report.runs import (
     Finished,
-    Group,
+    Groups,
     Run,
+    Runs,
     at,
     differing,
     flat,
@@ -25,7 +26,7 @@ from dem_apps.report.runs import (
 )
 from dem_apps.report.tables import Cell, Table, answer, class_table, comparison_table, scores_of
 from dem_apps.runtime.files import write_atomically
-from dem_apps.runtime.metrics_info import Score
+from dem_apps.runtime.metrics_info import Scores
 
 #: Scores in the first table, and arms in the title; the other scores are folded.
 _SCORES, _ARMS = 6, 4
@@ -61,13 +62,13 @@ def write_grid_page(finished: Sequence[Finished], out: Path, control: str | None
     return _written(runs, out)
 
 
-def _written(runs: Sequence[Run], out: Path) -> Path:
+def _written(runs: Runs, out: Path) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, render_runs(runs))
     return out
 
 
-def render_runs(runs: Sequence[Run]) -> bytes:
+def render_runs(runs: Runs) -> bytes:
     """Return the page of runs, which are compared with the first.
 
     Those of different applications or tasks stand below each other and are not compared.
@@ -102,7 +103,7 @@ def _shown(value: Any) -> Any:
     return printable(value) if type(value) is str else value
 
 
-def _sections(kind: str, runs: Sequence[Run]) -> list[Section]:
+def _sections(kind: str, runs: Runs) -> list[Section]:
     """Return the part of a page about runs of one kind, from the result down to how each run was made."""
     alone = len(runs) == 1
     groups, scores, metrics = grouped(runs), scores_of(runs), runs[0].info.metrics
@@ -131,13 +132,13 @@ def _sections(kind: str, runs: Sequence[Run]) -> list[Section]:
     ]
 
 
-def _alarms(runs: Sequence[Run]) -> list[str]:
+def _alarms(runs: Runs) -> list[str]:
     """Return the alarms in the logs."""
     lines = [(run, line) for run in runs for line in run.metrics if line.get("alarm")]
     return [f"{run.name}, step {line['step']:,}: {line['alarm']}" for run, line in lines]
 
 
-def _summary(scores: Sequence[Score], groups: Sequence[Group], alone: bool) -> list[str]:
+def _summary(scores: Scores, groups: Groups, alone: bool) -> list[str]:
     """Return the result in sentences: the best arm, or what the only run is and has to be compared with."""
     if not alone:
         return [answer(scores, groups, groups[0])]
@@ -151,13 +152,13 @@ def _summary(scores: Sequence[Score], groups: Sequence[Group], alone: bool) -> l
     return lines
 
 
-def _arms(groups: Sequence[Group]) -> list[str]:
+def _arms(groups: Groups) -> list[str]:
     """Return what each arm is, where its name does not say it."""
     summaries = [(group.name, group.runs[0].info.summary) for group in groups]
     return [f"{name}: {text}" for name, text in summaries if text and not text.startswith(name)]
 
 
-def _scores_table(scores: Sequence[Score], groups: Sequence[Group]) -> Table | None:
+def _scores_table(scores: Scores, groups: Groups) -> Table | None:
     """Return arms as rows; of a few arms, scores as rows."""
     if not scores:
         return None
@@ -172,7 +173,7 @@ def _scores_table(scores: Sequence[Score], groups: Sequence[Group]) -> Table | N
     return Table(table.caption, header, rows, table.note)
 
 
-def _differences(groups: Sequence[Group]) -> Table | None:
+def _differences(groups: Groups) -> Table | None:
     if len(groups) < 2:
         return None
     rows = differing([flat(group.runs[0].config) for group in groups])

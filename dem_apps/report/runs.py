@@ -114,6 +114,9 @@ class Group:
         )
 
 
+Runs = Sequence[Run]
+#: Arms that are compared; on a page the first is the baseline.
+Groups = Sequence[Group]
 #: A finished run of a grid, with its row and its arm.
 Finished = Run
 
@@ -163,7 +166,7 @@ def _with_tail(run: Run) -> Run:
     return replace(run, info=info, evaluation=evaluation)
 
 
-def grouped(runs: Sequence[Run]) -> list[Group]:
+def grouped(runs: Runs) -> list[Group]:
     """Put runs of one arm, or else of equal settings, together; groups and runs in the order given."""
     members: dict[Any, list[Run]] = {}
     for run in runs:
@@ -193,10 +196,10 @@ def differing(settings: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
 
 
 def flat(document: Settings) -> dict[str, str]:
-    """Return nested settings as dotted keys and short texts."""
+    """Return nested settings as dotted keys and texts."""
     texts = {}
     for key, value in dotted(document).items():
-        texts[key] = f"{value:g}" if isinstance(value, float) else str(value)[:400]
+        texts[key] = f"{value:g}" if isinstance(value, float) else str(value)
     return texts
 
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from dem_apps.errors import InputError, printable
 from dem_apps.report.intervals import difference_interval
-from dem_apps.report.runs import Finished, Group, Run, differing, flat
+from dem_apps.report.runs import Finished, Group, Groups, Run, Runs, differing, flat
 from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import write_atomically
-from dem_apps.runtime.metrics_info import Score
+from dem_apps.runtime.metrics_info import Score, Scores
 
 #: Runs by row of a grid, then by arm.
 Compared = dict[str, dict[str, list[Run]]]
@@ -44,7 +44,7 @@ class Table:
     note: str = ""
 
 
-def scores_of(runs: Sequence[Run]) -> tuple[Score, ...]:
+def scores_of(runs: Runs) -> tuple[Score, ...]:
     """Return the scores that the runs describe and at least one of them has."""
     return tuple(
         score
@@ -53,9 +53,7 @@ def scores_of(runs: Sequence[Run]) -> tuple[Score, ...]:
     )
 
 
-def comparison_table(
-    scores: Sequence[Score], groups: Sequence[Group], baseline: Group | None
-) -> Table:
+def comparison_table(scores: Scores, groups: Groups, baseline: Group | None) -> Table:
     """Make a row per group and a column per score: mean ± standard deviation over seeds, and the difference."""
     notes = []
     if any(len(group.runs) > 1 for group in groups):
@@ -103,7 +101,7 @@ def spread(score: Score, values: Collection[float]) -> str:
     return f"{mean} ± {score.text(statistics.stdev(values))}" if len(values) > 1 else mean
 
 
-def answer(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -> str:
+def answer(scores: Scores, groups: Groups, reference: Group) -> str:
     """Return the result of a comparison in words: the best arm by the first score."""
     scored = [group for group in groups if scores and group.scores(scores[0].key)]
     if len(scored) < 2:
@@ -120,7 +118,7 @@ def answer(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -
     return text
 
 
-def class_table(groups: Sequence[Group]) -> Table | None:
+def class_table(groups: Groups) -> Table | None:
     """Make a table of scores by class; None where there is none.
 
     It has a column per group; for a single run a column per mapping from classes to numbers.

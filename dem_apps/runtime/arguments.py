@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dem_apps.errors import one_of
-from dem_apps.runtime.documents import Settings, parsed_yaml
+from dem_apps.runtime.documents import Document, Settings, parsed_yaml
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 #: The settings files that come with the package: a link to the repository's ``configs``, which a clone may lack.
@@ -59,8 +59,7 @@ def needed_flags(config_class: type) -> str:
     """The flags that the command needs, each with a value: ``--run RUN``."""
     values = marked(config_class, "value")
     return " ".join(
-        f"{flag(key)} {values.get(key, key.upper()).partition(' ')[0]}"
-        for key in marked(config_class, "needed")
+        f"{flag(key)} {values.get(key, key.upper())}" for key in marked(config_class, "needed")
     )
 
 
@@ -100,7 +99,7 @@ def text_value(text: str, hint: Any, name: str) -> Any:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def set_nested(mapping: dict[str, Any], key: str, value: Any) -> None:
+def set_nested(mapping: Document, key: str, value: Any) -> None:
     """Set a dotted key where the mapping has it: as one key with dots, or in mappings within mappings.
 
     >>> settings = {"model": {"name": "fpn"}, "source.size": None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -39,6 +40,9 @@ class Score:
     def text(self, value: float, sign: str = "") -> str:
         """The value as it is displayed; ``sign="+"`` for differences."""
         return f"{self.scale * value:{sign}.{self.digits}f}"
+
+
+Scores = Sequence[Score]
 
 
 @dataclass(frozen=True)

@@ -215,7 +215,6 @@ def checkpoint_to_resume(path: Path) -> Document | None:
 
 def environment(seed: int, device: str) -> Document:
     """Versions, device, seed and git commit: what repeats a run elsewhere."""
-    on_gpu = device.startswith("cuda")
     versions = dict[str, str]()
     for name in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
@@ -224,7 +223,9 @@ def environment(seed: int, device: str) -> Document:
         "command": sys.argv,
         "seed": seed,
         "device": device,
-        "device_name": torch.cuda.get_device_name(device) if on_gpu else processor()[0],
+        "device_name": (
+            torch.cuda.get_device_name(device) if device.startswith("cuda") else processor()[0]
+        ),
         "cpu_count": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "python": platform.python_version(),

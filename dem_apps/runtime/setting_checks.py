@@ -39,11 +39,9 @@ def check_settings(settings: Any) -> None:
         if isinstance(value := getattr(owner, last), os.PathLike):
             value = os.fspath(value)
             object.__setattr__(owner, last, value)  # settings are frozen
-        if not field.metadata.get("needed") or value:
-            _check(flag(key), value, field, hint)
-    for key in marked(type(settings), "needed"):
-        if not getattr(settings, key):
+        if field.metadata.get("needed") and not value:
             raise InputError(f"{flag(key)}: is missing; needed: {needed_flags(type(settings))}")
+        _check(flag(key), value, field, hint)
 
 
 def _check(name: str, value: Any, field: dataclasses.Field[Any], hint: Any) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from dem_apps.entropy import Mask
 from dem_apps.errors import InputError, number
+from dem_apps.test_time_methods.copies import Values
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, checked_images, fitted_mask, number_or_none
 from dem_apps.test_time_methods.selection import Units, margin, units
@@ -102,7 +103,7 @@ class EATA(ETA):
                 "without any, use 'eta', which has no Fisher penalty"
             )
         self.fisher_weight = number("fisher_weight", fisher_weight, 0.0)
-        self.fisher: dict[str, Tensor] = {}
+        self.fisher: Values = {}
         self._source_images = source_images
 
     def begin(self, learner: Learner) -> None:

@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from dem_apps.errors import InputError, NotFiniteError, number, one_of, passed_on
 from dem_apps.reduction import all_finite
-from dem_apps.test_time_methods.copies import State, deep_copy, in_float32, put_values
+from dem_apps.test_time_methods.copies import State, Values, deep_copy, in_float32, put_values
 from dem_apps.test_time_methods.normalisation import (
     BATCH_NORM,
     affine_parameters,
@@ -207,7 +207,7 @@ class AdaptedNetwork:
         return logits
 
     @property
-    def start(self) -> dict[str, Tensor]:
+    def start(self) -> Values:
         """The first values of the weights."""
         return self._start["parameters"]
 
@@ -236,7 +236,7 @@ class AdaptedNetwork:
         self._put(state["now"])
         self._start = state["start"]
 
-    def _copies(self) -> dict[str, dict[str, Tensor]]:
+    def _copies(self) -> dict[str, Values]:
         """Everything that adapting may change."""
         return {
             "parameters": {name: value.detach().clone() for name, value in self.weights.items()},
@@ -244,7 +244,7 @@ class AdaptedNetwork:
         }
 
     @torch.no_grad()
-    def _put(self, values: dict[str, dict[str, Tensor]]) -> None:
+    def _put(self, values: dict[str, Values]) -> None:
         for name, weight in self.weights.items():
             weight.copy_(values["parameters"][name])
         self.write()

@@ -22,7 +22,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from dem_apps.errors import InputError, nearest, one_of, passed_on, refused
 from dem_apps.runtime.reproducibility import random_states, restore_random_states, seed_everything
-from rl.envs.checked import COUNTED, CheckedEnv, read_by_sb3
+from rl.envs.checked import COUNTED, CheckedEnv, Info, read_by_sb3
 from rl.envs.episode import RestorableEpisode
 from rl.envs.families import WRAPPERS, family_of, own_id
 from rl.envs.family import import_modules
@@ -52,7 +52,7 @@ def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> 
     check_env_id(env_id)
     where = f"--env {env_id}"
     # drawn without the checker, whose warnings are of training
-    drawn: dict[str, Any] = {}
+    drawn: Any = {}
     if render_mode is not None:
         drawn = {"render_mode": render_mode, "disable_env_checker": True}
     with passed_on(where, gym.error.Error, ImportError):
@@ -169,7 +169,7 @@ class StackedEnvs(DummyVecEnv):
             (self.num_envs, *(self.observation_space.shape or ())), self.observation_space.dtype
         )
         rewards, dones = np.empty(self.num_envs, np.float32), np.empty(self.num_envs, bool)
-        infos: list[dict[str, Any]] = []
+        infos = list[Info]()
         for index, env in enumerate(self.envs):
             observation, rewards[index], terminated, truncated, info = env.step(self.actions[index])
             info["TimeLimit.truncated"] = truncated and not terminated

@@ -266,5 +266,9 @@ def print_results(
     )
     if note:
         print(note)
-    header = ["checkpoint", "step", "actions", "return", "success"]
-    print_table(f"{title}, {episodes} episodes", header, rows, left=("actions",))
+    print_table(
+        f"{title}, {episodes} episodes",
+        ["checkpoint", "step", "actions", "return", "success"],
+        rows,
+        left=("actions",),
+    )

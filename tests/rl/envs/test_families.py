@@ -235,7 +235,7 @@ def test_a_module_that_cannot_be_imported_is_told(my_envs, tmp_path):
         ("leaving", "no licence"),
     ):
         refuses(
-            rf"^--import: \S+ cannot be imported \({reason}\)$",
+            rf"^--import: \S+ cannot be imported: {reason}$",
             rl.train.main,
             [*my_envs, "--import", name],
         )
