@@ -144,8 +144,9 @@ def finished_search(
     ):
         print(f"study    {path}", flush=True)
         study = _study(path, config.storage)
-        of_machine = [f"train.{key}" for key in free]
-        current = {key: value for key, value in dotted(settings).items() if key not in of_machine}
+        current = dotted(settings)
+        for key in free:
+            current.pop(f"train.{key}", None)
         for key, value in study.user_attrs.get("settings", current).items():
             if current.get(key) != value:
                 raise InputError(

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from dem_apps.report.intervals import mean_band
 from dem_apps.report.pictures import data_uri
-from dem_apps.report.runs import Groups, Run
+from dem_apps.report.runs import Groups, Run, runs_of
 from dem_apps.runtime.metrics_info import Metric
 
 #: Okabe and Ito's colours, distinct under any colour vision; lines differ in their dashes as well.
@@ -64,7 +64,7 @@ def mean_curve(
 
 def curve_charts(groups: Groups, metrics: Sequence[Metric]) -> list[str]:
     """Draw charts as data URIs: of one run all its metrics, of several groups one chart a metric, mean and 95 % CI."""
-    runs = [run for group in groups for run in group.runs]
+    runs = runs_of(groups)
     charts: dict[str, list[Metric]] = {}
     for metric in metrics:
         if any(run.curve(metric.name) for run in runs):

@@ -18,7 +18,6 @@ from dem_apps.report.runs import (
     Groups,
     Run,
     Runs,
-    at,
     differing,
     flat,
     grouped,
@@ -107,10 +106,6 @@ def _sections(kind: str, runs: Runs) -> list[Section]:
     """Return the part of a page about runs of one kind, from the result down to how each run was made."""
     alone = len(runs) == 1
     groups, scores, metrics = grouped(runs), scores_of(runs), runs[0].info.metrics
-    firsts = [group.runs[0] for group in groups]
-    pictures = gallery([picture for run in firsts for picture in find_pictures(run)])
-    colours = next(filter(None, (run.colours() for run in firsts)), [])
-    videos = [video for run in firsts for video in embed_videos(run)]
     labelled = [metric for metric in metrics if not metric.label_free]
     label_free = [metric for metric in metrics if metric.label_free]
     return [
@@ -118,9 +113,7 @@ def _sections(kind: str, runs: Runs) -> list[Section]:
         Section("", "facts", _facts(runs[0]) if alone else []),
         Section("Alarms", "notes", _alarms(runs)),
         Section("Not finished", "notes", [run.name for run in runs if not run.evaluation]),
-        Section("Pictures" if alone else "Pictures of each arm's first run", "gallery", pictures),
-        Section("", "colours", colours if pictures else []),
-        Section("Videos", "videos", videos),
+        *_pictures("Pictures" if alone else "Pictures of each arm's first run", groups),
         Section("Scores", "table", _scores_table(scores[:_SCORES], groups)),
         Section("Arms", "text", [] if alone else _arms(groups)),
         Section("Settings that differ", "table", _differences(groups)),
@@ -132,10 +125,25 @@ def _sections(kind: str, runs: Runs) -> list[Section]:
     ]
 
 
+def _pictures(heading: str, groups: Groups) -> list[Section]:
+    firsts = [group.runs[0] for group in groups]
+    pictures = gallery([picture for run in firsts for picture in find_pictures(run)])
+    colours = next(filter(None, map(Run.colours, firsts)), [])
+    return [
+        Section(heading, "gallery", pictures),
+        Section("", "colours", colours if pictures else []),
+        Section("Videos", "videos", [video for run in firsts for video in embed_videos(run)]),
+    ]
+
+
 def _alarms(runs: Runs) -> list[str]:
     """Return the alarms in the logs."""
-    lines = [(run, line) for run in runs for line in run.metrics if line.get("alarm")]
-    return [f"{run.name}, step {line['step']:,}: {line['alarm']}" for run, line in lines]
+    return [
+        f"{run.name}, step {line['step']:,}: {line['alarm']}"
+        for run in runs
+        for line in run.metrics
+        if line.get("alarm")
+    ]
 
 
 def _summary(scores: Scores, groups: Groups, alone: bool) -> list[str]:
@@ -143,7 +151,7 @@ def _summary(scores: Scores, groups: Groups, alone: bool) -> list[str]:
     if not alone:
         return [answer(scores, groups, groups[0])]
     (run,) = groups[0].runs
-    lines = [f"{run.name}: {run.info.summary}".removesuffix(": ")]
+    lines = _arms(groups)
     if scores:
         value = scores[0].text(run.score(scores[0].key) or 0.0)
         lines.append(f"{scores[0].title}: {value}.")
@@ -198,7 +206,7 @@ def _made(run: Run) -> list[tuple[str, str]]:
     module = ".".join(PurePath(program).with_suffix("").parts[-2:])
     documents = {
         "settings": run.config,
-        "protocol": at(run.evaluation, "protocol") or {},
+        "protocol": run.evaluation.get("protocol", {}),
         "environment": {"folder": str(run.path), **run.environment},
     }
     return [("command", f"python -m {module} {shlex.join(arguments)}"), *flat(documents).items()]

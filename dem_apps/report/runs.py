@@ -56,8 +56,11 @@ class Run:
         if not file.exists():
             return []
         with passed_on(f"{file}: expected classes with a name and three numbers from 0 to 255"):
-            rows = [row for row in read_json(file, self.path)["classes"] if row.get("color")]
-            return [(str(row["name"]), f"#{bytes([*row['color']]).hex()}") for row in rows]
+            return [
+                (str(row["name"]), f"#{bytes([*row['color']]).hex()}")
+                for row in read_json(file, self.path)["classes"]
+                if row.get("color")
+            ]
 
     def score(self, key: str, name: str | None = None) -> float | None:
         """Return a number of ``eval.json`` by its key with dots; None where the run has none.
@@ -183,6 +186,11 @@ def grouped(runs: Runs) -> list[Group]:
             name = f"{name} ({len(groups) + 1})"
         groups[name] = Group(name, tuple(together))
     return list(groups.values())
+
+
+def runs_of(groups: Groups) -> list[Run]:
+    """Return the runs of all arms."""
+    return [run for group in groups for run in group.runs]
 
 
 def differing(settings: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:

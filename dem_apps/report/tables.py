@@ -16,7 +16,7 @@ from typing import Any
 
 from dem_apps.errors import InputError, printable
 from dem_apps.report.intervals import difference_interval
-from dem_apps.report.runs import Finished, Group, Groups, Run, Runs, differing, flat
+from dem_apps.report.runs import Finished, Group, Groups, Run, Runs, differing, flat, runs_of
 from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import write_atomically
 from dem_apps.runtime.metrics_info import Score, Scores
@@ -119,27 +119,31 @@ def answer(scores: Scores, groups: Groups, reference: Group) -> str:
 
 
 def class_table(groups: Groups) -> Table | None:
-    """Make a table of scores by class; None where there is none.
-
-    It has a column per group; for a single run a column per mapping from classes to numbers.
-    """
-    runs = [run for group in groups for run in group.runs]
-    described = runs[0].info.classes
-    known = [score for score in described if any(run.by_class(score.key) for run in runs)]
-    if not known:
+    """Make a table of scores by class; None where there is none."""
+    columns = _class_columns(groups)
+    if not columns:
         return None
-    main = known[0]  # without labels there is no IoU
-    columns = [(group.name, main, group) for group in groups]
-    if len(runs) == 1:
-        columns = [(score.title, score, groups[0]) for score in known]
-    table = Table(f"{main.title} by class", ["class", *(heading for heading, *_ in columns)])
-    tail = set(chain.from_iterable(run.tail() for run in runs))
+    _, main, _ = columns[0]
+    runs = runs_of(groups)
+    tail = set(chain.from_iterable(map(Run.tail, runs)))
     names = chain.from_iterable(run.by_class(main.key) for run in runs)
+    table = Table(f"{main.title} by class", ["class", *(heading for heading, *_ in columns)])
     for name in dict.fromkeys(names):
         scores = [(score, group.scores(score.key, name)) for _, score, group in columns]
         cells = [Cell(spread(score, values.values())) for score, values in scores]
         table.rows.append((f"{name} (tail)" if name in tail else name, cells))
     return table
+
+
+def _class_columns(groups: Groups) -> list[tuple[str, Score, Group]]:
+    """Return the headings of a table by class with their scores: an arm each, or of a single run a mapping each."""
+    runs = runs_of(groups)
+    described = runs[0].info.classes
+    known = [score for score in described if any(run.by_class(score.key) for run in runs)]
+    if len(runs) == 1:
+        return [(score.title, score, groups[0]) for score in known]
+    # without labels there is no IoU
+    return [(group.name, score, group) for score in known[:1] for group in groups]
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -210,7 +214,7 @@ def score_tables(
     for row, by_arm in compared.items():
         groups = [Group(arm, tuple(runs)) for arm, runs in by_arm.items()]
         baseline = next((group for group in groups if group.name == control), None)
-        scores = scores_of([run for group in groups for run in group.runs])
+        scores = scores_of(runs_of(groups))
         if keys is not None:
             scores = tuple(score for score in scores if score.key in keys)
         table = comparison_table(scores, groups, baseline)

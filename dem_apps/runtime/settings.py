@@ -175,8 +175,9 @@ def _read_line(
             flag(only.get(key, key)) if key in hints else f"--{key}"
             for key in _known_keys(config_class)
         ]
-        close = nearest(name, [*known, "--config", "--help"])
-        close = close or "; values follow a flag, see --help"
+        close = (
+            nearest(name, [*known, "--config", "--help"]) or "; values follow a flag, see --help"
+        )
         raise InputError(f"unknown argument '{name}'{close}")
     line = vars(read)
     if line.get("resume", "true") not in ("true", "false"):
