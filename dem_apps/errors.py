@@ -23,6 +23,8 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _FEW = 3
 #: Names of settings in other projects, and their names here.
 _OTHERWISE = {"learning_rate": "lr"}
+#: Characters of a message at most: whatever it repeats, it stays a sentence.
+_LONGEST = 4000
 #: C0 and C1 controls, delete, what turns the direction of writing, and halves of characters, which have no UTF-8.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -37,7 +39,7 @@ class InputError(ValueError):
     status: ClassVar[int] = 2
 
     def __init__(self, message: str) -> None:
-        super().__init__(printable(message))
+        super().__init__(printable(message)[:_LONGEST])
 
 
 class NotFiniteError(InputError):

@@ -173,12 +173,11 @@ def _scores_table(scores: Scores, groups: Groups) -> Table | None:
     table = comparison_table(scores, groups, groups[0])
     if len(groups) > 5:
         return table
-    header = ["score", *(name for name, _ in table.rows)]
     rows = []
     for place, score in enumerate(scores, start=1):
         name = f"{score.title} ({score.note})" if score.note else score.title
         rows.append((name, [cells[place] for _, cells in table.rows]))
-    return Table(table.caption, header, rows, table.note)
+    return Table(table.caption, ["score", *(name for name, _ in table.rows)], rows, table.note)
 
 
 def _differences(groups: Groups) -> Table | None:

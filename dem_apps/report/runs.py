@@ -205,10 +205,10 @@ def differing(settings: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
 
 def flat(document: Settings) -> dict[str, str]:
     """Return nested settings as dotted keys and texts."""
-    texts = {}
-    for key, value in dotted(document).items():
-        texts[key] = f"{value:g}" if isinstance(value, float) else str(value)
-    return texts
+    return {
+        key: f"{value:g}" if isinstance(value, float) else str(value)
+        for key, value in dotted(document).items()
+    }
 
 
 def at(document: Any, key: str) -> Any:

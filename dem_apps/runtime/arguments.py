@@ -59,7 +59,8 @@ def needed_flags(config_class: type) -> str:
     """The flags that the command needs, each with a value: ``--run RUN``."""
     values = marked(config_class, "value")
     return " ".join(
-        f"{flag(key)} {values.get(key, key.upper())}" for key in marked(config_class, "needed")
+        f"{flag(key)} {values.get(key, key.upper()).partition(' ')[0]}"
+        for key in marked(config_class, "needed")
     )
 
 
