@@ -23,7 +23,7 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _FEW = 3
 #: Names of settings in other projects, and their names here.
 _OTHERWISE = {"learning_rate": "lr"}
-#: Characters of a message: whatever it repeats, it stays a sentence.
+#: Characters of a message at most: whatever it repeats, it stays a sentence.
 _LONGEST = 4000
 #: C0 and C1 controls, delete, what turns the direction of writing, and halves of characters, which have no UTF-8.
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -39,8 +39,7 @@ class InputError(ValueError):
     status: ClassVar[int] = 2
 
     def __init__(self, message: str) -> None:
-        text = printable(message)
-        super().__init__(text if len(text) <= _LONGEST else text[:_LONGEST] + "…")
+        super().__init__(printable(message)[:_LONGEST])
 
 
 class NotFiniteError(InputError):
@@ -72,7 +71,7 @@ class Interrupted(KeyboardInterrupt):
 
 def printable(text: str) -> str:
     r"""The text on one line, with escapes such as ``\x1b`` in place of what a terminal would obey and not show."""
-    return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode_escape").decode(), text)
+    return _UNPRINTABLE.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
 
 
 def printable_lines(text: str) -> str:
@@ -115,16 +114,13 @@ def shown(value: Any) -> str:
     )
 
 
-def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:
+def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint at the known name that was meant, or an empty string.
 
-    Dotted names are compared by their last part first, which is what people remember. The prefix is
-    what has to stand before a known name where it is written.
+    Dotted names are compared by their last part first, which is what people remember.
 
     >>> nearest("adadme", ["entropy", "adadem"])
     "; did you mean 'adadem'?"
-    >>> nearest("Maze-v00", ["Maze-v0"], prefix="my_envs:")
-    "; did you mean 'my_envs:Maze-v0'?"
     >>> nearest("--learning-rate", ["--loss", "--a.lr", "--b.lr"])
     "; did you mean '--a.lr' or '--b.lr'?"
     """
@@ -133,7 +129,7 @@ def nearest(name: str, known: Iterable[str], *, prefix: str = "") -> str:
     close = [each for each in known if _last_part(each) == last]
     if not 0 < len(close) <= _FEW:
         close = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    return f"; did you mean {' or '.join(repr(prefix + each) for each in close)}?" if close else ""
+    return f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
 
 
 def _last_part(name: str) -> str:

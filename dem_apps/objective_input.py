@@ -83,13 +83,13 @@ def _check_device(logits: Tensor, objective: Any) -> None:
             )
 
 
-def _check_mask(name: str, given: Any, logits: Tensor) -> None:
-    if given is None:
+def _check_mask(name: str, value: Any, logits: Tensor) -> None:
+    if value is None:
         return
-    if not isinstance(given, Tensor) or given.dtype != torch.bool:
-        raise InputError(f"{name}: expected a boolean tensor, got {_shown(given)}")
-    if given.device != logits.device:  # the kernels read both by address
-        raise InputError(f"{name}: is on {given.device} and the logits on {logits.device}")
+    if not isinstance(value, Tensor) or value.dtype != torch.bool:
+        raise InputError(f"{name}: expected a boolean tensor, got {_shown(value)}")
+    if value.device != logits.device:  # the kernels read both by address
+        raise InputError(f"{name}: is on {value.device} and the logits on {logits.device}")
 
 
 def _shown(value: Any) -> str:

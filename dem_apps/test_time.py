@@ -18,6 +18,7 @@ from dem_apps.errors import InputError, one_of
 from dem_apps.objective import EntropyObjective
 from dem_apps.reduction import alone
 from dem_apps.test_time_methods import build_method
+from dem_apps.test_time_methods.copies import State
 from dem_apps.test_time_methods.learner import Learner, OptimizerBuilder
 from dem_apps.test_time_methods.method import checked_images, fitted_mask
 from dem_apps.test_time_methods.network import AdaptedNetwork, find_logits
@@ -190,7 +191,7 @@ class TestTimeAdapter:
         with _gradients():
             if self.optimizer is None:
                 raise InputError(
-                    f"method '{self.method}': it minimises nothing, and has no class marginals to start"
+                    f"method '{self.method}': minimises nothing, and has no class marginals to start"
                 )
             with torch.no_grad():
                 logits = self._learner.logits(images)
@@ -206,7 +207,7 @@ class TestTimeAdapter:
         """Restore the model's modes and ``requires_grad`` flags; it stays adapted."""
         self._learner.network.close()
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """Copies of all that an exact continuation needs but weights that never learn, for ``weights_only=True``."""
         return {
             "method": self.method,
@@ -214,7 +215,7 @@ class TestTimeAdapter:
             "memory": copy.deepcopy(self._method.state_dict()),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue exactly, in an adapter made with the same model and arguments.
 
         Raises:
@@ -222,7 +223,7 @@ class TestTimeAdapter:
         """
         if state.get("method") != self.method:
             raise InputError(
-                f"state: it is of method '{state.get('method')}', and this adapter is '{self.method}'"
+                f"state: belongs to method '{state.get('method')}', and this adapter has method '{self.method}'"
             )
         with _gradients():
             self._learner.load_state_dict(copy.deepcopy(state["learner"]))

@@ -54,7 +54,7 @@ def benchmark(config: BenchmarkConfig, module: str = "rl.train") -> dict[str, st
     from rl.results.comparison import write_report
 
     def report(finished: Sequence[Finished], out: Path) -> str:
-        arms = [arm for _, arm, _ in finished]
+        arms = [run.arm for run in finished]
         return write_report(finished, out, config.baseline if config.baseline in arms else None)
 
     return run_grid(config, grid_jobs(config, module), ONE_THREAD, report)

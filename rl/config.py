@@ -38,6 +38,17 @@ def modules_option() -> Any:
 
 
 @dataclass(frozen=True)
+class PolicyConfig:
+    """The policy of a run."""
+
+    run: str = option(
+        "", "run folder that rl.train wrote", value="RUN", group="policy", needed=True
+    )
+    checkpoint: str = option("last", "which policy", choices=("last", "best"))
+    import_modules: str | None = modules_option()
+
+
+@dataclass(frozen=True)
 class TrainConfig(ObjectiveSettings):
     """Train PPO or A2C on an environment with AdaDEM, or another objective, as its entropy term."""
 
@@ -152,12 +163,13 @@ def resolve(config: TrainConfig) -> TrainConfig:
     import_environments(config)
     _check_flags(config)
     check_paths(config)
-    file = Path(config.hyperparameters_file) if config.hyperparameters_file else None
-    entry, where = find_entry(config.env, config.algo, file, config.hyperparameters)
+    entry, where = find_entry(
+        config.env, config.algo, config.hyperparameters_file, config.hyperparameters
+    )
     weight = entry.pop("ent_coef", DEFAULT_WEIGHT)
     check_entry(entry, config.algo, where)
     try_out(config.env, entry.get("env_wrapper"), config.video)
-    timesteps = config.timesteps if config.timesteps is not None else int(entry["n_timesteps"])
+    timesteps = config.timesteps or int(entry["n_timesteps"])
     limit = episode_limit(config.env, entry.get("env_wrapper"))
     goal = config.goal_return if config.goal_return is not None else goal_return(config.env)
     return dataclasses.replace(

@@ -9,20 +9,17 @@ from pathlib import Path
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.files import refuse_used_file, write_json
 from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config
-from rl.config import modules_option, settings_of_run
+from rl.config import PolicyConfig, settings_of_run
 
 
 @dataclass(frozen=True)
-class EvaluateConfig:
+class EvaluateConfig(PolicyConfig):
     """Evaluate the policy of a run over whole episodes."""
 
-    run: str = option(
-        "", "run folder that rl.train wrote", value="RUN", group="what is scored", needed=True
-    )
-    checkpoint: str = option("last", "which policy", choices=("last", "best"))
     episodes: int | None = option(
         None,
         "number of episodes; default: as many as the run was scored on",
+        group="episodes",
         at_least=1,
         at_most=10**6,
     )
@@ -33,7 +30,6 @@ class EvaluateConfig:
         at_most=LARGEST_SEED,
     )
     device: str = option("cpu", "torch device")
-    import_modules: str | None = modules_option()
     video: str | None = option(
         None,
         "write a .gif of episodes with sampled actions, best and worst among them",
@@ -54,29 +50,26 @@ def main(argv: Sequence[str] | None = None) -> None:
         argv,
     )
     if config.out is not None:
-        refuse_used_file(Path(config.out), "--out", last=config.video is None)
+        refuse_used_file(Path(config.out), "--out")
     if config.video is not None:
         refuse_used_file(Path(config.video), "--video", ".gif")
     training = settings_of_run(Path(config.run), config.import_modules)
 
-    import torch
-
     from dem_apps.runtime.device import torch_device
     from rl.results.evaluator import FINAL, print_results
     from rl.results.video import record_episodes
-    from rl.training.run import build_evaluator, untrained_model
+    from rl.training.run import build_evaluator, model_of_run
     from rl.training.state import evaluate_checkpoint
 
     torch_device(config.device)
-    torch.set_num_threads(training.threads)
-    model = untrained_model(replace(training, device=config.device), fast=False)
+    model = model_of_run(training, config.device)
     seed = training.seed if config.seed is None else config.seed
     episodes = config.episodes or training.final_episodes or training.eval_episodes
     evaluator = build_evaluator(replace(training, seed=seed), FINAL, episodes)
     result = evaluate_checkpoint(
         model, Path(config.run) / "checkpoints", config.checkpoint, evaluator
     )
-    print_results(f"{training.env}, {training.loss}, {episodes} episodes", [result])
+    print_results(f"{training.env}, {training.loss}", episodes, [result])
     if config.out is not None:
         document = {
             **result,
@@ -87,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         }
         write_json(Path(config.out), document, "--out")
         print(f"written to {config.out}")
-    # last, for an environment may not be rendered; a second start may write both
+    # last, for an environment may not be rendered
     if config.video is not None:
         about = f"{training.env}, {training.loss}, {config.checkpoint} policy"
         record_episodes(

@@ -6,23 +6,20 @@ Where something was normalised, VecNormalize's own file lies beside it. Both hol
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.files import refuse_used_file
 from dem_apps.runtime.settings import option, parse_config
-from rl.config import modules_option, settings_of_run
+from rl.config import PolicyConfig, settings_of_run
 
 
 @dataclass(frozen=True)
-class ExportConfig:
+class ExportConfig(PolicyConfig):
     """Write the policy of a run as a zip file for Stable-Baselines3."""
 
-    run: str = option("", "run folder that rl.train wrote", needed=True)
-    checkpoint: str = option("last", "which policy", choices=("last", "best"))
     out: str = option("", "zip file to write, never overwritten", needed=True)
-    import_modules: str | None = modules_option()
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -33,16 +30,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     refuse_used_file(out, "--out", ".zip")
     training = settings_of_run(run_dir, config.import_modules)
 
-    import torch
-
     from dem_apps.runtime.checkpoint import load_checkpoint, load_state
     from rl.hook import save_plain
-    from rl.training.run import untrained_model
+    from rl.training.run import model_of_run
     from rl.training.state import restore_policy
 
-    torch.set_num_threads(training.threads)
-    # the zip opens without a GPU
-    model = untrained_model(replace(training, device="cpu"), fast=False)
+    model = model_of_run(training)  # on the CPU: the zip opens without a GPU
     state = load_checkpoint(run_dir / "checkpoints", config.checkpoint)
     restore_policy(model, state)
     if "optimizer" in state:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 
@@ -32,22 +32,24 @@ class PlotsConfig:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
-    given = sys.argv[1:] if arguments is None else arguments
-    runs = list(takewhile(lambda argument: not argument.startswith("-"), given))
-    if not runs and not {"-h", "--help"} & set(given):
+    line = sys.argv[1:] if arguments is None else arguments
+    paths = list(takewhile(lambda argument: not argument.startswith("-"), line))
+    if not paths and not {"-h", "--help"} & set(line):
         raise InputError("RUN: name one or more run folders, or folders of runs, before the flags")
     example = "python -m rl.plots runs/rl-paper --out report"
     config = parse_config(
-        PlotsConfig, "python -m rl.plots RUN [RUN ...]", example, given[len(runs) :]
+        PlotsConfig, "python -m rl.plots RUN [RUN ...]", example, line[len(paths) :]
     )
     from rl.results.comparison import arm_names, find_runs, write_report
 
-    found = find_runs([Path(run) for run in runs])
-    arms = arm_names(found)
+    runs = find_runs(list(map(Path, paths)))
+    arms = arm_names(runs)
     baseline = config.baseline or ("none" if "none" in arms and len(set(arms)) > 1 else None)
-    named = [(run.config["env"], arm, run) for run, arm in zip(found, arms, strict=True)]
+    named = [
+        replace(run, row=run.config["env"], arm=arm) for run, arm in zip(runs, arms, strict=True)
+    ]
     print(write_report(named, Path(config.out), baseline), end="")
-    print(f"\n{len(found)} runs; figures, table.md and runs.csv are in {config.out}")
+    print(f"\n{len(runs)} runs; figures, table.md and runs.csv are in {config.out}")
 
 
 if __name__ == "__main__":

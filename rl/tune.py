@@ -17,6 +17,7 @@ from dem_apps.errors import InputError
 from dem_apps.jobs.executor import ONE_THREAD, Job, SearchConfig, parse_search
 from dem_apps.jobs.grid import run_jobs
 from dem_apps.objectives import OBJECTIVE_NAMES, objective_options
+from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.arguments import flags, of_machine
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.files import write_json
@@ -67,21 +68,15 @@ def search_plan(config: TrainConfig, trials: int) -> Plan:
         raise InputError(
             "--train.loss: 'none' has nothing to search; expected an entropy term such as adadem"
         )
-    searched = [LOG_COEFFICIENT]
-    given = {"tau": 1.0, "alpha": 1.0}
+    options = given_options(config)
     # rl's own terms have none to set
     known = objective_options(config.loss) if config.loss in OBJECTIVE_NAMES else []
-    for name in given:
-        value = getattr(config, name)
-        if value is not None:
-            given[name] = value
-        elif name in known:
-            searched.append(name)
-    ranges = {name: _RANGES[name] for name in searched}
-    first = {name: _FIRST[name] for name in searched}
+    searched = [LOG_COEFFICIENT, *(name for name in ("tau", "alpha") if name in known)]
+    ranges = {name: _RANGES[name] for name in searched if name not in options}
+    first = {name: _FIRST[name] for name in ranges}
     plan = Plan(ranges, first, trials, config.seed, "return")
     if config.loss == "dem":
-        return replace(plan, allowed=lambda values: dem_allows({**given, **values}))
+        return replace(plan, allowed=lambda values: dem_allows({**_FIRST, **options, **values}))
     return plan
 
 
@@ -111,13 +106,13 @@ def tune(
     seeds = range(train.seed, train.seed + config.seeds)
     fresh = range(train.seed + _FRESH, train.seed + _FRESH + config.final_seeds)
 
-    def jobs(folder: Path, values: dict[str, float], seeds: range = seeds) -> list[Job]:
-        made = []
+    def trial_jobs(folder: Path, values: dict[str, float], seeds: range = seeds) -> list[Job]:
+        jobs = []
         for seed in seeds:
-            given = (*train_flags, *flags(settings_of(values) | {"seed": seed}))
+            line = (*train_flags, *flags(settings_of(values) | {"seed": seed}))
             run = folder / f"seed{seed}"
-            made.append(Job(f"{folder.name} seed{seed}", module, given, run, "mean_return"))
-        return made
+            jobs.append(Job(f"{folder.name} seed{seed}", module, line, run, "mean_return"))
+        return jobs
 
     print(
         f"search   {', '.join(plan.ranges)} of {train.loss} on {train.env}, {config.trials} trials of "
@@ -131,20 +126,20 @@ def tune(
         plan,
         {"seeds": config.seeds, "train": asdict(resolved)},
         of_machine(TrainConfig),
-        jobs,
+        trial_jobs,
         ONE_THREAD,
     ) as (path, study):
         best = study.best_trial
-        judged = jobs(path / "final" / f"{best.number:04d}", best.params, fresh)
-        run_jobs(judged, config, ONE_THREAD)
-        for job in judged:
+        final_jobs = trial_jobs(path / "final" / f"{best.number:04d}", best.params, fresh)
+        run_jobs(final_jobs, config, ONE_THREAD)
+        for job in final_jobs:
             if not job.finished:
                 raise InputError(
                     f"{job.run}: this fresh seed of the choice has no return; {job.log} says why, and the same "
                     "command tries again"
                 )
         settings = settings_of(best.params)
-        returns = [score for job in judged if (score := job.score()) is not None]
+        returns = [score for job in final_jobs if (score := job.score()) is not None]
         mean = statistics.fmean(returns)
         final = {
             "trial": best.number,
@@ -163,8 +158,13 @@ def tune(
             f"search   return {best.value:.4f} (the highest of {len(study.trials)} trials, so too high)\n"
             f"fresh    return {mean:.4f} over {len(fresh)} new seeds (final.json)"
         )
-        remark = "The best trial of the search that final.json describes."
-        write_choice(path, remark, {"loss": train.loss, **settings}, "rl.train", train_flags)
+        write_choice(
+            path,
+            "The best trial of the search that final.json describes.",
+            {"loss": train.loss, **settings},
+            "rl.train",
+            train_flags,
+        )
     return path
 
 
@@ -177,9 +177,9 @@ def settings_of(values: dict[str, float]) -> dict[str, float]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; ``arguments`` are those of the process when None."""
-    given = sys.argv[1:] if arguments is None else arguments
-    settings = parse_search(TuneConfig, TrainConfig, "rl.tune", "rl.train", _EXAMPLE, given)
-    tune(*settings, given)
+    line = sys.argv[1:] if arguments is None else arguments
+    settings = parse_search(TuneConfig, TrainConfig, "rl.tune", "rl.train", _EXAMPLE, line)
+    tune(*settings, line)
 
 
 if __name__ == "__main__":

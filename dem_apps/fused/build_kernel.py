@@ -42,8 +42,8 @@ _log = logging.getLogger(__name__)
 @functools.cache
 def load_kernel(source: Path = ONE_PASS) -> ctypes.CDLL | None:
     """The library of a C++ file with a C interface, or None where it cannot be built; the reason is logged once."""
-    found = (shutil.which(name) for name in ("g++", "clang++", "c++"))
-    compiler = os.environ.get("CXX") or next(filter(None, found), None)
+    compilers = (shutil.which(name) for name in ("g++", "clang++", "c++"))
+    compiler = os.environ.get("CXX") or next(filter(None, compilers), None)
     if compiler is None:
         _log.info("no C++ compiler found: %s is not used, PyTorch computes the same", source.name)
         return None
@@ -51,7 +51,11 @@ def load_kernel(source: Path = ONE_PASS) -> ctypes.CDLL | None:
         return ctypes.CDLL(str(_built(source, compiler)))
     except (OSError, subprocess.SubprocessError) as error:
         reason = getattr(error, "stderr", None) or error  # what the compiler said
-        _log.warning("no kernel %s, using PyTorch instead: %.500s", source.name, reason)
+        _log.warning(
+            "the kernel %s could not be built, and PyTorch is used instead: %.500s",
+            source.name,
+            reason,
+        )
     return None
 
 

@@ -31,8 +31,8 @@ def supports_kernel(logits: Tensor, num_classes: int) -> bool:
     name = _DTYPES.get(logits.dtype)
     if logits.is_cuda and name is not None:
         # the Triton of torch 2.8 and earlier does not compile the kernel
-        found = torch.__version__ >= "2.9" and importlib.util.find_spec("triton") is not None
-        return found and num_classes <= GPU_KERNEL_MAX_CLASSES
+        has_triton = torch.__version__ >= "2.9" and importlib.util.find_spec("triton") is not None
+        return has_triton and num_classes <= GPU_KERNEL_MAX_CLASSES
     if name is None or logits.device.type != "cpu" or num_classes > KERNEL_MAX_CLASSES:
         return False
     kernel = load_kernel()
@@ -84,8 +84,17 @@ class _Settings(ctypes.Structure):
     """Mirrors ``Settings`` of one_pass.cpp field by field."""
 
     _fields_ = (
-        *[(name, ctypes.c_int64) for name in ("outer", "classes", "inner")],
-        *[(name, ctypes.c_int64) for name in ("outer_stride", "class_stride", "inner_stride")],
+        *[
+            (name, ctypes.c_int64)
+            for name in (
+                "outer",
+                "classes",
+                "inner",
+                "outer_stride",
+                "class_stride",
+                "inner_stride",
+            )
+        ],
         *[
             (name, ctypes.c_int32)
             for name in ("calibrator", "norm", "delta_of_entropy", "per_class", "threads")

@@ -108,7 +108,7 @@ class _Work:
         self.weighted_rows = np.empty((classes, classes), np.float32)
         weights = np.full(classes, 1 / rows, np.float32)
         predicted, inverse_delta = np.empty(rows, np.int32), np.empty(rows, np.float32)
-        self._kept = predicted, inverse_delta, weights
+        self._arrays = predicted, inverse_delta, weights
         self.at_sums = _pointer(self.sums)
         self.at_elements = _pointer(predicted), _pointer(inverse_delta)
         self.at_weights = _pointer(weights), _pointer(self.weighted_rows)

@@ -132,8 +132,8 @@ class FusedPass:
         if sums.gradient is None:
             from dem_apps.fused.gpu_kernel import gpu_gradient
 
-            given, rows, counted = self.views(logits())
-            gradient = torch.empty_like(given)
+            dense, rows, counted = self.views(logits())
+            gradient = torch.empty_like(dense)
             gpu_gradient(
                 rows, counted, _rows(gradient, self.dim), self.spec, weights, weighted_rows
             )
@@ -197,10 +197,8 @@ class _ReadyGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx, logits, value, one_pass, sums, weights, weighted_rows):  # type: ignore[no-untyped-def]
         ctx.save_for_backward(logits)
-        ctx.one_pass = one_pass
-        ctx.sums = sums
-        ctx.weights = weights
-        ctx.weighted_rows = weighted_rows
+        ctx.one_pass, ctx.sums = one_pass, sums
+        ctx.weights, ctx.weighted_rows = weights, weighted_rows
         return value
 
     @staticmethod

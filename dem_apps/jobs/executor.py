@@ -24,6 +24,8 @@ from dem_apps.runtime.documents import read_json, required
 from dem_apps.runtime.run_reader import LOCK
 from dem_apps.runtime.settings import option, parse_config
 
+#: Environment variables of trainings.
+Variables = Mapping[str, str]
 Config = TypeVar("Config")
 TrainingConfig = TypeVar("TrainingConfig")
 Item = TypeVar("Item")
@@ -89,23 +91,23 @@ def parse_search(
     Raises:
         InputError: see :func:`parse_config`; or a flag of the training without its prefix.
     """
-    own, train_flags = list[str](), list[str]()
+    search_flags, train_flags = list[str](), list[str]()
     misplaced = set(get_type_hints(train_class)) - set(get_type_hints(search_class))
-    flags = own
+    flags = search_flags
     for argument in argv:
         if argument.startswith("--train.") or argument.partition("=")[0] == "--config":
             flags = train_flags
         elif argument.startswith("--"):
-            flags = own
+            flags = search_flags
             name = re.split("[.=]", argument[2:])[0].replace("-", "_")
             if name in misplaced:
                 raise InputError(
-                    f"{argument}: a flag of {train_module}; write --train.{argument[2:]}"
+                    f"{argument}: is a flag of {train_module}; write --train.{argument[2:]}"
                 )
         flags.append(re.sub("^--train[.]", "--", argument))
     # --config goes to the training, and is named in the search's help all the same
     config_help = f"YAML file of {train_module}"
-    search = parse_config(search_class, f"python -m {module}", example, own, config_help)
+    search = parse_config(search_class, f"python -m {module}", example, search_flags, config_help)
     train = parse_config(train_class, f"python -m {train_module}", example, train_flags)
     return search, train, train_flags
 
@@ -168,7 +170,7 @@ class Job:
 
 def run_job(
     job: Job,
-    environment: Mapping[str, str],
+    environment: Variables,
     folder: str | None = None,
     stop: threading.Event | None = None,
 ) -> None:
@@ -200,16 +202,14 @@ def run_job(
     output = f"(all of its output: {job.log})"
     # a training that saves and stops at a signal ends with 128 + the signal's number
     if status < 0 or status - 128 in (signal.SIGINT, signal.SIGTERM):
-        raise JobKilled(f"by a signal, status {status} {output}")
+        raise JobKilled(f"a signal ended it, status {status} {output}")
     if status != 0:
-        raise JobFailed(f"status {status}, {job.last_line()} {output}")
+        raise JobFailed(f"it ended with status {status}: {job.last_line()} {output}")
     if not job.finished:
-        raise JobFailed(f"ended without an eval.json {output}")
+        raise JobFailed(f"it ended without an eval.json {output}")
 
 
-def _process(
-    job: Job, environment: Mapping[str, str], folder: str | None, stop: threading.Event
-) -> int:
+def _process(job: Job, environment: Variables, folder: str | None, stop: threading.Event) -> int:
     """Return the exit status of the training, minus the signal's number if a signal killed it."""
     if stop.is_set():
         return -signal.SIGTERM
@@ -236,7 +236,7 @@ def _process(
 class Executor:
     """Runs jobs as processes on this machine, with the ``environment`` variables."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, environment: Variables) -> None:
         self._environment = dict(environment)
         self._stop = threading.Event()
 
@@ -285,7 +285,7 @@ class RayExecutor(Executor):
         InputError: Ray is not installed, or there is no cluster at the address.
     """
 
-    def __init__(self, environment: Mapping[str, str], config: ExecutorConfig) -> None:
+    def __init__(self, environment: Variables, config: ExecutorConfig) -> None:
         super().__init__({"PYTHONPATH": os.environ.get("PYTHONPATH", ""), **environment})
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         handler = signal.getsignal(signal.SIGTERM)
@@ -293,9 +293,9 @@ class RayExecutor(Executor):
             import ray
         except ImportError as error:
             raise InputError(
-                "--executor ray: needs ray, not installed here; pip install -e '.[cluster]'"
+                "--executor ray: ray is not installed; run pip install -e '.[cluster]'"
             ) from error
-        with passed_on(f"--ray-address: no cluster of Ray's at '{config.ray_address}'"):
+        with passed_on(f"--ray-address: Ray has no cluster at '{config.ray_address}'"):
             ray.init(config.ray_address, log_to_driver=False, logging_level=logging.CRITICAL)
         signal.signal(signal.SIGTERM, handler)  # Ray takes it for itself
         self._ray: Any = ray
@@ -321,7 +321,7 @@ class RayExecutor(Executor):
             raise JobKilled(first_words(error, 200)) from error
 
 
-def build_executor(config: ExecutorConfig, environment: Mapping[str, str]) -> Executor:
+def build_executor(config: ExecutorConfig, environment: Variables) -> Executor:
     """Return the executor that the settings ask for, with variables of the trainings."""
     if config.executor == "ray":
         return RayExecutor(environment, config)

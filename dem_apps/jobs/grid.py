@@ -6,26 +6,30 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dem_apps.errors import InputError, passed_on, printable
+from dem_apps.errors import InputError, one_of, passed_on
 from dem_apps.jobs.executor import (
     ExecutorConfig,
     Job,
     JobFailed,
     JobTaken,
+    Variables,
     build_executor,
 )
 from dem_apps.report.runs import Finished, read_run
 from dem_apps.runtime.arguments import flags
+from dem_apps.runtime.documents import Document, Settings
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.settings import LARGEST_SEED, dotted, merged, option, parse_config
 from dem_apps.runtime.signals import command_line, going_on_with
 
 #: The jobs of each (row, arm): one per seed.
 Cells = dict[tuple[str, str], list[Job]]
+#: What went wrong, by the name of the run.
+Failures = dict[str, str]
 #: Settings of a training that the grid decides.
 _OF_THE_GRID = ("run_dir", "resume", "config", "seed")
 
@@ -66,7 +70,7 @@ def grid_cells(
     config: GridConfig,
     training: Training,
     rows_key: str,
-    rows: Mapping[str, Any],
+    rows: Settings,
     control: tuple[str, str | None],
 ) -> Cells:
     """Make the jobs of each row and arm; all settings are checked.
@@ -84,17 +88,16 @@ def grid_cells(
         InputError: a setting that is wrong, or a run in the folder that was made with other settings.
     """
     if config.folder is None:
-        raise InputError("--folder: needs the folder that the runs go to")
+        raise InputError("--folder: is missing; give the folder that the runs go to")
     _check_names(rows_key, rows)
     _check_names("arms", config.arms)
     flag, compared_with = control
-    if compared_with is not None and compared_with not in config.arms:
-        known = ", ".join(config.arms)
-        raise InputError(f"--{flag}: '{compared_with}' is not one of the arms {known}")
+    if compared_with is not None:
+        one_of(f"--{flag}", compared_with, list(config.arms))
     cells: Cells = {}
     for row, of_row in rows.items():
         for arm, of_arm in config.arms.items():
-            settings: dict[str, Any] = {}
+            settings: Document = {}
             for part in (config.train, of_row or {}, of_arm or {}):
                 settings = merged(settings, dotted(part, training.config_class))
             with passed_on(f"{row}, {arm}".removeprefix(", "), InputError):
@@ -106,7 +109,7 @@ def grid_cells(
     return cells
 
 
-def _check_settings(training: Training, settings: Mapping[str, Any]) -> None:
+def _check_settings(training: Training, settings: Settings) -> None:
     """Refuse settings that the grid decides, or that the training would refuse."""
     for key in settings:
         if str(key).replace("-", "_") in _OF_THE_GRID:
@@ -133,25 +136,25 @@ def _job(
     training: Training,
     cell: tuple[str, str],
     seed: int,
-    settings: Mapping[str, Any],
+    settings: Settings,
 ) -> Job:
     """Make the job of a cell and a seed; an InputError where its run was made with other settings."""
     folders = [name.replace(" ", "-") for name in cell]
     run = Path(str(config.folder), *folders, f"seed{seed}")
-    given = (*flags({**settings, "seed": seed}), *training.more_flags)
+    line = (*flags({**settings, "seed": seed}), *training.more_flags)
     if (run / "config.yaml").is_file():
-        again = [*given, f"--run-dir={run}", "--resume"]
+        again = [*line, f"--run-dir={run}", "--resume"]
         parse_config(training.config_class, training.module, "", again)
     name = "  ".join(filter(None, (*cell, f"seed {seed}")))
-    return Job(name, training.module, given, run, training.metric)
+    return Job(name, training.module, line, run, training.metric)
 
 
 def run_grid(
     config: GridConfig,
     cells: Cells,
-    environment: Mapping[str, str],
+    environment: Variables,
     write_report: Callable[[Sequence[Finished], Path], str],
-) -> dict[str, str]:
+) -> Failures:
     """Run what is missing, write the report and print it.
 
     Args:
@@ -168,10 +171,12 @@ def run_grid(
     """
     out = Path(config.out or f"{config.folder}/report")
     jobs = [(row, arm, job) for (row, arm), jobs in cells.items() for job in jobs]
-    failures = dict[str, str]()
+    failures = Failures()
     if not config.report_only:
         failures = run_jobs([job for *_, job in jobs], config, environment)
-    finished = [(row, arm, read_run(job.run)) for row, arm, job in jobs if job.finished]
+    finished = [
+        replace(read_run(job.run), row=row, arm=arm) for row, arm, job in jobs if job.finished
+    ]
     if finished:
         print(write_report(finished, out), end="")
         print(f"\n{len(finished)} of {len(jobs)} runs; the report is in {out}", flush=True)
@@ -180,13 +185,11 @@ def run_grid(
             f"{config.folder}: no run of this grid is finished, so there is nothing to report"
         )
     for name, failure in failures.items():
-        print(printable(f"failed: {name}: {failure}"), file=sys.stderr)
+        print(f"failed: {name}: {failure}", file=sys.stderr)
     return failures
 
 
-def end_of_grid(
-    module: str, arguments: Sequence[str] | None, work: Callable[[], dict[str, str]]
-) -> None:
+def end_of_grid(module: str, arguments: Sequence[str] | None, work: Callable[[], Failures]) -> None:
     """Run a grid's ``work``; an interruption says how to go on, and the exit status is 1 if a run failed."""
     command = command_line(module, sys.argv[1:] if arguments is None else arguments)
     with going_on_with(f"the same command continues: {command}"):
@@ -195,12 +198,10 @@ def end_of_grid(
         sys.exit(1)
 
 
-def run_jobs(
-    jobs: Sequence[Job], config: ExecutorConfig, environment: Mapping[str, str]
-) -> dict[str, str]:
+def run_jobs(jobs: Sequence[Job], config: ExecutorConfig, environment: Variables) -> Failures:
     """Run the jobs without a result, print a line for each that ends, and return what failed by its name."""
     missing = [job for job in jobs if not job.finished]
-    failures = dict[str, str]()
+    failures = Failures()
     executor = build_executor(config, environment)
     bar = Progress(len(missing), title="grid", unit="runs")
 
@@ -211,7 +212,8 @@ def run_jobs(
     def ended(job: Job, future: Future[None]) -> None:
         try:
             future.result()
-            outcome = _outcome(job)
+            score = job.score()
+            outcome = "done" if score is None else f"{job.metric.replace('_', ' ')} {score:.3f}"
         except JobTaken as error:
             outcome = str(error)
         except JobFailed as error:
@@ -223,9 +225,3 @@ def run_jobs(
     with closing(bar):
         executor.run_all(config.workers, iter(missing), executor.run, ended, look)
     return failures
-
-
-def _outcome(job: Job) -> str:
-    """Return a finished job's score in words."""
-    score = job.score()
-    return "done" if score is None else f"{job.metric.replace('_', ' ')} {score:.3f}"

@@ -28,9 +28,11 @@ from dem_apps.jobs.executor import (
     JobFailed,
     JobKilled,
     SearchConfig,
+    Variables,
     build_executor,
 )
 from dem_apps.report.tables import write_csv
+from dem_apps.runtime.documents import Document, Settings
 from dem_apps.runtime.files import new_run_dir, refuse_used_folder, write_atomically
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.settings import dotted
@@ -99,10 +101,10 @@ def finished_search(
     arguments: Sequence[str],
     config: SearchConfig,
     plan: Plan,
-    settings: Mapping[str, Any],
+    settings: Settings,
     free: Sequence[str],
     jobs: TrialJobs,
-    environment: Mapping[str, str],
+    environment: Variables,
 ) -> Iterator[tuple[Path, optuna.Study]]:
     """Run or continue a search to its end; if it is interrupted, a message says how to continue.
 
@@ -142,14 +144,15 @@ def finished_search(
     ):
         print(f"study    {path}", flush=True)
         study = _study(path, config.storage)
-        of_machine = [f"train.{key}" for key in free]
-        here = {key: value for key, value in dotted(settings).items() if key not in of_machine}
-        for key, value in study.user_attrs.get("settings", here).items():
-            if here.get(key) != value:
+        current = dotted(settings)
+        for key in free:
+            current.pop(f"train.{key}", None)
+        for key, value in study.user_attrs.get("settings", current).items():
+            if current.get(key) != value:
                 raise InputError(
-                    f"{path}: its study was begun with {key} {value!r}, not {here.get(key)!r}; name another folder"
+                    f"{path}: its study was begun with {key} {value!r}, not {current.get(key)!r}; name another folder"
                 )
-        study.set_user_attr("settings", here)
+        study.set_user_attr("settings", current)
         _run(path, study, config, plan, jobs, environment)
         if not study.get_trials(states=(TrialState.COMPLETE,)):
             raise InputError(f"{path}: no trial has a score; the logs in {path / 'trials'} say why")
@@ -175,9 +178,9 @@ def _study(path: Path, storage: str | None) -> optuna.Study:
         why = type(error).__name__  # the message may hold a password
         where = "--storage" if storage else str(journal)
         raise InputError(
-            f"{where}: cannot be opened ({why}); expected a study, or a database such as sqlite:///study.db"
+            f"{where}: the study cannot be opened ({why}); give a study, or a database such as sqlite:///study.db"
         ) from error
-    if not study.get_trials(deepcopy=False) and any((path / "trials").iterdir()):
+    if not study.trials and any((path / "trials").iterdir()):
         raise InputError(
             f"{path}: the study does not know its trials; give their --storage, or name another folder"
         )
@@ -199,11 +202,11 @@ def _run(
     config: SearchConfig,
     plan: Plan,
     jobs: TrialJobs,
-    environment: Mapping[str, str],
+    environment: Variables,
 ) -> None:
     """Run trials in ``path/trials/NNNN`` until the plan has no more, unfinished ones first; writes ``trials.csv``."""
     executor = build_executor(config, environment)
-    finished = sum(trial.state.is_finished() for trial in study.get_trials(deepcopy=False))
+    finished = sum(trial.state.is_finished() for trial in study.trials)
     bar = Progress(max(plan.trials, finished), finished, title="search", unit="trials")
 
     def work(trial: optuna.Trial) -> float:
@@ -225,9 +228,9 @@ def _trials(study: optuna.Study, plan: Plan) -> Iterator[optuna.Trial]:
     """Yield the trials that a kill has left unfinished, then the plan's next ones, each when it is asked for."""
     for left in study.get_trials(states=(TrialState.RUNNING,)):
         yield optuna.Trial(study, left._trial_id)
-    while (trial := plan.next_trial(study.get_trials(deepcopy=False))) is not None:
+    while (trial := plan.next_trial(study.trials)) is not None:
         study.add_trial(trial)
-        yield optuna.Trial(study, study.get_trials(deepcopy=False)[-1]._trial_id)
+        yield optuna.Trial(study, study.trials[-1]._trial_id)
 
 
 def _mean_score(trial: optuna.Trial, jobs: Sequence[Job], run: Callable[[Job], None]) -> float:
@@ -264,8 +267,8 @@ def _settled(study: optuna.Study, trial: optuna.Trial, outcome: Future[float]) -
 
 def _write_trials(path: Path, study: optuna.Study, score: str) -> None:
     """Write ``trials.csv``, a line per trial: its number, its point, its score (empty without one) and its state."""
-    rows: list[dict[str, Any]] = []
-    for trial in study.get_trials(deepcopy=False):
+    rows: list[Document] = []
+    for trial in study.trials:
         value = trial.value if trial.state == TrialState.COMPLETE else None
         state = trial.state.name.lower()
         rows.append({"trial": trial.number, **trial.params, score: value, "state": state})
@@ -273,7 +276,7 @@ def _write_trials(path: Path, study: optuna.Study, score: str) -> None:
 
 
 def write_choice(
-    path: Path, remark: str, choice: Mapping[str, Any], module: str, train_flags: Sequence[str]
+    path: Path, remark: str, choice: Settings, module: str, train_flags: Sequence[str]
 ) -> None:
     """Write ``best.yaml`` with the settings that were found, and print the command of the final run."""
     file = path / "best.yaml"

@@ -35,8 +35,8 @@ AVERAGES = ("mean", "balanced")
 
 def objective_class(name: str) -> type[EntropyObjective]:
     """The class of a name of the table."""
-    found: type[EntropyObjective] = resolve_name(OBJECTIVES[name])
-    return found
+    kind: type[EntropyObjective] = resolve_name(OBJECTIVES[name])
+    return kind
 
 
 def objective_title(name: str) -> str:

@@ -115,8 +115,8 @@ class DecoupledObjective(EntropyObjective):
     def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
         """Called by ``load_state_dict``. Whether there was a start is part of the state."""
         if f"{prefix}class_marginals" in state and self.needs_class_sums:
-            here = torch.zeros_like(self.class_marginals, dtype=sums_in(self.class_marginals))
-            self.start_sums = here if f"{prefix}start_sums" in state else None
+            zeros = torch.zeros_like(self.class_marginals, dtype=sums_in(self.class_marginals))
+            self.start_sums = zeros if f"{prefix}start_sums" in state else None
         super()._load_from_state_dict(state, prefix, *rest)
 
     def fused_spec(self) -> ObjectiveSpec | None:

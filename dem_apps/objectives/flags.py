@@ -60,13 +60,13 @@ def check_options(settings: ObjectiveSettings, trained: bool = True) -> None:
     Raises:
         InputError: an option is refused; the error names the flag and what would be right.
     """
-    given = given_options(settings)
-    if not given:
+    options = given_options(settings)
+    if not options:
         return
     # torch is imported for a given option only
     from dem_apps.objectives import OBJECTIVE_NAMES, build_objective, objective_options
 
-    for name in given:
+    for name in options:
         if not trained:
             raise InputError(
                 f"--{name}: is an option of --loss, and this --method trains without an objective"
@@ -78,4 +78,4 @@ def check_options(settings: ObjectiveSettings, trained: bool = True) -> None:
             )
     with warnings.catch_warnings(), refused(lambda why: f"--{why}", InputError):
         warnings.simplefilter("ignore")  # the objective that trains warns
-        build_objective(str(settings.loss), num_classes=2, **given)
+        build_objective(str(settings.loss), num_classes=2, **options)

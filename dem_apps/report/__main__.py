@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message}; see python -m dem_apps.report --help")
+from dem_apps.runtime.settings import Parser
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The command."""
-    parser = _Parser(
+    parser = Parser(
         prog="python -m dem_apps.report",
         usage="python -m dem_apps.report RUN [RUN ...] [--out FILE] [options]",
         description="Make a self-contained page of one run, or of several compared.",
@@ -34,8 +27,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         metavar="FILE",
         help="the page; default: report.html in the run's folder",
     )
-    given = parser.parse_args(argv)
-    runs, folder = given.runs, Path()
+    arguments = parser.parse_args(argv)
+    runs, folder = arguments.runs, Path()
     if len(runs) == 1:
         folder = runs[0]
         if not (folder / "config.yaml").is_file():
@@ -44,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     # after the arguments: matplotlib and numpy take a second
     from dem_apps.report.page import write_report
 
-    out = write_report(runs, given.out or folder / "report.html")
+    out = write_report(runs, arguments.out or folder / "report.html")
     print(f"report: {out} (runs: {len(runs)}, {out.stat().st_size / 1e6:.1f} MB)")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -13,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dem_apps.report.intervals import mean_band
-from dem_apps.report.runs import Group, Run
+from dem_apps.report.pictures import data_uri
+from dem_apps.report.runs import Groups, Run, runs_of
 from dem_apps.runtime.metrics_info import Metric
 
 #: Okabe and Ito's colours, distinct under any colour vision; lines differ in their dashes as well.
@@ -22,13 +22,9 @@ DASHES = ("-", "--", "-.", ":")
 #: Texts may come from a run's files: they are no formulas.
 _STYLE: Any = {
     "text.parse_math": False,
-    "axes.titlesize": 10,
-    "axes.labelsize": 8,
+    "font.size": 8,
     "axes.grid": True,
     "grid.alpha": 0.3,
-    "xtick.labelsize": 8,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 7,
     "legend.frameon": False,
 }
 
@@ -66,9 +62,9 @@ def mean_curve(
         axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
 
 
-def curve_charts(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[str]:
+def curve_charts(groups: Groups, metrics: Sequence[Metric]) -> list[str]:
     """Draw charts as data URIs: of one run all its metrics, of several groups one chart a metric, mean and 95 % CI."""
-    runs = [run for group in groups for run in group.runs]
+    runs = runs_of(groups)
     charts: dict[str, list[Metric]] = {}
     for metric in metrics:
         if any(run.curve(metric.name) for run in runs):
@@ -79,7 +75,7 @@ def curve_charts(groups: Sequence[Group], metrics: Sequence[Metric]) -> list[str
     return [_chart(heading, members, groups) for heading, members in charts.items()]
 
 
-def _chart(heading: str, metrics: Sequence[Metric], groups: Sequence[Group]) -> str:
+def _chart(heading: str, metrics: Sequence[Metric], groups: Groups) -> str:
     """Draw the metrics of one heading, each a line per group."""
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(4.6, 3.1), layout="constrained")
@@ -91,8 +87,7 @@ def _chart(heading: str, metrics: Sequence[Metric], groups: Sequence[Group]) -> 
             mean_curve(axes, group.runs, metric.name, position, label, metric.scale, ".")
         if len(lines) > 1:
             axes.legend()
-        content = base64.b64encode(drawn(figure, "svg"))
-    return f"data:image/svg+xml;base64,{content.decode()}"
+        return data_uri("image/svg+xml", drawn(figure, "svg"))
 
 
 def drawn(figure: Figure, kind: str) -> bytes:

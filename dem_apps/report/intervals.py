@@ -6,16 +6,15 @@ narrow. The interval of a bounded score may reach beyond its bounds.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 LEVEL = 0.95
-Seed = TypeVar("Seed", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,9 @@ def mean_interval(values: Sequence[float]) -> Interval:
     (-0.48, 2.0, 4.48)
     """
     if len(values) < 2:
-        return Interval(float(np.mean(values)), None, None)
-    mean, low, high = mean_band(np.asarray(values, float)[:, None])
-    return Interval(float(mean[0]), float(low[0]), float(high[0]))
+        return Interval(float(values[0]), None, None)
+    band = mean_band(np.asarray(values, float)[:, None])
+    return Interval(*(end.item() for end in band))
 
 
 def mean_band(
@@ -63,7 +62,7 @@ def mean_band(
     return mean, mean - half, mean + half
 
 
-def difference_interval(ours: Mapping[Seed, float], control: Mapping[Seed, float]) -> Interval:
+def difference_interval(scores: Mapping[Any, float], control: Mapping[Any, float]) -> Interval:
     """The difference of two settings' means with its interval; each has at least one score, by seed.
 
     With two common seeds or more it is the mean of their differences, with Student's t. A side's only seed is compared
@@ -73,14 +72,14 @@ def difference_interval(ours: Mapping[Seed, float], control: Mapping[Seed, float
     >>> difference_interval({0: 1.5, 1: 2.5, 2: 4.0}, {0: 1.0, 1: 2.0, 2: 3.5})
     Interval(estimate=0.5, low=0.5, high=0.5)
     """
-    common = [seed for seed in ours if seed in control]
-    if len(common) > 1 or (common and min(len(ours), len(control)) == 1):
-        return mean_interval([ours[seed] - control[seed] for seed in common])
-    mine, theirs = list(ours.values()), list(control.values())
-    estimate = float(np.mean(mine) - np.mean(theirs))
-    if min(len(mine), len(theirs)) < 2:
+    common = [seed for seed in scores if seed in control]
+    if len(common) > 1 or (common and min(len(scores), len(control)) == 1):
+        return mean_interval([scores[seed] - control[seed] for seed in common])
+    values, baseline = list(scores.values()), list(control.values())
+    estimate = float(np.mean(values) - np.mean(baseline))
+    if min(len(values), len(baseline)) < 2:
         return Interval(estimate, None, None)
-    if np.ptp(mine) == np.ptp(theirs) == 0.0:  # of which scipy makes NaN
+    if np.ptp(values) == np.ptp(baseline) == 0.0:  # of which scipy makes NaN
         return Interval(estimate, estimate, estimate)
-    ends = stats.ttest_ind(mine, theirs, equal_var=False).confidence_interval(LEVEL)
+    ends = stats.ttest_ind(values, baseline, equal_var=False).confidence_interval(LEVEL)
     return Interval(estimate, float(ends.low), float(ends.high))

@@ -14,11 +14,10 @@ from dem_apps.errors import InputError, printable
 from dem_apps.report.charts import curve_charts
 from dem_apps.report.pictures import embed_videos, find_pictures, gallery
 from dem_apps.report.runs import (
-    NOT_OF_AN_ARM,
     Finished,
-    Group,
+    Groups,
     Run,
-    at,
+    Runs,
     differing,
     flat,
     grouped,
@@ -26,7 +25,7 @@ from dem_apps.report.runs import (
 )
 from dem_apps.report.tables import Cell, Table, answer, class_table, comparison_table, scores_of
 from dem_apps.runtime.files import write_atomically
-from dem_apps.runtime.metrics_info import Score
+from dem_apps.runtime.metrics_info import Scores
 
 #: Scores in the first table, and arms in the title; the other scores are folded.
 _SCORES, _ARMS = 6, 4
@@ -57,20 +56,18 @@ def write_report(paths: Sequence[Path], out: Path) -> Path:
 
 def write_grid_page(finished: Sequence[Finished], out: Path, control: str | None) -> Path:
     """Write the page of a grid's finished runs, named by their arms, the ``control`` first."""
-    runs = []
-    for row, arm, run in finished:
-        runs.append(replace(run, name=f"{arm}, seed {run.seed}", row=row, arm=arm))
+    runs = [replace(run, name=f"{run.arm}, seed {run.seed}") for run in finished]
     runs.sort(key=lambda run: run.arm != control)
     return _written(runs, out)
 
 
-def _written(runs: Sequence[Run], out: Path) -> Path:
+def _written(runs: Runs, out: Path) -> Path:
     out.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(out, render_runs(runs))
     return out
 
 
-def render_runs(runs: Sequence[Run]) -> bytes:
+def render_runs(runs: Runs) -> bytes:
     """Return the page of runs, which are compared with the first.
 
     Those of different applications or tasks stand below each other and are not compared.
@@ -83,7 +80,7 @@ def render_runs(runs: Sequence[Run]) -> bytes:
         text = f"{len(kinds)} different tasks, whose scores cannot be compared: {'; '.join(kinds)}."
         sections.append(Section("", "notes", [text]))
     for kind, members in kinds.items():
-        sections += _of_several(kind, members) if len(members) > 1 else _of_one(kind, *members)
+        sections += _sections(kind, members)
     arms = [group.name for group in grouped(runs)]
     title = ", ".join(arms) if len(arms) <= _ARMS else f"{len(runs)} runs compared"
     return render(title, sections)
@@ -105,55 +102,21 @@ def _shown(value: Any) -> Any:
     return printable(value) if type(value) is str else value
 
 
-def _of_one(kind: str, run: Run) -> list[Section]:
-    groups = grouped([run])
-    scores = scores_of([run])
-    return [
-        Section(kind, "text", _summary(scores, run)),
-        Section("", "facts", _facts(run)),
-        Section("Alarms", "notes", _alarms([run])),
-        *_pictures("Pictures", [run]),
-        Section("Scores", "table", _scores_table(scores[:_SCORES], groups)),
-        *_details(scores, groups),
-    ]
-
-
-def _of_several(kind: str, runs: Sequence[Run]) -> list[Section]:
-    groups = grouped(runs)
-    scores = scores_of(runs)
-    first = answer(scores, groups, groups[0])
-    firsts = [group.runs[0] for group in groups]
-    unfinished = [run.name for run in runs if not run.evaluation]
-    return [
-        Section(kind, "text", [first] if first else []),
-        *_pictures("Pictures of each arm's first run", firsts),
-        Section("Scores", "table", _scores_table(scores[:_SCORES], groups)),
-        Section("Not finished", "notes", unfinished),
-        Section("Arms", "text", _arms(groups)),
-        Section("Alarms", "notes", _alarms(runs)),
-        Section("Settings that differ", "table", _differences(groups)),
-        *_details(scores, groups),
-    ]
-
-
-def _pictures(heading: str, runs: Sequence[Run]) -> list[Section]:
-    pictures = gallery([picture for run in runs for picture in find_pictures(run)])
-    colours = next(filter(None, (run.colours() for run in runs)), [])
-    videos = [video for run in runs for video in embed_videos(run)]
-    return [
-        Section(heading, "gallery", pictures),
-        Section("", "colours", colours if pictures else []),
-        Section("Videos", "videos", videos),
-    ]
-
-
-def _details(scores: Sequence[Score], groups: Sequence[Group]) -> list[Section]:
-    """Return what stands below on every page: the other scores, classes, curves, and how the runs were made."""
-    runs = [run for group in groups for run in group.runs]
-    metrics = runs[0].info.metrics
+def _sections(kind: str, runs: Runs) -> list[Section]:
+    """Return the part of a page about runs of one kind, from the result down to how each run was made."""
+    alone = len(runs) == 1
+    groups, scores, metrics = grouped(runs), scores_of(runs), runs[0].info.metrics
     labelled = [metric for metric in metrics if not metric.label_free]
     label_free = [metric for metric in metrics if metric.label_free]
     return [
+        Section(kind, "text", _summary(scores, groups, alone)),
+        Section("", "facts", _facts(runs[0]) if alone else []),
+        Section("Alarms", "notes", _alarms(runs)),
+        Section("Not finished", "notes", [run.name for run in runs if not run.evaluation]),
+        *_pictures("Pictures" if alone else "Pictures of each arm's first run", groups),
+        Section("Scores", "table", _scores_table(scores[:_SCORES], groups)),
+        Section("Arms", "text", [] if alone else _arms(groups)),
+        Section("Settings that differ", "table", _differences(groups)),
         Section("More scores", "more", _scores_table(scores[_SCORES:], groups)),
         Section("Classes", "table", class_table(groups)),
         Section("Curves", "charts", curve_charts(groups, labelled)),
@@ -162,15 +125,33 @@ def _details(scores: Sequence[Score], groups: Sequence[Group]) -> list[Section]:
     ]
 
 
-def _alarms(runs: Sequence[Run]) -> list[str]:
+def _pictures(heading: str, groups: Groups) -> list[Section]:
+    firsts = [group.runs[0] for group in groups]
+    pictures = gallery([picture for run in firsts for picture in find_pictures(run)])
+    colours = next(filter(None, map(Run.colours, firsts)), [])
+    return [
+        Section(heading, "gallery", pictures),
+        Section("", "colours", colours if pictures else []),
+        Section("Videos", "videos", [video for run in firsts for video in embed_videos(run)]),
+    ]
+
+
+def _alarms(runs: Runs) -> list[str]:
     """Return the alarms in the logs."""
-    lines = [(run, line) for run in runs for line in run.metrics if line.get("alarm")]
-    return [f"{run.name}, step {line['step']:,}: {line['alarm']}" for run, line in lines]
+    return [
+        f"{run.name}, step {line['step']:,}: {line['alarm']}"
+        for run in runs
+        for line in run.metrics
+        if line.get("alarm")
+    ]
 
 
-def _summary(scores: Sequence[Score], run: Run) -> list[str]:
-    """Return what a run is, its first score, and what it has to be compared with."""
-    lines = [f"{run.name}: {run.info.summary}".removesuffix(": ")]
+def _summary(scores: Scores, groups: Groups, alone: bool) -> list[str]:
+    """Return the result in sentences: the best arm, or what the only run is and has to be compared with."""
+    if not alone:
+        return [answer(scores, groups, groups[0])]
+    (run,) = groups[0].runs
+    lines = _arms(groups)
     if scores:
         value = scores[0].text(run.score(scores[0].key) or 0.0)
         lines.append(f"{scores[0].title}: {value}.")
@@ -179,32 +160,30 @@ def _summary(scores: Sequence[Score], run: Run) -> list[str]:
     return lines
 
 
-def _arms(groups: Sequence[Group]) -> list[str]:
+def _arms(groups: Groups) -> list[str]:
     """Return what each arm is, where its name does not say it."""
     summaries = [(group.name, group.runs[0].info.summary) for group in groups]
     return [f"{name}: {text}" for name, text in summaries if text and not text.startswith(name)]
 
 
-def _scores_table(scores: Sequence[Score], groups: Sequence[Group]) -> Table | None:
+def _scores_table(scores: Scores, groups: Groups) -> Table | None:
     """Return arms as rows; of a few arms, scores as rows."""
     if not scores:
         return None
     table = comparison_table(scores, groups, groups[0])
     if len(groups) > 5:
         return table
-    header = ["score", *(name for name, _ in table.rows)]
     rows = []
     for place, score in enumerate(scores, start=1):
         name = f"{score.title} ({score.note})" if score.note else score.title
         rows.append((name, [cells[place] for _, cells in table.rows]))
-    return Table(table.caption, header, rows, table.note)
+    return Table(table.caption, ["score", *(name for name, _ in table.rows)], rows, table.note)
 
 
-def _differences(groups: Sequence[Group]) -> Table | None:
+def _differences(groups: Groups) -> Table | None:
     if len(groups) < 2:
         return None
     rows = differing([flat(group.runs[0].config) for group in groups])
-    rows = {key: values for key, values in rows.items() if key not in NOT_OF_AN_ARM}
     rows["seeds"] = [", ".join(group.seeds) for group in groups]
     cells = [(key, [Cell(value) for value in values]) for key, values in rows.items()]
     return Table("", ["setting", *(group.name for group in groups)], cells)
@@ -217,7 +196,6 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     return [
         *((key.replace("_", " "), settings[key]) for key in named),
         ("steps", f"{steps:,}"),
-        ("state", "finished" if run.evaluation else "not finished"),
     ]
 
 
@@ -227,7 +205,7 @@ def _made(run: Run) -> list[tuple[str, str]]:
     module = ".".join(PurePath(program).with_suffix("").parts[-2:])
     documents = {
         "settings": run.config,
-        "protocol": at(run.evaluation, "protocol") or {},
+        "protocol": run.evaluation.get("protocol", {}),
         "environment": {"folder": str(run.path), **run.environment},
     }
     return [("command", f"python -m {module} {shlex.join(arguments)}"), *flat(documents).items()]

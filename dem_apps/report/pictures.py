@@ -37,14 +37,14 @@ Gallery = list[tuple[str, list[tuple[View, list[Picture]]]]]
 
 def find_pictures(run: Run) -> list[Picture]:
     """Return the pictures in ``entropy_maps/IMAGE/VIEW.png``; an InputError for one that is damaged."""
-    found = []
+    pictures = []
     for image in sorted((run.path / "entropy_maps").glob("*/")):
         for view in run.info.views:
             file = image / f"{view.name}.png"
             if file.exists():
                 uri = picture_uri(file, view.classes, run.path)
-                found.append(Picture(run.name, uri, image.name, view))
-    return found
+                pictures.append(Picture(run.name, uri, image.name, view))
+    return pictures
 
 
 def gallery(pictures: Sequence[Picture]) -> Gallery:
@@ -62,11 +62,11 @@ def gallery(pictures: Sequence[Picture]) -> Gallery:
 
 def embed_videos(run: Run) -> list[Picture]:
     """Return the recordings in ``videos/`` that are small enough for a page."""
-    found = []
+    videos = []
     for file in sorted((run.path / "videos").glob("*.gif")):
         if regular_file(file, run.path).stat().st_size <= _LARGEST_VIDEO:
-            found.append(Picture(file.name, _data("image/gif", file.read_bytes())))
-    return found
+            videos.append(Picture(file.name, data_uri("image/gif", file.read_bytes())))
+    return videos
 
 
 def picture_uri(file: Path, crisp: bool, inside: Path | None = None) -> str:
@@ -89,8 +89,9 @@ def image_uri(image: Image.Image, crisp: bool) -> str:
     image.thumbnail((_WIDEST, _WIDEST), Image.Resampling.NEAREST if crisp else Image.Resampling.BOX)
     content = io.BytesIO()
     image.save(content, "WEBP", lossless=crisp, quality=90)
-    return _data("image/webp", content.getvalue())
+    return data_uri("image/webp", content.getvalue())
 
 
-def _data(kind: str, content: bytes) -> str:
+def data_uri(kind: str, content: bytes) -> str:
+    """Return a file's content as a URI; ``kind`` is its media type."""
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -6,11 +6,12 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError, passed_on
-from dem_apps.runtime.documents import is_a, read_json, required, shaped
+from dem_apps.runtime.documents import Document, Settings, is_a, read_json, required, shaped
 from dem_apps.runtime.metrics_info import FILE, LARGEST, MetricsInfo, Score
 from dem_apps.runtime.run_reader import read_config, read_metrics
 from dem_apps.runtime.settings import dotted
@@ -20,7 +21,7 @@ _TAIL_SHARE = 0.01
 #: The mean over the tail classes.
 _TAIL = Score("tail_classes", "tail classes %", better="higher", scale=100, digits=2)
 #: Settings in which two runs of one group may differ.
-NOT_OF_AN_ARM = ("seed", "run_dir", "resume")
+_NOT_OF_AN_ARM = ("seed", "run_dir", "resume")
 
 
 @dataclass(frozen=True)
@@ -30,11 +31,11 @@ class Run:
     name: str  #: on pages
     path: Path
     info: MetricsInfo
-    config: dict[str, Any]
-    environment: dict[str, Any] = field(default_factory=dict)  #: ``environment.json``
+    config: Document
+    environment: Document = field(default_factory=dict)  #: ``environment.json``
     #: ``eval.json``; empty while the run is not finished
-    evaluation: dict[str, Any] = field(default_factory=dict)
-    metrics: list[dict[str, Any]] = field(default_factory=list)  #: the lines of ``metrics.jsonl``
+    evaluation: Document = field(default_factory=dict)
+    metrics: list[Document] = field(default_factory=list)  #: the lines of ``metrics.jsonl``
     row: str = ""  #: of a grid with rows: the name of the run's row
     arm: str = ""  #: of a grid: the name of the run's arm
 
@@ -55,24 +56,28 @@ class Run:
         if not file.exists():
             return []
         with passed_on(f"{file}: expected classes with a name and three numbers from 0 to 255"):
-            rows = [row for row in read_json(file, self.path)["classes"] if row.get("color")]
-            return [(str(row["name"]), f"#{bytes([*row['color']]).hex()}") for row in rows]
+            return [
+                (str(row["name"]), f"#{bytes([*row['color']]).hex()}")
+                for row in read_json(file, self.path)["classes"]
+                if row.get("color")
+            ]
 
     def score(self, key: str, name: str | None = None) -> float | None:
         """Return a number of ``eval.json`` by its key with dots; None where the run has none.
 
         With the ``name`` of a class it is that of the class.
         """
-        value = at(self.evaluation, key)
-        return number(value) if name is None else self.by_class(key).get(name)
+        if name is not None:
+            return self.by_class(key).get(name)
+        return number(at(self.evaluation, key))
 
     def by_class(self, key: str) -> dict[str, float | None]:
         """Return a mapping from classes to numbers, None for a class without one; empty where no class has one."""
-        found = at(self.evaluation, key)
-        if not isinstance(found, dict):
+        mapping = at(self.evaluation, key)
+        if not isinstance(mapping, dict):
             return {}
-        values = {str(name): number(value) for name, value in found.items()}
-        return values if {*values.values()} - {None} else {}
+        values = {str(name): number(value) for name, value in mapping.items()}
+        return values if any(value is not None for value in values.values()) else {}
 
     def tail(self) -> list[str]:
         """Return the classes that are rare in the labels."""
@@ -112,8 +117,11 @@ class Group:
         )
 
 
-#: A finished run of a grid behind its row, empty without rows, and its arm.
-Finished = tuple[str, str, Run]
+Runs = Sequence[Run]
+#: Arms that are compared; on a page the first is the baseline.
+Groups = Sequence[Group]
+#: A finished run of a grid, with its row and its arm.
+Finished = Run
 
 
 def read_runs(paths: Sequence[Path]) -> list[Run]:
@@ -129,14 +137,15 @@ def read_run(path: Path, name: str | None = None) -> Run:
     Raises:
         InputError: the folder is no run of a training, or one of its files is damaged.
     """
+
+    def document(file: str) -> Document:
+        if not (path / file).exists():
+            return {}
+        return required(read_json(path / file, path), str(path / file))
+
     for file in ("config.yaml", FILE):
         if not (path / file).exists():
-            raise InputError(f"{path}: not a run folder of a training (it has no {file})")
-
-    def document(file: str) -> dict[str, Any]:
-        there = (path / file).exists()
-        return required(read_json(path / file, path), str(path / file)) if there else {}
-
+            raise InputError(f"{path}: is not a run folder of a training (it has no {file})")
     run = Run(
         name or path.resolve().name,
         path,
@@ -151,8 +160,8 @@ def read_run(path: Path, name: str | None = None) -> Run:
 
 def _with_tail(run: Run) -> Run:
     """Return the run with the mean over its tail classes as one more score."""
-    of_classes = run.by_class(run.info.classes[0].key)
-    values = [value for name in run.tail() if (value := of_classes.get(name)) is not None]
+    by_class = run.by_class(run.info.classes[0].key)
+    values = [value for name in run.tail() if (value := by_class.get(name)) is not None]
     evaluation = dict(run.evaluation)
     if values:
         evaluation[_TAIL.key] = sum(values) / len(values)
@@ -160,13 +169,14 @@ def _with_tail(run: Run) -> Run:
     return replace(run, info=info, evaluation=evaluation)
 
 
-def grouped(runs: Sequence[Run]) -> list[Group]:
+def grouped(runs: Runs) -> list[Group]:
     """Put runs of one arm, or else of equal settings, together; groups and runs in the order given."""
-    members: dict[tuple[str, ...], list[Run]] = {}
+    members: dict[Any, list[Run]] = {}
     for run in runs:
         settings = flat(run.config)
-        of_arm = [f"{key}={settings[key]}" for key in settings if key not in NOT_OF_AN_ARM]
-        members.setdefault((run.arm, *of_arm), []).append(run)
+        for key in _NOT_OF_AN_ARM:
+            settings.pop(key, None)
+        members.setdefault((run.arm, *settings.items()), []).append(run)
     groups = dict[str, Group]()
     for together in members.values():
         name = together[0].arm or together[0].name
@@ -178,19 +188,27 @@ def grouped(runs: Sequence[Run]) -> list[Group]:
     return list(groups.values())
 
 
+def runs_of(groups: Groups) -> list[Run]:
+    """Return the runs of all arms."""
+    return [run for group in groups for run in group.runs]
+
+
 def differing(settings: Sequence[Mapping[str, str]]) -> dict[str, list[str]]:
-    """Return by key the value in each of ``settings``, for the keys in which they differ."""
-    keys = dict.fromkeys(key for one in settings for key in one)
-    rows = {key: [one.get(key, "–") for one in settings] for key in keys}
-    return {key: values for key, values in rows.items() if len(set(values)) > 1}
+    """Return by key the value in each of ``settings``, for the keys in which arms differ."""
+    rows = {}
+    for key in dict.fromkeys(chain(*settings)):
+        values = [each.get(key, "–") for each in settings]
+        if len(set(values)) > 1 and key not in _NOT_OF_AN_ARM:
+            rows[key] = values
+    return rows
 
 
-def flat(document: Mapping[str, Any]) -> dict[str, str]:
-    """Return nested settings as dotted keys and short texts."""
-    texts = {}
-    for key, value in dotted(document).items():
-        texts[key] = f"{value:g}" if isinstance(value, float) else str(value)[:400]
-    return texts
+def flat(document: Settings) -> dict[str, str]:
+    """Return nested settings as dotted keys and texts."""
+    return {
+        key: f"{value:g}" if isinstance(value, float) else str(value)
+        for key, value in dotted(document).items()
+    }
 
 
 def at(document: Any, key: str) -> Any:

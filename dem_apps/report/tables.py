@@ -10,14 +10,16 @@ import io
 import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError, printable
 from dem_apps.report.intervals import difference_interval
-from dem_apps.report.runs import NOT_OF_AN_ARM, Finished, Group, Run, differing, flat
+from dem_apps.report.runs import Finished, Group, Groups, Run, Runs, differing, flat, runs_of
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import write_atomically
-from dem_apps.runtime.metrics_info import Score
+from dem_apps.runtime.metrics_info import Score, Scores
 
 #: Runs by row of a grid, then by arm.
 Compared = dict[str, dict[str, list[Run]]]
@@ -31,12 +33,6 @@ class Cell:
     small: str = ""
     strong: bool = False
 
-    @property
-    def in_one_line(self) -> str:
-        """The cell in Markdown."""
-        small = f"**{self.small}**" if self.strong else self.small
-        return f"{self.main} ({small})" if small else self.main
-
 
 @dataclass(frozen=True)
 class Table:
@@ -48,7 +44,7 @@ class Table:
     note: str = ""
 
 
-def scores_of(runs: Sequence[Run]) -> tuple[Score, ...]:
+def scores_of(runs: Runs) -> tuple[Score, ...]:
     """Return the scores that the runs describe and at least one of them has."""
     return tuple(
         score
@@ -57,9 +53,7 @@ def scores_of(runs: Sequence[Run]) -> tuple[Score, ...]:
     )
 
 
-def comparison_table(
-    scores: Sequence[Score], groups: Sequence[Group], baseline: Group | None
-) -> Table:
+def comparison_table(scores: Scores, groups: Groups, baseline: Group | None) -> Table:
     """Make a row per group and a column per score: mean ± standard deviation over seeds, and the difference."""
     notes = []
     if any(len(group.runs) > 1 for group in groups):
@@ -82,14 +76,14 @@ def compared(score: Score, group: Group, baseline: Group | None) -> Cell:
 
     There is no difference where a score of either side is censored: of bounds, Student's t says nothing.
     """
-    ours = group.scores(score.key)
-    main = spread(score, list(ours.values()))
+    values = group.scores(score.key)
+    main = spread(score, values.values())
     if baseline is None or group is baseline or group.censored(score) or baseline.censored(score):
         return Cell(main)
-    theirs = baseline.scores(score.key)
-    if not ours or not theirs:
+    of_baseline = baseline.scores(score.key)
+    if not values or not of_baseline:
         return Cell(main)
-    interval = difference_interval(ours, theirs)
+    interval = difference_interval(values, of_baseline)
     text = score.text(interval.estimate, "+")
     if interval.low is not None and interval.high is not None:
         text += f" [{score.text(interval.low, '+')}, {score.text(interval.high, '+')}]"
@@ -99,7 +93,7 @@ def compared(score: Score, group: Group, baseline: Group | None) -> Cell:
     return Cell(main, text, strong=interval.excludes_zero)
 
 
-def spread(score: Score, values: Sequence[float]) -> str:
+def spread(score: Score, values: Collection[float]) -> str:
     """Return mean ± sample standard deviation; a dash where there is no value."""
     if not values:
         return "–"
@@ -107,19 +101,14 @@ def spread(score: Score, values: Sequence[float]) -> str:
     return f"{mean} ± {score.text(statistics.stdev(values))}" if len(values) > 1 else mean
 
 
-def answer(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -> str:
+def answer(scores: Scores, groups: Groups, reference: Group) -> str:
     """Return the result of a comparison in words: the best arm by the first score."""
     scored = [group for group in groups if scores and group.scores(scores[0].key)]
     if len(scored) < 2:
         return ""
     score = scores[0]
-
-    def mean(group: Group) -> float:
-        return statistics.fmean(group.scores(score.key).values())
-
-    kind, best = "highest", max(scored, key=mean)
-    if score.better == "lower":
-        kind, best = "lowest", min(scored, key=mean)
+    kind, pick = ("lowest", min) if score.better == "lower" else ("highest", max)
+    best = pick(scored, key=lambda group: statistics.fmean(group.scores(score.key).values()))
     cell = compared(score, best, reference)
     over = f" ({cell.small} over “{reference.name}”)" if cell.small else ""
     title = score.title.removesuffix(", last")
@@ -129,27 +118,32 @@ def answer(scores: Sequence[Score], groups: Sequence[Group], reference: Group) -
     return text
 
 
-def class_table(groups: Sequence[Group]) -> Table | None:
-    """Make a table of scores by class; None where there is none.
-
-    It has a column per group; for a single run a column per mapping from classes to numbers.
-    """
-    runs = [run for group in groups for run in group.runs]
-    described = runs[0].info.classes
-    known = [score for score in described if any(run.by_class(score.key) for run in runs)]
-    if not known:
+def class_table(groups: Groups) -> Table | None:
+    """Make a table of scores by class; None where there is none."""
+    columns = _class_columns(groups)
+    if not columns:
         return None
-    main = known[0]  # without labels there is no IoU
-    columns = [(group.name, main, group) for group in groups]
-    if len(runs) == 1:
-        columns = [(score.title, score, groups[0]) for score in known]
+    _, main, _ = columns[0]
+    runs = runs_of(groups)
+    tail = set(chain.from_iterable(map(Run.tail, runs)))
+    names = chain.from_iterable(run.by_class(main.key) for run in runs)
     table = Table(f"{main.title} by class", ["class", *(heading for heading, *_ in columns)])
-    tail = {name for run in runs for name in run.tail()}
-    for name in dict.fromkeys(name for run in runs for name in run.by_class(main.key)):
-        values = [(score, group.scores(score.key, name)) for _, score, group in columns]
-        cells = [Cell(spread(score, [*of_group.values()])) for score, of_group in values]
+    for name in dict.fromkeys(names):
+        scores = [(score, group.scores(score.key, name)) for _, score, group in columns]
+        cells = [Cell(spread(score, values.values())) for score, values in scores]
         table.rows.append((f"{name} (tail)" if name in tail else name, cells))
     return table
+
+
+def _class_columns(groups: Groups) -> list[tuple[str, Score, Group]]:
+    """Return the headings of a table by class with their scores: an arm each, or of a single run a mapping each."""
+    runs = runs_of(groups)
+    described = runs[0].info.classes
+    known = [score for score in described if any(run.by_class(score.key) for run in runs)]
+    if len(runs) == 1:
+        return [(score.title, score, groups[0]) for score in known]
+    # without labels there is no IoU
+    return [(group.name, score, group) for score in known[:1] for group in groups]
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -167,8 +161,8 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     A file name that is no UTF-8 is written with escapes.
     """
     text = io.StringIO()
-    keys = dict.fromkeys(key for row in rows for key in row)
-    writer = csv.DictWriter(text, list(keys), lineterminator="\n")
+    keys = list(dict.fromkeys(chain.from_iterable(rows)))
+    writer = csv.DictWriter(text, keys, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     write_atomically(path, text.getvalue().encode(errors="backslashreplace"))
@@ -189,18 +183,18 @@ def write_grid_report(finished: Sequence[Finished], out: Path, control: str | No
     out.mkdir(parents=True, exist_ok=True)
     write_csv(out / "runs.csv", _csv_rows(finished))
     write_atomically(out / "table.md", score_tables(compared, control).encode())
-    return score_tables(compared, control, [finished[0][2].info.scores[0].key])
+    return score_tables(compared, control, [finished[0].info.scores[0].key])
 
 
 def by_row(runs: Sequence[Finished]) -> Compared:
     """Return the runs of each row and arm, in the order given; an InputError for two of one seed."""
     compared: Compared = {}
-    for row, arm, run in runs:
-        of_arm = compared.setdefault(row, {}).setdefault(arm, [])
+    for run in runs:
+        of_arm = compared.setdefault(run.row, {}).setdefault(run.arm, [])
         for other in of_arm:
             if other.seed == run.seed:
                 raise InputError(
-                    f"{other.path} and {run.path}: both are {arm}, seed {run.seed}; leave one out"
+                    f"{other.path} and {run.path}: both have the arm {run.arm} and the seed {run.seed}; leave one out"
                 )
         of_arm.append(run)
     return compared
@@ -220,43 +214,44 @@ def score_tables(
     for row, by_arm in compared.items():
         groups = [Group(arm, tuple(runs)) for arm, runs in by_arm.items()]
         baseline = next((group for group in groups if group.name == control), None)
-        scores = scores_of([run for group in groups for run in group.runs])
+        scores = scores_of(runs_of(groups))
         if keys is not None:
             scores = tuple(score for score in scores if score.key in keys)
         table = comparison_table(scores, groups, baseline)
-        if row:
-            text += f"## {row}\n\n"
-        if sentence := answer(scores, groups, baseline or groups[0]):
-            text += f"{sentence}\n\n"
+        heading = f"## {row}" if row else ""
+        sentence = answer(scores, groups, baseline or groups[0])
+        text += "".join(f"{part}\n\n" for part in (heading, sentence) if part)
         text += _aligned(table)
-        classes = class_table(groups) if keys is None else None
-        if classes is not None:
-            text += _aligned(classes)
+        if keys is None:
+            text += _aligned(class_table(groups))
         note = max(note, table.note.replace("Small", "In parentheses"), key=len)
     return f"{text}{note}\n"
 
 
-def _aligned(table: Table) -> str:
-    """Return a table in Markdown whose columns are aligned for a terminal."""
+def _aligned(table: Table | None) -> str:
+    """Return a table in Markdown whose columns are aligned for a terminal; nothing for None."""
+    if table is None:
+        return ""
     lines = [table.header]
     for name, cells in table.rows:
-        lines.append([name, *(cell.in_one_line for cell in cells)])
+        line = [name]
+        for cell in cells:
+            small = f"**{cell.small}**" if cell.strong else cell.small
+            line.append(f"{cell.main} ({small})" if small else cell.main)
+        lines.append(line)
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     header, *rows = [list(map(str.ljust, line, widths)) for line in lines]
     return f"{table.caption}\n\n{markdown(header, rows)}"
 
 
-def _csv_rows(runs: Sequence[Finished]) -> list[dict[str, Any]]:
+def _csv_rows(runs: Sequence[Finished]) -> list[Document]:
     """Return row, arm, seed, settings in which runs differ, every score unscaled, and scores of every class."""
-    differ = differing([flat(run.config) for _, _, run in runs])
+    differ = differing([flat(run.config) for run in runs])
     rows = []
-    for position, (row, arm, run) in enumerate(runs):
-        line = {"row": row, "arm": arm, "seed": run.seed}
-        for key, values in differ.items():
-            if key not in NOT_OF_AN_ARM:
-                line[key] = values[position]
-        for score in run.info.scores:
-            line[score.key] = run.score(score.key)
+    for position, run in enumerate(runs):
+        line = {"row": run.row, "arm": run.arm, "seed": run.seed}
+        line |= {key: values[position] for key, values in differ.items()}
+        line |= {score.key: run.score(score.key) for score in run.info.scores}
         for classes in run.info.classes[:1]:
             for name, value in run.by_class(classes.key).items():
                 line[f"{classes.title} {name}"] = value

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 from dem_apps.errors import one_of
-from dem_apps.runtime.documents import parsed_yaml
+from dem_apps.runtime.documents import Document, Settings, parsed_yaml
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 #: The settings files that come with the package: a link to the repository's ``configs``, which a clone may lack.
@@ -34,7 +34,7 @@ def flag(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
 
-def flags(settings: Mapping[str, Any]) -> tuple[str, ...]:
+def flags(settings: Settings) -> tuple[str, ...]:
     """Settings as flags, each with its value in one argument; mappings and lists as JSON.
 
     >>> flags({"env": "CartPole-v1", "eval_freq": 500, "hyperparameters": {"n_steps": 64}, "source.root": "--GTA5"})
@@ -100,7 +100,7 @@ def text_value(text: str, hint: Any, name: str) -> Any:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def set_nested(mapping: dict[str, Any], key: str, value: Any) -> None:
+def set_nested(mapping: Document, key: str, value: Any) -> None:
     """Set a dotted key where the mapping has it: as one key with dots, or in mappings within mappings.
 
     >>> settings = {"model": {"name": "fpn"}, "source.size": None}
@@ -131,6 +131,6 @@ def found(value: str) -> Path:
 
     Where there is none here, and the path begins with ``configs/``, it is the shipped file.
     """
-    path, ours = Path(value), CONFIGS.parent / value
-    shipped = path.parts[:1] == (CONFIGS.name,) and ours.is_file()
-    return ours if shipped and not path.exists() else path
+    path, in_package = Path(value), CONFIGS.parent / value
+    shipped = path.parts[:1] == (CONFIGS.name,) and in_package.is_file()
+    return in_package if shipped and not path.exists() else path

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dem_apps.errors import InputError, NotFiniteError, first_words
 from dem_apps.reduction import all_finite
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import regular_file, write_atomically
 
 SUFFIX = ".pt"
@@ -21,7 +22,7 @@ SUFFIX = ".pt"
 _ARRAY = "__array__"
 
 
-def save_checkpoint(folder: Path, name: str, state: dict[str, Any]) -> Path:
+def save_checkpoint(folder: Path, name: str, state: Document) -> Path:
     """Write a checkpoint, which is replaced in one step.
 
     Args:
@@ -44,7 +45,7 @@ def save_checkpoint(folder: Path, name: str, state: dict[str, Any]) -> Path:
     return file
 
 
-def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
+def load_checkpoint(folder: Path, name: str) -> Document:
     """Read a checkpoint that :func:`save_checkpoint` wrote, onto the CPU.
 
     Args:
@@ -60,14 +61,14 @@ def load_checkpoint(folder: Path, name: str) -> dict[str, Any]:
     file = folder / f"{name}{SUFFIX}"
     if not file.is_file():
         present = ", ".join(sorted(path.stem for path in folder.glob(f"*{SUFFIX}")))
-        raise InputError(f"{folder}: no checkpoint '{name}'; there is {present or 'none'}")
+        raise InputError(f"{folder}: has no checkpoint '{name}', but {present or 'none'}")
     try:
-        state: dict[str, Any] = _restored(read_saved(file))
+        state: Document = _restored(read_saved(file))
         state["step"] = int(state["step"])
     except Exception as error:  # zipfile and unpickling raise nearly anything for a damaged file
         reason = f"{type(error).__name__}: {first_words(error)}"
         raise InputError(
-            f"{file}: damaged, or not a checkpoint of this program ({reason})"
+            f"{file}: is damaged, or not a checkpoint of this program ({reason})"
         ) from error
     return state
 

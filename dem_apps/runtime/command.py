@@ -99,8 +99,8 @@ def _ending(error: BaseException) -> tuple[str, int]:
 def _of_the_system(error: OSError) -> tuple[str, int]:
     """Do the part of :func:`_ending` for an error about a file or the output."""
     if isinstance(error, BrokenPipeError):
-        said = "what reads this command's output has ended, and so has the command; a run goes on with --resume"
-        return f"error: {said}", 128 + signal.SIGPIPE
+        sentence = "the reader of this command's output has ended; continue a run with --resume"
+        return f"error: {sentence}", 128 + signal.SIGPIPE
     if error.errno in DISK_FULL:
         where = error.filename or "the folder that is written to"
         return f"error: {where}: no space left on the disk; free some space and run again", 2
@@ -140,8 +140,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
     The allocator is one of Python, numpy or torch, on a CPU or a GPU.
     """
-    torch_has_no_more = isinstance(error, RuntimeError) and _NO_MEMORY.search(str(error))
-    return isinstance(error, MemoryError) or bool(torch_has_no_more)
+    if isinstance(error, RuntimeError):
+        return _NO_MEMORY.search(str(error)) is not None
+    return isinstance(error, MemoryError)
 
 
 def _terminate(number: int, _frame: object) -> None:

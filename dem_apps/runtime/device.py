@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from pathlib import Path
 
 import torch
@@ -21,8 +22,8 @@ def torch_device(name: str) -> torch.device:
 def processor() -> tuple[str, list[str]]:
     """Its name, and the instructions that it has where Linux lists them."""
     file = Path("/proc/cpuinfo")
-    lines = file.read_text().splitlines() if file.is_file() else []
-    info = {line.partition(":")[0].strip(): line.partition(":")[2].strip() for line in lines}
+    text = file.read_text() if file.is_file() else ""
+    info = dict(re.findall(r"^(.*?)\s*: (.*)$", text, re.MULTILINE))
     name = info.get("model name") or platform.processor() or platform.machine()
     instructions = info.get("flags") or info.get("Features", "")  # of x86, of ARM
     return name, instructions.split()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import types
+from collections.abc import Mapping
 from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -15,6 +16,10 @@ from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.files import read_text
 
 Shape = TypeVar("Shape")
+#: A mapping of JSON or YAML, with plain values.
+Document = dict[str, Any]
+#: Settings, nested or by dotted keys, that are only read.
+Settings = Mapping[str, Any]
 #: Types that a value may have, for annotations that take more than their own type.
 _TAKEN: dict[Any, Any] = {
     Any: object,
@@ -53,15 +58,8 @@ def read_json(file: Path, inside: Path | None = None) -> Any:
 
 def parsed_json(text: str, where: str) -> Any:
     """The value of a JSON text, with None for NaN; an InputError that begins with ``where`` if it is not JSON."""
-    with passed_on(f"{where}: not valid JSON", ValueError, RecursionError, OverflowError):
-        return json.loads(text, parse_int=_whole_number, parse_constant=lambda _: None)
-
-
-def _whole_number(digits: str) -> int:
-    """A whole number; an OverflowError for one that no float holds, as it is drawn."""
-    number = int(digits)
-    float(number)
-    return number
+    with passed_on(f"{where}: is not valid JSON", ValueError, RecursionError):
+        return json.loads(text, parse_constant=lambda _: None)
 
 
 def read_yaml(file: Path, inside: Path | None = None) -> Any:
@@ -75,7 +73,7 @@ def read_yaml(file: Path, inside: Path | None = None) -> Any:
 def parsed_yaml(text: str, where: str) -> Any:
     """The plain value of a YAML text; an InputError that begins with ``where`` if it is not YAML."""
     # PyYAML lets errors of Python's constructors through
-    with passed_on(f"{where}: not valid YAML"):
+    with passed_on(f"{where}: is not valid YAML"):
         return yaml.load(text, PlainValues)
 
 
@@ -97,7 +95,7 @@ def is_a(value: Any, hint: Any) -> bool:
     return all(is_a(item, part) for part in parts[:1] for item in value)
 
 
-def required(document: Any, where: str, /, **kinds: Any) -> dict[str, Any]:
+def required(document: Any, where: str, /, **kinds: Any) -> Document:
     """Check the keys of a document.
 
     Args:
@@ -115,10 +113,10 @@ def required(document: Any, where: str, /, **kinds: Any) -> dict[str, Any]:
         raise InputError(f"{where}: expected a mapping, found {type(document).__name__}")
     for key, kind in kinds.items():
         if key not in document:
-            raise InputError(f"{where}: holds no '{key}'")
+            raise InputError(f"{where}: the key '{key}' is missing")
         if not is_a(document[key], kind):
-            found = type(document[key]).__name__
-            raise InputError(f"{where}: '{key}' is of the wrong type ({found})")
+            kind = type(document[key]).__name__
+            raise InputError(f"{where}: '{key}' is of the wrong type ({kind})")
     return document
 
 
@@ -136,13 +134,13 @@ def shaped(kind: type[Shape], document: Any, where: str) -> Shape:
     Raises:
         InputError: a key is missing, unknown or of another type.
     """
-    hints, found = get_type_hints(kind), dict(required(document, where))
-    for key, value in found.items():
+    hints, fields = get_type_hints(kind), dict(required(document, where))
+    for key, value in fields.items():
         if isinstance(value, list):
             parts = get_args(hints.get(key))
             if parts and isinstance(parts[0], type) and is_dataclass(parts[0]):
                 value = [shaped(parts[0], item, f"{where}, {key}") for item in value]
-            found[key] = tuple(value)
-    required(found, where, **{key: hints.get(key, Any) for key in found})
+            fields[key] = tuple(value)
+    required(fields, where, **{key: hints.get(key, Any) for key in fields})
     with passed_on(where):  # Python names a key that is missing or unknown
-        return kind(**found)
+        return kind(**fields)

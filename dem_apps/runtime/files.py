@@ -188,14 +188,13 @@ def write_json(path: Path, document: Any, flag: str | None = None) -> None:
     write_atomically(path, (json.dumps(document, indent=2) + "\n").encode(), flag)
 
 
-def refuse_used_file(path: Path, flag: str, suffix: str | None = None, last: bool = True) -> None:
+def refuse_used_file(path: Path, flag: str, suffix: str | None = None) -> None:
     """Refuse a file to write to that is there, or cannot be made.
 
     Args:
         path: the file.
         flag: names it in errors.
         suffix: what it has to end in.
-        last: whether it is the last one to be written of several; the others may be there.
 
     Raises:
         InputError: the file is there, has another ending, or its folder does not exist.
@@ -205,7 +204,7 @@ def refuse_used_file(path: Path, flag: str, suffix: str | None = None, last: boo
     if not path.parent.is_dir():
         raise InputError(f"{flag}: the folder {path.parent} does not exist")
     sweep(path.parent)
-    if last and (path.exists() or path.is_symlink()):
+    if path.exists() or path.is_symlink():
         raise InputError(
             f"{flag}: {path} exists already and is never overwritten; give another file"
         )
@@ -244,7 +243,7 @@ def cache_dir() -> Path:
 
     It is ``$DEM_APPS_CACHE``, else ``dem-apps`` in the user's cache.
     """
-    if own := os.environ.get("DEM_APPS_CACHE"):
-        return Path(own)
+    if folder := os.environ.get("DEM_APPS_CACHE"):
+        return Path(folder)
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return Path(cache, "dem-apps")

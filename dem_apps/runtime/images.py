@@ -49,8 +49,8 @@ def damage_named(file: Path, formats: tuple[str, ...] = FORMATS) -> Iterator[Non
         raise
     except Exception as error:  # decoders raise nearly anything for a damaged file
         raise InputError(
-            f"{file}: the image cannot be read, it is damaged or cut short, or in none of {', '.join(formats)} "
-            f"({first_words(error)})"
+            f"{file}: the image cannot be read; it is damaged, cut short, or in none of the formats "
+            f"{', '.join(formats)} ({first_words(error)})"
         ) from error
 
 
@@ -64,7 +64,9 @@ def picture_in(stream: BinaryIO, formats: tuple[str, ...] = FORMATS) -> ImageFil
     picture = Image.open(stream, formats=formats)
     # Pillow itself warns of these, and raises from twice as many
     if picture.width * picture.height > MOST_PIXELS:
-        raise InputError(f"{stream.name}: more than {MOST_PIXELS:,} pixels; make it smaller first")
+        raise InputError(
+            f"{stream.name}: the image has more than {MOST_PIXELS:,} pixels; make it smaller first"
+        )
     return picture
 
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
-from dem_apps.errors import InputError
-
 FILE = "metrics_info.json"
-#: Size of a number that is drawn and averaged at most, and digits that are shown.
-LARGEST, _MOST_DIGITS = 1e30, 15
-#: Which direction is an improvement; empty where neither is.
-Better = Literal["higher", "lower", ""]
+#: Size of a number that is drawn and averaged at most.
+LARGEST = 1e30
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,7 @@ class Score:
 
     key: str  #: where it stands, with dots: ``checkpoints.best.miou``
     title: str
-    better: Better = ""  #: the direction of an improvement
+    better: Literal["higher", "lower", ""] = ""  #: the direction of an improvement, if any
     note: str = ""  #: below the title
     warning: bool = False  #: whether the note is a warning, such as that target labels were used
     scale: float = 1.0  #: for display, such as 100 for per cent
@@ -43,7 +39,10 @@ class Score:
 
     def text(self, value: float, sign: str = "") -> str:
         """The value as it is displayed; ``sign="+"`` for differences."""
-        return f"{self.scale * value:{sign}.{min(self.digits, _MOST_DIGITS)}f}"
+        return f"{self.scale * value:{sign}.{self.digits}f}"
+
+
+Scores = Sequence[Score]
 
 
 @dataclass(frozen=True)
@@ -54,10 +53,6 @@ class View:
     note: str = ""
     classes: bool = False  #: its colours are classes, between which no colour may be made
     main: bool = True  #: shown unfolded
-
-    def __post_init__(self) -> None:
-        if Path(self.name).name != self.name:
-            raise InputError(f"the view '{self.name}': its name is no plain name of a file")
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import torch
 
 from dem_apps.errors import InputError, first_words
 from dem_apps.runtime.checkpoint import fitting
+from dem_apps.runtime.documents import Document
 
 #: The environment variable that cuBLAS reads when CUDA starts.
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
@@ -25,7 +26,7 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def random_states() -> dict[str, Any]:
+def random_states() -> Document:
     """Python's, numpy's and torch's global generators, for a checkpoint."""
     states = {
         "python": random.getstate(),

@@ -28,6 +28,7 @@ from torch.utils.tensorboard import SummaryWriter
 from dem_apps.errors import InputError, NotWritten, passed_on
 from dem_apps.runtime.checkpoint import SUFFIX, load_checkpoint, save_checkpoint
 from dem_apps.runtime.device import processor
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import sweep, write_atomically, write_json
 from dem_apps.runtime.metrics_info import FILE as METRICS_INFO
 from dem_apps.runtime.metrics_info import MetricsInfo
@@ -65,8 +66,8 @@ class RunFolder:
                 sweep(folder)
             log = path / "metrics.jsonl"
             if log.is_file():  # the run repeats later steps
-                kept = [line for line in read_metrics(path) if line["step"] <= (start_step or 0)]
-                write_atomically(log, "".join(json.dumps(line) + "\n" for line in kept).encode())
+                lines = [line for line in read_metrics(path) if line["step"] <= (start_step or 0)]
+                write_atomically(log, "".join(json.dumps(line) + "\n" for line in lines).encode())
             self._metrics = open(log, "a", encoding="utf-8")  # noqa: SIM115 (closed by close)
             purge_step = None if start_step is None else start_step + 1
             self._tensorboard = SummaryWriter(str(path), purge_step=purge_step)
@@ -75,7 +76,7 @@ class RunFolder:
     def create(
         cls,
         path: Path,
-        config: dict[str, Any],
+        config: Document,
         seed: int,
         device: str,
         info: MetricsInfo | None = None,
@@ -118,7 +119,7 @@ class RunFolder:
 
     def log(self, step: int, **values: float | str) -> None:
         """Append one line to ``metrics.jsonl``, with null for NaN; numbers go to TensorBoard as well."""
-        line: dict[str, Any] = {"step": step, **values}
+        line: Document = {"step": step, **values}
         with self._writing():
             for name, value in values.items():
                 if isinstance(value, (int, float)):
@@ -133,14 +134,14 @@ class RunFolder:
         with self._writing():
             self._tensorboard.add_image(name, image_hwc, step, dataformats="HWC")
 
-    def write_json(self, name: str, document: dict[str, Any]) -> Path:
+    def write_json(self, name: str, document: Document) -> Path:
         """Write ``document`` as ``name`` in the folder, in one step."""
         path = self.path / name
         with self._writing():
             write_json(path, document)
         return path
 
-    def save_checkpoint(self, name: str, state: dict[str, Any]) -> Path:
+    def save_checkpoint(self, name: str, state: Document) -> Path:
         """Save a checkpoint, after the metrics so far are on the disk.
 
         See :func:`dem_apps.runtime.checkpoint.save_checkpoint`.
@@ -199,7 +200,7 @@ def _locked(path: Path) -> FileLock:
     return lock
 
 
-def checkpoint_to_resume(path: Path) -> dict[str, Any] | None:
+def checkpoint_to_resume(path: Path) -> Document | None:
     """Return the newest state of a run, or None where it stopped before it had saved any.
 
     Raises:
@@ -212,9 +213,8 @@ def checkpoint_to_resume(path: Path) -> dict[str, Any] | None:
     return load_checkpoint(checkpoints, "last")
 
 
-def environment(seed: int, device: str) -> dict[str, Any]:
+def environment(seed: int, device: str) -> Document:
     """Versions, device, seed and git commit: what repeats a run elsewhere."""
-    on_gpu = device.startswith("cuda")
     versions = dict[str, str]()
     for name in _PACKAGES:
         with suppress(metadata.PackageNotFoundError):
@@ -223,7 +223,9 @@ def environment(seed: int, device: str) -> dict[str, Any]:
         "command": sys.argv,
         "seed": seed,
         "device": device,
-        "device_name": torch.cuda.get_device_name(device) if on_gpu else processor()[0],
+        "device_name": (
+            torch.cuda.get_device_name(device) if device.startswith("cuda") else processor()[0]
+        ),
         "cpu_count": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
         "python": platform.python_version(),

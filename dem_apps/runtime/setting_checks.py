@@ -39,11 +39,9 @@ def check_settings(settings: Any) -> None:
         if isinstance(value := getattr(owner, last), os.PathLike):
             value = os.fspath(value)
             object.__setattr__(owner, last, value)  # settings are frozen
-        if not field.metadata.get("needed") or value:
-            _check(flag(key), value, field, hint)
-    for key in marked(type(settings), "needed"):
-        if not getattr(settings, key):
+        if field.metadata.get("needed") and not value:
             raise InputError(f"{flag(key)}: is missing; needed: {needed_flags(type(settings))}")
+        _check(flag(key), value, field, hint)
 
 
 def _check(name: str, value: Any, field: dataclasses.Field[Any], hint: Any) -> None:
@@ -66,10 +64,10 @@ def check_paths(config: Any) -> None:
         value = operator.attrgetter(key)(config)
         for path in value if isinstance(value, list) else [value]:
             if path and not Path(path).exists():
-                raise InputError(f"{flag(key)}: {path}: no such file or folder")
+                raise InputError(f"{flag(key)}: {path} does not exist")
 
 
-def out_of_range(items: Iterable[Any], **bounds: float | None) -> str | None:
+def out_of_range(items: Iterable[Any], **bounds: float) -> str | None:
     """The fault, as half a sentence, of the first number that is not finite or beyond one of ``_BOUNDS``."""
     for number in items:
         if not isinstance(number, (int, float)):
@@ -77,7 +75,7 @@ def out_of_range(items: Iterable[Any], **bounds: float | None) -> str | None:
         if not abs(number) <= sys.float_info.max:
             return f"expected a finite number, got {shown(number)}"
         for name, bound in bounds.items():
-            if bound is not None and not _BOUNDS[name](number, bound):
+            if not _BOUNDS[name](number, bound):
                 return f"expected {name.replace('_', ' ')} {bound}, got {number}"
     return None
 

@@ -33,7 +33,7 @@ from dem_apps.runtime.arguments import (
     set_nested,
     text_value,
 )
-from dem_apps.runtime.documents import read_yaml
+from dem_apps.runtime.documents import Document, Settings, read_yaml
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.setting_checks import check_settings, choices_of
 
@@ -49,10 +49,6 @@ def option(
     help: str,
     choices: Iterable[str] = (),
     *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
     value: str | None = None,
     group: str | None = None,
     flag_only: str | None = None,
@@ -61,6 +57,7 @@ def option(
     of_machine: bool = False,
     code: str | None = None,
     keys: Iterable[str] = (),
+    **bounds: float,
 ) -> Any:
     """A dataclass field with its line of help.
 
@@ -68,7 +65,6 @@ def option(
         default: its value; where it is None or empty, ``help`` says what that means.
         help: what it is.
         choices: the names that it, or each of a list, may have, out of a table; those without one are a ``Literal``.
-        at_least, at_most, above, below: the range of a number, or of each of a list.
         value: what stands for the value in the help, such as ``DIR``; by default its choices, its kind or its name.
         group: heading in the help for this field and those that follow, up to the next heading.
         flag_only: the flag, without its dashes, of what runs code and so is taken from the command line alone.
@@ -77,12 +73,13 @@ def option(
         of_machine: a resumed run may have another, as another machine does.
         code: for what may be a ``MODULE:NAME``, which imports the module: the flag to name one in, its own or another.
         keys: of a mapping, those that are suggested where a flag was meant as one of them.
+        bounds: the range of a number, or of each of a list: ``at_least``, ``at_most``, ``above``, ``below``.
     """
     metadata = {
         "help": help,
         "choices": tuple(choices),
         "value": value,
-        "range": {"at_least": at_least, "at_most": at_most, "above": above, "below": below},
+        "range": bounds,
         "group": group,
         "flag_only": flag_only,
         "needed": needed,
@@ -108,7 +105,7 @@ def parse_config(
     argv: Sequence[str] | None = None,
     config_help: str = "YAML file with any of the settings below, as keys with underscores; flags win over it",
     description: str | None = None,
-    in_file: Mapping[str, Any] | None = None,
+    in_file: Settings | None = None,
 ) -> Config:
     """Read a command's settings from ``--config FILE`` and flags; a file cannot set what runs code.
 
@@ -142,7 +139,7 @@ def parse_config(
     parser.add_argument("--config", help=config_help, metavar="FILE", action="append")
     line = _read_line(parser, arguments, config_class)
     files = line.pop("config", [])
-    settings = dict[str, Any]()
+    settings = Document()
     with passed_on("--config", InputError) if files else nullcontext():
         for document in (in_file or {}, *map(_document, files)):
             settings = merged(settings, _known(document, config_class))
@@ -154,7 +151,7 @@ def parse_config(
 
 def _read_line(
     parser: argparse.ArgumentParser, arguments: Sequence[str], config_class: type
-) -> dict[str, Any]:
+) -> Document:
     """The values of the command line by dotted keys, those of mappings (``train.model.depth``) too.
 
     ``--max_steps`` is ``--max-steps``, a switch may stand alone, and ``--resume DIR`` is ``--run-dir DIR --resume``.
@@ -178,8 +175,9 @@ def _read_line(
             flag(only.get(key, key)) if key in hints else f"--{key}"
             for key in _known_keys(config_class)
         ]
-        close = nearest(name, [*known, "--config", "--help"])
-        close = close or "; values follow a flag, see --help"
+        close = (
+            nearest(name, [*known, "--config", "--help"]) or "; values follow a flag, see --help"
+        )
         raise InputError(f"unknown argument '{name}'{close}")
     line = vars(read)
     if line.get("resume", "true") not in ("true", "false"):
@@ -191,9 +189,9 @@ def _read_line(
 
 def from_dict(
     config_class: type[Config],
-    values: dict[str, Any],
+    values: Document,
     where: str,
-    line: Mapping[str, Any] | None = None,
+    line: Settings | None = None,
 ) -> Config:
     """Rebuild settings that ``dataclasses.asdict`` made; those that run code have their defaults.
 
@@ -217,7 +215,7 @@ def from_dict(
         return _made(config_class, settings)
 
 
-def _refuse_code(config_class: type, in_file: Mapping[str, Any], line: Mapping[str, Any]) -> None:
+def _refuse_code(config_class: type, in_file: Settings, line: Settings) -> None:
     """Refuse values out of a file that would run code, or name a second file, and are not on the command ``line``.
 
     A ``MODULE:NAME`` may stand there if the line holds the same, or names the module.
@@ -225,8 +223,9 @@ def _refuse_code(config_class: type, in_file: Mapping[str, Any], line: Mapping[s
     modules = dict[str, list[str]]()
     for key, name in line_only(config_class).items():
         if in_file.get(key) is not None and key not in line:
-            given = f"{flag(name)} {in_file[key]}"
-            raise InputError(f"{key}: can only be given on the command line, as {given}")
+            raise InputError(
+                f"{key}: can only be given on the command line, as {flag(name)} {in_file[key]}"
+            )
         modules[name] = str(line.get(key, "")).split(",")
     for key, by in marked(config_class, "code").items():
         value = str(in_file.get(key))
@@ -235,19 +234,19 @@ def _refuse_code(config_class: type, in_file: Mapping[str, Any], line: Mapping[s
         if colon and not allowed:
             wanted = f"{flag(by)} {value if by == key else module}"
             raise InputError(
-                f"{key}: {value} stands in a file, which cannot have the code of {module} run; if it is yours, "
-                f"add {wanted}"
+                f"{key}: {value} is set in a file, and a file may not run the code of {module}; if the module is "
+                f"yours, add {wanted}"
             )
 
 
-def _known(document: Mapping[str, Any], config_class: type) -> dict[str, Any]:
+def _known(document: Settings, config_class: type) -> Document:
     """The settings of a document by dotted keys; an InputError for a key that is none."""
     hints = {key: hint for key, _, hint in fields_of(config_class)}
-    named = {each.replace("-", "_"): key for key, each in line_only(config_class).items()}
-    settings = dict[str, Any]()
-    for given, value in dotted(document, config_class).items():
-        key = str(given).replace("-", "_")
-        key = named.get(key, key)
+    names = {name.replace("-", "_"): key for key, name in line_only(config_class).items()}
+    settings = Document()
+    for key, value in dotted(document, config_class).items():
+        key = str(key).replace("-", "_")
+        key = names.get(key, key)
         hint = hints.get(key)
         if dataclasses.is_dataclass(hint):
             raise InputError(f"{key}: expected a mapping of keys, got {shown(value)}")
@@ -264,15 +263,13 @@ def _known_keys(config_class: type) -> list[str]:
     return [*keys, *(f"{key}.{name}" for key, names in inner for name in names)]
 
 
-def dotted(
-    values: Mapping[str, Any], config_class: type | None = None, prefix: str = ""
-) -> dict[str, Any]:
+def dotted(values: Settings, config_class: type | None = None, prefix: str = "") -> Document:
     """Nested settings by dotted keys.
 
     An empty mapping is a value; with a ``config_class``, so is each that is no dataclass there.
     """
     hints = get_type_hints(config_class) if config_class else {}
-    flat: dict[str, Any] = {}
+    flat: Document = {}
     for key, value in values.items():
         nested = dataclasses.is_dataclass(hints.get(key)) if config_class else value
         if nested and isinstance(value, Mapping):
@@ -282,7 +279,7 @@ def dotted(
     return flat
 
 
-def merged(settings: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+def merged(settings: Settings, later: Settings) -> Document:
     """Settings by dotted keys, of which the ``later`` win; those that are mappings are merged by key."""
     both = dict(settings)
     for key, value in later.items():
@@ -293,41 +290,37 @@ def merged(settings: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, A
     return both
 
 
-def _made(config_class: type[Config], settings: dict[str, Any]) -> Config:
-    """The dataclass of values by dotted keys, converted by their annotations and checked.
-
-    ``settings`` get the keys of mappings, such as ``train.model.depth``, put into these.
-    """
+def _made(config_class: type[Config], settings: Document) -> Config:
+    """The dataclass of values by dotted keys, converted by their annotations and checked."""
     parser = ArgumentParser(exit_on_error=False)
     for key, _, hint in fields_of(config_class):
         if not dataclasses.is_dataclass(hint):
             parser.add_argument(flag(key), dest=key, type=hint)
-            for inner in [each for each in settings if each.startswith(f"{key}.")]:
-                settings[key] = copy.deepcopy(settings.get(key) or {})
-                set_nested(settings[key], inner.removeprefix(f"{key}."), settings.pop(inner))
-    nested = dict[str, Any]()
-    for key, value in settings.items():
+    nested = Document()
+    for key in sorted(settings):  # a mapping before its own keys, such as train.model.depth
+        set_nested(nested, key, settings[key])
+    for key, value in dotted(nested, config_class).items():
         # what fits no type is named by the check below
         with suppress(
             argparse.ArgumentError, ArithmeticError, RecursionError, TypeError, ValueError
         ):
             value = parser.parse_object({key: copy.deepcopy(value)}, defaults=False)[key]
-        set_nested(nested, key, value)
+            set_nested(nested, key, value)
     config: Config = _changed(config_class(), nested)
     check_settings(config)
     return config
 
 
-def _changed(settings: Any, values: Mapping[str, Any]) -> Any:
+def _changed(settings: Any, values: Settings) -> Any:
     """A dataclass with other values, nested ones included."""
-    changes = dict[str, Any]()
+    changes = Document()
     for key, value in values.items():
         old = getattr(settings, key)
         changes[key] = _changed(old, value) if dataclasses.is_dataclass(old) else value
     return dataclasses.replace(settings, **changes)
 
 
-def _document(value: str) -> dict[str, Any]:
+def _document(value: str) -> Document:
     """The settings in the file of ``--config``, of which there must be any."""
     file = config_file(value)
     document = read_yaml(file)
@@ -336,8 +329,8 @@ def _document(value: str) -> dict[str, Any]:
     return document
 
 
-def _resumed(config: Any, line: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
-    """The settings of the run in ``config.run_dir``; an InputError where those ``given`` differ."""
+def _resumed(config: Any, line: Settings, named: Settings) -> Any:
+    """The settings of the run in ``config.run_dir``; an InputError where one that is ``named`` again differs."""
     if config.run_dir is None:
         raise InputError("--resume: needs --run-dir, the folder of the run to continue")
     run_dir, kind = Path(config.run_dir), type(config)
@@ -347,17 +340,17 @@ def _resumed(config: Any, line: Mapping[str, Any], given: Mapping[str, Any]) -> 
         _refuse_code(kind, document, line)
     free = {"resume", "run_dir", *line_only(kind), *of_machine(kind)}
     now, before = dotted(dataclasses.asdict(config)), dotted(dataclasses.asdict(saved))
-    for key in dotted(given):
+    for key in dotted(named):
         if key not in free and before.get(key) != now.get(key):
             instead = getattr(config, "INSTEAD_OF_RESUMING", "").format(run_dir)
             raise InputError(
                 f"{flag(key)}: the run in {run_dir} was started with {before.get(key)!r}, not {now.get(key)!r}; "
                 f"a resumed run keeps its settings{instead}"
             )
-    return dataclasses.replace(saved, **{key: getattr(config, key) for key in free & set(given)})
+    return dataclasses.replace(saved, **{key: getattr(config, key) for key in free & set(named)})
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """A parser of which a wrong argument is an InputError."""
 
     def error(self, message: str) -> NoReturn:
@@ -370,7 +363,7 @@ def _parser(config_class: type, common: Sequence[str], **about: Any) -> argparse
     needed = needed_flags(config_class) or "[--config FILE]"
     if common:
         about["epilog"] = f"--help all lists all settings.\n\n{about['epilog']}"
-    parser = _Parser(
+    parser = Parser(
         usage=f"{about['prog']} {needed} [--FLAG VALUE ...]",
         formatter_class=_CommandHelp,
         argument_default=argparse.SUPPRESS,
@@ -387,9 +380,7 @@ def _parser(config_class: type, common: Sequence[str], **about: Any) -> argparse
             continue
         default = attrgetter(key)(defaults)
         text = _help_line(field.metadata["help"], default, field.metadata["needed"])
-        switch: dict[str, Any] = (
-            {"nargs": "?", "const": "true"} if hint in (bool, bool | None) else {}
-        )
+        switch: Document = {"nargs": "?", "const": "true"} if hint in (bool, bool | None) else {}
         group.add_argument(
             flag(only.get(key, key)),
             dest=key,

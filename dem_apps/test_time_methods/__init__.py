@@ -40,8 +40,8 @@ METHODS = {
 
 def method_class(name: str) -> type[Method]:
     """The class of a method of :data:`METHODS`."""
-    found: type[Method] = resolve_name(f"dem_apps.test_time_methods.{METHODS[name].place}")
-    return found
+    kind: type[Method] = resolve_name(f"dem_apps.test_time_methods.{METHODS[name].place}")
+    return kind
 
 
 def build_method(name: str, **options: Any) -> Method:

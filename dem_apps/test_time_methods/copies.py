@@ -13,6 +13,11 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 
+#: Values that the next step depends on, by name, for ``torch.load(weights_only=True)``.
+State = dict[str, Any]
+#: Tensors by the name of their parameter or buffer.
+Values = dict[str, Tensor]
+
 
 @torch.no_grad()
 def put_values(model: nn.Module, values: Mapping[str, Tensor]) -> None:

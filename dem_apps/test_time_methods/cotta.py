@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from dem_apps.entropy import Mask, computed_in
 from dem_apps.errors import InputError, number
-from dem_apps.test_time_methods.copies import check_copies, in_float32, put_values
+from dem_apps.test_time_methods.copies import State, check_copies, in_float32, put_values
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import (
     Method,
@@ -60,7 +59,9 @@ class CoTTA(Method):
         self.mirror = mirror
         self.objective_weight = number("objective_weight", objective_weight, 0.0)
         if not (mirror or self.scales or objective_weight):
-            raise InputError("cotta: nothing is learnt without mirror, scales and objective_weight")
+            raise InputError(
+                "method 'cotta': learns nothing without mirror, scales and objective_weight"
+            )
 
     def begin(self, learner: Learner) -> None:
         """The teacher begins as the network."""
@@ -125,8 +126,8 @@ class CoTTA(Method):
 
     def _begin_average(self, learner: Learner) -> None:
         """The teacher's moving parameters, in float32: half precision rounds a thousandth of a difference away."""
-        own = dict(self.teacher.named_parameters())
-        self._average = in_float32({name: own[name] for name in learner.network.weights})
+        of_teacher = dict(self.teacher.named_parameters())
+        self._average = in_float32({name: of_teacher[name] for name in learner.network.weights})
 
     @torch.no_grad()
     def _restore(self, learner: Learner) -> None:
@@ -150,13 +151,13 @@ class CoTTA(Method):
         put_values(self.teacher, dict([*model.named_parameters(), *model.named_buffers()]))
         self._begin_average(learner)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """The teacher, with what it keeps in float32."""
         buffers = dict(self.teacher.named_buffers())  # those that are not persistent too
         return {"teacher": {**self.teacher.state_dict(), **buffers, **self._average}}
 
     @torch.no_grad()
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue from a :meth:`state_dict`."""
         put_values(self.teacher, state["teacher"])
         for name, average in self._average.items():

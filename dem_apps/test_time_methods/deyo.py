@@ -53,23 +53,23 @@ class DeYO(Method):
         """One forward, a second of the shuffled images without gradient, and one backward, if anything is kept."""
         logits = learner.logits(images)
         judged = units(logits, fitted_mask(mask, images, logits))
-        kept = judged.counted & (judged.entropy < margin(self.entropy_margin, 0.5, judged))
-        if not kept.any():
+        selected = judged.below(margin(self.entropy_margin, 0.5, judged))
+        if not selected.any():
             return logits
-        plpd = self._plpd(learner, images, logits, judged, kept)
-        kept = kept & (plpd > self.plpd_above)
-        if kept.any():
+        plpd = self._plpd(learner, images, logits, judged, selected)
+        selected = selected & (plpd > self.plpd_above)
+        if selected.any():
             e0 = margin(self.weight_margin, 0.4, judged)
             weights = (e0 - judged.entropy).exp() + plpd.exp()
-            learner.descend(learner.loss(logits, kept, weights))
+            learner.descend(learner.loss(logits, selected, weights))
         return logits
 
     @torch.no_grad()
     def _plpd(
-        self, learner: Learner, images: Tensor, logits: Tensor, judged: Units, kept: Tensor
+        self, learner: Learner, images: Tensor, logits: Tensor, judged: Units, selected: Tensor
     ) -> Tensor:
         """The probability differences of the judged units; 0 in images of which nothing is kept."""
-        chosen = kept.reshape(len(kept), -1).any(1)
+        chosen = selected.reshape(len(selected), -1).any(1)
         p = probabilities(logits.detach()[chosen], 1)
         shuffled = probabilities(
             learner.logits(self.shuffled(images[chosen], learner.generator)), 1

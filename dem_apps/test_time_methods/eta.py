@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from dem_apps.entropy import Mask
 from dem_apps.errors import InputError, number
+from dem_apps.test_time_methods.copies import Values
 from dem_apps.test_time_methods.learner import Learner
 from dem_apps.test_time_methods.method import Method, checked_images, fitted_mask, number_or_none
 from dem_apps.test_time_methods.selection import Units, margin, units
@@ -50,11 +51,11 @@ class ETA(Method):
         logits = learner.logits(images)
         judged = units(logits, fitted_mask(mask, images, logits))
         e0 = margin(self.entropy_margin, 0.4, judged)
-        kept = self._kept(judged, e0)
-        if kept.any():
-            loss = learner.loss(logits, kept, (e0 - judged.entropy).exp())
+        selected = self._selected(judged, e0)
+        if selected.any():
+            loss = learner.loss(logits, selected, (e0 - judged.entropy).exp())
             learner.descend(loss + self.penalty(learner))
-            mean = judged.mean_p(kept)
+            mean = judged.mean_p(selected)
             self.mean_p = mean if self.mean_p is None else 0.9 * self.mean_p + 0.1 * mean
         return logits
 
@@ -62,8 +63,8 @@ class ETA(Method):
         """Return the penalty that is added to the loss."""
         return 0.0
 
-    def _kept(self, judged: Units, e0: float) -> Tensor:
-        reliable = judged.counted & (judged.entropy < e0)
+    def _selected(self, judged: Units, e0: float) -> Tensor:
+        reliable = judged.below(e0)
         most = self.similarity
         if most is None:
             most = _SIMILARITY_AT_1000 * math.sqrt(1000 / judged.p.shape[1])
@@ -98,21 +99,21 @@ class EATA(ETA):
         super().__init__(entropy_margin, similarity)
         if source_images is None:
             raise InputError(
-                "method 'eata': it needs source_images=, batches of images of the kind it was trained on, to know "
-                "which weights matter there; without any use 'eta', which is the rest of it"
+                "method 'eata': needs source_images=, batches of images like those of the network's training; "
+                "without any, use 'eta', which has no Fisher penalty"
             )
         self.fisher_weight = number("fisher_weight", fisher_weight, 0.0)
-        self.fisher: dict[str, Tensor] = {}
-        self._source_images: Iterable[Tensor] = source_images
+        self.fisher: Values = {}
+        self._source_images = source_images
 
     def begin(self, learner: Learner) -> None:
         """Compute ω."""
-        batches, given = 0, self._source_images
-        if isinstance(given, Tensor):
+        if isinstance(self._source_images, Tensor):
             raise InputError(
                 "source_images: expected batches of images, got one tensor; pass a list with it inside"
             )
-        for each in given:
+        batches = 0
+        for each in self._source_images:
             images = checked_images("source_images", each)
             batches += 1
             with learner.network.step():
@@ -121,9 +122,9 @@ class EATA(ETA):
             for name, weight in learner.network.weights.items():
                 if weight.grad is not None:
                     self.fisher[name] = self.fisher.get(name, 0.0) + weight.grad.square()
-        if not batches and given != ():
+        if not batches and self._source_images != ():
             raise InputError(
-                "source_images: there is no image in it (drop_last=True may drop all); () is for none"
+                "source_images: holds no image (drop_last=True may have dropped all); give () to adapt without any"
             )
         self._source_images = ()
         self.fisher = {name: total / batches for name, total in self.fisher.items()}

@@ -74,7 +74,7 @@ def lab_statistics(
         moments = _moments(rgb_to_lab(_plain(images, mean, std)), counted)
         parts.append(torch.cat(moments, 1)[..., 0, 0])
     if not parts:
-        raise InputError("batches: there is no image to take colours from")
+        raise InputError("batches: holds no image to take colours from")
     six = torch.cat(parts).cpu().double().mean(0).tolist()
     return {"source_mean": tuple(six[:3]), "source_std": tuple(six[3:])}
 
@@ -101,8 +101,8 @@ class LabTransfer(Method):
     ) -> None:
         if source_mean is None or source_std is None:
             raise InputError(
-                "method 'lab': it needs source_mean= and source_std=, three Lab numbers each of the images that the "
-                "network was trained on; dem_apps.test_time_methods.lab.lab_statistics makes them"
+                "method 'lab': needs source_mean= and source_std=, three Lab numbers each of the images that the "
+                "network was trained on; compute them by dem_apps.test_time_methods.lab.lab_statistics"
             )
         self.source_mean = source_mean
         self.source_std = source_std

@@ -16,7 +16,8 @@ from dem_apps.errors import InputError, NotFiniteError, number, one_of
 from dem_apps.objective import EntropyObjective
 from dem_apps.objectives import AVERAGES, build_objective
 from dem_apps.reduction import class_weights, sums_in
-from dem_apps.test_time_methods.network import AdaptedNetwork, check_finite
+from dem_apps.test_time_methods.copies import State
+from dem_apps.test_time_methods.network import AdaptedNetwork, check_finite, refuse_quantised
 
 OptimizerBuilder = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
@@ -52,7 +53,7 @@ class Learner:
         self.network = network
         self.reduction = one_of("reduction", reduction, AVERAGES)
         self._objective: EntropyObjective | None = None
-        self._first_objective: dict[str, Any] = {}
+        self._first_objective: State = {}
         #: True if the first batch that is learnt from starts the objective's class marginals.
         self._starts = one_of("marginals", marginals or MARGINALS[0], MARGINALS) == "start"
         self._build = partial(build_objective, str(objective), **objective_options)
@@ -60,7 +61,7 @@ class Learner:
         self.num_classes = num_classes
         self.optimizer = _optimizer(network, optimizer, lr)
         # without any state yet: what reset() goes back to
-        self._first_optimizer: Any = None if self.optimizer is None else self.optimizer.state_dict()
+        self._first_optimizer = _state(self.optimizer)
         # on the CPU: the same draws on every device
         self.generator = torch.Generator().manual_seed(seed)
         self._first_draws = self.generator.get_state()
@@ -69,7 +70,7 @@ class Learner:
     def objective(self) -> EntropyObjective:
         """The objective; it is built for the first logits."""
         if self._objective is None:
-            raise InputError("num_classes: not known before the first batch; give num_classes=")
+            raise InputError("num_classes: is not known before the first batch; give num_classes=")
         return self._objective
 
     def logits(self, images: Tensor, model: nn.Module | None = None) -> Tensor:
@@ -85,7 +86,7 @@ class Learner:
         """The objective for so many classes, on the logits' device."""
         if self.num_classes not in (None, num_classes):
             raise InputError(
-                f"num_classes: {self.num_classes}, but the network's logits have {num_classes} classes"
+                f"num_classes: is {self.num_classes}, but the network's logits have {num_classes} classes"
             )
         self.num_classes = num_classes
         if self.optimizer is None:
@@ -173,6 +174,7 @@ class Learner:
             loss.backward()
         gradients = self.network.gradients()
         if not gradients:
+            refuse_quantised(self.network.model)
             raise InputError(
                 "model: what learns got no gradient; the logits are detached from it, or its parameters or a forward "
                 "were replaced since the adapter was made"
@@ -185,8 +187,8 @@ class Learner:
         self.optimizer.step()
         self.optimizer.zero_grad()
         self.network.write()
-        kept = chain.from_iterable(each.values() for each in self.optimizer.state.values())
-        moved = [*self.network.learning.values(), *filter(torch.is_tensor, kept)]
+        states = chain.from_iterable(each.values() for each in self.optimizer.state.values())
+        moved = [*self.network.learning.values(), *filter(torch.is_tensor, states)]
         check_finite("a weight or the optimiser's state after the step", *moved)
 
     def descend(self, loss: Tensor) -> None:
@@ -199,7 +201,7 @@ class Learner:
         self.network.reset()
         self._put(self._first_optimizer, self._first_objective, self._first_draws)
 
-    def _put(self, optimizer: Any, objective: dict[str, Any], draws: Tensor) -> None:
+    def _put(self, optimizer: Any, objective: State, draws: Tensor) -> None:
         if self.optimizer is not None:
             self.optimizer.zero_grad()
             self.optimizer.load_state_dict(optimizer)
@@ -207,19 +209,18 @@ class Learner:
             self._objective.load_state_dict(objective)
         self.generator.set_state(draws)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """All that the next step depends on, without the weights that never learn."""
-        objective = self._objective
         return {
             "network": self.network.state_dict(),
-            "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
+            "optimizer": _state(self.optimizer),
             "num_classes": self.num_classes,
-            "objective": None if objective is None else objective.state_dict(),
+            "objective": _state(self._objective),
             "first_objective": self._first_objective,
             "generator": self.generator.get_state(),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue from a :meth:`state_dict` of a learner made with the same arguments."""
         self.network.load_state_dict(state["network"])
         if state["objective"] is not None:
@@ -227,6 +228,10 @@ class Learner:
             self._first_objective = state["first_objective"]
         objective = state["objective"] or self._first_objective
         self._put(state["optimizer"], objective, state["generator"])
+
+
+def _state(part: Any) -> Any:
+    return None if part is None else part.state_dict()
 
 
 def _optimizer(

@@ -12,6 +12,7 @@ from torch.nn.functional import interpolate
 
 from dem_apps.entropy import Mask, computed_in
 from dem_apps.errors import InputError, number
+from dem_apps.test_time_methods.copies import State
 from dem_apps.test_time_methods.learner import Learner
 
 
@@ -62,11 +63,11 @@ class Method:
         for name in self.memory:
             setattr(self, name, None)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """The state that the next step depends on besides the learner's."""
         return {name: getattr(self, name) for name in (*self.memory, *self.lasting)}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue from a :meth:`state_dict`."""
         for name in (*self.memory, *self.lasting):
             setattr(self, name, state[name])

@@ -12,10 +12,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from dem_apps.errors import InputError, NotFiniteError, number, one_of, passed_on
 from dem_apps.reduction import all_finite
-from dem_apps.test_time_methods.copies import deep_copy, in_float32, put_values
+from dem_apps.test_time_methods.copies import State, Values, deep_copy, in_float32, put_values
 from dem_apps.test_time_methods.normalisation import (
     BATCH_NORM,
     affine_parameters,
@@ -32,11 +33,11 @@ _NOT_ADAPTED = (torch.jit.ScriptModule, nn.parallel.DistributedDataParallel)
 
 def find_logits(output: Any) -> Tensor:
     """The logits in what a network returned: a tensor, ``.logits``, or a mapping's ``logits``, ``main`` or ``out``."""
-    found = getattr(output, "logits", output)
-    if isinstance(found, Mapping):
-        found = next((found[key] for key in LOGITS_KEYS if key in found), None)
-    if isinstance(found, Tensor):
-        return found
+    logits = getattr(output, "logits", output)
+    if isinstance(logits, Mapping):
+        logits = next((logits[key] for key in LOGITS_KEYS if key in logits), None)
+    if isinstance(logits, Tensor):
+        return logits
     raise InputError(
         f"model: its output is a {type(output).__name__} in which no logits were found (a tensor, .logits, or a key "
         f"of {', '.join(LOGITS_KEYS)}); let it return them, or give an adapter logits_of=, a function for it"
@@ -62,6 +63,23 @@ def refuse_probabilities(output: Tensor, name: str = "model") -> None:
         f"{name}: its output {what}, so it is probabilities and not logits; take the last softmax or sigmoid out, or "
         "the logits from before it; if these are logits, return them minus 1 (in an adapter's logits_of=, for example)"
     )
+
+
+def refuse_quantised(
+    model: nn.Module, kind: type[nn.Module] = nn.Module, name: str = "model"
+) -> None:
+    """Refuse a network with a quantised module of a kind.
+
+    Raises:
+        InputError: a module of ``torch.ao.nn.quantized``; the error names it.
+    """
+    for path, module in model.named_modules():
+        place = type(module).__module__
+        if isinstance(module, kind) and place.startswith("torch.ao.nn") and "quantized" in place:
+            raise InputError(
+                f"{name}: its module '{path}' is quantised ({type(module).__name__}); quantised modules pass no "
+                "gradient and hold no parameters that can learn, so use the float network"
+            )
 
 
 def check_finite(what: str, *values: Tensor) -> None:
@@ -104,11 +122,13 @@ class AdaptedNetwork:
             raise InputError(
                 f"bn_alpha: batch norm uses the {batch_norm} statistics here; leave it out"
             )
+        if batch_norm == "batch":
+            refuse_quantised(model, _BatchNorm)
         self.bn_alpha = None if bn_alpha is None else number("bn_alpha", bn_alpha, 0.0, 1.0)
         self.learning = {} if parameters is None else _chosen(model, parameters)
         self.model = model
         self.logits_of = logits_of
-        self._seen = False
+        self._checked = False
         self._stepping = False
         self._flags = flags_of(model)
         model.requires_grad_(False)
@@ -177,17 +197,17 @@ class AdaptedNetwork:
             output = model(images.clone())
         logits = self.logits_of(output)
         if not isinstance(logits, Tensor) or logits.ndim not in (2, 4):
-            found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise InputError(
-                f"model: expected logits (B, C) or (B, C, H, W), got {found}; logits_of= may take them out"
+                f"model: expected logits (B, C) or (B, C, H, W), got {shape}; logits_of= may take them out"
             )
-        if not self._seen and logits.numel():
+        if not self._checked and logits.numel():
             refuse_probabilities(logits)
-            self._seen = True
+            self._checked = True
         return logits
 
     @property
-    def start(self) -> dict[str, Tensor]:
+    def start(self) -> Values:
         """The first values of the weights."""
         return self._start["parameters"]
 
@@ -200,11 +220,11 @@ class AdaptedNetwork:
         for owner, flag, value in self._flags:
             setattr(owner, flag, value)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> State:
         """The current and the first values."""
         return {"now": self._copies(), "start": self._start}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         """Continue from a :meth:`state_dict`.
 
         The weights that never learn must be the same.
@@ -216,7 +236,7 @@ class AdaptedNetwork:
         self._put(state["now"])
         self._start = state["start"]
 
-    def _copies(self) -> dict[str, dict[str, Tensor]]:
+    def _copies(self) -> dict[str, Values]:
         """Everything that adapting may change."""
         return {
             "parameters": {name: value.detach().clone() for name, value in self.weights.items()},
@@ -224,7 +244,7 @@ class AdaptedNetwork:
         }
 
     @torch.no_grad()
-    def _put(self, values: dict[str, dict[str, Tensor]]) -> None:
+    def _put(self, values: dict[str, Values]) -> None:
         for name, weight in self.weights.items():
             weight.copy_(values["parameters"][name])
         self.write()
@@ -240,9 +260,10 @@ def _chosen(model: nn.Module, parameters: str) -> dict[str, nn.Parameter]:
             pattern = re.compile("" if parameters == "all" else parameters)
         chosen = {name: each for name, each in model.named_parameters() if pattern.search(name)}
     if not chosen:
+        refuse_quantised(model)
         raise InputError(
             f"parameters: nothing would learn with parameters='{parameters}'; TestTimeAdapter takes "
-            " 'normalisation' (scale and shift of batch, group, layer, instance or RMS norm), 'all', or a regular "
+            "'normalisation' (scale and shift of batch, group, layer, instance or RMS norm), 'all', or a regular "
             "expression over the names of model.named_parameters()"
         )
     return chosen

@@ -20,6 +20,8 @@ BATCH_NORM = ("batch", "stored")
 
 #: The default share of a batch's statistics, which are gathered through layers that mix already (docs/adaptation.md).
 BATCH_SHARE = 0.1
+#: Mean and variance, (C,) each.
+Moments = tuple[Tensor, Tensor]
 #: Types of devices on which torch has batch norm's pass over a batch alone; Apple's has not.
 _OWN_PASS = {"cpu", "cuda"}
 
@@ -28,8 +30,10 @@ def affine_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Scale and shift of the normalisation layers by name; shared ones once."""
     # by the class, since public networks keep a list under the name `modules`
     layers = [layer for layer in nn.Module.modules(model) if isinstance(layer, NORMALISATIONS)]
-    own = {id(parameter) for layer in layers for parameter in layer.parameters(recurse=False)}
-    return {name: parameter for name, parameter in model.named_parameters() if id(parameter) in own}
+    affine = {id(parameter) for layer in layers for parameter in layer.parameters(recurse=False)}
+    return {
+        name: parameter for name, parameter in model.named_parameters() if id(parameter) in affine
+    }
 
 
 def batch_norms(model: nn.Module) -> list[_BatchNorm]:
@@ -60,7 +64,7 @@ def flags_of(model: nn.Module) -> list[tuple[Any, str, bool]]:
 
 def mixed(
     mean: Tensor, variance: Tensor, new_mean: Tensor, new_variance: Tensor, share: float
-) -> tuple[Tensor, Tensor]:
+) -> Moments:
     """Mean and variance, (C,), of a mixture of the stored distribution and a ``share`` of the new one.
 
     The variance includes the distance of the means, which Schneider et al. (NeurIPS 2020) leave out.
@@ -70,7 +74,7 @@ def mixed(
     return mean.lerp(new_mean, share), variance.lerp(new_variance, share) + apart
 
 
-def moments(features: Tensor) -> tuple[Tensor, Tensor]:
+def moments(features: Tensor) -> Moments:
     """Return the mean and the variance of features (B, C, …), (C,) float32 each.
 
     The variance is divided by the number.
@@ -98,7 +102,7 @@ def own_statistics(model: nn.Module, bn_alpha: float | None) -> Iterator[None]:
     mixture is a constant. A layer with at most a single value per channel keeps its stored statistics.
     """
     share = BATCH_SHARE if bn_alpha is None else bn_alpha
-    stored: dict[Any, tuple[Tensor, Tensor]] = {}  # of the layers that run
+    stored: dict[Any, Moments] = {}  # of the layers that run
 
     @torch.no_grad()
     def mix(layer: Any, inputs: tuple[Tensor, ...]) -> None:

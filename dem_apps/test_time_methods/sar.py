@@ -53,19 +53,19 @@ class SAR(Method):
         """Two forwards and two backwards, if anything is kept."""
         logits = learner.logits(images)
         counted = fitted_mask(mask, images, logits)
-        judged, kept = self._reliable(logits, counted)
-        if not kept.any():
+        judged, selected = self._reliable(logits, counted)
+        if not selected.any():
             return logits
-        learner.backward(learner.loss(logits, kept))
+        learner.backward(learner.loss(logits, selected))
         with _climbed(learner, self.rho):
             second = learner.logits(images)
             judged, still = self._reliable(second, counted)
-            kept = kept & still
-            if kept.any():
-                learner.backward(learner.loss(second, kept, observe=False))
-        if kept.any():
+            selected = selected & still
+            if selected.any():
+                learner.backward(learner.loss(second, selected, observe=False))
+        if selected.any():
             learner.apply()
-            entropy = judged.entropy[kept].mean().item()
+            entropy = judged.entropy[selected].mean().item()
             if self.mean_entropy is not None:
                 entropy = 0.9 * self.mean_entropy + 0.1 * entropy
             self.mean_entropy = entropy
@@ -78,7 +78,7 @@ class SAR(Method):
     def _reliable(self, logits: Tensor, counted: Tensor) -> tuple[Units, Tensor]:
         """The judged units, and which of them are below E₀."""
         judged = units(logits, counted)
-        return judged, judged.counted & (judged.entropy < margin(self.entropy_margin, 0.4, judged))
+        return judged, judged.below(margin(self.entropy_margin, 0.4, judged))
 
 
 @contextmanager

@@ -25,10 +25,14 @@ class Units:
     entropy: Tensor  #: U, in nats
     counted: Tensor  #: U, False where the mask leaves the unit out
 
-    def mean_p(self, kept: Tensor) -> Tensor:
+    def below(self, entropy_margin: float) -> Tensor:
+        """Return which counted units have an entropy below a margin in nats."""
+        return self.counted & (self.entropy < entropy_margin)
+
+    def mean_p(self, selected: Tensor) -> Tensor:
         """Return the mean probabilities (C,) over the units that are kept, at least one."""
         dims = [0, *range(2, self.p.ndim)]
-        return (self.p * kept.unsqueeze(1)).sum(dims) / kept.sum()
+        return (self.p * selected.unsqueeze(1)).sum(dims) / selected.sum()
 
 
 @torch.no_grad()
@@ -44,6 +48,6 @@ def units(logits: Tensor, counted: Tensor) -> Units:
     return Units(p, h, counted)
 
 
-def margin(given: float | None, share: float, judged: Units) -> float:
+def margin(threshold: float | None, share: float, judged: Units) -> float:
     """A threshold on entropies in nats: the given one, or a share of log C."""
-    return share * math.log(judged.p.shape[1]) if given is None else given
+    return share * math.log(judged.p.shape[1]) if threshold is None else threshold

@@ -12,6 +12,9 @@ from stable_baselines3.common.preprocessing import is_image_space
 
 from dem_apps.errors import InputError
 
+#: What an environment says beside an observation, and what its ``step`` returns.
+Info = dict[str, Any]
+Step = tuple[Any, Any, bool, bool, Info]
 #: Spaces of choices, which SB3 counts from 0.
 COUNTED = (spaces.Discrete, spaces.MultiDiscrete)
 #: Keys of an info by which SB3's wrappers tell the algorithm of an episode; an environment's own are its own affair.
@@ -37,43 +40,36 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._where = f"--env {env_id}"
         space = env.observation_space
-        own = space.spaces if isinstance(space, spaces.Dict) else {"": space}
-        if not all(
-            isinstance(part, (spaces.Box, *COUNTED, spaces.MultiBinary)) for part in own.values()
-        ):
+        parts = space.spaces if isinstance(space, spaces.Dict) else {"": space}
+        known = (spaces.Box, *COUNTED, spaces.MultiBinary)
+        if not all(isinstance(part, known) for part in parts.values()):
             raise InputError(
                 f"{self._where}: SB3 has no network for its observations, {space!s:.200}; name a wrapper that makes "
                 "one array, such as --hyperparameters.env_wrapper gymnasium.wrappers.FlattenObservation, or "
                 "minigrid.wrappers.FlatObsWrapper for MiniGrid"
             )
-        taken = {key: read_by_sb3(part) for key, part in own.items()}
-        if taken != own:
+        taken = {key: read_by_sb3(part) for key, part in parts.items()}
+        if taken != parts:
             self.observation_space = (
                 spaces.Dict(taken) if isinstance(space, spaces.Dict) else taken[""]
             )
-        #: Type and shape of the arrays, and the first number of the choices that do not count from 0, by key.
-        self._arrays = {
-            key: (part.dtype, part.shape)
-            for key, part in taken.items()
-            if isinstance(part, spaces.Box)
-        }
+        #: The arrays, and the first number of the choices that do not count from 0, by key.
+        self._arrays = {key: part for key, part in taken.items() if isinstance(part, spaces.Box)}
         self._starts = {
             key: part.start
-            for key, part in own.items()
+            for key, part in parts.items()
             if isinstance(part, COUNTED) and taken[key] != part
         }
         #: The latest ``is_success`` of the episode; None if there was none.
         self._success: float | None = None
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **arguments: Any) -> tuple[Any, Info]:
         """Reset, and convert the observation."""
-        observation, info = self.env.reset(seed=seed, options=options)
+        observation, info = self.env.reset(**arguments)
         self._success = None
         return self._converted(observation), info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Step:
         """Step, and convert observation, reward and info. What is kept over a reset is a copy of the environment's."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         observation = self._converted(observation)
@@ -85,39 +81,40 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
         if terminated or truncated:
             observation = copy.deepcopy(observation)
         info = {key: value for key, value in info.items() if key not in _OF_SB3}
-        said = np.asarray(info.pop("is_success", None))
-        if said.size and said.dtype.kind in "biuf":  # no text, no None
-            self._success = float(said.mean())
-        if self._success is not None:  # also where it was said before the last step
+        success = np.asarray(info.pop("is_success", None))
+        if success.size and success.dtype.kind in "biuf":  # no text, no None
+            self._success = float(success.mean())
+        if self._success is not None:  # also where an earlier step said it
             info["is_success"] = self._success
         return observation, reward, terminated, truncated, info
 
     def _converted(self, observation: Any) -> Any:
-        for key, (dtype, shape) in self._arrays.items():
-            given = observation[key] if key else observation
-            try:
-                seen = np.asarray(given, dtype)
-            except (TypeError, ValueError) as error:
-                what = f"an observation {key}".rstrip()
-                raise InputError(
-                    f"{self._where}: {what} is no array of numbers: {error}"
-                ) from error
-            if seen.shape != shape:
-                raise InputError(
-                    f"{self._where}: an observation {key} has the shape {seen.shape}, and its observation_space says "
-                    f"{shape}"
-                )
-            if seen is not given and dtype == np.uint8 and not np.array_equal(seen, given):
-                raise InputError(
-                    f"{self._where}: an observation {key} has other values than its observation_space's type, "
-                    f"{dtype}, can hold; declare the type that it has"
-                )
-            observation = {**observation, key: seen} if key else seen
-        for key, start in self._starts.items():
-            observation = (
-                {**observation, key: observation[key] - start} if key else observation - start
+        """Convert an observation, part by part where it is a dictionary."""
+        if isinstance(self.observation_space, spaces.Dict):
+            return {key: self._part(observation[key], key) for key in self.observation_space}
+        return self._part(observation, "")
+
+    def _part(self, value: Any, key: str) -> Any:
+        if key in self._starts:
+            return value - self._starts[key]
+        if key not in self._arrays:
+            return value
+        dtype, shape = self._arrays[key].dtype, self._arrays[key].shape
+        what = f"{self._where}: an observation {key}".rstrip()
+        try:
+            array = np.asarray(value, dtype)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{what} is no array of numbers: {error}") from error
+        if array.shape != shape:
+            raise InputError(
+                f"{what} has the shape {array.shape}, and its observation_space says {shape}"
             )
-        return observation
+        if array is not value and dtype == np.uint8 and not np.array_equal(array, value):
+            raise InputError(
+                f"{what} has other values than its observation_space's type, {dtype}, can hold; declare the type that "
+                "it has"
+            )
+        return array
 
 
 def read_by_sb3(space: spaces.Space[Any]) -> spaces.Space[Any]:

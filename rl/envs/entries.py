@@ -7,7 +7,6 @@ import inspect
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from gymnasium import spaces
@@ -22,6 +21,8 @@ from dem_apps.runtime.setting_checks import out_of_range
 from rl.envs.families import family_of, own_id
 from rl.envs.make import is_picture, make_env, named_wrappers
 
+#: Hyperparameters by name.
+Entry = Mapping[str, Any]
 ALGORITHMS: dict[str, type[PPO] | type[A2C]] = {"ppo": PPO, "a2c": A2C}
 #: Keys of an entry that describe the environment; all others are arguments of the algorithm.
 ENVIRONMENT_KEYS = ("env_wrapper", "normalize", "n_envs", "n_timesteps", "policy")
@@ -65,14 +66,14 @@ NAMES: dict[str, type[nn.Module]] = {
 
 
 def find_entry(
-    env_id: str, algo: str, file: Path | None, given: Mapping[str, Any] = MappingProxyType({})
+    env_id: str, algo: str, file: str | None, overrides: Entry
 ) -> tuple[dict[str, Any], str]:
-    """The environment's entry with the keys that are ``given`` beside it, and where it was found.
+    """The environment's entry with the ``overrides``, and where it was found.
 
     Without ``file`` it is of ``configs/rl/ALGO.yaml``, of the environment's family, or SB3's defaults with the fitting
     policy. Only our own files' ``ent_coef`` is kept: the Zoo's is mostly 0. Raises InputError: no entry, or no file.
     """
-    path = file or CONFIGS / "rl" / f"{algo}.yaml"
+    path = Path(file or CONFIGS / "rl" / f"{algo}.yaml")
     entries = required(read_yaml(path), str(path))
     name, family = own_id(env_id), family_of(env_id)
     if file is None and name not in entries:
@@ -85,18 +86,18 @@ def find_entry(
     elif algo in family.hyperparameters:
         entry, where = family.hyperparameters[algo], f"the hyperparameters of {name}'s family"
     else:
-        entry = _sb3_defaults(env_id, given)
+        entry = _sb3_defaults(env_id, overrides)
         where = f"SB3's defaults, since neither {path.name} nor a family of environments has {name}"
-    kept = dict(required(entry, where))
+    values = dict(required(entry, where))
     if file is not None or name not in entries:
-        kept.pop("ent_coef", None)
-    return {**kept, **given}, where
+        values.pop("ent_coef", None)
+    return {**values, **overrides}, where
 
 
-def _sb3_defaults(env_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    space = make_env(env_id, given.get("env_wrapper")).observation_space
+def _sb3_defaults(env_id: str, overrides: Entry) -> dict[str, Any]:
+    space = make_env(env_id, overrides.get("env_wrapper")).observation_space
     # normalised ones are floats, for which there is no CNN
-    normalised, _ = normalisation(given.get("normalize", False)) or (False, False)
+    normalised, _ = normalisation(overrides.get("normalize", False)) or (False, False)
     policy = "MlpPolicy"
     if isinstance(space, spaces.Dict):
         policy = "MultiInputPolicy"
@@ -105,15 +106,13 @@ def _sb3_defaults(env_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"policy": policy, "n_timesteps": DEFAULT_TIMESTEPS}
 
 
-def check_entry(entry: Mapping[str, Any], algo: str, where: str) -> None:
+def check_entry(entry: Entry, algo: str, where: str) -> None:
     """Raise an InputError if a key of an entry is missing, unknown or has a wrong value."""
     check_values(entry, algo, f"{where}: ")
-    for key in ("n_timesteps", "policy"):
-        if key not in entry:
-            raise InputError(f"{where}: the key '{key}' is missing")
+    required(entry, where, n_timesteps=Any, policy=Any)
 
 
-def check_values(entry: Mapping[str, Any], algo: str, where: str) -> None:
+def check_values(entry: Entry, algo: str, where: str) -> None:
     """Check keys and values of an entry; SB3 checks the rest when the model is made.
 
     Args:
@@ -134,18 +133,14 @@ def check_values(entry: Mapping[str, Any], algo: str, where: str) -> None:
         if key not in known:
             raise InputError(f"{where}{key}: unknown key '{key}'{nearest(key, known)}")
         with passed_on(f"{where}{key}", InputError):
-            _check_value(key, value, arguments.get(key))
-
-
-def _check_value(key: str, value: Any, default: Any) -> None:
-    if (problem := wrong_value(key, value, default)) is not None:
-        raise InputError(problem)
-    if key == "env_wrapper":
-        named_wrappers(value)
-    elif key == "normalize":
-        normalisation(value)
-    elif key == "policy_kwargs":
-        hyperparameter(key, value)
+            if (problem := wrong_value(key, value, arguments.get(key))) is not None:
+                raise InputError(problem)
+            if key == "env_wrapper":
+                named_wrappers(value)
+            elif key == "normalize":
+                normalisation(value)
+            elif key == "policy_kwargs":
+                hyperparameter(key, value)
 
 
 def wrong_value(key: str, value: Any, default: Any) -> str | None:
@@ -192,12 +187,12 @@ def normalisation(value: Any) -> tuple[bool, bool] | None:
     Raises:
         InputError: another value than true, false or ``dict(norm_obs=…, norm_reward=…)``.
     """
-    given = parsed_expression(value) if isinstance(value, str) else value
-    if isinstance(given, bool):
-        return (True, True) if given else None
-    if not isinstance(given, dict) or not set(given) <= {"norm_obs", "norm_reward"}:
+    parsed = parsed_expression(value) if isinstance(value, str) else value
+    if isinstance(parsed, bool):
+        return (True, True) if parsed else None
+    if not isinstance(parsed, dict) or not set(parsed) <= {"norm_obs", "norm_reward"}:
         raise InputError(f"expected true, false or dict(norm_obs=…, norm_reward=…), not {value!r}")
-    wanted = bool(given.get("norm_obs", True)), bool(given.get("norm_reward", True))
+    wanted = bool(parsed.get("norm_obs", True)), bool(parsed.get("norm_reward", True))
     return wanted if any(wanted) else None
 
 

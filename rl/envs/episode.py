@@ -16,6 +16,10 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from rl.envs.checked import Info, Step
+
+#: Values that a checkpoint takes, by name.
+State = dict[str, Any]
 #: Parts of outcomes that are kept before they move the digest.
 _KEPT = 512
 
@@ -23,7 +27,7 @@ _KEPT = 512
 class _Episode:
     """The start of an episode, its actions, and a digest of every observation, reward and end."""
 
-    def __init__(self, start: dict[str, Any]) -> None:
+    def __init__(self, start: State) -> None:
         self.start = start
         self.actions: list[Any] = []
         self._outcomes: list[bytes] = []
@@ -37,7 +41,7 @@ class _Episode:
         if len(self._outcomes) > _KEPT:
             self._take()
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> State:
         """The episode so far, as values that a checkpoint takes."""
         self._take()
         return {**self.start, "actions": list(self.actions), "digest": self._digest.hexdigest()}
@@ -62,7 +66,7 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[Any, Info]:
         """Reset, after noting where the randomness and the running statistics of this episode start."""
         # With a seed the environment makes a new generator from it; the present one does not matter.
         generator = self.unwrapped.np_random.bit_generator.state if seed is None else None
@@ -73,7 +77,7 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
         episode.note(observation)
         return observation, info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Step:
         """Step, noting the action and the outcome."""
         episode = self._episodes[-1]
         episode.actions.append(np.asarray(action).tolist())
@@ -85,15 +89,15 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
         """Close the environment, once."""
         self._close()
 
-    def episode_records(self) -> list[dict[str, Any]]:
+    def episode_records(self) -> list[State]:
         """State for :meth:`restore`, as values that a checkpoint takes."""
         return [episode.record() for episode in self._episodes]
 
-    def restore(self, records: list[dict[str, Any]]) -> bool:
+    def restore(self, records: list[State]) -> bool:
         """Repeat the episodes of :meth:`episode_records`, and return whether all outcomes were the same."""
         return all(self._repeat(record) for record in records)
 
-    def _repeat(self, record: dict[str, Any]) -> bool:
+    def _repeat(self, record: State) -> bool:
         self.use_statistics(record["statistics"])
         if record["generator"] is not None:
             self.unwrapped.np_random.bit_generator.state = record["generator"]
@@ -105,20 +109,20 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
                 break
         return bool(self._episodes[-1].record()["digest"] == record["digest"])
 
-    def statistics(self) -> list[dict[str, Any]]:
+    def statistics(self) -> list[State]:
         """Running statistics of gymnasium's normalising wrappers inside, the outermost first."""
         return [
             {**vars(moments), "discounted": getattr(wrapper, "discounted_reward", None)}
             for wrapper, moments in self._normalising()
         ]
 
-    def use_statistics(self, statistics: list[dict[str, Any]], frozen: bool = False) -> None:
+    def use_statistics(self, statistics: list[State], frozen: bool = False) -> None:
         """Take over the :meth:`statistics` of another environment.
 
         With ``frozen`` they do not move.
         """
-        for (wrapper, moments), given in zip(self._normalising(), statistics, strict=True):
-            values = copy.deepcopy(given)
+        for (wrapper, moments), saved in zip(self._normalising(), statistics, strict=True):
+            values = copy.deepcopy(saved)
             wrapper.discounted_reward = values.pop("discounted")
             vars(moments).update(values)
             wrapper.update_running_mean = not frozen

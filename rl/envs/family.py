@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dem_apps.errors import InputError, first_words
+from dem_apps.errors import passed_on
 
 
 @dataclass(frozen=True)
@@ -41,9 +41,6 @@ class Family:
 def import_modules(names: Sequence[str], flag: str) -> None:
     """Import modules that register environments, which runs their code; an InputError naming ``flag`` if one fails."""
     for name in names:
-        try:
+        # the module's own code may raise anything
+        with passed_on(f"{flag}: {name} cannot be imported", Exception, SystemExit):
             importlib.import_module(name)
-        except (Exception, SystemExit) as error:  # the module's own code may raise anything
-            raise InputError(
-                f"{flag}: {name} cannot be imported ({first_words(error, 300)})"
-            ) from error

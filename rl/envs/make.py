@@ -22,18 +22,19 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 
 from dem_apps.errors import InputError, nearest, one_of, passed_on, refused
 from dem_apps.runtime.reproducibility import random_states, restore_random_states, seed_everything
-from rl.envs.checked import COUNTED, CheckedEnv, read_by_sb3
+from rl.envs.checked import COUNTED, CheckedEnv, Info, read_by_sb3
 from rl.envs.episode import RestorableEpisode
 from rl.envs.families import WRAPPERS, family_of, own_id
 from rl.envs.family import import_modules
-from rl.fast.compact_normalize import CompactNormalize
+from rl.fast.compact_normalize import CompactNormalize, VecStep
 from rl.hook.algorithm import gymnasium_api
 
 #: Smallest side of a picture that SB3's NatureCNN takes.
 _SMALLEST_PICTURE = 36
 #: Wrappers as the Zoo writes them, by a name or by a name with its arguments.
 #: A list of these has the innermost first.
-Wrappers = str | dict[str, dict[str, Any]] | list[str | dict[str, dict[str, Any]]] | None
+Wrapper = str | dict[str, dict[str, Any]]
+Wrappers = Wrapper | list[Wrapper] | None
 
 
 def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> RestorableEpisode:
@@ -51,7 +52,7 @@ def make_env(env_id: str, wrapper: Wrappers, render_mode: str | None = None) -> 
     check_env_id(env_id)
     where = f"--env {env_id}"
     # drawn without the checker, whose warnings are of training
-    drawn: dict[str, Any] = {}
+    drawn: Any = {}
     if render_mode is not None:
         drawn = {"render_mode": render_mode, "disable_env_checker": True}
     with passed_on(where, gym.error.Error, ImportError):
@@ -162,13 +163,13 @@ def normalised(
 class StackedEnvs(DummyVecEnv):
     """DummyVecEnv for observations that are one array, without its deep copies of all that the environments return."""
 
-    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    def step_wait(self) -> VecStep:
         """As in DummyVecEnv; each info is a new dictionary (of CheckedEnv), what it holds is the environment's own."""
         observations = np.empty(
             (self.num_envs, *(self.observation_space.shape or ())), self.observation_space.dtype
         )
         rewards, dones = np.empty(self.num_envs, np.float32), np.empty(self.num_envs, bool)
-        infos: list[dict[str, Any]] = []
+        infos = list[Info]()
         for index, env in enumerate(self.envs):
             observation, rewards[index], terminated, truncated, info = env.step(self.actions[index])
             info["TimeLimit.truncated"] = truncated and not terminated
@@ -181,15 +182,12 @@ class StackedEnvs(DummyVecEnv):
         return observations, rewards, dones, infos
 
 
-def named_wrappers(given: Wrappers) -> list[tuple[str, dict[str, Any]]]:
+def named_wrappers(value: Wrappers) -> list[tuple[str, dict[str, Any]]]:
     """Names and arguments, the innermost first; an InputError for a name that ``WRAPPERS`` has not."""
-    items = given if isinstance(given, list) else [given]
-    wrappers: list[tuple[str, dict[str, Any]]] = []
-    for item in items:
-        if isinstance(item, dict):
-            wrappers += [(name, arguments or {}) for name, arguments in item.items()]
-        elif item is not None:
-            wrappers.append((item, {}))
+    wrappers = list[tuple[str, dict[str, Any]]]()
+    for item in value if isinstance(value, list) else [value or {}]:
+        arguments = item if isinstance(item, dict) else {item: {}}
+        wrappers += [(name, options or {}) for name, options in arguments.items()]
     for name, _ in wrappers:
         one_of("wrapper", name, list(WRAPPERS))
     return wrappers
@@ -198,10 +196,10 @@ def named_wrappers(given: Wrappers) -> list[tuple[str, dict[str, Any]]]:
 def episode_limit(env_id: str, wrapper: Wrappers = None) -> int | None:
     """Steps after which an episode is cut off: gymnasium's time limit, or MiniGrid's ``max_steps``; None if unknown."""
     # of TimeLimit
-    given = [arguments.get("max_episode_steps") for _, arguments in named_wrappers(wrapper)]
-    limits = [limit for limit in (*given, gym.spec(own_id(env_id)).max_episode_steps) if limit]
-    if limits:
-        return min(limits)
+    limits = [gym.spec(own_id(env_id)).max_episode_steps]
+    limits += [arguments.get("max_episode_steps") for _, arguments in named_wrappers(wrapper)]
+    if any(limits):
+        return min(limit for limit in limits if limit)
     with drawn_from(0):  # what its constructor draws is not taken from the training's
         env = gym.make(env_id)
     limit = getattr(env.unwrapped, "max_steps", None)
@@ -211,16 +209,16 @@ def episode_limit(env_id: str, wrapper: Wrappers = None) -> int | None:
 
 def check_env_id(env_id: str) -> None:
     """Raise an InputError if the family's package or the id's module is missing, or gymnasium does not know the id."""
-    own, _, name = env_id.rpartition(":")
+    package, _, name = env_id.rpartition(":")
     where = f"--env {env_id}"
-    if own:
-        import_modules([own], where)
+    if package:
+        import_modules([package], where)
     module = family_of(env_id).module
     if module is not None and name not in gym.registry:
         import_modules([module.partition(":")[0]], where)
-        found = pkgutil.resolve_name(module)
-        if callable(found):
-            found()
+        register = pkgutil.resolve_name(module)
+        if callable(register):
+            register()
     if name in gym.registry:
         return
     raise InputError(

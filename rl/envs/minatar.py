@@ -11,6 +11,7 @@ import gymnasium as gym
 from gymnasium.utils import seeding
 from gymnasium.wrappers import TimeLimit
 
+from rl.envs.checked import Info
 from rl.envs.family import Family
 
 #: Only Freeway has a time limit (2,500 steps); elsewhere an episode of a policy that never loses would not end.
@@ -28,7 +29,7 @@ class SeededGame(gym.Wrapper[Any, Any, Any, Any]):
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    ) -> tuple[Any, Info]:
         """Reset with a new generator of the game."""
         game: Any = self.unwrapped
         if seed is not None:

@@ -12,6 +12,9 @@ import numpy as np
 from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
+#: Observations, rewards, ends and infos of E environments.
+VecStep = tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]
+
 
 class CompactNormalize(VecNormalize):
     """``VecNormalize`` over E environments with observations of K floats, the same numbers bit for bit.
@@ -25,6 +28,7 @@ class CompactNormalize(VecNormalize):
         self.columns = np.arange(0)
         # of these columns; the variance of all others
         self._moments, self._unused_var = RunningMeanStd(), 1.0
+        self._shape = venv.observation_space.shape or ()
         self._bits = np.dtype(f"u{np.dtype(venv.observation_space.dtype).itemsize}")
         super().__init__(venv, gamma=gamma)
 
@@ -32,12 +36,10 @@ class CompactNormalize(VecNormalize):
     def obs_rms(self) -> Any:
         """Running mean, variance (both (K,) float64) and count, as a copy; assign to change them."""
         running = RunningMeanStd()
-        running.mean = np.zeros(self.observation_space.shape or ())
-        running.var = np.full(self.observation_space.shape or (), self._unused_var)
-        running.mean[self.columns], running.var[self.columns] = (
-            self._moments.mean,
-            self._moments.var,
-        )
+        running.mean = np.zeros(self._shape)
+        running.mean[self.columns] = self._moments.mean
+        running.var = np.full(self._shape, self._unused_var)
+        running.var[self.columns] = self._moments.var
         running.count = self._moments.count
         return running
 
@@ -57,17 +59,15 @@ class CompactNormalize(VecNormalize):
 
     def _select(self, running: RunningMeanStd) -> None:
         """Set the arrays that depend on :attr:`columns`."""
-        self._moments.mean, self._moments.var = (
-            running.mean[self.columns],
-            running.var[self.columns],
-        )
+        self._moments.mean = running.mean[self.columns]
+        self._moments.var = running.var[self.columns]
         self._moments.count = float(running.count)
         self._unused_bits = np.full(running.mean.shape, np.iinfo(self._bits).max, self._bits)
         self._unused_bits[self.columns] = 0
 
     def expand(self, compact: np.ndarray) -> np.ndarray:
         """Whole normalised observations (…, K) of those in use (…, D)."""
-        whole = np.zeros((*compact.shape[:-1], *(self.observation_space.shape or ())), np.float32)
+        whole = np.zeros((*compact.shape[:-1], *self._shape), np.float32)
         whole[..., self.columns] = compact
         return whole
 
@@ -79,19 +79,17 @@ class CompactNormalize(VecNormalize):
         self.returns = np.zeros(self.num_envs)
         return self.expand(self._normalised(observations))
 
-    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    def step_wait(self) -> VecStep:
         """As in VecNormalize."""
         observations, rewards, dones, infos = self._step_wait_compact()
         return self.expand(observations), rewards, dones, infos
 
-    def step_compact(
-        self, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    def step_compact(self, actions: np.ndarray) -> VecStep:
         """As ``step``, with the columns in use only; there may be more of them afterwards than before."""
         self.step_async(actions)
         return self._step_wait_compact()
 
-    def _step_wait_compact(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    def _step_wait_compact(self) -> VecStep:
         observations, rewards, dones, infos = self.venv.step_wait()
         assert isinstance(observations, np.ndarray)
         self.old_obs, self.old_reward = observations, rewards

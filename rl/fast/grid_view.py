@@ -47,8 +47,8 @@ class FlatObservation(gym.ObservationWrapper[np.ndarray, Any, dict[str, Any]]):
         self._image_size = int(np.prod(env.observation_space["image"].shape))  # type: ignore[index]
         self._missions: dict[str, np.ndarray] = {}
         inner: Any = env.unwrapped
-        own = [getattr(type(inner), name, None) for name in ("gen_obs", "gen_obs_grid")]
-        if own == [MiniGridEnv.gen_obs, MiniGridEnv.gen_obs_grid]:  # no view of its own
+        views = [getattr(type(inner), name, None) for name in ("gen_obs", "gen_obs_grid")]
+        if views == [MiniGridEnv.gen_obs, MiniGridEnv.gen_obs_grid]:  # no view of its own
             inner.gen_obs = functools.partial(_observation, inner, _Cells())
 
     def step(self, action: Any) -> tuple[np.ndarray, Any, bool, bool, dict[str, Any]]:
@@ -71,12 +71,10 @@ def _observation(env: MiniGridEnv, cells: _Cells) -> dict[str, Any]:
     if type(grid) is not Grid:
         raise TypeError(f"expected minigrid's own Grid, got {type(grid).__name__}")
     x, y = env.agent_pos
-    seen = _cells_in_view(grid.width, grid.height, size, int(x), int(y), int(env.agent_dir))(
-        cells.of(grid)
-    )
+    pick = _cells_in_view(grid.width, grid.height, size, int(x), int(y), int(env.agent_dir))
+    view = pick(cells.of(grid))
     # what the agent carries is shown where it stands
-    carried = _EMPTY if env.carrying is None else _cell_bytes(env.carrying)
-    image = _image(seen, size, through, carried).copy()
+    image = _image(view, size, through, _cell_bytes(env.carrying)).copy()
     return {"image": image, "direction": env.agent_dir, "mission": env.mission}
 
 
@@ -97,9 +95,7 @@ class _Cells:
             self._objects = list(grid.grid)
             self._walls = [cell for cell in self._objects if cell.__class__ is Wall]
             self._colors = [wall.color for wall in self._walls]
-            self._bytes = [
-                _EMPTY if cell is None else _cell_bytes(cell) for cell in self._objects
-            ] + [_OUTSIDE]
+            self._bytes = [*map(_cell_bytes, self._objects), _OUTSIDE]
             self._others = [
                 (place, cell)
                 for place, cell in enumerate(self._objects)
@@ -111,43 +107,38 @@ class _Cells:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _image(seen: tuple[bytes, ...], size: int, through: bool, carried: bytes) -> np.ndarray:
+def _image(view: tuple[bytes, ...], size: int, through: bool, carried: bytes) -> np.ndarray:
     """The image of the cells of a view, which are given row by row from far to near."""
     rows = []
     lit = (1 << size) - 1 if through else 1 << (size // 2)
     for start in range(size * (size - 1), -1, -size):  # row by row, away from the agent
-        row, lit = _row(seen[start : start + size], lit, through)
+        row, lit = _row(view[start : start + size], lit, through)
         rows.append(row)
         if not lit:
             rows += [_HIDDEN * size] * (size - len(rows))
             break
     rows.reverse()
-    image = (
-        np.frombuffer(b"".join(rows), dtype=np.uint8)
-        .reshape(size, size, 3)
-        .transpose(1, 0, 2)
-        .copy()
-    )
+    flat = np.frombuffer(b"".join(rows), dtype=np.uint8)
+    image = flat.reshape(size, size, 3).transpose(1, 0, 2).copy()
     image[size // 2, size - 1] = tuple(carried[:3])
     return image
 
 
 def _cell_bytes(cell: Any) -> bytes:
-    return (
-        _WALLS[cell.color]
-        if cell.__class__ is Wall
-        else bytes((*cell.encode(), bool(cell.see_behind())))
-    )
+    if cell is None:
+        return _EMPTY
+    if cell.__class__ is Wall:
+        return _WALLS[cell.color]
+    return bytes((*cell.encode(), bool(cell.see_behind())))
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def _row(cells: tuple[bytes, ...], lit: int, through: bool) -> tuple[bytes, int]:
     """One row of the view as three bytes per cell, and the cells of the next row that get light, see :func:`_light`."""
     clear = sum(cell[3] << place for place, cell in enumerate(cells))
-    seen, ahead = (lit, lit) if through else _light(lit, clear, len(cells))
-    return b"".join(
-        cell[:3] if seen >> place & 1 else _HIDDEN for place, cell in enumerate(cells)
-    ), ahead
+    bright, ahead = (lit, lit) if through else _light(lit, clear, len(cells))
+    shown = [cell[:3] if bright >> place & 1 else _HIDDEN for place, cell in enumerate(cells)]
+    return b"".join(shown), ahead
 
 
 @functools.cache

@@ -8,7 +8,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +28,13 @@ ACTIVATIONS = (nn.Tanh, nn.ReLU)
 #: Adam's, under torch's names.
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _SOURCE = Path(__file__).with_name("mlp.cpp")
-_POINTER, _NUMBER, _REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
+#: Arguments of the library's functions: a pointer, an integer or a real number.
+_TYPES = {"p": ctypes.c_void_p, "i": ctypes.c_int64, "r": ctypes.c_double}
 _ARGUMENTS = {
-    "mlp_forward": (_POINTER, _NUMBER, _NUMBER, _POINTER, _POINTER, _NUMBER, _POINTER, _POINTER),
-    "mlp_backward": (
-        _POINTER,
-        _NUMBER,
-        _NUMBER,
-        _POINTER,
-        _POINTER,
-        _POINTER,
-        _NUMBER,
-        _POINTER,
-        _POINTER,
-    ),
-    "ppo_loss": (*(_NUMBER,) * 2, *(_POINTER,) * 7, _NUMBER, *(_REAL,) * 3, *(_POINTER,) * 6),
-    "adam_step": (_NUMBER, *(_POINTER,) * 4, *(_REAL,) * 6),
+    "mlp_forward": "p i i p p i p p",
+    "mlp_backward": "p i i p p p i p p",
+    "ppo_loss": "i i p p p p p p p i r r r p p p p p p",
+    "adam_step": "i p p p p r r r r r r",
 }
 
 
@@ -51,9 +43,10 @@ def load_mlp_kernel() -> ctypes.CDLL | None:
     """The library, built by the first call on a machine; None where it cannot be."""
     kernel = load_kernel(_SOURCE)
     if kernel is not None:
-        for name, arguments in _ARGUMENTS.items():
+        for name, letters in _ARGUMENTS.items():
             function = getattr(kernel, name)
-            function.argtypes, function.restype = arguments, None
+            function.argtypes = [_TYPES[letter] for letter in letters.split()]
+            function.restype = None
     return kernel
 
 
@@ -130,35 +123,23 @@ class Network:
         self, policy: ActorCriticPolicy, columns: np.ndarray, with_adam: bool = False
     ) -> None:
         self._policy = policy
-        first = {id(chain[0].weight) for chain in chains(policy)}
-        self._parameters = [
-            p for chain in chains(policy) for layer in chain for p in (layer.weight, layer.bias)
-        ]
-        in_use: Any = (slice(None), torch.from_numpy(columns))
-        #: The index of what is in use of each parameter, and its shape.
-        self._used = [
-            in_use if id(parameter) in first else (...,) for parameter in self._parameters
-        ]
-        self._shapes = [
-            parameter[used].shape
-            for parameter, used in zip(self._parameters, self._used, strict=True)
-        ]
+        #: Parameters from the actor's first layer to the critic's last, and the index of what is in use of each.
+        self._parameters: list[Any] = []
+        self._used: list[Any] = []
+        in_use = (slice(None), torch.from_numpy(columns))
+        for chain in chains(policy):
+            for layer in chain:
+                self._parameters += [layer.weight, layer.bias]
+                self._used += [in_use if layer is chain[0] else (...,), (...,)]
+        pairs = zip(self._parameters, self._used, strict=True)
+        self._shapes = [parameter[used].shape for parameter, used in pairs]
         self.weights = self._packed([parameter.detach() for parameter in self._parameters])
         self.gradient = torch.zeros_like(self.weights)
         kernel = load_mlp_kernel()
         assert kernel is not None  # why_no_network has asked for it
         self.kernel = kernel
-        depth, is_tanh = 2 * len(chains(policy)[0]), policy.activation_fn is nn.Tanh
-        parts = self._shapes[:depth], self._shapes[depth:]
-        numbers = [sum(map(math.prod, shapes)) for shapes in parts]
-        #: The actor maps observations (B, D) float32 to logits (B, A).
-        #: The critic maps them to values (B, 1).
-        self.actor, self.critic = (
-            Chain(kernel, is_tanh, [shapes[0][1], *(shape[0] for shape in shapes[1::2])], *flat)
-            for shapes, *flat in zip(
-                parts, self.weights.split(numbers), self.gradient.split(numbers), strict=True
-            )
-        )
+        #: Maps observations (B, D) float32 to logits (B, A), and to values (B, 1).
+        self.actor, self.critic = self._chains(kernel, len(columns))
         if with_adam:
             self._load_adam()
 
@@ -177,6 +158,15 @@ class Network:
             state["step"] = self._steps.clone()
         for flat, name in zip(self._moments, _MOMENTS, strict=True):
             self._unpack(flat, [state[name] for state in states])
+
+    def _chains(self, kernel: ctypes.CDLL, inputs: int) -> Iterator[Chain]:
+        """Yield actor and critic, whose parameters lie one after the other in the flat tensors."""
+        is_tanh, start = self._policy.activation_fn is nn.Tanh, 0
+        for layers in chains(self._policy):
+            widths = [inputs, *(layer.out_features for layer in layers)]
+            end = start + sum((before + 1) * width for before, width in pairwise(widths))
+            yield Chain(kernel, is_tanh, widths, self.weights[start:end], self.gradient[start:end])
+            start = end
 
     def _load_adam(self) -> None:
         optimizer = self._policy.optimizer
@@ -218,13 +208,13 @@ def why_no_network(model: OnPolicyAlgorithm) -> str | None:
     The reason is half a sentence. It is None if the network can.
     """
     policy, space, actions = model.policy, model.observation_space, model.action_space
-    own = policy.made_of[1] if isinstance(policy, EntropyObjectivePolicy) else type(policy)
+    policy_class = policy.made_of[1] if isinstance(policy, EntropyObjectivePolicy) else type(policy)
     one_axis = isinstance(space, spaces.Box) and len(space.shape) == 1
     served = {
         "the actions are not Discrete": isinstance(actions, spaces.Discrete) and actions.n > 1,
         "the observations have not one axis of float32": one_axis and space.dtype == np.float32,
         "the device is not the CPU": model.device.type == "cpu",
-        "the policy is not SB3's own MlpPolicy": own is ActorCriticPolicy
+        "the policy is not SB3's own MlpPolicy": policy_class is ActorCriticPolicy
         and type(policy.features_extractor) is FlattenExtractor,
         "the activation is not Tanh or ReLU": policy.activation_fn in ACTIVATIONS,
     }

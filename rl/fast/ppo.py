@@ -30,9 +30,9 @@ from rl.fast.compact_normalize import CompactNormalize, widened
 from rl.fast.network import Network, drawn, why_no_network
 from rl.hook.algorithm import NONE, STOCK, EntropyObjectivePolicy
 
-#: (logits, log-probabilities, probabilities, entropy per row) to the mean of the entropy term and its gradient by the
-#: logits, (B, A).
-Term = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], tuple[float, np.ndarray]]
+#: A function of logits, log-probabilities and probabilities, (B, A) each, and entropies (B,).
+#: It returns the mean of the entropy term, and its gradient by the logits (B, A).
+Term = Callable[..., tuple[float, np.ndarray]]
 #: Values that a minibatch logs, by SB3's names, and its entropy.
 Figures = dict[str, float]
 
@@ -73,7 +73,11 @@ class FastPPO(PPO):
         obs = self._last_obs.take(columns, axis=1)
         stored = np.zeros((n_rollout_steps, *obs.shape), np.float32)
         for step in range(n_rollout_steps):
-            actions, values, log_probs = _sample(network, obs)
+            log_p, p = log_softmax(network.actor(obs))
+            actions = drawn(p)  # from torch's global generator, as SB3's Categorical
+            rollout_buffer.values[step] = network.critic(obs)[:, 0]
+            rollout_buffer.log_probs[step] = log_p[np.arange(len(actions)), actions]
+            rollout_buffer.actions[step, :, 0] = actions
             # before the step, for an environment may write into the arrays that it has returned
             stored[step] = obs
             rollout_buffer.episode_starts[step] = self._last_episode_starts
@@ -91,16 +95,11 @@ class FastPPO(PPO):
                 if infos[index].get("TimeLimit.truncated", False):
                     last = infos[index]["terminal_observation"][None].take(columns, axis=1)
                     rewards[index] += self.gamma * network.critic(last)[0, 0]
-            rollout_buffer.actions[step, :, 0] = actions
             rollout_buffer.rewards[step] = rewards
-            rollout_buffer.values[step], rollout_buffer.log_probs[step] = values, log_probs
             obs, self._last_episode_starts = new_obs, dones
         self._last_obs = compact.expand(obs)
-        rollout_buffer.observations, rollout_buffer.pos, rollout_buffer.full = (
-            stored,
-            n_rollout_steps,
-            True,
-        )
+        rollout_buffer.observations = stored
+        rollout_buffer.pos, rollout_buffer.full = n_rollout_steps, True
         rollout_buffer.compute_returns_and_advantage(
             torch.from_numpy(network.critic(obs)[:, 0]), dones
         )
@@ -141,16 +140,12 @@ class FastPPO(PPO):
 
     def _update(self, network: Network) -> list[list[Figures]]:
         """Train the network on the rollout, ``n_epochs`` times over; the figures of each epoch's minibatches."""
-        samples, term, clips, epochs = (
-            _samples(self.rollout_buffer),
-            _term(self.policy),
-            self._clips(),
-            [],
-        )
+        samples, term, clips = _samples(self.rollout_buffer), _term(self.policy), self._clips()
+        epochs = list[list[Figures]]()
         for _ in range(self.n_epochs):
             order = np.random.permutation(len(samples[0]))  # by numpy's global generator, as in SB3
             shuffled = [array[order] for array in samples]
-            epochs.append(list[Figures]())
+            epochs.append([])
             for start in range(0, len(order), self.batch_size):
                 observations, *taken = (
                     array[start : start + self.batch_size] for array in shuffled
@@ -209,11 +204,11 @@ class FastPPO(PPO):
         made = np.empty(3 * wide + 2 * rows, np.float32)
         begin = address(made)
         places = [begin + 4 * offset for offset in (0, wide, 3 * wide, 2 * wide, 3 * wide + rows)]
-        given = [np.ascontiguousarray(array) for array in (logits, values, *taken)]
+        arrays = [np.ascontiguousarray(array) for array in (logits, values, *taken)]
         kernel.ppo_loss(
             rows,
             number,
-            *map(address, given),
+            *map(address, arrays),
             self.normalize_advantage,
             clips["clip_range"],
             clips.get("clip_range_vf", -1.0),
@@ -229,18 +224,15 @@ class FastPPO(PPO):
 
     def _clips(self) -> dict[str, float]:
         """The clip ranges as they are now, under SB3's names."""
-        given = {"clip_range": self.clip_range, "clip_range_vf": self.clip_range_vf}
+        schedules = {"clip_range": self.clip_range, "clip_range_vf": self.clip_range_vf}
         progress: Any = self._current_progress_remaining
-        return {name: float(now(progress)) for name, now in given.items() if callable(now)}
+        return {name: float(now(progress)) for name, now in schedules.items() if callable(now)}
 
     def _log(self, means: dict[str, Any]) -> None:
         """Under SB3's names."""
-        values, returns = (
-            self.rollout_buffer.values.flatten(),
-            self.rollout_buffer.returns.flatten(),
-        )
-        means |= {"explained_variance": explained_variance(values, returns), **self._clips()}
-        for name, value in means.items():
+        buffer = self.rollout_buffer
+        explained = explained_variance(buffer.values.flatten(), buffer.returns.flatten())
+        for name, value in {**means, "explained_variance": explained, **self._clips()}.items():
             self.logger.record(f"train/{name}", value)
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
 
@@ -275,13 +267,6 @@ def _samples(buffer: RolloutBuffer) -> list[np.ndarray]:
         actions[:, 0].astype(np.int64),
         *(array[:, 0].astype(np.float32) for array in others),
     ]
-
-
-def _sample(network: Network, obs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Actions, drawn from torch's global generator as SB3's Categorical draws them; values and log-probabilities."""
-    log_p, p = log_softmax(network.actor(obs))
-    actions = drawn(p)
-    return actions, network.critic(obs)[:, 0], log_p[np.arange(len(actions)), actions]
 
 
 def _compact(env: VecEnv) -> Any:

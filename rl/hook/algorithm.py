@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
 from dem_apps.errors import InputError, one_of
+from dem_apps.test_time_methods.network import refuse_quantised
 from rl.hook import contrib
 from rl.hook.logits import Made, acting_heads, action_sizes, distributions_made
 from rl.hook.terms import AdaptiveEntropy
@@ -171,13 +172,13 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
     def train(self) -> None:
         """The algorithm's own update, then more lines in the log."""
         self.policy.entropy_totals[:] = 0
-        given = self.ent_coef  # put back after the update, so that a schedule is saved
+        weight = self.ent_coef  # put back after the update, so that a schedule is saved
         self.ent_coef = ent_coef = weight_now(self)
         try:
             with contrib.padding_left_out(self):
                 super().train()
         finally:
-            self.ent_coef = given
+            self.ent_coef = weight
         objective, entropy, count = self.policy.entropy_totals
         if count:
             self.logger.record("train/entropy_objective", objective / count)
@@ -203,9 +204,11 @@ def gymnasium_api(where: str) -> Iterator[None]:
 
 def weight_now(model: OnPolicyAlgorithm) -> float:
     """``ent_coef`` at the model's progress; a number keeps its type, so that SB3 computes with the same one."""
-    given: Any = model.ent_coef
+    weight: Any = model.ent_coef
     # an update past the last step has a progress below 0
-    return float(given(max(model._current_progress_remaining, 0.0))) if callable(given) else given
+    return (
+        float(weight(max(model._current_progress_remaining, 0.0))) if callable(weight) else weight
+    )
 
 
 class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
@@ -238,15 +241,15 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
 
     def load_state_dict(self, state_dict: Any, strict: bool = True, assign: bool = False) -> Any:
         """As in torch. The state of a plain policy, without any of the objective, starts that afresh."""
-        own = {name: value for name, value in self.state_dict().items() if name.startswith(STATE)}
-        if strict and own and not own.keys() & state_dict.keys():
+        fresh = {name: value for name, value in self.state_dict().items() if name.startswith(STATE)}
+        if strict and fresh and not fresh.keys() & state_dict.keys():
             warnings.warn(
-                f"the parameters come from a model without an entropy objective; '{self.objective}' starts afresh",
+                f"the parameters come from a model without an entropy objective, so '{self.objective}' starts afresh",
                 stacklevel=2,
             )
             for objective in self.entropy_objective:
                 objective.reset()  # type: ignore[operator]
-            state_dict = {**state_dict, **own}  # the buffers themselves
+            state_dict = {**state_dict, **fresh}  # the buffers themselves
         return super().load_state_dict(state_dict, strict, assign)
 
     def _get_action_dist_from_latent(self, *args: Any, **kwargs: Any) -> Any:
@@ -266,6 +269,8 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
             values, log_prob, entropy = super().evaluate_actions(obs, actions, *args, **kwargs)  # type: ignore[misc]
         if not (self.training and torch.is_grad_enabled()):
             return values, log_prob, entropy
+        if not log_prob.requires_grad:
+            refuse_quantised(self, name="policy")
         term = self._entropy_term([self._made, *made], actions, log_prob, entropy)
         if term is not None and entropy is not None:
             self.entropy_totals += (self._mean(term), self._mean(entropy), 1)

@@ -50,23 +50,22 @@ def acting_heads(
     sizes = action_sizes(space)
     chosen = actions.detach().long().reshape(-1, len(sizes))
     shapes = [(len(chosen), size) for size in sizes]
-    for logits, masks, own in _candidates(made, sizes):
+    for logits, masks in _candidates(made, sizes):
         if [tuple(part.shape) for part in logits] != shapes:
             continue
-        score = _score(list(zip(logits, masks, strict=True)), chosen, own).to(log_prob)
+        heads = list(zip(logits, masks, strict=True))
+        score = _score(heads, chosen).to(log_prob)
         # relative too: the rounding of a sum over many dimensions; NaN is another check's
         if torch.allclose(score, log_prob.detach(), rtol=1e-5, atol=1e-4, equal_nan=True):
             return [
-                (head, _with_impossible(head, mask))
-                for head, mask in zip(logits, masks, strict=True)
-                if head.shape[1] > 1
+                (head, _with_impossible(head, mask)) for head, mask in heads if head.shape[1] > 1
             ]
     return None
 
 
 def _candidates(
     made: list[Made], sizes: list[int]
-) -> Iterator[tuple[list[Tensor], list[Tensor | None], bool]]:
+) -> Iterator[tuple[list[Tensor], list[Tensor | None]]]:
     """Logits and class masks by dimension, the last made first: the raw ones, then the distribution's own."""
     for raw, distribution in reversed(made):
         # torch's distributions, one per dimension; sb3-contrib's plural has them under another name
@@ -77,21 +76,20 @@ def _candidates(
         allowed = [getattr(part, "masks", None) for part in parts]  # of MaskablePPO
         masks = [None if mask is None else ~mask for mask in allowed]
         if raw is not None:
-            yield list(raw.reshape(-1, sum(sizes)).split(sizes, dim=1)), masks, False
-        yield [getattr(part, "logits", torch.empty(0)) for part in parts], masks, True
+            yield list(raw.reshape(-1, sum(sizes)).split(sizes, dim=1)), masks
+        yield [getattr(part, "logits", torch.empty(0)) for part in parts], masks
 
 
 @torch.no_grad()
-def _score(heads: list[Head], chosen: Tensor, own: bool) -> Tensor:
-    """Log-probabilities (rows,) of the actions ``chosen`` (rows, dimensions); a distribution's ``own`` are such.
+def _score(heads: list[Head], chosen: Tensor) -> Tensor:
+    """Log-probabilities (rows,) of the actions ``chosen`` (rows, dimensions).
 
     Rounded as torch, SB3 and sb3-contrib round them, however large the logits are and however many the dimensions.
     """
     scores = []
     for (head, mask), index in zip(heads, chosen.split(1, dim=1), strict=True):
-        if not own:
-            head = head - head.logsumexp(1, keepdim=True)
-        if mask is not None and not own:
+        head = head - head.logsumexp(1, keepdim=True)
+        if mask is not None:
             head = head.masked_fill(mask, MASKED)
             head = head - head.logsumexp(1, keepdim=True)
         scores.append(head.gather(1, index)[:, 0])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from dem_apps.errors import InputError, nearest, printable
+from dem_apps.errors import InputError, one_of
 from dem_apps.report.charts import drawn, mean_curve
 from dem_apps.report.runs import Finished, Run, differing, flat, read_run
 from dem_apps.report.tables import Compared, by_row, score_tables, write_csv
@@ -21,6 +21,12 @@ from rl.results.described_metrics import ACTIONS
 
 #: Scores of the table.
 _TABLE = ("sampled.mean_return", "greedy.mean_return", "sampled.success_rate", "steps_without_goal")
+#: Figures: a metric, and the label of its axis.
+_CURVES = {
+    "returns_sampled": ("eval/mean_return_sampled", "return, sampled actions"),
+    "returns_greedy": ("eval/mean_return_greedy", "return, greedy actions"),
+    "policy_entropy": ("train/policy_entropy", "policy entropy, nats"),
+}
 #: Settings that do not make two runs different arms.
 _NOT_OF_THE_ARM = (
     "env",
@@ -46,42 +52,33 @@ def find_runs(paths: Sequence[Path]) -> list[Run]:
 
     Runs of other commands are left out, and named.
     """
-    found: dict[Path, Run] = {}
+    runs: dict[Path, Run] = {}
     for path in paths:
-        folders = [file.parent for file in path.rglob("eval.json")]
-        runs = {
-            folder: read_run(folder)
-            for folder in sorted(folders)
-            if (folder / "config.yaml").is_file()
-        }
-        ours = {folder: run for folder, run in runs.items() if {"env", "loss"} <= run.config.keys()}
-        if not ours:
+        folders = [file.parent for file in sorted(path.rglob("eval.json"))]
+        read = [read_run(folder) for folder in folders if (folder / "config.yaml").is_file()]
+        of_rl = {run.path: run for run in read if {"env", "loss"} <= run.config.keys()}
+        if not of_rl:
             raise InputError(
                 f"{path}: no finished run of rl.train in or below it (a finished one has an eval.json)"
             )
-        found |= ours
-        for other in sorted(runs.keys() - ours.keys()):
-            print(printable(f"left out, for it is no run of rl.train: {other}"), file=sys.stderr)
+        runs |= of_rl
+        for run in read:
+            if run.path not in of_rl:
+                print(f"note: {run.path} is no run of rl.train and is left out", file=sys.stderr)
     order = {"none": 0, "entropy": 1}
-    return sorted(found.values(), key=lambda run: (order.get(run.config["loss"], 2), str(run.path)))
+    return sorted(runs.values(), key=lambda run: (order.get(run.config["loss"], 2), str(run.path)))
 
 
 def arm_names(runs: Sequence[Run]) -> list[str]:
     """A name per run: its loss, and the settings in which runs of one loss and environment differ."""
     names = []
     settings = [flat(run.config) for run in runs]
-    for mine, run in zip(settings, runs, strict=True):
-        alike = [
-            theirs
-            for theirs in settings
-            if (theirs["loss"], theirs["env"]) == (mine["loss"], mine["env"])
-        ]
+    for mine in settings:
+        same = [each for each in settings if each["loss"] == mine["loss"]]
+        alike = [each for each in same if each["env"] == mine["env"]]
         keys = [key for key in differing(alike) if key.partition(".")[0] not in _NOT_OF_THE_ARM]
-        names.append(
-            ", ".join(
-                [run.config["loss"], *(f"{key.replace('_', '-')} {mine.get(key)}" for key in keys)]
-            )
-        )
+        options = [f"{key.replace('_', '-')} {mine.get(key)}" for key in keys]
+        names.append(", ".join([mine["loss"], *options]))
     return names
 
 
@@ -91,27 +88,16 @@ def write_report(runs: Sequence[Finished], out: Path, baseline: str | None) -> s
     Equal runs write equal bytes; an earlier report in ``out`` is replaced. Raises InputError: a baseline that is no arm
     of these runs, or two runs of one environment, arm and seed.
     """
-    arms = list(dict.fromkeys(arm for _, arm, _ in runs))
-    if baseline is not None and baseline not in arms:
-        known = ", ".join(arms)
-        raise InputError(
-            f"--baseline: '{baseline}' is not one of the arms {known}{nearest(baseline, arms)}"
-        )
+    arms = list(dict.fromkeys(run.arm for run in runs))
+    if baseline is not None:
+        one_of("--baseline", baseline, arms)
     compared = by_row(runs)
     out.mkdir(parents=True, exist_ok=True)
     text = score_tables(compared, baseline, _TABLE)
-    write_csv(out / "runs.csv", [_row(run, arm) for _, arm, run in runs])
+    write_csv(out / "runs.csv", list(map(_row, runs)))
     write_atomically(out / "table.md", text.encode())
-    figures = {
-        f"returns_{actions}": curves_figure(
-            compared, f"eval/mean_return_{actions}", f"return, {actions} actions"
-        )
-        for actions in ACTIONS
-    }
-    figures["policy_entropy"] = curves_figure(
-        compared, "train/policy_entropy", "policy entropy, nats"
-    )
-    for name, figure in figures.items():
+    for name, (metric, axis) in _CURVES.items():
+        figure = curves_figure(compared, metric, axis)
         for kind in ("png", "svg"):
             write_atomically(out / f"{name}.{kind}", drawn(figure, kind))
     return text
@@ -150,9 +136,9 @@ def curves_figure(compared: Compared, metric: str, up: str) -> Figure:
     return figure
 
 
-def _row(run: Run, arm: str) -> dict[str, object]:
+def _row(run: Run) -> dict[str, object]:
     """A line of ``runs.csv``: environment, arm, seed and settings, then the figures of the last and the best policy."""
-    row: dict[str, object] = {"env": run.config["env"], "arm": arm, "seed": run.seed}
+    row: dict[str, object] = {"env": run.config["env"], "arm": run.arm, "seed": run.seed}
     row |= {key: run.config.get(key) for key in ("algo", "loss", "ent_coef", "timesteps")}
     row |= {"episodes": run.evaluation.get("episodes"), "goal_return": run.score("goal_return")}
     row["steps_to_goal"] = run.score("steps_to_goal")

@@ -5,6 +5,9 @@ docs/metrics.md explains each key.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import product
+
 from dem_apps.runtime.metrics_info import Metric, MetricsInfo, Score
 
 #: Both are reported everywhere: one policy can score very differently under the two.
@@ -34,27 +37,20 @@ METRICS = (
 )
 
 
+#: Figures of a policy with one kind of actions.
+_FIGURES = (
+    Score("mean_return", "return", "higher"),
+    Score("success_rate", "success %", "higher", scale=100, digits=1),
+    Score("mean_length", "length", digits=1),
+)
+
+
 def _scores(policy: str, prefix: str) -> list[Score]:
-    return [
-        *(
-            Score(f"{prefix}{actions}.mean_return", f"return, {policy}{actions}", "higher")
-            for actions in ACTIONS
-        ),
-        *(
-            Score(
-                f"{prefix}{actions}.success_rate",
-                f"success %, {policy}{actions}",
-                "higher",
-                scale=100,
-                digits=1,
-            )
-            for actions in ACTIONS
-        ),
-        *(
-            Score(f"{prefix}{actions}.mean_length", f"length, {policy}{actions}", digits=1)
-            for actions in ACTIONS
-        ),
-    ]
+    scores = []
+    for figure, actions in product(_FIGURES, ACTIONS):
+        key, title = f"{prefix}{actions}.{figure.key}", f"{figure.title}, {policy}{actions}"
+        scores.append(replace(figure, key=key, title=title))
+    return scores
 
 
 def described_metrics(summary: str = "") -> MetricsInfo:

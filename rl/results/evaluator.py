@@ -26,6 +26,8 @@ from rl.fast.compact_normalize import CompactNormalize
 from rl.fast.network import Network, drawn, why_no_network
 from rl.results.described_metrics import ACTIONS
 
+#: Scores over episodes, see :func:`summary`.
+Figures = dict[str, float | None]
 #: Evaluations during training and the final one have different episodes: the best policy is chosen on the former.
 DURING_TRAINING, FINAL = 1, 2
 #: The kind of actions whose figures are on top and choose the best policy.
@@ -47,7 +49,7 @@ class Episode:
     actions: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     #: the environment's ``is_success`` at the end; None without one
-    said_success: bool | None = None
+    success: float | None = None
     cut: bool = False  #: whether it was ended by :func:`play` and not by the environment
     place: int = 0  #: of its environment among those that played
 
@@ -116,32 +118,31 @@ def play(
     are not greedy use torch's global generator.
     """
     episodes = [Episode(seed) for seed in seeds]
-    waiting = iter(episodes)
-    playing: list[tuple[gym.Env, Episode]] = list(zip(envs, waiting, strict=False))
-    for place, (_, episode) in enumerate(playing):
+    playing, waiting = episodes[: len(envs)], iter(episodes[len(envs) :])
+    for place, episode in enumerate(playing):
         episode.place = place
-    observations = [env.reset(seed=episode.seed)[0] for env, episode in playing]
+    observations = [envs[episode.place].reset(seed=episode.seed)[0] for episode in playing]
     act, budget, unended = Acting(model), length * len(seeds), len(seeds)
     while playing:
         actions = act(stacked(observations), greedy)
-        still: list[tuple[gym.Env, Episode]] = []
+        still: list[Episode] = []
         observations = []
-        for (env, episode), action in zip(playing, actions, strict=True):
+        for episode, action in zip(playing, actions, strict=True):
+            env = envs[episode.place]
             observation, reward, terminated, truncated, info = env.step(action)
             episode.actions.append(action)
             episode.rewards.append(float(reward))
             longest = min(LONGEST_EPISODE, max(budget // unended, 1))
             episode.cut = not (terminated or truncated) and episode.length >= longest
             if terminated or truncated or episode.cut:
-                if info.get("is_success") is not None:
-                    episode.said_success = bool(info["is_success"])
+                episode.success = info.get("is_success")
                 budget, unended = budget - episode.length, unended - 1
                 following = next(waiting, None)
                 if following is None:
                     continue
                 following.place = episode.place
                 observation, episode = env.reset(seed=following.seed)[0], following
-            still.append((env, episode))
+            still.append(episode)
             observations.append(observation)
         playing = still
     return episodes
@@ -176,7 +177,7 @@ class Evaluator:
 
     def __call__(
         self, model: OnPolicyAlgorithm, kinds: Sequence[str] = ACTIONS
-    ) -> dict[str, dict[str, float | None]]:
+    ) -> dict[str, Figures]:
         """Return the figures of :func:`summary`, by ``"sampled"`` and ``"greedy"`` actions."""
         return {
             actions: summary(self.episodes(model, actions == "greedy"), self.env_id, self._goal)
@@ -202,8 +203,8 @@ class Evaluator:
     def episodes(self, model: OnPolicyAlgorithm, greedy: bool) -> list[Episode]:
         """The episodes themselves; a second call with the same policy gives the same ones."""
         # episodes that end by themselves are not cut for a training of a few steps
-        seen = max((info["l"] for info in model.ep_info_buffer or ()), default=0)
-        length = max(self._length, min(2 * seen, SHORT_EPISODE))
+        in_training = max((info["l"] for info in model.ep_info_buffer or ()), default=0)
+        length = max(self._length, min(2 * in_training, SHORT_EPISODE))
         envs = self.environments(model)
         noise = vars(model.policy.action_dist).copy()
         with drawn_from(self._sampling_seed):
@@ -220,17 +221,15 @@ class Evaluator:
         return episodes
 
 
-def summary(
-    episodes: Sequence[Episode], env_id: str, goal: float | None = None
-) -> dict[str, float | None]:
+def summary(episodes: Sequence[Episode], env_id: str, goal: float | None = None) -> Figures:
     """Mean and standard deviation (divisor n) of the undiscounted return, success rate in 0..1, mean length.
 
     Success is the environment's ``is_success``, False where only other episodes have it; without any it is
     :func:`rl.envs.families.counts_as_success` of the return, and the rate is None if that cannot tell.
     """
     returns = np.array([episode.total for episode in episodes])
-    if any(episode.said_success is not None for episode in episodes):
-        successes: list[bool | None] = [bool(episode.said_success) for episode in episodes]
+    if any(episode.success is not None for episode in episodes):
+        successes: list[bool | None] = [bool(episode.success) for episode in episodes]
     else:
         successes = [counts_as_success(env_id, episode.total, goal) for episode in episodes]
     return {
@@ -241,14 +240,35 @@ def summary(
     }
 
 
-def print_results(title: str, results: Sequence[dict[str, Any]]) -> None:
-    """Print a row per checkpoint and kind of actions."""
+def print_results(
+    title: str, episodes: int, results: Sequence[dict[str, Any]], note: str = ""
+) -> None:
+    """Print the first result in a sentence, what it assumes, and a row per checkpoint and kind of actions.
+
+    Args:
+        title: of the table.
+        episodes: number of episodes of each row.
+        results: of :func:`rl.training.state.evaluate_checkpoint`.
+        note: a line above the table.
+    """
     rows = []
     for result, actions in product(results, ACTIONS):
         figures = result[actions]
         spread = f"{figures['mean_return']:.3f} ± {figures['std_return']:.3f}"
         rate = "–" if figures["success_rate"] is None else f"{figures['success_rate']:.0%}"
         rows.append([result["checkpoint"], f"{result['step']:,}", actions, spread, rate])
+    checkpoint, step, actions, spread, rate = rows[0]
+    success = "" if rate == "–" else f" (success in {rate})"
+    print(f"result: {actions} return {spread} over {episodes} episodes at step {step}{success}")
+    print(
+        f"assumes: actions drawn from the {checkpoint} policy, as in training; ± is the standard deviation over the "
+        "episodes of this one seed"
+    )
+    if note:
+        print(note)
     print_table(
-        title, ["checkpoint", "step", "actions", "return", "success"], rows, left=("actions",)
+        f"{title}, {episodes} episodes",
+        ["checkpoint", "step", "actions", "return", "success"],
+        rows,
+        left=("actions",),
     )

@@ -60,18 +60,17 @@ def _film(env: gym.Env, episode: Episode, title: str) -> Iterator[tuple[Image.Im
     """Frames, and how many times as long as usual each is shown."""
     env.reset(seed=episode.seed)
     stride, total = math.ceil(episode.length / MOST_FRAMES), 0.0
-    for step, action in enumerate([*episode.actions, None]):
-        if action is None or step % stride == 0:
-            text = f"{title}\nstep {step} of {episode.length}, return {total:.3f}"
-            yield _frame(env.render(), text), _LAST if action is None else 1
-        if action is None:
-            return
-        again = env.step(action)[1]
-        if float(again) != episode.rewards[step]:
+    steps = f"{title}\nstep {{}} of {episode.length}, return {{:.3f}}"
+    for step, action in enumerate(episode.actions):
+        if step % stride == 0:
+            yield _frame(env.render(), steps.format(step, total)), 1
+        reward = float(env.step(action)[1])
+        if reward != episode.rewards[step]:
             raise InputError(
                 "--video: the episode differs when its actions are repeated; its seed does not decide it"
             )
-        total += episode.rewards[step]
+        total += reward
+    yield _frame(env.render(), steps.format(episode.length, total)), _LAST
 
 
 def _frame(picture: Any, text: str) -> Image.Image:

@@ -15,7 +15,7 @@ from dem_apps.reduction import all_finite
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.signals import StopRequest
-from rl.config import GREEDY_EVERY
+from rl.config import GREEDY_EVERY, TrainConfig
 from rl.results.described_metrics import ACTIONS
 from rl.results.evaluator import HEADLINE, Evaluator
 from rl.training.state import policy_state, train_state
@@ -38,8 +38,7 @@ class TrainingCallback(BaseCallback):
 
     def __init__(
         self,
-        env_id: str,
-        eval_freq: int,
+        config: TrainConfig,
         evaluator: Evaluator,
         run: RunFolder,
         stop: StopRequest,
@@ -47,7 +46,8 @@ class TrainingCallback(BaseCallback):
         best: list[float] | None,
     ) -> None:
         super().__init__()
-        self._env_id, self._eval_freq, self._evaluator = env_id, eval_freq, evaluator
+        assert config.eval_freq is not None
+        self._env_id, self._eval_freq, self._evaluator = config.env, config.eval_freq, evaluator
         self._run, self._stop, self._progress, self._best = run, stop, progress, best
 
     def _on_training_start(self) -> None:
@@ -60,20 +60,18 @@ class TrainingCallback(BaseCallback):
     def _on_step(self) -> bool:
         observations = self.locals["new_obs"]
         parts = observations.values() if isinstance(observations, dict) else [observations]
-        for what, values in (
-            ("reward", self.locals["rewards"]),
-            *(("observation", part) for part in parts),
-        ):
-            if not np.isfinite(values).all():
+        for what, arrays in (("reward", [self.locals["rewards"]]), ("observation", parts)):
+            if not all(np.isfinite(array).all() for array in arrays):
                 raise self._not_finite(
                     f"the {what} of an environment is NaN or infinite; training has stopped before it learnt from it"
                 )
         ended = [self.locals["infos"][index] for index in np.flatnonzero(self.locals["dones"])]
-        told = self.model.ep_success_buffer
-        assert told is not None
-        if not told and any("is_success" in info for info in ended):
-            told.extend([0.0] * len(self.model.ep_info_buffer or ()))
-        for info in ended if told else ():  # where others have it, an episode without has failed
+        successes = self.model.ep_success_buffer
+        assert successes is not None
+        if not successes and any("is_success" in info for info in ended):
+            successes.extend([0.0] * len(self.model.ep_info_buffer or ()))
+        # where others have it, an episode without has failed
+        for info in ended if successes else ():
             info.setdefault("is_success", 0.0)
         return True
 

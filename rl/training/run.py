@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from dem_apps.runtime.run_reader import read_metrics
 from dem_apps.runtime.signals import StopRequest, command_line, going_on_with, resume_command
 from rl.config import TrainConfig, evaluation_length
 from rl.envs.entries import ALGORITHMS, ENVIRONMENT_KEYS, find_entry, hyperparameter, normalisation
+from rl.envs.episode import State
 from rl.envs.make import drawn_from, make_training_envs, normalised
 from rl.fast.ppo import FastPPO
 from rl.hook import with_entropy_objective
@@ -54,7 +56,7 @@ def train(config: TrainConfig) -> None:
         run = _open_run(config, checkpoint)
         model.set_logger(Logger(None, [MetricsWriter(run)]))
         _print_start(config, run, model)
-        resume = _resume_command(config, run)
+        resume = " ".join([resume_command("rl.train", run.path), *_imports(config)])
         try:
             with going_on_with(f"continue with: {resume}"):
                 with StopRequest(resume) as stop:
@@ -64,10 +66,11 @@ def train(config: TrainConfig) -> None:
             run.close()
 
 
-def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm:
+def untrained_model(config: TrainConfig) -> OnPolicyAlgorithm:
     """The algorithm with its objective, on its environments; an InputError for a hyperparameter that SB3 refuses."""
-    fast = fast and config.algo == "ppo" and config.update == "auto"
-    algorithm: type[OnPolicyAlgorithm] = FastPPO if fast else ALGORITHMS[config.algo]
+    algorithm: type[OnPolicyAlgorithm] = ALGORITHMS[config.algo]
+    if config.algo == "ppo" and config.update == "auto":
+        algorithm = FastPPO
     algorithm = with_entropy_objective(algorithm, config.loss, **given_options(config))
     with drawn_from(config.seed):
         envs = build_envs(config.env, config.hyperparameters)
@@ -81,6 +84,12 @@ def untrained_model(config: TrainConfig, fast: bool = True) -> OnPolicyAlgorithm
         return algorithm(entry["policy"], envs, seed=config.seed, device=config.device, **arguments)
 
 
+def model_of_run(config: TrainConfig, device: str = "cpu") -> OnPolicyAlgorithm:
+    """SB3's own algorithm for the settings of a run, without the run's weights."""
+    torch.set_num_threads(config.threads)
+    return untrained_model(replace(config, device=device, update="sb3"))
+
+
 def build_envs(env_id: str, entry: dict[str, Any]) -> VecEnv:
     """The training environments, as many and normalised as the hyperparameter entry says."""
     wanted = normalisation(entry.get("normalize", False))
@@ -88,17 +97,11 @@ def build_envs(env_id: str, entry: dict[str, Any]) -> VecEnv:
     return envs if wanted is None else normalised(envs, entry.get("gamma", 0.99), *wanted)
 
 
-def _open_run(config: TrainConfig, checkpoint: dict[str, Any] | None) -> RunFolder:
-    if config.resume and config.run_dir is not None:
-        return RunFolder.resume(
-            Path(config.run_dir), None if checkpoint is None else checkpoint["step"]
-        )
-    env = config.env.replace("/", "-").replace(":", "-")
-    path = (
-        Path(config.run_dir)
-        if config.run_dir
-        else new_run_dir("rl", env, config.loss, str(config.seed))
-    )
+def _open_run(config: TrainConfig, checkpoint: State | None) -> RunFolder:
+    name = config.env.replace("/", "-").replace(":", "-")
+    path = Path(config.run_dir or new_run_dir("rl", name, config.loss, str(config.seed)))
+    if config.resume:
+        return RunFolder.resume(path, None if checkpoint is None else checkpoint["step"])
     return RunFolder.create(
         path, asdict(config), config.seed, config.device, described_metrics(_in_words(config))
     )
@@ -110,14 +113,11 @@ def _in_words(config: TrainConfig) -> str:
     )
 
 
-def _resume_command(config: TrainConfig, run: RunFolder) -> str:
+def _imports(config: TrainConfig) -> list[str]:
+    """The flag that other commands need to make the environment."""
     modules = [*(config.import_modules or "").split(","), config.env.rpartition(":")[0]]
-    command = resume_command("rl.train", run.path)
-    return (
-        f"{command} --import {','.join(dict.fromkeys(filter(None, modules)))}"
-        if any(modules)
-        else command
-    )
+    names = ",".join(dict.fromkeys(filter(None, modules)))
+    return ["--import", names] if names else []
 
 
 def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
@@ -134,8 +134,10 @@ def _print_start(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) 
     if config.resume:
         print(f"  resumed at step {model.num_timesteps:,}")
     else:
-        file = Path(config.hyperparameters_file) if config.hyperparameters_file else None
-        print(f"  recipe  {find_entry(config.env, config.algo, file, config.hyperparameters)[1]}")
+        _, recipe = find_entry(
+            config.env, config.algo, config.hyperparameters_file, config.hyperparameters
+        )
+        print(f"  recipe  {recipe}")
     print(f"  results {run.path}", flush=True)
 
 
@@ -143,26 +145,23 @@ def _learn(
     config: TrainConfig,
     run: RunFolder,
     model: OnPolicyAlgorithm,
-    checkpoint: dict[str, Any] | None,
+    checkpoint: State | None,
     stop: StopRequest,
 ) -> None:
     assert config.timesteps is not None
-    assert config.eval_freq is not None
-    evaluator, best = (
-        build_evaluator(config, DURING_TRAINING),
-        checkpoint["best"] if checkpoint else None,
-    )
+    evaluator = build_evaluator(config, DURING_TRAINING, config.eval_episodes)
     done, rollout = model.num_timesteps, model.n_steps * model.n_envs
     # a rollout that has begun is finished
-    progress = Progress(done + -(-max(config.timesteps - done, 0) // rollout) * rollout, done)
+    rollouts = math.ceil(max(config.timesteps - done, 0) / rollout)
+    progress = Progress(done + rollouts * rollout, done)
+    best = checkpoint["best"] if checkpoint else None
+    callback = TrainingCallback(config, evaluator, run, stop, progress, best)
     try:
         # the callback stops the training with a sentence
         with np.errstate(invalid="ignore", over="ignore"):
             model.learn(
                 total_timesteps=config.timesteps - done,
-                callback=TrainingCallback(
-                    config.env, config.eval_freq, evaluator, run, stop, progress, best
-                ),
+                callback=callback,
                 log_interval=None,  # type: ignore[arg-type]  # in SB3: the callback logs
                 reset_num_timesteps=checkpoint is None,
             )
@@ -172,30 +171,39 @@ def _learn(
 
 def _evaluate_run(config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm) -> None:
     """Score the last and the best policy on episodes that no evaluation during training has seen."""
-    evaluator = build_evaluator(config, FINAL)
-    last, best = (
-        evaluate_checkpoint(model, run.checkpoints, name, evaluator) for name in ("last", "best")
-    )
+    episodes = config.final_episodes or config.eval_episodes
+    evaluator = build_evaluator(config, FINAL, episodes)
+    last = evaluate_checkpoint(model, run.checkpoints, "last", evaluator)
+    best = evaluate_checkpoint(model, run.checkpoints, "best", evaluator)
     names = ("env", "algo", "loss", "ent_coef", "seed", "timesteps", "deterministic")
     about = {"episodes": config.final_episodes, **{name: getattr(config, name) for name in names}}
     key = f"eval/mean_return_{HEADLINE}"
     returns = {line["step"]: line[key] for line in read_metrics(run.path) if key in line}
     figures = goal_figures(returns, config.goal_return)
-    file = run.write_json("eval.json", {**last, **about, **figures, "best": best})
-    print_results(f"{config.env}, {config.loss}, {config.final_episodes} episodes", [last, best])
+    run.write_json("eval.json", {**last, **about, **figures, "best": best})
+    print_results(f"{config.env}, {config.loss}", episodes, [last, best], verdict(config, figures))
+    files = "eval.json, metrics.jsonl, checkpoints/"
+    if config.video:
+        files += ", videos/last.gif"
+        _record_last(config, run, model, evaluator)
+    print(f"files: {run.path}: {files}")
+    export = ["--run", str(run.path), "--out", "policy.zip", *_imports(config)]
+    print(f"next: {command_line('rl.export', export)}")
+    print(f"next: {command_line('dem_apps.report', [str(run.path)])}")
+
+
+def _record_last(
+    config: TrainConfig, run: RunFolder, model: OnPolicyAlgorithm, evaluator: Evaluator
+) -> None:
+    """Write episodes of the last policy, unless a finished run that is resumed has them already."""
     video = run.path / "videos" / "last.gif"
-    if config.video and not video.exists():  # a finished run that is resumed has it already
-        video.parent.mkdir(exist_ok=True)
-        # the best one was loaded after it
-        restore_policy(model, load_checkpoint(run.checkpoints, "last"))
-        title = f"{config.env}, {config.loss}, last policy"
-        record_episodes(evaluator, model, evaluator.episodes(model, False), video, title)
-        print(f"video       {video}")
-    print(verdict(config, figures))
-    print(f"figures     {file}")
-    print(f"curves      {run.path / 'metrics.jsonl'}")
-    print(f"checkpoints {run.checkpoints}")
-    print(f"report      {command_line('dem_apps.report', [str(run.path)])}")
+    if video.exists():
+        return
+    video.parent.mkdir(exist_ok=True)
+    # the best one was loaded after it
+    restore_policy(model, load_checkpoint(run.checkpoints, "last"))
+    title = f"{config.env}, {config.loss}, last policy"
+    record_episodes(evaluator, model, evaluator.episodes(model, False), video, title)
 
 
 def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, Any]:
@@ -203,41 +211,34 @@ def goal_figures(returns: Mapping[int, float], goal: float | None) -> dict[str, 
 
     ``steps_to_goal`` is the first evaluation at the goal; None for a run censored at its last, ``steps_without_goal``.
     """
-    if goal is None:
-        return dict.fromkeys(("goal_return", "steps_to_goal", "steps_without_goal"))
-    first = min((step for step, value in returns.items() if value >= goal), default=None)
-    last = max(returns, default=None)
-    return {
-        "goal_return": goal,
-        "steps_to_goal": first,
-        "steps_without_goal": last if first is None else first,
-    }
+    first = last = None
+    if goal is not None:
+        last = max(returns, default=None)
+        first = min((step for step, value in returns.items() if value >= goal), default=None)
+    return {"goal_return": goal, "steps_to_goal": first, "steps_without_goal": first or last}
 
 
 def verdict(config: TrainConfig, figures: Mapping[str, Any]) -> str:
     """A line for a terminal: when the run reached its goal."""
     goal, steps = figures["goal_return"], figures["steps_to_goal"]
     if goal is None:
-        return "goal        none; --goal-return sets one"
+        return "goal: none; --goal-return sets one"
     # whole rollouts, and so more than were asked for
     made = figures["steps_without_goal"] or config.timesteps
     when = f"not reached in {made:,} steps" if steps is None else f"first reached at step {steps:,}"
-    return f"goal        return {goal:g}: {when} (evaluated every {config.eval_freq:,} steps)"
+    return f"goal: return {goal:g}, {when} (evaluated every {config.eval_freq:,} steps)"
 
 
-def build_evaluator(config: TrainConfig, purpose: int, episodes: int | None = None) -> Evaluator:
+def build_evaluator(config: TrainConfig, purpose: int, episodes: int) -> Evaluator:
     """Return the :class:`Evaluator` of a training.
 
     Args:
         config: settings of the training.
         purpose: as the evaluator takes it.
-        episodes: number of episodes; None is the training's own number.
+        episodes: number of episodes.
     """
-    own = config.eval_episodes
-    if purpose == FINAL and config.final_episodes:
-        own = config.final_episodes
     wrapper = config.hyperparameters.get("env_wrapper")
     length = evaluation_length(config)
     return Evaluator(
-        config.env, wrapper, episodes or own, config.seed, purpose, config.goal_return, length
+        config.env, wrapper, episodes, config.seed, purpose, config.goal_return, length
     )

@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.checkpoint import fitting, load_checkpoint, load_state
 from dem_apps.runtime.reproducibility import random_states, restore_random_states
+from rl.envs.episode import State
 from rl.fast.compact_normalize import CompactNormalize
 from rl.results.evaluator import HEADLINE, Evaluator
 
@@ -27,7 +28,7 @@ _OF_THE_MODEL = (
 )
 
 
-def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
+def policy_state(model: OnPolicyAlgorithm) -> State:
     """State for an evaluation: the policy with its objective, its normalisation, the ends of its last episodes."""
     assert model.env is not None
     envs = model.get_vec_normalize_env()
@@ -42,7 +43,7 @@ def policy_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
     }
 
 
-def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
+def restore_policy(model: OnPolicyAlgorithm, state: State) -> None:
     """Put back what :func:`policy_state` returned.
 
     Raises:
@@ -61,7 +62,7 @@ def restore_policy(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
 
 def evaluate_checkpoint(
     model: OnPolicyAlgorithm, checkpoints: Path, name: str, evaluator: Evaluator
-) -> dict[str, Any]:
+) -> State:
     """Load a checkpoint's policy into ``model`` and evaluate it.
 
     Returns:
@@ -79,7 +80,7 @@ def evaluate_checkpoint(
     }
 
 
-def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
+def train_state(model: OnPolicyAlgorithm) -> State:
     """State for the next rollout and update; environments as the start of their episode and the actions since."""
     assert model.env is not None
     assert model.ep_success_buffer is not None
@@ -89,15 +90,15 @@ def train_state(model: OnPolicyAlgorithm) -> dict[str, Any]:
         "optimizer": model.policy.optimizer.state_dict(),
         **{name: getattr(model, name) for name in _OF_THE_MODEL},
         "successes": [float(success) for success in model.ep_success_buffer],
-        "discounted_returns": None if normalised is None else normalised.returns,
-        "raw_obs": None if normalised is None else normalised.old_obs,
-        "columns": normalised.columns if isinstance(normalised, CompactNormalize) else None,
+        "discounted_returns": getattr(normalised, "returns", None),
+        "raw_obs": getattr(normalised, "old_obs", None),
+        "columns": getattr(normalised, "columns", None),
         "envs": model.env.env_method("episode_records"),
         "random": random_states(),
     }
 
 
-def restore_train_state(model: OnPolicyAlgorithm, state: dict[str, Any]) -> None:
+def restore_train_state(model: OnPolicyAlgorithm, state: State) -> None:
     """Put back what :func:`train_state` returned.
 
     Then call ``model.learn(…, reset_num_timesteps=False)``. An environment that does not repeat
@@ -153,30 +154,30 @@ def start_from(model: OnPolicyAlgorithm, source: Path) -> None:
         )
 
 
-def _moments(envs: VecNormalize) -> dict[str, dict[str, Any]]:
+def _moments(envs: VecNormalize) -> dict[str, State]:
     """Mean, variance and count of the returns and, where these are normalised, of each array of the observations."""
-    running = {"returns": envs.ret_rms, **_by_key(envs.obs_rms if envs.norm_obs else {})}
     return {
-        name: {part: np.asarray(value) for part, value in vars(each).items()}
-        for name, each in running.items()
+        name: {part: np.asarray(value) for part, value in vars(moments).items()}
+        for name, moments in _running(envs, envs.obs_rms if envs.norm_obs else {}).items()
     }
 
 
-def _by_key(running: Any) -> dict[str, Any]:
-    """Running moments of observations by key; SB3 has one per key of a dictionary."""
-    return running if isinstance(running, dict) else {"": running}
+def _running(envs: VecNormalize, of_observations: Any) -> dict[str, Any]:
+    """Running moments by key; SB3 has one of the observations per key of a dictionary."""
+    if not isinstance(of_observations, dict):
+        of_observations = {"": of_observations}
+    return {"returns": envs.ret_rms, **of_observations}
 
 
-def _restore_moments(envs: VecNormalize, moments: dict[str, dict[str, Any]]) -> None:
-    vars(envs.ret_rms).update(moments["returns"])
+def _restore_moments(envs: VecNormalize, moments: dict[str, State]) -> None:
+    of_observations = envs.obs_rms if envs.norm_obs else {}
+    for name, running in _running(envs, of_observations).items():
+        vars(running).update(moments[name])
     if envs.norm_obs:
-        running = envs.obs_rms
-        for key, each in _by_key(running).items():
-            vars(each).update(moments[key])
-        envs.obs_rms = running  # of which a CompactNormalize has given a copy
+        envs.obs_rms = of_observations  # of which a CompactNormalize has given a copy
 
 
-def _restore_episodes(model: OnPolicyAlgorithm, records: list[list[dict[str, Any]]]) -> None:
+def _restore_episodes(model: OnPolicyAlgorithm, records: list[list[State]]) -> None:
     """Repeat the environments' episodes; where one differs, let the next rollout begin with new episodes."""
     assert model.env is not None
     repeated = [

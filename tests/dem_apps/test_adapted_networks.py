@@ -16,8 +16,11 @@ from support.tiny_networks import (
     moved,
     tiny,
 )
+from torch import nn
+from torch.ao import quantization
 from torch.utils.checkpoint import checkpoint
 
+from dem_apps import TestTimeAdapter
 from dem_apps.test_time_methods import METHODS
 
 
@@ -42,7 +45,7 @@ def test_logits_are_found_in_the_outputs_of_networks(end):
     (lambda z: (z, z), "no logits were found"),
     (lambda z: z.flatten(2), "expected logits \\(B, C\\) or \\(B, C, H, W\\)"),
     (lambda z: z[:, :1], "one logit per element.* give logits_of=lambda output: torch.cat"),
-    (lambda z: z.repeat(1, 2, 1, 1), "num_classes: 5, but the network's logits have 10"),
+    (lambda z: z.repeat(1, 2, 1, 1), "num_classes: is 5, but the network's logits have 10"),
 )
 def test_output_that_is_no_logits_is_refused(end, sentence):
     model = Ends(end)
@@ -120,3 +123,28 @@ def test_images_that_the_network_does_not_take_are_one_sentence(change, method):
     adapter, (images,) = adapter_of(method), batches(1)
     refuses(r"^images: the network does not take torch\.", adapter, change(images))
     assert torch.equal(adapter(images), adapter_of(method)(images))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("parameters", ["normalisation", "all"])
+def test_a_quantised_module_behind_what_learns_is_named(parameters):
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(12), nn.Linear(12, 3)).eval()
+    network = quantization.quantize_dynamic(layers, {nn.Linear})
+    adapter = TestTimeAdapter(network, parameters=parameters)
+    sentence = r"^model: its module '2' is quantised \(Linear\); .* so use the float network$"
+    refuses(sentence, adapter, 10 * torch.randn(2, 3, 2, 2))
+    # in front of what learns it is welcome
+    first = nn.Sequential(network[0], network[2], nn.BatchNorm1d(3))
+    assert list(TestTimeAdapter(first).learning) == ["2.weight", "2.bias"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_network_of_quantised_modules_is_refused_when_the_adapter_is_made():
+    layers = nn.Sequential(quantization.QuantStub(), nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval()
+    layers.qconfig = quantization.get_default_qconfig("fbgemm")
+    prepared = quantization.prepare(layers)
+    prepared(torch.rand(2, 3, 4, 4))
+    network = quantization.convert(prepared)
+    refuses(r"its module '2' is quantised \(BatchNorm2d\)", TestTimeAdapter, network)
+    refuses(r"its module '0' is quantised", TestTimeAdapter, network[:2], parameters="all")

@@ -59,7 +59,7 @@ def test_what_minimises_nothing_needs_no_classes(method):
     ({"lr": -1.0}, "lr: expected a number of at least 0"),
     ({"alpha": 0.5}, "method 'tent': unknown option 'alpha'"),
     ({"method": "bn", "bn_alpha": 1.5}, "bn_alpha: expected a number from 0 to 1"),
-    ({"method": "cotta", "mirror": False}, "nothing is learnt"),
+    ({"method": "cotta", "mirror": False}, "learns nothing"),
     ({"objective": torch.nn.CrossEntropyLoss()}, "objective: .* is not one of entropy"),
     (
         {"optimizer": torch.optim.SGD([torch.ones(1)])},

@@ -90,7 +90,7 @@ def test_buffers_that_are_not_persistent_are_part_of_the_state(method):
 def test_states_of_other_adapters_are_refused():
     state = adapter_of("tent").state_dict()
     refuses(
-        "it is of method 'tent', and this adapter is 'none'",
+        "belongs to method 'tent', and this adapter has method 'none'",
         adapter_of("none").load_state_dict,
         state,
     )

@@ -141,6 +141,6 @@ def test_marginals_that_cannot_be_started_are_one_sentence():
         "tent",
         marginals="unifrom",
     )
-    refuses("method 'bn': it minimises nothing", adapter_of("bn").start, images)
+    refuses("method 'bn': minimises nothing", adapter_of("bn").start, images)
     refuses("a prediction is NaN", adapter_of("tent").start, images * torch.nan)
     adapter_of("tent", objective="entropy").start(images)  # has none

@@ -51,7 +51,7 @@ def test_what_fails_is_listed_and_the_rest_is_reported_and_not_repeated(
     output = capsys.readouterr()
     log = tmp_path / "grid" / "short" / "none" / "seed13.log"
     assert (
-        f"failed: short  none  seed 13: status 1, error: unlucky (all of its output: {log})"
+        f"failed: short  none  seed 13: it ended with status 1: error: unlucky (all of its output: {log})"
         in output.err
     )
     assert "4 of 6 runs" in output.out
@@ -173,7 +173,7 @@ def test_steps_to_the_goal_differ_only_where_every_run_reached_it(mean, shown, t
 def test_a_run_of_another_command_is_left_out_and_named(tmp_path, capsys):
     other, mine = seg_run(tmp_path / "segmenter"), rl_run(tmp_path / "policy")
     assert [run.path for run in find_runs([tmp_path])] == [mine]
-    assert capsys.readouterr().err == f"left out, for it is no run of rl.train: {other}\n"
+    assert capsys.readouterr().err == f"note: {other} is no run of rl.train and is left out\n"
     refuses("segmenter: no finished run of rl.train in or below it", find_runs, [other])
 
 
@@ -191,7 +191,7 @@ def test_arms_are_named_after_what_tells_them_apart(tmp_path):
     (["{runs}/nothing", "--out", "x"], "no finished run of rl.train in or below it"),
     (
         ["{runs}", "--out", "{runs}/r", "--baseline", "nne"],
-        "--baseline: 'nne' is not one of the arms none, adadem",
+        "--baseline: 'nne' is not one of none, adadem",
     ),
 )
 def test_mistakes_of_a_comparison_are_one_sentence(arguments, message, runs):
@@ -202,7 +202,7 @@ def test_two_runs_of_one_seed_are_refused(tmp_path):
     rl_run(tmp_path / "a")
     rl_run(tmp_path / "b")
     refuses(
-        "both are entropy, seed 0; leave one out",
+        "both have the arm entropy and the seed 0; leave one out",
         plots,
         [str(tmp_path), "--out", str(tmp_path / "report")],
     )
@@ -289,7 +289,7 @@ def test_what_is_searched(settings, names):
     (["--train.loss", "none"], "--train.loss: 'none' has nothing to search"),
     (["--train.ent-coef", "0.1"], "--train.ent-coef: leave it out, the search finds it"),
     (["--train.run-dir", "x"], "--train.run-dir: leave it out"),
-    (["--loss", "dem"], "--loss: a flag of rl.train; write --train.loss"),
+    (["--loss", "dem"], "--loss: is a flag of rl.train; write --train.loss"),
 )
 def test_mistakes_of_a_search_are_one_sentence(arguments, message, tmp_path):
     refuses(re.escape(message), rl.tune.main, [*arguments, "--study-dir", str(tmp_path / "study")])

@@ -82,7 +82,15 @@ def unbroken(tmp_path_factory):
         str(folder),
     ):
         assert what in output
-    assert output.splitlines()[-1] == f"report      python -m dem_apps.report {folder}"
+    end = output[output.index("result: sampled return") :].splitlines()
+    assert "over 5 episodes at step 8,192 (success in" in end[0]
+    assert end[1].startswith("assumes: actions drawn from the last policy")
+    assert end[2].startswith("goal: return 0.87, ")
+    assert end[-3:] == [
+        f"files: {folder}: eval.json, metrics.jsonl, checkpoints/",
+        f"next: python -m rl.export --run {folder} --out policy.zip",
+        f"next: python -m dem_apps.report {folder}",
+    ]
     return folder
 
 

@@ -142,7 +142,7 @@ def test_a_grid_of_a_real_training(tmp_path, data, capsys):
         {"arms": {}},
         "--config: needs a file that names arms, such as configs/seg/demo_benchmark.yaml",
     ),
-    ({"control": "nothing"}, "--control: 'nothing' is not one of the arms control, adadem"),
+    ({"control": "nothing"}, "--control: 'nothing' is not one of control, adadem"),
     ({"arms": {"control": {}, 0.001: {}}}, "arms: 0.001 cannot name a folder"),
     ({"tasks": {"../a": {}}}, "tasks: '../a' cannot name a folder"),
     ({"tasks": {"day": 3}}, "tasks, day: expected a mapping of settings such as {}, got 3"),

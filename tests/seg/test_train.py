@@ -222,7 +222,7 @@ def test_a_target_without_any_label_is_adapted_to_and_scored_without(
 
 
 @cases(
-    (("--source.root", "/nowhere"), "/nowhere: no such file or folder"),
+    (("--source.root", "/nowhere"), "/nowhere does not exist"),
     (("--precision", "fp16"), "--precision: fp16 needs a GPU"),
     (("--model.encoder", "resnet19"), "did you mean 'resnet18'?"),
     (

@@ -98,7 +98,7 @@ def test_an_interrupted_search_says_how_it_goes_on(tmp_path, pair_flags, monkeyp
     (("--train.tau", "0.5"), "--train.tau: leave it out, the search finds it"),
     (("--train.validation-part", "0,0.5"), "--train.validation-part: leave it out, --share says"),
     (("--train.method", "source"), "--train.method: 'source' has no objective on target"),
-    (("--max-steps", "3"), "--max-steps: a flag of seg.train; write --train.max-steps"),
+    (("--max-steps", "3"), "--max-steps: is a flag of seg.train; write --train.max-steps"),
 )
 def test_bad_input_is_one_sentence_and_leaves_no_folder(flags, sentence, tmp_path, pair_flags):
     refuses(sentence, main, ["--study-dir", str(tmp_path / "s"), *pair_flags, *flags])

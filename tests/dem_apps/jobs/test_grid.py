@@ -72,7 +72,7 @@ def test_the_command_of_a_job_continues_what_has_begun(tmp_path):
 
 
 @cases(
-    ("echo first; echo second; exit 3", JobFailed, "status 3, second"),
+    ("echo first; echo second; exit 3", JobFailed, "it ended with status 3: second"),
     ("exit 0", JobFailed, "ended without an eval.json"),
     ("exit 129", JobFailed, "status 129"),
     ("kill -9 $$", JobKilled, "status -9"),
@@ -100,8 +100,8 @@ def test_a_training_that_outlived_its_command_is_not_a_failure(tmp_path):
 def test_a_damaged_result_is_one_sentence(tmp_path):
     (tmp_path / "run").mkdir()
     for text, message in (
-        ('{"sco', "not valid JSON"),
-        ('{"miou": 1}', "eval.json: holds no 'score'$"),
+        ('{"sco', "is not valid JSON"),
+        ('{"miou": 1}', "eval.json: the key 'score' is missing$"),
     ):
         (tmp_path / "run/eval.json").write_text(text)
         refuses(message, job(tmp_path, DONE).score)
@@ -156,7 +156,7 @@ def test_a_failure_stops_nothing_and_is_tried_again_by_the_next_start(tmp_path, 
     failures = run_jobs([job(tmp_path, text, str(n)) for n, text in enumerate(scripts)], config, {})
     assert set(failures) == {"job 0", "job 1"}
     printed = capsys.readouterr().out
-    assert "job 0  failed: status 1, unlucky (all of its output:" in printed
+    assert "job 0  failed: it ended with status 1: unlucky (all of its output:" in printed
     assert "job 2  score 0.500  [1 of 3 runs done]" in printed
     assert run_jobs([job(tmp_path, DONE, str(n)) for n in range(3)], config, {}) == {}
     assert capsys.readouterr().out.count("\n") == 2
@@ -194,7 +194,8 @@ def test_ray_runs_the_same_jobs(tmp_path, monkeypatch):
         executor.run(done)
         assert (done.score(), done.last_line()) == (0.5, "hello 3")
         with pytest.raises(
-            JobFailed, match=r"^status 1, unlucky \(all of its output: .*grid/failed.log\)$"
+            JobFailed,
+            match=r"^it ended with status 1: unlucky \(all of its output: .*grid/failed.log\)$",
         ):
             executor.run(job(Path("grid"), "echo unlucky; exit 1", "failed"))
         with ThreadPoolExecutor() as threads:
@@ -208,8 +209,8 @@ def test_ray_runs_the_same_jobs(tmp_path, monkeypatch):
 
 
 @cases(
-    (False, r"--executor ray: needs ray, not installed here; pip install -e '\.\[cluster\]'"),
-    (True, "--ray-address: no cluster of Ray's at 'nowhere': "),
+    (False, r"--executor ray: ray is not installed; run pip install -e '\.\[cluster\]'"),
+    (True, "--ray-address: Ray has no cluster at 'nowhere': "),
 )
 def test_a_cluster_that_is_not_there_is_one_sentence(installed, message, monkeypatch):
     if installed:

@@ -122,8 +122,8 @@ def test_a_failed_trial_counts_and_a_killed_one_is_retried_by_the_next_start(tmp
     complete, fail, running = TrialState.COMPLETE, TrialState.FAIL, TrialState.RUNNING
     assert [trial.state for trial in trials] == [complete, fail, running, complete]
     printed = capsys.readouterr().out
-    assert printed.count("failed: status 2, broken (all of its output: ") == 1
-    assert printed.count("killed: by a signal, status -9 ") == 1
+    assert printed.count("failed: it ended with status 2: broken (all of its output: ") == 1
+    assert printed.count("killed: a signal ended it, status -9 ") == 1
     again = search(tmp_path / "s", tpe(4))
     assert [trial.state for trial in again] == [complete, fail, complete, complete]
     assert points(again) == points(trials)
@@ -167,7 +167,7 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path):
     journal.with_name("journal.log.lock").symlink_to("s/journal.log")  # of a killed command
     assert search(tmp_path / "s", tpe(2))[1].state == TrialState.COMPLETE
     journal.write_bytes(b"{junk\n" + journal.read_bytes())
-    refused("journal.log: cannot be opened")
+    refused("journal.log: the study cannot be opened")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/notes.txt").write_text("mine")
     refused("holds files already", study_dir=str(tmp_path / "mine"))

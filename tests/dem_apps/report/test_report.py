@@ -40,7 +40,6 @@ def test_a_seg_run(tmp_path):
         "road 90.0",
         "mean IoU %, best (chosen with target labels)",
         "method minent",
-        "finished",
         "python -m seg.train --seed 0",
         "protocol.upsampling bilinear",
         "label, wrong, confidently-wrong",
@@ -125,7 +124,7 @@ def test_a_run_that_was_killed_is_shown_as_far_as_it_went(tmp_path):
     with open(run / "metrics.jsonl", "a") as file:
         file.write('{"step": 30, "val/mi')
     text = text_of(page(run))
-    assert "state not finished" in text
+    assert "Not finished a " in text
     assert "Curves" in text
     assert "Not finished a " in text_of(page(run, whole))
 
@@ -203,13 +202,7 @@ def replaced_by_a_pipe(file):
     (PICTURE, replaced_by_a_pipe, r"image.png: cannot be read \(not a regular file\)"),
     ("videos/a.gif", replaced_by_a_pipe, r"a.gif: cannot be read \(not a regular file\)"),
     ("entropy_maps", moved_away, "a link to a file outside"),
-    (FILE, changed(views__0__name="../a"), "the view '../a': its name is no plain name"),
     ("classes.json", changed(classes=[{"name": "a", "color": [1, 2, 999]}]), "from 0 to 255"),
-    (
-        "metrics.jsonl",
-        lambda file: file.write_text(f'{{"step": {10**400}}}\n{{"step": 1}}\n'),
-        "too large",
-    ),
 )
 def test_a_damaged_part_is_one_sentence(name, damage, sentence, tmp_path):
     run = seg_run(tmp_path / "a")

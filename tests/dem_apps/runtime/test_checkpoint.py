@@ -62,9 +62,7 @@ def test_values_that_are_not_finite_are_not_saved(value, tmp_path):
 def test_a_missing_checkpoint_names_those_that_are_there(tmp_path):
     save_checkpoint(tmp_path, "last", STATE)
     save_checkpoint(tmp_path, "best", STATE)
-    refuses(
-        r"no checkpoint 'selected'; there is best, last$", load_checkpoint, tmp_path, "selected"
-    )
+    refuses(r"has no checkpoint 'selected', but best, last$", load_checkpoint, tmp_path, "selected")
 
 
 def test_code_in_a_checkpoint_is_not_run(tmp_path):
@@ -83,7 +81,7 @@ def test_a_file_that_was_cut_short_is_one_sentence(part, tmp_path):
     content = file.read_bytes()
     file.write_bytes(content[: int(part * len(content))])
     refuses(
-        r"last\.pt: damaged, or not a checkpoint of this program \(",
+        r"last\.pt: is damaged, or not a checkpoint of this program \(",
         load_checkpoint,
         tmp_path,
         "last",
@@ -93,7 +91,7 @@ def test_a_file_that_was_cut_short_is_one_sentence(part, tmp_path):
 @pytest.mark.parametrize("state", [[1], {"weights": torch.ones(1)}, {"step": "x"}])
 def test_what_another_program_saved_is_one_sentence(state, tmp_path):
     torch.save(state, tmp_path / "last.pt")
-    refuses(r"last\.pt: damaged, or not a checkpoint", load_checkpoint, tmp_path, "last")
+    refuses(r"last\.pt: is damaged, or not a checkpoint", load_checkpoint, tmp_path, "last")
 
 
 def test_states_that_do_not_fit_are_one_sentence():

@@ -122,7 +122,7 @@ def test_a_closed_output_is_one_sentence():
         said = command.stderr.read()
     assert (
         said
-        == "error: what reads this command's output has ended, and so has the command; a run goes on with --resume\n"
+        == "error: the reader of this command's output has ended; continue a run with --resume\n"
     )
     assert command.returncode == 141
 

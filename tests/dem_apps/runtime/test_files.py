@@ -41,7 +41,7 @@ def test_any_text_is_plain_values_or_one_sentence(text):
             sentence = str(error)
         else:
             continue
-        assert sentence.startswith("a.file: not valid ")
+        assert sentence.startswith("a.file: is not valid ")
         assert "\n" not in sentence
 
 
@@ -230,7 +230,7 @@ def test_postscript_is_no_image_whatever_its_name(tmp_path, monkeypatch):
         picture.load()
     assert marker.exists(), "Pillow alone starts Ghostscript here, so this test can fail"
     marker.unlink()
-    assert "in none of PNG, JPEG" in refused(file)
+    assert "in none of the formats PNG, JPEG" in refused(file)
     assert not marker.exists()
 
 

@@ -131,7 +131,7 @@ def test_a_run_without_a_checkpoint_begins_again_and_one_that_lost_it_does_not(r
     assert steps(new.path) == []
     (ran / "eval.json").write_text("{}")
     (ran / "checkpoints" / "last.pt").unlink()
-    refuses("no checkpoint 'last'; there is none", checkpoint_to_resume, ran)
+    refuses("has no checkpoint 'last', but none", checkpoint_to_resume, ran)
 
 
 def test_two_writers_are_refused_until_the_first_is_killed(ran):

@@ -138,7 +138,7 @@ def test_spellings_of_flags(arguments, changes):
     (["--learning-rate", "1e400"], r"^--learning-rate: expected a finite number, got inf$"),
     (["--threads", "1e3"], r"^--threads: expected int \| None, got '1e3'$"),
     (["--hyperparameters.gamma", "x"], r"^--hyperparameters: expected dict"),
-    (["--hyperparameters", "[1"], r"^--hyperparameters: not valid YAML"),
+    (["--hyperparameters", "[1"], r"^--hyperparameters: is not valid YAML"),
     (["--config", "/nowhere.yaml"], r"^--config: .*/nowhere\.yaml"),
     (["--config", "folder"], r"^--config: .*; did you mean 'folders'\?$"),
 )
@@ -151,9 +151,9 @@ def test_mistakes_in_flags(arguments, message):
         "source:\n  crop_sise: 5",
         r"unknown key 'source\.crop_sise'; did you mean 'source\.crop_size'\?$",
     ),
-    ("max_steps: [1", r"^--config: .*settings\.yaml: not valid YAML"),
+    ("max_steps: [1", r"^--config: .*settings\.yaml: is not valid YAML"),
     ("- 1", r"^--config: .*settings\.yaml: expected keys with values"),
-    ("!!python/object/apply:os.system [x]", r"^--config: .*settings\.yaml: not valid YAML"),
+    ("!!python/object/apply:os.system [x]", r"^--config: .*settings\.yaml: is not valid YAML"),
     ("source: other.yaml", r"^--config: source: expected a mapping of keys, got 'other.yaml'$"),
     ("__path__: other.yaml", r"^--config: unknown key '__path__'$"),
 )
@@ -247,7 +247,7 @@ def test_resume_refuses_other_settings(arguments, message, run_dir, yaml_file):
 
 def test_resume_without_a_run(tmp_path):
     refuses(r"^--resume: needs --run-dir, the folder of the run to continue$", parse, "--resume")
-    refuses(r": not a run folder \(it has no config\.yaml\)$", parse, "--resume", str(tmp_path))
+    refuses(r": is not a run folder \(it has no config\.yaml\)$", parse, "--resume", str(tmp_path))
 
 
 @cases(

@@ -165,7 +165,7 @@ def test_masked_elements_are_not_learnt_from_nor_remembered():
 
 
 def test_eata_without_source_images_is_one_sentence():
-    refuses(r"it needs source_images=.*use 'eta'", published, tiny(), "eata")
+    refuses(r"needs source_images=.*use 'eta'", published, tiny(), "eata")
     without, eta = (
         published(tiny(), "eata", source_images=(), lr=LR),
         published(tiny(), "eta", lr=LR),

@@ -156,7 +156,7 @@ def test_what_is_no_batch_of_images_is_one_sentence(given, said):
     (batches(1)[0], "expected batches of images, got one tensor"),
     (
         DataLoader(TensorDataset(batches(1)[0]), batch_size=8, drop_last=True),
-        "there is no image in it",
+        "holds no image",
     ),
 )
 def test_source_images_must_be_batches(given, said):

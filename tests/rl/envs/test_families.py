@@ -70,7 +70,7 @@ def test_an_environment_of_every_family_is_made_and_trained(name):
     for known in sorted(gym.registry):
         if family_of(known) is family:
             try:
-                entry, env_id = find_entry(known, "ppo", None)[0], known
+                entry, env_id = find_entry(known, "ppo", None, {})[0], known
                 break
             except InputError:
                 continue
@@ -235,7 +235,7 @@ def test_a_module_that_cannot_be_imported_is_told(my_envs, tmp_path):
         ("leaving", "no licence"),
     ):
         refuses(
-            rf"^--import: \S+ cannot be imported \({reason}\)$",
+            rf"^--import: \S+ cannot be imported: {reason}$",
             rl.train.main,
             [*my_envs, "--import", name],
         )

@@ -12,6 +12,8 @@ from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.utils import LinearSchedule
 from support import cases, refuses
 from support.toy_env import TABLE, ToyEnv, make, same_weights
+from torch import nn
+from torch.ao.quantization import quantize_dynamic
 from torch.distributions import Categorical
 
 from dem_apps import build_objective
@@ -110,7 +112,8 @@ def test_a_zip_of_the_plain_algorithm_is_a_start(algorithm, tmp_path):
     stock.save(tmp_path / "plain.zip")
     Hooked = with_entropy_objective(algorithm, "adadem")
     with pytest.warns(
-        UserWarning, match="come from a model without an entropy objective; 'adadem' starts afresh"
+        UserWarning,
+        match="come from a model without an entropy objective, so 'adadem' starts afresh",
     ):
         loaded = Hooked.load(tmp_path / "plain.zip", env=ToyEnv(stock.action_space))
     assert same_weights(stock, loaded)
@@ -222,6 +225,17 @@ def test_logits_that_no_distribution_shows_are_refused():
         model.learn,
         64,
     )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_quantised_policy_is_named():
+    class Quantised(Mlp):
+        def _build(self, lr_schedule):
+            super()._build(lr_schedule)
+            quantize_dynamic(self, {nn.Linear}, inplace=True)
+
+    model = make(with_entropy_objective(PPO, "adadem"), policy=Quantised)
+    refuses(r"^policy: its module 'mlp_extractor\.policy_net\.0' is quantised", model.learn, 64)
 
 
 @pytest.mark.parametrize("weight", ["auto", "lin_0.01", None, math.nan])

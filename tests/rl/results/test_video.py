@@ -41,7 +41,7 @@ def test_an_episode_is_what_its_actions_do(model, episodes):
         ends = [env.step(action) for action in episode.actions]
         assert [end[1] for end in ends] == episode.rewards
         assert [end[2] or end[3] for end in ends] == [False] * (episode.length - 1) + [True]
-        assert episode.said_success is None  # MiniGrid does not say
+        assert episode.success is None  # MiniGrid does not say
     again = EVALUATOR.episodes(model, greedy=False)
     assert [e.rewards for e in again] == [e.rewards for e in episodes]
 

@@ -112,7 +112,7 @@ def test_the_time_to_the_goal(returns, goal, first, without):
         assert "--goal-return" in line
     else:
         said = "first reached at step 200" if first else "not reached in 300 steps"
-        assert f"return 0.86: {said} (evaluated every 100 steps)" in line
+        assert line == f"goal: return 0.86, {said} (evaluated every 100 steps)"
 
 
 def test_a_checkpoint_of_other_values_is_one_sentence():
