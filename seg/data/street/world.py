@@ -26,7 +26,6 @@ from seg.data.street.figures import (
     discs,
     grid,
     plane,
-    shape,
     upright,
 )
 
@@ -259,9 +258,12 @@ def _draw_vehicle(canvas: Canvas, name: str, x: float, depth: float) -> None:
         start + slant,
         waist,
     )
+    cabin_side = np.array(
+        [[(start, waist), (end, waist), (end - slant, roof), (start + slant, roof)]]
+    )
     side = [
         Part(label, lower, box((0, low, length, waist))),
-        Part(label, upper, shape(start, waist, end, waist, end - slant, roof, start + slant, roof)),
+        Part(label, upper, cabin_side),
         Part(label, "glass", windows),
         Part(label, "rubber", discs(wheel, wheel, (0.18 * length, wheel), (0.8 * length, wheel))),
     ]
