@@ -34,6 +34,8 @@ Mask = NDArray[np.bool_] | None
 Numbers = NDArray[Any]
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
+#: Bands, from 0, that are red, green and blue.
+Channels = tuple[int, int, int]
 #: Orientations of EXIF and TIFF that change width for height.
 SIDEWAYS = (5, 6, 7, 8)
 #: Percentiles of a band that become black and white in previews; most pixels that give them.
@@ -50,11 +52,11 @@ class PixelFormat:
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD  #: B deviations that become 1, in the same units
     #: the bands that are displayed as red, green and blue, counted from 0
-    shown: tuple[int, int, int] = (0, 1, 2)
+    shown: Channels = (0, 1, 2)
     measured_on: str = ""  #: a description of the images that gave mean and deviation
     is_rgb: bool = False  #: whether the images are 8-bit RGB
     #: The bands, from 0, that the training images name red, green and blue; None where they name none.
-    colours: tuple[int, int, int] | None = None
+    colours: Channels | None = None
 
     def __post_init__(self) -> None:
         finite = all(map(math.isfinite, (*self.mean, *self.std)))

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 from support import cases, png, refuses, save
 
@@ -22,6 +23,7 @@ from seg.maps.entropy_maps import Prediction
 from seg.maps.run_pictures import write_geotiffs
 
 rasterio = pytest.importorskip("rasterio")
+main_group = pytest.importorskip("rasterio.rio.main").main_group
 AB = named_classes(["a", "b"])
 
 
@@ -51,26 +53,38 @@ GROUND = (np.add.outer(np.arange(40), np.arange(60)) // 7 % 2).astype(np.uint8)
 
 
 @cases(
-    (0, 0, {}),
-    (0.3, -0.3, {}),
-    (4, 0, {}),
-    (-6, 3, {}),
-    (0, 0, {"crs": "EPSG:32633"}),
-    (0, 0, {"transform": rasterio.Affine(1, 0, 1000, 0, 1, 1960)}),  # south up
+    (0, 0, {}, None),
+    (0.3, -0.3, {}, None),
+    (4, 0, {}, "(1, 0, 1004, 0, -1, 2000) and EPSG:32632"),
+    (-6, 3, {}, "(1, 0, 994, 0, -1, 2003) and EPSG:32632"),
+    (0, 0, {"crs": "EPSG:32633"}, "(1, 0, 1000, 0, -1, 2000) and EPSG:32633"),
+    (
+        0,
+        0,
+        {"transform": rasterio.Affine(1, 0, 1000, 0, 1, 1960)},  # south up
+        "(1, 0, 1000, 0, 1, 1960) and EPSG:32632",
+    ),
 )
-def test_a_label_on_other_ground_than_its_image_is_refused(east, north, options, tmp_path):
+def test_a_label_on_other_ground_than_its_image_is_refused(east, north, options, ground, tmp_path):
+    """The sentence has both transforms and the command that mends it."""
     image = raster(tmp_path / "i.tif", np.stack([GROUND * 90] * 3))
     label = raster(tmp_path / "l.tif", GROUND[None], east, north, **options)
-    if abs(east) < 1 and not options:
+    if ground is None:
         np.testing.assert_array_equal(read_label(label, AB, image=image), GROUND)
         return
-    refuses(
-        r"l.tif: lies on other ground than its image .*i.tif; gdalwarp -r near -te 1000 1960 1060 2000 -ts 60 40",
-        read_label,
-        label,
-        AB,
-        image=image,
-    )
+    with pytest.raises(InputError) as refused:
+        read_label(label, AB, image=image)
+    sentence, _, command = str(refused.value).partition(": rio ")
+    assert f"{label}: lies on other ground than its image {image}; the label has" in sentence
+    assert f"60x40 pixels, transform {ground}, the image" in sentence
+    assert "60x40 pixels, transform (1, 0, 1000, 0, -1, 2000) and EPSG:32632; make" in sentence
+    new = tmp_path / "NEW.tif"
+    arguments = command.replace("NEW.tif", str(new)).split()
+    assert CliRunner().invoke(main_group, arguments).exit_code == 0
+    warped = read_label(new, AB, image=image)
+    if east == 4:
+        np.testing.assert_array_equal(warped[:, 4:], GROUND[:, :-4])
+        assert {*warped[:, :4].flat} == {255}
 
 
 def test_transparent_pixels_hold_no_data_in_every_format(tmp_path):
