@@ -49,15 +49,18 @@ def found_classes(
     found = _classes_of(held, named)
     if found is None:
         return None
+    holding = _holding(held, found)
     note = (
-        f"classes  {_holding(held, found)}: taken as {len(found)} classes, since no --classes names them"
+        f"classes  {holding}: taken as {len(found)} classes, since no --classes names them"
         "; python -m seg.data check writes the file to name them in"
     )
     text = yaml.safe_dump(
         found.document(), sort_keys=False, allow_unicode=True, default_flow_style=None
     )
-    file = f"{_holding(held, found)}; this file, with your names in this order, reads them (--classes FILE):\n\n{text}"
-    return FoundClasses(found, note, file)
+    file = f"{holding}; this file, with your names in this order, reads them (--classes FILE)"
+    if 0 in found.ids and not found.by_color:
+        file += "; if 0 means unlabelled, delete its row and list 0 under ignored"
+    return FoundClasses(found, note, f"{file}:\n\n{text}")
 
 
 def _classes_of(held: Held, named: ClassSet | None) -> ClassSet | None:
@@ -92,8 +95,8 @@ def _holding(held: Held, found: ClassSet) -> str:
     """
     if found.by_color:
         return f"the labels are pictures in {len(found)} colours"
-    said = f"the labels hold the ids {', '.join(map(str, np.flatnonzero(held.pixels)))}"
+    holding = f"the labels hold the ids {', '.join(map(str, np.flatnonzero(held.pixels)))}"
     if white := held.pixels[IGNORE_INDEX]:
         counts = "counts as a class" if IGNORE_INDEX in found.ids else "is ignored"
-        said += f" (255 is in {white / held.pixels.sum():.1%} of the pixels and {counts})"
-    return said
+        holding += f" (255 is in {white / held.pixels.sum():.1%} of the pixels and {counts})"
+    return holding

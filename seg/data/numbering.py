@@ -75,8 +75,7 @@ def look(file: Path, layout: Layout = OWN_IDS) -> Held:
 
 def held_in(file: Path, label: LabelPixels) -> Held:
     """Count the ids of a label image in the pixels that hold any."""
-    ids = label.ids if label.valid is None else label.ids[label.valid]
-    return Held(file, np.bincount(ids.ravel(), minlength=256))
+    return Held(file, np.bincount(label.held.ravel(), minlength=256))
 
 
 def together(labels: Sequence[Held]) -> Held:

@@ -212,7 +212,8 @@ def _refuse_beyond(file: Path, values: Numbers, valid: NDArray[np.bool_]) -> Non
     beyond = valid[..., None] & (np.abs(values) > _LARGEST)
     if beyond.any():
         raise InputError(
-            f"{file}: holds {values[beyond][0]:.8g}; if it stands for no data, say so in the file (gdal_edit.py -a_nodata)"
+            f"{file}: holds {values[beyond][0]:.8g}; if it stands for no data, say so in the file "
+            "(gdal_edit.py -a_nodata)"
         )
 
 
