@@ -79,8 +79,8 @@ def _fitting_file(unfit: Sequence[SegmentationDataset], pair: DomainPair, worker
     # a data set with a numbering of its own says which classes there are
     unnumbered = [dataset for dataset in unfit if dataset.layout.ids is None]
     with suppress(InputError):  # labels that are no masks have an error of their own
-        if found := found_classes(unnumbered, pair.classes, workers):
-            return found.file
+        if fitting := found_classes(unnumbered, pair.classes, workers):
+            return fitting.file
     return ""
 
 

@@ -87,11 +87,10 @@ class PixelFormat:
         if self.is_rgb:
             # the same numbers as by arithmetic, in a fifth of its time
             mapped = cv2.LUT(values, _table(self.mean, self.std))
-            result = torch.from_numpy(np.ascontiguousarray(mapped.transpose(2, 0, 1)))
         else:
             mean, std = np.asarray([self.mean, self.std], np.float32)
             mapped = (values - mean) / std
-            result = torch.from_numpy(np.ascontiguousarray(mapped.transpose(2, 0, 1), np.float32))
+        result = torch.from_numpy(np.ascontiguousarray(mapped.transpose(2, 0, 1), np.float32))
         if valid is not None:
             result[:, torch.from_numpy(~valid)] = 0.0
         return result
@@ -108,11 +107,11 @@ class PixelFormat:
         picture = np.empty((*values.shape[:2], 3), np.uint8)
         stride = max(1, math.isqrt(values.shape[0] * values.shape[1] // _SEEN))
         for channel, band in enumerate(self.shown):
-            seen = values[::stride, ::stride, band]
-            seen = seen[np.isfinite(seen) if valid is None else valid[::stride, ::stride]]
-            if not seen.size:
-                seen = np.zeros(1)
-            low, high = np.percentile(seen.astype(np.float64), [_BLACK, _WHITE])
+            sample = values[::stride, ::stride, band]
+            sample = sample[np.isfinite(sample) if valid is None else valid[::stride, ::stride]]
+            if not sample.size:
+                sample = np.zeros(1)
+            low, high = np.percentile(sample.astype(np.float64), [_BLACK, _WHITE])
             scale = np.float32(255 / (high - low) if high > low else 0.0)
             with np.errstate(invalid="ignore"):
                 stretched = (values[..., band].astype(np.float32) - np.float32(low)) * scale
@@ -215,4 +214,4 @@ def resized_mask(valid: Mask, size: tuple[int, int]) -> Mask:
     if valid is None or size == valid.shape[::-1]:
         return valid
     nearest = cv2.resize(valid.view(np.uint8), size, interpolation=cv2.INTER_NEAREST_EXACT)
-    return np.asarray(nearest).astype(np.bool_)
+    return np.asarray(nearest, np.bool_)
