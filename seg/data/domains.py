@@ -138,10 +138,10 @@ def _with_found_classes(
         if each.layout_name == "folders" or (each.layout_name == "gta5" and each.found_as)
     ]
     if len(unnumbered) == len(labelled):
-        found = found_classes(unnumbered, workers=workers)
-        if found is not None:
-            pair = opened(found.classes)
-            return dataclasses.replace(pair, notes=(found.note,), class_file=found.file)
+        fitting = found_classes(unnumbered, workers=workers)
+        if fitting is not None:
+            pair = opened(fitting.classes)
+            return dataclasses.replace(pair, notes=(fitting.note,), class_file=fitting.file)
     if any(each.layout == FOLDERS for each in unnumbered):
         note = "classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are"
         return dataclasses.replace(pair, notes=(note,))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -219,8 +219,8 @@ def load_classes(file: str | None) -> ClassSet:
             f"--classes: expected a file, or names such as a,b,c; there is no file '{file}'"
         )
     # a run's own file is JSON, whose escapes beyond U+FFFF are not YAML's
-    read = {".txt": _label_map, ".json": read_json}.get(path.suffix, read_yaml)
-    return _from_document(file, read(path))
+    readers: dict[str, Callable[[Path], Any]] = {".txt": _label_map, ".json": read_json}
+    return _from_document(file, readers.get(path.suffix, read_yaml)(path))
 
 
 def _label_map(file: Path) -> dict[str, Any]:

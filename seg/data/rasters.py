@@ -266,31 +266,31 @@ def refuse_other_ground(label: Path, label_header: Header, image: Path, header: 
 
     The coordinates of both tell.
     """
-    if label_header.place is None or header.place is None:
+    label_place, place = label_header.place, header.place
+    if label_place is None or place is None:
         return
     from rasterio.transform import array_bounds
 
-    bounds, wanted = (
-        array_bounds(*each.size[::-1], each.place["transform"]) for each in (label_header, header)
-    )
-    systems = {label_header.place["crs"], header.place["crs"]} - {None}
-    half_a_pixel = abs(label_header.place["transform"].a) / 2
+    bounds = array_bounds(*label_header.size[::-1], label_place["transform"])
+    wanted = array_bounds(*header.size[::-1], place["transform"])
+    systems = {label_place["crs"], place["crs"]} - {None}
+    half_a_pixel = abs(label_place["transform"].a) / 2
     if len(systems) < 2 and np.allclose(bounds, wanted, rtol=0, atol=half_a_pixel):
         return
     # pixels of the image that the label does not cover would get the id 0
     raise InputError(
-        f"{label}: lies on other ground than its image {image}; the label has {_described(label_header)}, the image "
-        f"{_described(header)}; make a label on the image's ground by: rio warp {label} NEW.tif --like {image} "
+        f"{label}: lies on other ground than its image {image}; "
+        f"the label has {_described(label_header.size, label_place)}, "
+        f"the image {_described(header.size, place)}; "
+        f"make a label on the image's ground by: rio warp {label} NEW.tif --like {image} "
         f"--resampling nearest --src-nodata {_UNCOVERED} --dst-nodata {_UNCOVERED}"
     )
 
 
-def _described(header: Header) -> str:
-    """Return the size, transform and coordinate system of an image that has them."""
-    width, height = header.size
-    place = header.place or {}
+def _described(size: Size, place: Georeference) -> str:
+    """Return size, transform and coordinate system of an image in words."""
     transform = ", ".join(f"{number:.12g}" for number in place["transform"][:6])
-    return f"{width}x{height} pixels, transform ({transform}) and {place['crs'] or 'no CRS'}"
+    return f"{size[0]}x{size[1]} pixels, transform ({transform}) and {place['crs'] or 'no CRS'}"
 
 
 @contextmanager

@@ -89,8 +89,10 @@ def measured_format(files: Sequence[Path], wanted: PixelFormat, workers: int = 0
     mean = total / count
     std = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
     std[std <= 1e-7 * np.abs(mean)] = 1.0  # a constant band has no deviation
-    measured = {"mean": tuple(mean.tolist()), "std": tuple(std.tolist())}
-    return replace(wanted, **measured, measured_on=f"{len(files):,} labelled training images")
+    measured_on = f"{len(files):,} labelled training images"
+    return replace(
+        wanted, mean=tuple(mean.tolist()), std=tuple(std.tolist()), measured_on=measured_on
+    )
 
 
 def spread_batches(

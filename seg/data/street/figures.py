@@ -140,9 +140,9 @@ def upright(x: float, depth: float, to_right: float, ahead: float, height: float
     return plane((x, 0, depth), (to_right, 0, ahead), (0, height, 0))
 
 
-def shape(corners: str) -> Outlines:
-    """Return a polygon by its corners, written ``x,y x,y …``."""
-    return np.array([[corner.split(",") for corner in corners.split()]], np.float64)
+def polygon(*numbers: float) -> Outlines:
+    """Return a polygon by x and y of its corners."""
+    return np.reshape(np.asarray(numbers, np.float64), (1, -1, 2))
 
 
 def box(*limits: tuple[float, float, float, float]) -> Outlines:
@@ -180,46 +180,53 @@ def leaves(seed: int, x: float, y: float, across: float, up: float) -> Iterator[
         yield Part("vegetation", "leaves", clusters * (across, up) + (x, y), gain)
 
 
-_BICYCLE = (
-    Part("bicycle", "rubber", discs(0.34, 0.34, (-0.54, 0.34), (0.54, 0.34))),
-    # a whole wheel is labelled
-    Part("bicycle", "metal", discs(0.24, 0.24, (-0.54, 0.34), (0.54, 0.34))),
-    Part(
-        "bicycle",
-        "car",
-        shape("-0.54,0.36 -0.1,0.26 0.54,0.36 0.6,1.0 0.3,0.9 -0.4,0.9"),
-        0.8,
-    ),
-)
-_MOTORCYCLE = (
-    Part("motorcycle", "rubber", discs(0.34, 0.32, (-0.68, 0.32), (0.68, 0.32))),
-    Part("motorcycle", "car", shape("-0.8,0.4 0.8,0.34 0.6,1.15 0.2,1.05 0.14,0.9 -0.7,0.9")),
-)
-_RIDER = (
-    Part("rider", "trousers", shape("-0.2,0.9 0.14,0.5 -0.02,0.2 0.14,0.2 0.3,0.62 0.1,1.0")),
-    Part(
-        "rider",
-        "coat",
-        shape("-0.26,0.86 0.16,0.86 0.5,1.06 0.5,1.16 0.36,1.4 0.2,1.52 -0.12,1.4"),
-    ),
-    Part("rider", "skin", discs(0.13, 0.16, (0.26, 1.66))),
-    Part("rider", "bright", discs(0.15, 0.12, (0.26, 1.72))),
-)
-_PERSON = (
-    Part(
-        "person",
-        "trousers",
-        shape("-0.26,0 -0.08,0 0,0.5 0.1,0 0.26,0 0.18,0.9 -0.18,0.9"),
-    ),
-    Part("person", "coat", shape("-0.36,0.8 0.36,0.8 0.27,1.4 0.12,1.5 -0.12,1.5 -0.27,1.4")),
-    Part("person", "skin", discs(0.11, 0.15, (0, 1.62))),
-    Part("person", "wood", discs(0.11, 0.08, (0, 1.7)), 0.6),
-)
-_LAMP = (
-    Part(
-        "pole", "pole", box((-0.08, 0, 0.08, 6.6), (-0.08, 6.6, 1.1, 6.75), (1.1, 6.55, 1.7, 6.75))
-    ),
-)
+def _parts(table: str) -> tuple[Part, ...]:
+    """Return the parts of a table, with a line for each: label, paint, brightness, form and numbers.
+
+    The forms are a polygon by its corners, boxes by left, low, right and high, discs by their half
+    width, half height and centres, and a grid by the arguments of :func:`grid`.
+    """
+    parts = []
+    for line in table.strip().splitlines():
+        label, paint, gain, form, *columns = line.replace(",", " ").split()
+        numbers: list[Any] = [float(column) for column in columns]
+        if form == "boxes":
+            outlines = box(*np.reshape(numbers, (-1, 4)))
+        elif form == "discs":
+            outlines = discs(*numbers[:2], *np.reshape(numbers[2:], (-1, 2)))
+        elif form == "grid":
+            outlines = grid(*numbers)
+        else:
+            outlines = polygon(*numbers)
+        parts.append(Part(label, paint, outlines, float(gain)))
+    return tuple(parts)
+
+
+# a whole wheel is labelled
+_BICYCLE = _parts("""
+    bicycle     rubber    1     discs 0.34,0.34 -0.54,0.34 0.54,0.34
+    bicycle     metal     1     discs 0.24,0.24 -0.54,0.34 0.54,0.34
+    bicycle     car       0.8   polygon -0.54,0.36 -0.1,0.26 0.54,0.36 0.6,1.0 0.3,0.9 -0.4,0.9
+""")
+_MOTORCYCLE = _parts("""
+    motorcycle  rubber    1     discs 0.34,0.32 -0.68,0.32 0.68,0.32
+    motorcycle  car       1     polygon -0.8,0.4 0.8,0.34 0.6,1.15 0.2,1.05 0.14,0.9 -0.7,0.9
+""")
+_RIDER = _parts("""
+    rider       trousers  1     polygon -0.2,0.9 0.14,0.5 -0.02,0.2 0.14,0.2 0.3,0.62 0.1,1.0
+    rider       coat      1     polygon -0.26,0.86 0.16,0.86 0.5,1.06 0.5,1.16 0.36,1.4 0.2,1.52 -0.12,1.4
+    rider       skin      1     discs 0.13,0.16 0.26,1.66
+    rider       bright    1     discs 0.15,0.12 0.26,1.72
+""")
+_PERSON = _parts("""
+    person      trousers  1     polygon -0.26,0 -0.08,0 0,0.5 0.1,0 0.26,0 0.18,0.9 -0.18,0.9
+    person      coat      1     polygon -0.36,0.8 0.36,0.8 0.27,1.4 0.12,1.5 -0.12,1.5 -0.27,1.4
+    person      skin      1     discs 0.11,0.15 0,1.62
+    person      wood      0.6   discs 0.11,0.08 0,1.7
+""")
+_LAMP = _parts("""
+    pole        pole      1     boxes -0.08,0,0.08,6.6 -0.08,6.6,1.1,6.75 1.1,6.55,1.7,6.75
+""")
 
 
 def _signal(mast: Outlines, at: tuple[float, float], lit: int) -> tuple[Part, ...]:
@@ -268,7 +275,7 @@ FIGURES: dict[str, tuple[tuple[Part, ...], ...]] = {
         *(_signal(_HIGH_MAST, (2.6, 5.3), lit) for lit in range(3)),
     ),
     "sign": (
-        _sign("red", "white", shape("-1,-0.8 1,-0.8 0,0.95")),
+        _sign("red", "white", polygon(-1, -0.8, 1, -0.8, 0, 0.95)),
         _sign("red", "white", _DISC),
         _sign("amber", "amber", box((-1.7, -0.6, 1.7, 0.6))),
         _sign("blue", "blue", box((-1, -1, 1, 1))),
@@ -276,28 +283,30 @@ FIGURES: dict[str, tuple[tuple[Part, ...], ...]] = {
     ),
     "tree": tuple(map(_tree, range(6))),
     "clutter": (
-        (Part("static", "cargo", box((-0.4, 0, 0.4, 1))),),
-        (Part("dynamic", "bright", box((-0.3, 0, 0.3, 1))),),
+        _parts("static cargo 1 boxes -0.4,0,0.4,1"),
+        _parts("dynamic bright 1 boxes -0.3,0,0.3,1"),
     ),
 }
-_WHOLE = box((0, 0, 1, 1))
 #: Faces along the street, in fractions of them.
 WALLS: dict[str, tuple[Part, ...]] = {
-    "building": (
-        Part("building", "house", _WHOLE),
-        Part("building", "house", box((0, 0, 1, 0.2), (0, 0.97, 1, 1)), 0.85),
-        Part("building", "glass", grid(5, 4, 0.45, 0.55, 0.22, 0.98)),
-        Part("building", "glass", grid(3, 1, 0.8, 0.75, 0, 0.18)),
-        Part("building", "bright", box((0.03, 0.165, 0.64, 0.205))),
-    ),
-    "wall": (Part("wall", "wall", _WHOLE), Part("wall", "wall", grid(1, 4, 1, 0.12), 0.78)),
-    "fence": (  # the gaps have the fence's label too
-        Part("fence", "leaves", _WHOLE, 0.7),
-        Part("fence", "fence", grid(28, 1, 0.62, 0.94)),
-        Part("fence", "fence", grid(1, 2, 1, 0.18)),
-    ),
+    "building": _parts("""
+        building    house     1     boxes 0,0,1,1
+        building    house     0.85  boxes 0,0,1,0.2 0,0.97,1,1
+        building    glass     1     grid 5,4,0.45,0.55,0.22,0.98
+        building    glass     1     grid 3,1,0.8,0.75,0,0.18
+        building    bright    1     boxes 0.03,0.165,0.64,0.205
+    """),
+    "wall": _parts("""
+        wall        wall      1     boxes 0,0,1,1
+        wall        wall      0.78  grid 1,4,1,0.12
+    """),
+    "fence": _parts("""
+        fence       leaves    0.7   boxes 0,0,1,1
+        fence       fence     1     grid 28,1,0.62,0.94
+        fence       fence     1     grid 1,2,1,0.18
+    """),
     "hedge": (
-        Part("vegetation", "leaves", box((0, 0, 1, 0.8)), 0.7),
+        *_parts("vegetation leaves 0.7 boxes 0,0,1,0.8"),
         *leaves(6, 0.3, 0.5, 0.35, 0.45),
         *leaves(7, 0.7, 0.5, 0.35, 0.45),
     ),

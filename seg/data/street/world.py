@@ -26,6 +26,7 @@ from seg.data.street.figures import (
     discs,
     grid,
     plane,
+    polygon,
     upright,
 )
 
@@ -98,8 +99,8 @@ def _strip(left: float, right: float) -> Outlines:
     Its edges are sampled closely enough to bend.
     """
     depths = np.concatenate(([NEAR], np.geomspace(2.5, FAR, 14)))
-    there, back = (np.stack((np.full(15, x), depths), -1) for x in (left, right))
-    return np.concatenate((there, back[::-1]))[None]
+    outward, back = (np.stack((np.full(15, x), depths), -1) for x in (left, right))
+    return np.concatenate((outward, back[::-1]))[None]
 
 
 def _draw_ground(canvas: Canvas, kerbs: Array, verges: Array, rails: bool) -> None:
@@ -258,9 +259,7 @@ def _draw_vehicle(canvas: Canvas, name: str, x: float, depth: float) -> None:
         start + slant,
         waist,
     )
-    cabin_side = np.array(
-        [[(start, waist), (end, waist), (end - slant, roof), (start + slant, roof)]]
-    )
+    cabin_side = polygon(start, waist, end, waist, end - slant, roof, start + slant, roof)
     side = [
         Part(label, lower, box((0, low, length, waist))),
         Part(label, upper, cabin_side),
