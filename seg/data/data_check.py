@@ -41,20 +41,27 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     reports: dict[str, list[FileReport]] = {}
     unfit = list[SegmentationDataset]()
     for title, dataset, indices in _work(pair):
-        check = functools.partial(check_file, dataset)
-        checked = [FileReport(warnings=[sentence]) for sentence in dataset.left_out]
-        checked += each_file(check, indices, workers, f"checking {title}")
-        reports[title] = checked
-        fits = check_classes(checked, pair.classes, dataset.layout)
-        if dataset.labelled and not (fits and all(report.fits for report in checked)):
+        reports[title] = _check_split(title, dataset, indices, workers)
+        if dataset.labelled and not all(report.fits for report in reports[title]):
             unfit.append(dataset)
         notes = [f"note: {title}: {note}" for note in dataset.notes]
-        for line in (*notes, *lines(checked, title), *_ranges(checked, title)):
+        for line in (*notes, *lines(reports[title], title), *_ranges(reports[title], title)):
             console.print(line)
     _print_classes(reports, pair.classes.names, console)
     if class_file := pair.class_file or _fitting_file(unfit, pair, workers):
         console.print(class_file)
     return _print_result(reports, pair.left_out(), console)
+
+
+def _check_split(
+    title: str, dataset: SegmentationDataset, indices: list[int], workers: int
+) -> list[FileReport]:
+    """Return what is found in images that are left out, in these samples, and in all together."""
+    check = functools.partial(check_file, dataset)
+    reports = [FileReport(warnings=[sentence]) for sentence in dataset.left_out]
+    reports += each_file(check, indices, workers, f"checking {title}")
+    check_classes(reports, dataset.classes, dataset.layout)
+    return reports
 
 
 def _print_result(reports: Reports, left_out: str, console: Console) -> int:

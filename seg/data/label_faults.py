@@ -41,10 +41,13 @@ class FileReport:
     #: values of its label, without those that the file calls no data, where the classes fit it
     held: Held | None = None
 
+    #: whether 255, which no class has, may be a class of all labels together
+    white: bool = False
+
     @property
     def fits(self) -> bool:
         """True unless the classes do not fit its label."""
-        return not self.errors or self.held is not None
+        return not self.white and (not self.errors or self.held is not None)
 
 
 def look_at_labels(
@@ -127,19 +130,16 @@ def check_label(
 
 def check_classes(
     reports: Sequence[FileReport], classes: ClassSet, layout: Layout = OWN_IDS
-) -> bool:
-    """Add the findings about all labels together to the first report.
-
-    Returns:
-        Whether the classes seem to fit.
-    """
+) -> None:
+    """Add the findings about all labels together to the first report."""
     labels = [report.held for report in reports if report.held is not None]
     if not labels:
-        return True
+        return
     report = reports[0]
     present = _classes_in(reports, classes, layout)
     absent = [f"'{name}'" for index, name in enumerate(classes.names) if index not in present]
     white = _white(labels, absent, classes, layout)
+    report.white = bool(white)
     if len(present) < 2:
         one = f"one class alone, '{classes.names[present.pop()]}'" if present else "no class"
         sentence = f"{len(labels):,} labels hold {one}, of which nothing can be learnt or scored"
@@ -148,7 +148,6 @@ def check_classes(
         report.warnings.append(white)
     elif absent:
         report.notes.append(f"no pixel of {len(labels):,} labels is {', '.join(absent)}")
-    return not white
 
 
 def _white(labels: Sequence[Held], absent: Sequence[str], classes: ClassSet, layout: Layout) -> str:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.documents import read_json, required, shaped
+from seg.data.files import Size
 
 #: Mean and standard deviation of ImageNet in RGB, 0 to 1.
 #: Most encoders' published weights expect them.
@@ -191,7 +192,7 @@ def upright(values: Numbers, orientation: int) -> Numbers:
     return np.ascontiguousarray(values[:, ::-1] if orientation in (2, 3, 6, 7) else values)
 
 
-def resized(values: Numbers, size: tuple[int, int]) -> NDArray[np.float32]:
+def resized(values: Numbers, size: Size) -> NDArray[np.float32]:
     """Resize bicubically with antialiasing.
 
     Args:
@@ -206,7 +207,7 @@ def resized(values: Numbers, size: tuple[int, int]) -> NDArray[np.float32]:
     return np.stack([np.asarray(picture) for picture in pictures], axis=-1)
 
 
-def resized_mask(valid: Mask, size: tuple[int, int]) -> Mask:
+def resized_mask(valid: Mask, size: Size) -> Mask:
     """Resize a mask (H, W) to ``size``, (width, height), by the nearest pixel.
 
     The same array is returned where it has that size, and None for None.

@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from seg.data.files import Size
 from seg.data.labels import LABEL_ID
 from seg.data.street.figures import PAINTS, Face, Look, Outlines
 
@@ -47,7 +48,7 @@ class Surface(NamedTuple):
 class Canvas:
     """A street as surfaces. World points are metres to the right of the camera, above the road and ahead."""
 
-    def __init__(self, look: Look, rng: np.random.Generator, size: tuple[int, int]) -> None:
+    def __init__(self, look: Look, rng: np.random.Generator, size: Size) -> None:
         self.rng = rng
         self.numbers = look.numbers
         self._size = size

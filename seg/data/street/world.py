@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from seg.data.files import Size
 from seg.data.labels import LABEL_ID
 from seg.data.street.canvas import FAR, NEAR, Array, Canvas
 from seg.data.street.figures import (
@@ -56,7 +57,7 @@ _FRONTS = {
 
 
 def draw_street(
-    look: Look, split: str, index: int, *, seed: int = 0, size: tuple[int, int] = (192, 96)
+    look: Look, split: str, index: int, *, seed: int = 0, size: Size = (192, 96)
 ) -> tuple[Array, Array]:
     """Draw street ``index`` as a picture and its label ids.
 

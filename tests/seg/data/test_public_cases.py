@@ -30,7 +30,7 @@ AB = named_classes(["a", "b"])
 def raster(file, pixels, east=0, north=0, step=1, **options):
     """Writes (B, H, W) numbers in UTM; ``colours``, ``scales`` and ``offsets`` are said of the bands."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    said = {
+    message = {
         name: options.pop(name) for name in ("colorinterp", "scales", "offsets") if name in options
     }
     profile = {
@@ -43,7 +43,7 @@ def raster(file, pixels, east=0, north=0, step=1, **options):
         "transform": rasterio.Affine(step, 0, 1000 + east, 0, -step, 2000 + north),
     } | options
     with rasterio.open(file, "w", **profile) as out:
-        for name, values in said.items():
+        for name, values in message.items():
             setattr(out, name, values)
         out.write(pixels)
     return file
@@ -114,9 +114,9 @@ def test_scale_and_offset_apply_and_bands_are_ordered_by_their_names(tmp_path):
     kinds = [
         getattr(rasterio.enums.ColorInterp, name) for name in ("red", "green", "blue", "undefined")
     ]
-    said = {"colorinterp": kinds, "scales": (1e-4,) * 4}
-    old = raster(tmp_path / "old.tif", numbers, offsets=(0.0,) * 4, **said)
-    new = raster(tmp_path / "new.tif", numbers + np.uint16(1000), offsets=(-0.1,) * 4, **said)
+    message = {"colorinterp": kinds, "scales": (1e-4,) * 4}
+    old = raster(tmp_path / "old.tif", numbers, offsets=(0.0,) * 4, **message)
+    new = raster(tmp_path / "new.tif", numbers + np.uint16(1000), offsets=(-0.1,) * 4, **message)
     values = read_image(old, pixels).values
     np.testing.assert_allclose(values, numbers[[2, 1, 0, 3]].transpose(1, 2, 0) * 1e-4, rtol=1e-6)
     np.testing.assert_allclose(values, read_image(new, pixels).values, atol=1e-7)
@@ -132,9 +132,9 @@ def test_pages_are_said(tmp_path):
         refuses(
             f"{name}: has 3 pages or frames, and a label is one", read_index_image, tmp_path / name
         )
-        said = left_out(tmp_path / name, read_header(tmp_path / name), PixelFormat(is_rgb=True))
-        assert said is not None
-        assert "has 3 pages or frames, of which the first is read" in said
+        message = left_out(tmp_path / name, read_header(tmp_path / name), PixelFormat(is_rgb=True))
+        assert message is not None
+        assert "has 3 pages or frames, of which the first is read" in message
 
 
 @cases(
@@ -155,9 +155,9 @@ def test_splits_are_known_by_their_usual_names(folders, numbers, tmp_path):
         for split in ("train", "val")
     ]
     assert tuple(map(len, sets)) == numbers
-    said = " ".join(note for each in sets for note in each.notes)
-    assert ("none of its folders, one, two, is a split" in said) == (folders[0] == "one")
-    assert ("those in Test are scored" in said) == (folders[1] == "Test")
+    message = " ".join(note for each in sets for note in each.notes)
+    assert ("none of its folders, one, two, is a split" in message) == (folders[0] == "one")
+    assert ("those in Test are scored" in message) == (folders[1] == "Test")
     with pytest.raises(
         InputError, match="'exclude' names '9', and no image has that path, name or stem"
     ):
@@ -199,18 +199,20 @@ def pair_of(root, source, target, dtype):
     ((1, -9999), (1, np.nan), "int16", "range: source train: band 1 holds -9999 to "),
     ((1, np.nan), (255, np.nan), "float32", "range: target val: band 1 holds 6"),
 )
-def test_the_check_prints_the_range_of_each_band(source, target, dtype, said, tmp_path, run_here):
+def test_the_check_prints_the_range_of_each_band(
+    source, target, dtype, message, tmp_path, run_here
+):
     assert pair_of(tmp_path, source, target, dtype).notes == ()
     flags = [f"--{name}.root={tmp_path / name}" for name in ("source", "target")]
-    assert said in run_here(check, "check", "--classes", "a,b", *flags, status=0).out
+    assert message in run_here(check, "check", "--classes", "a,b", *flags, status=0).out
 
 
 def test_a_number_beyond_all_measures_is_refused_with_its_file(tmp_path, run_here):
-    said = r"source/images/\d.tif: holds -3.4028235e\+38; if .*gdal_edit.py -a_nodata"
-    refuses(said, pair_of, tmp_path, (1, -3.4028234663852886e38), (1, np.nan), "float32")
+    message = r"source/images/\d.tif: holds -3.4028235e\+38; if .*gdal_edit.py -a_nodata"
+    refuses(message, pair_of, tmp_path, (1, -3.4028234663852886e38), (1, np.nan), "float32")
     flags = [f"--{name}.root={tmp_path / name}" for name in ("source", "target")]
     checked = run_here(check, "check", "--classes", "a,b", *flags, status=1).out
-    assert re.search(f"error: source train: .*{said}", checked)
+    assert re.search(f"error: source train: .*{message}", checked)
 
 
 def test_no_data_and_a_class_never_share_a_value_in_what_is_written(tmp_path):
