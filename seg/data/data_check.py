@@ -34,25 +34,18 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
         The number of images with a problem.
     """
     console = console or progress.console(soft_wrap=True, highlight=False)
-    if found_as := pair.layouts_found():
-        console.print(f"note: {found_as}")
+    if layouts := pair.layouts_found():
+        console.print(f"note: {layouts}")
     for note in pair.notes:
         console.print(note)
     reports: dict[str, list[FileReport]] = {}
     unfit = list[SegmentationDataset]()
     for title, dataset, indices in _work(pair):
-        check = functools.partial(check_file, dataset)
-        found = [FileReport(warnings=[sentence]) for sentence in dataset.left_out]
-        found += each_file(check, indices, workers, f"checking {title}")
-        reports[title] = found
-        unsaid = check_classes(found, pair.classes, dataset.layout)
-        if dataset.labelled and (
-            unsaid or any(each.errors and each.held is None for each in found)
-        ):
+        reports[title] = _check_split(title, dataset, indices, workers)
+        if dataset.labelled and not all(report.fits for report in reports[title]):
             unfit.append(dataset)
-        for note in dataset.notes:
-            console.print(f"note: {title}: {note}")
-        for line in (*lines(found, title), *_ranges(found, title)):
+        notes = [f"note: {title}: {note}" for note in dataset.notes]
+        for line in (*notes, *lines(reports[title], title), *_ranges(reports[title], title)):
             console.print(line)
     _print_classes(reports, pair.classes.names, console)
     if class_file := pair.class_file or _fitting_file(unfit, pair, workers):
@@ -60,17 +53,28 @@ def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = Non
     return _print_result(reports, pair.left_out(), console)
 
 
+def _check_split(
+    title: str, dataset: SegmentationDataset, indices: list[int], workers: int
+) -> list[FileReport]:
+    """Return what is found in images that are left out, in these samples, and in all together."""
+    check = functools.partial(check_file, dataset)
+    reports = [FileReport(warnings=[sentence]) for sentence in dataset.left_out]
+    reports += each_file(check, indices, workers, f"checking {title}")
+    check_classes(reports, dataset.classes, dataset.layout)
+    return reports
+
+
 def _print_result(reports: Reports, left_out: str, console: Console) -> int:
     """Print how many images have a problem, and return that."""
     checked = [report for split in reports.values() for report in split]
-    wrong = sum(1 for report in checked if report.errors or report.warnings)
-    said = f"{len(checked):,} images checked{left_out}, nothing wrong"
+    wrong = sum(bool(report.errors or report.warnings) for report in checked)
     if wrong:
-        said = (
+        console.print(
             f"{wrong:,} of {len(checked):,} images have a problem{left_out}; "
             "'exclude' of source or target leaves images out"
         )
-    console.print(said)
+    else:
+        console.print(f"{len(checked):,} images checked{left_out}, nothing wrong")
     return wrong
 
 
@@ -80,10 +84,10 @@ def _fitting_file(unfit: Sequence[SegmentationDataset], pair: DomainPair, worker
     The text is empty where no file does.
     """
     # a data set with a numbering of its own says which classes there are
-    own = [dataset for dataset in unfit if dataset.layout.ids is None]
+    unnumbered = [dataset for dataset in unfit if dataset.layout.ids is None]
     with suppress(InputError):  # labels that are no masks have an error of their own
-        if found := found_classes(own, pair.classes, workers):
-            return found.file
+        if fitting := found_classes(unnumbered, pair.classes, workers):
+            return fitting.file
     return ""
 
 
@@ -92,13 +96,13 @@ def _work(pair: DomainPair) -> Iterator[tuple[str, SegmentationDataset, list[int
 
     Labelled target images come once, with their labels.
     """
-    labelled = set() if pair.target_labelled is None else set(pair.target_labelled.images)
+    labelled = [] if pair.target_labelled is None else pair.target_labelled.images
     for title, dataset in pair.splits().items():
+        indices = list(range(len(dataset)))
         if title == "target train" and labelled:
-            others = [i for i, image in enumerate(dataset.images) if image not in labelled]
-            yield "other target train", dataset, others
-        else:
-            yield title, dataset, list(range(len(dataset)))
+            title = "other target train"
+            indices = [i for i in indices if dataset.images[i] not in labelled]
+        yield title, dataset, indices
 
 
 def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
@@ -134,8 +138,8 @@ def _range_of(image: ImagePixels) -> list[tuple[float, float]]:
 
 def _ranges(reports: Sequence[FileReport], title: str) -> Iterator[str]:
     """Yield a line for each band with the range of its numbers in all images."""
-    held = [report.ranges for report in reports if report.ranges is not None]
-    for band, ranges in enumerate(zip(*held, strict=True), start=1):
+    images = [report.ranges for report in reports if report.ranges is not None]
+    for band, ranges in enumerate(zip(*images, strict=True), start=1):
         lows, highs = zip(*ranges, strict=True)
         yield f"range: {title}: band {band} holds {min(lows):.6g} to {max(highs):.6g}"
 
@@ -149,12 +153,12 @@ def _print_classes(reports: Reports, names: tuple[str, ...], console: Console) -
         if not readable:
             continue
         header += [f"{title}, %", "images"]
-        counts = np.array(readable)
-        pixels = counts.sum(0)
-        images = (counts > 0).sum(0)
-        totals = [max(pixels[:-1].sum(), 1)] * len(names) + [pixels.sum()]
-        for row, number, total, showing in zip(rows, pixels, totals, images, strict=True):
-            row += [f"{100 * number / total:.2f}", f"{showing:,}"]
+        pixels = np.sum(readable, axis=0)
+        images = np.count_nonzero(readable, axis=0)
+        shares = 100 * pixels / max(pixels[:-1].sum(), 1)
+        shares[-1] = 100 * pixels[-1] / pixels.sum()
+        for row, share, number in zip(rows, shares, images, strict=True):
+            row += [f"{share:.2f}", f"{number:,}"]
     progress.print_table(
         "pixels and images of each class", header, [*rows[:-1], [], rows[-1]], screen=console
     )

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from dem_apps.errors import InputError, nearest
+from seg.data.files import Size
 from seg.data.label_faults import look_at_labels
 from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, Ids, id_tables
 from seg.data.layouts import fitting_layouts, named_layout
@@ -72,7 +73,7 @@ class SegmentationDataset(Dataset[Sample]):
         layout: str,
         split: str,
         labelled: bool | None,
-        size: tuple[int, int] | None = None,
+        size: Size | None = None,
         resize_labels: bool = True,
         *,
         classes: ClassSet = CITYSCAPES_CLASSES,
@@ -89,23 +90,24 @@ class SegmentationDataset(Dataset[Sample]):
         self.classes = classes
         self.layout = named_layout(layout)
         self.layout_name = layout
-        pairs = _found(root, layout, split)
+        #: sentences about what was left out, or is not where it is looked for
+        self.notes: list[str] = []
+        self.left_out: list[str] = []  #: a sentence about each image that is left out
+        self.pixels = RGB
+        self.found_as = ""  #: how the layout was found, where it was not named
+        pairs = _pairs_of(root, layout, split)
         _refuse_absent(exclude, root, layout)
         pairs = _chosen(pairs, exclude, part, root)
-        about = about_splits(root, split) if self.layout is FOLDERS else None
-        #: sentences about what was left out, or is not where it is looked for
-        self.notes: list[str] = [about] if about else []
-        self.left_out: list[str] = []  #: a sentence about each image that is left out
+        if self.layout is FOLDERS and (note := about_splits(root, split)):
+            self.notes.append(note)
         pairs = self._whole(pairs, labelled is not False)
         if labelled is not False:
             pairs, labelled = self._with_labels(pairs, labelled)
         self.labelled = labelled
-        self.pixels = RGB
-        self.found_as = ""  #: how the layout was found, where it was not named
         self.files = [(image, label if labelled else None) for image, label in pairs]
         if labelled:
-            self.layout, said = as_numbered([label for _, label in pairs], classes, self.layout)
-            self.notes += said
+            self.layout, notes = as_numbered([label for _, label in pairs], classes, self.layout)
+            self.notes += notes
             # an InputError names a class that the data set lacks
             id_tables(classes, self.layout.ids)
         top = root / pairs[0][0].relative_to(root).parts[0]
@@ -122,16 +124,13 @@ class SegmentationDataset(Dataset[Sample]):
             InputError: a file that cannot be read, or an id that is not in the table.
         """
         image_file, label_file = self.files[index]
-        read = read_image(image_file, self.pixels)
-        image, valid = seen(read, self.pixels, self.size)
-        label = (
-            None
-            if label_file is None
-            else self._label(label_file, image_file, (image.shape[1], image.shape[0]))
-        )
-        here = None if label is None else resized_mask(valid, (label.shape[1], label.shape[0]))
-        if label is not None and here is not None:
-            label = np.where(here, label, np.uint8(IGNORE_INDEX))
+        image, valid = seen(read_image(image_file, self.pixels), self.pixels, self.size)
+        label = None
+        if label_file is not None:
+            label = self._label(label_file, image_file, (image.shape[1], image.shape[0]))
+            counted = resized_mask(valid, (label.shape[1], label.shape[0]))
+            if counted is not None:
+                label = np.where(counted, label, np.uint8(IGNORE_INDEX))
         return Sample(self.name(index), image, label, valid, self.pixels)
 
     def label(self, index: int) -> Ids:
@@ -147,10 +146,10 @@ class SegmentationDataset(Dataset[Sample]):
         """
         files = [(image, label) for image, label in self.files if label is not None]
         notes = [f"note: {title}: {note}" for note in self.notes]
+        if not files:
+            return notes
         try:
-            return notes + (
-                look_at_labels(title, files, self.classes, self.layout) if files else []
-            )
+            return notes + look_at_labels(title, files, self.classes, self.layout)
         except InputError as error:
             raise InputError(f"{error}{self.found_as and f' ({self.found_as})'}") from error
 
@@ -170,20 +169,22 @@ class SegmentationDataset(Dataset[Sample]):
         """
         whole = Pairs()
         damaged = list[str]()
+        thoroughly = len(pairs) <= _READ_WHOLE
         for image, label in pairs:
             try:
-                _refuse_damaged(image, len(pairs))
-                if labelled and label.is_file():
-                    _refuse_damaged(label, len(pairs))
+                for file in (image, label) if labelled and label.is_file() else (image,):
+                    with open_image(file) as opened:
+                        opened.refuse_damaged(thoroughly)
                 whole.append((image, label))
             except InputError as error:
                 damaged.append(str(image))
                 self.left_out.append(f"{error}; the image {image} is left out")
         if damaged:
-            said = f"damaged or cut short, or with such a label: {_some(damaged)}"
+            names = ", ".join(damaged[:_SHOWN]) + ", …" * (len(damaged) > _SHOWN)
+            about = f"damaged or cut short, or with such a label: {names}"
             if not whole:
-                raise InputError(f"{self.root}: every image is {said}")
-            self.notes.append(f"{len(damaged)} of {len(pairs)} images left out, {said}")
+                raise InputError(f"{self.root}: every image is {about}")
+            self.notes.append(f"{len(damaged)} of {len(pairs)} images left out, {about}")
         return whole
 
     def _with_labels(self, pairs: Pairs, labelled: bool | None) -> tuple[Pairs, bool]:
@@ -191,32 +192,33 @@ class SegmentationDataset(Dataset[Sample]):
 
         Where no label exists and none is needed, all pairs and False are returned.
         """
-        missing = [pair for pair in pairs if not pair[1].is_file()]
-        said = [f"{image}: its label {label} is missing" for image, label in missing]
+        present = [pair for pair in pairs if pair[1].is_file()]
+        missing = [
+            f"{image}: its label {label} is missing"
+            for image, label in sorted({*pairs} - {*present})
+        ]
+        if not missing:
+            return pairs, True
         share = f"{len(missing)} of {len(pairs)}"
-        if len(missing) == len(pairs):
-            if labelled:
-                raise InputError(f"{said[0]} ({share} have none)")
+        if present:
             self.notes.append(
-                f"{self.root}: no labels, so training gives the unsupervised scores alone; {said[0]}"
+                f"{share} images have no label and are left out, such as {missing[0]}"
             )
-            return pairs, False
-        if missing:
-            self.notes.append(f"{share} images have no label and are left out, such as {said[0]}")
-        self.left_out += [f"{sentence}; the image is left out" for sentence in said]
-        return [pair for pair in pairs if pair not in missing], True
+            self.left_out += [f"{sentence}; the image is left out" for sentence in missing]
+            return present, True
+        if labelled:
+            raise InputError(f"{missing[0]} ({share} have none)")
+        self.notes.append(
+            f"{self.root}: no labels, so training gives the unsupervised scores alone; {missing[0]}"
+        )
+        return pairs, False
 
-    def _label(self, file: Path, image: Path, image_size: tuple[int, int]) -> Ids:
+    def _label(self, file: Path, image: Path, image_size: Size) -> Ids:
         size = image_size if self.resize_labels else None
         return read_label(file, self.classes, self.layout, size, image)
 
 
-def _refuse_damaged(file: Path, files: int) -> None:
-    with open_image(file) as image:
-        image.refuse_damaged(thoroughly=files <= _READ_WHOLE)
-
-
-def _found(root: Path, layout: str, split: str) -> Pairs:
+def _pairs_of(root: Path, layout: str, split: str) -> Pairs:
     """Return the files of the layout.
 
     Raises:
@@ -225,11 +227,11 @@ def _found(root: Path, layout: str, split: str) -> Pairs:
     try:
         return with_other_kinds(named_layout(layout).pairs(root, split))
     except InputError as error:
-        fitting = fitting_layouts(root, split)  # this one is not among them
+        fitting = " or ".join(fitting_layouts(root, split))  # this one is not among them
         if not fitting:
             raise
         raise InputError(
-            f"{error}; it looks like layout {' or '.join(fitting)}: give --source.layout or --target.layout"
+            f"{error}; it looks like layout {fitting}: give --source.layout or --target.layout"
         ) from error
 
 
@@ -240,15 +242,12 @@ def _refuse_absent(exclude: Sequence[str], root: Path, layout: str) -> None:
         with suppress(InputError):  # the data set may lack this split
             for image, _ in named_layout(layout).pairs(root, split):
                 known.update(_names(image, root))
-    if absent := [name for name in exclude if name not in known]:
-        raise InputError(
-            f"{root}: 'exclude' names '{absent[0]}', and no image has that path, name or stem"
-            f"{nearest(absent[0], known)}"
-        )
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + ", …" * (len(names) > _SHOWN)
+    for name in exclude:
+        if name not in known:
+            raise InputError(
+                f"{root}: 'exclude' names '{name}', and no image has that path, name or stem"
+                f"{nearest(name, known)}"
+            )
 
 
 def _names(image: Path, root: Path) -> tuple[str, str, str]:
@@ -261,17 +260,17 @@ def _chosen(pairs: Pairs, exclude: Sequence[str], part: tuple[float, float], roo
 
     The share is a part of a shuffled order that depends on the images' names alone.
     """
-    kept = [pair for pair in pairs if set(exclude).isdisjoint(_names(pair[0], root))]
-    if not kept:
+    wanted = [pair for pair in pairs if set(exclude).isdisjoint(_names(pair[0], root))]
+    if not wanted:
         raise InputError(f"{root}: every image is excluded; take some names out of 'exclude'")
 
     def place(pair: tuple[Path, Path]) -> bytes:
         # a hash and no random generator, whose stream may change with its library
         return hashlib.sha256(os.fsencode(_names(pair[0], root)[0])).digest()
 
-    first, last = (round(share * len(kept)) for share in part)
+    first, last = (round(share * len(wanted)) for share in part)
     if first == last:
         raise InputError(
-            f"{root}: the part {part[0]:g} to {part[1]:g} of {len(kept)} images is none at all"
+            f"{root}: the part {part[0]:g} to {part[1]:g} of {len(wanted)} images is none at all"
         )
-    return sorted(sorted(kept, key=place)[first:last])
+    return sorted(sorted(wanted, key=place)[first:last])

@@ -66,8 +66,10 @@ class DomainPair:
         Raises:
             InputError: labels that give nothing to learn or to score.
         """
-        of_each = (dataset.look_at_labels(title) for title, dataset in self.splits().items())
-        return [*self.notes, *(line for lines in of_each for line in lines)]
+        about = list(self.notes)
+        for title, dataset in self.splits().items():
+            about += dataset.look_at_labels(title)
+        return about
 
     def left_out(self) -> str:
         """Count the files beside the images that are none, by suffix.
@@ -81,9 +83,8 @@ class DomainPair:
 
         The text is empty where all were named.
         """
-        return "; ".join(
-            dict.fromkeys(data.found_as for data in self.splits().values() if data.found_as)
-        )
+        sentences = dict.fromkeys(dataset.found_as for dataset in self.splits().values())
+        return "; ".join(filter(None, sentences))
 
 
 def open_pair(
@@ -106,9 +107,9 @@ def open_pair(
     """
     target_alone = target.replaces_source() and target.root is not None
     if (source.root is None) != (target.root is None) and not target_alone:
-        given, missing = ("source", "target") if source.root else ("target", "source")
+        present, missing = ("source", "target") if source.root else ("target", "source")
         raise InputError(
-            f"--{missing}.root is missing: --{given}.root is given, and a pair needs both (or none: demo)"
+            f"--{missing}.root is missing: --{present}.root is given, and a pair needs both (or none: demo)"
         )
     classes = classes_file if isinstance(classes_file, ClassSet) else load_classes(classes_file)
     opened = functools.partial(_splits, source, target, validation_part, demo or DemoConfig())
@@ -136,15 +137,14 @@ def _with_found_classes(
         for each in labelled
         if each.layout_name == "folders" or (each.layout_name == "gta5" and each.found_as)
     ]
-    found = None
     if len(unnumbered) == len(labelled):
-        found = found_classes(unnumbered, workers=workers)
-    if found is not None:
-        pair = opened(found.classes)
-        return dataclasses.replace(pair, notes=(found.note,), class_file=found.file)
+        fitting = found_classes(unnumbered, workers=workers)
+        if fitting is not None:
+            pair = opened(fitting.classes)
+            return dataclasses.replace(pair, notes=(fitting.note,), class_file=fitting.file)
     if any(each.layout == FOLDERS for each in unnumbered):
-        said = "classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are"
-        return dataclasses.replace(pair, notes=(said,))
+        note = "classes  labels are read as Cityscapes' label ids; --classes FILE says what else they are"
+        return dataclasses.replace(pair, notes=(note,))
     return pair
 
 
@@ -163,18 +163,19 @@ def _splits(
     source_train = None if target.replaces_source() else train("source", source, labelled=True)
     target_train = train("target", target, labelled=False)
     target_val = open_validation(target, classes, validation_part, demo)
+    pair = DomainPair(source_train, target_train, target_val, classes)
     if not target.labelled_part:
-        return DomainPair(source_train, target_train, target_val, classes)
-    try:  # the first part of a fixed shuffle, so that a small part lies in a larger
+        return pair
+    with passed_on("--target.labelled-part", InputError):
+        # the first part of a fixed shuffle, so that a small part lies in a larger
         labelled = train("target", target, labelled=True, part=(0.0, target.labelled_part))
-    except InputError as error:
-        raise InputError(f"--target.labelled-part: {error}") from error
-    # a target without a validation split is scored on its training images
-    if both := {*labelled.images} & {*target_val.images}:
-        said = f"{len(both)} of the {len(labelled)} images with labels would be scored as well, such as {min(both)}"
-        instead = f"--validation-part {target.labelled_part:g},1 scores the others"
-        raise InputError(f"--target.labelled-part: {said}; {instead}")
-    return DomainPair(source_train, target_train, target_val, classes, labelled)
+        # a target without a validation split is scored on its training images
+        if both := {*labelled.images} & {*target_val.images}:
+            raise InputError(
+                f"{len(both)} of the {len(labelled)} images with labels would be scored as well, such as {min(both)}; "
+                f"--validation-part {target.labelled_part:g},1 scores the others"
+            )
+    return dataclasses.replace(pair, target_labelled=labelled)
 
 
 def open_validation(
@@ -208,14 +209,14 @@ def _open(
     domain: str, data: DataConfig, split: str, classes: ClassSet, world: DemoConfig, **options: Any
 ) -> SegmentationDataset:
     """Open one split of ``source`` or ``target``."""
-    layout = "gta5" if domain == "source" else "cityscapes"
-    root = _demo_pair(world) / layout if data.root is None else Path(data.root)
-    flag = f"--{domain}.layout"
-    guessed = data.layout == AUTO and data.root is not None
+    layout, flag = data.layout, f"--{domain}.layout"
+    guessed = layout == AUTO and data.root is not None
+    demo = "gta5" if domain == "source" else "cityscapes"
+    root = _demo_pair(world) / demo if data.root is None else Path(data.root)
     if guessed:
         layout = found_layout(root, split, classes, flag)
-    elif data.layout != AUTO:
-        layout = data.layout
+    elif layout == AUTO:
+        layout = demo
     size = checked_size(data.size, f"--{domain}.size")
     dataset = SegmentationDataset(
         root, layout, split, size=size, classes=classes, exclude=data.exclude, **options
@@ -240,9 +241,9 @@ def _pixels(
     wanted = _seen_bands(first[1], bands, rgb)
     if not measure:
         return wanted
-    for found in (first, *(first_header(dataset.images) for dataset in pair.splits().values())):
-        if found is not None:
-            refuse_other(*found, wanted)
+    for dataset in pair.splits().values():
+        if (other := first_header(dataset.images)) is not None:
+            refuse_other(*other, wanted)
     return wanted if wanted.is_rgb else measured_format(files, wanted, workers)
 
 
@@ -251,15 +252,13 @@ def _seen_bands(header: Header, bands: BandConfig, rgb: PixelFormat) -> PixelFor
     number = bands.number or header.bands
     if header.is_rgb and number in (header.bands, 3):
         return rgb
+    colours = header.colours
+    if colours is not None and max(colours) >= number:
+        colours = None
     first_three = (0, min(1, number - 1), min(2, number - 1))
-    return PixelFormat(
-        number,
-        header.dtype,
-        mean=(0.0,) * number,
-        std=(1.0,) * number,
-        shown=bands.shown_from_0(number) or header.colours or first_three,
-        colours=header.colours if max(header.colours or (0,)) < number else None,
-    )
+    shown = bands.shown_from_0(number) or header.colours or first_three
+    zeros, ones = (0.0,) * number, (1.0,) * number
+    return PixelFormat(number, header.dtype, zeros, ones, shown, colours=colours)
 
 
 def _demo_pair(world: DemoConfig) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import unicodedata
@@ -102,7 +103,7 @@ def image_files(folder: Path) -> list[Path]:
     files = [file for file in _visible_files(folder) if file.suffix.lower() in IMAGE_SUFFIXES]
     stem_of = {file: _stem(file, folder) for file in files}
     stems = set(stem_of.values())
-    jpegs = {stem for file, stem in stem_of.items() if file.suffix.lower() in _JPEG}
+    jpegs = {stem_of[file] for file in files if file.suffix.lower() in _JPEG}
 
     def is_image(file: Path) -> bool:
         stem = stem_of[file]
@@ -110,8 +111,8 @@ def image_files(folder: Path) -> list[Path]:
             return False
         if file.suffix.lower() not in LABEL_SUFFIXES:
             return True
-        there = _LABEL_FOLDERS.sub(r"\1images", stem)
-        if there != stem and _labelled_by(there) & stems:
+        image = _LABEL_FOLDERS.sub(r"\1images", stem)
+        if image != stem and _labelled_by(image) & stems:
             return False
         return stem not in jpegs or not _is_mask(file)
 
@@ -128,8 +129,8 @@ def left_out(folders: Iterable[Path]) -> str:
     for folder in set(folders):
         others = set(_visible_files(folder)) - set(image_files(folder))
         counts.update(file.suffix.lower() or "without suffix" for file in others)
-    said = ", ".join(f"{number:,} {suffix}" for suffix, number in sorted(counts.items()))
-    return said and f", left out: {said}"
+    numbers = ", ".join(f"{number:,} {suffix}" for suffix, number in sorted(counts.items()))
+    return numbers and f", left out: {numbers}"
 
 
 def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) -> dict[Path, Path]:
@@ -142,18 +143,19 @@ def find_labels(folder: Path, images: Sequence[Path], root: Path | None = None) 
     Raises:
         InputError: two images with one label.
     """
-    beside = root is not None and root.resolve() == folder.resolve()
-    present = _labels_by_stem(folder, {folder / image for image in images} if beside else set())
+    in_one_folder = root is not None and root.resolve() == folder.resolve()
+    others = {folder / image for image in images} if in_one_folder else set()
+    present = _labels_by_stem(folder, others)
     labels: dict[Path, Path] = {}
     owners: dict[Path, Path] = {}
     for image in images:
         stem = os.path.splitext(image)[0]
         names = [*(stem + ending for ending in _LABEL_ENDINGS), str(image)]  # the last of a.jpg.png
-        found = next((present[key] for key in map(_key, names) if key in present), None)
-        labels[image] = found or folder / f"{stem}{'_mask' * beside}.png"
-        if found and owners.setdefault(found, image) != image:
+        label = next(filter(None, map(present.get, map(_key, names))), None)
+        labels[image] = label or folder / f"{stem}{'_mask' * in_one_folder}.png"
+        if label and owners.setdefault(label, image) != image:
             raise InputError(
-                f"{image}: shares the label {found} with {owners[found]}; give each its own name"
+                f"{image}: shares the label {label} with {owners[label]}; give each its own name"
             )
     return labels
 
@@ -163,13 +165,13 @@ def _labels_by_stem(folder: Path, others: set[Path]) -> dict[str, Path]:
 
     Of several with one stem, the one in the preferred format counts.
     """
+    labels: dict[str, Path] = {}
     files = [file for file in _visible_files(folder) if file not in others]
-    found: dict[str, Path] = {}
     for suffix in LABEL_SUFFIXES:
         for file in files:
             if file.suffix.lower() == suffix:
-                found.setdefault(_stem(file, folder), file)
-    return found
+                labels.setdefault(_stem(file, folder), file)
+    return labels
 
 
 def _labelled_by(stem: str) -> set[str]:
@@ -182,15 +184,17 @@ def _visible_files(folder: Path) -> list[Path]:
 
     A folder that is reached twice counts once.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     visited: set[str] = set()
     for path, folders, names in os.walk(folder, followlinks=True):
         real = os.path.realpath(path)
-        folders[:] = [] if real in visited else sorted(name for name in folders if name[0] != ".")
-        if real not in visited:
-            found += [Path(path, name) for name in names if name[0] != "."]
+        if real in visited:
+            folders.clear()
+            continue
         visited.add(real)
-    return sorted(found)
+        folders[:] = sorted(name for name in folders if name[0] != ".")
+        files += [Path(path, name) for name in names if name[0] != "."]
+    return sorted(files)
 
 
 def _is_mask(file: Path) -> bool:
@@ -217,12 +221,17 @@ def output_names(images: Sequence[Path]) -> list[Path]:
     a.png and a.jpg keep their suffix.
     """
     plain = [str(image.with_suffix("")) for image in images]
-    shared = Counter(name.lower() for name in plain)
-    names = [
-        name if shared[name.lower()] == 1 else f"{name}_{image.suffix[1:]}"
-        for name, image in zip(plain, images, strict=True)
+    longer = [f"{name}_{image.suffix[1:]}" for name, image in zip(plain, images, strict=True)]
+    return [Path(name) for name in distinct(_unshared(plain, longer))]
+
+
+def _unshared(names: Sequence[str], longer: Sequence[str]) -> list[str]:
+    """Return the names, and the longer one of each name that several have; case does not count."""
+    numbers = Counter(name.lower() for name in names)
+    return [
+        long if numbers[name.lower()] > 1 else name
+        for name, long in zip(names, longer, strict=True)
     ]
-    return [Path(name) for name in distinct(names)]
 
 
 def refuse_long_name(image: Path) -> None:
@@ -244,13 +253,9 @@ def flat_names(images: Sequence[str]) -> list[str]:
     where another image has the stem: ``val/a/0.png`` is ``val_a_0``.
     """
     # TensorBoard and tables take UTF-8
-    images = [os.fsencode(image).decode(errors="replace") for image in images]
-    paths = [Path(image) for image in images]
-    shared = Counter(path.stem.lower() for path in paths)
-    names = [
-        path.stem if shared[path.stem.lower()] == 1 else str(path.with_suffix("")).replace("/", "_")
-        for path in paths
-    ]
+    paths = [Path(os.fsencode(image).decode(errors="replace")) for image in images]
+    longer = [str(path.with_suffix("")).replace("/", "_") for path in paths]
+    names = _unshared([path.stem for path in paths], longer)
     # the folder of 0.png.jpg would be the file of 0.jpg
     return distinct([re.sub(r"\.(png)$", r"_\1", name, flags=re.IGNORECASE) for name in names])
 
@@ -260,11 +265,8 @@ def distinct(names: Sequence[str]) -> list[str]:
     taken: set[str] = set()
     result = []
     for name in names:
-        candidate = name
-        number = 1
-        while candidate.lower() in taken:
-            number += 1
-            candidate = f"{name}_{number}"
-        taken.add(candidate.lower())
-        result.append(candidate)
+        candidates = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+        unused = next(each for each in candidates if each.lower() not in taken)
+        taken.add(unused.lower())
+        result.append(unused)
     return result

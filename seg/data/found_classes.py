@@ -46,18 +46,21 @@ def found_classes(
     ):
         return None
     held = together(list(each_file(look, files, workers, "looking at the labels")))
-    found = _classes_of(held, named)
-    if found is None:
+    classes = _classes_of(held, named)
+    if classes is None:
         return None
+    holding = _holding(held, classes)
     note = (
-        f"classes  {_holding(held, found)}: taken as {len(found)} classes, since no --classes names them"
+        f"classes  {holding}: taken as {len(classes)} classes, since no --classes names them"
         "; python -m seg.data check writes the file to name them in"
     )
     text = yaml.safe_dump(
-        found.document(), sort_keys=False, allow_unicode=True, default_flow_style=None
+        classes.document(), sort_keys=False, allow_unicode=True, default_flow_style=None
     )
-    file = f"{_holding(held, found)}; this file, with your names in this order, reads them (--classes FILE):\n\n{text}"
-    return FoundClasses(found, note, file)
+    file = f"{holding}; this file, with your names in this order, reads them (--classes FILE)"
+    if 0 in classes.ids and not classes.by_color:
+        file += "; if 0 means unlabelled, delete its row and list 0 under ignored"
+    return FoundClasses(classes, note, f"{file}:\n\n{text}")
 
 
 def _classes_of(held: Held, named: ClassSet | None) -> ClassSet | None:
@@ -84,16 +87,16 @@ def _named(named: ClassSet | None, number: int) -> ClassSet:
     return named_classes(number if named is None or len(named) != number else named.names)
 
 
-def _holding(held: Held, found: ClassSet) -> str:
+def _holding(held: Held, classes: ClassSet) -> str:
     """Describe in words what the labels hold.
 
     Where they hold the id 255, the text says whether it is a class, so that it is never left out
     silently.
     """
-    if found.by_color:
-        return f"the labels are pictures in {len(found)} colours"
-    said = f"the labels hold the ids {', '.join(map(str, np.flatnonzero(held.pixels)))}"
+    if classes.by_color:
+        return f"the labels are pictures in {len(classes)} colours"
+    holding = f"the labels hold the ids {', '.join(map(str, np.flatnonzero(held.pixels)))}"
     if white := held.pixels[IGNORE_INDEX]:
-        counts = "counts as a class" if IGNORE_INDEX in found.ids else "is ignored"
-        said += f" (255 is in {white / held.pixels.sum():.1%} of the pixels and {counts})"
-    return said
+        counts = "counts as a class" if IGNORE_INDEX in classes.ids else "is ignored"
+        holding += f" (255 is in {white / held.pixels.sum():.1%} of the pixels and {counts})"
+    return holding

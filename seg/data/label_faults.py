@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from dem_apps.errors import InputError
 from seg.data.files import evenly, find_labels
 from seg.data.labels import IGNORE_INDEX, ClassSet, Ids, id_tables
 from seg.data.layouts.layout import OWN_IDS, Layout
-from seg.data.numbering import Held, as_numbered, held_in, look, smoothed_edges, together
+from seg.data.numbering import Held, as_numbered, held_in, look, smoothed_edges
 from seg.data.pixel_format import Counts
 from seg.data.read_images import read_header
 from seg.data.read_labels import label_pixels, refuse_other_ground, refuse_unknown, train_ids
@@ -39,6 +40,14 @@ class FileReport:
     counts: Counts | None = None
     #: values of its label, without those that the file calls no data, where the classes fit it
     held: Held | None = None
+
+    #: whether 255, which no class has, may be a class of all labels together
+    white: bool = False
+
+    @property
+    def fits(self) -> bool:
+        """True unless the classes do not fit its label."""
+        return not self.white and (not self.errors or self.held is not None)
 
 
 def look_at_labels(
@@ -66,8 +75,9 @@ def look_at_labels(
         if len(_classes_in(reports, classes, layout)) > 1:
             break
     check_classes(reports, classes, layout)
-    if refused := [error for report in reports for error in report.errors]:
-        raise InputError(f"{title}: {refused[0]}")
+    for report in reports:
+        if report.errors:
+            raise InputError(f"{title}: {report.errors[0]}")
     return list(lines(reports, title))
 
 
@@ -101,83 +111,77 @@ def check_label(
     Findings about it are added to the report.
     """
     try:
-        read = label_pixels(label, classes, layout)
-        refuse_other_ground(label, read, image)
-        ids = read.ids
-        valid = read.valid
-        refuse_unknown(label, ids if valid is None else ids[valid], classes, layout)
+        pixels = label_pixels(label, classes, layout)
+        refuse_other_ground(label, pixels, image)
+        refuse_unknown(label, pixels, classes, layout)
     except InputError as error:
         report.errors.append(smoothed_edges(look(label, layout)) or str(error))
         return None
-    report.held = held_in(label, read)
-    _compare_sizes(report, image, label, ids)
-    return train_ids(ids, valid, classes, layout)
-
-
-def _compare_sizes(report: FileReport, image: Path, label: Path, ids: Ids) -> None:
-    try:
-        width, height = read_header(image).size
-    except InputError:
-        return  # the reading of the image says it
-    if ids.shape != (height, width):
-        report.warnings.append(
-            f"{label}: the label is {ids.shape[1]}x{ids.shape[0]} pixels, its image {width}x{height}"
-        )
+    report.held = held_in(label, pixels)
+    height, width = pixels.ids.shape
+    with suppress(InputError):  # the reading of the image says it
+        size = read_header(image).size
+        if size != (width, height):
+            report.warnings.append(
+                f"{label}: the label is {width}x{height} pixels, its image {size[0]}x{size[1]}"
+            )
+    return train_ids(pixels, classes, layout)
 
 
 def check_classes(
     reports: Sequence[FileReport], classes: ClassSet, layout: Layout = OWN_IDS
-) -> bool:
-    """Add the findings about all labels together to the first report.
-
-    Returns:
-        Whether the classes do not seem to fit.
-    """
-    held = [report.held for report in reports if report.held is not None]
-    if not held:
-        return False
+) -> None:
+    """Add the findings about all labels together to the first report."""
+    labels = [report.held for report in reports if report.held is not None]
+    if not labels:
+        return
     report = reports[0]
-    found = _classes_in(reports, classes, layout)
-    absent = [f"'{name}'" for train_id, name in enumerate(classes.names) if train_id not in found]
-    white = sum(each.pixels[IGNORE_INDEX] > 0 for each in held)
-    named = layout.ids or classes.by_color or IGNORE_INDEX in (*classes.ids, *classes.ignored)
-    said = ""
-    if absent and white and not named:
-        said = (
-            f"255 is in {white:,} of {len(held):,} labels and ignored, since --classes does not name it, and "
-            f"{absent[0]} is in none; if it is a class, give that class a row with id: 255 in a file, else list 255 "
-            "there under ignored"
-        )
-    if len(found) < 2:
-        one = f"one class alone, '{classes.names[found.pop()]}'" if found else "no class"
-        sentence = f"{len(held):,} labels hold {one}, of which nothing can be learnt or scored"
-        report.errors.append(f"{sentence}; {said}" if said else sentence)
-    elif said:
-        report.warnings.append(said)
+    present = _classes_in(reports, classes, layout)
+    absent = [f"'{name}'" for index, name in enumerate(classes.names) if index not in present]
+    white = _white(labels, absent, classes, layout)
+    report.white = bool(white)
+    if len(present) < 2:
+        one = f"one class alone, '{classes.names[present.pop()]}'" if present else "no class"
+        sentence = f"{len(labels):,} labels hold {one}, of which nothing can be learnt or scored"
+        report.errors.append("; ".join(filter(None, (sentence, white))))
+    elif white:
+        report.warnings.append(white)
     elif absent:
-        report.notes.append(f"no pixel of {len(held):,} labels is {', '.join(absent)}")
-    return bool(said)
+        report.notes.append(f"no pixel of {len(labels):,} labels is {', '.join(absent)}")
+
+
+def _white(labels: Sequence[Held], absent: Sequence[str], classes: ClassSet, layout: Layout) -> str:
+    """Return a sentence about 255 in labels that may be an absent class; empty where it is none."""
+    number = sum(each.pixels[IGNORE_INDEX] > 0 for each in labels)
+    named = layout.ids or classes.by_color or IGNORE_INDEX in (*classes.ids, *classes.ignored)
+    if named or not absent or not number:
+        return ""
+    return (
+        f"255 is in {number:,} of {len(labels):,} labels and ignored, since --classes does not name it, and "
+        f"{absent[0]} is in none; if it is a class, give that class a row with id: 255 in a file, else list 255 "
+        "there under ignored"
+    )
 
 
 def lines(reports: Iterable[FileReport], title: str) -> Iterator[str]:
     """Yield a line for each problem, and one line for many files with the same problem."""
-    groups: dict[str, list[str]] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
     for report in reports:
-        for kind in ("error", "warning", "note"):
-            for sentence in getattr(report, f"{kind}s"):
-                groups.setdefault(f"{kind}: {_PATH.sub('…', sentence)}", []).append(sentence)
-    for about, alike in groups.items():
-        begin = f"{about.partition(':')[0]}: {title}: "
+        sentences = {"error": report.errors, "warning": report.warnings, "note": report.notes}
+        for kind, some in sentences.items():
+            for sentence in some:
+                groups.setdefault((kind, _PATH.sub("…", sentence)), []).append(sentence)
+    for (kind, _), alike in groups.items():
         if len(alike) > _MOST_ALIKE:
-            yield f"{begin}{len(alike):,} files, such as {alike[0]}"
-        else:
-            yield from (begin + sentence for sentence in alike)
+            alike = [f"{len(alike):,} files, such as {alike[0]}"]
+        yield from (f"{kind}: {title}: {sentence}" for sentence in alike)
 
 
 def _classes_in(reports: Sequence[FileReport], classes: ClassSet, layout: Layout) -> set[int]:
     """Return the train ids of the classes that labels hold."""
-    held = [report.held for report in reports if report.held is not None]
-    if not held:
-        return set()
-    train_ids_held = id_tables(classes, layout.ids)[0][together(held).pixels > 0]
-    return set(train_ids_held.tolist()) - {IGNORE_INDEX}
+    table, _ = id_tables(classes, layout.ids)
+    present = set[int]()
+    for report in reports:
+        if report.held is not None:
+            present.update(table[report.held.pixels > 0].tolist())
+    return present - {IGNORE_INDEX}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from torchvision.datasets import Cityscapes
 
 from dem_apps.errors import InputError, nearest
 from dem_apps.runtime.arguments import found
-from dem_apps.runtime.documents import read_json, read_yaml, shaped
+from dem_apps.runtime.documents import read_json, read_yaml, required, shaped
 from dem_apps.runtime.files import read_text
 from seg.data.files import distinct
 from seg.data.pixel_format import Mask
@@ -95,17 +95,14 @@ class ClassSet:
 
     def document(self) -> dict[str, Any]:
         """Return the class set as :func:`load_classes` reads it."""
-        parts = zip(self.names, self.colors, self.ids, strict=True)
         rows = [
-            {"name": name, "color": list(color), "id": label_id} for name, color, label_id in parts
+            {"name": name, "color": list(color), "id": label_id}
+            for name, color, label_id in zip(self.names, self.colors, self.ids, strict=True)
         ]
         if not self.by_color:
             return {"classes": rows, "ignored": list(self.ignored)}
-        return {
-            "labels": "colors",
-            "classes": rows,
-            "ignored": [list(color) for color in self.ignored_colors],
-        }
+        ignored = [list(color) for color in self.ignored_colors]
+        return {"labels": "colors", "classes": rows, "ignored": ignored}
 
 
 CITYSCAPES_CLASSES = ClassSet(
@@ -129,7 +126,7 @@ CITYSCAPES_COLORS = replace(
 
 def id_tables(
     classes: ClassSet, numbering: Mapping[int, str] | None = None
-) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+) -> tuple[Ids, NDArray[np.bool_]]:
     """Build look-up tables for the ids in label images, (256,) each.
 
     Args:
@@ -170,7 +167,7 @@ def named_classes(names: Sequence[str] | int) -> ClassSet:
     """
     if isinstance(names, int):
         names = [f"class {index}" for index in range(names)]
-    known = dict(zip(CITYSCAPES_CLASSES.names, CITYSCAPES_CLASSES.colors, strict=True))
+    known = {label.name: label.color for label in _TRAIN_LABELS}
     colors = [known[name] for name in names if name in known]
     if len(colors) < len(names):
         numbers = itertools.count(1)
@@ -210,21 +207,20 @@ def load_classes(file: str | None) -> ClassSet:
         return CITYSCAPES_CLASSES
     # Path fails at a long text
     if "," in file and not os.path.splitext(file)[1] and not os.path.exists(file):
-        given = [name.strip() for name in file.split(",")]
-        if "" in given or len(given) != len(set(given)) or len(given) > IGNORE_INDEX:
+        names = [name.strip() for name in file.split(",")]
+        if "" in names or len(names) != len(set(names)) or len(names) > IGNORE_INDEX:
             raise InputError(
                 f"--classes: expected a file, or different names such as a,b,c, got '{file}'"
             )
-        return named_classes(given)
+        return named_classes(names)
     path = found(file)
     if not os.path.exists(path):
         raise InputError(
             f"--classes: expected a file, or names such as a,b,c; there is no file '{file}'"
         )
-    if path.suffix == ".txt":
-        return _from_document(file, _label_map(path))
     # a run's own file is JSON, whose escapes beyond U+FFFF are not YAML's
-    return _from_document(file, read_json(path) if path.suffix == ".json" else read_yaml(path))
+    readers: dict[str, Callable[[Path], Any]] = {".txt": _label_map, ".json": read_json}
+    return _from_document(file, readers.get(path.suffix, read_yaml)(path))
 
 
 def _label_map(file: Path) -> dict[str, Any]:
@@ -240,18 +236,19 @@ def _label_map(file: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Row:
-    """One class of a class file: its name, colour and id."""
+    """One class of a class file, or one id or colour that it ignores."""
 
     name: str
-    color: tuple[int, ...] | None = None
-    id: int | None = None  #: None is its position
+    id: int
+    color: Color | None = None
 
     def __post_init__(self) -> None:
         if not 0 < len(self.name.strip()) <= _LONGEST_NAME or not self.name.isprintable():
             raise ValueError(f"name: expected a text of 1 to {_LONGEST_NAME} characters")
-        if len(self.color or (0, 0, 0)) != 3:
-            raise ValueError(f"color: expected 3 numbers, found {list(self.color or ())}")
-        if not all(0 <= number <= 255 for number in (*(self.color or ()), self.id or 0)):
+        numbers = list(self.color or (0, 0, 0))
+        if len(numbers) != 3:
+            raise ValueError(f"color: expected 3 numbers, found {numbers}")
+        if not {self.id, *numbers} <= {*range(256)}:
             raise ValueError("id and color: expected numbers from 0 to 255")
 
 
@@ -276,36 +273,41 @@ def _from_document(file: str, document: Any) -> ClassSet:
     content = shaped(_ClassFile, document, file)
     if not 2 <= len(content.classes) <= 255:
         raise InputError(f"{file}, classes: expected 2 to 255, found {len(content.classes)}")
+    rows = [
+        _row(value, place, f"{file}, classes[{place}]")
+        for place, value in enumerate(content.classes)
+    ]
     by_color = content.labels == "colors"
-    rows = []
-    for place, row in enumerate(content.classes):
-        named = {"name": row} if isinstance(row, str) else row
-        rows.append(shaped(_Row, named, f"{file}, classes[{place}]"))
+    key = "color" if by_color else "id"
+    ignored = [
+        shaped(_Row, {"name": "ignored", "id": 0, key: value}, f"{file}, ignored")
+        for value in content.ignored or ()
+    ]
     names = tuple(row.name for row in rows)
-    ids = tuple(place if row.id is None else row.id for place, row in enumerate(rows))
+    ids = tuple(row.id for row in rows)
     colors = _colors(rows)
     if len(colors) < len(rows) and (colors or by_color):
         raise InputError(f"{file}, classes: some have a color, and others none")
     _refuse_repeated(file, "name", names)
     _refuse_repeated(file, "id", ids)
-    where = f"{file}, ignored"
-    ignored = [
-        {"name": "ignored", "color" if by_color else "id": each} for each in content.ignored or ()
-    ]
-    uncounted = [shaped(_Row, each, where) for each in ignored]
     if by_color:
         _refuse_repeated(file, "color", colors)
-        return ClassSet(names, colors, ids, (), True, tuple(sorted({*_colors(uncounted)})))
-    ignored_ids = {row.id for row in uncounted if row.id is not None}
+        return ClassSet(names, colors, ids, (), True, tuple(sorted({*_colors(ignored)})))
+    ignored_ids = {row.id for row in ignored}
     if both := ignored_ids & set(ids):
         name = names[ids.index(min(both))]
-        raise InputError(f"{where}: the id {min(both)} is that of class '{name}'")
+        raise InputError(f"{file}, ignored: the id {min(both)} is that of class '{name}'")
     return ClassSet(names, colors or named_classes(names).colors, ids, tuple(sorted(ignored_ids)))
 
 
+def _row(value: Any, place: int, where: str) -> _Row:
+    """Return a class by its name alone, or by its keys; ``place`` is its id unless it has one."""
+    keys = {"name": value} if isinstance(value, str) else required(value, where)
+    return shaped(_Row, {"id": place, **keys}, where)
+
+
 def _colors(rows: Sequence[_Row]) -> tuple[Color, ...]:
-    given = [row.color for row in rows if row.color]
-    return tuple((color[0], color[1], color[2]) for color in given)
+    return tuple(row.color for row in rows if row.color)
 
 
 def _refuse_repeated(file: str, key: str, values: Sequence[object]) -> None:

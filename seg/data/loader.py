@@ -22,8 +22,8 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, default_collate
 
 from dem_apps.errors import InputError, nearest, passed_on
 from seg.data.datasets import Sample, SegmentationDataset
-from seg.data.labels import IGNORE_INDEX, Ids
-from seg.data.pixel_format import RGB, Mask, Numbers, PixelFormat
+from seg.data.labels import IGNORE_INDEX
+from seg.data.pixel_format import RGB, Numbers, PixelFormat
 from seg.data.samplers import Draws, Epochs, Sampler
 
 # Without this, importing it checks for a newer release over the network, and waits where there is none.
@@ -39,6 +39,8 @@ _REFUSED = ("FrequencyMasking", "TimeMasking", "ToTensorV2", "ToTensor3D", "Norm
 #: The key of the mask of the pixels that hold data, beside image and label.
 _VALID = "valid"
 Batch = dict[str, Any]
+#: One mapping of a transform's name to its arguments for each transform of albumentations.
+Steps = list[dict[str, Any]]
 Samples = SegmentationDataset | ConcatDataset[Sample]
 #: A change of an image (H, W, B) by the sample's random numbers, as by :func:`target_style`.
 Style = Callable[[Numbers, np.random.Generator], Numbers]
@@ -49,7 +51,7 @@ def batches(
     batch_size: int,
     steps: range,
     seed: tuple[int, int],
-    augmentation: list[dict[str, Any]],
+    augmentation: Steps,
     workers: int = 0,
     process: tuple[int, int] = (0, 1),
     sampler: Sampler | None = None,
@@ -114,7 +116,7 @@ def batches(
         yield batch
 
 
-def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -> Augmentation:
+def build_augmentation(steps: Steps, pixels: PixelFormat = RGB) -> Augmentation:
     """Build albumentations' transforms from a list such as ``[{HorizontalFlip: {p: 0.5}}]``.
 
     Pixels from outside the image are ``IGNORE_INDEX`` in the label (albumentations writes 0, a
@@ -137,32 +139,31 @@ def build_augmentation(steps: list[dict[str, Any]], pixels: PixelFormat = RGB) -
             )
         ((name, arguments),) = step.items()
         transform = _transform(str(name), pixels)
-        given = dict(arguments or {})
+        arguments = dict(arguments or {})
         fill = inspect.signature(transform.__init__).parameters.get("fill_mask")
         if fill is not None and fill.default is not None:
-            given.setdefault("fill_mask", IGNORE_INDEX)
+            arguments.setdefault("fill_mask", IGNORE_INDEX)
         with passed_on(f"augmentation '{name}'"), warnings.catch_warnings():
             # albumentations only warns of an unknown argument; its advice to use another transform is no error
             warnings.filterwarnings("error", message=r"Argument\(s\)")
-            transforms.append(transform(**given))
+            transforms.append(transform(**arguments))
     return albumentations.Compose(transforms, additional_targets={_VALID: "mask"})
 
 
 def _transform(name: str, pixels: PixelFormat) -> type[albumentations.BasicTransform]:
     """Return albumentations' transform of a name, if training can use it."""
-    found: Any = getattr(albumentations, name, None)
-    is_transform = inspect.isclass(found) and issubclass(found, albumentations.BasicTransform)
-    if not is_transform or name in _REFUSED:
+    transform: Any = getattr(albumentations, name, None)
+    kind = transform if inspect.isclass(transform) else object
+    if name in _REFUSED or not issubclass(kind, albumentations.BasicTransform):
         use = "training does not use" if name in _REFUSED else "albumentations has no"
         hint = nearest(name, vars(albumentations))
         raise InputError(f"augmentation: {use} transform '{name}'{hint}")
-    if not pixels.is_rgb and not issubclass(found, albumentations.DualTransform):
+    if not pixels.is_rgb and not issubclass(kind, albumentations.DualTransform):
         raise InputError(
             f"augmentation '{name}': changes the colours of 8-bit RGB, and these images have {pixels.described}; "
             "take one that moves pixels, such as HorizontalFlip"
         )
-    transform: type[albumentations.BasicTransform] = found
-    return transform
+    return kind
 
 
 def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) -> Sample:
@@ -171,38 +172,26 @@ def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) ->
     Pixels from outside the image have no label. In images of bands they hold no data either.
     """
     augmentation.set_random_seed(seed)
-    image = sample.image
-    held = np.ones(image.shape[:2], np.uint8) if sample.valid is None else sample.valid
-    parts: dict[str, Any] = {"image": image, _VALID: held.astype(np.uint8)}
+    valid = np.ones(sample.image.shape[:2], np.bool_) if sample.valid is None else sample.valid
+    parts: dict[str, Any] = {"image": sample.image, _VALID: valid.astype(np.uint8)}
     if sample.label is not None:
         parts["mask"] = sample.label
     with passed_on(f"{sample.name}: augmentation failed"):  # such as a crop larger than the image
         augmented = augmentation(**parts)
-    label = augmented.get("mask")
-    inside = augmented[_VALID]
-    image = _fitting(augmented["image"], label, sample)
+    image, inside, label = augmented["image"], augmented[_VALID], augmented.get("mask")
+    bands = sample.image.shape[2]
+    if image.dtype != sample.image.dtype or image.shape != (*inside.shape, bands):
+        raise InputError(
+            f"{sample.name}: augmentation makes something else than images of {sample.image.dtype} in {bands} bands, "
+            "and labels of their size; leave it out"
+        )
     # 0 comes from transforms that fill masks with nothing else, unless it was asked for
     fills = [getattr(each, "fill_mask", None) for each in augmentation.transforms]
     if label is not None and 0 not in fills:
         label = np.where(inside == 0, np.uint8(IGNORE_INDEX), label)
     counts = not sample.pixels.is_rgb or sample.valid is not None
-    valid: Mask = inside == 1 if counts and (inside != 1).any() else None
-    return replace(sample, image=image, label=label, valid=valid)
-
-
-def _fitting(image: Any, label: Ids | None, sample: Sample) -> Numbers:
-    """Return the augmented image, if it and its label fit.
-
-    The image must have the sample's bands and numbers, and the label the image's size.
-    """
-    dtype, bands = (np.uint8, 3) if sample.pixels.is_rgb else (np.float32, sample.pixels.bands)
-    fits = isinstance(image, np.ndarray) and image.dtype == dtype and image.shape[2:] == (bands,)
-    if fits and (label is None or label.shape == image.shape[:2]):
-        return np.asarray(image)
-    raise InputError(
-        f"{sample.name}: augmentation makes something else than images of {dtype.__name__} in {bands} bands, and "
-        "labels of their size; leave it out"
-    )
+    outside = counts and (inside != 1).any()
+    return replace(sample, image=image, label=label, valid=inside == 1 if outside else None)
 
 
 def fourier(image: Numbers, reference: Numbers, beta: float) -> Numbers:
@@ -220,11 +209,13 @@ def fourier(image: Numbers, reference: Numbers, beta: float) -> Numbers:
     height, width = image.shape[:2]
     if reference.shape != image.shape:
         # OpenCV takes four bands at a time
-        bands = np.split(reference, reference.shape[2], axis=2)
-        resized = [
-            cv2.resize(band, (width, height), interpolation=cv2.INTER_AREA) for band in bands
-        ]
-        reference = np.stack(resized, axis=2)
+        reference = np.stack(
+            [
+                cv2.resize(band, (width, height), interpolation=cv2.INTER_AREA)
+                for band in np.moveaxis(reference, 2, 0)
+            ],
+            axis=2,
+        )
     spectrum = scipy.fft.rfft2(image.astype(np.float32), axes=(0, 1))
     other = scipy.fft.rfft2(reference.astype(np.float32), axes=(0, 1))
     b = int(beta * min(height, width))
@@ -281,9 +272,8 @@ class _Stream(Dataset[Batch | InputError]):
             sample = self.dataset[index]
             if self.style is not None and index < self.styled:
                 # before the augmentation, as FDA does: of the whole image, and colour augmentation stays
-                sample = replace(
-                    sample, image=self.style(sample.image, self._random(Draws.STYLE, position))
-                )
+                image = self.style(sample.image, self._random(Draws.STYLE, position))
+                sample = replace(sample, image=image)
             if self.augmentation is not None:
                 seed = int(self._random(Draws.AUGMENTATION, position).integers(2**31))
                 sample = apply_augmentation(self.augmentation, sample, seed)

@@ -75,8 +75,7 @@ def look(file: Path, layout: Layout = OWN_IDS) -> Held:
 
 def held_in(file: Path, label: LabelPixels) -> Held:
     """Count the ids of a label image in the pixels that hold any."""
-    ids = label.ids if label.valid is None else label.ids[label.valid]
-    return Held(file, np.bincount(ids.ravel(), minlength=256))
+    return Held(file, np.bincount(label.held.ravel(), minlength=256))
 
 
 def together(labels: Sequence[Held]) -> Held:
@@ -99,17 +98,17 @@ def as_numbered(
         if label_map is not None:
             return _mapped(label_map, classes, layout)
     held = together([look(file, layout) for file in evenly(files, _LABELS)])
-    found = _cityscapes_numbering(held, classes, layout)
-    if found is None:
+    name = _cityscapes_numbering(held, classes, layout)
+    if name is None:
         if held.colors and not held.pixels.any():
-            return replace(layout, ids=None, read_ids=None), []
+            layout = replace(layout, ids=None, read_ids=None)
         return layout, []
-    painted = CITYSCAPES_COLORS if found == "colours" else None
-    numbered = replace(layout, ids=_NUMBERINGS[found], read_ids=None, painted=painted)
+    painted = CITYSCAPES_COLORS if name == "colours" else None
+    numbered = replace(layout, ids=_NUMBERINGS[name], read_ids=None, painted=painted)
     if numbered == layout:
         return layout, []
     return numbered, [
-        f"the labels, such as {held.file}, hold Cityscapes' {found} and are read so; if they mean something else, "
+        f"the labels, such as {held.file}, hold Cityscapes' {name} and are read so; if they mean something else, "
         "layout folders and a file for --classes say what"
     ]
 
@@ -121,11 +120,10 @@ def _cityscapes_numbering(held: Held, classes: ClassSet, layout: Layout) -> str 
     """
     if classes.by_color or not _NAMES.issuperset(classes.names):
         return None
-    own = layout.ids
-    if own is None:
-        own = {each: CITYSCAPES_IDS.get(each, "") for each in classes.ignored}
-        own |= dict(zip(classes.ids, classes.names, strict=True))
-    return numbering(held, own)
+    if layout.ids is not None:
+        return numbering(held, layout.ids)
+    ignored = {each: CITYSCAPES_IDS.get(each, "") for each in classes.ignored}
+    return numbering(held, ignored | dict(zip(classes.ids, classes.names, strict=True)))
 
 
 def _mapped(label_map: Path, classes: ClassSet, layout: Layout) -> tuple[Layout, list[str]]:
@@ -145,7 +143,7 @@ def _mapped(label_map: Path, classes: ClassSet, layout: Layout) -> tuple[Layout,
     return numbered, [f"the labels are read by the colours of {label_map}"]
 
 
-def numbering(held: Held, own: Mapping[int, str] | None) -> str | None:
+def numbering(held: Held, names: Mapping[int, str] | None) -> str | None:
     """Return the numbering of Cityscapes' classes that labels hold.
 
     Small ids are in every numbering. An id that is unknown in the labels' own numbering speaks for
@@ -154,7 +152,7 @@ def numbering(held: Held, own: Mapping[int, str] | None) -> str | None:
 
     Args:
         held: the labels' values.
-        own: id → class name of the labels' own numbering; None where nothing names it.
+        names: id → class name of the labels' own numbering; None where nothing names it.
 
     Returns:
         ``label ids``, ``train ids`` or ``colours``; None for the labels' own.
@@ -164,28 +162,28 @@ def numbering(held: Held, own: Mapping[int, str] | None) -> str | None:
     ids = set(np.flatnonzero(pixels[:IGNORE_INDEX]).tolist())
     if told or not ids:
         return told
-    if own is None:
-        evaluated = len(ids & set(CITYSCAPES_CLASSES.ids))
-        like_label_ids = evaluated > 1 and 2 * len(ids) <= 3 * evaluated
-        return "label ids" if like_label_ids and ids <= CITYSCAPES_IDS.keys() else None
-    return _by_pixels(pixels, ids, own)
+    if names is not None:
+        return _by_pixels(pixels, ids, names)
+    evaluated = len(ids & set(CITYSCAPES_CLASSES.ids))
+    like_label_ids = evaluated > 1 and 2 * len(ids) <= 3 * evaluated
+    return "label ids" if like_label_ids and ids <= CITYSCAPES_IDS.keys() else None
 
 
-def _by_pixels(pixels: Counts, ids: set[int], own: Mapping[int, str]) -> str | None:
+def _by_pixels(pixels: Counts, ids: set[int], names: Mapping[int, str]) -> str | None:
     """Return the numbering in which more of the pixels mean a class than in the labels' own.
 
     None is returned for their own.
     """
-    if 2 * len(_NAMES & set(own.values())) <= len(_NAMES):
+    if 2 * len(_NAMES & set(names.values())) <= len(_NAMES):
         return None
     evidence = pixels[IGNORE_INDEX] > 0 or 10 in ids
-    for found in ("label ids", "train ids"):
-        gain = _meant(pixels, _NUMBERINGS[found]) - _meant(pixels, own)
+    for other in ("label ids", "train ids"):
+        gain = _meant(pixels, _NUMBERINGS[other]) - _meant(pixels, names)
         better = gain > _GAIN and evidence
-        if not ids <= own.keys():
+        if not ids <= names.keys():
             better = gain > 0
-        if better and ids <= _NUMBERINGS[found].keys():
-            return found
+        if better and ids <= _NUMBERINGS[other].keys():
+            return other
     return None
 
 
@@ -223,13 +221,12 @@ def class_values(pixels: Counts, number: int | None = None) -> list[int] | None:
     rare = np.setdiff1d(values[values > _MOST_VALUES], common)
     if len(values) > _MOST_VALUES or 2 <= len(common) <= (rare < common[-1]).sum():
         return None
-    held = values.tolist()
+    with_white = values.tolist()
     ids = values[values != IGNORE_INDEX].tolist()
-    for known in (held, ids):
-        if len(known) == number:
-            return known
+    if number in (len(with_white), len(ids)):
+        return with_white if number == len(with_white) else ids
     grey = np.diff(values).min(initial=IGNORE_INDEX) >= _GREY_STEP
-    return held if grey or pixels[IGNORE_INDEX] >= _MANY * pixels.sum() else ids
+    return with_white if grey or pixels[IGNORE_INDEX] >= _MANY * pixels.sum() else ids
 
 
 def smoothed_edges(held: Held) -> str | None:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.documents import read_json, required, shaped
+from seg.data.files import Size
 
 #: Mean and standard deviation of ImageNet in RGB, 0 to 1.
 #: Most encoders' published weights expect them.
@@ -34,6 +35,8 @@ Mask = NDArray[np.bool_] | None
 Numbers = NDArray[Any]
 Counts = NDArray[np.int64]
 Floats = NDArray[np.float64]
+#: Bands, from 0, that are red, green and blue.
+Channels = tuple[int, int, int]
 #: Orientations of EXIF and TIFF that change width for height.
 SIDEWAYS = (5, 6, 7, 8)
 #: Percentiles of a band that become black and white in previews; most pixels that give them.
@@ -50,11 +53,11 @@ class PixelFormat:
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD  #: B deviations that become 1, in the same units
     #: the bands that are displayed as red, green and blue, counted from 0
-    shown: tuple[int, int, int] = (0, 1, 2)
+    shown: Channels = (0, 1, 2)
     measured_on: str = ""  #: a description of the images that gave mean and deviation
     is_rgb: bool = False  #: whether the images are 8-bit RGB
     #: The bands, from 0, that the training images name red, green and blue; None where they name none.
-    colours: tuple[int, int, int] | None = None
+    colours: Channels | None = None
 
     def __post_init__(self) -> None:
         finite = all(map(math.isfinite, (*self.mean, *self.std)))
@@ -85,11 +88,10 @@ class PixelFormat:
         if self.is_rgb:
             # the same numbers as by arithmetic, in a fifth of its time
             mapped = cv2.LUT(values, _table(self.mean, self.std))
-            result = torch.from_numpy(np.ascontiguousarray(mapped.transpose(2, 0, 1)))
         else:
             mean, std = np.asarray([self.mean, self.std], np.float32)
             mapped = (values - mean) / std
-            result = torch.from_numpy(np.ascontiguousarray(mapped.transpose(2, 0, 1), np.float32))
+        result = torch.from_numpy(np.ascontiguousarray(mapped.transpose(2, 0, 1), np.float32))
         if valid is not None:
             result[:, torch.from_numpy(~valid)] = 0.0
         return result
@@ -106,11 +108,11 @@ class PixelFormat:
         picture = np.empty((*values.shape[:2], 3), np.uint8)
         stride = max(1, math.isqrt(values.shape[0] * values.shape[1] // _SEEN))
         for channel, band in enumerate(self.shown):
-            seen = values[::stride, ::stride, band]
-            seen = seen[np.isfinite(seen) if valid is None else valid[::stride, ::stride]]
-            if not seen.size:
-                seen = np.zeros(1)
-            low, high = np.percentile(seen.astype(np.float64), [_BLACK, _WHITE])
+            sample = values[::stride, ::stride, band]
+            sample = sample[np.isfinite(sample) if valid is None else valid[::stride, ::stride]]
+            if not sample.size:
+                sample = np.zeros(1)
+            low, high = np.percentile(sample.astype(np.float64), [_BLACK, _WHITE])
             scale = np.float32(255 / (high - low) if high > low else 0.0)
             with np.errstate(invalid="ignore"):
                 stretched = (values[..., band].astype(np.float32) - np.float32(low)) * scale
@@ -190,7 +192,7 @@ def upright(values: Numbers, orientation: int) -> Numbers:
     return np.ascontiguousarray(values[:, ::-1] if orientation in (2, 3, 6, 7) else values)
 
 
-def resized(values: Numbers, size: tuple[int, int]) -> NDArray[np.float32]:
+def resized(values: Numbers, size: Size) -> NDArray[np.float32]:
     """Resize bicubically with antialiasing.
 
     Args:
@@ -205,7 +207,7 @@ def resized(values: Numbers, size: tuple[int, int]) -> NDArray[np.float32]:
     return np.stack([np.asarray(picture) for picture in pictures], axis=-1)
 
 
-def resized_mask(valid: Mask, size: tuple[int, int]) -> Mask:
+def resized_mask(valid: Mask, size: Size) -> Mask:
     """Resize a mask (H, W) to ``size``, (width, height), by the nearest pixel.
 
     The same array is returned where it has that size, and None for None.
@@ -213,4 +215,4 @@ def resized_mask(valid: Mask, size: tuple[int, int]) -> Mask:
     if valid is None or size == valid.shape[::-1]:
         return valid
     nearest = cv2.resize(valid.view(np.uint8), size, interpolation=cv2.INTER_NEAREST_EXACT)
-    return np.asarray(nearest).astype(np.bool_)
+    return np.asarray(nearest, np.bool_)

@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dem_apps.errors import InputError, first_words
+from dem_apps.errors import InputError
 from dem_apps.runtime.files import whole_file
-from dem_apps.runtime.images import MOST_PIXELS
-from seg.data.pixel_format import MOST_BANDS, SIDEWAYS, Mask, Numbers, PixelFormat
+from dem_apps.runtime.images import MOST_PIXELS, damage_named
+from seg.data.files import Size
+from seg.data.pixel_format import MOST_BANDS, SIDEWAYS, Channels, Mask, Numbers, PixelFormat
 
 #: The first bytes of a TIFF.
 TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -29,6 +30,8 @@ _NEEDED = "TIFF and images of more than 8 bits need rasterio, which is not insta
 _OPTIONS = {"GDAL_CACHEMAX": 1 << 28, "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR"}
 #: Largest magnitude of a number. Larger ones stand for no data that a program did not declare.
 _LARGEST = 1e30
+#: Id of the pixels that a warped label does not cover; no loss and no metric counts it.
+_UNCOVERED = 255
 #: Compressions that round ids to other ids.
 _LOSSY = ("jpeg", "webp", "lerc")
 #: Coordinates of an image: its ``crs`` and ``transform``, as rasterio reads and writes them.
@@ -39,12 +42,12 @@ Georeference = dict[str, Any]
 class Header:
     """Metadata of an image file."""
 
-    size: tuple[int, int]  #: (width, height), upright
+    size: Size  #: (width, height), upright
     bands: int  #: without a band for transparency
     dtype: str  #: numpy's name of its numbers
     alpha: bool = False  #: whether a band for transparency comes after the others
     #: the bands, from 0, that the file names red, green and blue
-    colours: tuple[int, int, int] | None = None
+    colours: Channels | None = None
     #: whether the file has a scale or an offset for its numbers, which are applied
     scaled: bool = False
     pages: int = 1  #: pages or frames, of which the first is read
@@ -78,25 +81,11 @@ def opened(file: Path, driver: str = "GTiff") -> Iterator[Any]:
     except ImportError as error:
         raise InputError(f"{file}: {_NEEDED}") from error
     with rasterio.Env(**_OPTIONS):
-        with reading(file):
+        with damage_named(file), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an image without coordinates causes one
             source = rasterio.open(file, driver=driver)
         with source:
             yield source
-
-
-@contextmanager
-def reading(file: Path) -> Iterator[None]:
-    """Turn GDAL's errors within the block into InputErrors that name the file."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an image without coordinates causes one
-            yield
-    except InputError:
-        raise
-    except Exception as error:  # GDAL's errors have no common class
-        raise InputError(
-            f"{file}: the image cannot be read, it is damaged or cut short ({first_words(error)})"
-        ) from error
 
 
 def header_of(file: Path, source: Any, orientation: int) -> Header:
@@ -113,7 +102,6 @@ def header_of(file: Path, source: Any, orientation: int) -> Header:
         raise InputError(
             f"{file}: has {bands} bands of {dtype}; expected real numbers, {MOST_BANDS} bands at most"
         )
-    placed = source.crs is not None or not source.transform.is_identity
     return Header(
         size=source.shape if orientation in SIDEWAYS else source.shape[::-1],
         bands=3 if kinds[0] == "palette" else bands,  # after conversion to RGB
@@ -123,13 +111,18 @@ def header_of(file: Path, source: Any, orientation: int) -> Header:
         scaled={*source.scales} != {1} or {*source.offsets} != {0},
         pages=max(1, len(source.subdatasets)),
         orientation=orientation,
-        place={"crs": source.crs, "transform": source.transform}
-        if placed and orientation == 1
-        else None,
+        place=_place(source) if orientation == 1 else None,
     )
 
 
-def _named(kinds: list[str]) -> tuple[int, int, int] | None:
+def _place(source: Any) -> Georeference | None:
+    """Return the coordinates of an open file, if it has them."""
+    if source.crs is None and source.transform.is_identity:
+        return None
+    return {"crs": source.crs, "transform": source.transform}
+
+
+def _named(kinds: list[str]) -> Channels | None:
     """Return the bands that are called red, green and blue."""
     if {"red", "green", "blue"} <= set(kinds):
         return kinds.index("red"), kinds.index("green"), kinds.index("blue")
@@ -171,9 +164,8 @@ def bands_of(
     values = np.moveaxis(source.read(bands, **part), 0, -1)
     valid = _valid(source, header, wanted, values, part)
     if source.nodata is not None and not wanted.is_rgb and len(bands) > 1:
-        held = np.stack([source.read_masks(band, **part) for band in bands], -1) != 0
-        holes = ~held & valid[..., None]
-        if holes.any():
+        masks = np.stack([source.read_masks(band, **part) for band in bands], -1)
+        if (holes := (masks == 0) & valid[..., None]).any():
             values = np.where(holes, np.float32(np.nan), values.astype(np.float32))
     if values.dtype.kind == "f":
         _refuse_beyond(file, values, valid)
@@ -192,14 +184,14 @@ def _order(source: Any, header: Header, wanted: PixelFormat) -> list[int]:
     """
     if wanted.is_rgb:
         return list(header.colours or (0, 1, 2)) if source.count > 2 else [0]
-    bands = wanted.bands
+    bands = range(wanted.bands)
     named = header.colours
     order = wanted.colours
-    if not named or not order or max(*named, *order) >= bands:
-        return list(range(bands))
+    if not named or not order or not {*named, *order} <= {*bands}:
+        return list(bands)
     colours = dict(zip(order, named, strict=True))
-    others = iter(band for band in range(bands) if band not in named)
-    return [colours[place] if place in colours else next(others) for place in range(bands)]
+    others = iter(band for band in bands if band not in named)
+    return [colours[place] if place in colours else next(others) for place in bands]
 
 
 def _valid(
@@ -217,10 +209,11 @@ def _valid(
 
 
 def _refuse_beyond(file: Path, values: Numbers, valid: NDArray[np.bool_]) -> None:
-    held = values[valid]
-    if (beyond := held[np.abs(held) > _LARGEST]).size:
+    beyond = valid[..., None] & (np.abs(values) > _LARGEST)
+    if beyond.any():
         raise InputError(
-            f"{file}: holds {beyond[0]:.8g}; if it stands for no data, say so in the file (gdal_edit.py -a_nodata)"
+            f"{file}: holds {values[beyond][0]:.8g}; if it stands for no data, say so in the file "
+            "(gdal_edit.py -a_nodata)"
         )
 
 
@@ -230,20 +223,23 @@ def _in_colours(source: Any, values: Numbers) -> Numbers:
     Other pictures are returned as they are.
     """
     if source.colorinterp[0].name == "palette":
-        palette = source.colormap(1)
-        colours = [palette.get(index, (0, 0, 0))[:3] for index in range(256)]
-        return np.asarray(np.array(colours, np.uint8)[values[..., 0]])
+        table = np.zeros((256, 3), np.uint8)
+        for index, colour in source.colormap(1).items():
+            table[index] = colour[:3]
+        return np.asarray(table[values[..., 0]])
     if values.shape[2] > 1:
         return values
     white_is_0 = source.tags(ns="IMAGE_STRUCTURE").get("MINISWHITE") == "YES"
     return (255 - values if white_is_0 else values).repeat(3, axis=2)
 
 
-def ids_of(file: Path, source: Any, header: Header, kept: Collection[int]) -> tuple[Numbers, Mask]:
+def ids_of(
+    file: Path, source: Any, header: Header, classes: Collection[int]
+) -> tuple[Numbers, Mask]:
     """Read the ids of an open TIFF label, (H, W), as stored.
 
     Returns:
-        The ids; where the label holds data or an id of ``kept``, None for everywhere.
+        The ids; where the label holds data or an id of ``classes``, None for everywhere.
 
     Raises:
         InputError: several bands, no whole numbers, or a compression that changes ids.
@@ -257,37 +253,44 @@ def ids_of(file: Path, source: Any, header: Header, kept: Collection[int]) -> tu
         )
     if compression in _LOSSY:
         raise InputError(f"{file}: {compression} rounds ids to other ids; save the label without")
-    with reading(file):
+    with damage_named(file):
         ids = source.read(1)
         valid = source.dataset_mask() != 0
-    if source.nodata in kept:
+    if source.nodata in classes:
         valid |= ids == source.nodata
     return ids, None if valid.all() else valid
 
 
-def refuse_other_ground(label: Path, own: Header, image: Path, there: Header) -> None:
+def refuse_other_ground(label: Path, label_header: Header, image: Path, header: Header) -> None:
     """Raise an InputError for a label that lies on other ground than its image.
 
     The coordinates of both tell.
     """
-    if own.place is None or there.place is None:
+    label_place, place = label_header.place, header.place
+    if label_place is None or place is None:
         return
     from rasterio.transform import array_bounds
 
-    bounds = array_bounds(*own.size[::-1], own.place["transform"])
-    others = array_bounds(*there.size[::-1], there.place["transform"])
-    crs = own.place["crs"]
-    wanted = there.place["crs"]
-    same_crs = not crs or not wanted or crs == wanted
-    half_a_pixel = abs(own.place["transform"].a) / 2
-    if same_crs and np.allclose(bounds, others, rtol=0, atol=half_a_pixel):
+    bounds = array_bounds(*label_header.size[::-1], label_place["transform"])
+    wanted = array_bounds(*header.size[::-1], place["transform"])
+    systems = {label_place["crs"], place["crs"]} - {None}
+    half_a_pixel = abs(label_place["transform"].a) / 2
+    if len(systems) < 2 and np.allclose(bounds, wanted, rtol=0, atol=half_a_pixel):
         return
-    extent = " ".join(f"{bound:.12g}" for bound in others)
-    system = f" -t_srs {wanted}" if wanted else ""
+    # pixels of the image that the label does not cover would get the id 0
     raise InputError(
-        f"{label}: lies on other ground than its image {image}; gdalwarp -r near -te {extent} "
-        f"-ts {there.size[0]} {there.size[1]}{system} {label} NEW.tif brings it there"
+        f"{label}: lies on other ground than its image {image}; "
+        f"the label has {_described(label_header.size, label_place)}, "
+        f"the image {_described(header.size, place)}; "
+        f"make a label on the image's ground by: rio warp {label} NEW.tif --like {image} "
+        f"--resampling nearest --src-nodata {_UNCOVERED} --dst-nodata {_UNCOVERED}"
     )
+
+
+def _described(size: Size, place: Georeference) -> str:
+    """Return size, transform and coordinate system of an image in words."""
+    transform = ", ".join(f"{number:.12g}" for number in place["transform"][:6])
+    return f"{size[0]}x{size[1]} pixels, transform ({transform}) and {place['crs'] or 'no CRS'}"
 
 
 @contextmanager
@@ -298,7 +301,7 @@ def new_geotiff(
     place: Georeference | None,
     nodata: float,
     bands: Sequence[str],
-    colours: Sequence[tuple[int, int, int]] | None = None,
+    colours: Sequence[Sequence[int]] | None = None,
 ) -> Iterator[Any]:
     """Open a GeoTIFF of (H, W) pixels for writing, with a name for each band.
 

@@ -103,7 +103,7 @@ class OpenImage:
 
     def _bands(self, source: Any, wanted: PixelFormat) -> ImagePixels:
         rasters.refuse_large(self.file, source)
-        with rasters.reading(self.file):
+        with damage_named(self.file):
             values, valid = rasters.bands_of(self.file, source, self.header, wanted)
         orientation = self.header.orientation
         if valid is not None:
@@ -171,7 +171,7 @@ class Scene:
         return self._read(out_shape=self.within(most), resampling=rasters.averaging(self.source))
 
     def _read(self, **part: Any) -> ImagePixels:
-        with rasters.reading(self.file):
+        with damage_named(self.file):
             return ImagePixels(
                 *rasters.bands_of(self.file, self.source, self.header, self.wanted, **part)
             )

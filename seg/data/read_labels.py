@@ -41,6 +41,11 @@ class LabelPixels(NamedTuple):
     valid: Mask  #: (H, W), where it holds any; None for everywhere
     header: Header | None = None  #: None of a layout that reads its files itself
 
+    @property
+    def held(self) -> Ids:
+        """The ids where the image holds any: (H, W), or (N,) of some pixels."""
+        return self.ids if self.valid is None else self.ids[self.valid]
+
 
 def read_label(
     file: Path,
@@ -58,14 +63,15 @@ def read_label(
     """
     label = label_pixels(file, classes, layout)
     refuse_other_ground(file, label, image)
-    ids = label.ids
-    valid = label.valid
-    if size is not None and size != (ids.shape[1], ids.shape[0]):
-        ids = np.asarray(Image.fromarray(ids).resize(size, Image.Resampling.NEAREST))
-        if valid is not None:
-            valid = np.asarray(Image.fromarray(valid).resize(size, Image.Resampling.NEAREST))
-    refuse_unknown(file, ids if valid is None else ids[valid], classes, layout)
-    return train_ids(ids, valid, classes, layout)
+    if size is not None and size != label.ids.shape[::-1]:
+        valid = None if label.valid is None else _nearest(label.valid, size)
+        label = LabelPixels(_nearest(label.ids, size), valid)
+    refuse_unknown(file, label, classes, layout)
+    return train_ids(label, classes, layout)
+
+
+def _nearest(values: Numbers, size: Size) -> Numbers:
+    return np.asarray(Image.fromarray(values).resize(size, Image.Resampling.NEAREST))
 
 
 def refuse_other_ground(file: Path, label: LabelPixels, image: Path | None) -> None:
@@ -77,18 +83,26 @@ def refuse_other_ground(file: Path, label: LabelPixels, image: Path | None) -> N
         rasters.refuse_other_ground(file, label.header, image, read_header(image))
 
 
-def train_ids(ids: Ids, valid: Mask, classes: ClassSet, layout: Layout) -> Ids:
-    """Convert the ids of a label image, (H, W), and where it holds some to train ids.
+def train_ids(label: LabelPixels, classes: ClassSet, layout: Layout) -> Ids:
+    """Convert the ids of a label image to train ids, (H, W).
 
     They are 255 where nothing counts.
     """
-    label = np.asarray(cv2.LUT(ids, id_tables(classes, layout.ids)[0]), np.uint8)
-    return label if valid is None else np.where(valid, label, np.uint8(IGNORE_INDEX))
+    converted = np.asarray(cv2.LUT(label.ids, id_tables(classes, layout.ids)[0]), np.uint8)
+    return _ignored_outside(converted, label.valid)
 
 
-def refuse_unknown(file: Path, ids: Ids, classes: ClassSet, layout: Layout = OWN_IDS) -> None:
+def _ignored_outside(ids: Ids, valid: Mask) -> Ids:
+    """Return the ids, with 255 where nothing is valid."""
+    return ids if valid is None else np.where(valid, ids, np.uint8(IGNORE_INDEX))
+
+
+def refuse_unknown(
+    file: Path, label: LabelPixels, classes: ClassSet, layout: Layout = OWN_IDS
+) -> None:
     """Raise an InputError for a label image with an id that is no class's and not ignored."""
     known = id_tables(classes, layout.ids)[1]
+    ids = label.held
     if not ids.size or cv2.LUT(ids, known.view(np.uint8)).min():
         return
     unknown = ", ".join(map(str, np.unique(ids[~known[ids]])))
@@ -115,14 +129,14 @@ def read_index_image(file: Path) -> Ids:
 
     They are 255 where it holds none.
     """
-    ids, valid, _ = _index_image(file, ())
-    return ids if valid is None else np.where(valid, ids, np.uint8(IGNORE_INDEX))
+    label = _index_image(file, ())
+    return _ignored_outside(label.ids, label.valid)
 
 
-def _index_image(file: Path, kept: Collection[int]) -> LabelPixels:
+def _index_image(file: Path, classes: Collection[int]) -> LabelPixels:
     """Read ids and where there are any, nowhere transparent.
 
-    An id of ``kept`` is one even where the file calls it none.
+    An id of ``classes`` is one even where the file calls it none.
 
     Raises:
         InputError: several pages, or an id outside 0 to 255.
@@ -134,15 +148,14 @@ def _index_image(file: Path, kept: Collection[int]) -> LabelPixels:
                 f"{file}: has {header.pages} pages or frames, and a label is one; save that alone"
             )
         if image.picture is None:
-            ids, valid = rasters.ids_of(file, image.source, header, kept)
+            ids, valid = rasters.ids_of(file, image.source, header, classes)
         else:
-            ids, valid = _picture_ids(image, image.picture, kept)
+            ids, valid = _picture_ids(image, image.picture, classes)
     ids = upright(ids, header.orientation)
     if valid is not None:
         valid = upright(valid, header.orientation)
         ids = np.where(valid, ids, 0)
-    low = int(ids.min())
-    high = int(ids.max())
+    low, high = int(ids.min()), int(ids.max())
     if low < 0 or high > 255:
         raise InputError(
             f"{file}: holds the ids {low} to {high}, and ids are 0 to 255; name others as nodata, or number anew"
@@ -151,7 +164,7 @@ def _index_image(file: Path, kept: Collection[int]) -> LabelPixels:
 
 
 def _picture_ids(
-    image: OpenImage, picture: Image.Image, kept: Collection[int]
+    image: OpenImage, picture: Image.Image, classes: Collection[int]
 ) -> tuple[Numbers, Mask]:
     """Return the ids of a picture that Pillow decodes, (H, W), and where it is not transparent.
 
@@ -171,7 +184,7 @@ def _picture_ids(
         ids, valid = ids[..., 0], ids[..., -1] != 0
     else:
         clear = _clear_ids(picture.info.get("transparency"))
-        valid = ~np.isin(ids, sorted(clear - set(kept)))
+        valid = ~np.isin(ids, sorted(clear - set(classes)))
     return ids, None if valid.all() else valid
 
 
@@ -191,32 +204,28 @@ def label_colors(file: Path, most: int) -> list[Color]:
     Where there are more than ``most``, they are ``most`` and one more.
     """
     codes, valid, _ = _codes(file)
-    found = np.unique(codes if valid is None else codes[valid])[: most + 1].tolist()
-    return [(code >> 16, code >> 8 & 255, code & 255) for code in found]
+    present = np.unique(codes if valid is None else codes[valid])[: most + 1].tolist()
+    return [(code >> 16, code >> 8 & 255, code & 255) for code in present]
 
 
 def _colored_ids(file: Path, classes: ClassSet) -> LabelPixels:
     """Read the ids of the class set from a picture in its colours."""
     codes, valid, header = _codes(file)
-    if valid is None:
-        valid = np.ones(codes.shape, np.bool_)
-    table = {
-        int.from_bytes(color): label_id
-        for color, label_id in zip(classes.colors, classes.ids, strict=True)
-    }
-    counted = np.array(sorted(table), np.uint32)
-    places = np.searchsorted(counted, codes).clip(max=len(counted) - 1)
-    found = counted[places] == codes
-    ids = np.array([table[code] for code in counted.tolist()], np.uint8)[places]
-    ignored = np.isin(codes, [int.from_bytes(color) for color in classes.ignored_colors])
-    if (unknown := valid & ~found & ~ignored).any():
-        color = [*int(codes[unknown].min()).to_bytes(3)]
-        pixels = int(unknown.sum())
+    table = dict(zip(map(int.from_bytes, classes.colors), classes.ids, strict=True))
+    colors = np.array(sorted(table), np.uint32)
+    places = np.searchsorted(colors, codes).clip(max=len(colors) - 1)
+    counted = colors[places] == codes
+    ids = np.array([table[code] for code in colors.tolist()], np.uint8)[places]
+    ignored = np.isin(codes, [*map(int.from_bytes, classes.ignored_colors)])
+    unknown = codes[~counted & ~ignored & (True if valid is None else valid)]
+    if unknown.size:
+        color = [*int(unknown.min()).to_bytes(3)]
         raise InputError(
-            f"{file}: the colour {color} is no class's and not ignored ({pixels:,} pixels have such)"
+            f"{file}: the colour {color} is no class's and not ignored ({unknown.size:,} pixels have such)"
         )
-    valid &= found
-    return LabelPixels(ids, None if valid.all() else valid, header)
+    if valid is not None:
+        counted &= valid
+    return LabelPixels(ids, None if counted.all() else counted, header)
 
 
 def _codes(file: Path) -> tuple[NDArray[np.uint32], Mask, Header]:

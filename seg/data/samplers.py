@@ -45,17 +45,15 @@ class Epochs:
     def __init__(self, count: int, seed: Sequence[int]) -> None:
         self._count = count
         self._seed = seed
-        self._order: tuple[int, Counts] | None = None
+        self._epoch, self._order = -1, np.empty(0, np.int64)
 
     def __call__(self, position: int) -> int:
         """Return the sample's index in its data set."""
-        number, place = divmod(position, self._count)
-        if self._order is None or self._order[0] != number:
-            self._order = (
-                number,
-                np.random.default_rng([*self._seed, number]).permutation(self._count),
-            )
-        return int(self._order[1][place])
+        epoch, place = divmod(position, self._count)
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._order = np.random.default_rng([*self._seed, epoch]).permutation(self._count)
+        return int(self._order[place])
 
 
 class RareClasses:
@@ -132,8 +130,6 @@ def labelled_sampler(
             )
         sampler = RareClasses(pixels, temperature, enough, (*seed, Draws.RARE_CLASSES))
     others = [Epochs(len(part), (*seed, Draws.LABELLED_TARGET)) for part in rest]
-    return (
-        partial(interleaved, [sampler, *others], [len(part) for part in parts])
-        if others
-        else sampler
-    )
+    if not others:
+        return sampler
+    return partial(interleaved, [sampler, *others], [len(part) for part in parts])

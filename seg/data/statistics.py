@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
@@ -118,11 +117,11 @@ def spread_batches(
     number = -(-count // IMAGES)
     rank, processes = process
     for first in range(rank, number, processes):
-        images = sorted(
-            map(read, range(first, count, number)), key=lambda image: tuple(image.shape)
-        )
-        for _, same in groupby(images, key=lambda image: tuple(image.shape)):
-            yield torch.stack(list(same)).to(device)
+        by_size: dict[tuple[int, ...], list[Tensor]] = {}
+        for image in map(read, range(first, count, number)):
+            by_size.setdefault(tuple(image.shape), []).append(image)
+        for _, images in sorted(by_size.items()):
+            yield torch.stack(images).to(device)
 
 
 def counts_of(label: Ids, classes: int) -> Counts:
@@ -152,9 +151,9 @@ def _moments(wanted: PixelFormat, file: Path) -> Floats:
     """Return number of pixels, sum, and sum of squares of one image, (3, B)."""
     image = read_image(file, wanted)
     result = np.zeros((3, wanted.bands))
-    held = image.values if image.valid is None else image.values[image.valid]
+    pixels = image.values if image.valid is None else image.values[image.valid]
     for band in range(wanted.bands):
-        values = held[..., band].astype(np.float64)
+        values = pixels[..., band].astype(np.float64)
         values = values[np.isfinite(values)]
         result[:, band] = values.size, values.sum(), np.square(values).sum()
     return result

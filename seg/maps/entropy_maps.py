@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from dem_apps.entropy import shannon_entropy
-from seg.data.labels import IGNORE_INDEX, Color
+from seg.data.labels import IGNORE_INDEX, Color, Ids
 from seg.data.pixel_format import Mask
 
 #: :meth:`Prediction.sums`.
@@ -25,6 +25,9 @@ Sums = tuple[NDArray[np.int64], NDArray[np.float64]]
 #: (1, C, ·, ·) logits of a part of an image, behind their first row and column.
 Part = tuple[int, int, Tensor]
 
+#: (H, W, 3) colours.
+Picture = NDArray[np.uint8]
+Tiles = dict[str, Picture]
 #: The two greys of the hatch over ignored pixels.
 _IGNORED = ((255, 255, 255), (170, 170, 170))
 #: Rows of the map whose softmax is in memory at once; a full-size softmax takes three times the logits' memory.
@@ -41,7 +44,7 @@ _FADED = (180, 245)
 class Prediction:
     """A network's prediction of one image."""
 
-    classes: NDArray[np.uint8]  #: (H, W) uint8 train ids
+    classes: Ids  #: (H, W) uint8 train ids
     entropy: NDArray[np.float32]  #: (H, W) float32, 0 to 1: Shannon entropy / log C
     #: (H, W), False where the image holds no data and nothing counts; None for data everywhere.
     valid: Mask = None
@@ -101,16 +104,14 @@ class Prediction:
         pixels, entropy = np.zeros(num_classes, np.int64), np.zeros(num_classes)
         for top in range(0, len(self.classes), _ROWS_AT_ONCE):  # numpy counts in 16 bytes a pixel
             rows = slice(top, top + _ROWS_AT_ONCE)
-            counted = slice(None) if self.valid is None else self.valid[rows].ravel()
-            classes, values = (
-                self.classes[rows].ravel()[counted],
-                self.entropy[rows].ravel()[counted],
-            )
+            counted = ... if self.valid is None else self.valid[rows]
+            classes = self.classes[rows][counted].ravel()
+            values = self.entropy[rows][counted].ravel()
             pixels += np.bincount(classes, minlength=num_classes)
             entropy += np.bincount(classes, values, num_classes)
         return pixels, entropy
 
-    def tiles(self, palette: Sequence[Color]) -> dict[str, NDArray[np.uint8]]:
+    def tiles(self, palette: Sequence[Color]) -> Tiles:
         """Return ``prediction`` and ``entropy`` in colours, (H, W, 3) each.
 
         Pixels without data are hatched.
@@ -126,21 +127,19 @@ class Prediction:
         return tiles
 
 
-def coloured_prediction(
-    prediction: NDArray[np.integer], palette: Sequence[Color]
-) -> NDArray[np.uint8]:
+def coloured_prediction(prediction: Ids, palette: Sequence[Color]) -> Picture:
     """Colour train ids (H, W) as (H, W, 3)."""
-    return np.asarray(np.asarray(palette, np.uint8)[prediction])
+    return np.take(np.asarray(palette, np.uint8), prediction, axis=0)
 
 
-def coloured_label(label: NDArray[np.integer], palette: Sequence[Color]) -> NDArray[np.uint8]:
+def coloured_label(label: Ids, palette: Sequence[Color]) -> Picture:
     """Colour train ids (H, W) as (H, W, 3), and hatch ignored pixels."""
     counted = label < len(palette)
     coloured = coloured_prediction(np.where(counted, label, 0), palette)
     return np.where(counted[..., None], coloured, _hatch(label.shape))
 
 
-def _hatch(shape: tuple[int, int]) -> NDArray[np.uint8]:
+def _hatch(shape: tuple[int, int]) -> Picture:
     """Draw stripes (H, W, 3) in two greys."""
     stripe = max(2, max(shape) // 100)
     rows, columns = np.ogrid[: shape[0], : shape[1]]
@@ -148,7 +147,7 @@ def _hatch(shape: tuple[int, int]) -> NDArray[np.uint8]:
     return np.take(greys, (rows + columns) // stripe % 2, axis=0)
 
 
-def coloured_entropy(entropy: NDArray[np.floating]) -> NDArray[np.uint8]:
+def coloured_entropy(entropy: NDArray[np.floating]) -> Picture:
     """Colour an entropy map (H, W) from 0 to 1 as (H, W, 3) in magma.
 
     The scale is the same for every image.
@@ -158,28 +157,24 @@ def coloured_entropy(entropy: NDArray[np.floating]) -> NDArray[np.uint8]:
 
 
 def wrong_pixels(
-    image: NDArray[np.uint8],
-    label: NDArray[np.uint8],
+    image: Picture,
+    label: Ids,
     prediction: Prediction,
-    coloured: NDArray[np.uint8],
-) -> dict[str, NDArray[np.uint8]]:
+    coloured: Picture,
+) -> Tiles:
     """Draw wrong pixels in ``coloured`` over the image in light grey.
 
     Returns:
         (H, W, 3) ``wrong`` with all wrong pixels, and ``confidently-wrong`` with the wrong pixels
         of an entropy below :data:`CERTAIN`.
     """
-    grey = (
-        Image.fromarray(image)
-        .convert("L")
-        .resize((label.shape[1], label.shape[0]), Image.Resampling.BILINEAR)
-    )
+    grey = Image.fromarray(image).convert("L")
+    grey = grey.resize(label.shape[::-1], Image.Resampling.BILINEAR)
     black, white = _FADED
     light = (black + np.asarray(grey) / 255 * (white - black)).astype(np.uint8)
-    faded = np.repeat(light[..., None], 3, axis=2)
     wrong = (prediction.classes != label) & (label != IGNORE_INDEX)
     certain = wrong & (prediction.entropy < CERTAIN)
     return {
-        name: np.where(shown[..., None], coloured, faded)
+        name: np.where(shown[..., None], coloured, light[..., None])
         for name, shown in (("wrong", wrong), ("confidently-wrong", certain))
     }

@@ -19,14 +19,21 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from numpy.typing import NDArray
 from PIL import Image
 
 from dem_apps.runtime.files import whole_file
-from seg.data.labels import ClassSet, Color
+from seg.data.labels import ClassSet, Color, Ids
 from seg.data.rasters import Georeference, averaging, new_geotiff, opened
 from seg.data.read_images import ImagePixels, Scene
-from seg.maps.entropy_maps import Part, Prediction, Sums, coloured_label, wrong_pixels
+from seg.maps.entropy_maps import (
+    Part,
+    Picture,
+    Prediction,
+    Sums,
+    Tiles,
+    coloured_label,
+    wrong_pixels,
+)
 
 #: The file of a kind of an image, such as ``prediction.tif``.
 FileOf = Callable[[str], Path]
@@ -37,11 +44,11 @@ _WIDTH, _SMALLEST, _LARGEST, _LEGEND_COLUMNS = 13.0, 1.0, 6.5, 8
 
 
 def map_pictures(
-    image: NDArray[np.uint8],
-    label: NDArray[np.uint8] | None,
+    image: Picture,
+    label: Ids | None,
     prediction: Prediction,
     classes: ClassSet,
-) -> tuple[dict[str, NDArray[np.uint8]], Image.Image]:
+) -> tuple[Tiles, Image.Image]:
     """Draw the tiles and the panel of an image.
 
     Args:
@@ -54,15 +61,10 @@ def map_pictures(
         The tiles by name, and the panel.
     """
     tiles = {"image": image, **prediction.tiles(classes.colors)}
-    coloured = tiles["prediction"]
-    if coloured.shape != image.shape:
-        coloured = np.asarray(
-            Image.fromarray(coloured).resize(image.shape[1::-1], Image.Resampling.NEAREST)
-        )
+    coloured = Image.fromarray(tiles["prediction"])
+    coloured = coloured.resize(image.shape[1::-1], Image.Resampling.NEAREST)
     # 0.55 of a pixel is the class
-    tiles["overlay"] = np.asarray(
-        Image.blend(Image.fromarray(image), Image.fromarray(coloured), 0.55)
-    )
+    tiles["overlay"] = np.asarray(Image.blend(Image.fromarray(image), coloured, 0.55))
     if label is not None:
         tiles["label"] = coloured_label(label, classes.colors)
         tiles |= wrong_pixels(image, label, prediction, tiles["prediction"])
@@ -74,7 +76,7 @@ def map_pictures(
 
 
 def panel(
-    tiles: tuple[NDArray[np.uint8], ...], caption: str, legend: Sequence[tuple[str, Color]] = ()
+    tiles: tuple[Picture, ...], caption: str, legend: Sequence[tuple[str, Color]] = ()
 ) -> Image.Image:
     """Draw image | prediction | entropy, (H, W, 3) each, with the scale of the entropy.
 
@@ -184,16 +186,14 @@ def _geotiffs(
     path: FileOf, size: tuple[int, int], classes: ClassSet, place: Georeference | None
 ) -> Iterator[Callable[[int, int, Prediction], None]]:
     """Yield a function that writes a prediction from its first row and column on."""
-    colours = [(0, 0, 0)] * 256
-    for label_id, colour in zip(classes.ids, classes.colors, strict=True):
-        colours[label_id] = colour
-    names = ", ".join(
-        f"{label_id} {name}" for label_id, name in zip(classes.ids, classes.names, strict=True)
-    )
+    colours = np.zeros((256, 3), int)
+    colours[list(classes.ids)] = classes.colors
+    parts = zip(classes.ids, classes.names, strict=True)
+    names = ", ".join(f"{label_id} {name}" for label_id, name in parts)
     nats = "Shannon entropy / log of the number of classes"
     with (
         new_geotiff(
-            path("prediction.tif"), size, "uint8", place, classes.no_data, [names], colours
+            path("prediction.tif"), size, "uint8", place, classes.no_data, [names], colours.tolist()
         ) as ids,
         new_geotiff(path("entropy.tif"), size, "float32", place, math.nan, [nats]) as entropy,
     ):
@@ -201,11 +201,9 @@ def _geotiffs(
         def write(top: int, left: int, part: Prediction) -> None:
             height, width = part.classes.shape
             window = ((top, top + height), (left, left + width))
-            values = (
-                part.entropy
-                if part.valid is None
-                else np.where(part.valid, part.entropy, np.float32(np.nan))
-            )
+            values = part.entropy
+            if part.valid is not None:
+                values = np.where(part.valid, values, np.float32(np.nan))
             ids.write(classes.to_ids(part.classes, part.valid), 1, window=window)
             entropy.write(values, 1, window=window)
 

@@ -31,17 +31,18 @@ AUTO = "auto"
 
 def named_layout(name: str) -> Layout:
     """Return the layout of this name."""
-    found: Layout = resolve_name(LAYOUTS[name])
-    return found
+    layout: Layout = resolve_name(LAYOUTS[name])
+    return layout
 
 
 def fitting_layouts(root: Path, split: str) -> list[str]:
     """Return the layouts that find images of a split below a folder."""
-    found = []
+    fitting = []
     for name in LAYOUTS:
         with suppress(InputError):
-            found += [name] if named_layout(name).pairs(root, split) else []
-    return found
+            if named_layout(name).pairs(root, split):
+                fitting.append(name)
+    return fitting
 
 
 def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
@@ -53,14 +54,14 @@ def found_layout(root: Path, split: str, classes: ClassSet, flag: str) -> str:
     Raises:
         InputError: no layout fits, or several do; ``flag`` names the layout in the error.
     """
-    found = [name for name in fitting_layouts(root, split) if not name.startswith("camvid-")]
-    if {"gta5", "folders"} <= {*found}:
-        found.remove("folders" if _is_gta5(root, split, classes) else "gta5")
-    if len(found) == 1:
-        return found[0]
-    if found:
+    fitting = [name for name in fitting_layouts(root, split) if not name.startswith("camvid-")]
+    if {"gta5", "folders"} <= {*fitting}:
+        fitting.remove("folders" if _is_gta5(root, split, classes) else "gta5")
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
         raise InputError(
-            f"{root}: looks like the layouts {' and '.join(found)}; name one by {flag}"
+            f"{root}: looks like the layouts {' and '.join(fitting)}; name one by {flag}"
         )
     if not root.is_dir():
         raise InputError(f"{root}: no such folder; it should be the root of a data set")

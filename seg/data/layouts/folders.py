@@ -20,10 +20,12 @@ SPLITS = {"train": ("train", "training"), "val": ("val", "valid", "validation", 
 def split_folders(images: Path) -> dict[str, str]:
     """Return the name of each split's folder below ``images``; empty where none is known."""
     plain = {re.sub(r"[-_]?(19|20)\d\d$", "", name).lower(): name for name in _folders(images)}
-    found = {
-        split: [plain[name] for name in known if name in plain] for split, known in SPLITS.items()
-    }
-    return {split: folders[0] for split, folders in found.items() if folders}
+    folders: dict[str, str] = {}
+    for split, known in SPLITS.items():
+        for name in known:
+            if name in plain:
+                folders.setdefault(split, plain[name])
+    return folders
 
 
 def _folders(path: Path) -> list[str]:
@@ -36,12 +38,12 @@ def about_splits(root: Path, split: str) -> str | None:
     It says that no folder is known as a split, or that a test split is scored.
     """
     images = root / "images"
-    found = split_folders(images)
+    splits = split_folders(images)
     folders = _folders(images)
-    name = found.get(split, "")
+    name = splits.get(split, "")
     if name.lower().startswith("test"):
         return f"{images}: has no validation images, and those in {name} are scored"
-    if found or not folders:
+    if splits or not folders:
         return None
     return (
         f"{images}: none of its folders, {', '.join(folders)}, is a split (train, val, …), so all are for training and "
@@ -54,10 +56,10 @@ def _split_of(images: Path, labels: Path, split: str) -> tuple[Path, Path]:
 
     The given folders themselves are returned where no split is known.
     """
-    found = split_folders(images)
-    if not found:
+    splits = split_folders(images)
+    if not splits:
         return images, labels
-    name = found.get(split, split)
+    name = splits.get(split, split)
     below = {folder.lower(): folder for folder in _folders(labels)}
     label_name = below.get(name.lower()) or split_folders(labels).get(split, name)
     return images / name, labels / label_name
@@ -85,8 +87,9 @@ def _pairs(root: Path, split: str) -> Pairs:
     names = [file.relative_to(images) for file in files]
     label_of = find_labels(labels, names)
     if not labels.is_dir():
-        beside = find_labels(images, names, images)
-        label_of |= {image: file for image, file in beside.items() if file.is_file()}
+        for image, label in find_labels(images, names, images).items():
+            if label.is_file():
+                label_of[image] = label
     return [(images / image, label) for image, label in label_of.items()]
 
 

@@ -12,6 +12,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from seg.data.files import Size
 from seg.data.labels import LABEL_ID
 from seg.data.street.figures import PAINTS, Face, Look, Outlines
 
@@ -47,7 +48,7 @@ class Surface(NamedTuple):
 class Canvas:
     """A street as surfaces. World points are metres to the right of the camera, above the road and ahead."""
 
-    def __init__(self, look: Look, rng: np.random.Generator, size: tuple[int, int]) -> None:
+    def __init__(self, look: Look, rng: np.random.Generator, size: Size) -> None:
         self.rng = rng
         self.numbers = look.numbers
         self._size = size
@@ -129,9 +130,9 @@ class Canvas:
         ground = np.exp(-haze * self.focal * self.camera_height / below.clip(1))
         sky = 1 - np.linspace(0, 1, self.height) ** 0.7
         rows = np.where(below > 0, ground, sky).astype(np.float32)
-        kept = np.exp(-haze * np.asarray(depths, np.float32))
+        clear = np.exp(-haze * np.asarray(depths, np.float32))
         lies = painted < len(self._ground)
-        visible = np.where(lies, rows[:, None], kept[painted])
+        visible = np.where(lies, rows[:, None], clear[painted])
         shade = np.where(lies, self._shade, np.float32(1))
         tones = np.asarray(colors, np.float32).T.copy()
         low_sky = self._paints["low sky"][0].astype(np.float32)

@@ -9,6 +9,7 @@ from PIL import Image
 
 from dem_apps.runtime.files import new_folder
 from dem_apps.runtime.progress import track
+from seg.data.files import Size
 from seg.data.labels import LABELS
 from seg.data.street.figures import SOURCE_LOOK, target_look
 from seg.data.street.world import draw_street
@@ -22,7 +23,7 @@ def write_demo_pair(
     *,
     seed: int = 0,
     gap: float = 1.0,
-    size: tuple[int, int] = (192, 96),
+    size: Size = (192, 96),
     source_train: int = 240,
     target_train: int = 240,
     target_val: int = 60,

@@ -32,32 +32,27 @@ _NUMBERS = {
     "jpeg quality": (100.0, 85.0, 20.0, 100.0),  # 100 leaves a picture as drawn
     "exposure": (0.04, 0.12, 0.0, 0.5),  # standard deviation of the logarithm of a picture's
 }
+
+
+def _colors(codes: str) -> tuple[Color, ...]:
+    """Return RGB colours by their hexadecimal codes."""
+    return tuple(tuple(bytes.fromhex(code)) for code in codes.split())
+
+
 #: Alternative colours of things that look otherwise in the game and to the camera.
-_PAINTS: dict[str, tuple[tuple[Color, ...], tuple[Color, ...]]] = {
-    "sky": (((84, 150, 228),), ((126, 172, 222),)),
-    "low sky": (((186, 214, 240),), ((202, 218, 234),)),
-    "road": (((118, 116, 120),), ((101, 102, 94),)),
-    "marking": (((244, 238, 224),), ((190, 194, 174),)),
-    "pavement": (((188, 178, 164),), ((138, 133, 121),)),
-    "lawn": (((128, 170, 74),), ((109, 117, 73),)),
-    "leaves": (
-        ((64, 136, 48), (88, 150, 52), (48, 116, 58)),
-        ((64, 89, 54), (81, 97, 56), (56, 75, 56)),
-    ),
-    "house": (
-        ((224, 192, 140), (184, 96, 74), (234, 224, 198), (150, 166, 180)),
-        ((163, 158, 134), (134, 99, 82), (186, 186, 158), (122, 125, 118)),
-    ),
-    "wall": (
-        ((196, 184, 164), (170, 122, 98), (150, 150, 150)),
-        ((142, 139, 121), (128, 103, 85), (114, 117, 108)),
-    ),
-    "fence": (
-        ((96, 72, 50), (60, 66, 70), (200, 200, 196)),
-        ((78, 71, 56), (64, 73, 64), (147, 151, 136)),
-    ),
-    "pole": (((120, 124, 128),), ((103, 109, 102),)),
-    "housing": (((188, 150, 40),), ((47, 53, 48),)),
+_PAINTS = {
+    "sky": (_colors("5496e4"), _colors("7eacde")),
+    "low sky": (_colors("bad6f0"), _colors("cadaea")),
+    "road": (_colors("767478"), _colors("65665e")),
+    "marking": (_colors("f4eee0"), _colors("bec2ae")),
+    "pavement": (_colors("bcb2a4"), _colors("8a8579")),
+    "lawn": (_colors("80aa4a"), _colors("6d7549")),
+    "leaves": (_colors("408830 589634 30743a"), _colors("405936 516138 384b38")),
+    "house": (_colors("e0c08c b8604a eae0c6 96a6b4"), _colors("a39e86 866352 baba9e 7a7d76")),
+    "wall": (_colors("c4b8a4 aa7a62 969696"), _colors("8e8b79 806755 72756c")),
+    "fence": (_colors("604832 3c4246 c8c8c4"), _colors("4e4738 404940 939788")),
+    "pole": (_colors("787c80"), _colors("676d66")),
+    "housing": (_colors("bc9628"), _colors("2f3530")),
 }
 
 
@@ -100,38 +95,22 @@ def target_look(seed: int = 0, gap: float = 1.0) -> Look:
 
 
 #: Colours that game and camera have in common.
-PAINTS: dict[str, tuple[Color, ...]] = {
-    "coat": (
-        (36, 40, 52),
-        (60, 62, 66),
-        (150, 40, 44),
-        (54, 84, 140),
-        (206, 200, 190),
-        (74, 96, 66),
-        (190, 150, 60),
-    ),
-    "trousers": ((30, 36, 52), (54, 56, 60), (46, 70, 116), (120, 92, 70), (150, 146, 138)),
-    "skin": ((226, 182, 150), (196, 146, 110), (140, 96, 68), (92, 62, 46)),
-    "car": (
-        (232, 232, 230),
-        (98, 102, 108),
-        (30, 30, 34),
-        (160, 24, 26),
-        (30, 62, 140),
-        (40, 92, 64),
-        (206, 164, 60),
-    ),
-    "cargo": ((226, 224, 216), (190, 120, 50), (60, 96, 150), (150, 150, 150)),
-    "bright": ((176, 40, 44), (36, 84, 150), (224, 190, 80), (50, 110, 70), (230, 228, 220)),
-    "rubber": ((34, 34, 36),),
-    "metal": ((124, 122, 120),),
-    "glass": ((56, 66, 78),),
-    "wood": ((86, 68, 54),),
-    "white": ((240, 238, 226),),
-    "red": ((200, 30, 30),),
-    "blue": ((32, 84, 168),),
-    "amber": ((242, 182, 40),),
-    "green": ((60, 220, 120),),
+PAINTS = {
+    "coat": _colors("242834 3c3e42 96282c 36548c cec8be 4a6042 be963c"),
+    "trousers": _colors("1e2434 36383c 2e4674 785c46 96928a"),
+    "skin": _colors("e2b696 c4926e 8c6044 5c3e2e"),
+    "car": _colors("e8e8e6 62666c 1e1e22 a0181a 1e3e8c 285c40 cea43c"),
+    "cargo": _colors("e2e0d8 be7832 3c6096 969696"),
+    "bright": _colors("b0282c 245496 e0be50 326e46 e6e4dc"),
+    "rubber": _colors("222224"),
+    "metal": _colors("7c7a78"),
+    "glass": _colors("38424e"),
+    "wood": _colors("564436"),
+    "white": _colors("f0eee2"),
+    "red": _colors("c81e1e"),
+    "blue": _colors("2054a8"),
+    "amber": _colors("f2b628"),
+    "green": _colors("3cdc78"),
 }
 Outlines = NDArray[np.float64]  # (N, K, 2): N polygons of K corners, x and y, that do not overlap
 # (3, 3): world points of a plane's origin, and its directions across and up
@@ -161,16 +140,14 @@ def upright(x: float, depth: float, to_right: float, ahead: float, height: float
     return plane((x, 0, depth), (to_right, 0, ahead), (0, height, 0))
 
 
-def shape(*numbers: float) -> Outlines:
+def polygon(*numbers: float) -> Outlines:
     """Return a polygon by x and y of its corners."""
     return np.reshape(np.asarray(numbers, np.float64), (1, -1, 2))
 
 
 def box(*limits: tuple[float, float, float, float]) -> Outlines:
     """Return rectangles by left, low, right and high."""
-    return np.concatenate(
-        [shape(left, low, right, low, right, high, left, high) for left, low, right, high in limits]
-    )
+    return np.asarray(limits, np.float64)[:, [[0, 1], [2, 1], [2, 3], [0, 3]]]
 
 
 def discs(wide: float, high: float, *centers: tuple[float, float]) -> Outlines:
@@ -203,52 +180,53 @@ def leaves(seed: int, x: float, y: float, across: float, up: float) -> Iterator[
         yield Part("vegetation", "leaves", clusters * (across, up) + (x, y), gain)
 
 
-_BICYCLE = (
-    Part("bicycle", "rubber", discs(0.34, 0.34, (-0.54, 0.34), (0.54, 0.34))),
-    # a whole wheel is labelled
-    Part("bicycle", "metal", discs(0.24, 0.24, (-0.54, 0.34), (0.54, 0.34))),
-    Part(
-        "bicycle",
-        "car",
-        shape(-0.54, 0.36, -0.1, 0.26, 0.54, 0.36, 0.6, 1.0, 0.3, 0.9, -0.4, 0.9),
-        0.8,
-    ),
-)
-_MOTORCYCLE = (
-    Part("motorcycle", "rubber", discs(0.34, 0.32, (-0.68, 0.32), (0.68, 0.32))),
-    Part(
-        "motorcycle", "car", shape(-0.8, 0.4, 0.8, 0.34, 0.6, 1.15, 0.2, 1.05, 0.14, 0.9, -0.7, 0.9)
-    ),
-)
-_RIDER = (
-    Part(
-        "rider", "trousers", shape(-0.2, 0.9, 0.14, 0.5, -0.02, 0.2, 0.14, 0.2, 0.3, 0.62, 0.1, 1.0)
-    ),
-    Part(
-        "rider",
-        "coat",
-        shape(-0.26, 0.86, 0.16, 0.86, 0.5, 1.06, 0.5, 1.16, 0.36, 1.4, 0.2, 1.52, -0.12, 1.4),
-    ),
-    Part("rider", "skin", discs(0.13, 0.16, (0.26, 1.66))),
-    Part("rider", "bright", discs(0.15, 0.12, (0.26, 1.72))),
-)
-_PERSON = (
-    Part(
-        "person",
-        "trousers",
-        shape(-0.26, 0, -0.08, 0, 0, 0.5, 0.1, 0, 0.26, 0, 0.18, 0.9, -0.18, 0.9),
-    ),
-    Part(
-        "person", "coat", shape(-0.36, 0.8, 0.36, 0.8, 0.27, 1.4, 0.12, 1.5, -0.12, 1.5, -0.27, 1.4)
-    ),
-    Part("person", "skin", discs(0.11, 0.15, (0, 1.62))),
-    Part("person", "wood", discs(0.11, 0.08, (0, 1.7)), 0.6),
-)
-_LAMP = (
-    Part(
-        "pole", "pole", box((-0.08, 0, 0.08, 6.6), (-0.08, 6.6, 1.1, 6.75), (1.1, 6.55, 1.7, 6.75))
-    ),
-)
+def _parts(table: str) -> tuple[Part, ...]:
+    """Return the parts of a table, with a line for each: label, paint, brightness, form and numbers.
+
+    The forms are a polygon by its corners, boxes by left, low, right and high, discs by their half
+    width, half height and centres, and a grid by the arguments of :func:`grid`.
+    """
+    parts = []
+    for line in table.strip().splitlines():
+        label, paint, gain, form, *columns = line.replace(",", " ").split()
+        numbers: list[Any] = [float(column) for column in columns]
+        if form == "boxes":
+            outlines = box(*np.reshape(numbers, (-1, 4)))
+        elif form == "discs":
+            outlines = discs(*numbers[:2], *np.reshape(numbers[2:], (-1, 2)))
+        elif form == "grid":
+            outlines = grid(*numbers)
+        else:
+            outlines = polygon(*numbers)
+        parts.append(Part(label, paint, outlines, float(gain)))
+    return tuple(parts)
+
+
+# a whole wheel is labelled
+_BICYCLE = _parts("""
+    bicycle     rubber    1     discs 0.34,0.34 -0.54,0.34 0.54,0.34
+    bicycle     metal     1     discs 0.24,0.24 -0.54,0.34 0.54,0.34
+    bicycle     car       0.8   polygon -0.54,0.36 -0.1,0.26 0.54,0.36 0.6,1.0 0.3,0.9 -0.4,0.9
+""")
+_MOTORCYCLE = _parts("""
+    motorcycle  rubber    1     discs 0.34,0.32 -0.68,0.32 0.68,0.32
+    motorcycle  car       1     polygon -0.8,0.4 0.8,0.34 0.6,1.15 0.2,1.05 0.14,0.9 -0.7,0.9
+""")
+_RIDER = _parts("""
+    rider       trousers  1     polygon -0.2,0.9 0.14,0.5 -0.02,0.2 0.14,0.2 0.3,0.62 0.1,1.0
+    rider       coat      1     polygon -0.26,0.86 0.16,0.86 0.5,1.06 0.5,1.16 0.36,1.4 0.2,1.52 -0.12,1.4
+    rider       skin      1     discs 0.13,0.16 0.26,1.66
+    rider       bright    1     discs 0.15,0.12 0.26,1.72
+""")
+_PERSON = _parts("""
+    person      trousers  1     polygon -0.26,0 -0.08,0 0,0.5 0.1,0 0.26,0 0.18,0.9 -0.18,0.9
+    person      coat      1     polygon -0.36,0.8 0.36,0.8 0.27,1.4 0.12,1.5 -0.12,1.5 -0.27,1.4
+    person      skin      1     discs 0.11,0.15 0,1.62
+    person      wood      0.6   discs 0.11,0.08 0,1.7
+""")
+_LAMP = _parts("""
+    pole        pole      1     boxes -0.08,0,0.08,6.6 -0.08,6.6,1.1,6.75 1.1,6.55,1.7,6.75
+""")
 
 
 def _signal(mast: Outlines, at: tuple[float, float], lit: int) -> tuple[Part, ...]:
@@ -297,7 +275,7 @@ FIGURES: dict[str, tuple[tuple[Part, ...], ...]] = {
         *(_signal(_HIGH_MAST, (2.6, 5.3), lit) for lit in range(3)),
     ),
     "sign": (
-        _sign("red", "white", shape(-1, -0.8, 1, -0.8, 0, 0.95)),
+        _sign("red", "white", polygon(-1, -0.8, 1, -0.8, 0, 0.95)),
         _sign("red", "white", _DISC),
         _sign("amber", "amber", box((-1.7, -0.6, 1.7, 0.6))),
         _sign("blue", "blue", box((-1, -1, 1, 1))),
@@ -305,28 +283,30 @@ FIGURES: dict[str, tuple[tuple[Part, ...], ...]] = {
     ),
     "tree": tuple(map(_tree, range(6))),
     "clutter": (
-        (Part("static", "cargo", box((-0.4, 0, 0.4, 1))),),
-        (Part("dynamic", "bright", box((-0.3, 0, 0.3, 1))),),
+        _parts("static cargo 1 boxes -0.4,0,0.4,1"),
+        _parts("dynamic bright 1 boxes -0.3,0,0.3,1"),
     ),
 }
-_WHOLE = box((0, 0, 1, 1))
 #: Faces along the street, in fractions of them.
 WALLS: dict[str, tuple[Part, ...]] = {
-    "building": (
-        Part("building", "house", _WHOLE),
-        Part("building", "house", box((0, 0, 1, 0.2), (0, 0.97, 1, 1)), 0.85),
-        Part("building", "glass", grid(5, 4, 0.45, 0.55, 0.22, 0.98)),
-        Part("building", "glass", grid(3, 1, 0.8, 0.75, 0, 0.18)),
-        Part("building", "bright", box((0.03, 0.165, 0.64, 0.205))),
-    ),
-    "wall": (Part("wall", "wall", _WHOLE), Part("wall", "wall", grid(1, 4, 1, 0.12), 0.78)),
-    "fence": (  # the gaps have the fence's label too
-        Part("fence", "leaves", _WHOLE, 0.7),
-        Part("fence", "fence", grid(28, 1, 0.62, 0.94)),
-        Part("fence", "fence", grid(1, 2, 1, 0.18)),
-    ),
+    "building": _parts("""
+        building    house     1     boxes 0,0,1,1
+        building    house     0.85  boxes 0,0,1,0.2 0,0.97,1,1
+        building    glass     1     grid 5,4,0.45,0.55,0.22,0.98
+        building    glass     1     grid 3,1,0.8,0.75,0,0.18
+        building    bright    1     boxes 0.03,0.165,0.64,0.205
+    """),
+    "wall": _parts("""
+        wall        wall      1     boxes 0,0,1,1
+        wall        wall      0.78  grid 1,4,1,0.12
+    """),
+    "fence": _parts("""
+        fence       leaves    0.7   boxes 0,0,1,1
+        fence       fence     1     grid 28,1,0.62,0.94
+        fence       fence     1     grid 1,2,1,0.18
+    """),
     "hedge": (
-        Part("vegetation", "leaves", box((0, 0, 1, 0.8)), 0.7),
+        *_parts("vegetation leaves 0.7 boxes 0,0,1,0.8"),
         *leaves(6, 0.3, 0.5, 0.35, 0.45),
         *leaves(7, 0.7, 0.5, 0.35, 0.45),
     ),

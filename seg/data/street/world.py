@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from seg.data.files import Size
 from seg.data.labels import LABEL_ID
 from seg.data.street.canvas import FAR, NEAR, Array, Canvas
 from seg.data.street.figures import (
@@ -26,7 +27,7 @@ from seg.data.street.figures import (
     discs,
     grid,
     plane,
-    shape,
+    polygon,
     upright,
 )
 
@@ -56,7 +57,7 @@ _FRONTS = {
 
 
 def draw_street(
-    look: Look, split: str, index: int, *, seed: int = 0, size: tuple[int, int] = (192, 96)
+    look: Look, split: str, index: int, *, seed: int = 0, size: Size = (192, 96)
 ) -> tuple[Array, Array]:
     """Draw street ``index`` as a picture and its label ids.
 
@@ -99,8 +100,8 @@ def _strip(left: float, right: float) -> Outlines:
     Its edges are sampled closely enough to bend.
     """
     depths = np.concatenate(([NEAR], np.geomspace(2.5, FAR, 14)))
-    there, back = (np.stack((np.full(15, x), depths), -1) for x in (left, right))
-    return np.concatenate((there, back[::-1]))[None]
+    outward, back = (np.stack((np.full(15, x), depths), -1) for x in (left, right))
+    return np.concatenate((outward, back[::-1]))[None]
 
 
 def _draw_ground(canvas: Canvas, kerbs: Array, verges: Array, rails: bool) -> None:
@@ -259,9 +260,10 @@ def _draw_vehicle(canvas: Canvas, name: str, x: float, depth: float) -> None:
         start + slant,
         waist,
     )
+    cabin_side = polygon(start, waist, end, waist, end - slant, roof, start + slant, roof)
     side = [
         Part(label, lower, box((0, low, length, waist))),
-        Part(label, upper, shape(start, waist, end, waist, end - slant, roof, start + slant, roof)),
+        Part(label, upper, cabin_side),
         Part(label, "glass", windows),
         Part(label, "rubber", discs(wheel, wheel, (0.18 * length, wheel), (0.8 * length, wheel))),
     ]

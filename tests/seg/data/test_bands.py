@@ -89,10 +89,10 @@ def test_what_happens_to_a_fourth_band(tmp_path):
     file = tmp_path / "a.png"
     Image.fromarray(values, "RGBA").save(file)
     np.testing.assert_array_equal(read_image(file).values, values[..., :3])
-    said = left_out(file, read_header(file), RGB)
-    assert said is not None
-    assert "its last band is transparency: where it is 0 there is no data" in said
-    assert "--bands.number 4" in said
+    sentence = left_out(file, read_header(file), RGB)
+    assert sentence is not None
+    assert "its last band is transparency: where it is 0 there is no data" in sentence
+    assert "--bands.number 4" in sentence
     np.testing.assert_array_equal(read_image(file, measured(4, "uint8")).values, values)
     assert left_out(file, read_header(file), measured(4, "uint8")) is None
 
@@ -142,8 +142,8 @@ def test_space_is_augmented_and_colours_are_refused(root):
     # what comes from outside holds no data
     assert (batch["label"][~batch["valid"]] == 255).all()
     assert (~batch["valid"]).float().mean() > 0.3
-    said = "'ColorJitter': changes the colours of 8-bit RGB, and these images have 6 bands"
-    refuses(said, build_augmentation, [{"ColorJitter": {}}], pair.pixels)
+    sentence = "'ColorJitter': changes the colours of 8-bit RGB, and these images have 6 bands"
+    refuses(sentence, build_augmentation, [{"ColorJitter": {}}], pair.pixels)
 
 
 def test_a_preview_shows_the_chosen_bands(root):
@@ -164,8 +164,8 @@ def test_without_rasterio_a_raster_says_what_is_missing(tmp_path, monkeypatch):
     Image.new("RGB", (4, 4)).save(tmp_path / "a.tif")
     cv2.imwrite(str(tmp_path / "b.png"), np.ones((4, 4), np.uint16))
     for name, wanted in (("a.tif", RGB), ("b.png", measured(1))):
-        said = r"need rasterio, which is not installed here; pip install 'dem-apps\[geo\]'"
-        refuses(said, read_image, tmp_path / name, wanted)
+        sentence = r"need rasterio, which is not installed here; pip install 'dem-apps\[geo\]'"
+        refuses(sentence, read_image, tmp_path / name, wanted)
 
 
 @pytest.mark.parametrize(("dtype", "nodata"), [("int16", -1), ("uint8", None)])

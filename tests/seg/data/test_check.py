@@ -1,9 +1,11 @@
 """``python -m seg.data check``: every fault with its file; labels that the classes do not fit, in every command."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 from support import cases, noise, save
 
@@ -134,10 +136,10 @@ def test_classes_are_counted(tmp_path, check):
         "the labels hold the ids 0, 100, 200; this file",
     ),
 )
-def test_the_printed_file_reads_the_labels(label, names, said, check, tmp_path):
+def test_the_printed_file_reads_the_labels(label, names, sentence, check, tmp_path):
     flags = write(tmp_path / "data", label.astype(np.uint8), ending="_mask", folder="masks")
     printed = check(*flags, "--classes", names)
-    assert said in printed
+    assert sentence in printed
     file = saved_file(printed, tmp_path / "classes.yaml")
     assert "3 images checked, nothing wrong" in check(*flags, "--classes", file, status=0)
     classes = load_classes(file)
@@ -148,6 +150,20 @@ def test_the_printed_file_reads_the_labels(label, names, said, check, tmp_path):
         np.testing.assert_array_equal(np.array(classes.colors)[read], label)
     else:
         np.testing.assert_array_equal(classes.to_ids(read), label)
+
+
+def test_the_printed_file_says_what_to_do_where_0_means_unlabelled(check, tmp_path):
+    label = IDS[:, :12]
+    flags = write(tmp_path / "data", label)
+    printed = check(*flags, status=0)
+    assert "if 0 means unlabelled, delete its row and list 0 under ignored:\n" in printed
+    file = tmp_path / "classes.yaml"
+    document = yaml.safe_load(Path(saved_file(printed, file)).read_text())
+    file.write_text(yaml.safe_dump({"classes": document["classes"][1:], "ignored": [0]}))
+    assert "nothing wrong" in check(*flags, "--classes", file, status=0)
+    classes = load_classes(str(file))
+    data = SegmentationDataset(tmp_path / "data", "folders", "train", True, classes=classes)
+    np.testing.assert_array_equal(data[0].label, np.where(label == 0, 255, label - 1))
 
 
 def test_photographs_as_labels_are_no_masks(tmp_path, check):
@@ -249,16 +265,16 @@ def test_masks_of_0_and_255_are_refused_in_every_command(run, run_here, tmp_path
         (main, ["check", *QUICK, *roots]),
     ]
     for command, arguments in commands:
-        said = "".join(run_here(command, *arguments, status=1 if command is main else 2))
+        sentence = "".join(run_here(command, *arguments, status=1 if command is main else 2))
         assert (
             "3 labels hold one class alone, 'background', of which nothing can be learnt or scored"
-            in said
+            in sentence
         )
         assert (
             "255 is in 3 of 3 labels and ignored, since --classes does not name it, and 'road' is in none"
-            in said
+            in sentence
         )
-        assert "100.0" not in said or command is main
+        assert "100.0" not in sentence or command is main
     assert not (tmp_path / "out").exists()
 
 
@@ -289,14 +305,14 @@ def test_masks_of_0_and_255_are_refused_in_every_command(run, run_here, tmp_path
         r"label id 7, 128 is not in the table, which has 0, 1, 255; in layout folders a file for --classes",
     ),
 )
-def test_what_is_said_of_labels(ids, classes, said, tmp_path):
+def test_what_is_said_of_labels(ids, classes, sentence, tmp_path):
     draw(tmp_path, ids)
     if "\n" in classes:
         (tmp_path / "c.yaml").write_text(classes)
         classes = str(tmp_path / "c.yaml")
     found = looked_at(tmp_path, classes)
-    assert len(found) == (said is not None)
-    assert said is None or re.search(said, found[0])
+    assert len(found) == (sentence is not None)
+    assert sentence is None or re.search(sentence, found[0])
 
 
 GREEN, RED = (0, 255, 0), (255, 0, 0)
@@ -306,7 +322,7 @@ GREEN, RED = (0, 255, 0), (255, 0, 0)
     ([GREEN, RED], 0, None),
     ([GREEN, RED], 1, r"1\.png: the label is 32x48 pixels, its image 48x32"),
 )
-def test_labels_that_are_turned(colors, turned, said, tmp_path):
+def test_labels_that_are_turned(colors, turned, sentence, tmp_path):
     draw(tmp_path, (0, 1), 2)
     for index, palette in enumerate([[GREEN, RED], colors]):
         ids = np.rot90(np.eye(48, dtype=np.uint8)[:32], turned * index)
@@ -314,7 +330,7 @@ def test_labels_that_are_turned(colors, turned, said, tmp_path):
         label.putpalette(sum(palette, ()))
         label.save(tmp_path / "labels" / f"{index:05d}.png")
     found = "\n".join(looked_at(tmp_path, "a,b"))
-    assert re.search(said, found) if said else found == ""
+    assert re.search(sentence, found) if sentence else found == ""
 
 
 SHIFTED = np.diag([0, 50, 30, 20, 9]) @ np.eye(5, k=-1, dtype=int)  # label k is predicted as k - 1
@@ -328,6 +344,6 @@ SHIFTED = np.diag([0, 50, 30, 20, 9]) @ np.eye(5, k=-1, dtype=int)  # label k is
     (SHIFTED * [[0], [1], [0], [0], [0]], None),
     (np.zeros((5, 5), int), None),
 )
-def test_labels_that_are_numbered_otherwise(table, said):
+def test_labels_that_are_numbered_otherwise(table, sentence):
     found = other_numbering(table, range(5))
-    assert found is None if said is None else found.startswith(said)
+    assert found is None if sentence is None else found.startswith(sentence)

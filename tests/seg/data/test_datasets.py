@@ -78,8 +78,8 @@ def test_wrong_folders_are_named(tmp_path, source):
     refuses(
         "no such folder", SegmentationDataset, tmp_path / "nowhere", "gta5", "train", labelled=True
     )
-    said = r"has no folder leftImg8bit/train, .* cityscapes layout .*; it looks like layout gta5 or folders: give"
-    refuses(said, SegmentationDataset, source, "cityscapes", "train", labelled=True)
+    sentence = r"has no folder leftImg8bit/train, .* cityscapes layout .*; it looks like layout gta5 or folders: give"
+    refuses(sentence, SegmentationDataset, source, "cityscapes", "train", labelled=True)
     shutil.rmtree(source / "images")
     (source / "images").mkdir()
     refuses(

@@ -46,9 +46,9 @@ def test_its_names_are_matched_with_other_classes(root):
     expected = np.array([IGNORE_INDEX, 1, 0], np.uint8)[IDS]
     np.testing.assert_array_equal(dataset[0].label, expected)
     assert "labelmap.txt" in dataset.notes[-1]
-    said = r"labelmap.txt: has no label soil; --classes .*labelmap.txt"
+    sentence = r"labelmap.txt: has no label soil; --classes .*labelmap.txt"
     other = load_classes("crop,soil")
-    refuses(said, SegmentationDataset, root, "folders", "train", labelled=True, classes=other)
+    refuses(sentence, SegmentationDataset, root, "folders", "train", labelled=True, classes=other)
     (root / "labelmap.txt").write_text("background:0,0,0::\ncrop:1,2::\n")
     refuses(r"classes\[1\]: color: expected 3", load_classes, str(root / "labelmap.txt"))
 

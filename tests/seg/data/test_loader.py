@@ -233,8 +233,8 @@ def test_labels_that_cannot_be_read_or_are_all_ignored_are_named(source):
     refuses(r"00002.png: the image cannot be read", labelled_sampler, [dataset], (3, 0), 0.01)
     for label in (source / "labels").iterdir():
         Image.fromarray(np.zeros((48, 96), np.uint8)).save(label)
-    said = r"--source.rare-class-temperature: every pixel of every label in .* is ignored"
-    refuses(said, labelled_sampler, [dataset], (3, 0), 0.01)
+    words = r"--source.rare-class-temperature: every pixel of every label in .* is ignored"
+    refuses(words, labelled_sampler, [dataset], (3, 0), 0.01)
 
 
 def picture(seed, size, mean, contrast=20.0):

@@ -5,6 +5,7 @@ import re
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from PIL import Image
 from support import cases, png, refuses, save
 
@@ -22,13 +23,14 @@ from seg.maps.entropy_maps import Prediction
 from seg.maps.run_pictures import write_geotiffs
 
 rasterio = pytest.importorskip("rasterio")
+main_group = pytest.importorskip("rasterio.rio.main").main_group
 AB = named_classes(["a", "b"])
 
 
 def raster(file, pixels, east=0, north=0, step=1, **options):
     """Writes (B, H, W) numbers in UTM; ``colours``, ``scales`` and ``offsets`` are said of the bands."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    said = {
+    message = {
         name: options.pop(name) for name in ("colorinterp", "scales", "offsets") if name in options
     }
     profile = {
@@ -41,7 +43,7 @@ def raster(file, pixels, east=0, north=0, step=1, **options):
         "transform": rasterio.Affine(step, 0, 1000 + east, 0, -step, 2000 + north),
     } | options
     with rasterio.open(file, "w", **profile) as out:
-        for name, values in said.items():
+        for name, values in message.items():
             setattr(out, name, values)
         out.write(pixels)
     return file
@@ -51,26 +53,38 @@ GROUND = (np.add.outer(np.arange(40), np.arange(60)) // 7 % 2).astype(np.uint8)
 
 
 @cases(
-    (0, 0, {}),
-    (0.3, -0.3, {}),
-    (4, 0, {}),
-    (-6, 3, {}),
-    (0, 0, {"crs": "EPSG:32633"}),
-    (0, 0, {"transform": rasterio.Affine(1, 0, 1000, 0, 1, 1960)}),  # south up
+    (0, 0, {}, None),
+    (0.3, -0.3, {}, None),
+    (4, 0, {}, "(1, 0, 1004, 0, -1, 2000) and EPSG:32632"),
+    (-6, 3, {}, "(1, 0, 994, 0, -1, 2003) and EPSG:32632"),
+    (0, 0, {"crs": "EPSG:32633"}, "(1, 0, 1000, 0, -1, 2000) and EPSG:32633"),
+    (
+        0,
+        0,
+        {"transform": rasterio.Affine(1, 0, 1000, 0, 1, 1960)},  # south up
+        "(1, 0, 1000, 0, 1, 1960) and EPSG:32632",
+    ),
 )
-def test_a_label_on_other_ground_than_its_image_is_refused(east, north, options, tmp_path):
+def test_a_label_on_other_ground_than_its_image_is_refused(east, north, options, ground, tmp_path):
+    """The sentence has both transforms and the command that mends it."""
     image = raster(tmp_path / "i.tif", np.stack([GROUND * 90] * 3))
     label = raster(tmp_path / "l.tif", GROUND[None], east, north, **options)
-    if abs(east) < 1 and not options:
+    if ground is None:
         np.testing.assert_array_equal(read_label(label, AB, image=image), GROUND)
         return
-    refuses(
-        r"l.tif: lies on other ground than its image .*i.tif; gdalwarp -r near -te 1000 1960 1060 2000 -ts 60 40",
-        read_label,
-        label,
-        AB,
-        image=image,
-    )
+    with pytest.raises(InputError) as refused:
+        read_label(label, AB, image=image)
+    sentence, _, command = str(refused.value).partition(": rio ")
+    assert f"{label}: lies on other ground than its image {image}; the label has" in sentence
+    assert f"60x40 pixels, transform {ground}, the image" in sentence
+    assert "60x40 pixels, transform (1, 0, 1000, 0, -1, 2000) and EPSG:32632; make" in sentence
+    new = tmp_path / "NEW.tif"
+    arguments = command.replace("NEW.tif", str(new)).split()
+    assert CliRunner().invoke(main_group, arguments).exit_code == 0
+    warped = read_label(new, AB, image=image)
+    if east == 4:
+        np.testing.assert_array_equal(warped[:, 4:], GROUND[:, :-4])
+        assert {*warped[:, :4].flat} == {255}
 
 
 def test_transparent_pixels_hold_no_data_in_every_format(tmp_path):
@@ -100,9 +114,9 @@ def test_scale_and_offset_apply_and_bands_are_ordered_by_their_names(tmp_path):
     kinds = [
         getattr(rasterio.enums.ColorInterp, name) for name in ("red", "green", "blue", "undefined")
     ]
-    said = {"colorinterp": kinds, "scales": (1e-4,) * 4}
-    old = raster(tmp_path / "old.tif", numbers, offsets=(0.0,) * 4, **said)
-    new = raster(tmp_path / "new.tif", numbers + np.uint16(1000), offsets=(-0.1,) * 4, **said)
+    message = {"colorinterp": kinds, "scales": (1e-4,) * 4}
+    old = raster(tmp_path / "old.tif", numbers, offsets=(0.0,) * 4, **message)
+    new = raster(tmp_path / "new.tif", numbers + np.uint16(1000), offsets=(-0.1,) * 4, **message)
     values = read_image(old, pixels).values
     np.testing.assert_allclose(values, numbers[[2, 1, 0, 3]].transpose(1, 2, 0) * 1e-4, rtol=1e-6)
     np.testing.assert_allclose(values, read_image(new, pixels).values, atol=1e-7)
@@ -118,9 +132,9 @@ def test_pages_are_said(tmp_path):
         refuses(
             f"{name}: has 3 pages or frames, and a label is one", read_index_image, tmp_path / name
         )
-        said = left_out(tmp_path / name, read_header(tmp_path / name), PixelFormat(is_rgb=True))
-        assert said is not None
-        assert "has 3 pages or frames, of which the first is read" in said
+        message = left_out(tmp_path / name, read_header(tmp_path / name), PixelFormat(is_rgb=True))
+        assert message is not None
+        assert "has 3 pages or frames, of which the first is read" in message
 
 
 @cases(
@@ -141,9 +155,9 @@ def test_splits_are_known_by_their_usual_names(folders, numbers, tmp_path):
         for split in ("train", "val")
     ]
     assert tuple(map(len, sets)) == numbers
-    said = " ".join(note for each in sets for note in each.notes)
-    assert ("none of its folders, one, two, is a split" in said) == (folders[0] == "one")
-    assert ("those in Test are scored" in said) == (folders[1] == "Test")
+    message = " ".join(note for each in sets for note in each.notes)
+    assert ("none of its folders, one, two, is a split" in message) == (folders[0] == "one")
+    assert ("those in Test are scored" in message) == (folders[1] == "Test")
     with pytest.raises(
         InputError, match="'exclude' names '9', and no image has that path, name or stem"
     ):
@@ -185,18 +199,20 @@ def pair_of(root, source, target, dtype):
     ((1, -9999), (1, np.nan), "int16", "range: source train: band 1 holds -9999 to "),
     ((1, np.nan), (255, np.nan), "float32", "range: target val: band 1 holds 6"),
 )
-def test_the_check_prints_the_range_of_each_band(source, target, dtype, said, tmp_path, run_here):
+def test_the_check_prints_the_range_of_each_band(
+    source, target, dtype, message, tmp_path, run_here
+):
     assert pair_of(tmp_path, source, target, dtype).notes == ()
     flags = [f"--{name}.root={tmp_path / name}" for name in ("source", "target")]
-    assert said in run_here(check, "check", "--classes", "a,b", *flags, status=0).out
+    assert message in run_here(check, "check", "--classes", "a,b", *flags, status=0).out
 
 
 def test_a_number_beyond_all_measures_is_refused_with_its_file(tmp_path, run_here):
-    said = r"source/images/\d.tif: holds -3.4028235e\+38; if .*gdal_edit.py -a_nodata"
-    refuses(said, pair_of, tmp_path, (1, -3.4028234663852886e38), (1, np.nan), "float32")
+    message = r"source/images/\d.tif: holds -3.4028235e\+38; if .*gdal_edit.py -a_nodata"
+    refuses(message, pair_of, tmp_path, (1, -3.4028234663852886e38), (1, np.nan), "float32")
     flags = [f"--{name}.root={tmp_path / name}" for name in ("source", "target")]
     checked = run_here(check, "check", "--classes", "a,b", *flags, status=1).out
-    assert re.search(f"error: source train: .*{said}", checked)
+    assert re.search(f"error: source train: .*{message}", checked)
 
 
 def test_no_data_and_a_class_never_share_a_value_in_what_is_written(tmp_path):
