@@ -193,7 +193,7 @@ class TrainConfig(ObjectiveSettings):
             raise InputError(
                 "--model.name: pretrained is the network of a folder; name it by --model.start-from DIR"
             )
-        self.decided()._check_objective()
+        self._check_objective()
         if self.target.labelled_use == "instead" and not self.target.labelled_part:
             raise InputError(
                 "--target.labelled-use: instead needs --target.labelled-part, a share such as 0.0625"
@@ -211,23 +211,26 @@ class TrainConfig(ObjectiveSettings):
 
     def _check_objective(self) -> None:
         takes_one = METHODS[self.method].loss is not None
-        if not takes_one and self.loss != "none":
+        if not takes_one and self.objective != "none":
             raise InputError(
                 f"--loss: --method {self.method} takes no objective; leave --loss out, or take --method minent"
             )
-        check_options(self, trained=takes_one)
+        check_options(replace(self, loss=self.objective), trained=takes_one)
 
-    def decided(self) -> TrainConfig:
-        """Fill in the objective, which depends on the method. MinEnt without an objective is the control."""
-        loss = self.loss or METHODS[self.method].loss or "none"
-        method = "control" if self.method == "minent" and loss == "none" else self.method
-        return replace(self, method=method, loss=loss)
+    @property
+    def objective(self) -> str:
+        """The objective on target predictions, which without ``--loss`` depends on the method."""
+        return self.loss or METHODS[self.method].loss or "none"
 
     def resolved(self) -> TrainConfig:
-        """Fill in objective, network, rate, horizon and weights: defaults that follow from other settings."""
-        config = self.decided()
-        method, model = METHODS[config.method], self.model.resolved()
-        rates, weights = self.optimizer, self.weights
+        """Fill in objective, network, rate, horizon and weights: defaults that follow from other settings.
+
+        MinEnt without an objective is the control.
+        """
+        model, rates, weights = self.model.resolved(), self.optimizer, self.weights
+        without = self.method == "minent" and self.objective == "none"
+        method = "control" if without else self.method
+        row = METHODS[method]
         if rates.lr is None:
             pretrained = model.encoder_weights is not None
             lr = settings.PRETRAINED_RATE if pretrained else settings.RANDOM_RATE
@@ -235,10 +238,17 @@ class TrainConfig(ObjectiveSettings):
         if not rates.horizon:
             rates = replace(rates, horizon=self.max_steps)
         if weights.aux is None:
-            weights = replace(weights, aux=method.aux)
+            weights = replace(weights, aux=row.aux)
         if weights.relative is None:
-            weights = replace(weights, relative=method.relative)
-        return replace(config, model=model, optimizer=rates, weights=weights)
+            weights = replace(weights, relative=row.relative)
+        return replace(
+            self,
+            method=method,
+            loss=self.objective,
+            model=model,
+            optimizer=rates,
+            weights=weights,
+        )
 
     def for_network(self, network: nn.Module) -> TrainConfig:
         """Fill in the open settings of batch norm by the network's layers.

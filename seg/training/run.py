@@ -46,9 +46,9 @@ class TrainingRun:
         schedule: when it logs, scores and ends.
         state: is moved on by :func:`seg.training.step.training_step`.
         pair: its target validation images are scored.
-        selector: which checkpoints are kept besides the last.
         path: of the run folder.
         folder: the open run folder; None in all processes but the main one.
+        saved: the checkpoint that the run continues from; None for a new run.
     """
 
     def __init__(
@@ -56,18 +56,22 @@ class TrainingRun:
         schedule: Schedule,
         state: TrainState,
         pair: DomainPair,
-        selector: CheckpointSelector,
         path: Path,
         folder: RunFolder | None,
+        saved: dict[str, Any] | None,
     ) -> None:
         self.schedule, self.state, self.pair = schedule, state, pair
-        self.selector, self.path, self.folder = selector, path, folder
+        self.path, self.folder = path, folder
+        self.selector = CheckpointSelector()  #: which checkpoints are kept besides the last
         self.progress = None if folder is None else Progress(schedule.max_steps, state.step)
         self.stop = StopRequest("" if folder is None else resume_command("seg.train", path))
         #: whether the scores of this step are in the log, if it is one that has scores
         self.scored = True
         #: step of the last checkpoint, in every process; None before the first
         self.saved_step: int | None = None
+        if saved is not None:
+            self.selector.restore(saved.get("choice"))
+            self.scored, self.saved_step = saved.get("scored", True), state.step
 
     def report(self, values: dict[str, float]) -> None:
         """Advance the progress bar, and log the values of a step where they are due."""
