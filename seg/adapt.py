@@ -49,13 +49,13 @@ def adapt(config: AdaptConfig) -> Result:
 
     device = torch_device(config.device)
     config = _with_demo(config)
-    trained = open_network(config)
+    trained = open_network(config).seeing(config.size, config.tile)
     config = config.resolved(batch_norm_normalises(trained.network))
     _check_it_can_learn(config, trained)
     out = Path(config.out) if config.out else new_run_dir("adapt", config.method)
     with new_folder(out, "--out") as part:
         trained.network.to(device)
-        result, trained, predictions = _adapted(config, trained, part, out)
+        result, predictions = _adapted(config, trained, part, out)
         write_result(part, result, trained, adaptation_page(result, predictions))
     result.print(out)
     return result
@@ -85,55 +85,49 @@ def _check_it_can_learn(config: AdaptConfig, trained: TrainedNetwork) -> None:
 
 def _adapted(
     config: AdaptConfig, trained: TrainedNetwork, part: Path, out: Path
-) -> tuple[Result, TrainedNetwork, Predictions]:
+) -> tuple[Result, Predictions]:
     """Adapt the network, and write the predictions into ``part``, which becomes ``out``."""
+    from seg.adaptation.images import Predictions
     from seg.adaptation.normalisation import check_normalisation
     from seg.adaptation.result import Result
+    from seg.data.label_faults import labels_of
+    from seg.data.layouts.layout import OWN_IDS
 
-    predictions, notes = _opened(config, trained, part)
-    folder = predictions.folder
+    classes, folder = trained.class_set.ignoring(config.ignore), _folder(trained, config.images)
+    labels, layout, notes = dict[Path, Path](), OWN_IDS, list(trained.description.notes)
+    if config.labels is not None:
+        place = Path(config.labels)
+        labels, layout, about = labels_of(place, folder.relative, folder.root, classes)
+        notes += about
+    predictions = Predictions(part, folder, classes, labels, trained, layout)
     normalisation = check_normalisation(trained, folder)
     print(*notes, f"network:  {trained.spec}", sep="\n")
-    print(f"seen as:  {normalisation.used.said}")
+    print(f"seen as:  {trained.description.said}")
     if normalisation.sentence:
         print(f"tried:    {normalisation.sentence}")
     number = f"{len(folder)} of {len(folder) + len(folder.skipped)} images"
     print(f"adapting: {number}{left_out([Path(str(config.images))])}, results in {out}", flush=True)
     outcome = _adaptation(config, trained, predictions).run()
     settings = {"method": config.method, **asdict(config)}
-    for name in ("out", "device"):
-        del settings[name]
+    del settings["out"], settings["device"]
     result = Result(
-        settings, predictions.classes, outcome, predictions.rows, folder.skipped, normalisation
+        settings,
+        classes,
+        outcome,
+        predictions.rows,
+        folder.skipped,
+        trained.description,
+        normalisation,
     )
-    return result, trained, predictions
+    return result, predictions
 
 
-def _opened(
-    config: AdaptConfig, trained: TrainedNetwork, part: Path
-) -> tuple[Predictions, list[str]]:
-    """The images and their labels, for predictions that are written into ``part``, and notes for the user."""
-    from seg.adaptation.images import Predictions
-    from seg.data.label_faults import labels_of
-    from seg.data.layouts.layout import OWN_IDS
-
-    classes = trained.class_set.ignoring(config.ignore)
-    folder = _folder(config, trained, str(config.images))
-    labels, layout, about_labels = dict[Path, Path](), OWN_IDS, list[str]()
-    if config.labels is not None:
-        labels, layout, about_labels = labels_of(
-            Path(config.labels), folder.relative, folder.root, classes
-        )
-    notes = [*trained.description.notes, *about_labels]
-    return Predictions(part, folder, classes, labels, trained, layout), notes
-
-
-def _folder(config: AdaptConfig, trained: TrainedNetwork, path: str) -> ImageFolder:
+def _folder(trained: TrainedNetwork, path: str | None) -> ImageFolder:
     from seg.adaptation.images import ImageFolder
 
-    own = config.size is None or config.tile is not None
-    size = None if own else trained.description.size
-    return ImageFolder(Path(path), trained.description, size, trained.device, config.tile)
+    return ImageFolder(
+        Path(str(path)), trained.description, trained.size, trained.device, trained.tile
+    )
 
 
 def _adaptation(
@@ -165,8 +159,7 @@ def _adaptation(
 
 
 def _source_images(config: AdaptConfig, trained: TrainedNetwork) -> list[Tensor]:
-    source = _folder(config, trained, str(config.source))
-    return source.spread_batches(SOURCE_IMAGES, config.batch_size)
+    return _folder(trained, config.source).spread_batches(SOURCE_IMAGES, config.batch_size)
 
 
 def _batches(config: AdaptConfig, folder: ImageFolder) -> list[list[int]]:

@@ -26,6 +26,7 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
     legend = [(name, "#{:02x}{:02x}{:02x}".format(*rgb)) for name, rgb in colours]
     sections = [
         Section("Answer", "notes", [result.answer]),
+        Section("Labels of these images would measure it (--labels)", "notes", result.to_label),
         Section("", "facts", _facts(result)),
         Section("Images left out", "notes", skipped),
         Section("Before and after", "gallery", _gallery(predictions)),
@@ -42,7 +43,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
     facts = {
         "network": str(result.settings["model"]),
         "images": str(len(result.rows["before"])),
-        "images seen as": result.normalisation.used.said,
+        "images seen as": result.description.said,
         "normalisations compared": result.normalisation.sentence,
         "method": result.settings["method"],
         "mean entropy": f"{entropy['before']:.3f} → {entropy['after']:.3f}",

@@ -143,7 +143,9 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
                 f"--source: --method {self.method} needs a folder of unlabelled source images"
             )
         if self.source is not None and self.method not in NEED_SOURCE:
-            raise InputError(f"--source: --method {self.method} reads no source images")
+            raise InputError(
+                f"--source: --method {self.method} reads no source images; leave it out"
+            )
         if self.bn_alpha is not None and self.method in STORED:
             raise InputError(
                 f"--bn-alpha: --method {self.method} leaves batch norm as it is; leave it out"

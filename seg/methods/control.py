@@ -23,13 +23,13 @@ class Control(Method):
         self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives]
     ) -> None:
         super().__init__(network, num_classes, make_objectives)
-        self.entropy = build_objective("entropy", num_classes).to(network.accelerator.device)
+        self.entropy = build_objective("entropy", num_classes).to(self.device)
 
     @torch.no_grad()
     def target_loss(self, batch: MicroBatch) -> tuple[None, Values]:
         """Pass the target images, if they move statistics, and return their entropy to log."""
         if self.network.batch_norm in _STATISTICS_OF_SOURCE:
             return None, {}
-        mask = valid_pixels(batch.target, self.network.accelerator.device)
+        mask = valid_pixels(batch.target, self.device)
         logits = self.network(batch.target["image"], "target")["main"]
         return None, {"target/entropy": self.entropy(logits, dim=1, mask=mask)}

@@ -39,7 +39,7 @@ class Method:
         make_objectives: Callable[[], nn.Module],
         **sections: Any,
     ) -> None:
-        self.network = network
+        self.network, self.device = network, network.accelerator.device
         self.modules: dict[str, nn.Module] = {}
         self.optimizers: dict[str, Any] = {}
 

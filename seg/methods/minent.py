@@ -36,16 +36,14 @@ class HeadObjectives(nn.Module):
         options: dict[str, Any],
     ) -> None:
         super().__init__()
-        self.weights = dict(weights)
-        self.reduction = reduction
-        divided = loss != "none" and objective_class(loss).divided_by_log_c
-        self.scale = 1.0 / math.log(num_classes) if divided else 1.0
+        self.weights, self.reduction, self.scale = weights, reduction, 1.0
         self.entropy = build_objective("entropy", num_classes)
         self.objectives = nn.ModuleDict()
         if loss != "none":
-            self.objectives.update(
-                {head: build_objective(loss, num_classes, **options) for head in weights}
-            )
+            if objective_class(loss).divided_by_log_c:
+                self.scale = 1.0 / math.log(num_classes)
+            for head in weights:
+                self.objectives[head] = build_objective(loss, num_classes, **options)
 
     def forward(
         self, logits: Mapping[str, Tensor], mask: Tensor | None = None
@@ -60,14 +58,12 @@ class HeadObjectives(nn.Module):
             The loss, or None without an objective, and the values.
         """
         values = {"target/entropy": self.entropy(logits["main"].detach(), dim=1, mask=mask)}
-        if not self.objectives:
-            return None, values
         losses = []
         for head, objective in self.objectives.items():
             value = self.scale * objective(logits[head], dim=1, mask=mask, reduction=self.reduction)
             losses.append(self.weights[head] * value)
             values[f"target/objective_{head}"] = value.detach()
-        return torch.stack(losses).sum(), values
+        return (torch.stack(losses).sum() if losses else None), values
 
 
 class MinEnt(Method):
@@ -77,13 +73,11 @@ class MinEnt(Method):
         self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives]
     ) -> None:
         super().__init__(network, num_classes, make_objectives)
-        self.objectives = make_objectives().to(network.accelerator.device)
+        self.objectives = make_objectives().to(self.device)
         self.modules = {"minent": self.objectives}
 
     def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
         """See :meth:`HeadObjectives.forward`."""
         logits = self.network(batch.target["image"], "target")
-        loss, values = self.objectives(
-            logits, valid_pixels(batch.target, self.network.accelerator.device)
-        )
+        loss, values = self.objectives(logits, valid_pixels(batch.target, self.device))
         return loss, values

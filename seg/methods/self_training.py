@@ -68,24 +68,22 @@ class SelfTraining(MinEnt):
 
     def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
         """The student's loss on its views of the micro-batch's target images."""
-        device = self.network.accelerator.device
-        images = batch.target["image"].to(device, non_blocking=True)
-        target = self._labelled(images, valid_pixels(batch.target, device))
+        settings = self.settings
+        images = batch.target["image"].to(self.device, non_blocking=True)
+        target = self._labelled(images, valid_pixels(batch.target, self.device))
         values = {"target/pseudo_label_weight": target.weight.mean()}
         losses = []
         # without any pixel or objective that counts in a view the teacher is an average alone
-        has_objective = bool(self.objectives.objectives)
-        if self.settings.mix != "none" or self.settings.pseudo_weight > 0 or has_objective:
+        if settings.mix != "none" or settings.pseudo_weight > 0 or self.objectives.objectives:
             loss, of_view = self._view_loss(batch, target)
             losses.append(loss)
             values |= of_view
-        if self.settings.mask_ratio > 0:
+        if settings.mask_ratio > 0:
             draws = generators(batch.target["draw"], _MASK)
-            logits = self.network(hidden(images, self.settings.mask_ratio, draws), "target")
-            weight = self.settings.pseudo_weight * target.weight
-            loss = self._cross_entropy(logits, target.label, weight)
-            values["target/masked_consistency"] = loss.detach()
-            losses.append(loss)
+            logits = self.network(hidden(images, settings.mask_ratio, draws), "target")
+            weight = settings.pseudo_weight * target.weight
+            losses.append(self._cross_entropy(logits, target.label, weight))
+            values["target/masked_consistency"] = losses[-1].detach()
         return (torch.stack(losses).sum() if losses else None), values
 
     @torch.no_grad()
@@ -93,14 +91,17 @@ class SelfTraining(MinEnt):
         """Move the teacher once a step, whatever the number of micro-batches."""
         if self.teacher is self.network:
             return {}
-        kept = min(1.0 - 1.0 / step, self.settings.teacher_decay)
-        averaged: list[Tensor] = list(self.teacher.model.parameters())
-        current: list[Tensor] = list(self.network.model.parameters())
-        if self.teacher.batch_norm != "target":
-            averaged += _statistics(self.teacher.model)
-            current += _statistics(self.network.model)
-        torch._foreach_lerp_(averaged, current, 1.0 - kept)
+        decay = min(1.0 - 1.0 / step, self.settings.teacher_decay)
+        averaged, current = map(self._averaged, (self.teacher.model, self.network.model))
+        torch._foreach_lerp_(averaged, current, 1.0 - decay)
         return {}
+
+    def _averaged(self, model: nn.Module) -> list[Tensor]:
+        """Return weights, and statistics where the teacher normalises by them."""
+        tensors: list[Tensor] = list(model.parameters())
+        if self.teacher.batch_norm != "target":
+            tensors += [buffer for buffer in model.buffers() if buffer.is_floating_point()]
+        return tensors
 
     def scored_model(self) -> nn.Module:
         """The teacher."""
@@ -122,8 +123,9 @@ class SelfTraining(MinEnt):
         weight = self.settings.pseudo_weight * target.weight
         counted, draws = target.valid, batch.target["draw"]
         if self.settings.mix != "none":
-            source = batch.source["image"].to(images.device, non_blocking=True)
-            source_label = batch.source["label"].to(images.device, non_blocking=True)
+            source, source_label = (
+                batch.source[name].to(self.device, non_blocking=True) for name in ("image", "label")
+            )
             _check_sizes(source, images)
             pasted = pasted_pixels(source_label, generators(draws, _PASTE))
             images = torch.where(pasted[:, None], source, images)
@@ -176,11 +178,6 @@ def pseudo_labels(
     return label, (sure * valid).sum((1, 2), keepdim=True) / pixels * valid
 
 
-def _statistics(model: nn.Module) -> list[Tensor]:
-    """Running means and variances, and what else a network keeps in floating buffers."""
-    return [buffer for buffer in model.buffers() if buffer.is_floating_point()]
-
-
 def generators(draws: Tensor, purpose: int) -> list[torch.Generator]:
     """Return a generator per sample from the batch's ``draw`` (B,).
 
@@ -220,8 +217,10 @@ def recoloured(
     """
     if not pixels.is_rgb:
         return _transformed(_BLUR, images, draws)
-    mean = torch.tensor(pixels.mean, device=images.device)[:, None, None]
-    std = torch.tensor(pixels.std, device=images.device)[:, None, None]
+    mean, std = (
+        torch.tensor(each, device=images.device)[:, None, None]
+        for each in (pixels.mean, pixels.std)
+    )
     plain = (images * std + mean).clamp(0, 1)
     return (_transformed(_STRONG, plain, draws) - mean) / std
 
@@ -244,6 +243,6 @@ def hidden(images: Tensor, ratio: float, draws: Sequence[torch.Generator]) -> Te
     height, width = images.shape[-2:]
     side = max(1, min(height, width) // 8)  # as 64 of 512 in the paper
     rows, columns = -(-height // side), -(-width // side)
-    kept = torch.stack([torch.rand(rows, columns, generator=draw) >= ratio for draw in draws])
-    kept = kept.to(images.device).repeat_interleave(side, 1).repeat_interleave(side, 2)
-    return images * kept[:, None, :height, :width]
+    shown = torch.stack([torch.rand(rows, columns, generator=draw) >= ratio for draw in draws])
+    shown = shown.to(images.device).repeat_interleave(side, 1).repeat_interleave(side, 2)
+    return images * shown[:, None, :height, :width]

@@ -7,9 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from dem_apps.errors import NotFiniteError
+from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.signals import command_line, going_on_with, resume_command
 from seg.config import TrainConfig
 from seg.methods.optimization import MicroBatch, leave_group
@@ -22,13 +21,14 @@ from seg.training.step import training_step
 
 def train(config: TrainConfig) -> Path:
     """Run one training of checked settings and return its run folder."""
-    setup = set_up(config)
-    with _closed_at_the_end(setup.run):
-        _train(setup.run, setup.steps)
-        result = setup.run.final_scores()
-        _finish(setup.run, result, setup.describe)
+    run, steps, protocol = set_up(config)
+    with _closed_at_the_end(run):
+        _train(run, steps)
+        result = run.final_scores()
+        if run.folder is not None:
+            _finish(run, run.folder, result, protocol)
     leave_group()
-    return setup.run.path
+    return run.path
 
 
 def _train(run: TrainingRun, steps: Iterable[list[MicroBatch]]) -> None:
@@ -59,47 +59,39 @@ def _closed_at_the_end(run: TrainingRun) -> Iterator[None]:
 
 def _finish(
     run: TrainingRun,
+    folder: RunFolder,
     result: dict[str, Any],
-    describe: Callable[[Training, nn.Module], dict[str, Any]],
+    protocol: Callable[..., dict[str, Any]],
 ) -> None:
-    """Write ``eval.json`` with the protocol of ``describe``, and print tables and answer; in the main process."""
-    if run.folder is None:
-        return
+    """Write ``eval.json``, with the protocol of the scores, and print tables and answer."""
     run.close_progress()
     state, pair = run.state, run.pair
     checkpoints = run.selector.table(state.step, result["miou"])
-    re_estimated = state.result().get(RE_ESTIMATED_ON)
-    protocol = describe(Training(run.path, "last", state.step, re_estimated), state.model)
-    protocol["labelled_images"] = {
+    training = Training(run.path, "last", state.step, state.result().get(RE_ESTIMATED_ON))
+    labelled = {
         "source": len(pair.source_train or ()),
         "target": len(pair.target_labelled or ()),
     }
-    shares = zip(pair.classes.names, state.source_shares(), strict=True)
-    result["source_label_share"] = dict(shares)
+    how = protocol(training, state.model) | {"labelled_images": labelled}
     document = {
         **result,
+        "source_label_share": state.source_shares(pair.classes.names),
         "checkpoint": "last",
         "checkpoints": checkpoints,
-        "protocol": protocol,
+        "protocol": how,
     }
-    run.folder.write_json("eval.json", document)
-    print_scores(result, f"target validation, {len(pair.target_val)} images, last checkpoint")
+    folder.write_json("eval.json", document)
+    images = f"{len(pair.target_val)} images"
+    print_scores(result, f"target validation, {images}, last checkpoint")
     print_checkpoints(checkpoints)
-    _print_answer(run, result, protocol["batch_norm"])
-
-
-def _print_answer(run: TrainingRun, result: dict[str, Any], batch_norm: str) -> None:
-    """Print the result in a line, then what it assumes, the files and the next commands."""
-    images = f"on {len(run.pair.target_val)} target images"
-    entropy = f"mean entropy {result['mean_entropy_normalised']:.3f} of log C {images}"
-    answer = f"Trained, not measured without labels: {entropy}"
+    answer = (
+        f"mean entropy {result['mean_entropy_normalised']:.3f} of log C on {images} without labels"
+    )
     if result["miou"] is not None:
-        answer = f"Trained: mIoU {100 * result['miou']:.1f} % {images}"
-    print(answer)
-    print(f"assumes:      last checkpoint, batch norm {batch_norm}")
+        answer = f"mIoU {100 * result['miou']:.1f} % on {images} of the target"
+    print(f"Trained: {answer}")
+    print(f"assumes:      last checkpoint, batch norm {how['batch_norm']}")
     if run.schedule.maps:
         print(f"entropy maps: {run.path / 'entropy_maps'}")
     print(f"scores:       {run.path / 'eval.json'}")
-    export = ["--run", str(run.path), "--images", "DIR", "--out", "predictions"]
-    print(f"new images:   {command_line('seg.export', export)}")
     print(f"report:       {command_line('dem_apps.report', [str(run.path)])}")

@@ -99,15 +99,15 @@ class TrainingRun:
 
         :meth:`final_scores` follows the last step.
         """
-        step, (last, _, every, _) = self.state.step, self.schedule
-        if not self.scored and step % every == 0 and step < last:
+        step, schedule = self.state.step, self.schedule
+        if not self.scored and step % schedule.eval_every == 0 and step < schedule.max_steps:
             self._score_and_save()
 
     def final_scores(self) -> dict[str, Any]:
         """Score the last state and write its entropy maps."""
-        if self.scored:  # a resumed run that had come to its end has its scores in the log
-            return self._scores(write_maps=True)
-        return self._score_and_save(write_maps=True)
+        # a resumed run that had come to its end has its scores in the log
+        score = self._scores if self.scored else self._score_and_save
+        return score(write_maps=True)
 
     def close_progress(self) -> None:
         """End the progress bar; safe to call twice."""
@@ -123,8 +123,7 @@ class TrainingRun:
     def _score_and_save(self, write_maps: bool = False) -> dict[str, Any]:
         """Score on the target's validation set, log the scores, save the selected checkpoints and the state."""
         result = self._scores(write_maps)
-        shares = dict(zip(self.pair.classes.names, self.state.source_shares(), strict=True))
-        alarm = self.selector.alarm(result, shares)
+        alarm = self.selector.alarm(result, self.state.source_shares(self.pair.classes.names))
         improved = self.selector.update(self.state.step, result, alarm)
         self.scored = True
         if self.folder is not None:
@@ -198,13 +197,11 @@ class TrainingRun:
 
 
 def print_summary(about: Mapping[str, str], pair: DomainPair) -> None:
-    """Print method, data, network, device and where the results go, a line each; ``about`` has them by title."""
+    """Print ``about`` by its titles, a line each; the data with their numbers and what is assumed of their pixels."""
     images = ", ".join(f"{number} {title}" for title, number in pair.sizes().items())
     labels = "" if pair.target_val.labelled else " without labels (scores are those that need none)"
-    classes = f"{len(pair.classes)} classes{pair.left_out()}"
-    for title, text in about.items():
-        if title == "data":
-            text = f"{text}: {images}{labels}; {classes}"
+    data = f"{about['data']}: {images}{labels}; {len(pair.classes)} classes{pair.left_out()}"
+    for title, text in {**about, "data": data}.items():
         print(f"{title:<8} {text}")
         if title == "data":
             print("".join(f"{line}\n" for line in _about_pixels(pair)), end="")
@@ -213,11 +210,14 @@ def print_summary(about: Mapping[str, str], pair: DomainPair) -> None:
 
 def _about_pixels(pair: DomainPair) -> list[str]:
     """Layouts that were found, and the bands and normalisation of images unlike ImageNet's, a line each."""
-    pixels, lines = pair.pixels, []
+    pixels, lines = pair.pixels, list[str]()
     if pair.layouts_found():
         lines.append(f"layout   {pair.layouts_found()}")
     if pixels != RGB:
         lines.append(f"pixels   {Description(pixels).numbers}")
-    first = {dataset.root: first_header(dataset.images) for dataset in pair.splits().values()}
-    notes = [left_out(*found, pixels) for found in first.values() if found is not None]
-    return lines + [f"pixels   {note}" for note in notes if note is not None]
+    for images in {dataset.root: dataset.images for dataset in pair.splits().values()}.values():
+        header = first_header(images)
+        note = None if header is None else left_out(*header, pixels)
+        if note is not None:
+            lines.append(f"pixels   {note}")
+    return lines

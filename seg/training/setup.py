@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice, repeat
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
@@ -46,7 +46,6 @@ from seg.trained.adaptive_batch_norm import check_there_are_statistics, re_estim
 from seg.trained.description import CLASSES_FILE
 from seg.trained.run_network import build_network, classes_of_run
 from seg.trained.start_from import normalisation, start_from
-from seg.trained.trained_network import Training
 from seg.training.run import Schedule, TrainingRun, print_summary
 from seg.training.step import TrainState
 
@@ -55,17 +54,7 @@ _SOURCE_STREAM, _TARGET_STREAM = 0, 1
 _FILLED_IN = ("source", "target", "model", "optimizer", "weights", "batch_norm_after")
 
 
-@dataclass(frozen=True)
-class Setup:
-    """A training that is ready to begin or to go on."""
-
-    run: TrainingRun
-    steps: Iterator[list[MicroBatch]]  #: the micro-batches of each remaining step
-    describe: Callable[[Training, nn.Module], dict[str, Any]]  #: the protocol of its scores
-
-
-@dataclass(frozen=True)
-class Before:
+class Before(NamedTuple):
     """The contents of a run to continue; of a new run only the file of classes is known."""
 
     classes: str | None  #: file of the classes
@@ -73,60 +62,61 @@ class Before:
     pixels: PixelFormat | None = None  #: None where the images decide it
     state: dict[str, Any] | None = None  #: the checkpoint to continue from
 
-    @property
-    def step(self) -> int | None:
-        """The step of the checkpoint; None without one."""
-        return None if self.state is None else self.state["step"]
 
+def set_up(
+    config: TrainConfig,
+) -> tuple[TrainingRun, Iterator[list[MicroBatch]], Callable[..., dict[str, Any]]]:
+    """Build a training by its checked settings, and open its run folder.
 
-def set_up(config: TrainConfig) -> Setup:
-    """Build a training by its checked settings, and open its run folder."""
+    Returns:
+        The run, the micro-batches of each remaining step, and :func:`seg.inference.protocol.protocol` of the settings.
+    """
     accelerator = _accelerator(config.device, config.precision)
-    config, before = _continued(config) if config.resume else _begun(config, accelerator)
+    config, before = _settled(config, accelerator)
     pair, sampler = _data(config, accelerator, before)
-    model, begins = config.model, before.state is None
+    model, saved, num_classes = config.model, before.state, len(pair.classes)
     # after the data: what is drawn and counted into a cache the first time must not move the weights
     seed_everything(config.seed)
-    num_classes, bands = len(pair.classes), pair.pixels.bands
-    network = build_network(model, num_classes, bands, before.folder, with_weights=begins)
-    if begins and model.start_from is not None:  # else the checkpoint brings the weights
+    network = build_network(model, num_classes, pair.pixels.bands, before.folder, saved is None)
+    if saved is None and model.start_from is not None:  # else the checkpoint brings the weights
         for note in start_from(network, Path(model.start_from), pair.classes):
             accelerator.print(note)
     config = config.for_network(network)
     state = build_state(config, network, num_classes, accelerator, pair.pixels)
-    share = config.bn_alpha
     if config.batch_norm_after == "target":
         check_there_are_statistics(state.model)
-        images, device = pair.target_train, accelerator.device
-        state.re_estimate = partial(re_estimated_on, images, device=device, bn_alpha=share)
-    if before.state is not None:
-        state.restore(before.state)
-    path, folder = _opened(config, pair, accelerator, state.model, before.step)
+        images, share = pair.target_train, config.bn_alpha
+        state.re_estimate = partial(
+            re_estimated_on, images, device=accelerator.device, bn_alpha=share
+        )
+    if saved is not None:
+        state.restore(saved)
+    path, folder = _opened(config, pair, accelerator, state.model, saved)
     schedule = Schedule(config.max_steps, config.log_every, config.eval_every, config.maps)
-    run = TrainingRun(schedule, state, pair, path, folder, before.state)
-    steps = _micro_batches(config, pair, sampler, accelerator, range(state.step, config.max_steps))
-    return Setup(run, steps, partial(protocol, config))
+    run = TrainingRun(schedule, state, pair, path, folder, saved)
+    steps = range(state.step, config.max_steps)
+    batches_of_steps = _micro_batches(config, pair, sampler, accelerator, steps)
+    return run, batches_of_steps, partial(protocol, config)
 
 
-def _begun(config: TrainConfig, accelerator: Accelerator) -> tuple[TrainConfig, Before]:
-    """Fill in every default of a new run that does not depend on the network's layers."""
+def _settled(config: TrainConfig, accelerator: Accelerator) -> tuple[TrainConfig, Before]:
+    """Fill in every default that does not depend on the network's layers.
+
+    A run to continue has the ones that were filled in at its start.
+    """
+    if config.resume:
+        path, classes = Path(str(config.run_dir)), config.classes
+        saved = checkpoint_to_resume(path)
+        was = from_dict(TrainConfig, read_config(path), str(path))
+        config = replace(config, **{name: getattr(was, name) for name in _FILLED_IN})
+        pixels = read_format(path) if (path / CLASSES_FILE).is_file() else None
+        return config, Before(classes_of_run(path, classes), path, pixels, saved)
     config, lines = resolve(config, accelerator.device.type)
     for line in lines:
         accelerator.print(line)
     model, starts_anew = config.model, config.model.start_from is None
     check_network(str(model.name), str(model.encoder), model.encoder_weights, starts_anew)
     return config, Before(config.classes)
-
-
-def _continued(config: TrainConfig) -> tuple[TrainConfig, Before]:
-    """Return the settings of a run to continue, with the defaults filled in at its start."""
-    path = Path(str(config.run_dir))
-    state = checkpoint_to_resume(path)
-    pixels = read_format(path) if (path / CLASSES_FILE).is_file() else None
-    was = from_dict(TrainConfig, read_config(path), str(path))
-    config = replace(config, **{name: getattr(was, name) for name in _FILLED_IN})
-    classes = config.classes
-    return config, Before(classes_of_run(path, classes), path, pixels, state)
 
 
 def _data(
@@ -214,7 +204,7 @@ def _opened(
     pair: DomainPair,
     accelerator: Accelerator,
     model: nn.Module,
-    saved_step: int | None,
+    saved: dict[str, Any] | None,
 ) -> tuple[Path, RunFolder | None]:
     """Open the run folder in the main process, which prints the summary.
 
@@ -227,55 +217,49 @@ def _opened(
     if accelerator.is_main_process:
         names = [config.method, str(config.loss), str(config.seed)]
         path = path or str(new_run_dir("seg", *(name for name in names if name != "none")))
-        folder = _folder(config, pair, Path(path), str(accelerator.device), saved_step)
+        if config.resume:
+            folder = RunFolder.resume(Path(path), None if saved is None else saved["step"])
+        else:
+            title, has_objective = config.title, METHODS[config.method].loss is not None
+            info = report_info(len(pair.classes), title, has_objective)
+            settings, seed = asdict(config), config.seed
+            folder = RunFolder.create(Path(path), settings, seed, str(accelerator.device), info)
+        if saved is None:
+            _describe(folder, config, pair)
         print_summary(_summary(config, path, model, accelerator), pair)
     (path,) = broadcast_object_list([path])
     return Path(str(path)), folder
 
 
-def _folder(
-    config: TrainConfig, pair: DomainPair, path: Path, device: str, saved_step: int | None
-) -> RunFolder:
-    """Open the run folder, new or continued from the checkpoint of ``saved_step``."""
-    if config.resume:
-        folder = RunFolder.resume(path, saved_step)
-    else:
-        title, has_objective = config.title, METHODS[config.method].loss is not None
-        info = report_info(len(pair.classes), title, has_objective)
-        settings, seed = asdict(config), config.seed
-        folder = RunFolder.create(path, settings, seed, device, info)
-    if saved_step is not None:
-        return folder
+def _describe(folder: RunFolder, config: TrainConfig, pair: DomainPair) -> None:
+    """Write what the network sees and predicts into the folder of a run without a checkpoint."""
     if config.resume:
         print("the run has no checkpoint yet and begins again", flush=True)
     if pair.pixels != RGB:
         folder.write_json(PIXELS_FILE, pair.pixels.document())
     folder.write_json(CLASSES_FILE, pair.classes.document())
     model = config.model
-    if model.name == "pretrained" and not (path / NETWORK_FILE).is_file():
+    if model.name == "pretrained" and not (folder.path / NETWORK_FILE).is_file():
         folder.write_json(NETWORK_FILE, network_document(Path(str(model.start_from))))
-    return folder
 
 
 def _summary(
     config: TrainConfig, path: str, model: nn.Module, accelerator: Accelerator
 ) -> dict[str, str]:
     """Method, data, network, device and folder, in words."""
-    roots = [config.target.root]
-    if not config.target.replaces_source():
-        roots.insert(0, config.source.root)
+    domains = [config.target] if config.target.replaces_source() else [config.source, config.target]
+    roots = [domain.root for domain in domains if domain.root]
     after = ""
     if config.batch_norm_after == "target":
         after = ", for scores with a share of the statistics of target"
     policy = config.model.batch_norm if batch_norms(model) else "none"
-    processes = ""
-    if accelerator.num_processes > 1:
-        processes = f"{accelerator.num_processes} processes, "
+    processes = accelerator.num_processes
+    joined = f"{processes} processes, " if processes > 1 else ""
     return {
         "method": config.title,
-        "data": " -> ".join(root for root in roots if root) or "demo pair",
+        "data": " -> ".join(roots) or "demo pair",
         "network": f"{config.model.described()}, batch norm {policy}{after}",
-        "device": f"{accelerator.device}, {config.precision}, {processes}{torch.get_num_threads()} threads; "
+        "device": f"{accelerator.device}, {config.precision}, {joined}{torch.get_num_threads()} threads; "
         f"{config.max_steps} steps, seed {config.seed}",
         "results": path,
     }
