@@ -88,7 +88,7 @@ def _adapted(
 ) -> tuple[Result, Predictions]:
     """Adapt the network, and write the predictions into ``part``, which becomes ``out``."""
     from seg.adaptation.images import Predictions
-    from seg.adaptation.normalisation import check_normalisation
+    from seg.adaptation.normalisation import wrong_scale
     from seg.adaptation.result import Result
     from seg.data.label_faults import labels_of
     from seg.data.layouts.layout import OWN_IDS
@@ -100,11 +100,11 @@ def _adapted(
         labels, layout, about = labels_of(place, folder.relative, folder.root, classes)
         notes += about
     predictions = Predictions(part, folder, classes, labels, trained, layout)
-    normalisation = check_normalisation(trained, folder)
+    alarm = wrong_scale(trained, folder)
     print(*notes, f"network:  {trained.spec}", sep="\n")
     print(f"seen as:  {trained.description.said}")
-    if normalisation.sentence:
-        print(f"tried:    {normalisation.sentence}")
+    if alarm:
+        print(f"warning: {alarm}")
     number = f"{len(folder)} of {len(folder) + len(folder.skipped)} images"
     print(f"adapting: {number}{left_out([Path(str(config.images))])}, results in {out}", flush=True)
     outcome = _adaptation(config, trained, predictions).run()
@@ -117,7 +117,7 @@ def _adapted(
         predictions.rows,
         folder.skipped,
         trained.description,
-        normalisation,
+        alarm,
     )
     return result, predictions
 

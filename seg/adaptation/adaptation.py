@@ -70,7 +70,7 @@ class Adaptation:
         """Write all predictions; afterwards the network holds the weights that are used."""
         network = self.trained.network
         self._first = copy.deepcopy(network.state_dict())
-        self._open_probe()
+        self._probe = self._open_probe()
         self._before = self._views(self.trained.raw_logits)
         self._predict("before", self.trained.raw_logits, self._before)
         self._probe = replace(self._probe, batches=list(map(self._prepared, self._probe.batches)))
@@ -90,7 +90,7 @@ class Adaptation:
         self._use_best(monitor, views)
         return monitor
 
-    def _open_probe(self) -> None:
+    def _open_probe(self) -> Probe:
         """Read the images that statistics and evidence are taken on, in two halves."""
         folder = self.predictions.folder
         first, second = folder.halves(PROBE_IMAGES, STEP_IMAGES)
@@ -102,7 +102,7 @@ class Adaptation:
         self._first_half, self._second = slice(images), slice(images, None)
         batches, masks = zip(*map(folder.batch, (*first, *second)), strict=True)
         multiple = self.trained.description.multiple
-        self._probe = Probe.of(self.trained.network, batches, multiple, masks)
+        return Probe.of(self.trained.network, batches, multiple, masks)
 
     def _views(self, forward: Forward) -> Views:
         """The views of a network, without logits where they are large."""

@@ -161,8 +161,8 @@ def mean_iou(confusion: NDArray[np.int64]) -> float:
     """mIoU of a confusion matrix (C, C) over the classes that labels or predictions contain; 0 without any."""
     hits = np.diag(confusion)
     union = confusion.sum(0) + confusion.sum(1) - hits
-    found = union > 0
-    return float((hits[found] / union[found]).mean()) if found.any() else 0.0
+    present = union > 0
+    return float((hits[present] / union[present]).mean()) if present.any() else 0.0
 
 
 @dataclass

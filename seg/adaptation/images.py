@@ -5,7 +5,6 @@ Shapes: B images, C classes, H × W an image's own size, h × w the size that th
 
 from __future__ import annotations
 
-import copy
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,8 +41,8 @@ from seg.scores.segmentation_scores import confusion
 from seg.trained.description import Description
 from seg.trained.trained_network import TrainedNetwork
 
-#: Most decoded pictures that are kept, and most bytes of them.
-MOST_HELD, MOST_BYTES = 64, 1 << 28
+#: Most bytes of decoded pictures that are kept.
+MOST_BYTES = 1 << 28
 STAGES = ("before", "after")
 Window = tuple[slice, slice]
 """Rows and columns of an image."""
@@ -124,17 +123,11 @@ class ImageFolder:
         width, height = (max(grid, round(side / grid) * grid) for side in sides)
         return width, height
 
-    def seeing(self, description: Description) -> ImageFolder:
-        """The same images, normalised as another description says."""
-        folder = copy.copy(self)
-        folder.description = description
-        return folder
-
     def picture(self, index: int) -> ImagePixels:
         """A part as it was read; the latest ones are not read again."""
         if index not in self._held:
             self._held[index] = self._read(index)
-            while len(self._held) > 1 and (len(self._held) > MOST_HELD or self._bytes > MOST_BYTES):
+            while len(self._held) > 1 and self._bytes > MOST_BYTES:
                 del self._held[next(iter(self._held))]
         return self._held[index]
 

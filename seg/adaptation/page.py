@@ -39,18 +39,17 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
 
 
 def _facts(result: Result) -> list[tuple[str, str]]:
-    entropy = result.mean_entropy
+    entropy, outcome = result.mean_entropy, result.outcome
     facts = {
         "network": str(result.settings["model"]),
         "images": str(len(result.rows["before"])),
-        "images seen as": result.description.said,
-        "normalisations compared": result.normalisation.sentence,
+        "assumed": result.assumed,
         "method": result.settings["method"],
         "mean entropy": f"{entropy['before']:.3f} → {entropy['after']:.3f}",
     }
-    if result.outcome.planned:
-        facts["objective"] = result.learning(result.outcome.used)
-        facts["batches learnt from"] = f"{result.outcome.batches} of {result.outcome.planned}"
+    if outcome.planned:
+        facts["objective"] = result.learning(outcome.used)
+        facts["batches learnt from"] = f"{outcome.batches} of {outcome.planned}"
     return [(name, value) for name, value in facts.items() if value]
 
 

@@ -24,7 +24,6 @@ from seg.adaptation.decision import (
     label_score,
 )
 from seg.adaptation.images import ImageNumbers
-from seg.adaptation.normalisation import NormalisationCheck
 from seg.data.files import evenly
 from seg.data.labels import ClassSet
 from seg.trained.description import Description
@@ -48,7 +47,7 @@ class Result:
     rows: Mapping[str, Mapping[str, ImageNumbers]]
     skipped: Mapping[str, str]  #: why an image was left out, by its path
     description: Description  #: how the network sees images
-    normalisation: NormalisationCheck
+    alarm: str  #: a sentence on a wrong scale of the images; empty without one
 
     @property
     def adapted(self) -> bool:
@@ -58,13 +57,17 @@ class Result:
     @property
     def answer(self) -> str:
         """The sentences that say what was done and why."""
-        used = self.outcome.used
-        if used is None or not self.adapted:
-            sentences = self._not_adapted()
-        else:
+        used, last = self.outcome.used, self.outcome.checks[-1]
+        if used is not None and self.adapted:
             sentences = [self._adapted(used), *self._doubts(used)]
-        if self.normalisation.warns:
-            sentences.append(f"Normalisation: {self.normalisation.sentence}.")
+        else:
+            sentences = [
+                f"Not adapted: {self._why_not(last)}; predictions and weights are those of the unadapted network."
+            ]
+            if not last.verdict.adapt and last.evidence is not None:
+                sentences.append("--accept takes the adaptation.")
+        if self.alarm:
+            sentences.append(f"Normalisation: {self.alarm}.")
         return " ".join(sentences)
 
     @property
@@ -82,6 +85,12 @@ class Result:
         return f"{verdict}, not measured: stability of the predictions {old:.2f} → {new:.2f}"
 
     @property
+    def assumed(self) -> str:
+        """How the network sees the images, and what another guess would need."""
+        told = "; a few labels and --mean, --std, --channels, --scale would tell"
+        return f"the network sees {self.description.said}{told if self.description.guessed else ''}"
+
+    @property
     def to_label(self) -> list[str]:
         """Images, evenly from the folder, whose labels would measure the result; none where it is measured."""
         names = [*self.rows["before"]]
@@ -95,20 +104,10 @@ class Result:
         few = f", on {number} image{'s' * (number != 1)} only, which is weak evidence"
         return few if number < _FEW_IMAGES else ""
 
-    def _not_adapted(self) -> list[str]:
-        last = self.outcome.checks[-1]
-        sentences = [
-            f"Not adapted: {self._why_not(last)}; predictions and weights are those of the unadapted network."
-        ]
-        if not last.verdict.adapt and last.evidence is not None:
-            sentences.append("--accept takes the adaptation.")
-        return sentences
-
     def _why_not(self, last: Check) -> str:
-        outcome = self.outcome
+        outcome, why = self.outcome, last.verdict.reason
         if self.settings["method"] == "none":
             return "the method is none"
-        why = last.verdict.reason
         if outcome.stopped:
             why = outcome.stopped
         elif outcome.share == 0 and not outcome.planned:
@@ -206,10 +205,10 @@ class Result:
         """The same in per cent, below headings, without classes that are never predicted."""
         table = [["class", "before %", "after %", "difference %"]]
         for row in self.shares():
-            name, before, after, difference = row.values()
-            if before or after:
-                numbers = f"{100 * before:.1f}", f"{100 * after:.1f}", f"{100 * difference:+.1f}"
-                table.append([name, *numbers])
+            name, *shares, difference = row.values()
+            if any(shares):
+                numbers = [f"{100 * share:.1f}" for share in shares]
+                table.append([name, *numbers, f"{100 * difference:+.1f}"])
         return table
 
     def images(self) -> list[dict[str, Any]]:
@@ -257,7 +256,7 @@ class Result:
             "normalisation": {
                 **self.description.normalisation,
                 "said": self.description.said,
-                "trial": self.normalisation.sentence,
+                "alarm": self.alarm,
             },
             "mean_entropy": self.mean_entropy,
         }
@@ -282,7 +281,7 @@ class Result:
         lines = [
             self.headline,
             f"answer:      {self.answer}",
-            f"assumes:     the network sees {self.description.said}",
+            f"assumes:     {self.assumed}",
             f"new images:  python -m seg.export {spec} --images DIR --out predictions",
             f"weights:     {out / 'adapted'}",
             f"page:        {out / 'report.html'}",

@@ -126,7 +126,14 @@ class SelfTraining(MinEnt):
             source, source_label = (
                 batch.source[name].to(self.device, non_blocking=True) for name in ("image", "label")
             )
-            _check_sizes(source, images)
+            if source.shape != images.shape:
+                sizes = " and ".join(
+                    f"{each.shape[3]} × {each.shape[2]}" for each in (source, images)
+                )
+                raise InputError(
+                    f"--method self-training: source pixels are pasted into target images, and they are {sizes}; give "
+                    "--source.size and --target.size one size, or --self-training.mix none"
+                )
             pasted = pasted_pixels(source_label, generators(draws, _PASTE))
             images = torch.where(pasted[:, None], source, images)
             label = torch.where(pasted, source_label, label)
@@ -146,16 +153,6 @@ class SelfTraining(MinEnt):
             for head, values in logits.items()
         ]
         return torch.stack(losses).sum()
-
-
-def _check_sizes(source: Tensor, target: Tensor) -> None:
-    """Refuse images of two sizes, since neither can be pasted into the other."""
-    if source.shape != target.shape:
-        sizes = f"{source.shape[3]} × {source.shape[2]} and {target.shape[3]} × {target.shape[2]}"
-        raise InputError(
-            f"--method self-training: source pixels are pasted into target images, and they are {sizes}; give "
-            "--source.size and --target.size one size, or --self-training.mix none"
-        )
 
 
 @torch.no_grad()

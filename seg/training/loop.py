@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from dem_apps.errors import NotFiniteError
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.signals import command_line, going_on_with, resume_command
 from seg.config import TrainConfig
-from seg.methods.optimization import MicroBatch, leave_group
+from seg.methods.optimization import leave_group
 from seg.scores.report_scores import print_checkpoints, print_scores
 from seg.trained.trained_network import RE_ESTIMATED_ON, Training
 from seg.training.run import TrainingRun
@@ -23,23 +23,18 @@ def train(config: TrainConfig) -> Path:
     """Run one training of checked settings and return its run folder."""
     run, steps, protocol = set_up(config)
     with _closed_at_the_end(run):
-        _train(run, steps)
+        if run.saved_step is None:
+            run.save()  # a run can be resumed from its first step on
+        run.score_if_due()
+        for micro_batches in steps:
+            run.report(training_step(run.state, micro_batches))
+            run.stop_if_asked()
+            run.score_if_due()
         result = run.final_scores()
         if run.folder is not None:
             _finish(run, run.folder, result, protocol)
     leave_group()
     return run.path
-
-
-def _train(run: TrainingRun, steps: Iterable[list[MicroBatch]]) -> None:
-    """Make the remaining steps, with scores and checkpoints between them."""
-    if run.saved_step is None:
-        run.save()  # a run can be resumed from its first step on
-    run.score_if_due()
-    for micro_batches in steps:
-        run.report(training_step(run.state, micro_batches))
-        run.stop_if_asked()
-        run.score_if_due()
 
 
 @contextmanager

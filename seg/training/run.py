@@ -1,9 +1,7 @@
-"""A training while it lasts: its summary, what is logged, scored, saved and shown, and how it ends early."""
+"""A training while it lasts: what is logged, scored, saved and shown, and how it ends early."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +16,11 @@ from dem_apps.runtime.signals import StopRequest, resume_command
 from seg.data.datasets import Sample
 from seg.data.domains import DomainPair
 from seg.data.files import flat_names
-from seg.data.pixel_format import RGB, resized_mask
-from seg.data.read_images import first_header, left_out
+from seg.data.pixel_format import resized_mask
 from seg.maps.entropy_maps import Prediction
 from seg.maps.run_pictures import map_pictures, save_panel
 from seg.scores.checkpoints import CRITERION, CheckpointSelector
 from seg.scores.evaluation import OnSample, evaluate
-from seg.trained.description import Description
 from seg.training.step import TrainState
 
 _LOGGED_SCORES = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
@@ -137,8 +133,9 @@ class TrainingRun:
         """Log the scores and show the most important one."""
         step, label_free = self.state.step, result["label_free"]
         scores = {f"val/{name}": result[name] for name in _LOGGED_SCORES}
+        scores |= {f"label_free/{name}": value for name, value in label_free.items()}
         known = {name: value for name, value in scores.items() if value is not None}
-        folder.log(step, **known, **{f"label_free/{name}": label_free[name] for name in label_free})
+        folder.log(step, **known)
         news = f"label-free score '{CRITERION}' {label_free[CRITERION]:.4f}"
         if result["miou"] is not None:
             news = f"target mIoU {100 * result['miou']:.2f} %"
@@ -194,30 +191,3 @@ class TrainingRun:
                 save_panel(self.path / name / f"{view}.png", Image.fromarray(tile))
         if self.folder is not None:
             self.folder.log_image(name, np.asarray(picture), self.state.step)
-
-
-def print_summary(about: Mapping[str, str], pair: DomainPair) -> None:
-    """Print ``about`` by its titles, a line each; the data with their numbers and what is assumed of their pixels."""
-    images = ", ".join(f"{number} {title}" for title, number in pair.sizes().items())
-    labels = "" if pair.target_val.labelled else " without labels (scores are those that need none)"
-    data = f"{about['data']}: {images}{labels}; {len(pair.classes)} classes{pair.left_out()}"
-    for title, text in {**about, "data": data}.items():
-        print(f"{title:<8} {text}")
-        if title == "data":
-            print("".join(f"{line}\n" for line in _about_pixels(pair)), end="")
-    sys.stdout.flush()
-
-
-def _about_pixels(pair: DomainPair) -> list[str]:
-    """Layouts that were found, and the bands and normalisation of images unlike ImageNet's, a line each."""
-    pixels, lines = pair.pixels, list[str]()
-    if pair.layouts_found():
-        lines.append(f"layout   {pair.layouts_found()}")
-    if pixels != RGB:
-        lines.append(f"pixels   {Description(pixels).numbers}")
-    for images in {dataset.root: dataset.images for dataset in pair.splits().values()}.values():
-        header = first_header(images)
-        note = None if header is None else left_out(*header, pixels)
-        if note is not None:
-            lines.append(f"pixels   {note}")
-    return lines

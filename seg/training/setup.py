@@ -25,7 +25,6 @@ from dem_apps.runtime.reproducibility import seed_everything
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict
-from dem_apps.test_time_methods.normalisation import batch_norms
 from seg.config import TrainConfig, resolve
 from seg.data.domains import DomainPair, open_pair
 from seg.data.loader import batches, target_style
@@ -46,8 +45,9 @@ from seg.trained.adaptive_batch_norm import check_there_are_statistics, re_estim
 from seg.trained.description import CLASSES_FILE
 from seg.trained.run_network import build_network, classes_of_run
 from seg.trained.start_from import normalisation, start_from
-from seg.training.run import Schedule, TrainingRun, print_summary
+from seg.training.run import Schedule, TrainingRun
 from seg.training.step import TrainState
+from seg.training.summary import summary
 
 _SOURCE_STREAM, _TARGET_STREAM = 0, 1
 #: Settings of a run to continue that were filled in when it began.
@@ -226,7 +226,7 @@ def _opened(
             folder = RunFolder.create(Path(path), settings, seed, str(accelerator.device), info)
         if saved is None:
             _describe(folder, config, pair)
-        print_summary(_summary(config, path, model, accelerator), pair)
+        print(*summary(config, pair, path, model, accelerator), sep="\n", flush=True)
     (path,) = broadcast_object_list([path])
     return Path(str(path)), folder
 
@@ -241,28 +241,6 @@ def _describe(folder: RunFolder, config: TrainConfig, pair: DomainPair) -> None:
     model = config.model
     if model.name == "pretrained" and not (folder.path / NETWORK_FILE).is_file():
         folder.write_json(NETWORK_FILE, network_document(Path(str(model.start_from))))
-
-
-def _summary(
-    config: TrainConfig, path: str, model: nn.Module, accelerator: Accelerator
-) -> dict[str, str]:
-    """Method, data, network, device and folder, in words."""
-    domains = [config.target] if config.target.replaces_source() else [config.source, config.target]
-    roots = [domain.root for domain in domains if domain.root]
-    after = ""
-    if config.batch_norm_after == "target":
-        after = ", for scores with a share of the statistics of target"
-    policy = config.model.batch_norm if batch_norms(model) else "none"
-    processes = accelerator.num_processes
-    joined = f"{processes} processes, " if processes > 1 else ""
-    return {
-        "method": config.title,
-        "data": " -> ".join(roots) or "demo pair",
-        "network": f"{config.model.described()}, batch norm {policy}{after}",
-        "device": f"{accelerator.device}, {config.precision}, {joined}{torch.get_num_threads()} threads; "
-        f"{config.max_steps} steps, seed {config.seed}",
-        "results": path,
-    }
 
 
 def _micro_batches(

@@ -1,4 +1,4 @@
-"""Which images are adapted to, at which size, in which batches, by which labels and normalisation."""
+"""Which images are adapted to, at which size, in which batches, by which labels."""
 
 from pathlib import Path
 
@@ -9,7 +9,6 @@ from support import noise, save
 
 from seg.adaptation import images as images_module
 from seg.adaptation.images import ImageFolder, confusion_with
-from seg.adaptation.normalisation import Candidate, conclusion, usual
 from seg.data.labels import IGNORE_INDEX, named_classes
 from seg.data.pixel_format import rgb_format
 from seg.trained.description import Description
@@ -61,45 +60,12 @@ def test_pixels_are_counted_by_label_and_prediction_at_the_labels_size(tmp_path)
         )
 
 
-GUESS, OTHER = Description(origin="a guess: by its name"), usual(Description())[1]
-#: Score and distance of the assumed normalisation and of the nearest other one, and what is said: dusk, Seq05VD and
-#: 0006R0 by ESPNetv2, each as it should be and with another.
-LEADS = [
-    ((None, 0.13), (None, 0.25), "no other usual normalisation is clearly better"),
-    ((0.64, 0.23), (2.29, 0.13), "maybe trained with"),
-    ((1.77, 0.25), (2.29, 0.13), "maybe trained with"),
-    ((0.45, 0.83), (2.29, 0.13), "maybe trained with"),
-    ((None, 2568.0), (None, 0.13), "ALARM, wrong scale"),
-    ((2.25, 1.10), (1.88, 0.25), "no other usual normalisation is clearly better"),
-    ((2.39, 1.05), (2.74, 0.22), "no other usual normalisation is clearly better"),
-    ((1.35, 1.21), (2.39, 1.05), "maybe trained with"),
-    ((2.00, 0.40), (2.10, 0.02), "maybe trained with"),
-    ((2.00, 0.40), (1.90, 0.02), "no other usual normalisation is clearly better"),
-]
-
-
-@pytest.mark.parametrize(("own", "other", "said"), LEADS)
-def test_neither_lead_decides_alone(own, other, said):
-    assumed, nearest = Candidate(GUESS, own[1], own[0]), Candidate(OTHER, other[1], other[0])
-    sentence, warns = conclusion(assumed, nearest)
-    assert sentence.startswith(said)
-    assert warns == ("no other" not in said)
-    for candidate in (assumed, nearest):
-        assert candidate.text in sentence
-
-
-def test_the_usual_normalisations_are_others_than_the_own_one():
-    half = Description(rgb_format([0.5] * 3, [0.5] * 3), order="bgr")
-    for own in (Description(), half):
-        assert len(usual(own)) == 7
-
-
-def test_pictures_are_kept_up_to_a_number(folder, monkeypatch):
+def test_pictures_are_kept_up_to_a_number_of_bytes(folder, monkeypatch):
     read, read_image = [], images_module.read_image
     noting = lambda file, pixels: read.append(file) or read_image(file, pixels)  # noqa: E731
     monkeypatch.setattr(images_module, "read_image", noting)
-    monkeypatch.setattr(images_module, "MOST_HELD", 2)
+    monkeypatch.setattr(images_module, "MOST_BYTES", 2 * 20 * 10 * 3)
     images = ImageFolder(folder, Description(), None, CPU)
-    for index in (0, 1, 0, 2, 1, 0):
+    for index in (0, 1, 0, 3, 1, 0):
         images.picture(index)
-    assert [int(file.stem) for file in read] == [0, 1, 2, 0]
+    assert [int(file.stem) for file in read] == [0, 1, 3, 0]
