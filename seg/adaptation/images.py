@@ -48,39 +48,32 @@ Window = tuple[slice, slice]
 """Rows and columns of an image."""
 
 
+@dataclass(eq=False)
 class ImageFolder:
     """A folder of images, or one image, in the order of names.
 
     Unreadable files are named on stderr and left out. Batches hold whole images, or with ``tile``
     windows of that side that hold data. The latest pictures are kept decoded.
 
-    Args:
-        source: the folder or file.
-        description: what the network expects.
-        size: width and height that the network sees, rounded to its multiple; None for each image's own.
-        device: where batches go.
-        tile: side of the windows.
-
     Raises:
         InputError: no image can be read.
     """
 
-    def __init__(
-        self,
-        source: Path,
-        description: Description,
-        size: Size | None,
-        device: torch.device,
-        tile: int | None = None,
-    ) -> None:
-        self.description, self.device, self.tile = description, device, tile
+    source: Path  #: the folder or file
+    description: Description  #: what the network expects
+    #: width and height that the network sees, rounded to its multiple; None for each image's own
+    size: Size | None
+    device: torch.device  #: where batches go
+    tile: int | None = None  #: side of the windows
+
+    def __post_init__(self) -> None:
         self.skipped: dict[str, str] = {}  # why an image was left out, by its path below the folder
         self.files: list[Path] = []
         self.parts: list[tuple[int, Window]] = []  # what batches hold: an image's index, and where
         self.sizes: list[Size] = []  # of the parts
         self._held: dict[int, ImagePixels] = {}
-        self.root = source if source.is_dir() else source.parent
-        for file in find_images(source):
+        self.root = self.source if self.source.is_dir() else self.source.parent
+        for file in find_images(self.source):
             try:
                 windows = self._windows(file)
             except InputError as error:
@@ -90,11 +83,11 @@ class ImageFolder:
                 continue
             for window in windows:
                 self.parts.append((len(self.files), window))
-                self.sizes.append(self._size_of(window, size))
+                self.sizes.append(self._size_of(*window))
             self.files.append(file)
         if not self.parts:
             reason = "holds data" if self.files else "can be read"
-            raise InputError(f"--images: no image in {source} {reason}")
+            raise InputError(f"--images: no image in {self.source} {reason}")
         self.relative = [file.relative_to(self.root) for file in self.files]
         self.names = output_names(self.relative)  # begin the names of what is written of each
 
@@ -115,10 +108,9 @@ class ImageFolder:
         with opened_picture(file, pixels) as picture:
             return _windows_with_data(picture, self.tile)
 
-    def _size_of(self, window: Window, size: Size | None) -> Size:
+    def _size_of(self, rows: slice, columns: slice) -> Size:
         """Width and height at which the network sees a window."""
-        rows, columns = window
-        sides = size or (columns.stop - columns.start, rows.stop - rows.start)
+        sides = self.size or (columns.stop - columns.start, rows.stop - rows.start)
         grid = self.description.multiple
         width, height = (max(grid, round(side / grid) * grid) for side in sides)
         return width, height

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -15,34 +16,30 @@ from torch.nn import functional as F
 
 from dem_apps.entropy import computed_in
 from dem_apps.errors import InputError
-from seg.methods.minent import HeadObjectives, MinEnt
+from seg.methods.minent import MinEnt
 from seg.methods.optimization import MicroBatch, Values, update, valid_pixels
 from seg.methods.settings import DiscriminatorConfig
-from seg.models.network import Predictor
 
 _SOURCE, _TARGET = 0.0, 1.0
 #: Five convolutions of stride 2 leave one region of this many pixels.
 _SMALLEST_SIDE = 32
 
 
+@dataclass(eq=False)
 class AdvEnt(MinEnt):
     """The objective and the fooling loss on target; after the network's step the discriminators make theirs."""
 
-    def __init__(
-        self,
-        network: Predictor,
-        num_classes: int,
-        make_objectives: Callable[[], HeadObjectives],
-        *,
-        discriminator: DiscriminatorConfig,
-        weights: Mapping[str, float],
-    ) -> None:
-        super().__init__(network, num_classes, make_objectives)
-        self.adversary = Adversary(num_classes, weights, discriminator.channels)
+    discriminator: DiscriminatorConfig
+    weights: Mapping[str, float]  #: of the fooling loss per head
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lr = self.discriminator.lr
+        self.adversary = Adversary(self.num_classes, self.weights, self.discriminator.channels)
         self.adversary.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        group = {"params": list(self.adversary.parameters()), "base_lr": discriminator.lr}
-        adam = torch.optim.Adam([group], discriminator.lr, betas=(0.9, 0.99))
-        self.optimizer = network.accelerator.prepare_optimizer(adam)
+        group = {"params": list(self.adversary.parameters()), "base_lr": lr}
+        adam = torch.optim.Adam([group], lr, betas=(0.9, 0.99))
+        self.optimizer = self.network.accelerator.prepare_optimizer(adam)
         self.modules["adversary"] = self.adversary
         self.optimizers["adversary_optimizer"] = self.optimizer
         self._source: list[dict[str, Tensor]] = []

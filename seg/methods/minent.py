@@ -7,7 +7,7 @@ marginals, of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,7 +17,6 @@ from dem_apps import build_objective
 from dem_apps.objectives import objective_class
 from seg.methods.method import Method
 from seg.methods.optimization import MicroBatch, Values, valid_pixels
-from seg.models.network import Predictor
 
 
 class HeadObjectives(nn.Module):
@@ -69,12 +68,10 @@ class HeadObjectives(nn.Module):
 class MinEnt(Method):
     """An objective on the target predictions of every head."""
 
-    def __init__(
-        self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives]
-    ) -> None:
-        super().__init__(network, num_classes, make_objectives)
-        self.objectives = make_objectives().to(self.device)
-        self.modules = {"minent": self.objectives}
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.objectives = self.make_objectives().to(self.device)
+        self.modules["minent"] = self.objectives
 
     def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
         """See :meth:`HeadObjectives.forward`."""

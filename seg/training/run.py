@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,39 +36,31 @@ class Schedule(NamedTuple):
     maps: int  #: validation images whose entropy maps are shown
 
 
+@dataclass
 class TrainingRun:
-    """The train state with the run folder that it is written to.
+    """The train state with the run folder that it is written to."""
 
-    Args:
-        schedule: when it logs, scores and ends.
-        state: is moved on by :func:`seg.training.step.training_step`.
-        pair: its target validation images are scored.
-        path: of the run folder.
-        folder: the open run folder; None in all processes but the main one.
-        saved: the checkpoint that the run continues from; None for a new run.
-    """
+    schedule: Schedule  #: when it logs, scores and ends
+    state: TrainState  #: is moved on by :func:`seg.training.step.training_step`
+    pair: DomainPair  #: its target validation images are scored
+    path: Path  #: of the run folder
+    folder: RunFolder | None  #: the open run folder; None in all processes but the main one
+    saved: InitVar[dict[str, Any] | None]  #: the checkpoint that the run continues from
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        state: TrainState,
-        pair: DomainPair,
-        path: Path,
-        folder: RunFolder | None,
-        saved: dict[str, Any] | None,
-    ) -> None:
-        self.schedule, self.state, self.pair = schedule, state, pair
-        self.path, self.folder = path, folder
+    def __post_init__(self, saved: dict[str, Any] | None) -> None:
         self.selector = CheckpointSelector()  #: which checkpoints are kept besides the last
-        self.progress = None if folder is None else Progress(schedule.max_steps, state.step)
-        self.stop = StopRequest("" if folder is None else resume_command("seg.train", path))
+        self.progress, resume = None, ""
+        if self.folder is not None:
+            self.progress = Progress(self.schedule.max_steps, self.state.step)
+            resume = resume_command("seg.train", self.path)
+        self.stop = StopRequest(resume)
         #: whether the scores of this step are in the log, if it is one that has scores
         self.scored = True
         #: step of the last checkpoint, in every process; None before the first
         self.saved_step: int | None = None
         if saved is not None:
             self.selector.restore(saved.get("choice"))
-            self.scored, self.saved_step = saved.get("scored", True), state.step
+            self.scored, self.saved_step = saved.get("scored", True), self.state.step
 
     def report(self, values: dict[str, float]) -> None:
         """Advance the progress bar, and log the values of a step where they are due."""
