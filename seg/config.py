@@ -186,7 +186,6 @@ class TrainConfig(ObjectiveSettings):
         check_settings(self)
         method, model, target = METHODS[self.method], self.model, self.target
         root = "target" if self.source.root is None else "source"
-        reads_target = method.uses_target or self.batch_norm_after == "target"
         refusals = {
             f"--demo: names a built-in world, and --{root}.root is given; leave one of them out": (
                 self.demo != DemoConfig() and not self.uses_demo()
@@ -204,12 +203,16 @@ class TrainConfig(ObjectiveSettings):
                 target.replaces_source() and self.source.style != "none"
             ),
             f"--model.batch-norm: --method {self.method} passes no target image; leave it out, or add "
-            "--batch-norm-after target": model.batch_norm == "target" and not reads_target,
+            "--batch-norm-after target": model.batch_norm == "target" and not self._reads_target,
         }
         for sentence, is_wrong in refusals.items():
             if is_wrong:
                 raise InputError(sentence)
         check_options(replace(self, loss=self.objective), trained=method.loss is not None)
+
+    @property
+    def _reads_target(self) -> bool:
+        return METHODS[self.method].uses_target or self.batch_norm_after == "target"
 
     @property
     def objective(self) -> str:

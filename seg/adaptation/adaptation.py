@@ -182,10 +182,13 @@ class Adaptation:
         leave = set(monitor.kept_before)
         if leave:
             self.predictions.keep_before()
-        if self.mode == "online":  # predictions made before the restored state stand
-            until = monitor.used.step if monitor.stopped else monitor.batches
-            leave = {index for batch in self.batches[:until] for index in batch}
+        if self.mode == "online":
+            leave = self._written_online(monitor.used.step if monitor.stopped else monitor.batches)
         self._predict("after", self._of_prepared(plain_forward(network)), views, leave)
+
+    def _written_online(self, batches: int) -> set[int]:
+        """Return the images of the first batches, whose predictions stand: they precede the restored state."""
+        return {index for batch in self.batches[:batches] for index in batch}
 
     def _less_stable(self, monitor: AcceptanceMonitor, views: Views) -> tuple[int, ...]:
         """Return the images with a lower stability score of their own with the share than before.

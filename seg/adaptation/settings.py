@@ -125,10 +125,7 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         check_paths(self)
         self._check_out()
         self._check_method()
-        if self.tile is not None and (self.mode != "epochs" or self.size != "auto"):
-            raise InputError(
-                "--tile: windows are learnt from in epochs, at their own size; leave --mode and --size out"
-            )
+        self._check_step()
         learns = self.method == AUTO or self._learns_as_told
         if self._of_learning and not learns:
             raise InputError(
@@ -153,10 +150,16 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
             raise InputError(f"--source: {method} reads no source images; leave it out")
         if self.bn_alpha is not None and self.method in STORED:
             raise InputError(f"--bn-alpha: {method} leaves batch norm as it is; leave it out")
+
+    def _check_step(self) -> None:
         if self.method == STEP and self.labels is None:
-            raise InputError(f"--labels: {method} needs labels, which decide whether it stays")
+            raise InputError("--labels: --method step needs labels, which decide whether it stays")
         if self.method == STEP and self.mode != "epochs":
-            raise InputError(f"--mode: {method} learns once from a few images; leave it out")
+            raise InputError("--mode: --method step learns once from a few images; leave it out")
+        if self.tile is not None and (self.mode != "epochs" or self.size != "auto"):
+            raise InputError(
+                "--tile: windows are learnt from in epochs, at their own size; leave --mode and --size out"
+            )
 
     @property
     def _of_learning(self) -> list[str]:

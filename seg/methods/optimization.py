@@ -85,9 +85,7 @@ def update(
         NotFiniteError: a loss or gradient before the step is not finite; in every process.
     """
     gradients = [each.grad for each in module.parameters() if each.grad is not None]
-    if world_size() > 1:  # in one message; each backward has only added to the local ones
-        for gradient, total in zip(gradients, summed_over_processes(*gradients), strict=True):
-            torch.div(total, world_size(), out=gradient)
+    _average(gradients)
     names = [*logged[0]]
     stacked = [torch.stack([values[name].float() for name in names]) for values in logged]
     # with one wait for the device
@@ -106,6 +104,13 @@ def update(
         )
     optimizer.step()
     return means
+
+
+def _average(gradients: Sequence[Tensor]) -> None:
+    """Average gradients over processes in one message; each backward has only added to the local ones."""
+    if world_size() > 1:
+        for gradient, total in zip(gradients, summed_over_processes(*gradients), strict=True):
+            torch.div(total, world_size(), out=gradient)
 
 
 def leave_group() -> None:
