@@ -50,43 +50,41 @@ def adapt_folder(config: AdaptConfig) -> Result:
     out = Path(config.out) if config.out else new_run_dir("adapt", config.method)
     with new_folder(out, "--out") as part:
         trained.network.to(device)
-        result, predictions = _adapted(config, trained, part, out)
+        predictions = _predictions(config, trained, part)
+        folder = predictions.folder
+        alarm = wrong_scale(trained, folder)
+        if alarm:
+            print(f"warning: {alarm}")
+        number = f"{len(folder)} of {len(folder) + len(folder.skipped)} images"
+        others = left_out([Path(str(config.images))])
+        print(f"adapting: {number}{others}, results in {out}", flush=True)
+        outcome = _adaptation(config, trained, predictions).run()
+        settings = {"method": config.method, **asdict(config)}
+        del settings["out"], settings["device"]
+        result = Result(
+            settings,
+            predictions.classes,
+            outcome,
+            predictions.rows,
+            folder.skipped,
+            trained.description,
+            alarm,
+        )
         write_result(part, result, trained, adaptation_page(result, predictions))
     result.print(out)
     return result
 
 
-def _adapted(
-    config: AdaptConfig, trained: TrainedNetwork, part: Path, out: Path
-) -> tuple[Result, Predictions]:
-    """Adapt the network, and write the predictions into ``part``, which becomes ``out``."""
+def _predictions(config: AdaptConfig, trained: TrainedNetwork, out: Path) -> Predictions:
+    """The images and their labels, for predictions that are written into ``out``; prints what is known of them."""
     classes, folder = trained.class_set.ignoring(config.ignore), _folder(trained, config.images)
     labels, layout, notes = dict[Path, Path](), OWN_IDS, list(trained.description.notes)
     if config.labels is not None:
         place = Path(config.labels)
         labels, layout, about = labels_of(place, folder.relative, folder.root, classes)
         notes += about
-    predictions = Predictions(part, folder, classes, labels, trained, layout)
-    alarm = wrong_scale(trained, folder)
-    print(*notes, f"network:  {trained.spec}", sep="\n")
-    print(f"seen as:  {trained.description.said}")
-    if alarm:
-        print(f"warning: {alarm}")
-    number = f"{len(folder)} of {len(folder) + len(folder.skipped)} images"
-    print(f"adapting: {number}{left_out([Path(str(config.images))])}, results in {out}", flush=True)
-    outcome = _adaptation(config, trained, predictions).run()
-    settings = {"method": config.method, **asdict(config)}
-    del settings["out"], settings["device"]
-    result = Result(
-        settings,
-        classes,
-        outcome,
-        predictions.rows,
-        folder.skipped,
-        trained.description,
-        alarm,
-    )
-    return result, predictions
+    print(*notes, f"network:  {trained.spec}", f"seen as:  {trained.description.said}", sep="\n")
+    return Predictions(out, folder, classes, labels, trained, layout)
 
 
 def _folder(trained: TrainedNetwork, path: str | None) -> ImageFolder:

@@ -97,13 +97,17 @@ def update(
     if not wrong and not scaled and not all_finite(gradients):
         wrong = ["the gradient"]
     if wrong:
-        images = [name for batch in batches for part in batch for name in part.get("name", ())]
         raise NotFiniteError(
             f"step {step}: no finite number for {' and '.join(wrong)}; training has stopped before this step; "
-            f"the images of this process: {', '.join(images)}"
+            f"the images of this process: {', '.join(_names(batches))}"
         )
     optimizer.step()
     return means
+
+
+def _names(batches: Sequence[MicroBatch]) -> list[str]:
+    """Return the names of all images."""
+    return [name for batch in batches for part in batch for name in part.get("name", ())]
 
 
 def _average(gradients: Sequence[Tensor]) -> None:
