@@ -44,7 +44,7 @@ from seg.methods.optimization import MicroBatch
 from seg.methods.settings import OptimizerConfig, WeightConfig
 from seg.models.settings import ModelConfig
 from seg.trained.run_network import build_network
-from seg.training.loop import build_state
+from seg.training.setup import build_state
 from seg.training.step import training_step
 
 CLASSES = 19

@@ -184,50 +184,50 @@ class TrainConfig(ObjectiveSettings):
     def check(self) -> None:
         """Check settings against each other. Raises InputError: naming the flag and a value that would be right."""
         check_settings(self)
-        if self.demo != DemoConfig() and not self.uses_demo():
-            given = "source" if self.source.root is not None else "target"
-            raise InputError(
-                f"--demo: names a built-in world, and --{given}.root is given; leave one of them out"
-            )
-        if self.model.name == "pretrained" and self.model.start_from is None:
-            raise InputError(
-                "--model.name: pretrained is the network of a folder; name it by --model.start-from DIR"
-            )
-        self.decided()._check_objective()
-        if self.target.labelled_use == "instead" and not self.target.labelled_part:
-            raise InputError(
-                "--target.labelled-use: instead needs --target.labelled-part, a share such as 0.0625"
-            )
-        if self.target.replaces_source() and self.source.style != "none":
-            raise InputError(
-                "--source.style: --target.labelled-use instead has no source images; leave it away"
-            )
-        reads_target = METHODS[self.method].uses_target or self.batch_norm_after == "target"
-        if self.model.batch_norm == "target" and not reads_target:
-            instead = "leave it away, or add --batch-norm-after target"
-            raise InputError(
-                f"--model.batch-norm: --method {self.method} passes no target image; {instead}"
-            )
+        method, model, target = METHODS[self.method], self.model, self.target
+        root = "target" if self.source.root is None else "source"
+        refusals = {
+            f"--demo: names a built-in world, and --{root}.root is given; leave one of them out": (
+                self.demo != DemoConfig() and not self.uses_demo()
+            ),
+            "--model.name: pretrained is the network of a folder; name it by --model.start-from DIR": (
+                model.name == "pretrained" and model.start_from is None
+            ),
+            f"--loss: --method {self.method} takes no objective; leave --loss out, or take --method minent": (
+                method.loss is None and self.objective != "none"
+            ),
+            "--target.labelled-use: instead needs --target.labelled-part, a share such as 0.0625": (
+                target.labelled_use == "instead" and not target.labelled_part
+            ),
+            "--source.style: --target.labelled-use instead has no source images; leave it out": (
+                target.replaces_source() and self.source.style != "none"
+            ),
+            f"--model.batch-norm: --method {self.method} passes no target image; leave it out, or add "
+            "--batch-norm-after target": model.batch_norm == "target" and not self._reads_target,
+        }
+        for sentence, is_wrong in refusals.items():
+            if is_wrong:
+                raise InputError(sentence)
+        check_options(replace(self, loss=self.objective), trained=method.loss is not None)
 
-    def _check_objective(self) -> None:
-        takes_one = METHODS[self.method].loss is not None
-        if not takes_one and self.loss != "none":
-            raise InputError(
-                f"--loss: --method {self.method} takes no objective; leave --loss out, or take --method minent"
-            )
-        check_options(self, trained=takes_one)
+    @property
+    def _reads_target(self) -> bool:
+        return METHODS[self.method].uses_target or self.batch_norm_after == "target"
 
-    def decided(self) -> TrainConfig:
-        """Fill in the objective, which depends on the method. MinEnt without an objective is the control."""
-        loss = self.loss or METHODS[self.method].loss or "none"
-        method = "control" if self.method == "minent" and loss == "none" else self.method
-        return replace(self, method=method, loss=loss)
+    @property
+    def objective(self) -> str:
+        """The objective on target predictions, which without ``--loss`` depends on the method."""
+        return self.loss or METHODS[self.method].loss or "none"
 
     def resolved(self) -> TrainConfig:
-        """Fill in objective, network, rate, horizon and weights: defaults that follow from other settings."""
-        config = self.decided()
-        method, model = METHODS[config.method], self.model.resolved()
-        rates, weights = self.optimizer, self.weights
+        """Fill in objective, network, rate, horizon and weights: defaults that follow from other settings.
+
+        MinEnt without an objective is the control.
+        """
+        model, rates, weights = self.model.resolved(), self.optimizer, self.weights
+        without = self.method == "minent" and self.objective == "none"
+        method = "control" if without else self.method
+        row = METHODS[method]
         if rates.lr is None:
             pretrained = model.encoder_weights is not None
             lr = settings.PRETRAINED_RATE if pretrained else settings.RANDOM_RATE
@@ -235,10 +235,17 @@ class TrainConfig(ObjectiveSettings):
         if not rates.horizon:
             rates = replace(rates, horizon=self.max_steps)
         if weights.aux is None:
-            weights = replace(weights, aux=method.aux)
+            weights = replace(weights, aux=row.aux)
         if weights.relative is None:
-            weights = replace(weights, relative=method.relative)
-        return replace(config, model=model, optimizer=rates, weights=weights)
+            weights = replace(weights, relative=row.relative)
+        return replace(
+            self,
+            method=method,
+            loss=self.objective,
+            model=model,
+            optimizer=rates,
+            weights=weights,
+        )
 
     def for_network(self, network: nn.Module) -> TrainConfig:
         """Fill in the open settings of batch norm by the network's layers.
@@ -250,33 +257,29 @@ class TrainConfig(ObjectiveSettings):
 
         uses_target, policy = METHODS[self.method].uses_target, self.model.batch_norm
         after = self.batch_norm_after
-        if after is None:
-            unasked = uses_target and policy is None and batch_norm_normalises(network)
-            after = "target" if unasked else "none"
         if policy is None:
-            policy = "source"
+            policy = "target" if uses_target and after == "none" else "source"
             if not batch_norms(network):
                 policy = "trainable"
-            elif uses_target and self.batch_norm_after == "none":
-                policy = "target"
+        if after is None:
+            unasked = uses_target and self.model.batch_norm is None
+            after = "target" if unasked and batch_norm_normalises(network) else "none"
         return replace(self, batch_norm_after=after, model=replace(self.model, batch_norm=policy))
 
     @property
     def title(self) -> str:
         """Method, objective, style and labelled part in a few words, for pictures, pages and tables."""
-        parts = [METHODS[self.method].title]
+        parts, source, target = [METHODS[self.method].title], self.source, self.target
         if self.method == "source" and self.batch_norm_after == "target":
             parts.append("then target statistics")
         if self.loss not in (None, "none"):
             parts = self._objective_title(parts[0])
-        if self.source.style != "none":
-            parts.append(f"{self.source.style} style")
-        if self.source.rare_class_temperature is not None:
+        if source.style != "none":
+            parts.append(f"{source.style} style")
+        if source.rare_class_temperature is not None:
             parts.append("rare class sampling")
-        if self.target.labelled_part:
-            parts.append(
-                f"{self.target.labelled_part:g} of target labelled ({self.target.labelled_use})"
-            )
+        if target.labelled_part:
+            parts.append(f"{target.labelled_part:g} of target labelled ({target.labelled_use})")
         return ", ".join(parts)
 
     def _objective_title(self, method: str) -> list[str]:
@@ -285,10 +288,8 @@ class TrainConfig(ObjectiveSettings):
         parts = [method if plain else f"{method} + {objective_title(str(self.loss))}"]
         for name, value in given_options(self).items():
             parts.append(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}")
-        parts.append(self.reduction)
-        if self.reduction == "balanced" and self.balance != 1.0:
-            parts[-1] += f" n^-{self.balance:g}"
-        return parts
+        balanced = self.reduction == "balanced" and self.balance != 1.0
+        return [*parts, self.reduction + (f" n^-{self.balance:g}" if balanced else "")]
 
     def uses_demo(self) -> bool:
         """Return whether training reads the built-in pair.

@@ -66,9 +66,9 @@ def tune(
     from dem_apps.jobs.search import DEM_RANGES, Plan, dem_allows, finished_search, refuse_given
     from seg.methods import METHODS
 
-    found = "the search finds it"
+    reason = "the search finds it"
     refuse_given(
-        train, tau=found, alpha=found, validation_part="--share says what trials are scored on"
+        train, tau=reason, alpha=reason, validation_part="--share says what trials are scored on"
     )
     if METHODS[train.method].loss is None:
         usable = ", ".join(name for name, method in METHODS.items() if method.loss is not None)
@@ -93,8 +93,8 @@ def tune(
     )
 
     def jobs(run: Path, values: dict[str, float]) -> list[Job]:
-        given = (*train_flags, *flags({**of_trial, **values}))
-        return [Job(f"trial {run.name}", "seg.train", given, run, "miou")]
+        all_flags = (*train_flags, *flags({**of_trial, **values}))
+        return [Job(f"trial {run.name}", "seg.train", all_flags, run, "miou")]
 
     with finished_search(
         "seg.tune",
@@ -147,9 +147,9 @@ def _report(path: Path, study: optuna.Study, share: float, train_flags: Sequence
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; without ``arguments`` it takes the process's own."""
-    given = sys.argv[1:] if arguments is None else arguments
-    settings = parse_search(TuneConfig, TrainConfig, "seg.tune", "seg.train", _EXAMPLE, given)
-    tune(*settings, given)
+    arguments = sys.argv[1:] if arguments is None else arguments
+    settings = parse_search(TuneConfig, TrainConfig, "seg.tune", "seg.train", _EXAMPLE, arguments)
+    tune(*settings, arguments)
 
 
 if __name__ == "__main__":

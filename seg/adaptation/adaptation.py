@@ -8,8 +8,10 @@ Shapes: B images, C classes, h × w the logits' resolution.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import cycle, islice
 from statistics import fmean
 from typing import Any
@@ -25,7 +27,7 @@ from dem_apps.runtime.progress import track
 from dem_apps.test_time_methods.copies import deep_copy, put_values
 from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
 from dem_apps.test_time_methods.normalisation import tracking
-from seg.adaptation.decision import AcceptanceMonitor, Scorer, decide, label_score
+from seg.adaptation.decision import AcceptanceMonitor, LabelScore, decide, label_score
 from seg.adaptation.images import Predictions
 from seg.models.batch_norm import batch_norm_normalises
 from seg.scores.evidence import Evidence, Forward, Probe, Views, plain_forward
@@ -66,39 +68,41 @@ class Adaptation:
 
     def run(self) -> AcceptanceMonitor:
         """Write all predictions; afterwards the network holds the weights that are used."""
-        network, folder = self.trained.network, self.predictions.folder
+        network = self.trained.network
         self._first = copy.deepcopy(network.state_dict())
-        halves = folder.halves(PROBE_IMAGES, STEP_IMAGES)
-        batches = [*halves[0], *halves[1]]
-        #: the parts of the folder in the probe, and how many batches and parts are in its first half
-        self._order = [index for batch in batches for index in batch]
-        self._batches_first, self._first_half = len(halves[0]), sum(map(len, halves[0]))
-        images, masks = zip(*map(folder.batch, batches), strict=True)
-        self._probe = Probe.of(network, images, self.trained.description.multiple, masks)
+        self._probe = self._open_probe()
         self._before = self._views(self.trained.raw_logits)
         self._predict("before", self.trained.raw_logits, self._before)
-        self._probe = replace(self._probe, batches=list(map(self._prepared, images)))
+        self._probe = replace(self._probe, batches=list(map(self._prepared, self._probe.batches)))
         monitor = self._monitor()
-        views = None
+        views = evidence = None
         # one batch norm among layer norms, as in SegFormer's head, is late, and other statistics there only harm
         mostly = batch_norm_normalises(network) or not self.batches
         if self.statistics and tracking(network) and mostly:
             views = self._take_share(monitor)
         if self.mode == "episodic":
-            self._adapt_to_each(self.make(), monitor)
+            self._adapt_to_each(monitor)
             return monitor
-        evidence = None if views is None else views.evidence(self._second)
-        if self.steps:
-            self._take_step(monitor, evidence)
-        else:
-            self._learn(monitor, evidence)
+        if views is not None:
+            evidence = views.evidence(self._second)
+        learn = self._take_step if self.steps else self._learn
+        learn(monitor, evidence)
         self._use_best(monitor, views)
         return monitor
 
-    @property
-    def _second(self) -> slice:
-        """The second half of the probe, which is looked at while the network learns."""
-        return slice(self._first_half, None)
+    def _open_probe(self) -> Probe:
+        """Read the images that statistics and evidence are taken on, in two halves."""
+        folder = self.predictions.folder
+        first, second = folder.halves(PROBE_IMAGES, STEP_IMAGES)
+        #: the parts of the folder in the probe
+        self._order = [index for batch in (*first, *second) for index in batch]
+        # batches and images of both halves; the second is looked at while the network learns
+        self._first_batches, self._second_batches = slice(len(first)), slice(len(first), None)
+        images = sum(map(len, first))
+        self._first_half, self._second = slice(images), slice(images, None)
+        batches, masks = zip(*map(folder.batch, (*first, *second)), strict=True)
+        multiple = self.trained.description.multiple
+        return Probe.of(self.trained.network, batches, multiple, masks)
 
     def _views(self, forward: Forward) -> Views:
         """The views of a network, without logits where they are large."""
@@ -109,16 +113,14 @@ class Adaptation:
     def _monitor(self) -> AcceptanceMonitor:
         rows = self.predictions.rows["before"].values()
         baseline = [row.confusion for row in rows if row.confusion is not None]
-        score = self._scorer(baseline) if baseline else None
+        score = partial(self._score, baseline) if baseline else None
         before = self._before.evidence(self._second)
-        probe = self._probe.part(slice(self._batches_first, None))
+        probe = self._probe.part(self._second_batches)
         return AcceptanceMonitor(probe, before, score, self.accept, baseline=baseline)
 
-    def _scorer(self, tables: list[NDArray[np.int64]]) -> Scorer:
-        return lambda forward: label_score(tables, self._confusions(forward))
-
-    def _confusions(self, forward: Forward) -> list[NDArray[np.int64]]:
-        return self.predictions.confusions(lambda images: forward(self._prepared(images)))
+    def _score(self, tables: list[NDArray[np.int64]], forward: Forward) -> LabelScore:
+        """Score a network on the labelled images against the ``tables`` of another."""
+        return label_score(tables, self.predictions.confusions(self._of_prepared(forward)))
 
     def _take_share(self, monitor: AcceptanceMonitor) -> Views | None:
         """Give the network the share of the images' statistics with the highest score.
@@ -129,14 +131,14 @@ class Adaptation:
         network = self.trained.network
         views: Views | None = None
         statistics = TargetStatistics(network, self._probe.pairs)
+        forwards = (plain_forward(statistics.network(share)) for share in SHARES)
         if self.bn_alpha is not None:
             monitor.share = self.bn_alpha
         elif monitor.score is not None:
-            forwards = (plain_forward(statistics.network(share)) for share in SHARES)
             monitor.share = best_share([monitor.score(forward).after for forward in forwards])
         else:
-            forwards = (plain_forward(statistics.network(share)) for share in SHARES[1:])
-            by_share = [self._before, *map(self._views, forwards)]
+            others = islice(forwards, 1, None)  # the predictions with share 0 are known
+            by_share = [self._before, *map(self._views, others)]
             monitor.share = self._share_by_halves(monitor, by_share)
             views = by_share[SHARES.index(monitor.share)]
         put_values(network, statistics.network(monitor.share).state_dict())
@@ -149,7 +151,7 @@ class Adaptation:
         """
         halves = [
             [views.evidence(half) for views in by_share]
-            for half in (slice(self._first_half), self._second)
+            for half in (self._first_half, self._second)
         ]
         scores = [[look.stability_score(looks[0]) for look in looks] for looks in halves]
         share = best_share([fmean(pair) for pair in zip(*scores, strict=True)])
@@ -166,25 +168,27 @@ class Adaptation:
 
         ``views`` are the predictions of the network with the share that was chosen.
         """
-        network = self.trained.network
+        network, best = self.trained.network, monitor.best
         put_values(network, self._first)
-        if not self._differs(monitor.best):
+        if monitor.used is None or best is None or not self._differs(best):
             monitor.used = monitor.best = None
-        if monitor.used is None or monitor.best is None:
             self.predictions.keep_before()
             return
         if monitor.used.step:
             views = None
-        if views is not None and not self.accept:
+        elif views is not None and not self.accept:
             monitor.kept_before = self._less_stable(monitor, views)
-        put_values(network, monitor.best)
+        put_values(network, best)
         leave = set(monitor.kept_before)
         if leave:
             self.predictions.keep_before()
-        if self.mode == "online":  # predictions made before the restored state stand
-            until = monitor.used.step if monitor.stopped else monitor.batches
-            leave = {index for batch in self.batches[:until] for index in batch}
-        self._predict("after", plain_forward(network), views, leave)
+        if self.mode == "online":
+            leave = self._written_online(monitor.used.step if monitor.stopped else monitor.batches)
+        self._predict("after", self._of_prepared(plain_forward(network)), views, leave)
+
+    def _written_online(self, batches: int) -> set[int]:
+        """Return the images of the first batches, whose predictions stand: they precede the restored state."""
+        return {index for batch in self.batches[:batches] for index in batch}
 
     def _less_stable(self, monitor: AcceptanceMonitor, views: Views) -> tuple[int, ...]:
         """Return the images with a lower stability score of their own with the share than before.
@@ -194,10 +198,10 @@ class Adaptation:
         folder = self.predictions.folder
         if folder.tile is not None or len(folder) > MOST_BY_IMAGE:
             return ()
-        old = self._scores(monitor, self._before)
+        before = self._scores(monitor, self._before)
         put_values(self.trained.network, monitor.best or {})
-        new = self._scores(monitor, views)
-        return tuple(index for index in range(len(folder)) if new[index] < old[index])
+        after = self._scores(monitor, views)
+        return tuple(index for index in range(len(folder)) if after[index] < before[index])
 
     def _scores(self, monitor: AcceptanceMonitor, views: Views) -> dict[int, float]:
         """Return the stability score of each image by the current network.
@@ -215,23 +219,30 @@ class Adaptation:
                 looks[index] = probe.look(plain_forward(self.trained.network))
         return {index: look.stability_score(monitor.before) for index, look in looks.items()}
 
-    def _differs(self, best: dict[str, Tensor] | None) -> bool:
+    def _differs(self, best: dict[str, Tensor]) -> bool:
         """Return whether the best state differs from the unadapted network.
 
         The state of the first look may be the unadapted network.
         """
-        if self.prepare is not None or best is None:
-            return True
-        own = self.trained.network.state_dict()
         # a buffer of another size is one that forward makes for each size
-        return not all(
-            torch.equal(own[name], value)
+        return self.prepare is not None or any(
+            self._first[name].shape == value.shape and not torch.equal(self._first[name], value)
             for name, value in best.items()
-            if own[name].shape == value.shape
         )
 
     def _prepared(self, images: Tensor) -> Tensor:
         return images if self.prepare is None else self.prepare(images)
+
+    def _of_prepared(self, forward: Forward) -> Forward:
+        return lambda images: forward(self._prepared(images))
+
+    @contextmanager
+    def _adapter(self, **options: Any) -> Iterator[TestTimeAdapter]:
+        """Yield an adapter of the network, which is as it was afterwards."""
+        adapter = self.make(**options)
+        yield adapter
+        adapter.reset()
+        adapter.close()
 
     def _take_step(self, monitor: AcceptanceMonitor, evidence: Evidence | None) -> None:
         """Try each of ``steps`` on a few batches of one half of the images.
@@ -243,53 +254,52 @@ class Adaptation:
         state = copy.deepcopy(network.state_dict())
         if not monitor.check(plain_forward(network), state, evidence=evidence):
             return
-        monitor.score = self._scorer(self._confusions(plain_forward(network)))
-        learnt_from = self._probe.part(slice(self._batches_first))
+        tables = self.predictions.confusions(self._of_prepared(plain_forward(network)))
+        monitor.score = partial(self._score, tables)
         monitor.planned = STEP_BATCHES
         for options in self.steps:
-            self._try_step(monitor, learnt_from, options)
+            self._try_step(monitor, options)
         if monitor.used is not None and monitor.used.step:  # another of the steps was refused
             monitor.stopped = ""
 
-    def _try_step(self, monitor: AcceptanceMonitor, probe: Probe, options: dict[str, Any]) -> None:
+    def _try_step(self, monitor: AcceptanceMonitor, options: dict[str, Any]) -> None:
         """Learn from a few batches and look; afterwards the network is as it was."""
-        network, adapter = self.trained.network, self.make(**options)
-        try:
-            for images, valid in probe.pairs:
-                adapter.start(images, valid)
-            for images, valid in islice(cycle(probe.pairs), STEP_BATCHES):
-                adapter(images, valid)
+        network, pairs = self.trained.network, self._probe.part(self._first_batches).pairs
+        with self._adapter(**options) as adapter:
+            try:
+                for images, valid in pairs:
+                    adapter.start(images, valid)
+                for images, valid in islice(cycle(pairs), STEP_BATCHES):
+                    adapter(images, valid)
+            except NotFiniteError:
+                monitor.stopped = "the loss of the step was not finite"
+                return
             monitor.batches = STEP_BATCHES
             state = copy.deepcopy(network.eval().state_dict())
             monitor.check(plain_forward(network), state, options)
-        except NotFiniteError:
-            monitor.stopped = "the loss of the step was not finite"
-        adapter.reset()
-        adapter.close()
 
     def _learn(self, monitor: AcceptanceMonitor, evidence: Evidence | None) -> None:
         """Learn from the batches while the monitor looks; the first look ends nothing."""
-        adapter, folder, batches = self.make(), self.predictions.folder, self.batches
+        folder, batches = self.predictions.folder, self.batches
         monitor.planned = len(batches)
         looks = min(MOST_CHECKS, max(FEWEST_CHECKS, len(folder.parts) // IMAGES_PER_CHECK))
         every = -(-len(batches) // (self.epochs * looks)) or 1
-        self._check(adapter, monitor, evidence)
-        for indices in track(batches, len(batches), "adapting", "batches"):
-            images, valid = folder.batch(indices)
-            try:
-                logits = adapter(self._prepared(images), valid)
-            except NotFiniteError:
-                monitor.stopped = f"the loss was not finite at batch {monitor.batches + 1}"
-                break
-            monitor.batches += 1
-            if self.mode == "online":
-                for index, prediction in zip(indices, logits, strict=True):
-                    self.predictions.write("after", index, prediction)
-            due = monitor.batches % every == 0 or monitor.batches == len(batches)
-            if due and not self._check(adapter, monitor):
-                break
-        adapter.reset()
-        adapter.close()
+        with self._adapter() as adapter:
+            self._check(adapter, monitor, evidence)
+            for indices in track(batches, len(batches), "adapting", "batches"):
+                images, valid = folder.batch(indices)
+                try:
+                    logits = adapter(self._prepared(images), valid)
+                except NotFiniteError:
+                    monitor.stopped = f"the loss was not finite at batch {monitor.batches + 1}"
+                    break
+                monitor.batches += 1
+                if self.mode == "online":
+                    for index, prediction in zip(indices, logits, strict=True):
+                        self.predictions.write("after", index, prediction)
+                due = monitor.batches % every == 0 or monitor.batches == len(batches)
+                if due and not self._check(adapter, monitor):
+                    break
 
     def _check(
         self,
@@ -313,15 +323,14 @@ class Adaptation:
             network = deep_copy(network).eval()
         return monitor.check(plain_forward(network), network.state_dict(), evidence=evidence)
 
-    def _adapt_to_each(self, adapter: TestTimeAdapter, monitor: AcceptanceMonitor) -> None:
+    def _adapt_to_each(self, monitor: AcceptanceMonitor) -> None:
         """Adapt to every image alone; afterwards the network is the unadapted one."""
-        forward = _each_anew(adapter, self.trained.network, self.epochs)
-        if monitor.check(forward):
-            self._predict("after", forward)
-        else:
-            self.predictions.keep_before()
-        adapter.reset()
-        adapter.close()
+        with self._adapter() as adapter:
+            forward = _each_anew(adapter, self.trained.network, self.epochs)
+            if monitor.check(forward):
+                self._predict("after", self._of_prepared(forward))
+            else:
+                self.predictions.keep_before()
 
     @torch.no_grad()
     def _predict(
@@ -335,19 +344,15 @@ class Adaptation:
 
         They come from the ``views`` where these are known.
         """
-        number, before = len(self.predictions.folder), stage == "before"
-        logits = dict[int, Tensor]()
-        if views is not None and self.predictions.folder.tile is None:
-            each = (image for batch in views.logits for image in batch)
-            logits = dict(zip(self._order, each, strict=False))
-        for index in track(range(number), number, f"predicting {'before' if before else 'after'}"):
-            if index in leave:
-                continue
-            if index in logits:
+        folder, logits = self.predictions.folder, dict[int, Tensor]()
+        if views is not None and folder.tile is None:
+            images = (image for batch in views.logits for image in batch)
+            logits = dict(zip(self._order, images, strict=False))
+        for index in track(range(len(folder)), len(folder), f"predicting {stage}"):
+            if index in logits and index not in leave:
                 self.predictions.write(stage, index, logits[index])
-            else:
-                seen = forward if before else lambda images: forward(self._prepared(images))
-                self.predictions.predict(stage, index, seen)
+            elif index not in leave:
+                self.predictions.predict(stage, index, forward)
 
 
 def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forward:

@@ -9,7 +9,7 @@ import copy
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, product
 from pathlib import Path
@@ -28,7 +28,7 @@ from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.pixel_format import Mask, resized_mask
 from seg.data.read_images import ImagePixels, Scene, opened_picture, read_image, seen, whole_header
 from seg.data.read_labels import read_label
-from seg.maps.entropy_maps import Part, Prediction
+from seg.maps.entropy_maps import Part
 from seg.maps.run_pictures import (
     MOST_SHOWN,
     output_path,
@@ -42,64 +42,60 @@ from seg.scores.segmentation_scores import confusion
 from seg.trained.description import Description
 from seg.trained.trained_network import TrainedNetwork
 
-#: Most decoded pictures that are kept, and most bytes of them.
-MOST_HELD, MOST_BYTES = 64, 1 << 28
+#: Most bytes of decoded pictures that are kept.
+MOST_BYTES = 1 << 28
 STAGES = ("before", "after")
+Window = tuple[slice, slice]
+"""Rows and columns of an image."""
 
 
+@dataclass(eq=False)
 class ImageFolder:
     """A folder of images, or one image, in the order of names.
 
     Unreadable files are named on stderr and left out. Batches hold whole images, or with ``tile``
     windows of that side that hold data. The latest pictures are kept decoded.
 
-    Args:
-        source: the folder or file.
-        description: what the network expects.
-        size: width and height that the network sees, rounded to its multiple; None for each image's own.
-        device: where batches go.
-        tile: side of the windows.
-
     Raises:
         InputError: no image can be read.
     """
 
-    def __init__(
-        self,
-        source: Path,
-        description: Description,
-        size: Size | None,
-        device: torch.device,
-        tile: int | None = None,
-    ) -> None:
-        self.description, self.device, self.tile = description, device, tile
+    source: Path  #: the folder or file
+    description: Description  #: what the network expects
+    #: width and height that the network sees, rounded to its multiple; None for each image's own
+    size: Size | None
+    device: torch.device  #: where batches go
+    tile: int | None = None  #: side of the windows
+
+    def __post_init__(self) -> None:
         self.skipped: dict[str, str] = {}  # why an image was left out, by its path below the folder
         self.files: list[Path] = []
-        self.parts: list[tuple[int, slice, slice]] = []  # what batches hold: image, rows, columns
+        self.parts: list[tuple[int, Window]] = []  # what batches hold: an image's index, and where
         self.sizes: list[Size] = []  # of the parts
         self._held: dict[int, ImagePixels] = {}
-        self.root = root = source if source.is_dir() else source.parent
-        for file in find_images(source):
+        self.root = self.source if self.source.is_dir() else self.source.parent
+        for file in find_images(self.source):
             try:
                 windows = self._windows(file)
             except InputError as error:
                 print(f"skipped: {error}", file=sys.stderr, flush=True)
-                reason = str(error).removeprefix(f"{file}: ")
-                self.skipped[file.relative_to(root).as_posix()] = reason
+                name = file.relative_to(self.root).as_posix()
+                self.skipped[name] = str(error).removeprefix(f"{file}: ")
                 continue
-            self.parts += [(len(self.files), rows, columns) for rows, columns in windows]
-            self.sizes += [self._size_of(window, size) for window in windows]
+            for window in windows:
+                self.parts.append((len(self.files), window))
+                self.sizes.append(self._size_of(*window))
             self.files.append(file)
         if not self.parts:
             reason = "holds data" if self.files else "can be read"
-            raise InputError(f"--images: no image in {source} {reason}")
-        self.relative = [file.relative_to(root) for file in self.files]
+            raise InputError(f"--images: no image in {self.source} {reason}")
+        self.relative = [file.relative_to(self.root) for file in self.files]
         self.names = output_names(self.relative)  # begin the names of what is written of each
 
     def __len__(self) -> int:
         return len(self.files)
 
-    def _windows(self, file: Path) -> list[tuple[slice, slice]]:
+    def _windows(self, file: Path) -> list[Window]:
         """Return rows and columns of an image's parts.
 
         Raises:
@@ -113,15 +109,15 @@ class ImageFolder:
         with opened_picture(file, pixels) as picture:
             return _windows_with_data(picture, self.tile)
 
-    def _size_of(self, window: tuple[slice, slice], size: Size | None) -> Size:
+    def _size_of(self, rows: slice, columns: slice) -> Size:
         """Width and height at which the network sees a window."""
-        rows, columns = window
-        width, height = size or (columns.stop - columns.start, rows.stop - rows.start)
+        sides = self.size or (columns.stop - columns.start, rows.stop - rows.start)
         grid = self.description.multiple
-        return max(grid, round(width / grid) * grid), max(grid, round(height / grid) * grid)
+        width, height = (max(grid, round(side / grid) * grid) for side in sides)
+        return width, height
 
     def seeing(self, description: Description) -> ImageFolder:
-        """The same images, normalised as another description says."""
+        """Return the same images, normalised as another description says."""
         folder = copy.copy(self)
         folder.description = description
         return folder
@@ -130,16 +126,16 @@ class ImageFolder:
         """A part as it was read; the latest ones are not read again."""
         if index not in self._held:
             self._held[index] = self._read(index)
-            while len(self._held) > 1 and (len(self._held) > MOST_HELD or self._bytes > MOST_BYTES):
+            while len(self._held) > 1 and self._bytes > MOST_BYTES:
                 del self._held[next(iter(self._held))]
         return self._held[index]
 
     def _read(self, index: int) -> ImagePixels:
-        image, rows, columns = self.parts[index]
+        image, window = self.parts[index]
         if self.tile is None:
             return read_image(self.files[image], self.description.pixels)
         with opened_picture(self.files[image], self.description.pixels) as picture:
-            return picture.window(rows, columns)
+            return picture.window(*window)
 
     @property
     def _bytes(self) -> int:
@@ -180,14 +176,16 @@ class ImageFolder:
 
         A batch holds neighbours; with a seed, parts and batches are shuffled.
         """
+        order = list(range(len(self.parts)))
         if seed is None:
-            return self._of_one_size(range(len(self.parts)), batch_size)
+            return self._of_one_size(order, batch_size)
         generator = np.random.default_rng(seed)
-        order = sorted(
-            generator.permutation(len(self.parts)).tolist(), key=lambda index: self.sizes[index]
-        )
-        batches = self._of_one_size(order, batch_size)
+        order = generator.permutation(len(order)).tolist()
+        batches = self._of_one_size(self._by_size(order), batch_size)
         return [batches[place] for place in generator.permutation(len(batches))]
+
+    def _by_size(self, parts: Iterable[int]) -> list[int]:
+        return sorted(parts, key=self.sizes.__getitem__)
 
     def spread(self, most: int) -> list[int]:
         """At most so many parts, evenly from the whole folder."""
@@ -195,8 +193,8 @@ class ImageFolder:
 
     def spread_batches(self, most: int, batch_size: int) -> list[Tensor]:
         """The parts of :meth:`spread` as batches of one size each."""
-        chosen = sorted(self.spread(most), key=lambda index: self.sizes[index])
-        return [self.batch(members)[0] for members in self._of_one_size(chosen, batch_size)]
+        batches = self._of_one_size(self._by_size(self.spread(most)), batch_size)
+        return [self.batch(members)[0] for members in batches]
 
     def halves(self, most: int, batch_size: int) -> list[list[list[int]]]:
         """Split the parts of :meth:`spread` into two interleaved halves.
@@ -204,15 +202,12 @@ class ImageFolder:
         Each half is a list of batches of one size each. A single part is both halves.
         """
         chosen = self.spread(most)
-        halves = [
-            sorted(half or chosen, key=lambda index: self.sizes[index])
-            for half in (chosen[0::2], chosen[1::2])
-        ]
-        return [self._of_one_size(half, batch_size) for half in halves]
+        halves = chosen[0::2], chosen[1::2] or chosen
+        return [self._of_one_size(self._by_size(half), batch_size) for half in halves]
 
     def _of_one_size(self, order: Iterable[int], batch_size: int) -> list[list[int]]:
         batches: list[list[int]] = []
-        for _, same in groupby(order, key=lambda index: self.sizes[index]):
+        for _, same in groupby(order, key=self.sizes.__getitem__):
             run = list(same)
             batches += [run[first : first + batch_size] for first in range(0, len(run), batch_size)]
             # statistics of one image are poor
@@ -221,7 +216,7 @@ class ImageFolder:
         return batches
 
 
-def _windows_with_data(picture: ImagePixels | Scene, side: int) -> list[tuple[slice, slice]]:
+def _windows_with_data(picture: ImagePixels | Scene, side: int) -> list[Window]:
     """Return rows and columns of the windows that hold data.
 
     The windows cover the image evenly. Their side is ``side``, or a smaller image's own.
@@ -231,8 +226,12 @@ def _windows_with_data(picture: ImagePixels | Scene, side: int) -> list[tuple[sl
         last, number = max(0, length - side), -(-length // side)
         firsts = [place * last // max(1, number - 1) for place in range(number)]
         ranges.append([slice(first, min(first + side, length)) for first in firsts])
-    windows = ((picture.window(*place).valid, place) for place in product(*ranges))
-    return [place for valid, place in windows if valid is None or valid.any()]  # type: ignore[misc]
+    windows = []
+    for rows, columns in product(*ranges):
+        valid = picture.window(rows, columns).valid
+        if valid is None or valid.any():
+            windows.append((rows, columns))
+    return windows
 
 
 def confusion_with(
@@ -256,8 +255,9 @@ def confusion_with(
     predicted = np.asarray(
         cv2.resize(predicted, size, interpolation=cv2.INTER_NEAREST_EXACT), np.uint8
     )
-    counted, here = label != IGNORE_INDEX, resized_mask(valid, size)
-    counted = counted if here is None else counted & here
+    counted, with_data = label != IGNORE_INDEX, resized_mask(valid, size)
+    if with_data is not None:
+        counted &= with_data
     rows, columns = (torch.from_numpy(ids[counted]).long() for ids in (label, predicted))
     return confusion(rows, columns, len(classes)).numpy()
 
@@ -322,14 +322,13 @@ class Predictions:
         if relative in self.labels:
             if isinstance(picture, Scene):
                 prediction = shown_prediction(path, None, self.classes)
-            table = self._confusion(index, prediction)
+            table = self._confusion(index, prediction.classes, prediction.valid)
         mean = float(entropy.sum() / max(pixels.sum(), 1))
         self.rows[stage][relative.as_posix()] = ImageNumbers(pixels, mean, table)
 
-    def _confusion(self, index: int, prediction: Prediction) -> NDArray[np.int64]:
+    def _confusion(self, index: int, predicted: Ids, valid: Mask) -> NDArray[np.int64]:
         image, label = self.folder.files[index], self.labels[self.folder.relative[index]]
-        classes, valid = prediction.classes, prediction.valid
-        return confusion_with(label, image, self.classes, classes, valid, self.layout)
+        return confusion_with(label, image, self.classes, predicted, valid, self.layout)
 
     def keep_before(self) -> None:
         """Copy the files and rows of the stage ``before`` to the stage ``after``."""
@@ -353,18 +352,15 @@ class Predictions:
                 picture = folder.picture(index)
                 logits = self._at_image_size(forward(folder.seen(index)[0][None]), picture)
                 classes = logits[0].argmax(0).to(torch.uint8).cpu().numpy()
-                prediction = Prediction(classes, np.zeros(0, np.float32), picture.valid)
             else:
                 picture = read_image(folder.files[index], folder.description.pixels)
-                prediction = self._tiled.maps(picture, forward)
-            tables.append(self._confusion(index, prediction))
+                classes = self._tiled.maps(picture, forward).classes
+            tables.append(self._confusion(index, classes, picture.valid))
         return tables
 
     @property
     def _tiled(self) -> TrainedNetwork:
-        return replace(
-            self.trained.seeing(None, self.folder.tile), description=self.folder.description
-        )
+        return self.trained.seeing(None, self.folder.tile)
 
     def file(self, stage: str, index: int, kind: str) -> Path:
         """Return the path of an image's file of a kind."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -66,23 +66,11 @@ class Candidate:
         return f"{self.description.numbers}: {score}distance {self.distance:,.3g}"
 
 
-@dataclass(frozen=True)
-class NormalisationCheck:
-    """The assumed normalisation, and the evidence for and against it."""
+class NormalisationCheck(NamedTuple):
+    """The evidence for and against the assumed normalisation."""
 
-    used: Description  #: the assumed one
-    sentence: str = ""  #: for the answer
-    warns: bool = (
-        False  #: whether the sentence says that another one is better, or that the scale is wrong
-    )
-
-    def document(self) -> dict[str, Any]:
-        """Return the entry in ``adapt.json``."""
-        return {
-            **self.used.normalisation,
-            "said": self.used.described,
-            "trial": self.sentence,
-        }
+    sentence: str = ""  #: for the answer; empty where nothing was compared
+    warns: bool = False  #: whether another one is better, or the scale is wrong
 
 
 def check_normalisation(trained: TrainedNetwork, folder: ImageFolder) -> NormalisationCheck:
@@ -93,31 +81,34 @@ def check_normalisation(trained: TrainedNetwork, folder: ImageFolder) -> Normali
     """
     own = trained.description
     if not own.pixels.is_rgb or not tracking(trained.network):
-        return NormalisationCheck(own)
+        return NormalisationCheck()
     assumed = Candidate(own, distance(trained, folder))
     wrong_scale = assumed.distance >= WRONG_SCALE
     if not own.guessed and not wrong_scale:
-        return NormalisationCheck(own)
+        return NormalisationCheck()
     candidates = [Candidate(other, distance(trained, folder.seeing(other))) for other in usual(own)]
     nearest = min(candidates, key=lambda other: other.distance)
     if not wrong_scale and nearest.distance < assumed.distance:
-        reference = _evidence(trained, folder)
-        other = _evidence(trained, folder.seeing(nearest.description))
-        assumed = replace(assumed, score=reference.stability_score(reference))
-        nearest = replace(nearest, score=other.stability_score(reference))
-    return NormalisationCheck(own, *conclusion(assumed, nearest))
+        before, after = (
+            _evidence(trained, folder.seeing(each.description)) for each in (assumed, nearest)
+        )
+        assumed = replace(assumed, score=before.stability_score(before))
+        nearest = replace(nearest, score=after.stability_score(before))
+    return conclusion(assumed, nearest)
 
 
-def conclusion(assumed: Candidate, nearest: Candidate) -> tuple[str, bool]:
-    """Return the sentence about the assumed and the nearest normalisation, and whether it warns."""
+def conclusion(assumed: Candidate, nearest: Candidate) -> NormalisationCheck:
+    """Return what is said of the assumed and the nearest normalisation."""
     numbers = f"{nearest.text}, here {assumed.text} ({assumed.description.origin})"
     if assumed.distance >= WRONG_SCALE:
-        return f"ALARM, wrong scale: {numbers}; {_SET_ANOTHER}", True
+        return NormalisationCheck(f"ALARM, wrong scale: {numbers}; {_SET_ANOTHER}", True)
     near = nearest.distance <= min(NEAR, assumed.distance / CLEARLY_NEARER)
     least = (assumed.score or 0.0) * (1.0 if near else CLEARLY_HIGHER)
     if nearest.score is not None and nearest.score >= least:
-        return f"maybe trained with {numbers}; {_SET_ANOTHER}", True
-    return f"no other usual normalisation is clearly better (nearest: {numbers})", False
+        return NormalisationCheck(f"maybe trained with {numbers}; {_SET_ANOTHER}", True)
+    return NormalisationCheck(
+        f"no other usual normalisation is clearly better (nearest: {numbers})"
+    )
 
 
 def _evidence(trained: TrainedNetwork, folder: ImageFolder) -> Evidence:
@@ -165,10 +156,9 @@ def distance(trained: TrainedNetwork, folder: ImageFolder) -> float:
                 trained.raw_logits(batch)
     divergences = []
     for layer, part in sums.items():
-        mean, variance = part.moments(part.sums)
-        found = _gaussian(mean, variance, layer.eps)
+        of_images = _gaussian(*part.moments(part.sums), layer.eps)
         stored = _gaussian(layer.running_mean, layer.running_var, layer.eps)
-        divergences.append(float(kl_divergence(found, stored).mean()))
+        divergences.append(float(kl_divergence(of_images, stored).mean()))
     return sum(divergences) / max(len(divergences), 1)
 
 

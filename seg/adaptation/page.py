@@ -26,6 +26,7 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
     legend = [(name, "#{:02x}{:02x}{:02x}".format(*rgb)) for name, rgb in colours]
     sections = [
         Section("Answer", "notes", [result.answer]),
+        Section("Labels of these images would measure it (--labels)", "notes", result.to_label),
         Section("", "facts", _facts(result)),
         Section("Images left out", "notes", skipped),
         Section("Before and after", "gallery", _gallery(predictions)),
@@ -38,18 +39,18 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
 
 
 def _facts(result: Result) -> list[tuple[str, str]]:
-    entropy = result.mean_entropy
+    entropy, outcome = result.mean_entropy, result.outcome
     facts = {
         "network": str(result.settings["model"]),
         "images": str(len(result.rows["before"])),
-        "images seen as": result.normalisation.used.described,
+        "assumed": result.assumed,
         "normalisations compared": result.normalisation.sentence,
         "method": result.settings["method"],
         "mean entropy": f"{entropy['before']:.3f} → {entropy['after']:.3f}",
     }
-    if result.outcome.planned:
-        facts["objective"] = result.learning(result.outcome.used)
-        facts["batches learnt from"] = f"{result.outcome.batches} of {result.outcome.planned}"
+    if outcome.planned:
+        facts["objective"] = result.learning(outcome.used)
+        facts["batches learnt from"] = f"{outcome.batches} of {outcome.planned}"
     return [(name, value) for name, value in facts.items() if value]
 
 

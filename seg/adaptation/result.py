@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from dem_apps.report.tables import write_csv
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.progress import print_table
 from seg.adaptation.decision import (
+    LEAST_LABELLED,
     RECORD,
     AcceptanceMonitor,
     Check,
@@ -23,12 +25,16 @@ from seg.adaptation.decision import (
 )
 from seg.adaptation.images import ImageNumbers
 from seg.adaptation.normalisation import NormalisationCheck
+from seg.data.files import evenly
 from seg.data.labels import ClassSet
+from seg.trained.description import Description
 from seg.trained.settings import ADAPTED, is_function
 from seg.trained.trained_network import TrainedNetwork
 
 #: With fewer images than these the answer says that the evidence is weak.
 _FEW_IMAGES = 8
+#: Images whose labels would measure the result, and most letters of their names in a terminal.
+_TO_LABEL, _MOST_LETTERS = 8, 200
 
 
 @dataclass(frozen=True)
@@ -41,6 +47,7 @@ class Result:
     #: By image: "before" of the unadapted network, "after" of what stands.
     rows: Mapping[str, Mapping[str, ImageNumbers]]
     skipped: Mapping[str, str]  #: why an image was left out, by its path
+    description: Description  #: how the network sees images
     normalisation: NormalisationCheck
 
     @property
@@ -51,24 +58,46 @@ class Result:
     @property
     def answer(self) -> str:
         """The sentences that say what was done and why."""
-        used = self.outcome.used
-        if used is None or not self.adapted:
-            sentences = self._not_adapted()
+        used, last = self.outcome.used, self.outcome.checks[-1]
+        if used is not None and self.adapted:
+            sentences = [self._adapted(used), *self._doubts(used)]
         else:
-            sentences = [self._adapted(used), *self._kept(), *self._doubts(used)]
+            sentences = [
+                f"Not adapted: {self._why_not(last)}; predictions and weights are those of the unadapted network."
+            ]
+            if not last.verdict.adapt and last.evidence is not None:
+                sentences.append("--accept takes the adaptation.")
         if self.normalisation.warns:
             sentences.append(f"Normalisation: {self.normalisation.sentence}.")
         return " ".join(sentences)
 
     @property
     def headline(self) -> str:
-        """The answer in a few words, with its score."""
-        score = self.score
-        verdict = "Adapted" if self.adapted else "Not adapted"
-        if score is not None and self.settings["method"] != "none":
-            would_be = "" if self.adapted else "it would be "
-            return f"{verdict}: {would_be}{score.short}"
-        return f"{verdict}, not measured" if self.adapted else verdict
+        """The answer in a few words, with its score or, where it is not measured, the stability of the predictions."""
+        score, verdict = self.score, "Adapted" if self.adapted else "Not adapted"
+        if self.settings["method"] == "none":
+            return verdict
+        if score is not None:
+            return f"{verdict}: {'' if self.adapted else 'it would be '}{score.short}"
+        before, check = self.outcome.before, self.outcome.used or self.outcome.checks[-1]
+        if check.evidence is None:
+            return f"{verdict}, not measured"
+        old, new = (each.stability_on(before) for each in (before, check.evidence))
+        return f"{verdict}, not measured: stability of the predictions {old:.2f} → {new:.2f}"
+
+    @property
+    def assumed(self) -> str:
+        """How the network sees the images, and what another guess would need."""
+        told = "; a few labels and --mean, --std, --channels, --scale would tell"
+        return f"the network sees {self.description.described}{told if self.description.guessed else ''}"
+
+    @property
+    def to_label(self) -> list[str]:
+        """Images, evenly from the folder, whose labels would measure the result; none where it is measured."""
+        names = [*self.rows["before"]]
+        if self.score is not None or self.settings["method"] == "none":
+            return []
+        return evenly(names, _TO_LABEL) if len(names) >= LEAST_LABELLED else []
 
     @property
     def _weak(self) -> str:
@@ -76,19 +105,8 @@ class Result:
         few = f", on {number} image{'s' * (number != 1)} only, which is weak evidence"
         return few if number < _FEW_IMAGES else ""
 
-    def _not_adapted(self) -> list[str]:
-        why = self._why_not()
-        sentences = [
-            f"Not adapted: {why}; predictions and weights are those of the unadapted network."
-        ]
-        last = self.outcome.checks[-1]
-        if not last.verdict.adapt and last.evidence is not None:
-            sentences.append("--accept takes the adaptation.")
-        return sentences
-
-    def _why_not(self) -> str:
-        outcome, last = self.outcome, self.outcome.checks[-1].verdict
-        why = last.reason
+    def _why_not(self, last: Check) -> str:
+        outcome, why = self.outcome, last.verdict.reason
         if self.settings["method"] == "none":
             return "the method is none"
         if outcome.stopped:
@@ -98,20 +116,18 @@ class Result:
                 "no share of these images' batch norm statistics is clearly better than none "
                 "(--bn-alpha sets one)"
             )
-        elif last.adapt:
+        elif last.verdict.adapt:
             why = "no adapted state is better than the unadapted network"
         return why + self._weak
 
     def _adapted(self, used: Check) -> str:
         """Return the sentence on the extent of the adaptation and the reason for it."""
-        outcome = self.outcome
-        if outcome.stopped:
+        why, stopped = used.verdict.reason + self._weak, self.outcome.stopped
+        if stopped:
             state = "the statistics alone, before the first batch"
             if used.step:
                 state = f"the state after batch {used.step}"
-            why = f"{outcome.stopped}{self._weak}, so it went back to {state}"
-        else:
-            why = used.verdict.reason + self._weak
+            why = f"{stopped}{self._weak}, so it went back to {state}"
         return f"Adapted{self._extent(used)}: {why}."
 
     def _extent(self, used: Check) -> str:
@@ -129,31 +145,25 @@ class Result:
         best = "" if outcome.stopped else ", the best state"
         return f" up to batch {used.step} of {outcome.planned}{best}"
 
-    def _kept(self) -> list[str]:
-        """Return the sentence on the images that keep their prediction."""
-        number = len(self.outcome.kept_before)
-        if not number:
-            return []
-        keep = "keeps" if number == 1 else "keep"
-        images = len(self.rows["before"])
-        return [
-            f"Of {images} images {number} {keep} the prediction from before, more stable there."
-        ]
-
     def _doubts(self, used: Check) -> list[str]:
-        """Return sentences on the uncertainty without labels."""
-        outcome, sentences = self.outcome, []
+        """Return sentences on images that are left as they were, and on the uncertainty without labels."""
+        outcome, sentences = self.outcome, list[str]()
+        number = len(outcome.kept_before)
+        if number:
+            keep = "keeps" if number == 1 else "keep"
+            sentences.append(
+                f"Of {len(self.rows['before'])} images {number} {keep} the prediction from before, more stable there."
+            )
         if len(set(outcome.share_by_halves)) > 1:
             first, second = outcome.share_by_halves
             sentences.append(
                 f"The share is uncertain: the halves of the images choose {first:g} and {second:g}."
             )
         if outcome.share is not None and outcome.planned == 0 and used.score is None:
-            accepted, gained, lost, bound = RECORD
+            folders, lost, times = RECORD
             sentences.append(
-                f"Of {accepted} adaptations accepted so on other networks and folders {gained} gained more than 0.5 "
-                f"mIoU and {lost} lost as much (95 % bound: {bound} %); eight labelled images would measure it "
-                "(--labels)."
+                f"In tests on {folders} folders {lost} got worse by more than 0.5 mIoU; in sum {times} times as much "
+                "was gained as lost."
             )
         return sentences
 
@@ -196,10 +206,10 @@ class Result:
         """The same in per cent, below headings, without classes that are never predicted."""
         table = [["class", "before %", "after %", "difference %"]]
         for row in self.shares():
-            name, before, after, difference = row.values()
-            if before or after:
-                numbers = f"{100 * before:.1f}", f"{100 * after:.1f}", f"{100 * difference:+.1f}"
-                table.append([name, *numbers])
+            name, *shares, difference = row.values()
+            if any(shares):
+                numbers = [f"{100 * share:.1f}" for share in shares]
+                table.append([name, *numbers, f"{100 * difference:+.1f}"])
         return table
 
     def images(self) -> list[dict[str, Any]]:
@@ -244,7 +254,11 @@ class Result:
                 "checks": [asdict(check) for check in outcome.checks],
             },
             "labels": score and {**asdict(score), "gain": score.gain},
-            "normalisation": self.normalisation.document(),
+            "normalisation": {
+                **self.description.normalisation,
+                "said": self.description.described,
+                "trial": self.normalisation.sentence,
+            },
             "mean_entropy": self.mean_entropy,
         }
 
@@ -261,21 +275,31 @@ class Result:
         return shlex.join(["--model", model, "--weights", str(file)])
 
     def print(self, out: Path) -> None:
-        """Print result, reason, class shares and next commands in a terminal."""
+        """Print class shares; then the answer in four lines, which end with the next command; then its files."""
         header, *rows = self.shown_shares()
         print_table("predicted share of the pixels", header, rows)
-        print(self.headline)
-        print(f"answer:      {self.answer}")
-        print(f"weights:     {out / 'adapted'}")
-        print(f"page:        {out / 'report.html'}")
         spec = self._spec_of(out)
-        print(f"new images:  python -m seg.export {spec} --images DIR --out predictions")
-        print(f"ONNX:        python -m seg.export_model {spec} --out model --onnx")
+        lines = [
+            self.headline,
+            f"answer:      {self.answer}",
+            f"assumes:     {self.assumed}",
+            f"new images:  python -m seg.export {spec} --images DIR --out predictions",
+            f"weights:     {out / 'adapted'}",
+            f"page:        {out / 'report.html'}",
+            f"ONNX:        python -m seg.export_model {spec} --out model --onnx",
+        ]
+        names = self.to_label
+        if names:
+            listed = textwrap.shorten(
+                ", ".join(names), _MOST_LETTERS, placeholder=" … (all are in the page)"
+            )
+            lines.insert(3, f"to be sure:  label these {len(names)} and add --labels: {listed}")
         if self.skipped:
             total = len(self.rows["before"]) + len(self.skipped)
-            print(
+            lines.append(
                 f"skipped:     {len(self.skipped)} of {total} images, which cannot be read; see {out / 'adapt.json'}"
             )
+        print(*lines, sep="\n")
 
 
 def class_shares(pixels: NDArray[np.int64]) -> list[float]:

@@ -125,8 +125,13 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         check_paths(self)
         self._check_out()
         self._check_method()
-        self._check_tile()
-        self._check_learning()
+        self._check_step()
+        learns = self.method == AUTO or self._learns_as_told
+        if self._of_learning and not learns:
+            raise InputError(
+                f"--{self._of_learning[0]}: --method {self.method} takes none; leave it out, or take --method tent"
+            )
+        check_options(replace(self, loss=self.loss or LEARNING["loss"]), trained=learns)
 
     def _check_out(self) -> None:
         if self.out is None:
@@ -138,44 +143,29 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
             )
 
     def _check_method(self) -> None:
+        method = f"--method {self.method}"
         if self.method in NEED_SOURCE and self.source is None:
-            raise InputError(
-                f"--source: --method {self.method} needs a folder of unlabelled source images"
-            )
+            raise InputError(f"--source: {method} needs a folder of unlabelled source images")
         if self.source is not None and self.method not in NEED_SOURCE:
-            raise InputError(f"--source: --method {self.method} reads no source images")
+            raise InputError(f"--source: {method} reads no source images; leave it out")
         if self.bn_alpha is not None and self.method in STORED:
-            raise InputError(
-                f"--bn-alpha: --method {self.method} leaves batch norm as it is; leave it out"
-            )
-        if self.method == STEP:
-            self._check_step()
+            raise InputError(f"--bn-alpha: {method} leaves batch norm as it is; leave it out")
 
     def _check_step(self) -> None:
-        if self.labels is None:
+        if self.method == STEP and self.labels is None:
             raise InputError("--labels: --method step needs labels, which decide whether it stays")
-        if self.mode != "epochs":
+        if self.method == STEP and self.mode != "epochs":
             raise InputError("--mode: --method step learns once from a few images; leave it out")
-
-    def _check_tile(self) -> None:
         if self.tile is not None and (self.mode != "epochs" or self.size != "auto"):
             raise InputError(
                 "--tile: windows are learnt from in epochs, at their own size; leave --mode and --size out"
             )
 
-    def _check_learning(self) -> None:
-        learns = self.method == AUTO or self._learns_as_told
-        if self._of_learning and not learns:
-            raise InputError(
-                f"--{self._of_learning[0]}: --method {self.method} takes none; leave it out, or take --method tent"
-            )
-        check_options(replace(self, loss=self.loss or LEARNING["loss"]), trained=learns)
-
     @property
     def _of_learning(self) -> list[str]:
         """The given settings of learning."""
-        given = [name for name in LEARNING if getattr(self, name) is not None]
-        return given + ["mode"] * (self.mode == "online") + ["epochs"] * (self.epochs > 1)
+        names = [name for name in LEARNING if getattr(self, name) is not None]
+        return names + ["mode"] * (self.mode == "online") + ["epochs"] * (self.epochs > 1)
 
     @property
     def _learns_as_told(self) -> bool:
@@ -198,17 +188,14 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         """
         config = self
         if self.method == AUTO:
-            config = replace(self, method=self._method(batch_norm))
+            method = STEP if self.labels is not None and self.mode == "epochs" else "bn"
+            if not batch_norm or given_options(self) or self._of_learning:
+                method = "tent"
+            config = replace(self, method=method)
         if not config._learns_as_told:
             return config
-        missing = [name for name in LEARNING if getattr(self, name) is None]
-        return replace(config, **{name: LEARNING[name] for name in missing})
-
-    def _method(self, batch_norm: bool) -> str:
-        """Return the method that ``auto`` stands for."""
-        if not batch_norm or given_options(self) or self._of_learning:
-            return "tent"
-        return STEP if self.labels is not None and self.mode == "epochs" else "bn"
+        missing = {name: LEARNING[name] for name in LEARNING if getattr(self, name) is None}
+        return replace(config, **missing)
 
     def steps(self) -> list[dict[str, Any]]:
         """Return the arguments of the adapters that a step tries; none for other methods."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -14,37 +16,32 @@ from torch.nn import functional as F
 
 from dem_apps.entropy import computed_in
 from dem_apps.errors import InputError
-from seg.methods.minent import HeadObjectives, MinEnt
+from seg.methods.minent import MinEnt
 from seg.methods.optimization import MicroBatch, Values, update, valid_pixels
 from seg.methods.settings import DiscriminatorConfig
-from seg.models.network import Predictor
 
 _SOURCE, _TARGET = 0.0, 1.0
 #: Five convolutions of stride 2 leave one region of this many pixels.
 _SMALLEST_SIDE = 32
 
 
+@dataclass(eq=False)
 class AdvEnt(MinEnt):
     """The objective and the fooling loss on target; after the network's step the discriminators make theirs."""
 
-    def __init__(
-        self,
-        network: Predictor,
-        num_classes: int,
-        make_objectives: Callable[[], HeadObjectives],
-        *,
-        discriminator: DiscriminatorConfig,
-        weights: Mapping[str, float],
-    ) -> None:
-        super().__init__(network, num_classes, make_objectives)
-        device = network.accelerator.device
-        self.adversary = Adversary(num_classes, weights, discriminator.channels)
-        self.adversary.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        group = {"params": list(self.adversary.parameters()), "base_lr": discriminator.lr}
-        adam = torch.optim.Adam([group], discriminator.lr, betas=(0.9, 0.99))
-        self.optimizer = network.accelerator.prepare_optimizer(adam)
-        self.modules |= {"adversary": self.adversary}
-        self.optimizers = {"adversary_optimizer": self.optimizer}
+    discriminator: DiscriminatorConfig
+    weights: Mapping[str, float]  #: of the fooling loss per head
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lr = self.discriminator.lr
+        self.adversary = Adversary(self.num_classes, self.weights, self.discriminator.channels)
+        self.adversary.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        group = {"params": list(self.adversary.parameters()), "base_lr": lr}
+        adam = torch.optim.Adam([group], lr, betas=(0.9, 0.99))
+        self.optimizer = self.network.accelerator.prepare_optimizer(adam)
+        self.modules["adversary"] = self.adversary
+        self.optimizers["adversary_optimizer"] = self.optimizer
         self._source: list[dict[str, Tensor]] = []
         self._target: list[dict[str, Tensor]] = []
 
@@ -56,12 +53,11 @@ class AdvEnt(MinEnt):
         """The objective and the fooling loss, which share a forward."""
         logits = self.network(batch.target["image"], "target")
         self._target.append({head: values.detach() for head, values in logits.items()})
-        valid = valid_pixels(batch.target, logits["main"].device)
+        valid = valid_pixels(batch.target, self.device)
         objective, values = self.objectives(logits, valid)
         with self.network.accelerator.autocast():
-            fooling, of_fooling = self.adversary.fooling_loss(logits, valid)
-        values |= {name: value.detach() for name, value in of_fooling.items()}
-        return fooling if objective is None else objective + fooling, values
+            fooling, losses = self.adversary.fooling_loss(logits, valid)
+        return fooling if objective is None else objective + fooling, values | losses
 
     def after_step(self, batches: Sequence[MicroBatch], step: int) -> dict[str, float]:
         """The discriminators' step: with fp16 each optimiser undoes the loss scale its gradients were made with."""
@@ -70,10 +66,10 @@ class AdvEnt(MinEnt):
         logged = []
         for batch, source, target in zip(batches, self._source, self._target, strict=True):
             with accelerator.autocast():
-                valid = [valid_pixels(domain, accelerator.device) for domain in batch]
-                loss, values = self.adversary.discriminator_loss(source, target, *valid)
+                valid = [valid_pixels(domain, self.device) for domain in batch]
+                loss, losses = self.adversary.discriminator_loss(source, target, *valid)
             accelerator.backward(loss / len(batches))
-            logged.append({name: value.detach() for name, value in values.items()})
+            logged.append(losses)
         self._source, self._target = [], []
         return update(self.adversary, self.optimizer, logged, batches, step)
 
@@ -83,7 +79,7 @@ class Adversary(nn.Module):
 
     def __init__(self, num_classes: int, weights: Mapping[str, float], channels: int = 64) -> None:
         super().__init__()
-        self.weights = dict(weights)
+        self.weights = weights
         self.discriminators = nn.ModuleDict(
             {head: build_discriminator(num_classes, channels) for head in weights}
         )
@@ -103,12 +99,12 @@ class Adversary(nn.Module):
         Raises:
             InputError: images too small to judge a region of.
         """
-        total, values = torch.zeros((), device=next(iter(logits.values())).device), {}
+        total, values = torch.zeros((), device=logits["main"].device), {}
         for head, discriminator in self.discriminators.items():
             fixed = {name: each.detach() for name, each in discriminator.named_parameters()}
-            seen = _judged(logits[head], "target", valid)
-            loss = _cross_entropy(torch.func.functional_call(discriminator, fixed, seen), _SOURCE)
-            values[f"target/fooling_{head}"] = loss
+            judge = partial(torch.func.functional_call, discriminator, fixed)
+            loss = _loss(judge, logits[head], "target", valid, _SOURCE)
+            values[f"target/fooling_{head}"] = loss.detach()
             total = total + self.weights[head] * loss
         return total, values
 
@@ -130,13 +126,13 @@ class Adversary(nn.Module):
         Returns:
             The sum over heads, and the losses per head to log.
         """
-        values = {}
-        for head, discriminator in self.discriminators.items():
-            on_source = discriminator(_judged(source[head].detach(), "source", valid_source))
-            on_target = discriminator(_judged(target[head].detach(), "target", valid_target))
-            both = _cross_entropy(on_source, _SOURCE) + _cross_entropy(on_target, _TARGET)
-            values[f"discriminator/loss_{head}"] = both / 2
-        return torch.stack(list(values.values())).sum(), values
+        losses, values = [], {}
+        for head, judge in self.discriminators.items():
+            on_source = _loss(judge, source[head].detach(), "source", valid_source, _SOURCE)
+            on_target = _loss(judge, target[head].detach(), "target", valid_target, _TARGET)
+            losses.append((on_source + on_target) / 2)
+            values[f"discriminator/loss_{head}"] = losses[-1].detach()
+        return torch.stack(losses).sum(), values
 
 
 def build_discriminator(num_classes: int, channels: int) -> nn.Sequential:
@@ -162,13 +158,21 @@ def weighted_self_information(logits: Tensor) -> Tensor:
     return -log_p.exp() * log_p / math.log(logits.shape[1])
 
 
-def _judged(logits: Tensor, domain: str, valid: Tensor | None) -> Tensor:
-    """Return the map that a discriminator sees.
+def _loss(
+    judge: Callable[[Tensor], Tensor],
+    logits: Tensor,
+    domain: str,
+    valid: Tensor | None,
+    label: float,
+) -> Tensor:
+    """Return the cross-entropy of a discriminator's verdicts on the images of a domain.
 
     Args:
+        judge: the discriminator.
         logits: (B, C, H, W).
         domain: of the images, for the error.
         valid: (B, H, W), where the images hold data; elsewhere the map is 0, as at a certain pixel.
+        label: the verdict that costs nothing.
 
     Raises:
         InputError: the images are smaller than a region.
@@ -180,9 +184,6 @@ def _judged(logits: Tensor, domain: str, valid: Tensor | None) -> Tensor:
             f"{domain} images are {width} × {height}; give a larger --{domain}.size, or another method"
         )
     judged = weighted_self_information(logits)
-    return judged if valid is None else judged * valid[:, None]
-
-
-def _cross_entropy(verdict: Tensor, label: float) -> Tensor:
+    verdict = judge(judged if valid is None else judged * valid[:, None])
     verdict = verdict.to(computed_in(verdict.dtype))
     return F.binary_cross_entropy_with_logits(verdict, torch.full_like(verdict, label))

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from seg.methods.optimization import MicroBatch, Values
 from seg.models.network import Predictor
 
 
+@dataclass(eq=False)
 class Method:
     """Adaptation method that adds nothing, which is ``source``; the base class of the others.
 
@@ -18,30 +21,30 @@ class Method:
     :meth:`after_source` and :meth:`target_loss`; then the network makes its step, and :meth:`after_step` follows. A
     method adds its own
 
-    - ``modules``, such as objectives with a table or discriminators, and ``optimizers``: by these names they are in
-      checkpoints. Each optimiser is prepared by ``network.accelerator``, and its groups hold a ``base_lr``, which
-      falls as the network's does.
+    - ``modules``, such as objectives with a table or discriminators, and ``optimizers``, in ``__post_init__``: by these
+      names they are in checkpoints. Each optimiser is prepared by ``network.accelerator``, and its groups hold a
+      ``base_lr``, which falls as the network's does.
     - options: the section that its line in the table names, a field of :class:`seg.config.TrainConfig`: a
-      section ``self_training`` with a field ``mix`` is the flag ``--self-training.mix``, and ``__init__`` gets it.
-
-    Args:
-        network: that learns; called with images it gives every head's logits at their size.
-        num_classes: C.
-        make_objectives: builds the objective that was asked for, one per head
-            (:class:`seg.methods.minent.HeadObjectives`), with its weights.
-        sections: an instance of each dataclass that its line in the table names.
+      section ``self_training`` with a field ``mix`` is the flag ``--self-training.mix``, and the field
+      ``self_training`` of the method has it, beside a field ``weights``.
     """
 
-    def __init__(
-        self,
-        network: Predictor,
-        num_classes: int,
-        make_objectives: Callable[[], nn.Module],
-        **sections: Any,
-    ) -> None:
-        self.network = network
+    network: (
+        Predictor  #: that learns; called with images it gives every head's logits at their size
+    )
+    num_classes: int  #: C
+    #: builds the objective of ``--loss`` for each head, with its weights: :class:`seg.methods.minent.HeadObjectives`
+    make_objectives: Callable[[], nn.Module]
+
+    def __post_init__(self) -> None:
         self.modules: dict[str, nn.Module] = {}
         self.optimizers: dict[str, Any] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the network."""
+        device: torch.device = self.network.accelerator.device
+        return device
 
     def prepare(self, batch: MicroBatch) -> MicroBatch:
         """Return the micro-batch to train on, such as one with mixed images."""

@@ -7,7 +7,7 @@ marginals, of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,7 +17,6 @@ from dem_apps import build_objective
 from dem_apps.objectives import objective_class
 from seg.methods.method import Method
 from seg.methods.optimization import MicroBatch, Values, valid_pixels
-from seg.models.network import Predictor
 
 
 class HeadObjectives(nn.Module):
@@ -36,16 +35,14 @@ class HeadObjectives(nn.Module):
         options: dict[str, Any],
     ) -> None:
         super().__init__()
-        self.weights = dict(weights)
-        self.reduction = reduction
-        divided = loss != "none" and objective_class(loss).divided_by_log_c
-        self.scale = 1.0 / math.log(num_classes) if divided else 1.0
+        self.weights, self.reduction, self.scale = weights, reduction, 1.0
         self.entropy = build_objective("entropy", num_classes)
         self.objectives = nn.ModuleDict()
         if loss != "none":
-            self.objectives.update(
-                {head: build_objective(loss, num_classes, **options) for head in weights}
-            )
+            if objective_class(loss).divided_by_log_c:
+                self.scale = 1.0 / math.log(num_classes)
+            for head in weights:
+                self.objectives[head] = build_objective(loss, num_classes, **options)
 
     def forward(
         self, logits: Mapping[str, Tensor], mask: Tensor | None = None
@@ -60,30 +57,24 @@ class HeadObjectives(nn.Module):
             The loss, or None without an objective, and the values.
         """
         values = {"target/entropy": self.entropy(logits["main"].detach(), dim=1, mask=mask)}
-        if not self.objectives:
-            return None, values
         losses = []
         for head, objective in self.objectives.items():
             value = self.scale * objective(logits[head], dim=1, mask=mask, reduction=self.reduction)
             losses.append(self.weights[head] * value)
             values[f"target/objective_{head}"] = value.detach()
-        return torch.stack(losses).sum(), values
+        return (torch.stack(losses).sum() if losses else None), values
 
 
 class MinEnt(Method):
     """An objective on the target predictions of every head."""
 
-    def __init__(
-        self, network: Predictor, num_classes: int, make_objectives: Callable[[], HeadObjectives]
-    ) -> None:
-        super().__init__(network, num_classes, make_objectives)
-        self.objectives = make_objectives().to(network.accelerator.device)
-        self.modules = {"minent": self.objectives}
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.objectives = self.make_objectives().to(self.device)
+        self.modules["minent"] = self.objectives
 
     def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
         """See :meth:`HeadObjectives.forward`."""
         logits = self.network(batch.target["image"], "target")
-        loss, values = self.objectives(
-            logits, valid_pixels(batch.target, self.network.accelerator.device)
-        )
+        loss, values = self.objectives(logits, valid_pixels(batch.target, self.device))
         return loss, values

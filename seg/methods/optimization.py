@@ -84,35 +84,37 @@ def update(
     Raises:
         NotFiniteError: a loss or gradient before the step is not finite; in every process.
     """
-    _average_gradients(module)
+    gradients = [each.grad for each in module.parameters() if each.grad is not None]
+    _average(gradients)
     names = [*logged[0]]
-    stacked = torch.stack(
-        [torch.stack([values[name].float() for name in names]) for values in logged]
-    )
-    (total,) = summed_over_processes(stacked.mean(0))  # with one wait for the device
+    stacked = [torch.stack([values[name].float() for name in names]) for values in logged]
+    # with one wait for the device
+    (total,) = summed_over_processes(torch.stack(stacked).mean(0))
     means = dict(zip(names, (total / world_size()).tolist(), strict=True))
     wrong = [name for name, value in means.items() if not math.isfinite(value)]
     # the loss scale of fp16 leaves out such a step by itself
-    if not wrong and getattr(optimizer, "scaler", None) is None:
-        gradients = [each.grad for each in module.parameters() if each.grad is not None]
-        wrong = [] if all_finite(gradients) else ["the gradient"]
+    scaled = getattr(optimizer, "scaler", None) is not None
+    if not wrong and not scaled and not all_finite(gradients):
+        wrong = ["the gradient"]
     if wrong:
-        images = [name for batch in batches for part in batch for name in part.get("name", ())]
         raise NotFiniteError(
             f"step {step}: no finite number for {' and '.join(wrong)}; training has stopped before this step; "
-            f"the images of this process: {', '.join(images)}"
+            f"the images of this process: {', '.join(_names(batches))}"
         )
     optimizer.step()
     return means
 
 
-def _average_gradients(module: nn.Module) -> None:
+def _names(batches: Sequence[MicroBatch]) -> list[str]:
+    """Return the names of all images."""
+    return [name for batch in batches for part in batch for name in part.get("name", ())]
+
+
+def _average(gradients: Sequence[Tensor]) -> None:
     """Average gradients over processes in one message; each backward has only added to the local ones."""
-    if world_size() == 1:
-        return
-    gradients = [parameter.grad for parameter in module.parameters() if parameter.grad is not None]
-    for gradient, total in zip(gradients, summed_over_processes(*gradients), strict=True):
-        torch.div(total, world_size(), out=gradient)
+    if world_size() > 1:
+        for gradient, total in zip(gradients, summed_over_processes(*gradients), strict=True):
+            torch.div(total, world_size(), out=gradient)
 
 
 def leave_group() -> None:

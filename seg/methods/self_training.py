@@ -6,9 +6,8 @@ et al., CVPR 2023): masked consistency, here of the image as it is, where MIC fi
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -19,10 +18,9 @@ from dem_apps.errors import InputError
 from dem_apps.test_time_methods.copies import deep_copy
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import RGB, PixelFormat
-from seg.methods.minent import HeadObjectives, MinEnt
+from seg.methods.minent import MinEnt
 from seg.methods.optimization import MicroBatch, Values, valid_pixels
 from seg.methods.settings import SelfTrainingConfig
-from seg.models.network import Predictor
 
 #: Purposes of the draws of one sample.
 _MASK, _PASTE, _COLOUR = 1, 2, 3
@@ -31,15 +29,7 @@ _BLUR = v2.RandomApply([v2.GaussianBlur(5, (0.15, 1.15))], 0.5)
 _STRONG = v2.Compose([v2.RandomApply([v2.ColorJitter(0.2, 0.2, 0.2, 0.2)], 0.8), _BLUR])
 
 
-class Labelled(NamedTuple):
-    """Target images with the teacher's labels."""
-
-    images: Tensor  #: (B, 3, H, W)
-    label: Tensor  #: (B, H, W) int64
-    weight: Tensor  #: (B, H, W), how much a label counts, 0 to 1
-    valid: Tensor | None  #: (B, H, W) bool, where the images hold data; None is everywhere
-
-
+@dataclass(eq=False)
 class SelfTraining(MinEnt):
     """Cross-entropy of the student's views of target images, and the objective on them.
 
@@ -48,44 +38,35 @@ class SelfTraining(MinEnt):
     follow the student's. The objective counts on target pixels of a view.
     """
 
-    def __init__(
-        self,
-        network: Predictor,
-        num_classes: int,
-        make_objectives: Callable[[], HeadObjectives],
-        *,
-        self_training: SelfTrainingConfig,
-        weights: Mapping[str, float],
-    ) -> None:
-        super().__init__(network, num_classes, make_objectives)
-        self.settings = self_training
-        self.weights = weights
-        self.teacher = network
-        if self_training.teacher_decay > 0:
-            policy = "target" if network.batch_norm == "target" else "frozen"
-            averaged = deep_copy(network.model).requires_grad_(False)
-            self.teacher = dataclasses.replace(network, model=averaged, batch_norm=policy)
+    self_training: SelfTrainingConfig
+    weights: Mapping[str, float]  #: of the cross-entropy per head
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.teacher = self.network
+        if self.self_training.teacher_decay > 0:
+            policy = "target" if self.network.batch_norm == "target" else "frozen"
+            averaged = deep_copy(self.network.model).requires_grad_(False)
+            self.teacher = replace(self.network, model=averaged, batch_norm=policy)
 
     def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
         """The student's loss on its views of the micro-batch's target images."""
-        device = self.network.accelerator.device
-        images = batch.target["image"].to(device, non_blocking=True)
-        target = self._labelled(images, valid_pixels(batch.target, device))
-        values = {"target/pseudo_label_weight": target.weight.mean()}
-        losses = []
+        settings = self.self_training
+        images = batch.target["image"].to(self.device, non_blocking=True)
+        valid = valid_pixels(batch.target, self.device)
+        label, sure = self._labels(images, valid)
+        weight = settings.pseudo_weight * sure
+        losses, values = list[Tensor](), {"target/pseudo_label_weight": sure.mean()}
         # without any pixel or objective that counts in a view the teacher is an average alone
-        has_objective = bool(self.objectives.objectives)
-        if self.settings.mix != "none" or self.settings.pseudo_weight > 0 or has_objective:
-            loss, of_view = self._view_loss(batch, target)
+        if settings.mix != "none" or settings.pseudo_weight > 0 or self.objectives.objectives:
+            loss, of_view = self._view_loss(batch, images, label, weight, valid)
             losses.append(loss)
             values |= of_view
-        if self.settings.mask_ratio > 0:
+        if settings.mask_ratio > 0:
             draws = generators(batch.target["draw"], _MASK)
-            logits = self.network(hidden(images, self.settings.mask_ratio, draws), "target")
-            weight = self.settings.pseudo_weight * target.weight
-            loss = self._cross_entropy(logits, target.label, weight)
-            values["target/masked_consistency"] = loss.detach()
-            losses.append(loss)
+            logits = self.network(hidden(images, settings.mask_ratio, draws), "target")
+            losses.append(self._cross_entropy(logits, label, weight))
+            values["target/masked_consistency"] = losses[-1].detach()
         return (torch.stack(losses).sum() if losses else None), values
 
     @torch.no_grad()
@@ -93,38 +74,61 @@ class SelfTraining(MinEnt):
         """Move the teacher once a step, whatever the number of micro-batches."""
         if self.teacher is self.network:
             return {}
-        kept = min(1.0 - 1.0 / step, self.settings.teacher_decay)
-        averaged: list[Tensor] = list(self.teacher.model.parameters())
-        current: list[Tensor] = list(self.network.model.parameters())
-        if self.teacher.batch_norm != "target":
-            averaged += _statistics(self.teacher.model)
-            current += _statistics(self.network.model)
-        torch._foreach_lerp_(averaged, current, 1.0 - kept)
+        decay = min(1.0 - 1.0 / step, self.self_training.teacher_decay)
+        averaged, current = map(self._averaged, (self.teacher.model, self.network.model))
+        torch._foreach_lerp_(averaged, current, 1.0 - decay)
         return {}
+
+    def _averaged(self, model: nn.Module) -> list[Tensor]:
+        """Return weights, and statistics where the teacher normalises by them."""
+        tensors: list[Tensor] = list(model.parameters())
+        if self.teacher.batch_norm != "target":
+            tensors += [buffer for buffer in model.buffers() if buffer.is_floating_point()]
+        return tensors
 
     def scored_model(self) -> nn.Module:
         """The teacher."""
         return self.teacher.model
 
     @torch.no_grad()
-    def _labelled(self, images: Tensor, valid: Tensor | None) -> Labelled:
-        """Images with the teacher's labels, which weigh 0 where there is no data."""
+    def _labels(self, images: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The teacher's labels of images and how much they count, see :func:`pseudo_labels`."""
         was_training = self.teacher.model.training
         self.teacher.model.eval()  # no dropout; batch normalisation is set by the policy
         logits = self.teacher(images, "target")["main"]
-        label, weight = pseudo_labels(logits, self.settings.threshold, valid)
         self.teacher.model.train(was_training)
-        return Labelled(images, label, weight, valid)
+        return pseudo_labels(logits, self.self_training.threshold, valid)
 
-    def _view_loss(self, batch: MicroBatch, target: Labelled) -> tuple[Tensor, Values]:
-        """Loss of one strong view of all images of the micro-batch."""
-        images, label = target.images, target.label
-        weight = self.settings.pseudo_weight * target.weight
-        counted, draws = target.valid, batch.target["draw"]
-        if self.settings.mix != "none":
-            source = batch.source["image"].to(images.device, non_blocking=True)
-            source_label = batch.source["label"].to(images.device, non_blocking=True)
-            _check_sizes(source, images)
+    def _view_loss(
+        self,
+        batch: MicroBatch,
+        images: Tensor,
+        label: Tensor,
+        weight: Tensor,
+        counted: Tensor | None,
+    ) -> tuple[Tensor, Values]:
+        """Loss of one strong view of the target ``images``, and values to log.
+
+        Args:
+            batch: the micro-batch, whose source pixels are pasted.
+            images: (B, 3, H, W).
+            label: (B, H, W) of the teacher.
+            weight: (B, H, W), how much a label counts.
+            counted: (B, H, W), where the images hold data; None is everywhere.
+        """
+        draws = batch.target["draw"]
+        if self.self_training.mix != "none":
+            source, source_label = (
+                batch.source[name].to(self.device, non_blocking=True) for name in ("image", "label")
+            )
+            if source.shape != images.shape:
+                sizes = " and ".join(
+                    f"{each.shape[3]} × {each.shape[2]}" for each in (source, images)
+                )
+                raise InputError(
+                    f"--method self-training: source pixels are pasted into target images, and they are {sizes}; give "
+                    "--source.size and --target.size one size, or --self-training.mix none"
+                )
             pasted = pasted_pixels(source_label, generators(draws, _PASTE))
             images = torch.where(pasted[:, None], source, images)
             label = torch.where(pasted, source_label, label)
@@ -146,16 +150,6 @@ class SelfTraining(MinEnt):
         return torch.stack(losses).sum()
 
 
-def _check_sizes(source: Tensor, target: Tensor) -> None:
-    """Refuse images of two sizes, since neither can be pasted into the other."""
-    if source.shape != target.shape:
-        sizes = f"{source.shape[3]} × {source.shape[2]} and {target.shape[3]} × {target.shape[2]}"
-        raise InputError(
-            f"--method self-training: source pixels are pasted into target images, and they are {sizes}; give "
-            "--source.size and --target.size one size, or --self-training.mix none"
-        )
-
-
 @torch.no_grad()
 def pseudo_labels(
     logits: Tensor, threshold: float, valid: Tensor | None = None
@@ -174,11 +168,6 @@ def pseudo_labels(
         return label, sure.mean((1, 2), keepdim=True).expand_as(sure)
     pixels = valid.sum((1, 2), keepdim=True).clamp_min(1)
     return label, (sure * valid).sum((1, 2), keepdim=True) / pixels * valid
-
-
-def _statistics(model: nn.Module) -> list[Tensor]:
-    """Running means and variances, and what else a network keeps in floating buffers."""
-    return [buffer for buffer in model.buffers() if buffer.is_floating_point()]
 
 
 def generators(draws: Tensor, purpose: int) -> list[torch.Generator]:
@@ -220,8 +209,10 @@ def recoloured(
     """
     if not pixels.is_rgb:
         return _transformed(_BLUR, images, draws)
-    mean = torch.tensor(pixels.mean, device=images.device)[:, None, None]
-    std = torch.tensor(pixels.std, device=images.device)[:, None, None]
+    mean, std = (
+        torch.tensor(each, device=images.device)[:, None, None]
+        for each in (pixels.mean, pixels.std)
+    )
     plain = (images * std + mean).clamp(0, 1)
     return (_transformed(_STRONG, plain, draws) - mean) / std
 
@@ -244,6 +235,6 @@ def hidden(images: Tensor, ratio: float, draws: Sequence[torch.Generator]) -> Te
     height, width = images.shape[-2:]
     side = max(1, min(height, width) // 8)  # as 64 of 512 in the paper
     rows, columns = -(-height // side), -(-width // side)
-    kept = torch.stack([torch.rand(rows, columns, generator=draw) >= ratio for draw in draws])
-    kept = kept.to(images.device).repeat_interleave(side, 1).repeat_interleave(side, 2)
-    return images * kept[:, None, :height, :width]
+    shown = torch.stack([torch.rand(rows, columns, generator=draw) >= ratio for draw in draws])
+    shown = shown.to(images.device).repeat_interleave(side, 1).repeat_interleave(side, 2)
+    return images * shown[:, None, :height, :width]

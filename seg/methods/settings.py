@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -97,7 +98,10 @@ class WeightConfig:
         "factor on the target loss: the source's cross-entropy, at most 1 (default: true for minent, false for others)",
     )
 
-    def on_target(self, name: str | None) -> dict[str, float]:
+    def on_target(
+        self, name: str | None, heads: Sequence[str] = ("main", "aux")
+    ) -> dict[str, float]:
         """Weights by head of the part ``name``, such as ``target``; without a name the main head's is 1."""
         main: float = 1.0 if name is None else getattr(self, f"{name}_main")
-        return {"main": main, "aux": main * float(self.aux or 0)}
+        weights = {"main": main, "aux": main * float(self.aux or 0)}
+        return {head: weights[head] for head in heads}

@@ -1,9 +1,8 @@
-"""A training while it lasts: its summary, what is logged, scored, saved and shown, and how it ends early."""
+"""A training while it lasts: what is logged, scored, saved and shown, and how it ends early."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+from dataclasses import InitVar, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +17,11 @@ from dem_apps.runtime.signals import StopRequest, resume_command
 from seg.data.datasets import Sample
 from seg.data.domains import DomainPair
 from seg.data.files import flat_names
-from seg.data.pixel_format import RGB, resized_mask
-from seg.data.read_images import first_header, left_out
+from seg.data.pixel_format import resized_mask
 from seg.maps.entropy_maps import Prediction
 from seg.maps.run_pictures import map_pictures, save_panel
 from seg.scores.checkpoints import CRITERION, CheckpointSelector
 from seg.scores.evaluation import OnSample, evaluate
-from seg.trained.description import Description
 from seg.training.step import TrainState
 
 _LOGGED_SCORES = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
@@ -39,35 +36,31 @@ class Schedule(NamedTuple):
     maps: int  #: validation images whose entropy maps are shown
 
 
+@dataclass
 class TrainingRun:
-    """The train state with the run folder that it is written to.
+    """The train state with the run folder that it is written to."""
 
-    Args:
-        schedule: when it logs, scores and ends.
-        state: is moved on by :func:`seg.training.step.training_step`.
-        pair: its target validation images are scored.
-        selector: which checkpoints are kept besides the last.
-        path: of the run folder.
-        folder: the open run folder; None in all processes but the main one.
-    """
+    schedule: Schedule  #: when it logs, scores and ends
+    state: TrainState  #: is moved on by :func:`seg.training.step.training_step`
+    pair: DomainPair  #: its target validation images are scored
+    path: Path  #: of the run folder
+    folder: RunFolder | None  #: the open run folder; None in all processes but the main one
+    saved: InitVar[dict[str, Any] | None]  #: the checkpoint that the run continues from
 
-    def __init__(
-        self,
-        schedule: Schedule,
-        state: TrainState,
-        pair: DomainPair,
-        selector: CheckpointSelector,
-        path: Path,
-        folder: RunFolder | None,
-    ) -> None:
-        self.schedule, self.state, self.pair = schedule, state, pair
-        self.selector, self.path, self.folder = selector, path, folder
-        self.progress = None if folder is None else Progress(schedule.max_steps, state.step)
-        self.stop = StopRequest("" if folder is None else resume_command("seg.train", path))
+    def __post_init__(self, saved: dict[str, Any] | None) -> None:
+        self.selector = CheckpointSelector()  #: which checkpoints are kept besides the last
+        self.progress, resume = None, ""
+        if self.folder is not None:
+            self.progress = Progress(self.schedule.max_steps, self.state.step)
+            resume = resume_command("seg.train", self.path)
+        self.stop = StopRequest(resume)
         #: whether the scores of this step are in the log, if it is one that has scores
         self.scored = True
         #: step of the last checkpoint, in every process; None before the first
         self.saved_step: int | None = None
+        if saved is not None:
+            self.selector.restore(saved.get("choice"))
+            self.scored, self.saved_step = saved.get("scored", True), self.state.step
 
     def report(self, values: dict[str, float]) -> None:
         """Advance the progress bar, and log the values of a step where they are due."""
@@ -95,15 +88,15 @@ class TrainingRun:
 
         :meth:`final_scores` follows the last step.
         """
-        step, (last, _, every, _) = self.state.step, self.schedule
-        if not self.scored and step % every == 0 and step < last:
+        step, schedule = self.state.step, self.schedule
+        if not self.scored and step % schedule.eval_every == 0 and step < schedule.max_steps:
             self._score_and_save()
 
     def final_scores(self) -> dict[str, Any]:
         """Score the last state and write its entropy maps."""
-        if self.scored:  # a resumed run that had come to its end has its scores in the log
-            return self._scores(write_maps=True)
-        return self._score_and_save(write_maps=True)
+        # a resumed run that had come to its end has its scores in the log
+        score = self._scores if self.scored else self._score_and_save
+        return score(write_maps=True)
 
     def close_progress(self) -> None:
         """End the progress bar; safe to call twice."""
@@ -119,8 +112,7 @@ class TrainingRun:
     def _score_and_save(self, write_maps: bool = False) -> dict[str, Any]:
         """Score on the target's validation set, log the scores, save the selected checkpoints and the state."""
         result = self._scores(write_maps)
-        shares = dict(zip(self.pair.classes.names, self.state.source_shares(), strict=True))
-        alarm = self.selector.alarm(result, shares)
+        alarm = self.selector.alarm(result, self.state.source_shares(self.pair.classes.names))
         improved = self.selector.update(self.state.step, result, alarm)
         self.scored = True
         if self.folder is not None:
@@ -134,8 +126,9 @@ class TrainingRun:
         """Log the scores and show the most important one."""
         step, label_free = self.state.step, result["label_free"]
         scores = {f"val/{name}": result[name] for name in _LOGGED_SCORES}
+        scores |= {f"label_free/{name}": value for name, value in label_free.items()}
         known = {name: value for name, value in scores.items() if value is not None}
-        folder.log(step, **known, **{f"label_free/{name}": label_free[name] for name in label_free})
+        folder.log(step, **known)
         news = f"label-free score '{CRITERION}' {label_free[CRITERION]:.4f}"
         if result["miou"] is not None:
             news = f"target mIoU {100 * result['miou']:.2f} %"
@@ -191,29 +184,3 @@ class TrainingRun:
                 save_panel(self.path / name / f"{view}.png", Image.fromarray(tile))
         if self.folder is not None:
             self.folder.log_image(name, np.asarray(picture), self.state.step)
-
-
-def print_summary(about: Mapping[str, str], pair: DomainPair) -> None:
-    """Print method, data, network, device and where the results go, a line each; ``about`` has them by title."""
-    images = ", ".join(f"{number} {title}" for title, number in pair.sizes().items())
-    labels = "" if pair.target_val.labelled else " without labels (scores are those that need none)"
-    classes = f"{len(pair.classes)} classes{pair.left_out()}"
-    for title, text in about.items():
-        if title == "data":
-            text = f"{text}: {images}{labels}; {classes}"
-        print(f"{title:<8} {text}")
-        if title == "data":
-            print("".join(f"{line}\n" for line in _about_pixels(pair)), end="")
-    sys.stdout.flush()
-
-
-def _about_pixels(pair: DomainPair) -> list[str]:
-    """Layouts that were found, and the bands and normalisation of images unlike ImageNet's, a line each."""
-    pixels, lines = pair.pixels, []
-    if pair.layouts_found():
-        lines.append(f"layout   {pair.layouts_found()}")
-    if pixels != RGB:
-        lines.append(f"pixels   {Description(pixels).numbers}")
-    first = {dataset.root: first_header(dataset.images) for dataset in pair.splits().values()}
-    notes = [left_out(*found, pixels) for found in first.values() if found is not None]
-    return lines + [f"pixels   {note}" for note in notes if note is not None]

@@ -45,11 +45,11 @@ class TrainState:
         """The network that learns."""
         return self.predict.model
 
-    def source_shares(self) -> list[float]:
-        """The share of each class in the labels so far, C numbers, all 0 before the first step."""
+    def source_shares(self, names: Sequence[str]) -> dict[str, float]:
+        """The share of each class, by its name, in the labels so far; all 0 before the first step."""
         counts = self.label_counts.cpu().double()
-        shares: list[float] = (counts / counts.sum().clamp_min(1)).tolist()
-        return shares
+        shares = counts / counts.sum().clamp_min(1)
+        return dict(zip(names, shares.tolist(), strict=True))
 
     def scored_model(self) -> nn.Module:
         """The method's, with re-estimated statistics where they were asked for; every process calls it alike."""
@@ -65,12 +65,10 @@ class TrainState:
         It has the re-estimated statistics of :meth:`scored_model` if they were made at this step, and says so.
         """
         scored = self.method.scored_model() if self._adapted is None else self._adapted.network
-        marked = (
-            {}
-            if self._adapted is None
-            else {RE_ESTIMATED_ON: f"target images (share {self._adapted.share:g})"}
-        )
-        return {"model": scored.state_dict(), "step": self.step, **marked}
+        result = {"model": scored.state_dict(), "step": self.step}
+        if self._adapted is not None:
+            result[RE_ESTIMATED_ON] = f"target images (share {self._adapted.share:g})"
+        return result
 
     def state(self) -> dict[str, Any]:
         """Return the state for a checkpoint."""
@@ -101,16 +99,10 @@ class TrainState:
         scored, scaler = self.method.scored_model(), self.predict.accelerator.scaler
         # re-estimated statistics are not those that the scored network goes on with
         name = "model" if self.re_estimate is None else "scored_model"
-        networks = {} if scored is self.model else {name: scored}
-        networks["trained_model" if networks or self.re_estimate else "model"] = self.model
-        scaling = {} if scaler is None else {"scaler": scaler}
-        return {
-            **networks,
-            "optimizer": self.optimizer,
-            **self.method.modules,
-            **self.method.optimizers,
-            **scaling,
-        }
+        parts: dict[str, Any] = {} if scored is self.model else {name: scored}
+        parts["trained_model" if parts or self.re_estimate else "model"] = self.model
+        parts |= {"optimizer": self.optimizer, **self.method.modules, **self.method.optimizers}
+        return parts if scaler is None else parts | {"scaler": scaler}
 
 
 def training_step(state: TrainState, batches: Sequence[MicroBatch]) -> dict[str, float]:
@@ -148,37 +140,39 @@ def _add_gradients(state: TrainState, batch: MicroBatch, share: float) -> Values
         torch.bincount(label[label != IGNORE_INDEX], minlength=len(state.label_counts))
     )
     state.label_counts += counts
-    loss, values = supervised_loss(logits, label, state.source_weights, IGNORE_INDEX)
+    loss, values = supervised_loss(logits, label, state.source_weights)
     accelerator.backward(share * loss)
     state.method.after_source({head: maps.detach() for head, maps in logits.items()})
     del logits, loss  # the full-size maps of one domain at a time
     target_loss, of_target = state.method.target_loss(batch)
     if target_loss is not None:
-        factor: Tensor | float = 1.0  # for all that the method adds; the same in every process
+        factor: Tensor | float = share  # of all that the method adds; the same in every process
         if state.relative:
             cross_entropy = values["source/cross_entropy_main"]
             (total,) = summed_over_processes(cross_entropy.to(sums_in(cross_entropy)))
-            factor = (total / world_size()).clamp_max(1).float()
-        accelerator.backward(share * factor * target_loss)
+            factor = share * (total / world_size()).clamp_max(1).float()
+        accelerator.backward(factor * target_loss)
     return values | of_target
 
 
 def supervised_loss(
-    logits: Mapping[str, Tensor], label: Tensor, weights: Mapping[str, float], ignore_index: int
+    logits: Mapping[str, Tensor], label: Tensor, weights: Mapping[str, float]
 ) -> tuple[Tensor, Values]:
     """Weighted cross-entropy of the heads, the mean over labelled pixels or 0 without any, and values to log.
 
     ``logits`` are (B, C, H, W) per head, ``label`` (B, H, W) train ids. Labelled pixels of every process are counted,
     so that the mean of the processes' losses is the loss of the joined batch.
     """
-    (labelled,) = summed_over_processes((label != ignore_index).sum().to(sums_in(label)))
+    (labelled,) = summed_over_processes((label != IGNORE_INDEX).sum().to(sums_in(label)))
     share = (world_size() / labelled.clamp_min(1)).float()
     # on a GPU torch adds up the pixels of an image in an order that differs from run to run, or refuses to
     reduction = "none" if torch.are_deterministic_algorithms_enabled() else "sum"
-    losses = {
-        head: share
-        * F.cross_entropy(logits[head], label, ignore_index=ignore_index, reduction=reduction).sum()
-        for head in weights
-    }
-    total = torch.stack([weights[head] * loss for head, loss in losses.items()]).sum()
-    return total, {f"source/cross_entropy_{head}": loss.detach() for head, loss in losses.items()}
+    losses, values = [], {}
+    for head, weight in weights.items():
+        pixels = F.cross_entropy(
+            logits[head], label, ignore_index=IGNORE_INDEX, reduction=reduction
+        )
+        loss = share * pixels.sum()
+        losses.append(weight * loss)
+        values[f"source/cross_entropy_{head}"] = loss.detach()
+    return torch.stack(losses).sum(), values

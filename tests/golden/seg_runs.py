@@ -24,7 +24,7 @@ from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.methods.advent import DiscriminatorConfig
 from seg.methods.settings import OptimizerConfig, WeightConfig
 from seg.models.settings import ModelConfig
-from seg.training import loop
+from seg.training import setup
 
 WIDTH, HEIGHT = 64, 32
 CONFIG = TrainConfig(
@@ -90,10 +90,10 @@ def in_float64() -> Iterator[None]:
         network.register_forward_pre_hook(lambda _, inputs: inputs[0].double())
         return network
 
-    build_network = loop.build_network
+    build_network = setup.build_network
     torch.set_default_dtype(torch.float64)
     try:
-        with patch.object(loop, "build_network", build):
+        with patch.object(setup, "build_network", build):
             yield
     finally:
         torch.set_default_dtype(torch.float32)

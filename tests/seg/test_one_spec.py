@@ -13,6 +13,7 @@ from PIL import Image
 from support import cases, noise, refuses, save
 
 import seg.adapt
+import seg.adaptation.command
 import seg.evaluate
 import seg.export
 import seg.export_model
@@ -125,7 +126,7 @@ def test_what_names_no_network_is_one_sentence_in_every_command(flags, message, 
 
 
 def test_a_device_that_is_not_there_is_refused_before_the_demo_is_made(monkeypatch):
-    monkeypatch.setattr(seg.adapt, "_with_demo", pytest.fail)
+    monkeypatch.setattr(seg.adaptation.command, "foggy_target", pytest.fail)
     refuses(
         r"^--device: torch cannot use 'cuda:7' here",
         seg.adapt.adapt,

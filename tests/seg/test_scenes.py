@@ -119,7 +119,7 @@ def test_batches_are_of_windows_with_data(scene):
     with rasterio.open(scene) as image:
         here = image.dataset_mask() != 0
     left = here.copy()
-    for index, (_, rows, columns) in enumerate(folder.parts):
+    for index, (_, (rows, columns)) in enumerate(folder.parts):
         values, valid = folder.seen(index)
         assert values.shape == (3, 128, 128)
         np.testing.assert_array_equal(

@@ -18,7 +18,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 import seg.check
 import seg.evaluate
 import seg.train
-import seg.training.loop
+import seg.training.setup
 import seg.tune
 from dem_apps.report.runs import read_run
 from dem_apps.runtime.run_reader import read_metrics
@@ -242,8 +242,8 @@ def test_bad_input_is_one_sentence_and_status_2(flags, sentence, tmp_path, tiny_
 
 def test_the_second_gpu_is_the_one_that_trains(monkeypatch):
     # accelerate's own choice is the first; the device is named and not touched, so no machine has to have it
-    monkeypatch.setattr(seg.training.loop, "torch_device", torch.device)
-    assert seg.training.loop._accelerator("cuda:1", "float32").device == torch.device("cuda:1")
+    monkeypatch.setattr(seg.training.setup, "torch_device", torch.device)
+    assert seg.training.setup._accelerator("cuda:1", "float32").device == torch.device("cuda:1")
     AcceleratorState._reset_state(reset_partial_state=True)  # the next test may have no GPU
 
 
@@ -273,7 +273,7 @@ def test_every_config_file_is_valid_and_names_its_command(file):
         )
         return
     config = parse_config(TrainConfig, "x", "x", ["--config", str(file)])
-    assert config.decided().loss in LOSSES
+    assert config.objective in LOSSES
     assert config.method in METHODS
     assert "python -m seg.train" in file.read_text().splitlines()[0]
 

@@ -11,7 +11,7 @@ from seg.config import TrainConfig
 from seg.methods.optimization import MicroBatch
 from seg.models.settings import ModelConfig
 from seg.trained.run_network import build_network
-from seg.training.loop import build_state
+from seg.training.setup import build_state
 from seg.training.step import TrainState
 
 C, H, W = 4, 32, 64

@@ -103,11 +103,32 @@ def test_the_answer_names_doubts(config, accepted):
         "Adapted by a share of 0.3 of",
         "on 1 image only",
         "choose 0.3 and 0.5",
-        *(f" {number}" for number in RECORD),
-        "--labels",
+        "In tests on {} folders {} got worse by more than 0.5 mIoU; in sum {} times as".format(
+            *RECORD
+        ),
     )
     for part in parts:
         assert part in answer
+
+
+def test_the_answer_has_four_lines_and_then_its_details(config, accepted, tmp_path, capsys):
+    settings = replace(config, method="bn")
+    for labels in (None, str(tmp_path / "labels")):
+        out = tmp_path / f"labels {labels is not None}"
+        adapt(replace(settings, labels=labels, out=str(out)))
+        lines = capsys.readouterr().out.splitlines()
+        start = next(place for place, line in enumerate(lines) if line.startswith("Adapted"))
+        titles = [line.partition(":")[0] for line in lines[start:]]
+        own = ["answer", "assumes"] if labels else ["answer", "assumes", "to be sure"]
+        assert titles[1:] == [*own, "new images", "weights", "page", "ONNX"]
+        assert lines[start].startswith(
+            "Adapted: mIoU " if labels else "Adapted, not measured: stability of the predictions "
+        )
+        assert ("label these 8 and add --labels: 0.png, 1.png, " in lines[start + 3]) is not bool(
+            labels
+        )
+        page = (out / "report.html").read_text()
+        assert ("Labels of these images would measure it" in page) is not bool(labels)
 
 
 def test_an_image_that_becomes_less_stable_keeps_its_prediction(config, accepted, monkeypatch):
@@ -303,16 +324,23 @@ def adapted(config, name, **changes):
 
 
 def test_a_guess_is_doubted_and_a_wrong_scale_is_an_alarm(guessed, capsys):
-    found, out = adapted(guessed, "guess")
-    assert found["normalisation"]["origin"].startswith("a guess: ")
-    sentence = found["normalisation"]["trial"]
-    assert "mean 0.5 0.5 0.5" in sentence
-    assert "distance" in sentence
+    document, out = adapted(guessed, "guess")
+    assert document["normalisation"]["origin"].startswith("a guess: ")
+    trial = document["normalisation"]["trial"]
+    assert "mean 0.5 0.5 0.5" in trial
+    assert "distance" in trial
+    sentence = (
+        "(a guess: ImageNet's); a few labels and --mean, --std, --channels, --scale would tell"
+    )
     for text in (capsys.readouterr().out, (out / "report.html").read_text()):
+        assert trial in html.unescape(text)
         assert sentence in html.unescape(text)
-    said = adapted(guessed, "said", **HALF)[0]["normalisation"]
-    assert (said["trial"], said["origin"]) == ("", "the user")
+    document, _ = adapted(guessed, "said", **HALF)
+    assert document["normalisation"]["trial"] == ""
+    assert document["normalisation"]["origin"] == "the user"
+    assert "a few labels" not in capsys.readouterr().out
     wrong, _ = adapted(guessed, "wrong", scale=255)
+    assert "tried:    warning: ALARM, wrong scale" in capsys.readouterr().out
     assert "ALARM, wrong scale" in wrong["answer"]
     assert "RGB from 0 to 255" in wrong["answer"]
 

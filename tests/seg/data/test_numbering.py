@@ -368,7 +368,7 @@ def agree(source, target, monkeypatch, capsys, *more):
     def begin(parts, *_):
         raise Begun(parts[0].classes.names)
 
-    monkeypatch.setattr("seg.training.loop.labelled_sampler", begin)
+    monkeypatch.setattr("seg.training.setup.labelled_sampler", begin)
     names = error = None
     try:
         error = opened_by(train.main, flags, monkeypatch, capsys).partition("error: ")[2]

@@ -159,7 +159,7 @@ def test_the_loss_is_the_weighted_sum_over_heads(loss, reduction):
 def test_supervised_loss_without_any_label_is_zero():
     logits = logits_of_heads()
     label = torch.full((2, H, W), 255)
-    loss, _ = supervised_loss(logits, label, WEIGHTS, 255)
+    loss, _ = supervised_loss(logits, label, WEIGHTS)
     loss.backward()
     assert float(loss.detach()) == 0.0
     assert all(float(value.grad.abs().sum()) == 0.0 for value in logits.values())

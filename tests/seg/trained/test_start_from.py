@@ -15,7 +15,7 @@ from support import cases, refuses
 from support.untrained_run import write_run
 
 import seg.train
-import seg.training.loop
+import seg.training.setup
 from dem_apps.errors import InputError
 from seg.data.labels import named_classes
 from seg.data.pixel_format import RGB
@@ -236,5 +236,5 @@ def test_a_network_of_transformers_is_trained(tmp_path, settings, capsys):
     moved = [not torch.equal(value, start[name]) for name, value in network.named_parameters()]
     assert all(moved) or sum(moved) > len(moved) / 2
     assert {
-        id(p) for p in seg.training.loop.parameter_groups(trained, 1.0, 2.0)[0]["params"]
+        id(p) for p in seg.training.setup.parameter_groups(trained, 1.0, 2.0)[0]["params"]
     } == encoder

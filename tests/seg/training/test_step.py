@@ -145,10 +145,12 @@ def test_relative_weights_follow_the_cross_entropy_and_never_rise(learned):
 
 
 def test_the_labels_that_were_trained_on_are_counted():
-    state = fresh(BASE)
-    assert state.source_shares() == [0.0] * C
+    state, names = fresh(BASE), list("abcd")
+    assert state.source_shares(names) == dict.fromkeys(names, 0.0)
     for step in range(2):
         training_step(state, [micro_batch(step)])
     labels = torch.cat([micro_batch(step).source["label"].flatten() for step in range(2)])
     counted = torch.bincount(labels[labels != 255], minlength=C).double()
-    assert state.source_shares() == pytest.approx((counted / counted.sum()).tolist())
+    assert state.source_shares(names) == pytest.approx(
+        dict(zip(names, (counted / counted.sum()).tolist(), strict=True))
+    )

@@ -1,0 +1,294 @@
+"""Everything that a training needs, built from its settings; what is built takes values and no settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from functools import partial
+from itertools import islice, repeat
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, NamedTuple
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from accelerate.utils import broadcast_object_list, patch_environment
+from torch import nn
+from torch.utils.data import ConcatDataset
+
+from dem_apps.errors import InputError
+from dem_apps.reduction import world_size
+from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.files import new_run_dir
+from dem_apps.runtime.reproducibility import seed_everything
+from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume
+from dem_apps.runtime.run_reader import read_config
+from dem_apps.runtime.settings import from_dict
+from seg.config import TrainConfig, resolve
+from seg.data.domains import DomainPair, open_pair
+from seg.data.loader import batches, target_style
+from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
+from seg.data.samplers import Sampler, labelled_sampler
+from seg.data.settings import SourceConfig
+from seg.inference.protocol import protocol
+from seg.methods import METHODS
+from seg.methods.method import Method
+from seg.methods.minent import HeadObjectives
+from seg.methods.optimization import MicroBatch, PolySchedule
+from seg.methods.settings import OptimizerConfig
+from seg.models.batch_norm import set_up_batch_norm
+from seg.models.network import Predictor, SegmentationNetwork, parameter_groups
+from seg.models.networks import NETWORK_FILE, check_network, network_document
+from seg.scores.report_scores import report_info
+from seg.trained.adaptive_batch_norm import check_there_are_statistics, re_estimated_on
+from seg.trained.description import CLASSES_FILE
+from seg.trained.run_network import build_network, classes_of_run
+from seg.trained.start_from import normalisation, start_from
+from seg.training.run import Schedule, TrainingRun
+from seg.training.step import TrainState
+from seg.training.summary import summary
+
+_SOURCE_STREAM, _TARGET_STREAM = 0, 1
+#: Settings of a run to continue that were filled in when it began.
+_FILLED_IN = ("source", "target", "model", "optimizer", "weights", "batch_norm_after")
+
+
+class Before(NamedTuple):
+    """The contents of a run to continue; of a new run only the file of classes is known."""
+
+    classes: str | None  #: file of the classes
+    folder: Path | None = None  #: of the run
+    pixels: PixelFormat | None = None  #: None where the images decide it
+    state: dict[str, Any] | None = None  #: the checkpoint to continue from
+
+
+def set_up(
+    config: TrainConfig,
+) -> tuple[TrainingRun, Iterator[list[MicroBatch]], Callable[..., dict[str, Any]]]:
+    """Build a training by its checked settings, and open its run folder.
+
+    Returns:
+        The run, the micro-batches of each remaining step, and :func:`seg.inference.protocol.protocol` of the settings.
+    """
+    accelerator = _accelerator(config.device, config.precision)
+    config, before = _settled(config, accelerator)
+    pair, sampler = _data(config, accelerator, before)
+    model, saved, num_classes = config.model, before.state, len(pair.classes)
+    # after the data: what is drawn and counted into a cache the first time must not move the weights
+    seed_everything(config.seed)
+    network = build_network(model, num_classes, pair.pixels.bands, before.folder, saved is None)
+    if saved is None and model.start_from is not None:  # else the checkpoint brings the weights
+        for note in start_from(network, Path(model.start_from), pair.classes):
+            accelerator.print(note)
+    config = config.for_network(network)
+    state = build_state(config, network, num_classes, accelerator, pair.pixels)
+    if config.batch_norm_after == "target":
+        check_there_are_statistics(state.model)
+        images, share = pair.target_train, config.bn_alpha
+        state.re_estimate = partial(
+            re_estimated_on, images, device=accelerator.device, bn_alpha=share
+        )
+    if saved is not None:
+        state.restore(saved)
+    path, folder = _opened(config, pair, accelerator, state.model, saved)
+    schedule = Schedule(config.max_steps, config.log_every, config.eval_every, config.maps)
+    run = TrainingRun(schedule, state, pair, path, folder, saved)
+    steps = range(state.step, config.max_steps)
+    batches_of_steps = _micro_batches(config, pair, sampler, accelerator, steps)
+    return run, batches_of_steps, partial(protocol, config)
+
+
+def _settled(config: TrainConfig, accelerator: Accelerator) -> tuple[TrainConfig, Before]:
+    """Fill in every default that does not depend on the network's layers.
+
+    A run to continue has the ones that were filled in at its start.
+    """
+    if config.resume:
+        path, classes = Path(str(config.run_dir)), config.classes
+        saved = checkpoint_to_resume(path)
+        was = from_dict(TrainConfig, read_config(path), str(path))
+        config = replace(config, **{name: getattr(was, name) for name in _FILLED_IN})
+        pixels = read_format(path) if (path / CLASSES_FILE).is_file() else None
+        return config, Before(classes_of_run(path, classes), path, pixels, saved)
+    config, lines = resolve(config, accelerator.device.type)
+    for line in lines:
+        accelerator.print(line)
+    model, starts_anew = config.model, config.model.start_from is None
+    check_network(str(model.name), str(model.encoder), model.encoder_weights, starts_anew)
+    return config, Before(config.classes)
+
+
+def _data(
+    config: TrainConfig, accelerator: Accelerator, before: Before
+) -> tuple[DomainPair, Sampler]:
+    """The images of both domains, and the order of the labelled ones."""
+    data = config.data() | {"classes_file": before.classes, "pixels": before.pixels}
+    source, model, workers = config.source, config.model, config.workers
+    seed = (config.seed, _SOURCE_STREAM)
+    with accelerator.main_process_first():
+        pair = open_pair(**data, workers=workers, rgb=normalisation(model))
+        for line in pair.look_at_labels():
+            accelerator.print(line)
+        temperature, enough = source.rare_class_temperature, source.rare_class_pixels
+        return pair, labelled_sampler(pair.labelled, seed, temperature, enough, workers)
+
+
+def _accelerator(device_name: str, precision: str) -> Accelerator:
+    device = torch_device(device_name)
+    if precision == "fp16" and device.type == "cpu":
+        raise InputError("--precision: fp16 needs a GPU; on a CPU use bf16 or float32")
+    # a second training in one process, such as a notebook's, may have another precision and device
+    AcceleratorState._reset_state(reset_partial_state=world_size() == 1)
+    # by itself accelerate takes the first GPU, whatever index was asked for
+    chosen = {"ACCELERATE_TORCH_DEVICE": str(device)} if world_size() == 1 else {}
+    with patch_environment(**chosen):
+        return Accelerator(
+            mixed_precision={"float32": "no"}.get(precision, precision), cpu=device.type == "cpu"
+        )
+
+
+def build_state(
+    config: TrainConfig,
+    network: SegmentationNetwork,
+    num_classes: int,
+    accelerator: Accelerator,
+    pixels: PixelFormat = RGB,
+) -> TrainState:
+    """The network, its optimiser and the method, on their device."""
+    settings, rates, weights = config.model, config.optimizer, config.weights
+    policy = str(settings.batch_norm)
+    network.to(accelerator.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = set_up_batch_norm(network, policy, synchronised=world_size() > 1)
+    optimizer = accelerator.prepare_optimizer(_optimizer(model, rates))
+    if config.compile:
+        model.compile()
+    predict = Predictor(model, accelerator, policy, settings.align_corners, pixels)
+    on_source = {"main": weights.seg_main, "aux": weights.seg_aux}
+    return TrainState(
+        predict,
+        optimizer,
+        _method(config, predict, num_classes),
+        {head: on_source[head] for head in predict.heads},
+        PolySchedule(int(rates.horizon or 0), rates.power),
+        torch.zeros(num_classes, dtype=torch.int64, device=accelerator.device),
+        bool(weights.relative),
+    )
+
+
+def _optimizer(model: nn.Module, rates: OptimizerConfig) -> torch.optim.Optimizer:
+    """The network's optimiser, with the heads at a rate of their own."""
+    lr = float(rates.lr or 0)
+    groups = parameter_groups(model, lr, rates.head_factor)
+    if rates.name == "adamw":
+        return torch.optim.AdamW(groups, lr, weight_decay=rates.weight_decay)
+    return torch.optim.SGD(groups, lr, rates.momentum, weight_decay=rates.weight_decay)
+
+
+def _method(config: TrainConfig, predict: Predictor, num_classes: int) -> Method:
+    """The method of ``--method``, with the objectives of ``--loss``."""
+    row, loss, reduction = METHODS[config.method], str(config.loss), config.reduction
+    weights, options = config.weights, config.method_options()
+    on_target = weights.on_target("target", predict.heads)
+    make_objectives = partial(
+        HeadObjectives, loss, num_classes, on_target, reduction, config.objective_options()
+    )
+    if options:
+        options["weights"] = weights.on_target(row.weight, predict.heads)
+    method: Method = resolve_name(row.path)(predict, num_classes, make_objectives, **options)
+    return method
+
+
+def _opened(
+    config: TrainConfig,
+    pair: DomainPair,
+    accelerator: Accelerator,
+    model: nn.Module,
+    saved: dict[str, Any] | None,
+) -> tuple[Path, RunFolder | None]:
+    """Open the run folder in the main process, which prints the summary.
+
+    Returns:
+        The folder's path, which every process gets from the main one, and the open folder or None.
+    """
+    path, folder = config.run_dir, None
+    # a resumed run folder drops what came after the checkpoint, which every process has to have read
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        names = [config.method, str(config.loss), str(config.seed)]
+        path = path or str(new_run_dir("seg", *(name for name in names if name != "none")))
+        if config.resume:
+            folder = RunFolder.resume(Path(path), None if saved is None else saved["step"])
+        else:
+            title, has_objective = config.title, METHODS[config.method].loss is not None
+            info = report_info(len(pair.classes), title, has_objective)
+            settings, seed = asdict(config), config.seed
+            folder = RunFolder.create(Path(path), settings, seed, str(accelerator.device), info)
+        if saved is None:
+            _describe(folder, config, pair)
+        print(*summary(config, pair, path, model, accelerator), sep="\n", flush=True)
+    (path,) = broadcast_object_list([path])
+    return Path(str(path)), folder
+
+
+def _describe(folder: RunFolder, config: TrainConfig, pair: DomainPair) -> None:
+    """Write what the network sees and predicts into the folder of a run without a checkpoint."""
+    if config.resume:
+        print("the run has no checkpoint yet and begins again", flush=True)
+    if pair.pixels != RGB:
+        folder.write_json(PIXELS_FILE, pair.pixels.document())
+    folder.write_json(CLASSES_FILE, pair.classes.document())
+    model = config.model
+    if model.name == "pretrained" and not (folder.path / NETWORK_FILE).is_file():
+        folder.write_json(NETWORK_FILE, network_document(Path(str(model.start_from))))
+
+
+def _micro_batches(
+    config: TrainConfig,
+    pair: DomainPair,
+    sampler: Sampler,
+    accelerator: Accelerator,
+    steps: range,
+) -> Iterator[list[MicroBatch]]:
+    """Return the micro-batches of each step; ``sampler`` draws the labelled images."""
+    source, target, seed, number = config.source, config.target, config.seed, config.accumulate
+    positions = range(steps.start * number, steps.stop * number)
+    common: dict[str, Any] = {
+        "batch_size": config.batch_size,
+        "steps": positions,
+        "workers": config.workers,
+        "process": (accelerator.process_index, accelerator.num_processes),
+        "pixels": pair.pixels,
+    }
+    labelled = batches(
+        ConcatDataset(pair.labelled),
+        **common,
+        seed=(seed, _SOURCE_STREAM),
+        augmentation=source.augmentation,
+        sampler=sampler,
+        **_style(source, pair),
+    )
+    unlabelled: Iterator[Any] = repeat({}, len(positions))
+    if METHODS[config.method].uses_target:
+        unlabelled = batches(
+            pair.target_train,
+            **common,
+            seed=(seed, _TARGET_STREAM),
+            augmentation=target.augmentation,
+        )
+    return _grouped(map(MicroBatch, labelled, unlabelled), number, steps)
+
+
+def _grouped(
+    micro_batches: Iterator[MicroBatch], number: int, steps: range
+) -> Iterator[list[MicroBatch]]:
+    for _ in steps:
+        yield list(islice(micro_batches, number))
+
+
+def _style(source: SourceConfig, pair: DomainPair) -> dict[str, Any]:
+    """Arguments of :func:`batches` that give source images the target's style."""
+    if pair.source_train is None or source.style == "none":
+        return {}
+    style = partial(target_style, pair.target_train, source.style_beta, source.style_probability)
+    return {"style": style, "styled": len(pair.source_train)}
