@@ -83,7 +83,8 @@ class Result:
         if check.evidence is None:
             return f"{verdict}, not measured"
         old, new = (each.stability_on(before) for each in (before, check.evidence))
-        return f"{verdict}, not measured: stability of the predictions {old:.2f} → {new:.2f}"
+        would = "" if self.adapted else "would be "
+        return f"{verdict}, not measured: stability of the predictions {would}{old:.2f} → {new:.2f}"
 
     @property
     def assumed(self) -> str:

@@ -143,18 +143,19 @@ def print_scores(result: dict[str, Any], title: str) -> None:
 
 
 def print_checkpoints(rows: dict[str, dict[str, Any]]) -> None:
-    """Print a run's checkpoints: by name ``step``, ``miou`` and ``chosen_by``."""
-    texts = [
-        [name, str(row["step"]), _text(SCORES[0], row["miou"]), row["chosen_by"]]
-        for name, row in rows.items()
-    ]
+    """Print a run's checkpoints: by name ``step``, ``miou`` (None for all without labels) and ``chosen_by``."""
+    header = ["checkpoint", "step", "chosen by"]
+    texts = [[name, str(row["step"]), row["chosen_by"]] for name, row in rows.items()]
+    if any(row["miou"] is not None for row in rows.values()):
+        header.insert(2, "mean IoU %")
+        for text, row in zip(texts, rows.values(), strict=True):
+            text.insert(2, _text(SCORES[0], row["miou"]))
     caption = "other commands take last, or what --checkpoint names"
     if "best" in rows:
         caption = (
             "best is optimistic, because the scored labels chose it; other commands take best, or what --checkpoint "
             "names"
         )
-    header = ["checkpoint", "step", "mean IoU %", "chosen by"]
     print_table("checkpoints", header, texts, ("chosen by",), caption)
 
 

@@ -94,12 +94,12 @@ def test_the_usual_normalisations_are_others_than_the_own_one():
         assert len(usual(own)) == 7
 
 
-def test_pictures_are_kept_up_to_a_number(folder, monkeypatch):
+def test_pictures_are_kept_up_to_a_number_of_bytes(folder, monkeypatch):
     read, read_image = [], images_module.read_image
     noting = lambda file, pixels: read.append(file) or read_image(file, pixels)  # noqa: E731
     monkeypatch.setattr(images_module, "read_image", noting)
-    monkeypatch.setattr(images_module, "MOST_HELD", 2)
+    monkeypatch.setattr(images_module, "MOST_BYTES", 2 * 20 * 10 * 3)
     images = ImageFolder(folder, Description(), None, CPU)
-    for index in (0, 1, 0, 2, 1, 0):
+    for index in (0, 1, 0, 3, 1, 0):
         images.picture(index)
-    assert [int(file.stem) for file in read] == [0, 1, 2, 0]
+    assert [int(file.stem) for file in read] == [0, 1, 3, 0]

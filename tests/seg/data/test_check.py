@@ -61,11 +61,11 @@ def test_every_problem_is_listed_with_its_file(source, target, flags, check):
         f"error: source train: {labels}/00003.png: label id 77 is not in the table, which has 0, "
     )
     expected = [
-        f"source train: {images}/00002.png: the image cannot be read, it is damaged or cut short, .* is left out",
+        f"source train: {images}/00002.png: the image cannot be read; it is damaged, cut short, .* is left out",
         f"source train: {images}/00001.png: its label {labels}/00001.png is missing; the image is left out",
         f"source train: {labels}/00004.png: the label is 50x25 pixels, its image 96x48",
-        f"target train: {train_image}: the image cannot be read, .* is left out",
-        f"target val: {val_label}: the image cannot be read, .* is left out",
+        f"target train: {train_image}: the image cannot be read; .* is left out",
+        f"target val: {val_label}: the image cannot be read; .* is left out",
     ]
     warnings = lines(printed, "warning")
     assert len(warnings) == len(expected)
