@@ -15,6 +15,11 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from rl.config import TrainConfig, modules_option, resolve
 
+_EXAMPLES = """\
+python -m rl.benchmark --config configs/rl/paper.yaml --workers 2
+python -m rl.benchmark --config configs/rl/paper.yaml --report-only
+python -m rl.benchmark --config configs/rl/paper.yaml --executor ray"""
+
 
 @dataclass(frozen=True)
 class BenchmarkConfig(GridConfig):
@@ -62,8 +67,7 @@ def benchmark(config: BenchmarkConfig, module: str = "rl.train") -> dict[str, st
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; exit status 1 if a run failed."""
-    example = "python -m rl.benchmark --config configs/rl/paper.yaml --workers 2"
-    config = parse_config(BenchmarkConfig, "python -m rl.benchmark", example, arguments)
+    config = parse_config(BenchmarkConfig, "python -m rl.benchmark", _EXAMPLES, arguments)
     end_of_grid("rl.benchmark", arguments, lambda: benchmark(config))
 
 

@@ -11,6 +11,11 @@ from dem_apps.runtime.files import refuse_used_file, write_json
 from dem_apps.runtime.settings import LARGEST_SEED, option, parse_config
 from rl.config import PolicyConfig, settings_of_run
 
+_EXAMPLES = """\
+python -m rl.evaluate --run runs/doorkey
+python -m rl.evaluate --run runs/doorkey --video doorkey.gif
+python -m rl.evaluate --run runs/doorkey --episodes 1000 --out scores.json"""
+
 
 @dataclass(frozen=True)
 class EvaluateConfig(PolicyConfig):
@@ -46,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = parse_config(
         EvaluateConfig,
         "python -m rl.evaluate",
-        "python -m rl.evaluate --run runs/doorkey --video doorkey.gif",
+        _EXAMPLES,
         argv,
     )
     if config.out is not None:

@@ -14,6 +14,11 @@ from dem_apps.runtime.files import refuse_used_file
 from dem_apps.runtime.settings import option, parse_config
 from rl.config import PolicyConfig, settings_of_run
 
+_EXAMPLES = """\
+python -m rl.export --run runs/doorkey --out doorkey.zip
+python -m rl.export --run runs/doorkey --out best.zip --checkpoint best
+python -m rl.export --run runs/mine --out mine.zip --import my_package.envs"""
+
 
 @dataclass(frozen=True)
 class ExportConfig(PolicyConfig):
@@ -24,8 +29,7 @@ class ExportConfig(PolicyConfig):
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The command: the zip and, where something was normalised, ``NAME.vecnormalize.pkl`` beside it."""
-    example = "python -m rl.export --run runs/doorkey --out doorkey.zip"
-    config = parse_config(ExportConfig, "python -m rl.export", example, argv)
+    config = parse_config(ExportConfig, "python -m rl.export", _EXAMPLES, argv)
     run_dir, out = Path(config.run), Path(config.out)
     refuse_used_file(out, "--out", ".zip")
     training = settings_of_run(run_dir, config.import_modules)

@@ -16,6 +16,11 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 
+_EXAMPLES = """\
+python -m rl.plots runs/rl-paper --out report
+python -m rl.plots runs/doorkey runs/doorkey-entropy --out report
+python -m rl.plots runs/rl-paper --out report --baseline entropy"""
+
 
 @dataclass(frozen=True)
 class PlotsConfig:
@@ -36,9 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     paths = list(takewhile(lambda argument: not argument.startswith("-"), line))
     if not paths and not {"-h", "--help"} & set(line):
         raise InputError("RUN: name one or more run folders, or folders of runs, before the flags")
-    example = "python -m rl.plots runs/rl-paper --out report"
     config = parse_config(
-        PlotsConfig, "python -m rl.plots RUN [RUN ...]", example, line[len(paths) :]
+        PlotsConfig, "python -m rl.plots RUN [RUN ...]", _EXAMPLES, line[len(paths) :]
     )
     from rl.results.comparison import arm_names, find_runs, write_report
 

@@ -13,13 +13,18 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import parse_config
 from rl.config import TrainConfig, check_read, import_environments, resolve
 
+_EXAMPLES = """\
+python -m rl.train --env MiniGrid-DoorKey-5x5-v0
+python -m rl.train --env CartPole-v1 --loss entropy --ent-coef 0.01
+python -m rl.train --env my_package.envs:MyEnv-v0 --timesteps 1000000 --video"""
+
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The command: read settings, train, evaluate."""
     config = parse_config(
         TrainConfig,
         "python -m rl.train",
-        "python -m rl.train --env MiniGrid-DoorKey-5x5-v0 --loss adadem",
+        _EXAMPLES,
         argv,
     )
     if config.resume:

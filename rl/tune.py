@@ -27,7 +27,10 @@ from rl.config import TrainConfig, resolve
 if TYPE_CHECKING:
     from dem_apps.jobs.search import Plan
 
-_EXAMPLE = "python -m rl.tune --train.env MiniGrid-DoorKey-5x5-v0 --train.loss adadem --trials 20 --study-dir runs/tune"
+_EXAMPLES = """\
+python -m rl.tune --train.env MiniGrid-DoorKey-5x5-v0 --train.loss adadem --trials 20
+python -m rl.tune --train.env CartPole-v1 --train.loss dem --trials 10 --study-dir runs/tune
+python -m rl.tune --train.env CartPole-v1 --train.loss dem --workers 2 --storage sqlite:///study.db"""
 #: The weight of the entropy term is searched as its logarithm.
 LOG_COEFFICIENT = "log10_ent_coef"
 #: Low end, high end and step: quarters of a decade from 0.0001 to 0.1, quarters of the objectives' options.
@@ -178,7 +181,7 @@ def settings_of(values: dict[str, float]) -> dict[str, float]:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; ``arguments`` are those of the process when None."""
     line = sys.argv[1:] if arguments is None else arguments
-    settings = parse_search(TuneConfig, TrainConfig, "rl.tune", "rl.train", _EXAMPLE, line)
+    settings = parse_search(TuneConfig, TrainConfig, "rl.tune", "rl.train", _EXAMPLES, line)
     tune(*settings, line)
 
 

@@ -12,6 +12,11 @@ from seg.adaptation.settings import AdaptConfig
 if TYPE_CHECKING:
     from seg.adaptation.result import Result
 
+_EXAMPLES = """\
+python -m seg.adapt --out adapted
+python -m seg.adapt --model models/unet --images photos --out adapted
+python -m seg.adapt --model runs/my-run --images photos --labels labels --out adapted"""
+
 
 def adapt(config: AdaptConfig) -> Result:
     """Open, predict, adapt while a monitor looks, predict again and write.
@@ -33,8 +38,7 @@ def adapt(config: AdaptConfig) -> Result:
 
 def main() -> None:
     """The command."""
-    example = "python -m seg.adapt --model runs/my-run --images photos --out adapted"
-    if adapt(parse_config(AdaptConfig, "python -m seg.adapt", example)).skipped:
+    if adapt(parse_config(AdaptConfig, "python -m seg.adapt", _EXAMPLES)).skipped:
         sys.exit(1)
 
 

@@ -15,6 +15,11 @@ from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 from seg.config import TrainConfig
 
+_EXAMPLES = """\
+python -m seg.benchmark --config configs/seg/demo_benchmark.yaml --workers 2
+python -m seg.benchmark --config configs/seg/demo_benchmark.yaml --report-only
+python -m seg.benchmark --config gta5_cityscapes --train.source.root GTA5 --train.target.root CITYSCAPES"""
+
 
 @dataclass(frozen=True)
 class BenchmarkConfig(GridConfig):
@@ -79,8 +84,7 @@ def _open_data(cells: Cells) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command; exit status 1 if a run failed."""
-    example = "python -m seg.benchmark --config configs/seg/demo_benchmark.yaml --workers 2"
-    config = parse_config(BenchmarkConfig, "python -m seg.benchmark", example, arguments)
+    config = parse_config(BenchmarkConfig, "python -m seg.benchmark", _EXAMPLES, arguments)
     end_of_grid("seg.benchmark", arguments, lambda: benchmark(config))
 
 

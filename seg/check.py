@@ -10,6 +10,10 @@ from dem_apps.runtime.settings import parse_config
 from seg.config import TrainConfig
 
 _PROG = "python -m seg.data check"
+_EXAMPLES = f"""\
+{_PROG} --config configs/seg/demo.yaml
+{_PROG} --source.root LABELLED --target.root UNLABELLED
+{_PROG} --config gta5_cityscapes_minent --source.root GTA5 --target.root CITYSCAPES"""
 _DESCRIPTION = f"""Look at every file of both data sets: pairs, sizes, label ids, blank or damaged images. Exit status 1
 when something is wrong. Settings are those of python -m seg.train; see {_PROG} --help"""
 
@@ -29,7 +33,7 @@ def main() -> None:
     config = parse_config(
         TrainConfig,
         _PROG,
-        f"{_PROG} --config configs/seg/demo.yaml",
+        _EXAMPLES,
         arguments,
         description=_DESCRIPTION,
     )

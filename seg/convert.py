@@ -8,6 +8,11 @@ from pathlib import Path
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import option, parse_config
 
+_EXAMPLES = """\
+python -m seg.convert --advent DeepLab_resnet.pth --run-dir runs/published
+python -m seg.convert --advent DeepLab_resnet_pretrained_imagenet.pth --run-dir runs/advent-start
+python -m seg.convert --advent synthia.pth --run-dir runs/synthia --classes classes.yaml"""
+
 
 @dataclass(frozen=True)
 class ConvertConfig:
@@ -26,8 +31,7 @@ class ConvertConfig:
 
 def main() -> None:
     """The command."""
-    example = "python -m seg.convert --advent DeepLab_resnet.pth --run-dir runs/published"
-    config = parse_config(ConvertConfig, "python -m seg.convert", example)
+    config = parse_config(ConvertConfig, "python -m seg.convert", _EXAMPLES)
     from seg.trained.advent_weights import convert
 
     run = Path(config.run_dir)

@@ -7,12 +7,15 @@ from dem_apps.runtime.setting_checks import check_paths
 from dem_apps.runtime.settings import parse_config
 from seg.inference.settings import EvaluateConfig
 
+_EXAMPLES = """\
+python -m seg.evaluate --run runs/my-run
+python -m seg.evaluate --run runs/my-run --checkpoint last --save-predictions predictions
+python -m seg.evaluate --model models/unet --images photos --labels labels"""
+
 
 def main() -> None:
     """The command."""
-    config = parse_config(
-        EvaluateConfig, "python -m seg.evaluate", "python -m seg.evaluate --run runs/my-run"
-    )
+    config = parse_config(EvaluateConfig, "python -m seg.evaluate", _EXAMPLES)
     check_paths(config)
     config.check()
     from seg.inference.evaluate_run import evaluate_run

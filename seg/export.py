@@ -15,6 +15,11 @@ from dem_apps.runtime.setting_checks import check_paths
 from dem_apps.runtime.settings import parse_config
 from seg.inference.settings import RAW_FORMATS, ExportConfig
 
+_EXAMPLES = """\
+python -m seg.export --run runs/adadem --images photos --out export
+python -m seg.export --model models/unet --images photos --out export --raw probabilities
+python -m seg.export --run runs/adadem --images scenes --out export --tile 512"""
+
 
 def export(config: ExportConfig) -> int:
     """Do what the command does, or raise an InputError; returns how many images could not be exported."""
@@ -36,8 +41,7 @@ def _gathered(arguments: Sequence[str]) -> list[str]:
 
 def main() -> None:
     """The command."""
-    example = "python -m seg.export --run runs/adadem --images photos --out export"
-    config = parse_config(ExportConfig, "python -m seg.export", example, _gathered(sys.argv[1:]))
+    config = parse_config(ExportConfig, "python -m seg.export", _EXAMPLES, _gathered(sys.argv[1:]))
     check_paths(config)
     if export(config):
         sys.exit(1)

@@ -16,6 +16,11 @@ from dem_apps.runtime.setting_checks import check_paths
 from dem_apps.runtime.settings import option, parse_config
 from seg.trained.settings import NetworkSettings
 
+_EXAMPLES = """\
+python -m seg.export_model --run runs/a --out models/a
+python -m seg.export_model --run runs/a --out models/a --onnx
+python -m seg.export_model --model adapted --out models/adapted"""
+
 
 @dataclass(frozen=True)
 class ExportModelConfig(NetworkSettings):
@@ -47,8 +52,7 @@ def export_model(config: ExportModelConfig) -> Path:
 
 def main() -> None:
     """The command."""
-    example = "python -m seg.export_model --run runs/a --out models/a"
-    config = parse_config(ExportModelConfig, "python -m seg.export_model", example)
+    config = parse_config(ExportModelConfig, "python -m seg.export_model", _EXAMPLES)
     check_paths(config)
     export_model(config)
 

@@ -14,6 +14,11 @@ from dem_apps.runtime.setting_checks import check_paths
 from dem_apps.runtime.settings import parse_config
 from seg.config import TrainConfig
 
+_EXAMPLES = """\
+python -m seg.train --loss adadem --max-steps 600
+python -m seg.train --config best --source.root LABELLED --target.root UNLABELLED
+python -m seg.train --method control --seed 1 --run-dir runs/control"""
+
 
 def train(config: TrainConfig) -> Path:
     """Run one training and return its run folder. Raises InputError: a setting, folder or file that does not fit."""
@@ -30,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     config = parse_config(
         TrainConfig,
         "python -m seg.train",
-        "python -m seg.train --loss adadem --max-steps 600",
+        _EXAMPLES,
         argv,
         config_help="best, the recipe of docs/adaptation.md, or a YAML file with any of the settings below, as "
         "keys with underscores; flags win over it",

@@ -22,10 +22,10 @@ from seg.config import TrainConfig
 if TYPE_CHECKING:
     import optuna
 
-_EXAMPLE = (
-    "python -m seg.tune --config configs/seg/demo.yaml --trials 30 --steps 300 --study-dir runs/tune "
-    "--train.reduction mean"
-)
+_EXAMPLES = """\
+python -m seg.tune --config configs/seg/demo.yaml --trials 30 --steps 300 --study-dir runs/tune
+python -m seg.tune --train.loss dem --train.reduction mean --trials 10
+python -m seg.tune --config configs/seg/demo.yaml --workers 2 --storage sqlite:///study.db"""
 _ENTROPY = {"tau": 1.0, "alpha": 1.0}
 
 
@@ -148,7 +148,7 @@ def _report(path: Path, study: optuna.Study, share: float, train_flags: Sequence
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command; without ``arguments`` it takes the process's own."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    settings = parse_search(TuneConfig, TrainConfig, "seg.tune", "seg.train", _EXAMPLE, arguments)
+    settings = parse_search(TuneConfig, TrainConfig, "seg.tune", "seg.train", _EXAMPLES, arguments)
     tune(*settings, arguments)
 
 

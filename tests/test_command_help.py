@@ -1,4 +1,4 @@
-"""``--help`` of every command: fits the terminal, says kinds and defaults once, and its example can be run."""
+"""``--help`` of every command: fits the terminal, says kinds and defaults once, and its examples can be run."""
 
 import re
 import runpy
@@ -45,7 +45,7 @@ def help_text(monkeypatch, capsys, command):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_it_fits_the_terminal_and_has_no_noise(command, monkeypatch, capsys):
     text = help_text(monkeypatch, capsys, command)
-    assert max(len(line) for line in text.partition("example: ")[0].splitlines()) <= 80
+    assert max(len(line) for line in text.partition("examples:")[0].splitlines()) <= 80
     assert text.startswith(f"usage: python -m {command} ")
     assert text.split("\n\n")[0].count("\n") == 0  # usage is one line
     for noise in (
@@ -85,19 +85,17 @@ def test_topics_of_the_main_command(monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_its_example_is_understood(command, monkeypatch, capsys, tmp_path):
+def test_its_three_examples_are_understood(command, monkeypatch, capsys, tmp_path):
     text = help_text(monkeypatch, capsys, command)
-    example = text.rpartition("example: ")[2]  # one line, to be copied
-    python, flag, module, *arguments = shlex.split(example)
-    assert [python, flag, *command.split()] == [
-        "python",
-        "-m",
-        module,
-        *arguments[: command.count(" ")],
-    ]
-    assert pages.reads_its_command_line(
-        pages.Command("--help", module, tuple(arguments)), monkeypatch, tmp_path
-    )
+    examples = text.rpartition("examples:\n")[2].splitlines()  # one line each, to be copied
+    assert len(set(examples)) == 3
+    for example in examples:
+        python, flag, module, *arguments = shlex.split(example)
+        name = [module, *arguments[: command.count(" ")]]
+        assert [python, flag, *name] == ["python", "-m", *command.split()]
+        with monkeypatch.context() as patch:
+            line = pages.Command("--help", module, tuple(arguments))
+            assert pages.reads_its_command_line(line, patch, tmp_path), example
 
 
 @pytest.mark.parametrize("module", ["seg.train", "seg.export", "rl.train", "rl.tune"])

@@ -78,7 +78,7 @@ def parse_search(
     train_class: type[TrainingConfig],
     module: str,
     train_module: str,
-    example: str,
+    examples: str,
     argv: Sequence[str],
 ) -> tuple[Config, TrainingConfig, list[str]]:
     """Read the settings of a search over trainings.
@@ -107,8 +107,8 @@ def parse_search(
         flags.append(re.sub("^--train[.]", "--", argument))
     # --config goes to the training, and is named in the search's help all the same
     config_help = f"YAML file of {train_module}"
-    search = parse_config(search_class, f"python -m {module}", example, search_flags, config_help)
-    train = parse_config(train_class, f"python -m {train_module}", example, train_flags)
+    search = parse_config(search_class, f"python -m {module}", examples, search_flags, config_help)
+    train = parse_config(train_class, f"python -m {train_module}", examples, train_flags)
     return search, train, train_flags
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.settings import Parser
+
+_EXAMPLES = """\
+examples:
+  python -m dem_apps.report runs/my-run
+  python -m dem_apps.report runs/control runs/adadem --out report.html
+  python -m dem_apps.report runs/demo-grid --out grid.html"""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -15,7 +22,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         prog="python -m dem_apps.report",
         usage="python -m dem_apps.report RUN [RUN ...] [--out FILE] [options]",
         description="Make a self-contained page of one run, or of several compared.",
-        epilog="example: python -m dem_apps.report runs/control runs/adadem --out report.html",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     parser.add_argument(

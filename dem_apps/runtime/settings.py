@@ -101,7 +101,7 @@ def section(make: Callable[[], Any], group: str) -> Any:
 def parse_config(
     config_class: type[Config],
     prog: str,
-    example: str,
+    examples: str,
     argv: Sequence[str] | None = None,
     config_help: str = "YAML file with any of the settings below, as keys with underscores; flags win over it",
     description: str | None = None,
@@ -115,7 +115,7 @@ def parse_config(
     Args:
         config_class: the dataclass of the settings.
         prog: how the command is called.
-        example: a full command line, for the help.
+        examples: full command lines for the help, one a line.
         argv: the arguments; by default those of the process.
         config_help: help of ``--config``.
         description: beginning of the help; by default the class's docstring.
@@ -133,7 +133,7 @@ def parse_config(
         config_class,
         prog=prog,
         description="\n\n".join(map(textwrap.fill, paragraphs)),
-        epilog=f"example: {example}",
+        epilog="examples:\n" + textwrap.indent(examples, "  "),
         common=() if "all" in arguments else getattr(config_class, "COMMON", ()),
     )
     parser.add_argument("--config", help=config_help, metavar="FILE", action="append")
