@@ -214,9 +214,9 @@ def table(rows: CsvRows) -> str:
             changes = [[change(pair, arm) for pair in own] for arm in (STATISTICS[2], *MAIN)]
             cells = [f"{np.mean(each):+.1f} ({min(each):+.1f})" for each in changes]
             share = np.mean([float(pair["share"]["miou"]) for pair in own])
-            lines.append([f"{family}, {len(own)}", f"{share:.1f}", *cells])
+            lines.append([f"{family}, {len(own)} folders, {share:.1f}", *cells])
     heads = ["three views", "entropy", "AdaDEM started", "from 1/C", "started, balanced"]
-    return markdown(["family, folders", "share", *heads], lines)
+    return markdown(["family, folders, share", *heads], lines)
 
 
 def balanced_table(rows: CsvRows) -> str:

@@ -52,7 +52,7 @@ import torch
 import yaml
 from csv_rows import RESULTS, CsvRows, Row, parser_of
 from numpy.typing import NDArray
-from stream_tables import ARM, CONTROLS, CORRUPTIONS, KEYS, SCORES, summary, table
+from stream_tables import ARM, CONTROLS, CORRUPTIONS, KEYS, SCORES, controls_table, summary, table
 from torch import Tensor, nn
 
 from dem_apps import TestTimeAdapter
@@ -117,7 +117,7 @@ def main() -> None:
     rows = CsvRows(options.out or RESULTS / f"{options.bed}_streams.csv", KEYS, SCORES)
     if options.table:
         found = list(rows.rows.values())
-        print(table(found), summary(found), sep="", end="")
+        print(table(found), controls_table(found), summary(found), sep="", end="")
         return
     if not (options.clones and options.work):
         parser.error("--clones and --work are needed, unless with --table")

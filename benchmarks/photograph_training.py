@@ -365,15 +365,15 @@ def networks_table(rows: CsvRows) -> str:
     lines = []
     for network in NETWORKS:
         source = {pair: by_seed(rows, "source", pair, network=network)["0"] for pair in PAIRS}
-        lines.append([network, "source", *(f"{source[pair]:.1f}" for pair in PAIRS)])
+        lines.append([f"{network}, source", *(f"{source[pair]:.1f}" for pair in PAIRS)])
         for arm in ("source", "adadem 0.01"):
             found = {pair: by_seed(rows, arm, pair, by_rule, network).get("0") for pair in PAIRS}
             cells = [
                 "" if score is None else f"{score - source[pair]:+.1f}"
                 for pair, score in found.items()
             ]
-            lines.append([network, f"{arm}, share", *cells])
-    return markdown(["network", "arm", *PAIRS], lines)
+            lines.append([f"{network}, {arm}, share", *cells])
+    return markdown(["network and arm", *PAIRS], lines)
 
 
 def main() -> None:

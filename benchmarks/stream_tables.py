@@ -96,40 +96,42 @@ def summary(
 ) -> str:
     """A line for each stream and method: the accuracy of entropy, and what other objectives have over it."""
     lines = list[list[str]]()
-    for setting, here, controls in _settings(rows):
-        stream = (
-            setting["bed"]
-            + ", " * (setting["stream"] != "single")
-            + setting["stream"].removeprefix("single")
-        )
-        stream += f", severity {setting['severity']}" * (setting["severity"] != "5")
-        stream += f", {setting['passes']} passes" * (setting["passes"] != "1")
-        above = len(lines)
+    for setting, here, _ in _settings(rows):
         for arm in _groups(here, ARM):
             found, first = at_rule(arm, setting["stream"]), arm[0]
             if "entropy" not in found:
                 continue
-            beside = [own for own in controls if own[0]["bn_alpha"] in ("", first["bn_alpha"])]
-            nothing = [f"{_mean(own, 'accuracy'):.1f}" for own in beside]
             entropy = accuracies(found["entropy"])
             cells = [f"{fmean(entropy.values()):.1f} ({_rates(found['entropy'].values())})"]
             for own in (found.get(name, {}) for name in objectives):
-                cells.append(
-                    f"{difference(accuracies(own), entropy)} ({_rates(own.values())})"
-                    if own
-                    else ""
-                )
-            method = f"{first['method']}{', Adam' * (first['optimizer'] == 'adam')}"
-            known = len(lines) > above  # the line above says it
-            lines.append(
-                [
-                    "" if known else stream,
-                    method,
-                    *(["", ""] if known else [*nothing, "", ""][:2]),
-                    *cells,
-                ]
-            )
-    return markdown(["stream", "method", "none", "bn", "entropy", *objectives], lines)
+                apart = f"{difference(accuracies(own), entropy)} ({_rates(own.values())})"
+                cells.append(apart if own else "")
+            adam = ", Adam" * (first["optimizer"] == "adam")
+            lines.append([f"{_stream(setting)}, {first['method']}{adam}", *cells])
+    return markdown(["stream and method", "entropy", *objectives], lines)
+
+
+def controls_table(rows: Sequence[Row]) -> str:
+    """A line for each stream: the accuracy without adaptation and with the batch's statistics alone."""
+    lines = list[list[str]]()
+    for setting, here, controls in _settings(rows):
+        share = here[0]["bn_alpha"]
+        beside = [own for own in controls if own[0]["bn_alpha"] in ("", share)]
+        means = [f"{_mean(own, 'accuracy'):.1f}" for own in beside]
+        lines.append([_stream(setting), *[*means, "", ""][:2]])
+    return markdown(["stream", *CONTROLS], lines)
+
+
+def _stream(setting: Mapping[str, str]) -> str:
+    """The words for a bed, and for what differs from one pass of single corruptions at severity 5."""
+    words = [setting["bed"]]
+    if setting["stream"] != "single":
+        words.append(setting["stream"])
+    if setting["severity"] != "5":
+        words.append(f"severity {setting['severity']}")
+    if setting["passes"] != "1":
+        words.append(f"{setting['passes']} passes")
+    return ", ".join(words)
 
 
 def _settings(rows: Sequence[Row]) -> Iterator[tuple[dict[str, str], list[Row], list[list[Row]]]]:

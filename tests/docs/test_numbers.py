@@ -40,9 +40,9 @@ LABELS = keyed("cifar_labels", cifar_labels.KEYS)
 ONE_PHOTOGRAPH = keyed("tpt_photographs", imagenet_corruptions.KEYS)
 
 
-def streams_table():
+def streams(table):
     beds = ("cifar", "cifar_group_norm", "imagenet")
-    return stream_tables.summary([row for bed in beds for row in rows(f"{bed}_streams")])
+    return table([row for bed in beds for row in rows(f"{bed}_streams")])
 
 
 def tent_table():
@@ -82,9 +82,10 @@ TABLES = [
     ),
     Compared(APPENDIX, partial(photograph_training.table, TRAINING, most=False)),
     Compared(APPENDIX, partial(photograph_training.claim_table, TRAINING)),
-    Compared(APPENDIX, partial(photograph_training.networks_table, TRAINING), ("network", "arm")),
+    Compared(APPENDIX, partial(photograph_training.networks_table, TRAINING)),
     Compared(APPENDIX, partial(imagenet_corruptions.table, ONE_PHOTOGRAPH)),
-    Compared(APPENDIX, streams_table, ("stream", "method")),
+    Compared(APPENDIX, partial(streams, stream_tables.summary)),
+    Compared(APPENDIX, partial(streams, stream_tables.controls_table)),
     Compared(APPENDIX, tent_table, ("method", "objective")),
     Compared(APPENDIX, partial(cifar_labels.of_table, LABELS, "labels", "accuracy")),
     Compared(APPENDIX, partial(cifar_labels.of_table, LABELS, "imbalance", "f1")),
