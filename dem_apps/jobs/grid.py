@@ -40,7 +40,7 @@ class GridConfig(ExecutorConfig):
 
     arms: dict[str, Any] = option(
         {},
-        "arms to compare, each a name with its settings, such as {none: {loss: none}}",
+        "arms to compare, each a name with its settings, such as {none: {loss: none}}; null leaves an arm out",
         value="{ARM: {}}",
         group="grid",
     )
@@ -91,14 +91,15 @@ def grid_cells(
         raise InputError("--folder: is missing; give the folder that the runs go to")
     _check_names(rows_key, rows)
     _check_names("arms", config.arms)
+    arms = {arm: settings for arm, settings in config.arms.items() if settings is not None}
     flag, compared_with = control
     if compared_with is not None:
-        one_of(f"--{flag}", compared_with, list(config.arms))
+        one_of(f"--{flag}", compared_with, list(arms))
     cells: Cells = {}
     for row, of_row in rows.items():
-        for arm, of_arm in config.arms.items():
+        for arm, of_arm in arms.items():
             settings: Document = {}
-            for part in (config.train, of_row or {}, of_arm or {}):
+            for part in (config.train, of_row or {}, of_arm):
                 settings = merged(settings, dotted(part, training.config_class))
             with passed_on(f"{row}, {arm}".removeprefix(", "), InputError):
                 _check_settings(training, settings)
@@ -173,6 +174,8 @@ def run_grid(
     jobs = [(row, arm, job) for (row, arm), jobs in cells.items() for job in jobs]
     failures = Failures()
     if not config.report_only:
+        arms = ", ".join(dict.fromkeys(arm for _, arm, _ in jobs))
+        print(f"grid:     {len(jobs)} trainings in {config.folder}, of the arms {arms}", flush=True)
         failures = run_jobs([job for *_, job in jobs], config, environment)
     finished = [
         replace(read_run(job.run), row=row, arm=arm) for row, arm, job in jobs if job.finished

@@ -63,6 +63,17 @@ def test_flags_of_nested_keys_are_all_kept_and_replace_single_keys_of_the_file(t
     assert found.arms == {"a": {"loss": "dem"}}
 
 
+def test_null_leaves_an_arm_of_an_earlier_file_out(tmp_path):
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text(
+        f"folder: {tmp_path}/grid\narms: {{a: {{loss: none}}, b: {{loss: entropy}}}}\n"
+    )
+    second.write_text("seeds: [0]\narms: {a: null}\n")
+    files = ["--config", str(first), "--config", str(second)]
+    grid = parse_config(BenchmarkConfig, "seg.benchmark", "", files)
+    assert [arm for _, arm in grid_jobs(grid)] == ["b"]
+
+
 @pytest.mark.usefixtures("_stand_in")
 def test_the_table_compares_arms_with_the_control_seed_by_seed(tmp_path, capsys):
     assert benchmark(config(tmp_path / "grid"), module="stand_in") == {}
