@@ -23,7 +23,7 @@ from seg.data.layouts.folders import FOLDERS, about_splits
 from seg.data.layouts.layout import Pairs, with_other_kinds
 from seg.data.numbering import as_numbered
 from seg.data.pixel_format import RGB, Mask, Numbers, PixelFormat, resized_mask
-from seg.data.read_images import open_image, read_header, read_image, seen
+from seg.data.read_images import open_image, pixels_and_mask, read_header, read_image
 from seg.data.read_labels import read_label
 
 #: Names of files in a line.
@@ -124,7 +124,7 @@ class SegmentationDataset(Dataset[Sample]):
             InputError: a file that cannot be read, or an id that is not in the table.
         """
         image_file, label_file = self.files[index]
-        image, valid = seen(read_image(image_file, self.pixels), self.pixels, self.size)
+        image, valid = pixels_and_mask(read_image(image_file, self.pixels), self.pixels, self.size)
         label = None
         if label_file is not None:
             label = self._label(label_file, image_file, (image.shape[1], image.shape[0]))

@@ -165,9 +165,8 @@ def read_format(folder: Path) -> PixelFormat:
 @functools.cache
 def _table(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float32]:
     """(1, 256, 3): what each of the 256 values of a channel becomes."""
-    levels = np.arange(256, dtype=np.float32)[None, :, None] / 255.0
-    table = (levels - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
-    return table.astype(np.float32, copy=False)
+    levels = np.arange(256, dtype=np.float32)[None, :, None] / np.float32(255)
+    return (levels - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
 
 
 def kind_of(dtype: str) -> str:
@@ -192,16 +191,18 @@ def upright(values: Numbers, orientation: int) -> Numbers:
     return np.ascontiguousarray(values[:, ::-1] if orientation in (2, 3, 6, 7) else values)
 
 
-def resized(values: Numbers, size: Size) -> NDArray[np.float32]:
+def resized(values: Numbers, size: Size) -> Numbers:
     """Resize bicubically with antialiasing.
 
     Args:
-        values: (H, W, B) numbers.
+        values: (H, W, 3) uint8 colours, or (H, W, B) numbers.
         size: (width, height).
 
     Returns:
-        Numbers of this size, float32.
+        The image at this size: uint8 colours, or float32 numbers.
     """
+    if values.dtype == np.uint8:
+        return np.asarray(Image.fromarray(values).resize(size, Image.Resampling.BICUBIC))
     bands = np.ascontiguousarray(values.transpose(2, 0, 1), np.float32)
     pictures = [Image.fromarray(band).resize(size, Image.Resampling.BICUBIC) for band in bands]
     return np.stack([np.asarray(picture) for picture in pictures], axis=-1)
