@@ -17,14 +17,14 @@ from torch.utils.data import Dataset
 from dem_apps.errors import InputError, nearest
 from seg.data.files import Size
 from seg.data.label_faults import look_at_labels
-from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, Ids, id_tables
+from seg.data.labels import CITYSCAPES_CLASSES, ClassSet, Ids, id_tables
 from seg.data.layouts import fitting_layouts, named_layout
 from seg.data.layouts.folders import FOLDERS, about_splits
 from seg.data.layouts.layout import Pairs, with_other_kinds
 from seg.data.numbering import as_numbered
 from seg.data.pixel_format import RGB, Mask, Numbers, PixelFormat, resized_mask
 from seg.data.read_images import open_image, pixels_and_mask, read_header, read_image
-from seg.data.read_labels import read_label
+from seg.data.read_labels import ignored_outside, read_label
 
 #: Names of files in a line.
 _SHOWN = 3
@@ -127,10 +127,8 @@ class SegmentationDataset(Dataset[Sample]):
         image, valid = pixels_and_mask(read_image(image_file, self.pixels), self.pixels, self.size)
         label = None
         if label_file is not None:
-            label = self._label(label_file, image_file, (image.shape[1], image.shape[0]))
-            counted = resized_mask(valid, (label.shape[1], label.shape[0]))
-            if counted is not None:
-                label = np.where(counted, label, np.uint8(IGNORE_INDEX))
+            label = self._label(label_file, image_file, image.shape[1::-1])
+            label = ignored_outside(label, resized_mask(valid, label.shape[::-1]))
         return Sample(self.name(index), image, label, valid, self.pixels)
 
     def label(self, index: int) -> Ids:

@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError, passed_on
-from dem_apps.runtime.documents import read_json, required, shaped
+from dem_apps.runtime.documents import Document, read_json, required, shaped
 from seg.data.files import Size
 
 #: Mean and standard deviation of ImageNet in RGB, 0 to 1.
@@ -29,8 +29,9 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 #: File in the folder of a run that does not see 8-bit RGB in ImageNet's normalisation.
 PIXELS_FILE = "pixels.json"
 MOST_BANDS = 512
+Bools = NDArray[np.bool_]
 #: (H, W), False where there is no data; None for data everywhere.
-Mask = NDArray[np.bool_] | None
+Mask = Bools | None
 #: Arrays of pixels in a file's own numbers, (H, W, …), of counts and of statistics.
 Numbers = NDArray[Any]
 Counts = NDArray[np.int64]
@@ -121,7 +122,7 @@ class PixelFormat:
             picture[~valid] = 0
         return picture
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """Return the format as :func:`read_format` reads it.
 
         Bands are counted from 1 there.

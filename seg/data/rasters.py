@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.files import whole_file
@@ -23,6 +22,7 @@ from seg.data.files import Size
 from seg.data.pixel_format import (
     MOST_BANDS,
     SIDEWAYS,
+    Bools,
     Channels,
     Mask,
     Numbers,
@@ -203,7 +203,7 @@ def _order(source: Any, header: Header, wanted: PixelFormat) -> list[int]:
 
 def _valid(
     source: Any, header: Header, wanted: PixelFormat, values: Numbers, part: dict[str, Any]
-) -> NDArray[np.bool_]:
+) -> Bools:
     """Return where GDAL's mask says data and no number is NaN, (H, W)."""
     valid = np.asarray(source.dataset_mask(**part) != 0)
     if header.alpha and wanted.bands > header.bands:  # its alpha band holds data
@@ -231,7 +231,7 @@ def _in_colours(source: Any, values: Numbers) -> Numbers:
 
 def ids_of(
     file: Path, source: Any, header: Header, classes: Collection[int]
-) -> tuple[Numbers, NDArray[np.bool_]]:
+) -> tuple[Numbers, Bools]:
     """Read the ids of an open TIFF label, (H, W), as stored.
 
     Returns:

@@ -20,7 +20,7 @@ from seg.data import rasters
 from seg.data.files import Size
 from seg.data.labels import IGNORE_INDEX, ClassSet, Color, Ids, id_tables
 from seg.data.layouts.layout import OWN_IDS, Layout
-from seg.data.pixel_format import Mask, Numbers, upright
+from seg.data.pixel_format import Bools, Mask, Numbers, upright
 from seg.data.rasters import Georeference, Header
 from seg.data.read_images import (
     GREY,
@@ -114,20 +114,20 @@ def train_ids(label: LabelPixels, classes: ClassSet, layout: Layout) -> Ids:
 
     They are 255 where nothing counts.
     """
-    converted = np.asarray(cv2.LUT(label.ids, id_tables(classes, layout.ids)[0]), np.uint8)
-    return _ignored_outside(converted, label.valid)
+    table, _ = id_tables(classes, layout.ids)
+    return ignored_outside(cv2.LUT(label.ids, table), label.valid)
 
 
-def _ignored_outside(ids: Ids, valid: Mask) -> Ids:
-    """Return the ids, with 255 where nothing is valid."""
-    return ids if valid is None else np.where(valid, ids, np.uint8(IGNORE_INDEX))
+def ignored_outside(ids: Ids, valid: Mask) -> Ids:
+    """Return the ids, (H, W), with 255 where nothing is valid."""
+    return ids if valid is None else np.where(valid, ids, IGNORE_INDEX)
 
 
 def refuse_unknown(
     file: Path, label: LabelPixels, classes: ClassSet, layout: Layout = OWN_IDS
 ) -> None:
     """Raise an InputError for a label image with an id that is no class's and not ignored."""
-    known = id_tables(classes, layout.ids)[1]
+    _, known = id_tables(classes, layout.ids)
     ids = label.held
     if not ids.size or cv2.LUT(ids, known.view(np.uint8)).min():
         return
@@ -156,7 +156,7 @@ def read_index_image(file: Path) -> Ids:
     They are 255 where it holds none.
     """
     label = _index_image(file, ())
-    return _ignored_outside(label.ids, label.valid)
+    return ignored_outside(label.ids, label.valid)
 
 
 def _index_image(file: Path, classes: Collection[int]) -> LabelPixels:
@@ -189,7 +189,7 @@ def _index_image(file: Path, classes: Collection[int]) -> LabelPixels:
 
 def _picture_ids(
     image: OpenImage, picture: Image.Image, classes: Collection[int]
-) -> tuple[Numbers, NDArray[np.bool_]]:
+) -> tuple[Numbers, Bools]:
     """Return the ids of a picture that Pillow decodes, (H, W), and where it is not transparent.
 
     The ids are as stored.
@@ -249,7 +249,7 @@ def _colored_ids(file: Path, classes: ClassSet) -> LabelPixels:
     return LabelPixels(ids, None if counted.all() else counted, header)
 
 
-def _codes(file: Path) -> tuple[NDArray[np.uint32], NDArray[np.bool_], Header]:
+def _codes(file: Path) -> tuple[NDArray[np.uint32], Bools, Header]:
     """Read red, green and blue as one number, (H, W), and where the picture is not transparent.
 
     The picture is upright as EXIF says.

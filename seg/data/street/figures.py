@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Color = tuple[float, ...]  # RGB, 0 to 255
+Colors = tuple[Color, ...]
 
 #: Numbers of a look: the game's, the camera's, the smallest and the largest of each.
 _NUMBERS = {
@@ -34,12 +35,12 @@ _NUMBERS = {
 }
 
 
-def _colors(codes: str) -> tuple[Color, ...]:
+def _colors(codes: str) -> Colors:
     """Return RGB colours by their hexadecimal codes."""
     return tuple(tuple(bytes.fromhex(code)) for code in codes.split())
 
 
-def _paints(table: str) -> dict[str, tuple[tuple[Color, ...], tuple[Color, ...]]]:
+def _paints(table: str) -> dict[str, tuple[Colors, Colors]]:
     """Return the alternative colours of each paint of a table in the game and to the camera."""
     paints = {}
     for line in table.strip().splitlines():
@@ -88,7 +89,7 @@ class Look:
     #: 0 is the source, 1 the target; part of the random seed, so that the two have no street in common
     code: int
     numbers: dict[str, float]
-    paints: dict[str, tuple[Color, ...]]
+    paints: dict[str, Colors]
 
 
 SOURCE_LOOK = Look(
@@ -133,6 +134,7 @@ class Part(NamedTuple):
     gain: float = 1.0  #: brightness
 
 
+Parts = tuple[Part, ...]
 #: Parts on a plane, and the side that it looks to, for its light: left, right, near or top.
 Face = tuple[Plane, Iterable[Part], str]
 
@@ -193,7 +195,7 @@ _FORMS: dict[str, Callable[..., Outlines]] = {
 }
 
 
-def _parts(table: str) -> tuple[Part, ...]:
+def _parts(table: str) -> Parts:
     """Return the parts of a table, with a line for each: label, paint, brightness, form and numbers.
 
     The numbers are the arguments of the form's function in :data:`_FORMS`.
@@ -233,7 +235,7 @@ _LAMP = _parts("""
 """)
 
 
-def _signal(mast: Outlines, at: tuple[float, float], lit: int) -> tuple[Part, ...]:
+def _signal(mast: Outlines, at: tuple[float, float], lit: int) -> Parts:
     """Return a traffic light with its housing centred ``at``.
 
     The lamp ``lit``, from the top, is on.
@@ -247,7 +249,7 @@ def _signal(mast: Outlines, at: tuple[float, float], lit: int) -> tuple[Part, ..
     )
 
 
-def _sign(rim: str, inside: str, outline: Outlines) -> tuple[Part, ...]:
+def _sign(rim: str, inside: str, outline: Outlines) -> Parts:
     """Return a traffic sign with a dark bar."""
     return (
         Part("pole", "pole", boxes(-0.07, 0, 0.07, 2.6)),
@@ -257,7 +259,7 @@ def _sign(rim: str, inside: str, outline: Outlines) -> tuple[Part, ...]:
     )
 
 
-def _tree(seed: int) -> tuple[Part, ...]:
+def _tree(seed: int) -> Parts:
     """Return a trunk under a crown."""
     trunk = Part("vegetation", "wood", boxes(-0.2, 0, 0.2, 4.5))
     crown = Part("vegetation", "leaves", discs(1.9, 2, 0, 4.6), 0.7)
@@ -268,7 +270,7 @@ _LOW_MAST = boxes(-0.09, 0, 0.09, 3.4)
 _HIGH_MAST = boxes(-0.09, 0, 0.09, 5.6, 0.09, 5.4, 2.6, 5.6)
 _DISC = discs(1, 1, 0, 0)
 #: Alternatives of figures that face the camera, in metres from the foot.
-FIGURES: dict[str, tuple[tuple[Part, ...], ...]] = {
+FIGURES: dict[str, tuple[Parts, ...]] = {
     "person": (_PERSON,),
     "bicycle": (_BICYCLE,),
     "motorcycle": (_MOTORCYCLE,),
@@ -292,7 +294,7 @@ FIGURES: dict[str, tuple[tuple[Part, ...], ...]] = {
     ),
 }
 #: Faces along the street, in fractions of them.
-WALLS: dict[str, tuple[Part, ...]] = {
+WALLS: dict[str, Parts] = {
     "building": _parts("""
         building    house     1     boxes 0,0,1,1
         building    house     0.85  boxes 0,0,1,0.2 0,0.97,1,1
