@@ -61,8 +61,7 @@ class SegmentationDataset(Dataset[Sample]):
 
     Args:
         labelled: whether labels are read; None reads them if there are any.
-        size: (width, height) to resize images and labels to.
-        resize_labels: False leaves labels at their own size.
+        size: (width, height) to resize images to; labels of validation images keep their own size.
         exclude: paths below the root, file names or stems.
         part: a share of a fixed shuffle.
     """
@@ -74,7 +73,6 @@ class SegmentationDataset(Dataset[Sample]):
         split: str,
         labelled: bool | None,
         size: Size | None = None,
-        resize_labels: bool = True,
         *,
         classes: ClassSet = CITYSCAPES_CLASSES,
         exclude: Sequence[str] = (),
@@ -86,7 +84,7 @@ class SegmentationDataset(Dataset[Sample]):
             )
         self.root = root
         self.size = size
-        self.resize_labels = resize_labels
+        self.resize_labels = split != "val"
         self.classes = classes
         self.layout = named_layout(layout)
         self.layout_name = layout

@@ -202,7 +202,6 @@ def open_validation(
         classes,
         demo,
         labelled=None,
-        resize_labels=False,
         part=(part[0], part[1]),
     )
 

@@ -78,8 +78,8 @@ class ClassSet:
         table = np.zeros(256, np.uint8)
         table[: len(self)] = self.ids
         # as table[predicted], without its eight bytes a pixel
-        ids = np.asarray(cv2.LUT(predicted, table), np.uint8)
-        return ids if valid is None else np.where(valid, ids, np.uint8(self.no_data))
+        ids: Ids = cv2.LUT(predicted, table)
+        return ids if valid is None else np.where(valid, ids, self.no_data)
 
     def ignoring(self, ids: Sequence[int]) -> ClassSet:
         """Return the class set for label images in which further ids count nowhere.
@@ -280,7 +280,7 @@ def _from_document(file: str, document: Any) -> ClassSet:
         raise InputError(f"{file}, classes: some have a color, and others none")
     _refuse_repeated(file, "name", names)
     _refuse_repeated(file, "id", ids)
-    ignored = _ignored(file, content, "color" if by_color else "id")
+    ignored = _ignored(file, content)
     if by_color:
         _refuse_repeated(file, "color", colors)
         return ClassSet(names, colors, ids, by_color=True, ignored_colors=ignored)
@@ -290,11 +290,11 @@ def _from_document(file: str, document: Any) -> ClassSet:
     return ClassSet(names, named_classes(names).colors if None in colors else colors, ids, ignored)
 
 
-def _ignored(file: str, content: _ClassFile, key: str) -> tuple[Any, ...]:
-    """Return the ids or colours that count nowhere, sorted; ``key`` says which they are."""
-    where = f"{file}, ignored"
+def _ignored(file: str, content: _ClassFile) -> tuple[Any, ...]:
+    """Return the ids, or with labels in colours the colours, that count nowhere, sorted."""
+    key = "color" if content.labels == "colors" else "id"
     rows = [
-        shaped(_Row, {"name": "ignored", "id": 0, key: value}, where)
+        shaped(_Row, {"name": "ignored", "id": 0, key: value}, f"{file}, ignored")
         for value in content.ignored or ()
     ]
     return tuple(sorted({getattr(row, key) for row in rows} - {None}))

@@ -146,8 +146,7 @@ class Scene:
 
     def window(self, rows: slice, columns: slice) -> ImagePixels:
         """Return some of its rows and columns, without coordinates."""
-        ranges = (rows.indices(self.shape[0])[:2], columns.indices(self.shape[1])[:2])
-        return self._read(window=ranges)
+        return self._read(window=(rows, columns))
 
     def within(self, most: int) -> tuple[int, int]:
         """Return (H, W) with at most so many pixels on the longer side."""
@@ -161,9 +160,8 @@ class Scene:
 
     def _read(self, **part: Any) -> ImagePixels:
         with damage_named(self.file):
-            return ImagePixels(
-                *rasters.bands_of(self.file, self.source, self.header, self.wanted, **part)
-            )
+            pixels = rasters.bands_of(self.file, self.source, self.header, self.wanted, **part)
+        return ImagePixels(*pixels)
 
 
 @contextmanager
