@@ -163,7 +163,7 @@ def discs(wide: float, high: float, *centers: float) -> Outlines:
     """Return ellipses of the same half width and half height, by x and y of their centres."""
     angles = np.linspace(0, 2 * np.pi, 17)[:-1]
     ring = np.stack((wide * np.cos(angles), high * np.sin(angles)), -1)
-    return ring + np.reshape(centers, (-1, 1, 2))
+    return np.asarray(ring + np.reshape(centers, (-1, 1, 2)))
 
 
 def grid(
