@@ -146,7 +146,8 @@ class Scene:
 
     def window(self, rows: slice, columns: slice) -> ImagePixels:
         """Return some of its rows and columns, without coordinates."""
-        return self._read(window=(rows, columns))
+        ranges = (rows.indices(self.shape[0])[:2], columns.indices(self.shape[1])[:2])
+        return self._read(window=ranges)
 
     def within(self, most: int) -> tuple[int, int]:
         """Return (H, W) with at most so many pixels on the longer side."""
