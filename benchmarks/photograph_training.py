@@ -208,7 +208,6 @@ def scores(config: TrainConfig) -> dict[str, Any]:
         size=tuple(config.source.size or ()) or None,  # type: ignore[arg-type]
         classes=pair.classes,
         labelled=None,
-        resize_labels=False,
     )
     source_val.pixels = pair.pixels
     images = spread_batches(

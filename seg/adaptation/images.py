@@ -26,7 +26,14 @@ from seg.data.files import Size, evenly, find_images, output_names, refuse_long_
 from seg.data.labels import IGNORE_INDEX, ClassSet, Ids
 from seg.data.layouts.layout import OWN_IDS, Layout
 from seg.data.pixel_format import Mask, resized_mask
-from seg.data.read_images import ImagePixels, Scene, opened_picture, read_image, seen, whole_header
+from seg.data.read_images import (
+    ImagePixels,
+    Scene,
+    opened_picture,
+    pixels_and_mask,
+    read_image,
+    whole_header,
+)
 from seg.data.read_labels import read_label
 from seg.maps.entropy_maps import Part
 from seg.maps.run_pictures import (
@@ -154,7 +161,9 @@ class ImageFolder:
         Returns:
             The image (3, h, w), and a mask of where it holds data; None for everywhere.
         """
-        values, valid = seen(self.picture(index), self.description.pixels, self.sizes[index])
+        values, valid = pixels_and_mask(
+            self.picture(index), self.description.pixels, self.sizes[index]
+        )
         return self.description.normalised(values, valid).to(self.device), valid
 
     def batch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor | None]:

@@ -12,45 +12,43 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
-from rich.console import Console
 
 from dem_apps.errors import InputError
-from dem_apps.runtime import progress
+from dem_apps.runtime.progress import print_table
 from seg.data.datasets import SegmentationDataset
 from seg.data.domains import DomainPair
 from seg.data.found_classes import found_classes
 from seg.data.label_faults import FileReport, check_classes, check_label, lines
-from seg.data.labels import IGNORE_INDEX
 from seg.data.read_images import ImagePixels, read_image
+from seg.data.read_labels import ignored_outside
 from seg.data.statistics import counts_of, each_file
 
 Reports = Mapping[str, Sequence[FileReport]]
 
 
-def check_pair(pair: DomainPair, workers: int = 0, console: Console | None = None) -> int:
+def check_pair(pair: DomainPair, workers: int = 0) -> int:
     """Look at every file, and print what is wrong and what is there.
 
     Returns:
         The number of images with a problem.
     """
-    console = console or progress.console(soft_wrap=True, highlight=False)
     if layouts := pair.layouts_found():
-        console.print(f"note: {layouts}")
+        print(f"note: {layouts}")
     for note in pair.notes:
-        console.print(note)
+        print(note)
     reports: dict[str, list[FileReport]] = {}
     unfit = list[SegmentationDataset]()
     for title, dataset, indices in _work(pair):
-        reports[title] = _check_split(title, dataset, indices, workers)
-        if dataset.labelled and not all(report.fits for report in reports[title]):
+        split = reports[title] = _check_split(title, dataset, indices, workers)
+        if not all(report.fits for report in split):
             unfit.append(dataset)
         notes = [f"note: {title}: {note}" for note in dataset.notes]
-        for line in (*notes, *lines(reports[title], title), *_ranges(reports[title], title)):
-            console.print(line)
-    _print_classes(reports, pair.classes.names, console)
+        for line in (*notes, *lines(split, title), *_ranges(split, title)):
+            print(line)
+    _print_classes(reports, pair.classes.names)
     if class_file := pair.class_file or _fitting_file(unfit, pair, workers):
-        console.print(class_file)
-    return _print_result(reports, pair.left_out(), console)
+        print(class_file)
+    return _print_result(reports, pair.left_out())
 
 
 def _check_split(
@@ -64,17 +62,17 @@ def _check_split(
     return reports
 
 
-def _print_result(reports: Reports, left_out: str, console: Console) -> int:
+def _print_result(reports: Reports, left_out: str) -> int:
     """Print how many images have a problem, and return that."""
     checked = [report for split in reports.values() for report in split]
     wrong = sum(bool(report.errors or report.warnings) for report in checked)
     if wrong:
-        console.print(
+        print(
             f"{wrong:,} of {len(checked):,} images have a problem{left_out}; "
             "'exclude' of source or target leaves images out"
         )
     else:
-        console.print(f"{len(checked):,} images checked{left_out}, nothing wrong")
+        print(f"{len(checked):,} images checked{left_out}, nothing wrong")
     return wrong
 
 
@@ -121,18 +119,18 @@ def check_file(dataset: SegmentationDataset, index: int) -> FileReport:
         ids = check_label(report, image_file, label_file, dataset.classes, dataset.layout)
         if ids is not None:
             if valid is not None and valid.shape == ids.shape:  # as training sees it
-                ids = np.where(valid, ids, np.uint8(IGNORE_INDEX))
+                ids = ignored_outside(ids, valid)
             report.counts = counts_of(ids, len(dataset.classes))
     return report
 
 
 def _range_of(image: ImagePixels) -> list[tuple[float, float]]:
     """Return the least and the largest number of each band."""
-    values = np.ma.masked_invalid(image.values.astype(np.float64))
+    values = np.where(np.isfinite(image.values), image.values, np.nan)
     if image.valid is not None:
-        values[~image.valid] = np.ma.masked
-    lows = values.min(axis=(0, 1)).filled(np.inf)
-    highs = values.max(axis=(0, 1)).filled(-np.inf)
+        values[~image.valid] = np.nan
+    lows = np.nanmin(values, axis=(0, 1), initial=np.inf)
+    highs = np.nanmax(values, axis=(0, 1), initial=-np.inf)
     return list(zip(lows.tolist(), highs.tolist(), strict=True))
 
 
@@ -144,21 +142,18 @@ def _ranges(reports: Sequence[FileReport], title: str) -> Iterator[str]:
         yield f"range: {title}: band {band} holds {min(lows):.6g} to {max(highs):.6g}"
 
 
-def _print_classes(reports: Reports, names: tuple[str, ...], console: Console) -> None:
+def _print_classes(reports: Reports, names: tuple[str, ...]) -> None:
     """Print the share of each class among the pixels that count, and its number of images."""
     header = ["class"]
     rows = [[name] for name in (*names, "(ignored)")]
     for title, checked in reports.items():
-        readable = [file.counts for file in checked if file.counts is not None]
-        if not readable:
+        counts = np.array([file.counts for file in checked if file.counts is not None])
+        if not len(counts):
             continue
         header += [f"{title}, %", "images"]
-        pixels = np.sum(readable, axis=0)
-        images = np.count_nonzero(readable, axis=0)
+        pixels = counts.sum(0)
         shares = 100 * pixels / max(pixels[:-1].sum(), 1)
         shares[-1] = 100 * pixels[-1] / pixels.sum()
-        for row, share, number in zip(rows, shares, images, strict=True):
-            row += [f"{share:.2f}", f"{number:,}"]
-    progress.print_table(
-        "pixels and images of each class", header, [*rows[:-1], [], rows[-1]], screen=console
-    )
+        for row, share, images in zip(rows, shares, np.count_nonzero(counts, 0), strict=True):
+            row += [f"{share:.2f}", f"{images:,}"]
+    print_table("pixels and images of each class", header, [*rows[:-1], [], rows[-1]])

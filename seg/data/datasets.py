@@ -17,14 +17,14 @@ from torch.utils.data import Dataset
 from dem_apps.errors import InputError, nearest
 from seg.data.files import Size
 from seg.data.label_faults import look_at_labels
-from seg.data.labels import CITYSCAPES_CLASSES, IGNORE_INDEX, ClassSet, Ids, id_tables
+from seg.data.labels import CITYSCAPES_CLASSES, ClassSet, Ids, id_tables
 from seg.data.layouts import fitting_layouts, named_layout
 from seg.data.layouts.folders import FOLDERS, about_splits
 from seg.data.layouts.layout import Pairs, with_other_kinds
 from seg.data.numbering import as_numbered
 from seg.data.pixel_format import RGB, Mask, Numbers, PixelFormat, resized_mask
-from seg.data.read_images import open_image, read_header, read_image, seen
-from seg.data.read_labels import read_label
+from seg.data.read_images import open_image, pixels_and_mask, read_header, read_image
+from seg.data.read_labels import ignored_outside, read_label
 
 #: Names of files in a line.
 _SHOWN = 3
@@ -61,8 +61,7 @@ class SegmentationDataset(Dataset[Sample]):
 
     Args:
         labelled: whether labels are read; None reads them if there are any.
-        size: (width, height) to resize images and labels to.
-        resize_labels: False leaves labels at their own size.
+        size: (width, height) to resize images to; labels of validation images keep their own size.
         exclude: paths below the root, file names or stems.
         part: a share of a fixed shuffle.
     """
@@ -74,7 +73,6 @@ class SegmentationDataset(Dataset[Sample]):
         split: str,
         labelled: bool | None,
         size: Size | None = None,
-        resize_labels: bool = True,
         *,
         classes: ClassSet = CITYSCAPES_CLASSES,
         exclude: Sequence[str] = (),
@@ -86,7 +84,7 @@ class SegmentationDataset(Dataset[Sample]):
             )
         self.root = root
         self.size = size
-        self.resize_labels = resize_labels
+        self.resize_labels = split != "val"
         self.classes = classes
         self.layout = named_layout(layout)
         self.layout_name = layout
@@ -124,13 +122,11 @@ class SegmentationDataset(Dataset[Sample]):
             InputError: a file that cannot be read, or an id that is not in the table.
         """
         image_file, label_file = self.files[index]
-        image, valid = seen(read_image(image_file, self.pixels), self.pixels, self.size)
+        image, valid = pixels_and_mask(read_image(image_file, self.pixels), self.pixels, self.size)
         label = None
         if label_file is not None:
-            label = self._label(label_file, image_file, (image.shape[1], image.shape[0]))
-            counted = resized_mask(valid, (label.shape[1], label.shape[0]))
-            if counted is not None:
-                label = np.where(counted, label, np.uint8(IGNORE_INDEX))
+            label = self._label(label_file, image_file, image.shape[1::-1])
+            label = ignored_outside(label, resized_mask(valid, label.shape[::-1]))
         return Sample(self.name(index), image, label, valid, self.pixels)
 
     def label(self, index: int) -> Ids:

@@ -25,6 +25,8 @@ from seg.data.statistics import measured_format
 from seg.data.street.demo_pair import write_demo_pair
 from seg.data.street.world import WORLD_VERSION
 
+_DEMO, _BANDS = DemoConfig(), BandConfig()
+
 
 @dataclass(frozen=True)
 class DomainPair:
@@ -92,8 +94,8 @@ def open_pair(
     target: TargetDataConfig,
     classes_file: str | ClassSet | None = None,
     validation_part: Sequence[float] = (0.0, 1.0),
-    demo: DemoConfig | None = None,
-    bands: BandConfig | None = None,
+    demo: DemoConfig = _DEMO,
+    bands: BandConfig = _BANDS,
     pixels: PixelFormat | None = None,
     measure: bool = True,
     workers: int = 0,
@@ -112,12 +114,12 @@ def open_pair(
             f"--{missing}.root is missing: --{present}.root is given, and a pair needs both (or none: demo)"
         )
     classes = classes_file if isinstance(classes_file, ClassSet) else load_classes(classes_file)
-    opened = functools.partial(_splits, source, target, validation_part, demo or DemoConfig())
+    opened = functools.partial(_splits, source, target, validation_part, demo)
     pair = opened(classes)
     if classes_file is None:
         pair = _with_found_classes(pair, opened, workers)
     if pixels is None:
-        pixels = _pixels(pair, bands or BandConfig(), measure, workers, rgb)
+        pixels = _pixels(pair, bands, measure, workers, rgb)
     for dataset in pair.splits().values():
         dataset.pixels = pixels
     return dataclasses.replace(pair, pixels=pixels)
@@ -182,7 +184,7 @@ def open_validation(
     target: DataConfig,
     classes: ClassSet,
     part: Sequence[float] = (0.0, 1.0),
-    demo: DemoConfig | None = None,
+    demo: DemoConfig = _DEMO,
 ) -> SegmentationDataset:
     """Open the target's validation set.
 
@@ -198,9 +200,8 @@ def open_validation(
         target,
         "val",
         classes,
-        demo or DemoConfig(),
+        demo,
         labelled=None,
-        resize_labels=False,
         part=(part[0], part[1]),
     )
 

@@ -54,12 +54,12 @@ def checked_size(size: Sequence[int] | str | None, flag: str) -> Size | None:
     """
     if size is None:
         return None
-    sides = () if isinstance(size, str) else tuple(size)
-    if len(sides) != 2 or not all(side in range(1, LARGEST_SIDE + 1) for side in sides):
+    if len(size) != 2 or not {*size} <= {*range(1, LARGEST_SIDE + 1)}:
         raise InputError(
             f"{flag}: expected W,H such as 1024,512, 1 to {LARGEST_SIDE:,} pixels, got {size}"
         )
-    return sides[0], sides[1]
+    width, height = map(int, size)
+    return width, height
 
 
 def evenly(items: Sequence[Item], most: int) -> list[Item]:

@@ -22,12 +22,13 @@ from torchvision.datasets import Cityscapes
 
 from dem_apps.errors import InputError, nearest
 from dem_apps.runtime.arguments import found
-from dem_apps.runtime.documents import read_json, read_yaml, required, shaped
+from dem_apps.runtime.documents import Document, read_json, read_yaml, required, shaped
 from dem_apps.runtime.files import read_text
 from seg.data.files import distinct
-from seg.data.pixel_format import Mask
+from seg.data.pixel_format import Bools, Mask
 
 Color = tuple[int, int, int]
+Colors = tuple[Color, ...]
 #: (H, W) train ids, or ids of a label image.
 Ids = NDArray[np.uint8]
 IGNORE_INDEX = 255
@@ -49,14 +50,14 @@ class ClassSet:
     """The C classes that a network predicts; the position in these tuples is the train id."""
 
     names: tuple[str, ...]  #: C names
-    colors: tuple[Color, ...]  #: C RGB colours for display
+    colors: Colors  #: C RGB colours for display
     #: id of each class in a label image in the class set's own numbering
     ids: tuple[int, ...]
     #: Ids of label images that no loss and no metric counts; 255 is one of them unless a class has it.
     ignored: tuple[int, ...] = ()
     #: whether label images are pictures in the classes' colours instead, and hold no ids
     by_color: bool = False
-    ignored_colors: tuple[Color, ...] = ()  #: colours in such pictures that nothing counts
+    ignored_colors: Colors = ()  #: colours in such pictures that nothing counts
 
     def __len__(self) -> int:
         return len(self.names)
@@ -77,8 +78,8 @@ class ClassSet:
         table = np.zeros(256, np.uint8)
         table[: len(self)] = self.ids
         # as table[predicted], without its eight bytes a pixel
-        ids = np.asarray(cv2.LUT(predicted, table), np.uint8)
-        return ids if valid is None else np.where(valid, ids, np.uint8(self.no_data))
+        ids: Ids = cv2.LUT(predicted, table)
+        return ids if valid is None else np.where(valid, ids, self.no_data)
 
     def ignoring(self, ids: Sequence[int]) -> ClassSet:
         """Return the class set for label images in which further ids count nowhere.
@@ -93,7 +94,7 @@ class ClassSet:
                 )
         return replace(self, ignored=tuple(sorted({*self.ignored, *ids})))
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """Return the class set as :func:`load_classes` reads it."""
         rows = [
             {"name": name, "color": list(color), "id": label_id}
@@ -106,10 +107,8 @@ class ClassSet:
 
 
 CITYSCAPES_CLASSES = ClassSet(
-    tuple(label.name for label in _TRAIN_LABELS),
-    tuple(label.color for label in _TRAIN_LABELS),
-    tuple(label.id for label in _TRAIN_LABELS),
-    tuple(label.id for label in LABELS if label.train_id == IGNORE_INDEX),
+    *zip(*((label.name, label.color, label.id) for label in _TRAIN_LABELS), strict=True),
+    ignored=tuple(label.id for label in LABELS if label.train_id == IGNORE_INDEX),
 )
 #: Classes of pictures in Cityscapes' colours; GTA5 has a colour of its own for static.
 CITYSCAPES_COLORS = replace(
@@ -124,9 +123,7 @@ CITYSCAPES_COLORS = replace(
 )
 
 
-def id_tables(
-    classes: ClassSet, numbering: Mapping[int, str] | None = None
-) -> tuple[Ids, NDArray[np.bool_]]:
+def id_tables(classes: ClassSet, numbering: Mapping[int, str] | None = None) -> tuple[Ids, Bools]:
     """Build look-up tables for the ids in label images, (256,) each.
 
     Args:
@@ -223,7 +220,7 @@ def load_classes(file: str | None) -> ClassSet:
     return _from_document(file, readers.get(path.suffix, read_yaml)(path))
 
 
-def _label_map(file: Path) -> dict[str, Any]:
+def _label_map(file: Path) -> Document:
     """Return the content of a label map in the form of a class file."""
     rows = []
     for line in read_text(file).splitlines():
@@ -277,37 +274,36 @@ def _from_document(file: str, document: Any) -> ClassSet:
         _row(value, place, f"{file}, classes[{place}]")
         for place, value in enumerate(content.classes)
     ]
+    names, ids, colors = zip(*((row.name, row.id, row.color) for row in rows), strict=True)
     by_color = content.labels == "colors"
-    key = "color" if by_color else "id"
-    ignored = [
-        shaped(_Row, {"name": "ignored", "id": 0, key: value}, f"{file}, ignored")
-        for value in content.ignored or ()
-    ]
-    names = tuple(row.name for row in rows)
-    ids = tuple(row.id for row in rows)
-    colors = _colors(rows)
-    if len(colors) < len(rows) and (colors or by_color):
+    if None in colors and (by_color or any(colors)):
         raise InputError(f"{file}, classes: some have a color, and others none")
     _refuse_repeated(file, "name", names)
     _refuse_repeated(file, "id", ids)
+    ignored = _ignored(file, content)
     if by_color:
         _refuse_repeated(file, "color", colors)
-        return ClassSet(names, colors, ids, (), True, tuple(sorted({*_colors(ignored)})))
-    ignored_ids = {row.id for row in ignored}
-    if both := ignored_ids & set(ids):
+        return ClassSet(names, colors, ids, by_color=True, ignored_colors=ignored)
+    if both := {*ignored} & {*ids}:
         name = names[ids.index(min(both))]
         raise InputError(f"{file}, ignored: the id {min(both)} is that of class '{name}'")
-    return ClassSet(names, colors or named_classes(names).colors, ids, tuple(sorted(ignored_ids)))
+    return ClassSet(names, named_classes(names).colors if None in colors else colors, ids, ignored)
+
+
+def _ignored(file: str, content: _ClassFile) -> tuple[Any, ...]:
+    """Return the ids, or with labels in colours the colours, that count nowhere, sorted."""
+    key = "color" if content.labels == "colors" else "id"
+    rows = [
+        shaped(_Row, {"name": "ignored", "id": 0, key: value}, f"{file}, ignored")
+        for value in content.ignored or ()
+    ]
+    return tuple(sorted({getattr(row, key) for row in rows} - {None}))
 
 
 def _row(value: Any, place: int, where: str) -> _Row:
     """Return a class by its name alone, or by its keys; ``place`` is its id unless it has one."""
     keys = {"name": value} if isinstance(value, str) else required(value, where)
     return shaped(_Row, {"id": place, **keys}, where)
-
-
-def _colors(rows: Sequence[_Row]) -> tuple[Color, ...]:
-    return tuple(row.color for row in rows if row.color)
 
 
 def _refuse_repeated(file: str, key: str, values: Sequence[object]) -> None:

@@ -22,8 +22,8 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, default_collate
 
 from dem_apps.errors import InputError, nearest, passed_on
 from seg.data.datasets import Sample, SegmentationDataset
-from seg.data.labels import IGNORE_INDEX
-from seg.data.pixel_format import RGB, Numbers, PixelFormat
+from seg.data.labels import IGNORE_INDEX, Ids
+from seg.data.pixel_format import RGB, Mask, Numbers, PixelFormat
 from seg.data.samplers import Draws, Epochs, Sampler
 
 # Without this, importing it checks for a newer release over the network, and waits where there is none.
@@ -172,26 +172,31 @@ def apply_augmentation(augmentation: Augmentation, sample: Sample, seed: int) ->
     Pixels from outside the image have no label. In images of bands they hold no data either.
     """
     augmentation.set_random_seed(seed)
-    valid = np.ones(sample.image.shape[:2], np.bool_) if sample.valid is None else sample.valid
-    parts: dict[str, Any] = {"image": sample.image, _VALID: valid.astype(np.uint8)}
-    if sample.label is not None:
-        parts["mask"] = sample.label
+    image, label, inside = _augmented(augmentation, sample)
+    # 0 comes from transforms that fill masks with nothing else, unless it was asked for
+    fills = {getattr(each, "fill_mask", None) for each in augmentation.transforms}
+    if label is not None and 0 not in fills:
+        label = np.where(inside == 0, IGNORE_INDEX, label)
+    holds_data: Mask = inside == 1
+    if np.all(holds_data) or (sample.pixels.is_rgb and sample.valid is None):
+        holds_data = None
+    return replace(sample, image=image, label=label, valid=holds_data)
+
+
+def _augmented(augmentation: Augmentation, sample: Sample) -> tuple[Numbers, Ids | None, Numbers]:
+    """Return the augmented image, its label, and where it holds data: 0 or 1, (H, W)."""
+    *size, bands = sample.image.shape
+    valid = np.ones(size, np.bool_) if sample.valid is None else sample.valid
+    parts = {"image": sample.image, "mask": sample.label, _VALID: valid.astype(np.uint8)}
     with passed_on(f"{sample.name}: augmentation failed"):  # such as a crop larger than the image
         augmented = augmentation(**parts)
-    image, inside, label = augmented["image"], augmented[_VALID], augmented.get("mask")
-    bands = sample.image.shape[2]
+    image, label, inside = (augmented[part] for part in parts)
     if image.dtype != sample.image.dtype or image.shape != (*inside.shape, bands):
         raise InputError(
             f"{sample.name}: augmentation makes something else than images of {sample.image.dtype} in {bands} bands, "
             "and labels of their size; leave it out"
         )
-    # 0 comes from transforms that fill masks with nothing else, unless it was asked for
-    fills = [getattr(each, "fill_mask", None) for each in augmentation.transforms]
-    if label is not None and 0 not in fills:
-        label = np.where(inside == 0, np.uint8(IGNORE_INDEX), label)
-    counts = not sample.pixels.is_rgb or sample.valid is not None
-    outside = counts and (inside != 1).any()
-    return replace(sample, image=image, label=label, valid=inside == 1 if outside else None)
+    return image, label, inside
 
 
 def fourier(image: Numbers, reference: Numbers, beta: float) -> Numbers:
@@ -206,16 +211,14 @@ def fourier(image: Numbers, reference: Numbers, beta: float) -> Numbers:
         reference: an image of the same kind, of any size.
         beta: β.
     """
-    height, width = image.shape[:2]
+    height, width, bands = image.shape
     if reference.shape != image.shape:
         # OpenCV takes four bands at a time
-        reference = np.stack(
-            [
-                cv2.resize(band, (width, height), interpolation=cv2.INTER_AREA)
-                for band in np.moveaxis(reference, 2, 0)
-            ],
-            axis=2,
-        )
+        resized = [
+            cv2.resize(reference[..., band], (width, height), interpolation=cv2.INTER_AREA)
+            for band in range(bands)
+        ]
+        reference = np.dstack(resized)
     spectrum = scipy.fft.rfft2(image.astype(np.float32), axes=(0, 1))
     other = scipy.fft.rfft2(reference.astype(np.float32), axes=(0, 1))
     b = int(beta * min(height, width))
@@ -230,7 +233,7 @@ def fourier(image: Numbers, reference: Numbers, beta: float) -> Numbers:
     result = scipy.fft.irfft2(spectrum, s=(height, width), axes=(0, 1))
     if image.dtype == np.uint8:
         result = np.rint(result).clip(0, 255)
-    return np.asarray(result, image.dtype)
+    return result.astype(image.dtype)
 
 
 def target_style(
@@ -304,9 +307,11 @@ def _collated(samples: list[Batch | InputError]) -> Batch | InputError:
     if any("valid" in sample for sample in whole):
         for sample in whole:  # all samples have it, so that they can be stacked
             sample.setdefault("valid", torch.ones(sample["image"].shape[1:], dtype=torch.bool))
-    names = {tuple(sample["image"].shape[:0:-1]): sample["name"] for sample in whole}
-    if len(names) > 1:
-        sizes = ", ".join(f"{name} is {width}x{height}" for (width, height), name in names.items())
+    name_of = {tuple(sample["image"].shape[1:]): sample["name"] for sample in whole}
+    if len(name_of) > 1:
+        sizes = ", ".join(
+            f"{name} is {width}x{height}" for (height, width), name in name_of.items()
+        )
         return InputError(
             f"a batch needs images of one size, and {sizes}: set --source.size and --target.size, or --batch-size 1"
         )

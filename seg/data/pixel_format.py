@@ -20,7 +20,7 @@ from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError, passed_on
-from dem_apps.runtime.documents import read_json, required, shaped
+from dem_apps.runtime.documents import Document, read_json, required, shaped
 from seg.data.files import Size
 
 #: Mean and standard deviation of ImageNet in RGB, 0 to 1.
@@ -29,8 +29,9 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 #: File in the folder of a run that does not see 8-bit RGB in ImageNet's normalisation.
 PIXELS_FILE = "pixels.json"
 MOST_BANDS = 512
+Bools = NDArray[np.bool_]
 #: (H, W), False where there is no data; None for data everywhere.
-Mask = NDArray[np.bool_] | None
+Mask = Bools | None
 #: Arrays of pixels in a file's own numbers, (H, W, …), of counts and of statistics.
 Numbers = NDArray[Any]
 Counts = NDArray[np.int64]
@@ -121,7 +122,7 @@ class PixelFormat:
             picture[~valid] = 0
         return picture
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """Return the format as :func:`read_format` reads it.
 
         Bands are counted from 1 there.
@@ -165,9 +166,8 @@ def read_format(folder: Path) -> PixelFormat:
 @functools.cache
 def _table(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float32]:
     """(1, 256, 3): what each of the 256 values of a channel becomes."""
-    levels = np.arange(256, dtype=np.float32)[None, :, None] / 255.0
-    table = (levels - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
-    return table.astype(np.float32, copy=False)
+    levels = np.arange(256, dtype=np.float32)[None, :, None] / np.float32(255)
+    return (levels - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
 
 
 def kind_of(dtype: str) -> str:
@@ -192,16 +192,18 @@ def upright(values: Numbers, orientation: int) -> Numbers:
     return np.ascontiguousarray(values[:, ::-1] if orientation in (2, 3, 6, 7) else values)
 
 
-def resized(values: Numbers, size: Size) -> NDArray[np.float32]:
+def resized(values: Numbers, size: Size) -> Numbers:
     """Resize bicubically with antialiasing.
 
     Args:
-        values: (H, W, B) numbers.
+        values: (H, W, 3) uint8 colours, or (H, W, B) numbers.
         size: (width, height).
 
     Returns:
-        Numbers of this size, float32.
+        The image at this size: uint8 colours, or float32 numbers.
     """
+    if values.dtype == np.uint8:
+        return np.asarray(Image.fromarray(values).resize(size, Image.Resampling.BICUBIC))
     bands = np.ascontiguousarray(values.transpose(2, 0, 1), np.float32)
     pictures = [Image.fromarray(band).resize(size, Image.Resampling.BICUBIC) for band in bands]
     return np.stack([np.asarray(picture) for picture in pictures], axis=-1)

@@ -14,13 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.files import whole_file
 from dem_apps.runtime.images import MOST_PIXELS, damage_named
 from seg.data.files import Size
-from seg.data.pixel_format import MOST_BANDS, SIDEWAYS, Channels, Mask, Numbers, PixelFormat
+from seg.data.pixel_format import (
+    MOST_BANDS,
+    SIDEWAYS,
+    Bools,
+    Channels,
+    Mask,
+    Numbers,
+    PixelFormat,
+    upright,
+)
 
 #: The first bytes of a TIFF.
 TIFF_STARTS = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
@@ -30,8 +38,6 @@ _NEEDED = "TIFF and images of more than 8 bits need rasterio, which is not insta
 _OPTIONS = {"GDAL_CACHEMAX": 1 << 28, "GDAL_DISABLE_READDIR_ON_OPEN": "EMPTY_DIR"}
 #: Largest magnitude of a number. Larger ones stand for no data that a program did not declare.
 _LARGEST = 1e30
-#: Id of the pixels that a warped label does not cover; no loss and no metric counts it.
-_UNCOVERED = 255
 #: Compressions that round ids to other ids.
 _LOSSY = ("jpeg", "webp", "lerc")
 #: Coordinates of an image: its ``crs`` and ``transform``, as rasterio reads and writes them.
@@ -102,12 +108,15 @@ def header_of(file: Path, source: Any, orientation: int) -> Header:
         raise InputError(
             f"{file}: has {bands} bands of {dtype}; expected real numbers, {MOST_BANDS} bands at most"
         )
+    colours = None
+    if {"red", "green", "blue"} <= set(kinds):
+        colours = kinds.index("red"), kinds.index("green"), kinds.index("blue")
     return Header(
         size=source.shape if orientation in SIDEWAYS else source.shape[::-1],
         bands=3 if kinds[0] == "palette" else bands,  # after conversion to RGB
         dtype=dtype,
         alpha=alpha,
-        colours=_named(kinds),
+        colours=colours,
         scaled={*source.scales} != {1} or {*source.offsets} != {0},
         pages=max(1, len(source.subdatasets)),
         orientation=orientation,
@@ -122,13 +131,6 @@ def _place(source: Any) -> Georeference | None:
     return {"crs": source.crs, "transform": source.transform}
 
 
-def _named(kinds: list[str]) -> Channels | None:
-    """Return the bands that are called red, green and blue."""
-    if {"red", "green", "blue"} <= set(kinds):
-        return kinds.index("red"), kinds.index("green"), kinds.index("blue")
-    return None
-
-
 def refuse_large(file: Path, source: Any) -> None:
     """Raise an InputError for an image that is too large to be read whole."""
     if source.width * source.height > MOST_PIXELS:
@@ -141,7 +143,7 @@ def refuse_large(file: Path, source: Any) -> None:
 def bands_of(
     file: Path, source: Any, header: Header, wanted: PixelFormat, **part: Any
 ) -> tuple[Numbers, Mask]:
-    """Read the numbers of an open file as they are stored, and where it holds data.
+    """Read the numbers of an open file, upright, and where it holds data.
 
     Bands are ordered by their names, scale and offset applied. A band without data where others
     have some is NaN.
@@ -163,18 +165,23 @@ def bands_of(
     bands = [band + 1 for band in order]
     values = np.moveaxis(source.read(bands, **part), 0, -1)
     valid = _valid(source, header, wanted, values, part)
-    if source.nodata is not None and not wanted.is_rgb and len(bands) > 1:
-        masks = np.stack([source.read_masks(band, **part) for band in bands], -1)
+    if wanted.is_rgb:
+        values = _in_colours(source, values)
+    elif source.nodata is not None and len(bands) > 1:
+        masks = np.moveaxis(source.read_masks(bands, **part), 0, -1)
         if (holes := (masks == 0) & valid[..., None]).any():
             values = np.where(holes, np.float32(np.nan), values.astype(np.float32))
-    if values.dtype.kind == "f":
-        _refuse_beyond(file, values, valid)
+    beyond = valid[..., None] & (np.abs(values) > _LARGEST)
+    if beyond.any():
+        raise InputError(
+            f"{file}: holds {values[beyond][0]:.8g}; if it stands for no data, say so in the file "
+            "(gdal_edit.py -a_nodata)"
+        )
     if header.scaled:
         scales, offsets = (np.asarray(each)[order] for each in (source.scales, source.offsets))
         values = (values * scales + offsets).astype(np.float32)
-    if wanted.is_rgb:
-        values = _in_colours(source, values)
-    return np.ascontiguousarray(values), None if valid.all() else valid
+    values = upright(values, header.orientation)
+    return values, None if valid.all() else upright(valid, header.orientation)
 
 
 def _order(source: Any, header: Header, wanted: PixelFormat) -> list[int]:
@@ -196,7 +203,7 @@ def _order(source: Any, header: Header, wanted: PixelFormat) -> list[int]:
 
 def _valid(
     source: Any, header: Header, wanted: PixelFormat, values: Numbers, part: dict[str, Any]
-) -> NDArray[np.bool_]:
+) -> Bools:
     """Return where GDAL's mask says data and no number is NaN, (H, W)."""
     valid = np.asarray(source.dataset_mask(**part) != 0)
     if header.alpha and wanted.bands > header.bands:  # its alpha band holds data
@@ -208,25 +215,14 @@ def _valid(
     return valid
 
 
-def _refuse_beyond(file: Path, values: Numbers, valid: NDArray[np.bool_]) -> None:
-    beyond = valid[..., None] & (np.abs(values) > _LARGEST)
-    if beyond.any():
-        raise InputError(
-            f"{file}: holds {values[beyond][0]:.8g}; if it stands for no data, say so in the file "
-            "(gdal_edit.py -a_nodata)"
-        )
-
-
 def _in_colours(source: Any, values: Numbers) -> Numbers:
     """Return the colours, (H, W, 3), of a picture with one band of palette indices or grey.
 
     Other pictures are returned as they are.
     """
     if source.colorinterp[0].name == "palette":
-        table = np.zeros((256, 3), np.uint8)
-        for index, colour in source.colormap(1).items():
-            table[index] = colour[:3]
-        return np.asarray(table[values[..., 0]])
+        table = np.asarray(list(source.colormap(1).values()), np.uint8)
+        return table[values[..., 0], :3]
     if values.shape[2] > 1:
         return values
     white_is_0 = source.tags(ns="IMAGE_STRUCTURE").get("MINISWHITE") == "YES"
@@ -235,11 +231,11 @@ def _in_colours(source: Any, values: Numbers) -> Numbers:
 
 def ids_of(
     file: Path, source: Any, header: Header, classes: Collection[int]
-) -> tuple[Numbers, Mask]:
+) -> tuple[Numbers, Bools]:
     """Read the ids of an open TIFF label, (H, W), as stored.
 
     Returns:
-        The ids; where the label holds data or an id of ``classes``, None for everywhere.
+        The ids; where the label holds data or an id of ``classes``, (H, W).
 
     Raises:
         InputError: several bands, no whole numbers, or a compression that changes ids.
@@ -258,39 +254,7 @@ def ids_of(
         valid = source.dataset_mask() != 0
     if source.nodata in classes:
         valid |= ids == source.nodata
-    return ids, None if valid.all() else valid
-
-
-def refuse_other_ground(label: Path, label_header: Header, image: Path, header: Header) -> None:
-    """Raise an InputError for a label that lies on other ground than its image.
-
-    The coordinates of both tell.
-    """
-    label_place, place = label_header.place, header.place
-    if label_place is None or place is None:
-        return
-    from rasterio.transform import array_bounds
-
-    bounds = array_bounds(*label_header.size[::-1], label_place["transform"])
-    wanted = array_bounds(*header.size[::-1], place["transform"])
-    systems = {label_place["crs"], place["crs"]} - {None}
-    half_a_pixel = abs(label_place["transform"].a) / 2
-    if len(systems) < 2 and np.allclose(bounds, wanted, rtol=0, atol=half_a_pixel):
-        return
-    # pixels of the image that the label does not cover would get the id 0
-    raise InputError(
-        f"{label}: lies on other ground than its image {image}; "
-        f"the label has {_described(label_header.size, label_place)}, "
-        f"the image {_described(header.size, place)}; "
-        f"make a label on the image's ground by: rio warp {label} NEW.tif --like {image} "
-        f"--resampling nearest --src-nodata {_UNCOVERED} --dst-nodata {_UNCOVERED}"
-    )
-
-
-def _described(size: Size, place: Georeference) -> str:
-    """Return size, transform and coordinate system of an image in words."""
-    transform = ", ".join(f"{number:.12g}" for number in place["transform"][:6])
-    return f"{size[0]}x{size[1]} pixels, transform ({transform}) and {place['crs'] or 'no CRS'}"
+    return ids, valid
 
 
 @contextmanager
@@ -331,8 +295,7 @@ def new_geotiff(
             with rasterio.open(temporary, "w", **profile) as target:
                 target.descriptions = bands
                 if colours is not None:
-                    colormap = {number: (*colour, 255) for number, colour in enumerate(colours)}
-                    target.write_colormap(1, colormap)
+                    target.write_colormap(1, dict(enumerate(colours)))
                 yield target
             # a file that a full disk cut short was closed without an error
             with rasterio.open(temporary) as written:

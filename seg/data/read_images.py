@@ -104,19 +104,8 @@ class OpenImage:
     def _bands(self, source: Any, wanted: PixelFormat) -> ImagePixels:
         rasters.refuse_large(self.file, source)
         with damage_named(self.file):
-            values, valid = rasters.bands_of(self.file, source, self.header, wanted)
-        orientation = self.header.orientation
-        if valid is not None:
-            valid = upright(valid, orientation)
-        return ImagePixels(upright(values, orientation), valid, self.header.place)
-
-    def stored(self) -> Numbers:
-        """Return the pixels of Pillow's picture in the numbers that it holds."""
-        assert self.picture is not None
-        with damage_named(self.file):
-            values = np.asarray(self.picture)
-            refuse_wrong_checksums(self.picture, self.stream)
-        return values
+            pixels = rasters.bands_of(self.file, source, self.header, wanted)
+        return ImagePixels(*pixels, self.header.place)
 
     def refuse_damaged(self, thoroughly: bool) -> None:
         """Raise an InputError for an image that is damaged or cut short.
@@ -172,9 +161,8 @@ class Scene:
 
     def _read(self, **part: Any) -> ImagePixels:
         with damage_named(self.file):
-            return ImagePixels(
-                *rasters.bands_of(self.file, self.source, self.header, self.wanted, **part)
-            )
+            pixels = rasters.bands_of(self.file, self.source, self.header, self.wanted, **part)
+        return ImagePixels(*pixels)
 
 
 @contextmanager
@@ -256,8 +244,8 @@ def picture_pixels(picture: Image.Image, file: Path, wanted: PixelFormat = RGB) 
 
 def _decoded(picture: Image.Image, header: Header, wanted: PixelFormat) -> ImagePixels:
     mode = "L" if header.bands == 1 and not wanted.is_rgb else "RGB"
-    values = np.asarray(picture.convert(f"{mode}A" if header.alpha else mode))
-    values = upright(values if values.ndim == 3 else values[..., None], header.orientation)
+    values = np.atleast_3d(picture.convert(f"{mode}A" if header.alpha else mode))
+    values = upright(values, header.orientation)
     if not header.alpha or values.shape[2] == wanted.bands:
         return ImagePixels(values)
     valid = values[..., -1] != 0
@@ -311,8 +299,10 @@ def left_out(file: Path, header: Header, wanted: PixelFormat) -> str | None:
     return None
 
 
-def seen(image: ImagePixels, pixels: PixelFormat, size: Size | None) -> tuple[Numbers, Mask]:
-    """Return an image at ``size``, and where it holds data.
+def pixels_and_mask(
+    image: ImagePixels, pixels: PixelFormat, size: Size | None
+) -> tuple[Numbers, Mask]:
+    """Return the pixels of an image at ``size``, and the mask of those that hold data.
 
     Resizing is bicubic; None keeps the image's own size. Bands are float32, with their mean where
     they hold no data, so that resizing spreads none of it.
@@ -321,16 +311,13 @@ def seen(image: ImagePixels, pixels: PixelFormat, size: Size | None) -> tuple[Nu
     valid = image.valid
     if not pixels.is_rgb:
         values = values.astype(np.float32)
+        holes = np.isnan(values)
         if valid is not None:
-            values[~valid] = pixels.mean
-        if (holes := np.isnan(values)).any():
-            values = np.where(holes, np.asarray(pixels.mean, np.float32), values)
-    if size is None or size == (values.shape[1], values.shape[0]):
+            holes |= ~valid[..., None]
+        values = np.where(holes, np.asarray(pixels.mean, np.float32), values)
+    if size in (None, values.shape[1::-1]):
         return values, valid
-    valid = resized_mask(valid, size)
-    if not pixels.is_rgb:
-        return resized(values, size), valid
-    return np.asarray(Image.fromarray(values).resize(size, Image.Resampling.BICUBIC)), valid
+    return resized(values, size), resized_mask(valid, size)
 
 
 def _header(picture: Image.Image) -> Header:

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.images import damage_named, refuse_wrong_checksums
 from seg.data import rasters
 from seg.data.files import Size
 from seg.data.labels import IGNORE_INDEX, ClassSet, Color, Ids, id_tables
 from seg.data.layouts.layout import OWN_IDS, Layout
-from seg.data.pixel_format import Mask, Numbers, upright
-from seg.data.rasters import Header
+from seg.data.pixel_format import Bools, Mask, Numbers, upright
+from seg.data.rasters import Georeference, Header
 from seg.data.read_images import (
     GREY,
     LOSSLESS,
@@ -77,10 +78,35 @@ def _nearest(values: Numbers, size: Size) -> Numbers:
 def refuse_other_ground(file: Path, label: LabelPixels, image: Path | None) -> None:
     """Raise an InputError for a label that lies on other ground than its image.
 
-    Labels without coordinates pass.
+    The coordinates of both tell; a label or an image without passes.
     """
-    if image is not None and label.header is not None and label.header.place is not None:
-        rasters.refuse_other_ground(file, label.header, image, read_header(image))
+    if image is None or label.header is None or label.header.place is None:
+        return
+    header, place = read_header(image), label.header.place
+    if header.place is None:
+        return
+    from rasterio.transform import array_bounds
+
+    bounds = array_bounds(*label.header.size[::-1], place["transform"])
+    wanted = array_bounds(*header.size[::-1], header.place["transform"])
+    systems = {place["crs"], header.place["crs"]} - {None}
+    half_a_pixel = abs(place["transform"].a) / 2
+    if len(systems) < 2 and np.allclose(bounds, wanted, rtol=0, atol=half_a_pixel):
+        return
+    # pixels of the image that the label does not cover would get the id 0
+    raise InputError(
+        f"{file}: lies on other ground than its image {image}; "
+        f"the label has {_described(label.header.size, place)}, "
+        f"the image {_described(header.size, header.place)}; "
+        f"make a label on the image's ground by: rio warp {file} NEW.tif --like {image} "
+        f"--resampling nearest --src-nodata {IGNORE_INDEX} --dst-nodata {IGNORE_INDEX}"
+    )
+
+
+def _described(size: Size, place: Georeference) -> str:
+    """Return size, transform and coordinate system of an image in words."""
+    transform = ", ".join(f"{number:.12g}" for number in place["transform"][:6])
+    return f"{size[0]}x{size[1]} pixels, transform ({transform}) and {place['crs'] or 'no CRS'}"
 
 
 def train_ids(label: LabelPixels, classes: ClassSet, layout: Layout) -> Ids:
@@ -88,20 +114,20 @@ def train_ids(label: LabelPixels, classes: ClassSet, layout: Layout) -> Ids:
 
     They are 255 where nothing counts.
     """
-    converted = np.asarray(cv2.LUT(label.ids, id_tables(classes, layout.ids)[0]), np.uint8)
-    return _ignored_outside(converted, label.valid)
+    table, _ = id_tables(classes, layout.ids)
+    return ignored_outside(cv2.LUT(label.ids, table), label.valid)
 
 
-def _ignored_outside(ids: Ids, valid: Mask) -> Ids:
-    """Return the ids, with 255 where nothing is valid."""
-    return ids if valid is None else np.where(valid, ids, np.uint8(IGNORE_INDEX))
+def ignored_outside(ids: Ids, valid: Mask) -> Ids:
+    """Return the ids, (H, W), with 255 where nothing is valid."""
+    return ids if valid is None else np.where(valid, ids, IGNORE_INDEX)
 
 
 def refuse_unknown(
     file: Path, label: LabelPixels, classes: ClassSet, layout: Layout = OWN_IDS
 ) -> None:
     """Raise an InputError for a label image with an id that is no class's and not ignored."""
-    known = id_tables(classes, layout.ids)[1]
+    _, known = id_tables(classes, layout.ids)
     ids = label.held
     if not ids.size or cv2.LUT(ids, known.view(np.uint8)).min():
         return
@@ -130,7 +156,7 @@ def read_index_image(file: Path) -> Ids:
     They are 255 where it holds none.
     """
     label = _index_image(file, ())
-    return _ignored_outside(label.ids, label.valid)
+    return ignored_outside(label.ids, label.valid)
 
 
 def _index_image(file: Path, classes: Collection[int]) -> LabelPixels:
@@ -151,21 +177,19 @@ def _index_image(file: Path, classes: Collection[int]) -> LabelPixels:
             ids, valid = rasters.ids_of(file, image.source, header, classes)
         else:
             ids, valid = _picture_ids(image, image.picture, classes)
-    ids = upright(ids, header.orientation)
-    if valid is not None:
-        valid = upright(valid, header.orientation)
-        ids = np.where(valid, ids, 0)
-    low, high = int(ids.min()), int(ids.max())
-    if low < 0 or high > 255:
+    valid = upright(valid, header.orientation)
+    ids = np.where(valid, upright(ids, header.orientation), 0)
+    if ids.min() < 0 or ids.max() > 255:
         raise InputError(
-            f"{file}: holds the ids {low} to {high}, and ids are 0 to 255; name others as nodata, or number anew"
+            f"{file}: holds the ids {ids.min()} to {ids.max()}, and ids are 0 to 255; "
+            "name others as nodata, or number anew"
         )
-    return LabelPixels(ids.astype(np.uint8, copy=False), valid, header)
+    return LabelPixels(ids.astype(np.uint8), None if valid.all() else valid, header)
 
 
 def _picture_ids(
     image: OpenImage, picture: Image.Image, classes: Collection[int]
-) -> tuple[Numbers, Mask]:
+) -> tuple[Numbers, Bools]:
     """Return the ids of a picture that Pillow decodes, (H, W), and where it is not transparent.
 
     The ids are as stored.
@@ -177,15 +201,13 @@ def _picture_ids(
             "color for each class"
         )
     spread = _SPREAD.get(decoder_arguments(picture)[0], 1)
-    ids = image.stored()
-    if spread > 1:
-        ids = ids // spread
+    with damage_named(image.file):
+        ids = np.asarray(picture) // spread
+        refuse_wrong_checksums(picture, image.stream)
     if ids.ndim == 3:  # beside transparency
-        ids, valid = ids[..., 0], ids[..., -1] != 0
-    else:
-        clear = _clear_ids(picture.info.get("transparency"))
-        valid = ~np.isin(ids, sorted(clear - set(classes)))
-    return ids, None if valid.all() else valid
+        return ids[..., 0], ids[..., -1] != 0
+    clear = _clear_ids(picture.info.get("transparency"))
+    return ids, ~np.isin(ids, sorted(clear - set(classes)))
 
 
 def _clear_ids(transparency: object) -> set[int]:
@@ -204,7 +226,7 @@ def label_colors(file: Path, most: int) -> list[Color]:
     Where there are more than ``most``, they are ``most`` and one more.
     """
     codes, valid, _ = _codes(file)
-    present = np.unique(codes if valid is None else codes[valid])[: most + 1].tolist()
+    present = np.unique(codes[valid])[: most + 1].tolist()
     return [(code >> 16, code >> 8 & 255, code & 255) for code in present]
 
 
@@ -217,18 +239,17 @@ def _colored_ids(file: Path, classes: ClassSet) -> LabelPixels:
     counted = colors[places] == codes
     ids = np.array([table[code] for code in colors.tolist()], np.uint8)[places]
     ignored = np.isin(codes, [*map(int.from_bytes, classes.ignored_colors)])
-    unknown = codes[~counted & ~ignored & (True if valid is None else valid)]
+    unknown = codes[valid & ~counted & ~ignored]
     if unknown.size:
         color = [*int(unknown.min()).to_bytes(3)]
         raise InputError(
             f"{file}: the colour {color} is no class's and not ignored ({unknown.size:,} pixels have such)"
         )
-    if valid is not None:
-        counted &= valid
+    counted &= valid
     return LabelPixels(ids, None if counted.all() else counted, header)
 
 
-def _codes(file: Path) -> tuple[NDArray[np.uint32], Mask, Header]:
+def _codes(file: Path) -> tuple[NDArray[np.uint32], Bools, Header]:
     """Read red, green and blue as one number, (H, W), and where the picture is not transparent.
 
     The picture is upright as EXIF says.
@@ -236,4 +257,5 @@ def _codes(file: Path) -> tuple[NDArray[np.uint32], Mask, Header]:
     with open_image(file, LOSSLESS) as image:
         pixels = image.read()
     red, green, blue = pixels.values.astype(np.uint32).transpose(2, 0, 1)
-    return red << 16 | green << 8 | blue, pixels.valid, image.header
+    valid = np.ones(red.shape, np.bool_) if pixels.valid is None else pixels.valid
+    return red << 16 | green << 8 | blue, valid, image.header

@@ -25,7 +25,7 @@ from seg.config import TrainConfig
 from seg.data.files import Size
 from seg.data.labels import ClassSet, named_classes
 from seg.data.pixel_format import PixelFormat, kind_of
-from seg.data.read_images import ImagePixels, Scene, picture_pixels, read_image, seen
+from seg.data.read_images import ImagePixels, Scene, picture_pixels, pixels_and_mask, read_image
 from seg.maps.entropy_maps import Part, Prediction
 from seg.maps.run_pictures import map_pictures
 from seg.models.network import continued, finite, upsampled, upsampled_bands
@@ -251,10 +251,10 @@ class TrainedNetwork:
         if description.multiple > 1:
             forward = partial(self.logits, forward=forward)
         if isinstance(image, ImagePixels) and self.size not in (None, image.shape[1::-1]):
-            image = ImagePixels(*seen(image, description.pixels, self.size))
+            image = ImagePixels(*pixels_and_mask(image, description.pixels, self.size))
 
         def read(rows: slice, columns: slice) -> Tensor:
-            values, valid = seen(image.window(rows, columns), description.pixels, None)
+            values, valid = pixels_and_mask(image.window(rows, columns), description.pixels, None)
             return description.normalised(values, valid)[None].to(self.device)
 
         height, width, _ = image.shape

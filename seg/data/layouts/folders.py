@@ -72,8 +72,7 @@ def _holds_images(root: Path) -> bool:
 def _pairs(root: Path, split: str) -> Pairs:
     images = root / "images"
     labels = root / "labels"
-    if not labels.is_dir() and (root / "masks").is_dir():
-        labels = root / "masks"
+    labels = next(filter(Path.is_dir, [labels, root / "masks"]), labels)
     if not images.is_dir() and not labels.is_dir() and _holds_images(root):
         images = root  # unlabelled images, or labels beside them
     images, labels = _split_of(images, labels, split)
@@ -87,9 +86,8 @@ def _pairs(root: Path, split: str) -> Pairs:
     names = [file.relative_to(images) for file in files]
     label_of = find_labels(labels, names)
     if not labels.is_dir():
-        for image, label in find_labels(images, names, images).items():
-            if label.is_file():
-                label_of[image] = label
+        beside = find_labels(images, names, images)
+        label_of |= {image: label for image, label in beside.items() if label.is_file()}
     return [(images / image, label) for image, label in label_of.items()]
 
 

@@ -5,7 +5,7 @@ It projects a street's surfaces, paints them from far to near and develops the p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import cv2
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from seg.data.files import Size
 from seg.data.labels import LABEL_ID
-from seg.data.street.figures import PAINTS, Face, Look, Outlines
+from seg.data.street.figures import Face, Look, Outlines, Part, upright
 
 #: Strength of the grain of a surface by its label; others have 0.04.
 _GRAIN = {
@@ -52,9 +52,7 @@ class Canvas:
         self.rng = rng
         self.numbers = look.numbers
         self._size = size
-        self._paints = {
-            name: np.asarray(colors) for name, colors in {**PAINTS, **look.paints}.items()
-        }
+        self._paints = {name: np.asarray(colors) for name, colors in look.paints.items()}
         self._width, self.height = (side * OVERSAMPLING for side in size)
         self.focal = self.numbers["focal"] * self._width * rng.uniform(0.95, 1.05)
         self.horizon = self.height * (self.numbers["horizon"] + rng.normal(0, 0.012))
@@ -73,9 +71,8 @@ class Canvas:
 
     def color(self, paint: str) -> Array:
         """Return one of a paint's colours, varied in brightness and less in hue."""
-        colors = self._paints[paint]
         shift = self.rng.normal(0, 8) + self.rng.normal(0, 4, 3)
-        return np.asarray(colors[self.rng.integers(len(colors))] + shift)
+        return shift + self.rng.choice(self._paints[paint])
 
     def ground(self, label: str, outlines: Outlines, color: Array) -> None:
         """Paint outlines by x and depth on the ground."""
@@ -94,6 +91,17 @@ class Canvas:
                     colors[paint] = self.color(paint)
                 tone = self.light[side] * gain * colors[paint]
                 self._standing.append(Surface(depth, label, tone, origin + outlines @ directions))
+
+    def stand_facing(
+        self,
+        depth: float,
+        parts: Iterable[Part],
+        x: float = 0.0,
+        across: float = 1.0,
+        up: float = 1.0,
+    ) -> None:
+        """Set up parts that face the camera, with the lengths of a unit across and up."""
+        self.stand(depth, (upright(x, depth, across, 0, up), parts, "near"))
 
     def develop(self) -> tuple[Array, Array]:
         """Develop the picture and its label ids.
@@ -121,7 +129,7 @@ class Canvas:
         scale = self.focal / depth
         columns = self._center + (x + self._bend * depth**2) * scale
         rows = self.horizon + (self.camera_height - y) * scale
-        return np.asarray(np.rint(np.stack((columns, rows), -1)), np.int32)
+        return np.rint(np.stack((columns, rows), -1)).astype(np.int32)
 
     def _lit(self, painted: Array, depths: Sequence[float], colors: Sequence[Array]) -> Array:
         """Return the painted canvas in the surfaces' colours, in shadow and haze."""
@@ -138,9 +146,7 @@ class Canvas:
         low_sky = self._paints["low sky"][0].astype(np.float32)
         # channel by channel, which is four times as fast
         channels = zip(tones, low_sky, strict=True)
-        return np.asarray(
-            cv2.merge([far + visible * (tone[painted] * shade - far) for tone, far in channels])
-        )
+        return cv2.merge([far + visible * (tone[painted] * shade - far) for tone, far in channels])
 
     def _sensed(self, picture: Array, grain: Array) -> Array:
         """Return the picture after texture, lens and sensor."""
@@ -162,8 +168,7 @@ class Canvas:
         picture = picture * light[..., None] + numbers["noise"] * normal(picture.shape, np.float32)
         picture = np.rint(picture).clip(0, 255).astype(np.uint8)
         if numbers["jpeg quality"] < 100:
-            _, stream = cv2.imencode(
-                ".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, round(numbers["jpeg quality"])]
-            )
-            picture = np.asarray(cv2.imdecode(stream, cv2.IMREAD_COLOR))
+            quality = round(numbers["jpeg quality"])
+            _, stream = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])
+            picture = cv2.imdecode(stream, cv2.IMREAD_COLOR)
         return picture

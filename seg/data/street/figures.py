@@ -5,7 +5,7 @@ The source looks as it does to a game, the target as it does to a camera.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Color = tuple[float, ...]  # RGB, 0 to 255
+Colors = tuple[Color, ...]
 
 #: Numbers of a look: the game's, the camera's, the smallest and the largest of each.
 _NUMBERS = {
@@ -34,26 +35,51 @@ _NUMBERS = {
 }
 
 
-def _colors(codes: str) -> tuple[Color, ...]:
+def _colors(codes: str) -> Colors:
     """Return RGB colours by their hexadecimal codes."""
     return tuple(tuple(bytes.fromhex(code)) for code in codes.split())
 
 
-#: Alternative colours of things that look otherwise in the game and to the camera.
-_PAINTS = {
-    "sky": (_colors("5496e4"), _colors("7eacde")),
-    "low sky": (_colors("bad6f0"), _colors("cadaea")),
-    "road": (_colors("767478"), _colors("65665e")),
-    "marking": (_colors("f4eee0"), _colors("bec2ae")),
-    "pavement": (_colors("bcb2a4"), _colors("8a8579")),
-    "lawn": (_colors("80aa4a"), _colors("6d7549")),
-    "leaves": (_colors("408830 589634 30743a"), _colors("405936 516138 384b38")),
-    "house": (_colors("e0c08c b8604a eae0c6 96a6b4"), _colors("a39e86 866352 baba9e 7a7d76")),
-    "wall": (_colors("c4b8a4 aa7a62 969696"), _colors("8e8b79 806755 72756c")),
-    "fence": (_colors("604832 3c4246 c8c8c4"), _colors("4e4738 404940 939788")),
-    "pole": (_colors("787c80"), _colors("676d66")),
-    "housing": (_colors("bc9628"), _colors("2f3530")),
-}
+def _paints(table: str) -> dict[str, tuple[Colors, Colors]]:
+    """Return the alternative colours of each paint of a table in the game and to the camera."""
+    paints = {}
+    for line in table.strip().splitlines():
+        name, codes = line.strip().split(": ")
+        groups = [_colors(group) for group in codes.split("/")]
+        paints[name] = groups[0], groups[-1]
+    return paints
+
+
+#: Colours in the game and, where they are others, to the camera.
+_PAINTS = _paints("""
+    sky: 5496e4 / 7eacde
+    low sky: bad6f0 / cadaea
+    road: 767478 / 65665e
+    marking: f4eee0 / bec2ae
+    pavement: bcb2a4 / 8a8579
+    lawn: 80aa4a / 6d7549
+    leaves: 408830 589634 30743a / 405936 516138 384b38
+    house: e0c08c b8604a eae0c6 96a6b4 / a39e86 866352 baba9e 7a7d76
+    wall: c4b8a4 aa7a62 969696 / 8e8b79 806755 72756c
+    fence: 604832 3c4246 c8c8c4 / 4e4738 404940 939788
+    pole: 787c80 / 676d66
+    housing: bc9628 / 2f3530
+    coat: 242834 3c3e42 96282c 36548c cec8be 4a6042 be963c
+    trousers: 1e2434 36383c 2e4674 785c46 96928a
+    skin: e2b696 c4926e 8c6044 5c3e2e
+    car: e8e8e6 62666c 1e1e22 a0181a 1e3e8c 285c40 cea43c
+    cargo: e2e0d8 be7832 3c6096 969696
+    bright: b0282c 245496 e0be50 326e46 e6e4dc
+    rubber: 222224
+    metal: 7c7a78
+    glass: 38424e
+    wood: 564436
+    white: f0eee2
+    red: c81e1e
+    blue: 2054a8
+    amber: f2b628
+    green: 3cdc78
+""")
 
 
 @dataclass(frozen=True)
@@ -63,7 +89,7 @@ class Look:
     #: 0 is the source, 1 the target; part of the random seed, so that the two have no street in common
     code: int
     numbers: dict[str, float]
-    paints: dict[str, tuple[Color, ...]]
+    paints: dict[str, Colors]
 
 
 SOURCE_LOOK = Look(
@@ -94,24 +120,6 @@ def target_look(seed: int = 0, gap: float = 1.0) -> Look:
     return Look(1, numbers, paints)
 
 
-#: Colours that game and camera have in common.
-PAINTS = {
-    "coat": _colors("242834 3c3e42 96282c 36548c cec8be 4a6042 be963c"),
-    "trousers": _colors("1e2434 36383c 2e4674 785c46 96928a"),
-    "skin": _colors("e2b696 c4926e 8c6044 5c3e2e"),
-    "car": _colors("e8e8e6 62666c 1e1e22 a0181a 1e3e8c 285c40 cea43c"),
-    "cargo": _colors("e2e0d8 be7832 3c6096 969696"),
-    "bright": _colors("b0282c 245496 e0be50 326e46 e6e4dc"),
-    "rubber": _colors("222224"),
-    "metal": _colors("7c7a78"),
-    "glass": _colors("38424e"),
-    "wood": _colors("564436"),
-    "white": _colors("f0eee2"),
-    "red": _colors("c81e1e"),
-    "blue": _colors("2054a8"),
-    "amber": _colors("f2b628"),
-    "green": _colors("3cdc78"),
-}
 Outlines = NDArray[np.float64]  # (N, K, 2): N polygons of K corners, x and y, that do not overlap
 # (3, 3): world points of a plane's origin, and its directions across and up
 Plane = NDArray[np.float64]
@@ -126,6 +134,7 @@ class Part(NamedTuple):
     gain: float = 1.0  #: brightness
 
 
+Parts = tuple[Part, ...]
 #: Parts on a plane, and the side that it looks to, for its light: left, right, near or top.
 Face = tuple[Plane, Iterable[Part], str]
 
@@ -140,34 +149,32 @@ def upright(x: float, depth: float, to_right: float, ahead: float, height: float
     return plane((x, 0, depth), (to_right, 0, ahead), (0, height, 0))
 
 
-def polygon(*numbers: float) -> Outlines:
+def polygon(*corners: float) -> Outlines:
     """Return a polygon by x and y of its corners."""
-    return np.reshape(np.asarray(numbers, np.float64), (1, -1, 2))
+    return np.reshape(corners, (1, -1, 2))
 
 
-def box(*limits: tuple[float, float, float, float]) -> Outlines:
-    """Return rectangles by left, low, right and high."""
-    return np.asarray(limits, np.float64)[:, [[0, 1], [2, 1], [2, 3], [0, 3]]]
+def boxes(*limits: float) -> Outlines:
+    """Return rectangles by left, low, right and high of each."""
+    return np.reshape(limits, (-1, 4))[:, [[0, 1], [2, 1], [2, 3], [0, 3]]]
 
 
-def discs(wide: float, high: float, *centers: tuple[float, float]) -> Outlines:
-    """Return ellipses of the same half width and half height."""
+def discs(wide: float, high: float, *centers: float) -> Outlines:
+    """Return ellipses of the same half width and half height, by x and y of their centres."""
     angles = np.linspace(0, 2 * np.pi, 17)[:-1]
     ring = np.stack((wide * np.cos(angles), high * np.sin(angles)), -1)
-    return np.asarray([ring + center for center in centers])
+    return np.asarray(ring + np.reshape(centers, (-1, 1, 2)))
 
 
 def grid(
-    columns: int, rows: int, wide: float, tall: float, low: float = 0.0, high: float = 1.0
+    columns: float, rows: float, wide: float, tall: float, low: float = 0.0, high: float = 1.0
 ) -> Outlines:
     """Return rectangles between two heights of a face.
 
     Each is a ``wide`` and ``tall`` share of its cell.
     """
-    cells: Outlines = np.stack(
-        np.meshgrid(np.arange(columns) + 0.5, np.arange(rows) + 0.5), -1
-    ).reshape(-1, 1, 2)
-    cells = cells + 0.5 * box((-wide, -tall, wide, tall))
+    middles = np.meshgrid(np.arange(columns) + 0.5, np.arange(rows) + 0.5)
+    cells = np.stack(middles, -1).reshape(-1, 1, 2) + 0.5 * boxes(-wide, -tall, wide, tall)
     return np.asarray(cells / (columns, rows) * (1, high - low) + (0, low))
 
 
@@ -176,28 +183,27 @@ def leaves(seed: int, x: float, y: float, across: float, up: float) -> Iterator[
     rng = np.random.default_rng(seed)
     for gain in (0.75, 0.9, 1.05):
         spots = rng.normal((0, gain - 0.9), 0.35, (9, 1, 2))
-        clusters = discs(1, 0.9, (0, 0)) * rng.uniform(0.14, 0.34, (9, 1, 1)) + spots
+        clusters = discs(1, 0.9, 0, 0) * rng.uniform(0.14, 0.34, (9, 1, 1)) + spots
         yield Part("vegetation", "leaves", clusters * (across, up) + (x, y), gain)
 
 
-def _parts(table: str) -> tuple[Part, ...]:
+_FORMS: dict[str, Callable[..., Outlines]] = {
+    "polygon": polygon,
+    "boxes": boxes,
+    "discs": discs,
+    "grid": grid,
+}
+
+
+def _parts(table: str) -> Parts:
     """Return the parts of a table, with a line for each: label, paint, brightness, form and numbers.
 
-    The forms are a polygon by its corners, boxes by left, low, right and high, discs by their half
-    width, half height and centres, and a grid by the arguments of :func:`grid`.
+    The numbers are the arguments of the form's function in :data:`_FORMS`.
     """
     parts = []
     for line in table.strip().splitlines():
-        label, paint, gain, form, *columns = line.replace(",", " ").split()
-        numbers: list[Any] = [float(column) for column in columns]
-        if form == "boxes":
-            outlines = box(*np.reshape(numbers, (-1, 4)))
-        elif form == "discs":
-            outlines = discs(*numbers[:2], *np.reshape(numbers[2:], (-1, 2)))
-        elif form == "grid":
-            outlines = grid(*numbers)
-        else:
-            outlines = polygon(*numbers)
+        label, paint, gain, form, *numbers = line.replace(",", " ").split()
+        outlines = _FORMS[form](*map(float, numbers))
         parts.append(Part(label, paint, outlines, float(gain)))
     return tuple(parts)
 
@@ -229,42 +235,42 @@ _LAMP = _parts("""
 """)
 
 
-def _signal(mast: Outlines, at: tuple[float, float], lit: int) -> tuple[Part, ...]:
+def _signal(mast: Outlines, at: tuple[float, float], lit: int) -> Parts:
     """Return a traffic light with its housing centred ``at``.
 
     The lamp ``lit``, from the top, is on.
     """
-    lamps = discs(0.15, 0.15, (0, 0.38), (0, 0), (0, -0.38)) + at
+    lamps = discs(0.15, 0.15, 0, 0.38, 0, 0, 0, -0.38) + at
     return (
         Part("pole", "pole", mast),
-        Part("traffic light", "housing", box((-0.24, -0.6, 0.24, 0.6)) + at),
+        Part("traffic light", "housing", boxes(-0.24, -0.6, 0.24, 0.6) + at),
         Part("traffic light", "rubber", lamps),
         Part("traffic light", ("red", "amber", "green")[lit], lamps[[lit]], 1.2),
     )
 
 
-def _sign(rim: str, inside: str, outline: Outlines) -> tuple[Part, ...]:
+def _sign(rim: str, inside: str, outline: Outlines) -> Parts:
     """Return a traffic sign with a dark bar."""
     return (
-        Part("pole", "pole", box((-0.07, 0, 0.07, 2.6))),
+        Part("pole", "pole", boxes(-0.07, 0, 0.07, 2.6)),
         Part("traffic sign", rim, 0.44 * outline + (0, 2.6)),
         Part("traffic sign", inside, 0.3 * outline + (0, 2.6)),
-        Part("traffic sign", "rubber", box((-0.13, 2.54, 0.13, 2.64))),
+        Part("traffic sign", "rubber", boxes(-0.13, 2.54, 0.13, 2.64)),
     )
 
 
-def _tree(seed: int) -> tuple[Part, ...]:
+def _tree(seed: int) -> Parts:
     """Return a trunk under a crown."""
-    trunk = Part("vegetation", "wood", box((-0.2, 0, 0.2, 4.5)))
-    crown = Part("vegetation", "leaves", discs(1.9, 2, (0, 4.6)), 0.7)
+    trunk = Part("vegetation", "wood", boxes(-0.2, 0, 0.2, 4.5))
+    crown = Part("vegetation", "leaves", discs(1.9, 2, 0, 4.6), 0.7)
     return trunk, crown, *leaves(seed, 0, 4.6, 2.1, 2.1)
 
 
-_LOW_MAST = box((-0.09, 0, 0.09, 3.4))
-_HIGH_MAST = box((-0.09, 0, 0.09, 5.6), (0.09, 5.4, 2.6, 5.6))
-_DISC = discs(1, 1, (0, 0))
+_LOW_MAST = boxes(-0.09, 0, 0.09, 3.4)
+_HIGH_MAST = boxes(-0.09, 0, 0.09, 5.6, 0.09, 5.4, 2.6, 5.6)
+_DISC = discs(1, 1, 0, 0)
 #: Alternatives of figures that face the camera, in metres from the foot.
-FIGURES: dict[str, tuple[tuple[Part, ...], ...]] = {
+FIGURES: dict[str, tuple[Parts, ...]] = {
     "person": (_PERSON,),
     "bicycle": (_BICYCLE,),
     "motorcycle": (_MOTORCYCLE,),
@@ -277,8 +283,8 @@ FIGURES: dict[str, tuple[tuple[Part, ...], ...]] = {
     "sign": (
         _sign("red", "white", polygon(-1, -0.8, 1, -0.8, 0, 0.95)),
         _sign("red", "white", _DISC),
-        _sign("amber", "amber", box((-1.7, -0.6, 1.7, 0.6))),
-        _sign("blue", "blue", box((-1, -1, 1, 1))),
+        _sign("amber", "amber", boxes(-1.7, -0.6, 1.7, 0.6)),
+        _sign("blue", "blue", boxes(-1, -1, 1, 1)),
         _sign("blue", "white", _DISC),
     ),
     "tree": tuple(map(_tree, range(6))),
@@ -288,7 +294,7 @@ FIGURES: dict[str, tuple[tuple[Part, ...], ...]] = {
     ),
 }
 #: Faces along the street, in fractions of them.
-WALLS: dict[str, tuple[Part, ...]] = {
+WALLS: dict[str, Parts] = {
     "building": _parts("""
         building    house     1     boxes 0,0,1,1
         building    house     0.85  boxes 0,0,1,0.2 0,0.97,1,1

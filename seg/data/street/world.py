@@ -23,7 +23,7 @@ from seg.data.street.figures import (
     Outlines,
     Part,
     Plane,
-    box,
+    boxes,
     discs,
     grid,
     plane,
@@ -124,17 +124,16 @@ def _draw_ground(canvas: Canvas, kerbs: Array, verges: Array, rails: bool) -> No
     elif rng.random() < 0.2:
         near = rng.uniform(8, 22)
         bars = [(x, near, x + 0.56, near + 3.4) for x in np.arange(left + 0.4, right - 0.5, 1.1)]
-        canvas.ground("road", box(*bars), marking)
+        canvas.ground("road", boxes(*np.ravel(bars)), marking)
     dashes = [(-1.86, depth, -1.7, depth + 3.4) for depth in np.arange(rng.uniform(2, 9), 80, 7)]
-    canvas.ground("road", box(*dashes), marking)
+    canvas.ground("road", boxes(*np.ravel(dashes)), marking)
     for edge in (left + 0.35, right - 0.5):
         if rng.random() < 0.5:
             canvas.ground("road", _strip(edge, edge + 0.14), marking)
     reach = rng.uniform(0.1, 0.7)
-    shadow = (
-        (right * reach, 30) if canvas.light["left"] < canvas.light["right"] else (-30, left * reach)
-    )
-    canvas.shade(_strip(*shadow), 1 - 0.45 * canvas.numbers["sunlight"])
+    sun_from_right = canvas.light["left"] < canvas.light["right"]
+    shadow = _strip(right * reach, 30) if sun_from_right else _strip(-30, left * reach)
+    canvas.shade(shadow, 1 - 0.45 * canvas.numbers["sunlight"])
 
 
 def _draw_rails(canvas: Canvas) -> None:
@@ -158,10 +157,8 @@ def _depths(
 def _draw_backdrop(canvas: Canvas) -> None:
     """Draw distant houses and trees that close the street."""
     for x in range(-110, 110, 15):
-        outline = box((x, 0, x + canvas.rng.uniform(12, 20), canvas.rng.uniform(5, 16)))
-        canvas.stand(
-            FAR, (upright(0, FAR, 1, 0), (Part("building", "house", outline, 0.9),), "near")
-        )
+        outline = boxes(x, 0, x + canvas.rng.uniform(12, 20), canvas.rng.uniform(5, 16))
+        canvas.stand_facing(FAR, (Part("building", "house", outline, 0.9),))
     for x in canvas.rng.uniform(-60, 60, 12).tolist():
         _draw_figure(canvas, "tree", x, FAR - 3)
 
@@ -180,11 +177,11 @@ def _draw_front(canvas: Canvas, edge: float) -> None:
         front = (upright(edge, near, 0, length, height), WALLS[kind], side)
         behind: Face
         if kind == "building":
-            gable = Part("building", "house", box((0, 0, 9, 1)), 0.9)
+            gable = Part("building", "house", boxes(0, 0, 9, 1), 0.9)
             behind = (upright(edge, near, outward, 0, height), (gable,), "near")
         else:
             canvas.ground(
-                "terrain", box((edge, near, 9 * edge, near + length)), canvas.color("lawn")
+                "terrain", boxes(edge, near, 9 * edge, near + length), canvas.color("lawn")
             )
             hedge = edge + outward * rng.uniform(2, 8)
             behind = (upright(hedge, near, 0, length + 5, rng.uniform(4, 8)), WALLS["hedge"], side)
@@ -239,7 +236,7 @@ def _draw_figure(canvas: Canvas, name: str, x: float, depth: float) -> None:
     # two-wheelers are seen from nearly behind to aside
     turn = rng.uniform(0.3, 1.0) if name in ("bicycle", "motorcycle", "rider") else 1.0
     parts = alternatives[rng.integers(len(alternatives))]
-    canvas.stand(depth, (upright(x, depth, -turn * size * np.sign(x), 0, size), parts, "near"))
+    canvas.stand_facing(depth, parts, x, -turn * size * np.sign(x), size)
 
 
 def _draw_vehicle(canvas: Canvas, name: str, x: float, depth: float) -> None:
@@ -251,29 +248,29 @@ def _draw_vehicle(canvas: Canvas, name: str, x: float, depth: float) -> None:
         VEHICLES[name]
     )
     half = width / 2
-    whole = box((0, 0, 1, 1))
+    whole = boxes(0, 0, 1, 1)
     oncoming = x < -1
     edge, facing = (x - half, "left") if x > 0 else (x + half, "right")
     cabin = [Part(label, upper, whole)]
-    glass = [Part(label, "glass", box((0.08, 0.12, 0.92, 0.88)))]
+    glass = [Part(label, "glass", boxes(0.08, 0.12, 0.92, 0.88))]
     windows = grid(panes, 1, 0.88, 0.74) * (end - start - 2 * slant, roof - waist) + (
         start + slant,
         waist,
     )
     cabin_side = polygon(start, waist, end, waist, end - slant, roof, start + slant, roof)
     side = [
-        Part(label, lower, box((0, low, length, waist))),
+        Part(label, lower, boxes(0, low, length, waist)),
         Part(label, upper, cabin_side),
         Part(label, "glass", windows),
-        Part(label, "rubber", discs(wheel, wheel, (0.18 * length, wheel), (0.8 * length, wheel))),
+        Part(label, "rubber", discs(wheel, wheel, 0.18 * length, wheel, 0.8 * length, wheel)),
     ]
-    lamps = box((-0.92, -0.34, -0.6, -0.14), (0.6, -0.34, 0.92, -0.14)) * (half, 1) + (0, waist)
+    lamps = boxes(-0.92, -0.34, -0.6, -0.14, 0.6, -0.34, 0.92, -0.14) * (half, 1) + (0, waist)
     visible_end = [
-        Part(label, lower, box((-half, low, half, waist))),
+        Part(label, lower, boxes(-half, low, half, waist)),
         Part(
             label,
             "rubber",
-            box((-half, 0, 0.2 - half, low + 0.1), (half - 0.2, 0, half, low + 0.1)),
+            boxes(-half, 0, 0.2 - half, low + 0.1, half - 0.2, 0, half, low + 0.1),
         ),
         Part(label, "white" if oncoming else "red", lamps),
     ]
@@ -282,7 +279,7 @@ def _draw_vehicle(canvas: Canvas, name: str, x: float, depth: float) -> None:
         """Return a plane as wide as the vehicle."""
         return plane((x - half, y, depth + first), (width, 0, 0), (0, up, ahead))
 
-    canvas.shade(box((x - half, depth - 0.2, x + half, depth + length)), 0.5)
+    canvas.shade(boxes(x - half, depth - 0.2, x + half, depth + length), 0.5)
     canvas.stand(
         depth,
         (across(waist, 0, 0, length), [Part(label, lower, whole)], "top"),
@@ -300,5 +297,5 @@ def _draw_vehicle(canvas: Canvas, name: str, x: float, depth: float) -> None:
 def _draw_bonnet(canvas: Canvas) -> None:
     """Draw the own car's bonnet at the lower edge of the picture."""
     drop = NEAR * (canvas.height - canvas.horizon) / canvas.focal
-    bonnet = discs(0.55, 0.04, (0, canvas.camera_height - drop))
-    canvas.stand(NEAR, (upright(0, NEAR, 1, 0), (Part("ego vehicle", "rubber", bonnet),), "near"))
+    bonnet = discs(0.55, 0.04, 0, canvas.camera_height - drop)
+    canvas.stand_facing(NEAR, (Part("ego vehicle", "rubber", bonnet),))

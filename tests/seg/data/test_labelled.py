@@ -1,11 +1,9 @@
 """Rare classes and the labelled part of the target, as a training's streams and the commands of the data have them."""
 
-import io
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from rich.console import Console
 from support import noise, refuses, save
 from torch.utils.data import ConcatDataset
 
@@ -123,13 +121,14 @@ def test_no_image_is_trained_with_labels_and_scored(tmp_path):
 
 
 @pytest.mark.parametrize(("use", "images"), [("beside", 15), ("instead", 9)])
-def test_the_check_covers_the_labelled_part(tiny_pair, target, use, images):
+def test_the_check_covers_the_labelled_part(tiny_pair, target, use, images, capsys):
     for other in labels_of_others(opened(tiny_pair, target)):
         other.write_bytes(b"not an image")
-    pair, printed = opened(tiny_pair, target, use=use), io.StringIO()
-    assert check_pair(pair, console=Console(file=printed, soft_wrap=True)) == 0
-    assert f"{images} images checked, nothing wrong" in printed.getvalue()
+    pair = opened(tiny_pair, target, use=use)
+    assert check_pair(pair) == 0
+    assert f"{images} images checked, nothing wrong" in capsys.readouterr().out
     label = pair.target_labelled.files[0][1]
     label.write_bytes(b"not an image")
-    assert check_pair(pair, console=Console(file=printed, soft_wrap=True)) == 1
-    assert f"error: labelled target train: {label}: the image cannot be read" in printed.getvalue()
+    assert check_pair(pair) == 1
+    error = f"error: labelled target train: {label}: the image cannot be read"
+    assert error in capsys.readouterr().out
