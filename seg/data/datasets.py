@@ -28,6 +28,8 @@ from seg.data.read_labels import ignored_outside, read_label
 
 #: Names of files in a line.
 _SHOWN = 3
+#: Most entries of a root that a hint looks into.
+_MOST_FOLDERS = 100
 #: Most images of which PNG files are read whole at the start, in about a second.
 _READ_WHOLE = 2000
 
@@ -223,12 +225,27 @@ def _pairs_of(root: Path, layout: str, split: str) -> Pairs:
     try:
         return with_other_kinds(named_layout(layout).pairs(root, split))
     except InputError as error:
+        if near := _near(root, layout, split):
+            raise InputError(f"{error}; did you mean {near}?") from error
         fitting = " or ".join(fitting_layouts(root, split))  # this one is not among them
         if not fitting:
             raise
         raise InputError(
-            f"{error}; it looks like layout {fitting}: give --source.layout or --target.layout"
+            f"{error}; it looks like layout {fitting}: give --source.layout or --target.layout, or exchange "
+            "--source.root and --target.root where they are swapped"
         ) from error
+
+
+def _near(root: Path, layout: str, split: str) -> Path | None:
+    """Return the folder above or one directly below that has the layout's images, or None."""
+    if not root.is_dir():
+        return None
+    below = (each for each in sorted(root.iterdir())[:_MOST_FOLDERS] if each.is_dir())
+    for folder in (root.parent, *below):
+        with suppress(InputError):
+            if named_layout(layout).pairs(folder, split):
+                return folder
+    return None
 
 
 def _refuse_absent(exclude: Sequence[str], root: Path, layout: str) -> None:

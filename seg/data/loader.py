@@ -103,7 +103,7 @@ def batches(
         stream,
         batch_size=share,
         sampler=positions,
-        num_workers=workers,
+        num_workers=min(workers, os.cpu_count() or 1),  # torch warns of more
         pin_memory=torch.cuda.is_available(),
         collate_fn=_collated,
         worker_init_fn=_leave_signals_to_the_main_process,
