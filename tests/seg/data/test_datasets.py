@@ -92,6 +92,13 @@ def test_wrong_folders_are_named(tmp_path, source):
     )
 
 
+def test_a_root_one_folder_too_deep_or_too_high_names_the_right_one(source):
+    for root in (source / "images", source.parent):
+        refuses(
+            rf"did you mean {source}\?$", SegmentationDataset, root, "gta5", "train", labelled=True
+        )
+
+
 def test_a_pair_needs_both_roots_and_two_sides(source):
     refuses(
         r"--target.root is missing: ",
