@@ -6,13 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import new_folder, write_json
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.domains import open_validation
@@ -28,7 +28,7 @@ from seg.trained.open import open_to_predict
 from seg.trained.trained_network import TrainedNetwork
 
 #: Images, the protocol of their scores, and notes for the user.
-_Scored = tuple[SegmentationDataset, dict[str, Any], list[str]]
+_Scored = tuple[SegmentationDataset, Document, list[str]]
 
 
 def evaluate_run(config: EvaluateConfig) -> None:
@@ -62,7 +62,7 @@ def evaluate_run(config: EvaluateConfig) -> None:
 
 
 def _print_answer(
-    result: dict[str, Any], trained: TrainedNetwork, images: str, notes: Sequence[str]
+    result: Document, trained: TrainedNetwork, images: str, notes: Sequence[str]
 ) -> None:
     """Print the result in one line, and what it assumes."""
     network = trained.spec if trained.checkpoint is None else f"checkpoint {trained.checkpoint}"
@@ -73,7 +73,7 @@ def _print_answer(
 
 def _scores(
     trained: TrainedNetwork, dataset: SegmentationDataset, predictions: Path | None
-) -> dict[str, Any]:
+) -> Document:
     """Score the images, and write predictions into a folder where there is one."""
     description = trained.description
     forward = trained.logits if description.multiple > 1 else trained.raw_logits
@@ -108,7 +108,7 @@ def _target_of_run(
         raise InputError(
             f"--images: is missing; {trained.spec} is no run, so give --images DIR and --labels DIR"
         )
-    changed: dict[str, Any] = {}
+    changed: Document = {}
     # shrunk to the size of a training image, a large one would be a single tile
     if tile is not None:
         changed["size"] = None

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from PIL import Image
 from dem_apps.errors import InputError, NotWritten
 from dem_apps.report.tables import write_csv
 from dem_apps.runtime.command import is_out_of_memory
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.files import find_images, left_out, output_names, refuse_long_name
@@ -51,7 +51,7 @@ class Export:
     min_probability: float = 0.0  #: below it a pixel is left out
     label_ids: bool = False  #: whether predictions are written as label ids as well
     pre_labels: bool = False  #: whether predictions are written to be corrected as well
-    per_image: list[dict[str, Any]] = field(default_factory=list)
+    per_image: list[Document] = field(default_factory=list)
     failed: int = 0
 
     @property

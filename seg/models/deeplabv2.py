@@ -15,15 +15,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError, one_of, passed_on
+from dem_apps.runtime.documents import Document
 from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
-from seg.models.network import SegmentationNetwork
+from seg.models.network import HeadLogits, SegmentationNetwork
 from seg.models.smp_network import encoder_errors
 
 DILATIONS = (6, 12, 18, 24)
 #: Mean that ADVENT's configuration subtracts from BGR images from 0 to 255 (``IMG_MEAN``).
 ADVENT_MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)
 #: Arguments that ADVENT's network is built with.
-ADVENT: dict[str, Any] = {"encoder": "resnet101", "depth": 5, "output_stride": 8}
+ADVENT: Document = {"encoder": "resnet101", "depth": 5, "output_stride": 8}
 
 
 class AtrousHead(nn.Module):
@@ -106,7 +107,7 @@ class DeepLabV2(SegmentationNetwork):
         self.main_head = AtrousHead(main_channels, num_classes)
         self.auxiliary_head = AtrousHead(aux_channels, num_classes)  # named so in checkpoints
 
-    def forward(self, images: Tensor) -> dict[str, Tensor]:
+    def forward(self, images: Tensor) -> HeadLogits:
         """Compute the logits of both heads.
 
         Args:
@@ -149,7 +150,7 @@ class AdventDeepLabV2(DeepLabV2):
         self.register_buffer("scale", std.float().view(3, 1, 1), persistent=False)
         self.register_buffer("shift", shift.float().view(3, 1, 1), persistent=False)
 
-    def forward(self, images: Tensor) -> dict[str, Tensor]:
+    def forward(self, images: Tensor) -> HeadLogits:
         """Compute the logits of both heads.
 
         Args:

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from dem_apps.entropy import computed_in
 from dem_apps.errors import NotFiniteError, passed_on
+from dem_apps.runtime.documents import Document
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.models.batch_norm import Domain, feed_batch_norm
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Says of a ``config.json`` that a network here wrote it, and in which version of the format.
 OUR_KEY, OUR_VERSION = "dem_apps_network", 1
+#: Logits (B, C, ·, ·) of each head.
+HeadLogits = dict[str, Tensor]
 _CARD = "---\n{{ card_data }}\n---\n\nA network for semantic segmentation; `seg.load` of dem-apps opens its folder.\n"
 
 
@@ -90,7 +93,7 @@ def offline() -> Iterator[None]:
         constants.HF_HUB_OFFLINE = before
 
 
-def parameter_groups(model: nn.Module, lr: float, head_factor: float) -> list[dict[str, Any]]:
+def parameter_groups(model: nn.Module, lr: float, head_factor: float) -> list[Document]:
     """The optimiser's groups: the encoder at ``lr``, the rest at ``head_factor * lr``, the schedule's ``base_lr``."""
     encoder = list(model.get_submodule("encoder").parameters())
     inside = set(map(id, encoder))
@@ -114,7 +117,7 @@ class Predictor:
         heads: tuple[str, ...] = self.model.heads  # type: ignore[assignment]
         return heads
 
-    def __call__(self, images: Tensor, domain: Domain) -> dict[str, Tensor]:
+    def __call__(self, images: Tensor, domain: Domain) -> HeadLogits:
         """Compute the logits of every head at the size of the images.
 
         Args:
@@ -129,7 +132,7 @@ class Predictor:
             self.accelerator.device, memory_format=torch.channels_last, non_blocking=True
         )
         with self.accelerator.autocast():
-            logits: dict[str, Tensor] = self.model(images)
+            logits: HeadLogits = self.model(images)
         size = (images.shape[-2], images.shape[-1])
         return {
             head: upsampled(values, size, self.align_corners) for head, values in logits.items()

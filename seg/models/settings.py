@@ -6,8 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import option
 
@@ -125,7 +126,7 @@ class ModelConfig:
             return False
         return package_file(self.encoder or PRETRAINED) is not None
 
-    def architecture(self) -> dict[str, Any]:
+    def architecture(self) -> Document:
         """Return the arguments of :func:`seg.build_model` besides classes and weights.
 
         None is the network's own default.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import io
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,9 @@ from huggingface_hub import constants, get_session
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, nearest, one_of, passed_on
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import regular_file
-from seg.models.network import SegmentationNetwork, continued, offline
+from seg.models.network import HeadLogits, SegmentationNetwork, continued, offline
 from seg.models.settings import PRETRAINED
 from seg.models.weights_file import FLAG, weights_file
 
@@ -85,7 +86,7 @@ class SmpNetwork(SegmentationNetwork):
         self._divisor = coarsest if library.requires_divisible_input_shape else 1
         self._least = _LEAST_FEATURES.get(architecture, 0) * stride
 
-    def forward(self, images: Tensor) -> dict[str, Tensor]:
+    def forward(self, images: Tensor) -> HeadLogits:
         """Compute the logits.
 
         Args:
@@ -142,7 +143,7 @@ def check_encoder(encoder: str, weights: str | None = None) -> None:
             )
 
 
-def _published(encoder: str) -> dict[str, Any]:
+def _published(encoder: str) -> Document:
     """The library's settings of an encoder's published weights by their names; timm has one for each network."""
     return dict(smp.encoders.encoders.get(encoder, {}).get("pretrained_settings", {"imagenet": {}}))
 
@@ -209,9 +210,7 @@ def smp_network(
 SMP_NETWORKS = {name: partial(smp_network, name) for name in smp.MODEL_ARCHITECTURES_MAPPING}
 
 
-def network_of_config(
-    config: Mapping[str, Any], num_classes: int, where: str, bands: int
-) -> SmpNetwork:
+def network_of_config(config: Document, num_classes: int, where: str, bands: int) -> SmpNetwork:
     """The network of the library's ``config.json``, called ``where``, with random weights for so many classes."""
     library = _library_class(config, where)
     changed = {"classes": num_classes, "in_channels": bands, "encoder_weights": None}
@@ -219,7 +218,7 @@ def network_of_config(
         return SmpNetwork(library(**{**config, **changed, "aux_params": None, "activation": None}))
 
 
-def network_of_folder(folder: str, config: Mapping[str, Any], **options: Any) -> SmpNetwork:
+def network_of_folder(folder: str, config: Document, **options: Any) -> SmpNetwork:
     """The network of a folder of the library's ``save_pretrained``, with its weights; ``options`` are of its reader."""
     _library_class(config, folder)
     with passed_on(folder), redirect_stdout(io.StringIO()), warnings.catch_warnings():
@@ -227,7 +226,7 @@ def network_of_folder(folder: str, config: Mapping[str, Any], **options: Any) ->
         return SmpNetwork(smp.from_pretrained(folder, encoder_weights=None, **options))
 
 
-def preprocessing(encoder: str) -> dict[str, Any] | None:
+def preprocessing(encoder: str) -> Document | None:
     """Normalisation of an encoder's published weights by timm's table: a guess of the network's own training."""
     name = encoder.removeprefix("tu-").removeprefix("timm-")
     with passed_on(f"encoder {encoder}"):
@@ -241,7 +240,7 @@ def preprocessing(encoder: str) -> dict[str, Any] | None:
     }
 
 
-def _library_class(config: Mapping[str, Any], where: str) -> Any:
+def _library_class(config: Document, where: str) -> Any:
     """The library's class of a ``config.json`` with that class's settings alone: timm unpickles paths among others."""
     classes = {each.__name__: each for each in smp.MODEL_ARCHITECTURES_MAPPING.values()}
     named = one_of(f"{where}: _model_class", str(config.get("_model_class")), [*classes])
@@ -257,7 +256,7 @@ def _library_class(config: Mapping[str, Any], where: str) -> Any:
     return classes[named]
 
 
-def _arguments(architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(architecture: str, options: Document) -> Document:
     """The options under the library's names, with widths for every stage and the upsampling that fits the depth."""
     parameters = inspect.signature(smp.MODEL_ARCHITECTURES_MAPPING[architecture]).parameters
     short = {name: short for short, name in _NAMES.items()}

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
-from dem_apps.runtime.documents import read_json, required
+from dem_apps.runtime.documents import Document, read_json, required
 from dem_apps.runtime.files import write_json
 from dem_apps.test_time_methods.network import find_logits
 from seg.data.files import Size
@@ -42,7 +42,7 @@ _REDUCES = ("do_reduce_labels", "reduce_labels")
 #: A normalisation with a smaller deviation is shown on the scale from 0 to 255.
 _FINE = 0.02
 #: The content of a preprocessor file where no file and no encoder says it.
-ASSUMED: dict[str, Any] = {
+ASSUMED: Document = {
     "image_mean": IMAGENET_MEAN,
     "image_std": IMAGENET_STD,
     "assumed": "ImageNet's",
@@ -85,7 +85,7 @@ class Description:
 
     @classmethod
     def read(
-        cls, folder: Path, document: Mapping[str, Any] | None = None, outputs: int = 0, **known: Any
+        cls, folder: Path, document: Document | None = None, outputs: int = 0, **known: Any
     ) -> Description:
         """Read a folder's ``preprocessor_config.json``, ``classes.json`` and ``pixels.json``.
 
@@ -97,7 +97,7 @@ class Description:
         """
         file, pixels = folder / PREPROCESSOR_FILE, read_format(folder)
         document = _with_file(document or ASSUMED, file)
-        fields: dict[str, Any] = {"pixels": pixels, "origin": f"the network's own {PIXELS_FILE}"}
+        fields: Document = {"pixels": pixels, "origin": f"the network's own {PIXELS_FILE}"}
         fields |= known
         if pixels.is_rgb:
             fields |= _input_fields(document, file)
@@ -124,7 +124,7 @@ class Description:
         return self.origin.startswith(GUESS)
 
     @property
-    def normalisation(self) -> dict[str, Any]:
+    def normalisation(self) -> Document:
         """Mean and deviation in RGB, on a ``scale`` of 0 to 1 or 255; order of the channels, and who says so."""
         pixels = self.pixels
         scale = 255 if pixels.is_rgb and max(pixels.std) < _FINE else 1
@@ -162,7 +162,7 @@ class Description:
         A guessed normalisation is not written.
         """
         pixels, file = self.pixels, folder / PREPROCESSOR_FILE
-        preprocessor: dict[str, Any] = {
+        preprocessor: Document = {
             "do_reduce_labels": self.reduce_labels,
             "do_flip_channel_order": self.order == "bgr",
             "do_resize": self.size is not None,
@@ -264,7 +264,7 @@ class PlainLogits(nn.Module):
         return self.description.logits(self.network(images))
 
 
-def _with_file(document: Mapping[str, Any], file: Path) -> Mapping[str, Any]:
+def _with_file(document: Document, file: Path) -> Document:
     """Content of a preprocessor ``file`` in place of a guess, which stands where the file has no numbers."""
     if not file.is_file() or "assumed" not in document:
         return document
@@ -273,7 +273,7 @@ def _with_file(document: Mapping[str, Any], file: Path) -> Mapping[str, Any]:
     return stated if has_numbers else {**document, **stated}
 
 
-def _input_fields(document: Mapping[str, Any], file: Path) -> dict[str, Any]:
+def _input_fields(document: Document, file: Path) -> Document:
     """Format, order and origin of 8-bit RGB by the content of a preprocessor ``file``."""
     with passed_on(
         f"{file}: expected image_mean and image_std of three numbers each, and a rescale_factor"

@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, first_words, nearest, one_of, passed_on
+from dem_apps.runtime.documents import Document, Settings
 from dem_apps.test_time_methods.copies import deep_copy
 from dem_apps.test_time_methods.network import find_logits, refuse_probabilities
 from seg.data.files import Size
@@ -61,7 +62,7 @@ def read_function(spec: str, weights: str | None, size: Size | None = None) -> T
     return TrainedNetwork(spec, whole, logits.shape[1], description, write)
 
 
-def _called_function(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:
+def _called_function(spec: str) -> tuple[nn.Module, Settings]:
     """The network and the facts that the function returns."""
     module_name, _, name = spec.partition(":")
     with passed_on(
@@ -83,7 +84,7 @@ def _called_function(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:
     return network, facts
 
 
-def _stated(facts: Mapping[str, Any], network: nn.Module, notes: tuple[str, ...]) -> Description:
+def _stated(facts: Settings, network: nn.Module, notes: tuple[str, ...]) -> Description:
     """The description that a function states; ImageNet's normalisation where it states none."""
     known = [*_NORMALISATION, *_FIELDS]
     for fact in facts:
@@ -91,7 +92,7 @@ def _stated(facts: Mapping[str, Any], network: nn.Module, notes: tuple[str, ...]
     mean, std, channels, scale = (facts.get(name) for name in _NORMALISATION)
     if (mean is None) != (std is None):
         raise InputError("the facts 'mean' and 'std' are stated together; state both or none")
-    fields: dict[str, Any] = {"multiple": _multiple_of(network), "align_corners": False}
+    fields: Document = {"multiple": _multiple_of(network), "align_corners": False}
     fields |= {name: facts[name] for name in _FIELDS if facts.get(name) is not None}
     if "classes" in fields:
         fields["classes"] = named_classes(fields["classes"])

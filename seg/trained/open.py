@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 
 from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.documents import read_json, required
+from dem_apps.runtime.documents import Document, read_json, required
 from dem_apps.runtime.setting_checks import check_settings
 from seg.data.files import checked_size
 from seg.data.labels import ClassSet, named_classes
@@ -209,7 +209,7 @@ def _read_saved(folder: Path) -> TrainedNetwork:
     """A folder of ``save_pretrained``, a library's or ours. One output per pixel becomes two classes, no and yes."""
     file = folder / CONFIG_FILE
     config = required(read_json(file), str(file))
-    read: Callable[[Path, dict[str, Any]], _Read] = _read_smp
+    read: Callable[[Path, Document], _Read] = _read_smp
     if OUR_KEY in config:
         read = _read_ours
     elif "model_type" in config:
@@ -224,7 +224,7 @@ def _read_saved(folder: Path) -> TrainedNetwork:
 _Read = tuple[SegmentationNetwork, int, Description]
 
 
-def _read_ours(folder: Path, config: dict[str, Any]) -> _Read:
+def _read_ours(folder: Path, config: Document) -> _Read:
     """Read a folder whose network :func:`seg.build_model` builds, by its ``config.json``."""
     file, weights = str(folder / CONFIG_FILE), folder / WEIGHTS_FILE
     config = {"align_corners": True, **config}
@@ -242,7 +242,7 @@ def _read_ours(folder: Path, config: dict[str, Any]) -> _Read:
     return network, config["num_classes"], description
 
 
-def _read_transformers(folder: Path, config: Mapping[str, Any]) -> _Read:
+def _read_transformers(folder: Path, config: Document) -> _Read:
     """The network and the image processor of a folder of transformers."""
     network = transformers_network.network_of_folder(folder)
     outputs: int = network.network.config.num_labels
@@ -256,7 +256,7 @@ def _read_transformers(folder: Path, config: Mapping[str, Any]) -> _Read:
     return network, outputs, description
 
 
-def _read_smp(folder: Path, config: Mapping[str, Any]) -> _Read:
+def _read_smp(folder: Path, config: Document) -> _Read:
     """The network of a folder of segmentation-models-pytorch, with its encoder's normalisation as a guess."""
     outputs, bands = config.get("classes", 1), config.get("in_channels", 3)
     description = Description.read(
@@ -280,7 +280,7 @@ def _write_saved(
         changed.write(new)
 
 
-def _classes_of_labels(config: Mapping[str, Any], outputs: int) -> ClassSet | None:
+def _classes_of_labels(config: Document, outputs: int) -> ClassSet | None:
     """Classes of transformers' ``id2label``, unless these are the names that it gives where there are none."""
     labels = config.get("id2label") or {}
     names = [str(labels.get(str(index), "LABEL_")) for index in range(outputs)]

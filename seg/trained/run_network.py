@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
-from dem_apps.runtime.documents import required
+from dem_apps.runtime.documents import Document, required
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict
@@ -54,9 +53,7 @@ def build_network(
     return build_model(**architecture, num_classes=num_classes, weights=weights, bands=bands)
 
 
-def saved_run(
-    run: Path, checkpoint: str = "auto"
-) -> tuple[TrainConfig, ClassSet, str, dict[str, Any]]:
+def saved_run(run: Path, checkpoint: str = "auto") -> tuple[TrainConfig, ClassSet, str, Document]:
     """The settings of a run, its classes, and the name and content of a checkpoint; ``auto`` is best, else last."""
     config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
     if checkpoint == "auto":
