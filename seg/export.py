@@ -18,7 +18,7 @@ from seg.inference.settings import RAW_FORMATS, ExportConfig
 
 def export(config: ExportConfig) -> int:
     """Do what the command does, or raise an InputError; returns how many images could not be exported."""
-    config.check_network(config.run)
+    config.check_network()
     from seg.inference.export_images import export_images
 
     return export_images(config)

@@ -161,7 +161,7 @@ def export_images(config: ExportConfig) -> int:
         )
     files = find_images(source)
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
-    trained = open_to_predict(config, config.run, config.tile, config.device)
+    trained = open_to_predict(config)
     with new_folder(out, "--out") as part:
         if config.pre_labels:
             write_label_map(part, trained.class_set)

@@ -44,10 +44,8 @@ def batch_norm_statistics(config: TrainConfig, training: Training, model: nn.Mod
     return f"moved by {moved_by.pop()} alone" if moved_by else "those it started with"
 
 
-def protocol(
-    config: TrainConfig, training: Training, model: nn.Module, tile: int | None = None
-) -> Document:
-    """The settings that a score depends on, of a training with the scored target; ``tile`` is the side of tiles."""
+def protocol(config: TrainConfig, training: Training, model: nn.Module) -> Document:
+    """The settings that a score depends on, of a training with the scored target."""
     statistics = batch_norm_statistics(config, training, model)
     batch_norm = statistics
     if batch_norms(model):
@@ -79,8 +77,6 @@ def protocol(
         document["bn_alpha"] = config.bn_alpha
     if config.uses_demo():
         document["demo"] = asdict(config.demo)
-    if tile is not None:
-        document["tile"] = tile
     return document
 
 

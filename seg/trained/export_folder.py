@@ -24,7 +24,7 @@ from seg.models.smp_network import SmpNetwork
 from seg.models.tiles import GRID
 from seg.models.transformers_network import TransformersNetwork
 from seg.trained.open import open_network
-from seg.trained.settings import NetworkSettings
+from seg.trained.settings import RunSettings
 from seg.trained.trained_network import TrainedNetwork
 
 ONNX_FILE = "model.onnx"
@@ -33,9 +33,9 @@ _TOLERANCE = 1e-4
 _OPSET = 18
 
 
-def export_folder(settings: NetworkSettings, run: str | None, out: Path, onnx: bool) -> None:
+def export_folder(settings: RunSettings, out: Path, onnx: bool) -> None:
     """Write a network into a new folder, with ``onnx`` as ONNX too, and print what it is."""
-    trained = open_network(settings, run)
+    trained = open_network(settings)
     with new_folder(out, "--out") as folder:
         library = _write_folder(trained, folder)
         origin = trained.spec if trained.training is None else trained.training.described

@@ -23,7 +23,7 @@ from seg.data.labels import ClassSet, load_classes, named_classes
 from seg.models import smp_network
 from seg.models.networks import build_model
 from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, load_weights
-from seg.trained.description import ASSUMED, GUESS, Description, PlainLogits
+from seg.trained.description import ASSUMED, GUESS, Description, PlainLogits, class_logits
 from seg.trained.trained_network import TrainedNetwork
 
 #: Facts that a function may state, which are a normalisation and fields of a description.
@@ -55,10 +55,10 @@ def read_function(spec: str, weights: str | None, size: Size | None = None) -> T
         network.float().eval()
         description = _stated(facts, network, read.notes)
         output = _tried(network, description, size)
-        logits = description.logits(output)
+        logits = class_logits(output)
     refuse_probabilities(logits, spec)
     write = partial(_write_weights, network, list(network.state_dict()), name, read)
-    whole = network if logits is output else PlainLogits(network, description)
+    whole = network if logits is output else PlainLogits(network)
     return TrainedNetwork(spec, whole, logits.shape[1], description, write)
 
 
@@ -175,7 +175,7 @@ def read_weights(
     guess = smp_network.preprocessing(encoder)
     description = Description.read(file.parent, guess, notes=read.notes)
     description = dataclasses.replace(description, classes=classes or description.classes)
-    whole = network if number > 1 else PlainLogits(network, description)
+    whole = network if number > 1 else PlainLogits(network)
 
     def write(new: Path, description: Description) -> None:
         _write_weights(network, list(network.state_dict()), file.name, read, new, description)

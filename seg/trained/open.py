@@ -38,7 +38,7 @@ from seg.trained.description import (
 )
 from seg.trained.function_network import number_and_classes, read_function, read_weights
 from seg.trained.run_network import open_run
-from seg.trained.settings import ADAPT_FILE, ADAPTED, NetworkSettings, is_function
+from seg.trained.settings import ADAPT_FILE, ADAPTED, NetworkSettings, PredictSettings, is_function
 from seg.trained.trained_network import TrainedNetwork
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
@@ -97,7 +97,7 @@ def load(
         classes = str(classes)
     elif classes is not None and not isinstance(classes, str):
         classes = ",".join(classes)
-    settings = NetworkSettings(
+    settings = PredictSettings(
         model=str(spec),
         weights=None if weights is None else str(weights),
         architecture=architecture,
@@ -109,8 +109,10 @@ def load(
         channels=channels,  # type: ignore[arg-type]
         scale=scale,
         size=_as_list(size),
+        tile=tile,
+        device=device,
     )
-    trained = open_to_predict(settings, None, tile, device)
+    trained = open_to_predict(settings)
     for note in trained.description.notes:
         warnings.warn(note, stacklevel=2)
     if trained.description.guessed:
@@ -126,12 +128,10 @@ def _as_list(values: Any) -> Any:
     return values if values is None or isinstance(values, str) else np.asarray(values).tolist()
 
 
-def open_to_predict(
-    settings: NetworkSettings, run: str | None, tile: int | None, device: str
-) -> TrainedNetwork:
+def open_to_predict(settings: PredictSettings) -> TrainedNetwork:
     """The network of ``--model``, or of ``--run``, on a device, seeing images at their ``--size`` or by tiles."""
-    trained = open_network(settings, run).seeing(settings.size, tile)
-    trained.network.to(torch_device(device))
+    trained = open_network(settings).seeing(settings.size, settings.tile)
+    trained.network.to(torch_device(settings.device))
     return trained
 
 
@@ -141,14 +141,13 @@ def open_trained(spec: str, weights: str | None = None) -> TrainedNetwork:
 
 
 @torch.inference_mode(False)
-def open_network(settings: NetworkSettings, run: str | None = None) -> TrainedNetwork:
+def open_network(settings: NetworkSettings) -> TrainedNetwork:
     """The network of ``--model``, or of ``--run``, on the CPU and in ``eval()`` mode, with what the user says of it.
 
     Nothing is downloaded, and no code of a file is run.
     """
     check_settings(settings)
-    settings.check_network(run)
-    path = Path(settings.model or str(run))
+    path = Path(settings.check_network())
     size = None if isinstance(settings.size, str) else checked_size(settings.size, "--size")
     number, classes = number_and_classes(settings.classes)
     if path.is_file():
@@ -215,7 +214,7 @@ def _read_saved(folder: Path) -> TrainedNetwork:
     elif "model_type" in config:
         read = _read_transformers
     network, outputs, description = read(folder, config)
-    whole = network if outputs > 1 else PlainLogits(network, description)
+    whole = network if outputs > 1 else PlainLogits(network)
     write = partial(_write_saved, network, folder, description)
     return TrainedNetwork(str(folder), whole, max(outputs, 2), description, write)
 

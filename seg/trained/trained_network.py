@@ -29,7 +29,6 @@ from seg.data.read_images import ImagePixels, Scene, picture_pixels, read_image,
 from seg.maps.entropy_maps import Part, Prediction
 from seg.maps.run_pictures import map_pictures
 from seg.models.network import continued, finite, upsampled, upsampled_bands
-from seg.models.settings import LEAST_TILE
 from seg.models.tiles import TiledLogits
 from seg.scores.checkpoints import chosen_by
 from seg.scores.evidence import Forward
@@ -159,12 +158,7 @@ class TrainedNetwork:
         Args:
             size: None is the images' own size, and so is ``auto`` with tiles.
             tile: side of the tiles; None is the whole image.
-
-        Raises:
-            InputError: a side that is too small.
         """
-        if tile is not None and tile < LEAST_TILE:
-            raise InputError(f"--tile: expected {LEAST_TILE} pixels or more, got {tile}")
         at_own_size = size is None or (size == "auto" and tile is not None)
         return dataclasses.replace(
             self, size=None if at_own_size else self.description.size, tile=tile
