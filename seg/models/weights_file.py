@@ -80,12 +80,13 @@ def fitted(tensors: Tensors, module: nn.Module) -> FoundWeights:
     needed = [name for name in names if not name.endswith("num_batches_tracked")] or [""]
     prefixes = [name.removesuffix(needed[0]) for name in tensors if name.endswith(needed[0])]
     parts = set(map(_part, names))
-    for prefix in dict.fromkeys(prefixes):
-        inside = {name.removeprefix(prefix): name for name in tensors if name.startswith(prefix)}
+    for prefix in prefixes:
+        below = [name for name in tensors if name.startswith(prefix)]
+        inside = {name.removeprefix(prefix): tensors[name] for name in below}
         if inside.keys() >= set(needed):
             # more layers of the same parts are another network, which torch refuses; a digit is a part of nn.Sequential
             named = [name for name in inside if _part(name) in parts or _part(name).isdigit()]
-            taken = {name: tensors[inside[name]] for name in named}
+            taken = {name: inside[name] for name in named}
             return FoundWeights(taken, True, prefix, notes=_left_aside(tensors, taken, prefix))
     return FoundWeights(dict(tensors))
 
@@ -139,8 +140,9 @@ def state_dicts(file: Path, flag: str) -> dict[str | None, Tensors]:
 def _tensors(part: Any) -> Tensors:
     """The tensors by name of a mapping; none of anything else."""
     items = part.items() if isinstance(part, Mapping) else ()
-    named = {name: value for name, value in items if isinstance(name, str)}
-    return {name: value for name, value in named.items() if isinstance(value, Tensor)}
+    return {
+        name: value for name, value in items if isinstance(name, str) and isinstance(value, Tensor)
+    }
 
 
 def load_weights(module: nn.Module, weights: Tensors, where: str) -> None:
