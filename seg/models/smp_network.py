@@ -27,8 +27,8 @@ from seg.models.network import HeadLogits, SegmentationNetwork, continued, offli
 from seg.models.settings import PRETRAINED
 from seg.models.weights_file import FLAG, weights_file
 
-#: The library's names for what all networks here call so.
-_NAMES = {"depth": "encoder_depth", "output_stride": "encoder_output_stride"}
+#: Options of the library that all networks here call so.
+_NAMES = {"encoder_depth": "depth", "encoder_output_stride": "output_stride"}
 #: Set here; a classification head and an activation have no place in training.
 _NOT_OPTIONS = (
     "encoder_name",
@@ -102,8 +102,10 @@ class SmpNetwork(SegmentationNetwork):
             # a vision transformer's features come with its prefix tokens
             inputs = features if isinstance(features, tuple) else (features,)
             logits = self.segmentation_head(self.decoder(*inputs))
-        rows = -(-logits.shape[2] * images.shape[2] // padded.shape[2])  # rounded up
-        columns = -(-logits.shape[3] * images.shape[3] // padded.shape[3])
+        rows, columns = (
+            -(-logits.shape[side] * images.shape[side] // padded.shape[side])  # rounded up
+            for side in (2, 3)
+        )
         return {"main": logits[:, :, :rows, :columns]}
 
     def _save_pretrained(self, save_directory: Path) -> None:
@@ -259,16 +261,16 @@ def _library_class(config: Document, where: str) -> Any:
 def _arguments(architecture: str, options: Document) -> Document:
     """The options under the library's names, with widths for every stage and the upsampling that fits the depth."""
     parameters = inspect.signature(smp.MODEL_ARCHITECTURES_MAPPING[architecture]).parameters
-    short = {name: short for short, name in _NAMES.items()}
-    known = [short.get(name, name) for name in parameters if name not in _NOT_OPTIONS]
-    for name in options:
-        one_of(f"model: option of {architecture}", name, known)
-    arguments = {_NAMES.get(name, name): value for name, value in options.items()}
+    known = {_NAMES.get(name, name): name for name in parameters if name not in _NOT_OPTIONS}
+    arguments: Document = {}
+    for name, value in options.items():
+        one_of(f"model: option of {architecture}", name, [*known])
+        arguments[known[name]] = value
     usual = parameters["encoder_depth"].default
     depth = arguments.get("encoder_depth", usual)
     for name, parameter in parameters.items():
         widths = parameter.default
-        if depth != usual and isinstance(widths, tuple) and len(widths) == usual:
+        if isinstance(widths, tuple) and len(widths) == usual:
             arguments.setdefault(name, widths[-depth:])  # the widths of the finest stages
     if architecture in _STAGES_BACK:
         arguments["upsampling"] = 2 ** (depth - _STAGES_BACK[architecture])

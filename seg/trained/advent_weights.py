@@ -57,7 +57,6 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
             name="deeplabv2-advent",
             **ADVENT,
             batch_norm="affine-frozen",
-            align_corners=True,
             start_from=str(file),  # so that a score's protocol names the weights that it belongs to
         ),
     )

@@ -24,6 +24,7 @@ from seg.models import smp_network
 from seg.models.networks import build_model
 from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, load_weights
 from seg.trained.description import ASSUMED, GUESS, Description, PlainLogits, class_logits
+from seg.trained.settings import NetworkSettings
 from seg.trained.trained_network import TrainedNetwork
 
 #: Facts that a function may state, which are a normalisation and fields of a description.
@@ -69,12 +70,13 @@ def _called_function(spec: str) -> tuple[nn.Module, Settings]:
         f"{spec}: cannot be imported; run the command in the folder that holds the module"
     ):
         module = importlib.import_module(module_name)
-    if not callable(getattr(module, name, None)):
+    function = getattr(module, name, None)
+    if not callable(function):
         raise InputError(
             f"{spec}: '{module_name}' has no function '{name}'{nearest(name, vars(module))}"
         )
     with passed_on(f"{spec}: cannot be called"):
-        made = getattr(module, name)()
+        made = function()
     network, facts = made if isinstance(made, tuple) and len(made) == 2 else (made, {})
     if not isinstance(network, nn.Module) or not isinstance(facts, Mapping):
         kind = type(made).__name__
@@ -92,7 +94,11 @@ def _stated(facts: Settings, network: nn.Module, notes: tuple[str, ...]) -> Desc
     mean, std, channels, scale = (facts.get(name) for name in _NORMALISATION)
     if (mean is None) != (std is None):
         raise InputError("the facts 'mean' and 'std' are stated together; state both or none")
-    fields: Document = {"multiple": _multiple_of(network), "align_corners": False}
+    fields: Document = {"align_corners": False}
+    if getattr(
+        network, "requires_divisible_input_shape", False
+    ):  # as segmentation-models-pytorch says
+        fields["multiple"] = network.get_submodule("encoder").output_stride
     fields |= {name: facts[name] for name in _FIELDS if facts.get(name) is not None}
     if "classes" in fields:
         fields["classes"] = named_classes(fields["classes"])
@@ -100,13 +106,6 @@ def _stated(facts: Settings, network: nn.Module, notes: tuple[str, ...]) -> Desc
         fields["size"] = tuple(fields["size"])
     description = Description(**fields, notes=notes, origin=f"{GUESS}{ASSUMED['assumed']}")
     return description.told(mean, std, channels, scale, "the function's facts")
-
-
-def _multiple_of(network: nn.Module) -> int:
-    """The multiple that segmentation-models-pytorch asks of sides; 1 for other networks."""
-    if getattr(network, "requires_divisible_input_shape", False):
-        return int(network.encoder.output_stride)  # type: ignore[union-attr,arg-type]
-    return 1
 
 
 def _tried(network: nn.Module, description: Description, size: Size | None) -> Any:
@@ -152,20 +151,20 @@ def number_and_classes(classes: str | None) -> tuple[int, ClassSet | None]:
 
 
 def read_weights(
-    file: Path, architecture: str, encoder: str, number: int, classes: ClassSet | None
+    file: Path, settings: NetworkSettings, number: int, classes: ClassSet | None
 ) -> TrainedNetwork:
     """Open a network of segmentation-models-pytorch with the weights of a file.
 
     Args:
         file: the weights.
-        architecture: as the library spells it.
-        encoder: by the library's name.
+        settings: name architecture and encoder as the library spells them.
         number: of the network's outputs.
         classes: their meaning; None is what the file ``classes.json`` beside the weights says.
 
     Raises:
         InputError: a name that is not known, or weights that do not fit.
     """
+    architecture, encoder = str(settings.architecture), settings.encoder or "resnet34"
     name = one_of("--architecture", architecture.lower(), [*smp_network.SMP_NETWORKS])
     with passed_on(f"--architecture {architecture}, --encoder {encoder}"):
         network = build_model(name, encoder, number)

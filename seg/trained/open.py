@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -151,8 +151,7 @@ def open_network(settings: NetworkSettings) -> TrainedNetwork:
     size = None if isinstance(settings.size, str) else checked_size(settings.size, "--size")
     number, classes = number_and_classes(settings.classes)
     if path.is_file():
-        architecture, encoder = str(settings.architecture), settings.encoder or "resnet34"
-        trained = read_weights(path, architecture, encoder, number, classes)
+        trained = read_weights(path, settings, number, classes)
     elif path.is_dir():
         trained = _read_folder(path, settings.checkpoint)
     else:
@@ -208,7 +207,7 @@ def _read_saved(folder: Path) -> TrainedNetwork:
     """A folder of ``save_pretrained``, a library's or ours. One output per pixel becomes two classes, no and yes."""
     file = folder / CONFIG_FILE
     config = required(read_json(file), str(file))
-    read: Callable[[Path, Document], _Read] = _read_smp
+    read = _read_smp
     if OUR_KEY in config:
         read = _read_ours
     elif "model_type" in config:
