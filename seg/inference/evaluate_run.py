@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
@@ -45,28 +45,21 @@ def evaluate_run(config: EvaluateConfig) -> None:
             dataset = LabelledImages(trained, config)
             kind = f"images of {config.images}"
         result = _scores(trained, dataset, predictions)
-        _print_answer(result, trained, f"{len(dataset)} {kind}", dataset.notes)
+        training, description = trained.training, trained.description
+        network = trained.spec if training is None else f"checkpoint {training.checkpoint}"
+        print(f"result:      {main_score(result)} on {len(dataset)} {kind} ({network})")
+        print(f"seen as:     {description.described}", *description.notes, *dataset.notes, sep="\n")
         left = left_out([dataset.image_folder])
         print_scores(result, f"{trained.spec}, {len(dataset)} images{left}")
         if predictions is not None:
             print(f"predictions: {folder}")
         if out is not None:
-            how["normalisation"] = trained.description.normalisation
+            how["normalisation"] = description.normalisation
             out.parent.mkdir(parents=True, exist_ok=True)
-            document = {**result, "checkpoint": trained.checkpoint, "protocol": how}
-            write_json(out, document, "--out")
+            checkpoint = training and training.checkpoint
+            write_json(out, {**result, "checkpoint": checkpoint, "protocol": how}, "--out")
             print(f"scores:      {out}")
     print(f"next:        {next_command('seg.export', config)} --images DIR --out DIR")
-
-
-def _print_answer(
-    result: Document, trained: TrainedNetwork, images: str, notes: Sequence[str]
-) -> None:
-    """Print the result in one line, and what it assumes."""
-    network = trained.spec if trained.checkpoint is None else f"checkpoint {trained.checkpoint}"
-    description = trained.description
-    print(f"result:      {main_score(result)} on {images} ({network})")
-    print(f"seen as:     {description.described}", *description.notes, *notes, sep="\n")
 
 
 def _scores(
@@ -109,10 +102,10 @@ def _target_of_run(
         changed["size"] = None
     if isinstance(settings.size, list):
         changed["size"] = settings.size
-    stated = dataclasses.asdict(settings.target)
+    stated = asdict(settings.target)
     changed |= {name: value for name, value in stated.items() if value is not None}
-    scored = dataclasses.replace(trained.config.target, **changed)
-    config = dataclasses.replace(trained.config, target=scored)
+    scored = replace(trained.config.target, **changed)
+    config = replace(trained.config, target=scored)
     dataset = open_validation(scored, trained.class_set, config.validation_part, demo=config.demo)
     dataset.pixels = trained.description.pixels
     how = protocol(config, trained.training, trained.network)
@@ -120,7 +113,7 @@ def _target_of_run(
         how["tile"] = settings.tile
     notes = [*dataset.look_at_labels("target val"), dataset.found_as]
     notes.append(f"batch norm:  {how['batch_norm']}")
-    if trained.checkpoint == "best" and settings.target.root is None:
+    if trained.training.checkpoint == "best" and settings.target.root is None:
         notes.append(
             "optimistic:  these images' labels chose the checkpoint; --checkpoint last was chosen without them"
         )

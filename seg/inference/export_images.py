@@ -27,7 +27,7 @@ from seg.data.label_map import write_label_map, write_mask
 from seg.data.rasters import new_geotiff
 from seg.data.read_images import ImagePixels, Scene, opened_picture
 from seg.inference.settings import ExportConfig, next_command
-from seg.maps.entropy_maps import Part, Picture, Prediction, Sums
+from seg.maps.entropy_maps import Part, Picture, Prediction
 from seg.maps.run_pictures import (
     MOST_SHOWN,
     FileOf,
@@ -71,21 +71,33 @@ class Export:
     def add(self, file: Path, relative: Path, name: Path) -> None:
         """Predict an image and write everything of it, files that begin with ``name``; InputErrors say why not."""
         refuse_long_name(file)
-        path, pixels = partial(output_path, self.folder, name), self.trained.description.pixels
+        path, kind = partial(output_path, self.folder, name), self.trained.description.pixels
         classes, config = self.trained.class_set, self.config
         needs_whole = config.raw or config.label_ids or config.pre_labels or self.trained.size
         by_windows = config.tile is not None and not needs_whole
-        with opened_picture(file, pixels, by_windows) as picture:
+        with opened_picture(file, kind, by_windows) as picture:
             parts = self.trained.parts(picture)
             if "probabilities" in config.raw:
                 parts = self._with_probabilities(parts, picture, path)
-            prediction, sums = write_maps(path, parts, picture, classes, config.min_probability)
+            prediction, (pixels, sums) = write_maps(
+                path, parts, picture, classes, config.min_probability
+            )
             size, image = picture.shape, picture.reduced(MOST_SHOWN)
-        shown = pixels.preview(image.values, image.valid)
+        shown = kind.preview(image.values, image.valid)
         del picture, image  # of a large scene the largest
         if config.pre_labels:
             write_mask(self.folder, relative, prediction.classes, prediction.valid, classes)
-        self._add_row(relative.as_posix(), size, sums)
+        top, total = int(pixels.argmax()), max(int(pixels.sum()), 1)
+        self.per_image.append(
+            {
+                "image": relative.as_posix(),
+                "width": size[1],
+                "height": size[0],
+                "mean_entropy": f"{sums.sum() / total:.6f}",
+                "top_class": classes.names[top],
+                "top_class_share": f"{pixels[top] / total:.6f}",
+            }
+        )
         self._write(path, shown, prediction)
 
     def _with_probabilities(
@@ -127,20 +139,6 @@ class Export:
                     entropy_normalised=prediction.entropy,
                     prediction=prediction.classes,
                 )
-
-    def _add_row(self, image: str, shape: tuple[int, ...], counted: Sums) -> None:
-        names, (height, width, *_), (pixels, sums) = self.trained.class_set.names, shape, counted
-        top, size = int(pixels.argmax()), max(int(pixels.sum()), 1)
-        self.per_image.append(
-            {
-                "image": image,
-                "width": width,
-                "height": height,
-                "mean_entropy": f"{sums.sum() / size:.6f}",
-                "top_class": names[top],
-                "top_class_share": f"{pixels[top] / size:.6f}",
-            }
-        )
 
 
 def export_images(config: ExportConfig) -> int:

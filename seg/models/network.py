@@ -6,7 +6,7 @@ Shapes: B batch, C classes, h × w feature resolution, H × W the images' size.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,7 +133,7 @@ class Predictor:
         )
         with self.accelerator.autocast():
             logits: HeadLogits = self.model(images)
-        size = (images.shape[-2], images.shape[-1])
+        size = images.shape[2:]
         return {
             head: upsampled(values, size, self.align_corners) for head, values in logits.items()
         }
@@ -153,26 +153,26 @@ def continued(images: Tensor, below: int, right: int) -> Tensor:
     return F.pad(images, (0, right, 0, below), mode="replicate") if below or right else images
 
 
-def upsampled(logits: Tensor, size: tuple[int, int], align_corners: bool = True) -> Tensor:
+def upsampled(logits: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
     """Upsample logits bilinearly, in float32 or wider.
 
     Args:
         logits: (B, C, h, w).
         size: (H, W).
-        align_corners: whether corners are aligned; the default is ADVENT's.
+        align_corners: whether corners are aligned, as ADVENT does.
 
     Returns:
         (B, C, H, W).
     """
     logits = logits.to(computed_in(logits.dtype))
-    return F.interpolate(logits, size=size, mode="bilinear", align_corners=align_corners)
+    return F.interpolate(logits, size=list(size), mode="bilinear", align_corners=align_corners)
 
 
 def upsampled_bands(
     logits: Iterable[Tensor],
     height: int,
-    size: tuple[int, int],
-    align_corners: bool = True,
+    size: Sequence[int],
+    align_corners: bool,
     rows: int = 128,
 ) -> Iterator[tuple[int, int, Tensor]]:
     """Upsample logits in strips to bound memory.

@@ -78,9 +78,8 @@ class SmpNetwork(SegmentationNetwork):
             head[1], head[2] = nn.Identity(), nn.Identity()
         else:  # the head of dpt
             head.upsampling_factor, head.activation = 1.0, nn.Identity()
-        if library.classification_head is not None:
-            # for the folder that it goes back to
-            self.classification_head = library.classification_head
+        # for the folder that it goes back to
+        self.classification_head = library.classification_head
         stride: int = library.encoder.output_stride
         coarsest = _PYRAMID_STRIDE.get(architecture, stride)
         self._divisor = coarsest if library.requires_divisible_input_shape else 1
@@ -128,7 +127,7 @@ def check_encoder(encoder: str, weights: str | None = None) -> None:
         raise InputError(
             f"encoder: '{encoder}' is not known to segmentation-models-pytorch{nearest(encoder, known)}"
         )
-    if encoder.startswith("tu-") and not timm.is_model(encoder[3:].partition(".")[0]):
+    if encoder.startswith("tu-") and not timm.is_model(encoder[3:]):
         # timm would also take the name of a folder, or of a repository that it then downloads
         raise InputError(
             f"encoder: '{encoder}' is no network of timm; timm.list_models() gives their names"
@@ -215,9 +214,15 @@ SMP_NETWORKS = {name: partial(smp_network, name) for name in smp.MODEL_ARCHITECT
 def network_of_config(config: Document, num_classes: int, where: str, bands: int) -> SmpNetwork:
     """The network of the library's ``config.json``, called ``where``, with random weights for so many classes."""
     library = _library_class(config, where)
-    changed = {"classes": num_classes, "in_channels": bands, "encoder_weights": None}
+    changed = {
+        "classes": num_classes,
+        "in_channels": bands,
+        "encoder_weights": None,
+        "aux_params": None,
+        "activation": None,
+    }
     with passed_on(where):
-        return SmpNetwork(library(**{**config, **changed, "aux_params": None, "activation": None}))
+        return SmpNetwork(library(**config | changed))
 
 
 def network_of_folder(folder: str, config: Document, **options: Any) -> SmpNetwork:

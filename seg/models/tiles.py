@@ -103,12 +103,12 @@ class TiledLogits:
     def _weighted(self, top: int, left: int) -> Tensor:
         """(B, C + 1, ·, ·) logits of a tile times their weights, and the weights."""
         logits = self._first if top == left == 0 else self._forward(self._tile(top, left))
+        logits = logits.float().cpu()
         height, width = self._size
         overlap = self._side // 4 // self._stride
         down = _ramp(logits.shape[2], overlap, top > 0, top + self._side < height)
         across = _ramp(logits.shape[3], overlap, left > 0, left + self._side < width)
-        ones = torch.ones_like(logits[:, :1], device="cpu", dtype=torch.float32)
-        return torch.cat([logits.float().cpu(), ones], 1) * (down[:, None] * across)
+        return torch.cat([logits, torch.ones_like(logits[:, :1])], 1) * (down[:, None] * across)
 
     def _tile(self, top: int, left: int) -> Tensor:
         return self._read(slice(top, top + self._side), slice(left, left + self._side))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,8 @@ from seg.models.settings import package_file
 
 #: Tensors by name.
 Tensors = Mapping[str, Tensor]
+#: Sentences for the user.
+Notes = tuple[str, ...]
 SAFETENSORS = ".safetensors"
 #: Keys under which trainings put a state dict beside other things.
 #: The first is taken if several fit.
@@ -50,7 +51,7 @@ class FoundWeights:
     complete: bool = False  #: whether every weight of the network is there
     prefix: str = ""  #: that the names have in the file
     key: str | None = None  #: under which they lie there
-    notes: tuple[str, ...] = ()  #: what is left aside
+    notes: Notes = ()  #: what is left aside
 
 
 def find_weights(file: Path, module: nn.Module, flag: str = "--weights") -> FoundWeights:
@@ -71,7 +72,7 @@ def find_weights(file: Path, module: nn.Module, flag: str = "--weights") -> Foun
         names = ", ".join(map(str, others))
         notes.append(f"the weights under '{key}' are taken, not those under {names}")
     named = tuple(f"{flag}: of {file} {note}" for note in notes)
-    return dataclasses.replace(each[key], key=key, notes=named)
+    return replace(each[key], key=key, notes=named)
 
 
 def fitted(tensors: Tensors, module: nn.Module) -> FoundWeights:
@@ -95,7 +96,7 @@ def _part(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _left_aside(tensors: Tensors, taken: Tensors, prefix: str) -> tuple[str, ...]:
+def _left_aside(tensors: Tensors, taken: Tensors, prefix: str) -> Notes:
     """A note on the tensors that are not taken from below a prefix, by the parts that they belong to."""
     used = {f"{prefix}{name}" for name in taken}
     parts = [*dict.fromkeys(_part(name) for name in tensors if name not in used)]

@@ -55,10 +55,10 @@ class TargetStatistics:
 
     Args:
         model: the network. The copy has the same parameter objects.
-        batches: of the images.
+        batches: of the images, one at least over all processes.
 
     Raises:
-        InputError: a network without batch norm, or no image.
+        InputError: a network without batch norm.
     """
 
     @torch.no_grad()
@@ -66,39 +66,31 @@ class TargetStatistics:
         parameters = {id(parameter): parameter for parameter in model.parameters()}
         self._network = deep_copy(model, parameters).eval()
         check_there_are_statistics(self._network)
-        self._parts = [InputSums(layer) for layer in tracking(self._network)]
+        self.parts = [InputSums(layer) for layer in tracking(self._network)]
         #: the first batches, to compare shares on
         self.first: list[Masked] = []
-        number = self._gather(batches)
-        sums = [part.sums for part in self._parts]
-        *joined, self.number = summed_over_processes(*sums, sums[0].new_tensor([number]))
-        for part, total in zip(self._parts, joined, strict=True):
+        self._gather(batches)
+        joined = summed_over_processes(*(part.sums for part in self.parts))
+        for part, total in zip(self.parts, joined, strict=True):
             part.sums = total
-        if not float(self.number):
-            raise InputError(
-                "--batch-norm-after: there is no image to re-estimate running statistics on"
-            )
 
-    def _gather(self, batches: Batches) -> int:
-        """Pass the batches through the network; returns their number."""
-        number = 0
+    def _gather(self, batches: Batches) -> None:
+        """Pass the batches through the network."""
         with ExitStack() as hooks:
-            for part in self._parts:
+            for part in self.parts:
                 hook = part.layer.register_forward_pre_hook(part.by_the_batch, with_kwargs=True)
                 hooks.enter_context(hook)
             for batch in batches:
                 images, valid = batch if isinstance(batch, tuple) else (batch, None)
-                for part in self._parts:
+                for part in self.parts:
                     part.valid = valid
                 self._network(images)
-                number += 1
                 if sum(len(each) for each, _ in self.first) < _COMPARED_ON:
                     self.first.append((images, valid))
-        return number
 
     def network(self, share: float) -> nn.Module:
         """The copy with a share of the statistics; each call changes the same copy."""
-        for part in self._parts:
+        for part in self.parts:
             part.take(share)
         return self._network
 
@@ -118,11 +110,11 @@ def re_estimated(
             images.
 
     Raises:
-        InputError: a network without batch norm, or no image.
+        InputError: a network without batch norm.
     """
     statistics = TargetStatistics(model, batches)
     if bn_alpha is None:
-        scores = statistics.number.new_tensor(_scores(statistics))
+        scores = statistics.parts[0].sums.new_tensor(_scores(statistics))
         bn_alpha = best_share(summed_over_processes(scores)[0].tolist())
     return Estimated(statistics.network(bn_alpha), bn_alpha)
 

@@ -5,10 +5,9 @@ Shapes: B batch, C classes, H × W pixels, h × w the logits' own resolution.
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +63,7 @@ class Description:
     pixels: PixelFormat = RGB  #: format and normalisation of the images
     order: str = "rgb"  #: order of the channels that the network sees, ``rgb`` or ``bgr``
     #: who says mean, deviation and order
-    origin: str = dataclasses.field(default="the training", compare=False)
+    origin: str = field(default="the training", compare=False)
     multiple: int = 1  #: the network takes sides that are multiples of it
     #: (width, height) that the network was trained to see; None is the images' own
     size: Size | None = None
@@ -74,7 +73,7 @@ class Description:
     #: A processor of transformers may say so.
     reduce_labels: bool = False
     #: what was left out, for the user
-    notes: tuple[str, ...] = dataclasses.field(default=(), compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if self.pixels.is_rgb and max(self.pixels.mean) > 1:
@@ -109,16 +108,16 @@ class Description:
             fields["classes"] = load_classes(str(folder / CLASSES_FILE))
         elif reduces:
             classes, ids = known.get("classes") or named_classes(outputs), range(1, outputs + 1)
-            fields["classes"] = dataclasses.replace(classes, ids=tuple(ids), ignored=(0,))
+            fields["classes"] = replace(classes, ids=tuple(ids), ignored=(0,))
         description = cls(**fields)
         if not document.get("do_resize"):
             return description
         match document.get("size"):
             case {"width": int(width), "height": int(height)}:
-                return dataclasses.replace(description, size=(width, height))
+                return replace(description, size=(width, height))
             case size:  # depends on the image
                 note = f"{file}: resizes images to {size}, which is not done here; give --size W,H"
-                return dataclasses.replace(description, notes=(*description.notes, note))
+                return replace(description, notes=(*description.notes, note))
 
     @property
     def guessed(self) -> bool:
@@ -208,7 +207,7 @@ class Description:
         Raises:
             InputError: the network sees other bands than 8-bit RGB.
         """
-        if (mean, std, channels, scale) == (None, None, None, None):
+        if not any((mean, channels, scale)):
             return self
         if not self.pixels.is_rgb:
             raise InputError(
@@ -217,9 +216,9 @@ class Description:
         order = channels or self.order
         if mean is None and scale is None:
             origin = f"{self.origin}; the channels: {origin}"
-            return dataclasses.replace(self, order=order, origin=origin)
+            return replace(self, order=order, origin=origin)
         pixels = _rgb_on(scale or 1, mean or _ZEROS, std or _ONES)
-        return dataclasses.replace(self, pixels=pixels, order=order, origin=origin)
+        return replace(self, pixels=pixels, order=order, origin=origin)
 
     def normalised(self, image_hwc: NDArray[Any], valid: Mask = None) -> Tensor:
         """Normalise an image as the network takes it.

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 from dem_apps.errors import InputError, first_words, nearest, one_of, passed_on
 from dem_apps.runtime.documents import Document, Settings
@@ -22,7 +22,7 @@ from seg.data.files import Size
 from seg.data.labels import ClassSet, load_classes, named_classes
 from seg.models import smp_network
 from seg.models.networks import build_model
-from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, load_weights
+from seg.models.weights_file import SAFETENSORS, FoundWeights, Notes, find_weights, load_weights
 from seg.trained.description import ASSUMED, GUESS, Description, PlainLogits, class_logits
 from seg.trained.settings import NetworkSettings
 from seg.trained.trained_network import TrainedNetwork
@@ -86,13 +86,12 @@ def _called_function(spec: str) -> tuple[nn.Module, Settings]:
     return network, facts
 
 
-def _stated(facts: Settings, network: nn.Module, notes: tuple[str, ...]) -> Description:
+def _stated(facts: Settings, network: nn.Module, notes: Notes) -> Description:
     """The description that a function states; ImageNet's normalisation where it states none."""
     known = [*_NORMALISATION, *_FIELDS]
     for fact in facts:
         one_of("facts", fact, known)
-    mean, std, channels, scale = (facts.get(name) for name in _NORMALISATION)
-    if (mean is None) != (std is None):
+    if ("mean" in facts) != ("std" in facts):
         raise InputError("the facts 'mean' and 'std' are stated together; state both or none")
     fields: Document = {"align_corners": False}
     if getattr(
@@ -105,7 +104,8 @@ def _stated(facts: Settings, network: nn.Module, notes: tuple[str, ...]) -> Desc
     if "size" in fields:
         fields["size"] = tuple(fields["size"])
     description = Description(**fields, notes=notes, origin=f"{GUESS}{ASSUMED['assumed']}")
-    return description.told(mean, std, channels, scale, "the function's facts")
+    normalisation = [facts.get(name) for name in _NORMALISATION]
+    return description.told(*normalisation, origin="the function's facts")
 
 
 def _tried(network: nn.Module, description: Description, size: Size | None) -> Any:
@@ -121,19 +121,14 @@ def _tried(network: nn.Module, description: Description, size: Size | None) -> A
             f"the network takes no image of {width} × {height} ({first_words(error)}); give another size by --size "
             "W,H or by the fact 'size', or pad it by the fact 'multiple'"
         ) from error
-    _check_map(find_logits(output), height, width)
-    return output
-
-
-def _check_map(values: Tensor, height: int, width: int) -> None:
-    """Refuse what is no map of logits (B, C, h, w) of an image of H × W."""
+    values = find_logits(output)
     shape = tuple(values.shape)
     if len(shape) == 4 and values.is_floating_point():
         stride = max(1, round(height / shape[2]))
         missing = max(abs(height - stride * shape[2]), abs(width - stride * shape[3]))
         is_ids = shape[1] == 1 and bool((values == values.round()).all())
         if missing <= 2 * stride and not is_ids:
-            return
+            return output
     raise InputError(
         f"the network's output for an image of {width} × {height} is {values.dtype} of shape {shape}; return logits "
         "(B, C, h, w) of the whole image, floating point, without argmax, with padded convolutions"
@@ -173,7 +168,7 @@ def read_weights(
     load_weights(network, read.tensors, fits)
     guess = smp_network.preprocessing(encoder)
     description = Description.read(file.parent, guess, notes=read.notes)
-    description = dataclasses.replace(description, classes=classes or description.classes)
+    description = replace(description, classes=classes or description.classes)
     whole = network if number > 1 else PlainLogits(network)
 
     def write(new: Path, description: Description) -> None:

@@ -7,9 +7,9 @@ network here, as ``seg.export_model`` writes it, what ``seg.adapt`` wrote, a fil
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from dem_apps.runtime.device import torch_device
 from dem_apps.runtime.documents import Document, read_json, required
 from dem_apps.runtime.setting_checks import check_settings
 from seg.data.files import checked_size
-from seg.data.labels import ClassSet, named_classes
+from seg.data.labels import named_classes
 from seg.data.pixel_format import PIXELS_FILE
 from seg.models import smp_network, transformers_network
 from seg.models.network import OUR_KEY, OUR_VERSION, SegmentationNetwork
@@ -34,6 +34,7 @@ from seg.trained.description import (
     PREPROCESSOR_FILE,
     Description,
     PlainLogits,
+    Triple,
     copy_files,
 )
 from seg.trained.function_network import number_and_classes, read_function, read_weights
@@ -55,8 +56,8 @@ def load(
     architecture: str | None = None,
     encoder: str | None = None,
     classes: str | Sequence[str] | int | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
+    mean: Triple | None = None,
+    std: Triple | None = None,
     channels: str | None = None,
     scale: int | None = None,
 ) -> TrainedNetwork:
@@ -152,8 +153,12 @@ def open_network(settings: NetworkSettings) -> TrainedNetwork:
     number, classes = number_and_classes(settings.classes)
     if path.is_file():
         trained = read_weights(path, settings, number, classes)
+    elif (path / ADAPT_FILE).is_file():
+        trained = _read_adapted(path)
+    elif (path / "config.yaml").is_file():
+        trained = open_run(path, settings.checkpoint)
     elif path.is_dir():
-        trained = _read_folder(path, settings.checkpoint)
+        trained = _read_saved(path)
     else:
         trained = read_function(str(path), settings.weights, size)
     if classes is None and number not in (0, 1, trained.num_classes):
@@ -161,9 +166,9 @@ def open_network(settings: NetworkSettings) -> TrainedNetwork:
             f"--classes: {path} predicts {trained.num_classes} classes, not {number}; leave the flag out"
         )
     description = trained.description
-    return dataclasses.replace(
+    return replace(
         trained,
-        description=dataclasses.replace(
+        description=replace(
             description.told(settings.mean, settings.std, settings.channels, settings.scale),
             classes=classes or description.classes,
             size=size or description.size,
@@ -171,36 +176,27 @@ def open_network(settings: NetworkSettings) -> TrainedNetwork:
     )
 
 
-def _read_folder(folder: Path, checkpoint: str) -> TrainedNetwork:
-    """The network of a folder that seg.adapt wrote, of a run, or of ``save_pretrained``."""
-    if (folder / ADAPT_FILE).is_file():
-        return _read_adapted(folder)
-    if (folder / "config.yaml").is_file():
-        return open_run(folder, checkpoint)
-    return _read_saved(folder)
-
-
 def _read_adapted(out: Path) -> TrainedNetwork:
     """The network in the folder that seg.adapt wrote, as a whole."""
     inner, file = out / ADAPTED, out / ADAPT_FILE
     if any((inner / name).is_file() for name in ("config.yaml", CONFIG_FILE)):
-        return dataclasses.replace(open_trained(str(inner)), spec=str(out))
+        return replace(open_trained(str(inner)), spec=str(out))
     document = required(read_json(file), str(file), settings=dict)
-    adapted = required(document["settings"], f"{file}, settings", model=str, weights=Any)
-    model, weights = adapted["model"], inner / Path(adapted["model"]).name
+    adapted = required(document["settings"], f"{file}, settings", model=str)
+    model = adapted["model"]
     if is_function(model):  # no code runs that a file names
-        weights = inner / Path(adapted["weights"] or "weights.safetensors").name
+        weights = next(inner.iterdir(), inner)
         raise InputError(
             f"{out}: has the weights of a function alone; give --model {model} --weights {weights}"
         )
     classes = inner / CLASSES_FILE  # the file that was given may be gone, or another
     settings = NetworkSettings(
-        model=str(weights),
+        model=str(inner / Path(model).name),
         architecture=adapted.get("architecture"),
         encoder=adapted.get("encoder"),
         classes=str(classes) if classes.is_file() else adapted.get("classes"),
     )
-    return dataclasses.replace(open_network(settings), spec=str(out))
+    return replace(open_network(settings), spec=str(out))
 
 
 def _read_saved(folder: Path) -> TrainedNetwork:
@@ -227,11 +223,8 @@ def _read_ours(folder: Path, config: Document) -> _Read:
     file, weights = str(folder / CONFIG_FILE), folder / WEIGHTS_FILE
     config = {"align_corners": True, **config}
     required(config, file, num_classes=int, align_corners=bool, name=str)
-    if config["name"] == "pretrained" or config[OUR_KEY] != OUR_VERSION:
-        raise InputError(
-            f"{file}: name is '{config['name']}' and {OUR_KEY} {config[OUR_KEY]!r:.50}; expected a network of "
-            f"seg.build_model that stands alone, and {OUR_VERSION}"
-        )
+    if config[OUR_KEY] != OUR_VERSION:
+        raise InputError(f"{file}: {OUR_KEY} is {config[OUR_KEY]!r:.50}; expected {OUR_VERSION}")
     unused = (OUR_KEY, "align_corners", "weights")  # all weights are in the folder
     with passed_on(file):
         network = build_model(**{key: value for key, value in config.items() if key not in unused})
@@ -241,15 +234,22 @@ def _read_ours(folder: Path, config: Document) -> _Read:
 
 
 def _read_transformers(folder: Path, config: Document) -> _Read:
-    """The network and the image processor of a folder of transformers."""
+    """The network, the image processor and the class names of a folder of transformers."""
     network = transformers_network.network_of_folder(folder)
     outputs: int = network.network.config.num_labels
+    labels = config.get("id2label") or {}
+    names = [str(labels.get(str(index), "LABEL_")) for index in range(outputs)]
+    classes = None
+    if outputs > 1 and not any(
+        name.startswith("LABEL_") for name in names
+    ):  # the library's default
+        classes = named_classes(names)
     description = Description.read(
         folder,
         transformers_network.processor_of_folder(folder),
         outputs,
         align_corners=False,
-        classes=_classes_of_labels(config, outputs),
+        classes=classes,
     )
     return network, outputs, description
 
@@ -276,12 +276,3 @@ def _write_saved(
     copy_files(DESCRIPTION_FILES, folder, new)
     if changed != read or not (new / PREPROCESSOR_FILE).is_file():
         changed.write(new)
-
-
-def _classes_of_labels(config: Document, outputs: int) -> ClassSet | None:
-    """Classes of transformers' ``id2label``, unless these are the names that it gives where there are none."""
-    labels = config.get("id2label") or {}
-    names = [str(labels.get(str(index), "LABEL_")) for index in range(outputs)]
-    if outputs < 2 or any(name.startswith("LABEL_") for name in names):
-        return None
-    return named_classes(names)
