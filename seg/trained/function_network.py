@@ -91,12 +91,11 @@ def _stated(facts: Settings, network: nn.Module, notes: Notes) -> Description:
     known = [*_NORMALISATION, *_FIELDS]
     for fact in facts:
         one_of("facts", fact, known)
-    if ("mean" in facts) != ("std" in facts):
+    if (facts.get("mean") is None) != (facts.get("std") is None):
         raise InputError("the facts 'mean' and 'std' are stated together; state both or none")
     fields: Document = {"align_corners": False}
-    if getattr(
-        network, "requires_divisible_input_shape", False
-    ):  # as segmentation-models-pytorch says
+    # how segmentation-models-pytorch says that sides are multiples
+    if getattr(network, "requires_divisible_input_shape", False):
         fields["multiple"] = network.get_submodule("encoder").output_stride
     fields |= {name: facts[name] for name in _FIELDS if facts.get(name) is not None}
     if "classes" in fields:

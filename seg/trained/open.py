@@ -185,7 +185,7 @@ def _read_adapted(out: Path) -> TrainedNetwork:
     adapted = required(document["settings"], f"{file}, settings", model=str)
     model = adapted["model"]
     if is_function(model):  # no code runs that a file names
-        weights = next(inner.iterdir(), inner)
+        weights = next(inner.glob("*"), inner)
         raise InputError(
             f"{out}: has the weights of a function alone; give --model {model} --weights {weights}"
         )
@@ -240,9 +240,8 @@ def _read_transformers(folder: Path, config: Document) -> _Read:
     labels = config.get("id2label") or {}
     names = [str(labels.get(str(index), "LABEL_")) for index in range(outputs)]
     classes = None
-    if outputs > 1 and not any(
-        name.startswith("LABEL_") for name in names
-    ):  # the library's default
+    # the library gives such names where there are none
+    if outputs > 1 and not any(name.startswith("LABEL_") for name in names):
         classes = named_classes(names)
     description = Description.read(
         folder,
