@@ -91,7 +91,8 @@ def _stated(facts: Settings, network: nn.Module, notes: Notes) -> Description:
     known = [*_NORMALISATION, *_FIELDS]
     for fact in facts:
         one_of("facts", fact, known)
-    if (facts.get("mean") is None) != (facts.get("std") is None):
+    mean, std, channels, scale = (facts.get(name) for name in _NORMALISATION)
+    if (mean is None) != (std is None):
         raise InputError("the facts 'mean' and 'std' are stated together; state both or none")
     fields: Document = {"align_corners": False}
     # how segmentation-models-pytorch says that sides are multiples
@@ -103,8 +104,7 @@ def _stated(facts: Settings, network: nn.Module, notes: Notes) -> Description:
     if "size" in fields:
         fields["size"] = tuple(fields["size"])
     description = Description(**fields, notes=notes, origin=f"{GUESS}{ASSUMED['assumed']}")
-    normalisation = [facts.get(name) for name in _NORMALISATION]
-    return description.told(*normalisation, origin="the function's facts")
+    return description.told(mean, std, channels, scale, "the function's facts")
 
 
 def _tried(network: nn.Module, description: Description, size: Size | None) -> Any:

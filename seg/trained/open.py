@@ -223,8 +223,11 @@ def _read_ours(folder: Path, config: Document) -> _Read:
     file, weights = str(folder / CONFIG_FILE), folder / WEIGHTS_FILE
     config = {"align_corners": True, **config}
     required(config, file, num_classes=int, align_corners=bool, name=str)
-    if config[OUR_KEY] != OUR_VERSION:
-        raise InputError(f"{file}: {OUR_KEY} is {config[OUR_KEY]!r:.50}; expected {OUR_VERSION}")
+    if config["name"] == "pretrained" or config[OUR_KEY] != OUR_VERSION:
+        raise InputError(
+            f"{file}: name is '{config['name']}' and {OUR_KEY} {config[OUR_KEY]!r:.50}; expected a network of "
+            f"seg.build_model that stands alone, and {OUR_VERSION}"
+        )
     unused = (OUR_KEY, "align_corners", "weights")  # all weights are in the folder
     with passed_on(file):
         network = build_model(**{key: value for key, value in config.items() if key not in unused})
