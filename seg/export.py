@@ -23,7 +23,7 @@ python -m seg.export --run runs/adadem --images scenes --out export --tile 512""
 
 def export(config: ExportConfig) -> int:
     """Do what the command does, or raise an InputError; returns how many images could not be exported."""
-    config.check_network(config.run)
+    config.check_network()
     from seg.inference.export_images import export_images
 
     return export_images(config)

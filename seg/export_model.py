@@ -14,7 +14,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.command import run_command
 from dem_apps.runtime.setting_checks import check_paths
 from dem_apps.runtime.settings import option, parse_config
-from seg.trained.settings import NetworkSettings
+from seg.trained.settings import RunSettings
 
 _EXAMPLES = """\
 python -m seg.export_model --run runs/a --out models/a
@@ -23,10 +23,9 @@ python -m seg.export_model --model adapted --out models/adapted"""
 
 
 @dataclass(frozen=True)
-class ExportModelConfig(NetworkSettings):
+class ExportModelConfig(RunSettings):
     """Write a network as a folder that others load."""
 
-    run: str | None = option(None, "run folder in place of --model", value="RUN", exists=True)
     out: str = option(
         "", "folder to write to, new or empty", value="DIR", needed=True, group="what is written"
     )
@@ -39,14 +38,14 @@ class ExportModelConfig(NetworkSettings):
 
 def export_model(config: ExportModelConfig) -> Path:
     """Do what the command does, or raise an InputError; returns the folder."""
-    config.check_network(config.run)
+    config.check_network()
     if isinstance(config.size, list) and not config.onnx:
         raise InputError(
             "--size: expected together with --onnx, which is compared at it, such as 1024,512"
         )
     from seg.trained.export_folder import export_folder
 
-    export_folder(config, config.run, Path(config.out), config.onnx)
+    export_folder(config, Path(config.out), config.onnx)
     return Path(config.out)
 
 

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import new_folder, write_json
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.domains import open_validation
-from seg.data.files import Size, find_images, flat_names, left_out, refuse_long_name
+from seg.data.files import find_images, flat_names, left_out, refuse_long_name
 from seg.data.label_faults import labels_of
 from seg.data.labels import ClassSet
-from seg.data.pixel_format import PixelFormat, resized_mask
+from seg.data.pixel_format import resized_mask
 from seg.inference.protocol import protocol
-from seg.inference.settings import EvaluateConfig, TargetConfig, next_command
+from seg.inference.settings import EvaluateConfig, next_command
 from seg.scores.evaluation import OnSample, evaluate
 from seg.scores.report_scores import main_score, print_scores
 from seg.trained.open import open_to_predict
 from seg.trained.trained_network import TrainedNetwork
-
-#: Images, the protocol of their scores, and notes for the user.
-_Scored = tuple[SegmentationDataset, dict[str, Any], list[str]]
 
 
 def evaluate_run(config: EvaluateConfig) -> None:
@@ -38,42 +35,36 @@ def evaluate_run(config: EvaluateConfig) -> None:
         # a killed start may have left it
         if out is not None and out.exists() and predictions is None:
             raise InputError(f"--out: {out} exists and is never overwritten; give another file")
-        trained = open_to_predict(config, config.run, config.tile, config.device)
+        trained = open_to_predict(config)
+        dataset: SegmentationDataset
+        how: Document = {"network": trained.spec}
         if config.images is None:
-            dataset, how, notes = _target_of_run(trained, config.target, config.size, config.tile)
+            dataset, how = _target_of_run(trained, config)
             kind = "target images"
         else:
-            labels = Path(str(config.labels))
-            dataset, how, notes = _folder(trained, Path(config.images), labels, config.ignore)
+            dataset = LabelledImages(trained, config)
             kind = f"images of {config.images}"
         result = _scores(trained, dataset, predictions)
-        _print_answer(result, trained, f"{len(dataset)} {kind}", notes)
+        training, description = trained.training, trained.description
+        network = trained.spec if training is None else f"checkpoint {training.checkpoint}"
+        print(f"result:      {main_score(result)} on {len(dataset)} {kind} ({network})")
+        print(f"seen as:     {description.described}", *description.notes, *dataset.notes, sep="\n")
         left = left_out([dataset.image_folder])
         print_scores(result, f"{trained.spec}, {len(dataset)} images{left}")
         if predictions is not None:
             print(f"predictions: {folder}")
         if out is not None:
-            how["normalisation"] = trained.description.normalisation
+            how["normalisation"] = description.normalisation
             out.parent.mkdir(parents=True, exist_ok=True)
-            document = {**result, "checkpoint": trained.checkpoint, "protocol": how}
-            write_json(out, document, "--out")
+            checkpoint = training and training.checkpoint
+            write_json(out, {**result, "checkpoint": checkpoint, "protocol": how}, "--out")
             print(f"scores:      {out}")
     print(f"next:        {next_command('seg.export', config)} --images DIR --out DIR")
 
 
-def _print_answer(
-    result: dict[str, Any], trained: TrainedNetwork, images: str, notes: Sequence[str]
-) -> None:
-    """Print the result in one line, and what it assumes."""
-    network = trained.spec if trained.checkpoint is None else f"checkpoint {trained.checkpoint}"
-    description = trained.description
-    print(f"result:      {main_score(result)} on {images} ({network})")
-    print(f"seen as:     {description.described}", *description.notes, *notes, sep="\n")
-
-
 def _scores(
     trained: TrainedNetwork, dataset: SegmentationDataset, predictions: Path | None
-) -> dict[str, Any]:
+) -> Document:
     """Score the images, and write predictions into a folder where there is one."""
     description = trained.description
     forward = trained.logits if description.multiple > 1 else trained.raw_logits
@@ -93,59 +84,54 @@ def _scores(
     )
 
 
-def _folder(trained: TrainedNetwork, images: Path, labels: Path, ignored: Sequence[int]) -> _Scored:
-    """The images of a folder that have a label in another."""
-    classes = trained.class_set.ignoring(ignored)
-    dataset = LabelledImages(images, labels, classes, trained.description.pixels, trained.size)
-    return dataset, {"network": trained.spec}, dataset.notes
-
-
 def _target_of_run(
-    trained: TrainedNetwork, target: TargetConfig, size: list[int] | str | None, tile: int | None
-) -> _Scored:
-    """The validation images of a run's target, or of the data set that ``target`` names in its place."""
+    trained: TrainedNetwork, settings: EvaluateConfig
+) -> tuple[SegmentationDataset, Document]:
+    """The validation images of a run's target, or of the data set that the settings name in its place.
+
+    Returns:
+        The images, and the protocol of their scores.
+    """
     if trained.training is None or trained.config is None:
         raise InputError(
             f"--images: is missing; {trained.spec} is no run, so give --images DIR and --labels DIR"
         )
-    changed: dict[str, Any] = {}
+    changed: Document = {}
     # shrunk to the size of a training image, a large one would be a single tile
-    if tile is not None:
+    if settings.tile is not None:
         changed["size"] = None
-    if isinstance(size, list):
-        changed["size"] = size
-    stated = dataclasses.asdict(target)
+    if isinstance(settings.size, list):
+        changed["size"] = settings.size
+    stated = asdict(settings.target)
     changed |= {name: value for name, value in stated.items() if value is not None}
-    scored = dataclasses.replace(trained.config.target, **changed)
-    config = dataclasses.replace(trained.config, target=scored)
+    scored = replace(trained.config.target, **changed)
+    config = replace(trained.config, target=scored)
     dataset = open_validation(scored, trained.class_set, config.validation_part, demo=config.demo)
     dataset.pixels = trained.description.pixels
-    how = protocol(config, trained.training, trained.network, tile)
+    how = protocol(config, trained.training, trained.network)
+    if settings.tile is not None:
+        how["tile"] = settings.tile
     notes = [*dataset.look_at_labels("target val"), dataset.found_as]
     notes.append(f"batch norm:  {how['batch_norm']}")
-    if trained.checkpoint == "best" and target.root is None:
+    if trained.training.checkpoint == "best" and settings.target.root is None:
         notes.append(
             "optimistic:  these images' labels chose the checkpoint; --checkpoint last was chosen without them"
         )
-    return dataset, how, [note for note in notes if note]
+    dataset.notes = [note for note in notes if note]
+    return dataset, how
 
 
 class LabelledImages(SegmentationDataset):
     """The images of a folder that have a label in another, at its own size; ``notes`` are about them."""
 
-    def __init__(
-        self,
-        images: Path,
-        labels: Path,
-        classes: ClassSet,
-        pixels: PixelFormat,
-        size: Size | None,
-    ) -> None:
-        self.classes, self.pixels, self.size, self.resize_labels = classes, pixels, size, False
-        self.left_out: list[str] = []
+    def __init__(self, trained: TrainedNetwork, settings: EvaluateConfig) -> None:
+        self.classes = trained.class_set.ignoring(settings.ignore)
+        self.pixels, self.size = trained.description.pixels, trained.size
+        self.resize_labels, self.left_out = False, []
+        images, labels = Path(str(settings.images)), Path(str(settings.labels))
         self.root = self.image_folder = images if images.is_dir() else images.parent
         names = [file.relative_to(self.root) for file in find_images(images)]
-        label_of, self.layout, self.notes = labels_of(labels, names, self.root, classes)
+        label_of, self.layout, self.notes = labels_of(labels, names, self.root, self.classes)
         pairs = [(self.root / image, label) for image, label in label_of.items()]
         self.files = list(self._whole(pairs, labelled=True))
 

@@ -8,19 +8,18 @@ from __future__ import annotations
 import math
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
 from dem_apps.errors import InputError, NotWritten
 from dem_apps.report.tables import write_csv
 from dem_apps.runtime.command import is_out_of_memory
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.files import find_images, left_out, output_names, refuse_long_name
@@ -28,7 +27,7 @@ from seg.data.label_map import write_label_map, write_mask
 from seg.data.rasters import new_geotiff
 from seg.data.read_images import ImagePixels, Scene, opened_picture
 from seg.inference.settings import ExportConfig, next_command
-from seg.maps.entropy_maps import Part, Prediction, Sums
+from seg.maps.entropy_maps import Part, Picture, Prediction
 from seg.maps.run_pictures import (
     MOST_SHOWN,
     FileOf,
@@ -47,18 +46,9 @@ class Export:
 
     trained: TrainedNetwork
     folder: Path
-    raw: Sequence[str] = ()  #: of ``RAW_FORMATS``, the numbers to write
-    min_probability: float = 0.0  #: below it a pixel is left out
-    label_ids: bool = False  #: whether predictions are written as label ids as well
-    pre_labels: bool = False  #: whether predictions are written to be corrected as well
-    per_image: list[dict[str, Any]] = field(default_factory=list)
+    config: ExportConfig
+    per_image: list[Document] = field(default_factory=list)
     failed: int = 0
-
-    @property
-    def _by_windows(self) -> bool:
-        """Return whether nothing needs the pixels of a whole image."""
-        needs_whole = self.raw or self.label_ids or self.pre_labels
-        return self.trained.tile is not None and self.trained.size is None and not needs_whole
 
     def try_to_add(self, file: Path, relative: Path, name: Path) -> None:
         """Call :meth:`add` with an image, or say on stderr why not."""
@@ -81,19 +71,33 @@ class Export:
     def add(self, file: Path, relative: Path, name: Path) -> None:
         """Predict an image and write everything of it, files that begin with ``name``; InputErrors say why not."""
         refuse_long_name(file)
-        path, pixels = partial(output_path, self.folder, name), self.trained.description.pixels
-        classes = self.trained.class_set
-        with opened_picture(file, pixels, self._by_windows) as picture:
+        path, kind = partial(output_path, self.folder, name), self.trained.description.pixels
+        classes, config = self.trained.class_set, self.config
+        needs_whole = config.raw or config.label_ids or config.pre_labels or self.trained.size
+        by_windows = config.tile is not None and not needs_whole
+        with opened_picture(file, kind, by_windows) as picture:
             parts = self.trained.parts(picture)
-            if "probabilities" in self.raw:
+            if "probabilities" in config.raw:
                 parts = self._with_probabilities(parts, picture, path)
-            prediction, sums = write_maps(path, parts, picture, classes, self.min_probability)
+            prediction, (pixels, sums) = write_maps(
+                path, parts, picture, classes, config.min_probability
+            )
             size, image = picture.shape, picture.reduced(MOST_SHOWN)
-        shown = pixels.preview(image.values, image.valid)
+        shown = kind.preview(image.values, image.valid)
         del picture, image  # of a large scene the largest
-        if self.pre_labels:
+        if config.pre_labels:
             write_mask(self.folder, relative, prediction.classes, prediction.valid, classes)
-        self._add_row(relative.as_posix(), size, sums)
+        top, total = int(pixels.argmax()), max(int(pixels.sum()), 1)
+        self.per_image.append(
+            {
+                "image": relative.as_posix(),
+                "width": size[1],
+                "height": size[0],
+                "mean_entropy": f"{sums.sum() / total:.6f}",
+                "top_class": classes.names[top],
+                "top_class_share": f"{pixels[top] / total:.6f}",
+            }
+        )
         self._write(path, shown, prediction)
 
     def _with_probabilities(
@@ -114,41 +118,27 @@ class Export:
             with new_geotiff(file, size, "float32", place, math.nan, names) as target:
                 target.write(whole.astype(np.float32))
 
-    def _write(self, path: FileOf, image: NDArray[np.uint8], prediction: Prediction) -> None:
+    def _write(self, path: FileOf, image: Picture, prediction: Prediction) -> None:
         """Pictures and numbers of one image; ``path`` gives the file of a kind."""
         classes = self.trained.class_set
         tiles, panel = map_pictures(image, None, prediction, classes)
-        pictures = {kind: tile for kind, tile in tiles.items() if kind != "image"}
-        if "png16" in self.raw:
+        pictures: Document = tiles
+        del pictures["image"]
+        if "png16" in self.config.raw:
             pictures["entropy16"] = (prediction.entropy * 65535).round().astype(np.uint16)
-        if self.label_ids:
+        if self.config.label_ids:
             pictures["pred_labelIds"] = classes.to_ids(prediction.classes, prediction.valid)
         for kind, picture in pictures.items():
             save_panel(path(f"{kind}.png"), Image.fromarray(picture))
         save_panel(path("panel.png"), panel)
-        if "npz" in self.raw:
-            nats = prediction.entropy * np.float32(math.log(len(classes)))
-            numbers = {
-                "entropy": nats,
-                "entropy_normalised": prediction.entropy,
-                "prediction": prediction.classes,
-            }
+        if "npz" in self.config.raw:
             with whole_file(path("entropy.npz")) as temporary:
-                np.savez_compressed(temporary, **numbers)  # type: ignore[arg-type]
-
-    def _add_row(self, image: str, shape: tuple[int, ...], counted: Sums) -> None:
-        names, (height, width, *_), (pixels, sums) = self.trained.class_set.names, shape, counted
-        top, size = int(pixels.argmax()), max(int(pixels.sum()), 1)
-        self.per_image.append(
-            {
-                "image": image,
-                "width": width,
-                "height": height,
-                "mean_entropy": f"{sums.sum() / size:.6f}",
-                "top_class": names[top],
-                "top_class_share": f"{pixels[top] / size:.6f}",
-            }
-        )
+                np.savez_compressed(
+                    temporary,
+                    entropy=prediction.entropy * np.float32(math.log(len(classes))),
+                    entropy_normalised=prediction.entropy,
+                    prediction=prediction.classes,
+                )
 
 
 def export_images(config: ExportConfig) -> int:
@@ -161,13 +151,11 @@ def export_images(config: ExportConfig) -> int:
         )
     files = find_images(source)
     images = [file.relative_to(source if source.is_dir() else source.parent) for file in files]
-    trained = open_to_predict(config, config.run, config.tile, config.device)
+    trained = open_to_predict(config)
     with new_folder(out, "--out") as part:
         if config.pre_labels:
             write_label_map(part, trained.class_set)
-        export = Export(
-            trained, part, config.raw, config.min_probability, config.label_ids, config.pre_labels
-        )
+        export = Export(trained, part, config)
         pieces = list(zip(files, images, output_names(images), strict=True))
         for piece in track(pieces, len(pieces), "export"):
             export.try_to_add(*piece)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from importlib import metadata
-from typing import Any
 
 from torch import nn
 
 from dem_apps.objectives.flags import given_options
+from dem_apps.runtime.documents import Document
 from dem_apps.test_time_methods.normalisation import batch_norms
 from seg.config import TrainConfig
 from seg.data.settings import TargetDataConfig
@@ -44,15 +44,13 @@ def batch_norm_statistics(config: TrainConfig, training: Training, model: nn.Mod
     return f"moved by {moved_by.pop()} alone" if moved_by else "those it started with"
 
 
-def protocol(
-    config: TrainConfig, training: Training, model: nn.Module, tile: int | None = None
-) -> dict[str, Any]:
-    """The settings that a score depends on, of a training with the scored target; ``tile`` is the side of tiles."""
+def protocol(config: TrainConfig, training: Training, model: nn.Module) -> Document:
+    """The settings that a score depends on, of a training with the scored target."""
     statistics = batch_norm_statistics(config, training, model)
     batch_norm = statistics
     if batch_norms(model):
         batch_norm = f"{config.model.batch_norm}: running statistics {statistics}"
-    document: dict[str, Any] = {
+    document: Document = {
         "train_size": {"source": config.source.size, "target": config.target.size},
         "source_style": config.source.described_style(),
         "score_size": "labels' own; without labels the image's",
@@ -79,12 +77,10 @@ def protocol(
         document["bn_alpha"] = config.bn_alpha
     if config.uses_demo():
         document["demo"] = asdict(config.demo)
-    if tile is not None:
-        document["tile"] = tile
     return document
 
 
-def _of_labels(target: TargetDataConfig, checkpoint: str) -> dict[str, Any]:
+def _of_labels(target: TargetDataConfig, checkpoint: str) -> Document:
     """The use that a training made of target labels."""
     part = target.labelled_part or 0.0
     return {
@@ -94,7 +90,7 @@ def _of_labels(target: TargetDataConfig, checkpoint: str) -> dict[str, Any]:
     }
 
 
-def _of_objective(config: TrainConfig) -> dict[str, Any]:
+def _of_objective(config: TrainConfig) -> Document:
     """The objective and how its pixels are averaged; None where they have no effect."""
     if METHODS[config.method].loss is None:
         return dict.fromkeys(("loss", "reduction", "balance"))

@@ -8,8 +8,7 @@ from dem_apps.errors import InputError
 from dem_apps.runtime.settings import option, section
 from dem_apps.runtime.signals import command_line
 from seg.data.settings import LAYOUT_CHOICES, LAYOUT_HELP
-from seg.models.settings import LEAST_TILE, TILE_HELP
-from seg.trained.settings import IGNORE_HELP, NetworkSettings
+from seg.trained.settings import IGNORE_HELP, NetworkSettings, PredictSettings
 
 RAW_FORMATS = ("png16", "npz", "probabilities")
 
@@ -25,10 +24,9 @@ def next_command(module: str, config: NetworkSettings) -> str:
 
 
 @dataclass(frozen=True)
-class ExportConfig(NetworkSettings):
+class ExportConfig(PredictSettings):
     """Write prediction, overlay and entropy map of every image in a folder."""
 
-    run: str | None = option(None, "run folder in place of --model", value="RUN", exists=True)
     images: str = option(
         "",
         "folder of images, searched with its subfolders, or one image",
@@ -38,8 +36,6 @@ class ExportConfig(NetworkSettings):
         group="what is read and written",
     )
     out: str = option("", "folder to write to, new or empty", value="DIR", needed=True)
-    tile: int | None = option(None, TILE_HELP, at_least=LEAST_TILE)
-    device: str = option("auto", "cpu, cuda, or auto")
     raw: list[str] = option(
         [],
         "numbers to write: entropy as png16 (65535 is 1) or npz (nats), probabilities of every class",
@@ -81,10 +77,9 @@ class TargetConfig:
 
 
 @dataclass(frozen=True)
-class EvaluateConfig(NetworkSettings):
+class EvaluateConfig(PredictSettings):
     """Score a network on a run's target validation set, or on labelled images of a folder."""
 
-    run: str | None = option(None, "run folder in place of --model", value="RUN", exists=True)
     images: str | None = option(
         None,
         "folder of images to score on; default: the run's target",
@@ -99,8 +94,6 @@ class EvaluateConfig(NetworkSettings):
         exists=True,
     )
     ignore: list[int] = option([], IGNORE_HELP, at_least=0, at_most=255, value="ID,ID")
-    tile: int | None = option(None, TILE_HELP, at_least=LEAST_TILE, group="how")
-    device: str = option("auto", "cpu, cuda, or auto")
     save_predictions: str | None = option(
         None,
         "folder for predictions as label ids, one PNG an image; default: none are written",
@@ -116,7 +109,7 @@ class EvaluateConfig(NetworkSettings):
 
     def check(self) -> None:
         """Raises an InputError for flags that do not fit together."""
-        self.check_network(self.run)
+        self.check_network()
         if (self.images is None) != (self.labels is None):
             missing = "images" if self.images is None else "labels"
             raise InputError(

@@ -20,7 +20,6 @@ BATCH_NORM_POLICIES: tuple[BatchNormPolicy, ...] = get_args(BatchNormPolicy)
 
 #: The domain of a batch.
 Domain = Literal["source", "target"]
-_AFFINE_FROZEN = ("affine-frozen", "frozen")
 
 
 def batch_norm_normalises(network: nn.Module) -> bool:
@@ -47,9 +46,8 @@ def set_up_batch_norm(model: nn.Module, policy: str, synchronised: bool) -> nn.M
         # timm's, because torch's own converter would drop the activations inside timm's layers
         model = convert_sync_batchnorm(model)
     for layer in batch_norms(model):
-        for parameter in (layer.weight, layer.bias):
-            if parameter is not None:
-                parameter.requires_grad_(policy not in _AFFINE_FROZEN)
+        for parameter in layer.parameters(recurse=False):
+            parameter.requires_grad_(policy not in ("affine-frozen", "frozen"))
     return model
 
 

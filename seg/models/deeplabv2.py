@@ -15,15 +15,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dem_apps.errors import InputError, one_of, passed_on
+from dem_apps.runtime.documents import Document
 from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD
-from seg.models.network import SegmentationNetwork
+from seg.models.network import HeadLogits, SegmentationNetwork
 from seg.models.smp_network import encoder_errors
 
 DILATIONS = (6, 12, 18, 24)
 #: Mean that ADVENT's configuration subtracts from BGR images from 0 to 255 (``IMG_MEAN``).
 ADVENT_MEAN_BGR = (104.00698793, 116.66876762, 122.67891434)
 #: Arguments that ADVENT's network is built with.
-ADVENT: dict[str, Any] = {"encoder": "resnet101", "depth": 5, "output_stride": 8}
+ADVENT: Document = {"encoder": "resnet101", "depth": 5, "output_stride": 8}
 
 
 class AtrousHead(nn.Module):
@@ -106,7 +107,7 @@ class DeepLabV2(SegmentationNetwork):
         self.main_head = AtrousHead(main_channels, num_classes)
         self.auxiliary_head = AtrousHead(aux_channels, num_classes)  # named so in checkpoints
 
-    def forward(self, images: Tensor) -> dict[str, Tensor]:
+    def forward(self, images: Tensor) -> HeadLogits:
         """Compute the logits of both heads.
 
         Args:
@@ -146,10 +147,10 @@ class AdventDeepLabV2(DeepLabV2):
             for each in (IMAGENET_MEAN, IMAGENET_STD)
         )
         shift = mean - torch.tensor(ADVENT_MEAN_BGR, dtype=torch.float64)
-        self.register_buffer("scale", std.float().view(3, 1, 1), persistent=False)
-        self.register_buffer("shift", shift.float().view(3, 1, 1), persistent=False)
+        for name, values in (("scale", std), ("shift", shift)):
+            self.register_buffer(name, values.float().view(3, 1, 1), persistent=False)
 
-    def forward(self, images: Tensor) -> dict[str, Tensor]:
+    def forward(self, images: Tensor) -> HeadLogits:
         """Compute the logits of both heads.
 
         Args:
@@ -162,14 +163,10 @@ class AdventDeepLabV2(DeepLabV2):
 
 
 def build_advent_network(
-    encoder: str,
-    num_classes: int,
-    weights: str | None = None,
-    depth: int = 5,
-    output_stride: int = 8,
+    encoder: str, num_classes: int, weights: str | None = None, **options: Any
 ) -> AdventDeepLabV2:
     """The network, which has one encoder, output stride and depth."""
-    arguments = {"encoder": encoder, "depth": depth, "output_stride": output_stride}
+    arguments = {**ADVENT, "encoder": encoder, **options}
     # torchvision's weights fit in shape and cost 7 points of mIoU (AdaptSegNet's issue 55)
     if arguments != ADVENT or weights is not None:
         raise InputError(

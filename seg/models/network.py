@@ -6,7 +6,7 @@ Shapes: B batch, C classes, h × w feature resolution, H × W the images' size.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from torch.nn import functional as F
 
 from dem_apps.entropy import computed_in
 from dem_apps.errors import NotFiniteError, passed_on
+from dem_apps.runtime.documents import Document
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.models.batch_norm import Domain, feed_batch_norm
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 #: Says of a ``config.json`` that a network here wrote it, and in which version of the format.
 OUR_KEY, OUR_VERSION = "dem_apps_network", 1
+#: Logits (B, C, ·, ·) of each head.
+HeadLogits = dict[str, Tensor]
 _CARD = "---\n{{ card_data }}\n---\n\nA network for semantic segmentation; `seg.load` of dem-apps opens its folder.\n"
 
 
@@ -90,7 +93,7 @@ def offline() -> Iterator[None]:
         constants.HF_HUB_OFFLINE = before
 
 
-def parameter_groups(model: nn.Module, lr: float, head_factor: float) -> list[dict[str, Any]]:
+def parameter_groups(model: nn.Module, lr: float, head_factor: float) -> list[Document]:
     """The optimiser's groups: the encoder at ``lr``, the rest at ``head_factor * lr``, the schedule's ``base_lr``."""
     encoder = list(model.get_submodule("encoder").parameters())
     inside = set(map(id, encoder))
@@ -114,7 +117,7 @@ class Predictor:
         heads: tuple[str, ...] = self.model.heads  # type: ignore[assignment]
         return heads
 
-    def __call__(self, images: Tensor, domain: Domain) -> dict[str, Tensor]:
+    def __call__(self, images: Tensor, domain: Domain) -> HeadLogits:
         """Compute the logits of every head at the size of the images.
 
         Args:
@@ -129,8 +132,8 @@ class Predictor:
             self.accelerator.device, memory_format=torch.channels_last, non_blocking=True
         )
         with self.accelerator.autocast():
-            logits: dict[str, Tensor] = self.model(images)
-        size = (images.shape[-2], images.shape[-1])
+            logits: HeadLogits = self.model(images)
+        size = images.shape[2:]
         return {
             head: upsampled(values, size, self.align_corners) for head, values in logits.items()
         }
@@ -150,26 +153,26 @@ def continued(images: Tensor, below: int, right: int) -> Tensor:
     return F.pad(images, (0, right, 0, below), mode="replicate") if below or right else images
 
 
-def upsampled(logits: Tensor, size: tuple[int, int], align_corners: bool = True) -> Tensor:
+def upsampled(logits: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
     """Upsample logits bilinearly, in float32 or wider.
 
     Args:
         logits: (B, C, h, w).
         size: (H, W).
-        align_corners: whether corners are aligned; the default is ADVENT's.
+        align_corners: whether corners are aligned, as ADVENT does.
 
     Returns:
         (B, C, H, W).
     """
     logits = logits.to(computed_in(logits.dtype))
-    return F.interpolate(logits, size=size, mode="bilinear", align_corners=align_corners)
+    return F.interpolate(logits, size=list(size), mode="bilinear", align_corners=align_corners)
 
 
 def upsampled_bands(
     logits: Iterable[Tensor],
     height: int,
-    size: tuple[int, int],
-    align_corners: bool = True,
+    size: Sequence[int],
+    align_corners: bool,
     rows: int = 128,
 ) -> Iterator[tuple[int, int, Tensor]]:
     """Upsample logits in strips to bound memory.

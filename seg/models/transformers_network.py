@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
-from seg.models.network import SegmentationNetwork, offline
+from dem_apps.runtime.documents import Document
+from seg.models.network import HeadLogits, SegmentationNetwork, offline
 
 #: Settings that are read of an image processor; a class without a switch does not do it.
 _SETTINGS = (
@@ -40,7 +41,7 @@ class TransformersNetwork(SegmentationNetwork):
         base: nn.Module = self.network.base_model
         return base
 
-    def forward(self, images: Tensor) -> dict[str, Tensor]:
+    def forward(self, images: Tensor) -> HeadLogits:
         """Compute the logits.
 
         Args:
@@ -62,9 +63,7 @@ class TransformersNetwork(SegmentationNetwork):
         return network_of_folder(Path(model_id))
 
 
-def network_of_config(
-    config: Mapping[str, Any], num_classes: int, where: str
-) -> TransformersNetwork:
+def network_of_config(config: Document, num_classes: int, where: str) -> TransformersNetwork:
     """The network of a ``config.json``, called ``where``, with random weights and as many classes."""
     with _library(where) as library:
         settings = library.CONFIG_MAPPING[config["model_type"]].from_dict(dict(config))
@@ -94,7 +93,7 @@ def network_of_folder(folder: Path) -> TransformersNetwork:
         return TransformersNetwork(network.float())
 
 
-def processor_of_folder(folder: Path) -> dict[str, Any] | None:
+def processor_of_folder(folder: Path) -> Document | None:
     """Settings of the folder's image processor, with its class's defaults; None where there is no file."""
     files = [folder / name for name in ("preprocessor_config.json", "processor_config.json")]
     if not any(file.is_file() for file in files):

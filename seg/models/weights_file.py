@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,8 @@ from seg.models.settings import package_file
 
 #: Tensors by name.
 Tensors = Mapping[str, Tensor]
+#: Sentences for the user.
+Notes = tuple[str, ...]
 SAFETENSORS = ".safetensors"
 #: Keys under which trainings put a state dict beside other things.
 #: The first is taken if several fit.
@@ -50,7 +51,7 @@ class FoundWeights:
     complete: bool = False  #: whether every weight of the network is there
     prefix: str = ""  #: that the names have in the file
     key: str | None = None  #: under which they lie there
-    notes: tuple[str, ...] = ()  #: what is left aside
+    notes: Notes = ()  #: what is left aside
 
 
 def find_weights(file: Path, module: nn.Module, flag: str = "--weights") -> FoundWeights:
@@ -71,7 +72,7 @@ def find_weights(file: Path, module: nn.Module, flag: str = "--weights") -> Foun
         names = ", ".join(map(str, others))
         notes.append(f"the weights under '{key}' are taken, not those under {names}")
     named = tuple(f"{flag}: of {file} {note}" for note in notes)
-    return dataclasses.replace(each[key], key=key, notes=named)
+    return replace(each[key], key=key, notes=named)
 
 
 def fitted(tensors: Tensors, module: nn.Module) -> FoundWeights:
@@ -80,12 +81,13 @@ def fitted(tensors: Tensors, module: nn.Module) -> FoundWeights:
     needed = [name for name in names if not name.endswith("num_batches_tracked")] or [""]
     prefixes = [name.removesuffix(needed[0]) for name in tensors if name.endswith(needed[0])]
     parts = set(map(_part, names))
-    for prefix in dict.fromkeys(prefixes):
-        inside = {name.removeprefix(prefix): name for name in tensors if name.startswith(prefix)}
+    for prefix in prefixes:
+        below = [name for name in tensors if name.startswith(prefix)]
+        inside = {name.removeprefix(prefix): tensors[name] for name in below}
         if inside.keys() >= set(needed):
             # more layers of the same parts are another network, which torch refuses; a digit is a part of nn.Sequential
             named = [name for name in inside if _part(name) in parts or _part(name).isdigit()]
-            taken = {name: tensors[inside[name]] for name in named}
+            taken = {name: inside[name] for name in named}
             return FoundWeights(taken, True, prefix, notes=_left_aside(tensors, taken, prefix))
     return FoundWeights(dict(tensors))
 
@@ -94,7 +96,7 @@ def _part(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _left_aside(tensors: Tensors, taken: Tensors, prefix: str) -> tuple[str, ...]:
+def _left_aside(tensors: Tensors, taken: Tensors, prefix: str) -> Notes:
     """A note on the tensors that are not taken from below a prefix, by the parts that they belong to."""
     used = {f"{prefix}{name}" for name in taken}
     parts = [*dict.fromkeys(_part(name) for name in tensors if name not in used)]
@@ -139,8 +141,9 @@ def state_dicts(file: Path, flag: str) -> dict[str | None, Tensors]:
 def _tensors(part: Any) -> Tensors:
     """The tensors by name of a mapping; none of anything else."""
     items = part.items() if isinstance(part, Mapping) else ()
-    named = {name: value for name, value in items if isinstance(name, str)}
-    return {name: value for name, value in named.items() if isinstance(value, Tensor)}
+    return {
+        name: value for name, value in items if isinstance(name, str) and isinstance(value, Tensor)
+    }
 
 
 def load_weights(module: nn.Module, weights: Tensors, where: str) -> None:

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 from dem_apps.reduction import summed_over_processes, sums_in, world_size
-from dem_apps.test_time_methods.copies import deep_copy
-from dem_apps.test_time_methods.normalisation import mixed, moments, tracking
+from dem_apps.test_time_methods.copies import Values, deep_copy
+from dem_apps.test_time_methods.normalisation import Moments, mixed, moments, tracking
 from seg.data.datasets import SegmentationDataset
 from seg.data.files import evenly
 from seg.data.statistics import spread_batches
@@ -34,8 +34,10 @@ SHARES, LEAST_GAIN = (0.0, 0.3, 0.5, 1.0), 1.01
 _COMPARED_ON, _MOST_IMAGES = 16, 64
 
 
-#: Images (B, 3, H, W), alone or with (B, H, W) bool where they hold data.
-Batches = Iterable[Tensor | tuple[Tensor, Tensor | None]]
+#: Images (B, 3, H, W), and (B, H, W) bool where they hold data; None is everywhere.
+Masked = tuple[Tensor, Tensor | None]
+#: Images with their masks, or alone.
+Batches = Iterable[Tensor | Masked]
 
 
 class Estimated(NamedTuple):
@@ -53,10 +55,10 @@ class TargetStatistics:
 
     Args:
         model: the network. The copy has the same parameter objects.
-        batches: of the images.
+        batches: of the images, one at least over all processes.
 
     Raises:
-        InputError: a network without batch norm, or no image.
+        InputError: a network without batch norm.
     """
 
     @torch.no_grad()
@@ -64,39 +66,31 @@ class TargetStatistics:
         parameters = {id(parameter): parameter for parameter in model.parameters()}
         self._network = deep_copy(model, parameters).eval()
         check_there_are_statistics(self._network)
-        self._parts = [InputSums(layer) for layer in tracking(self._network)]
+        self.parts = [InputSums(layer) for layer in tracking(self._network)]
         #: the first batches, to compare shares on
-        self.first: list[tuple[Tensor, Tensor | None]] = []
-        number = self._gather(batches)
-        sums = [part.sums for part in self._parts]
-        *joined, self.number = summed_over_processes(*sums, sums[0].new_tensor([number]))
-        for part, total in zip(self._parts, joined, strict=True):
+        self.first: list[Masked] = []
+        self._gather(batches)
+        joined = summed_over_processes(*(part.sums for part in self.parts))
+        for part, total in zip(self.parts, joined, strict=True):
             part.sums = total
-        if not float(self.number):
-            raise InputError(
-                "--batch-norm-after: there is no image to re-estimate running statistics on"
-            )
 
-    def _gather(self, batches: Batches) -> int:
-        """Pass the batches through the network; returns their number."""
-        number = 0
+    def _gather(self, batches: Batches) -> None:
+        """Pass the batches through the network."""
         with ExitStack() as hooks:
-            for part in self._parts:
+            for part in self.parts:
                 hook = part.layer.register_forward_pre_hook(part.by_the_batch, with_kwargs=True)
                 hooks.enter_context(hook)
             for batch in batches:
                 images, valid = batch if isinstance(batch, tuple) else (batch, None)
-                for part in self._parts:
+                for part in self.parts:
                     part.valid = valid
                 self._network(images)
-                number += 1
                 if sum(len(each) for each, _ in self.first) < _COMPARED_ON:
                     self.first.append((images, valid))
-        return number
 
     def network(self, share: float) -> nn.Module:
         """The copy with a share of the statistics; each call changes the same copy."""
-        for part in self._parts:
+        for part in self.parts:
             part.take(share)
         return self._network
 
@@ -116,11 +110,11 @@ def re_estimated(
             images.
 
     Raises:
-        InputError: a network without batch norm, or no image.
+        InputError: a network without batch norm.
     """
     statistics = TargetStatistics(model, batches)
     if bn_alpha is None:
-        scores = statistics.number.new_tensor(_scores(statistics))
+        scores = statistics.parts[0].sums.new_tensor(_scores(statistics))
         bn_alpha = best_share(summed_over_processes(scores)[0].tolist())
     return Estimated(statistics.network(bn_alpha), bn_alpha)
 
@@ -133,8 +127,8 @@ def best_share(scores: Sequence[float]) -> float:
     >>> best_share([1.0, 1.1, 1.2, 0.9]), best_share([1.0, 1.0, 1.005, 0.9])
     (0.5, 0.0)
     """
-    best = max(range(len(scores)), key=scores.__getitem__)
-    return SHARES[best] if scores[best] >= LEAST_GAIN * scores[0] else 0.0
+    best = max(scores)
+    return SHARES[scores.index(best)] if best >= LEAST_GAIN * scores[0] else 0.0
 
 
 def _scores(statistics: TargetStatistics) -> list[float]:
@@ -142,11 +136,9 @@ def _scores(statistics: TargetStatistics) -> list[float]:
     if not statistics.first:
         return [0.0] * len(SHARES)
     images, masks = zip(*statistics.first, strict=True)
-    network = statistics.network(0.0)
-    probe = Probe.of(network, images, masks=masks)
-    before = probe.look(plain_forward(network))
-    others = [probe.look(plain_forward(statistics.network(share))) for share in SHARES[1:]]
-    return [look.stability_score(before) for look in (before, *others)]
+    probe = Probe.of(statistics.network(0.0), images, masks=masks)
+    looks = [probe.look(plain_forward(statistics.network(share))) for share in SHARES]
+    return [look.stability_score(looks[0]) for look in looks]
 
 
 def check_there_are_statistics(model: nn.Module) -> None:
@@ -175,7 +167,7 @@ def re_estimated_on(
         # a mask is a further band on the way
         return torch.cat([image, torch.from_numpy(sample.valid)[None].to(image)])
 
-    def with_mask(batch: Tensor) -> tuple[Tensor, Tensor | None]:
+    def with_mask(batch: Tensor) -> Masked:
         return batch[:, :bands], batch[:, bands].bool() if batch.shape[1] > bands else None
 
     batches = spread_batches(read, len(chosen), device, process)
@@ -187,15 +179,13 @@ class InputSums:
 
     def __init__(self, layer: Any) -> None:
         self.layer = layer
-        self.before: tuple[Tensor, Tensor] = layer.running_mean, layer.running_var
-        mean = layer.running_mean
+        mean: Tensor = layer.running_mean
+        self.before: Moments = mean, layer.running_var
         self.sums = mean.new_zeros(2 * mean.numel() + 1, dtype=sums_in(mean))
         #: (B, H, W) bool, where the images of the next inputs hold data
         self.valid: Tensor | None = None
 
-    def add(
-        self, inputs: tuple[Tensor, ...], named: dict[str, Tensor]
-    ) -> tuple[Tensor, Tensor] | None:
+    def add(self, inputs: Sequence[Tensor], named: Values) -> Moments | None:
         """Add what a layer's forward is called with, (B, C, …); returns its moments, None where there are none."""
         features = [*inputs, *named.values()][0]
         if self.valid is not None and features.ndim == 4 and features[0, 0].numel() > 1:
@@ -208,9 +198,7 @@ class InputSums:
         self.sums += number * torch.cat([mean, variance + mean.square(), mean.new_ones(1)])
         return by_batch
 
-    def by_the_batch(
-        self, layer: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]
-    ) -> None:
+    def by_the_batch(self, layer: nn.Module, inputs: Sequence[Tensor], named: Values) -> None:
         """Make a layer in ``eval()`` normalise by its batch; a hook before the layer's forward.
 
         torch takes the batch's statistics where a layer has no running statistics.
@@ -223,7 +211,7 @@ class InputSums:
         layer.running_mean, layer.running_var = statistics
 
     @staticmethod
-    def moments(sums: Tensor) -> tuple[Tensor, Tensor]:
+    def moments(sums: Tensor) -> Moments:
         """(C,) mean, and variance over the number of pixels."""
         mean, square = (sums[:-1] / sums[-1]).chunk(2)
         return mean, square - mean.square()

@@ -57,7 +57,6 @@ def convert(file: Path, run_dir: Path, classes_file: str | None = None) -> str:
             name="deeplabv2-advent",
             **ADVENT,
             batch_norm="affine-frozen",
-            align_corners=True,
             start_from=str(file),  # so that a score's protocol names the weights that it belongs to
         ),
     )
@@ -95,10 +94,7 @@ def from_advent(advent: Tensors, num_classes: int, where: str) -> dict[str, Tens
         f"{where} is no ResNet-101 of ADVENT with both heads for {num_classes} classes (--classes)"
     ):
         whole.load_state_dict(weights, assign=True)
-    return {
-        name: value.float() if value.is_floating_point() else value
-        for name, value in whole.state_dict().items()
-    }
+    return dict(whole.float().state_dict())
 
 
 def _our_name(name: str) -> str:

@@ -5,10 +5,9 @@ Shapes: B batch, C classes, H × W pixels, h × w the logits' own resolution.
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from dem_apps.errors import InputError, passed_on
-from dem_apps.runtime.documents import read_json, required
+from dem_apps.runtime.documents import Document, read_json, required
 from dem_apps.runtime.files import write_json
 from dem_apps.test_time_methods.network import find_logits
 from seg.data.files import Size
@@ -33,6 +32,9 @@ from seg.data.pixel_format import (
     rgb_format,
 )
 
+#: Numbers of R, G and B.
+Triple = Sequence[float]
+_ZEROS, _ONES = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
 #: Files beside the weights: transformers' own, and two of ours.
 PREPROCESSOR_FILE, CLASSES_FILE = "preprocessor_config.json", "classes.json"
 DESCRIPTION_FILES = (PREPROCESSOR_FILE, CLASSES_FILE, PIXELS_FILE)
@@ -42,7 +44,7 @@ _REDUCES = ("do_reduce_labels", "reduce_labels")
 #: A normalisation with a smaller deviation is shown on the scale from 0 to 255.
 _FINE = 0.02
 #: The content of a preprocessor file where no file and no encoder says it.
-ASSUMED: dict[str, Any] = {
+ASSUMED: Document = {
     "image_mean": IMAGENET_MEAN,
     "image_std": IMAGENET_STD,
     "assumed": "ImageNet's",
@@ -53,15 +55,15 @@ GUESS = "a guess: "
 
 @dataclass(frozen=True)
 class Description:
-    """The input and the output of a network.
+    """How a network sees images, and what its outputs mean.
 
-    :meth:`normalised` makes the input, and :meth:`logits` reads the output.
+    :meth:`normalised` makes the input.
     """
 
     pixels: PixelFormat = RGB  #: format and normalisation of the images
     order: str = "rgb"  #: order of the channels that the network sees, ``rgb`` or ``bgr``
     #: who says mean, deviation and order
-    origin: str = dataclasses.field(default="the training", compare=False)
+    origin: str = field(default="the training", compare=False)
     multiple: int = 1  #: the network takes sides that are multiples of it
     #: (width, height) that the network was trained to see; None is the images' own
     size: Size | None = None
@@ -71,7 +73,7 @@ class Description:
     #: A processor of transformers may say so.
     reduce_labels: bool = False
     #: what was left out, for the user
-    notes: tuple[str, ...] = dataclasses.field(default=(), compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if self.pixels.is_rgb and max(self.pixels.mean) > 1:
@@ -85,7 +87,7 @@ class Description:
 
     @classmethod
     def read(
-        cls, folder: Path, document: Mapping[str, Any] | None = None, outputs: int = 0, **known: Any
+        cls, folder: Path, document: Document | None = None, outputs: int = 0, **known: Any
     ) -> Description:
         """Read a folder's ``preprocessor_config.json``, ``classes.json`` and ``pixels.json``.
 
@@ -97,7 +99,7 @@ class Description:
         """
         file, pixels = folder / PREPROCESSOR_FILE, read_format(folder)
         document = _with_file(document or ASSUMED, file)
-        fields: dict[str, Any] = {"pixels": pixels, "origin": f"the network's own {PIXELS_FILE}"}
+        fields: Document = {"pixels": pixels, "origin": f"the network's own {PIXELS_FILE}"}
         fields |= known
         if pixels.is_rgb:
             fields |= _input_fields(document, file)
@@ -106,17 +108,16 @@ class Description:
             fields["classes"] = load_classes(str(folder / CLASSES_FILE))
         elif reduces:
             classes, ids = known.get("classes") or named_classes(outputs), range(1, outputs + 1)
-            fields["classes"] = dataclasses.replace(classes, ids=tuple(ids), ignored=(0,))
-        if document.get("do_resize"):
-            return cls(**fields)._resized(document.get("size"), file)
-        return cls(**fields)
-
-    def _resized(self, size: Any, file: Path) -> Description:
-        """The same with the size of a processor; a note where it depends on the image."""
-        if isinstance(size, Mapping) and size.get("width") and size.get("height"):
-            return dataclasses.replace(self, size=(int(size["width"]), int(size["height"])))
-        note = f"{file}: resizes images to {size}, which is not done here; give --size W,H"
-        return dataclasses.replace(self, notes=(*self.notes, note))
+            fields["classes"] = replace(classes, ids=tuple(ids), ignored=(0,))
+        description = cls(**fields)
+        if not document.get("do_resize"):
+            return description
+        match document.get("size"):
+            case {"width": int(width), "height": int(height)}:
+                return replace(description, size=(width, height))
+            case size:  # depends on the image
+                note = f"{file}: resizes images to {size}, which is not done here; give --size W,H"
+                return replace(description, notes=(*description.notes, note))
 
     @property
     def guessed(self) -> bool:
@@ -124,7 +125,7 @@ class Description:
         return self.origin.startswith(GUESS)
 
     @property
-    def normalisation(self) -> dict[str, Any]:
+    def normalisation(self) -> Document:
         """Mean and deviation in RGB, on a ``scale`` of 0 to 1 or 255; order of the channels, and who says so."""
         pixels = self.pixels
         scale = 255 if pixels.is_rgb and max(pixels.std) < _FINE else 1
@@ -162,7 +163,7 @@ class Description:
         A guessed normalisation is not written.
         """
         pixels, file = self.pixels, folder / PREPROCESSOR_FILE
-        preprocessor: dict[str, Any] = {
+        preprocessor: Document = {
             "do_reduce_labels": self.reduce_labels,
             "do_flip_channel_order": self.order == "bgr",
             "do_resize": self.size is not None,
@@ -188,8 +189,8 @@ class Description:
 
     def told(
         self,
-        mean: Sequence[float] | None,
-        std: Sequence[float] | None,
+        mean: Triple | None,
+        std: Triple | None,
         channels: str | None,
         scale: int | None,
         origin: str = "the user",
@@ -206,7 +207,7 @@ class Description:
         Raises:
             InputError: the network sees other bands than 8-bit RGB.
         """
-        if (mean, std, channels, scale) == (None, None, None, None):
+        if not any((mean, channels, scale)):
             return self
         if not self.pixels.is_rgb:
             raise InputError(
@@ -215,10 +216,9 @@ class Description:
         order = channels or self.order
         if mean is None and scale is None:
             origin = f"{self.origin}; the channels: {origin}"
-            return dataclasses.replace(self, order=order, origin=origin)
-        mean, std = mean or (0.0, 0.0, 0.0), std or (1.0, 1.0, 1.0)
-        pixels = rgb_format(_divided(mean, scale or 1), _divided(std, scale or 1))
-        return dataclasses.replace(self, pixels=pixels, order=order, origin=origin)
+            return replace(self, order=order, origin=origin)
+        pixels = _rgb_on(scale or 1, mean or _ZEROS, std or _ONES)
+        return replace(self, pixels=pixels, order=order, origin=origin)
 
     def normalised(self, image_hwc: NDArray[Any], valid: Mask = None) -> Tensor:
         """Normalise an image as the network takes it.
@@ -236,21 +236,22 @@ class Description:
         """Reorder the channels of (…, 3, H, W) from RGB to the network's order, or back."""
         return images.flip(-3) if self.order == "bgr" else images
 
-    def logits(self, output: Any) -> Tensor:
-        """Return the logits (B, C, h, w) in what the network returned.
 
-        A single output z means yes or no, and gives (0, z).
-        """
-        values = find_logits(output)
-        return torch.cat([torch.zeros_like(values), values], 1) if values.shape[1] == 1 else values
+def class_logits(output: Any) -> Tensor:
+    """Return the logits (B, C, h, w) in what a network returned.
+
+    A single output z means yes or no, and gives (0, z).
+    """
+    values = find_logits(output)
+    return torch.cat([torch.zeros_like(values), values], 1) if values.shape[1] == 1 else values
 
 
 class PlainLogits(nn.Module):
-    """A network that returns logits alone, as its description finds them."""
+    """A network that returns logits alone, two for a single output."""
 
-    def __init__(self, network: nn.Module, description: Description) -> None:
+    def __init__(self, network: nn.Module) -> None:
         super().__init__()
-        self.network, self.description = network, description
+        self.network = network
 
     def forward(self, images: Tensor) -> Tensor:
         """Compute logits.
@@ -261,10 +262,10 @@ class PlainLogits(nn.Module):
         Returns:
             (B, C, h, w).
         """
-        return self.description.logits(self.network(images))
+        return class_logits(self.network(images))
 
 
-def _with_file(document: Mapping[str, Any], file: Path) -> Mapping[str, Any]:
+def _with_file(document: Document, file: Path) -> Document:
     """Content of a preprocessor ``file`` in place of a guess, which stands where the file has no numbers."""
     if not file.is_file() or "assumed" not in document:
         return document
@@ -273,18 +274,17 @@ def _with_file(document: Mapping[str, Any], file: Path) -> Mapping[str, Any]:
     return stated if has_numbers else {**document, **stated}
 
 
-def _input_fields(document: Mapping[str, Any], file: Path) -> dict[str, Any]:
+def _input_fields(document: Document, file: Path) -> Document:
     """Format, order and origin of 8-bit RGB by the content of a preprocessor ``file``."""
     with passed_on(
         f"{file}: expected image_mean and image_std of three numbers each, and a rescale_factor"
     ):
         # on the scale from 0 to 1, whatever the scale on which the file has them
         rescale = document.get("rescale_factor", 1 / 255) if document.get("do_rescale", True) else 1
-        mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+        mean, std = _ZEROS, _ONES
         if document.get("do_normalize", True):
             mean, std = document["image_mean"], document["image_std"]
-        factor = 255 * float(rescale)
-        pixels = rgb_format(_divided(mean, factor), _divided(std, factor))
+        pixels = _rgb_on(255 * float(rescale), mean, std)
     origin = f"the network's own {file.name}"
     if "assumed" in document:
         origin = f"{GUESS}{document['assumed']}"
@@ -292,8 +292,9 @@ def _input_fields(document: Mapping[str, Any], file: Path) -> dict[str, Any]:
     return {"pixels": pixels, "order": order, "origin": origin}
 
 
-def _divided(values: Sequence[float], factor: float) -> list[float]:
-    return [value / factor for value in values]
+def _rgb_on(scale: float, mean: Triple, std: Triple) -> PixelFormat:
+    """8-bit RGB with a mean and a deviation on a scale that is not 0 to 1."""
+    return rgb_format(*([value / scale for value in values] for values in (mean, std)))
 
 
 def copy_files(names: Sequence[str], folder: Path, new: Path) -> None:

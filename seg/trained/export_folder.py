@@ -24,7 +24,7 @@ from seg.models.smp_network import SmpNetwork
 from seg.models.tiles import GRID
 from seg.models.transformers_network import TransformersNetwork
 from seg.trained.open import open_network
-from seg.trained.settings import NetworkSettings
+from seg.trained.settings import RunSettings
 from seg.trained.trained_network import TrainedNetwork
 
 ONNX_FILE = "model.onnx"
@@ -33,13 +33,15 @@ _TOLERANCE = 1e-4
 _OPSET = 18
 
 
-def export_folder(settings: NetworkSettings, run: str | None, out: Path, onnx: bool) -> None:
+def export_folder(settings: RunSettings, out: Path, onnx: bool) -> None:
     """Write a network into a new folder, with ``onnx`` as ONNX too, and print what it is."""
-    trained = open_network(settings, run)
+    trained = open_network(settings)
     with new_folder(out, "--out") as folder:
         library = _write_folder(trained, folder)
-        origin = trained.spec if trained.training is None else trained.training.described
-        lines = [f"{out} for {library}: {origin}", f"seen as: {trained.description.described}"]
+        lines = [
+            f"{out} for {library}: {trained.spec}",
+            f"seen as: {trained.description.described}",
+        ]
         if onnx:
             lines += _write_onnx(trained, folder / ONNX_FILE)
     print("\n".join(lines))
@@ -73,7 +75,10 @@ def _write_onnx(trained: TrainedNetwork, file: Path) -> list[str]:
     step, bands = math.lcm(GRID, description.multiple), description.pixels.bands
     width, height = description.size or (512, 512)
     image = (1, bands, height, width)
-    if _takes_any_size(trained, step, image):
+    # padding by the size, as in TensorFlow's networks, gives torch's exporter expressions without end
+    padding = (AvgPool2dSame, Conv2dSame)
+    pads_by_size = any(isinstance(part, padding) for part in trained.network.modules())
+    if not pads_by_size and all(side % step == 0 and side > step for side in (width, height)):
         batch = (2, bands, height + step, width + 2 * step)
         with suppress(InputError):
             difference = _exported(trained, file, [batch, image], step)
@@ -93,17 +98,6 @@ def _check_onnx_is_installed() -> None:
             raise InputError(
                 f"--onnx needs the package {package}, which is not installed; run pip install 'dem-apps[onnx]'"
             ) from error
-
-
-def _takes_any_size(trained: TrainedNetwork, step: int, image: tuple[int, ...]) -> bool:
-    """Return whether an export for any multiple of ``step`` is worth a try.
-
-    Padding may depend on the size, as in TensorFlow's networks. torch's exporter derives
-    expressions without end from it.
-    """
-    parts = trained.network.modules()
-    padded = any(isinstance(part, (AvgPool2dSame, Conv2dSame)) for part in parts)
-    return not padded and all(side % step == 0 and side > step for side in image[2:])
 
 
 def _about(file: Path, images: str, shape: str, difference: float) -> list[str]:

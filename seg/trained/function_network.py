@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,19 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
-from torch import Tensor, nn
+from torch import nn
 
 from dem_apps.errors import InputError, first_words, nearest, one_of, passed_on
+from dem_apps.runtime.documents import Document, Settings
 from dem_apps.test_time_methods.copies import deep_copy
 from dem_apps.test_time_methods.network import find_logits, refuse_probabilities
 from seg.data.files import Size
 from seg.data.labels import ClassSet, load_classes, named_classes
 from seg.models import smp_network
 from seg.models.networks import build_model
-from seg.models.weights_file import SAFETENSORS, FoundWeights, find_weights, load_weights
-from seg.trained.description import ASSUMED, GUESS, Description, PlainLogits
+from seg.models.weights_file import SAFETENSORS, FoundWeights, Notes, find_weights, load_weights
+from seg.trained.description import ASSUMED, GUESS, Description, PlainLogits, class_logits
+from seg.trained.settings import NetworkSettings
 from seg.trained.trained_network import TrainedNetwork
 
 #: Facts that a function may state, which are a normalisation and fields of a description.
@@ -54,26 +56,27 @@ def read_function(spec: str, weights: str | None, size: Size | None = None) -> T
         network.float().eval()
         description = _stated(facts, network, read.notes)
         output = _tried(network, description, size)
-        logits = description.logits(output)
+        logits = class_logits(output)
     refuse_probabilities(logits, spec)
     write = partial(_write_weights, network, list(network.state_dict()), name, read)
-    whole = network if logits is output else PlainLogits(network, description)
+    whole = network if logits is output else PlainLogits(network)
     return TrainedNetwork(spec, whole, logits.shape[1], description, write)
 
 
-def _called_function(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:
+def _called_function(spec: str) -> tuple[nn.Module, Settings]:
     """The network and the facts that the function returns."""
     module_name, _, name = spec.partition(":")
     with passed_on(
         f"{spec}: cannot be imported; run the command in the folder that holds the module"
     ):
         module = importlib.import_module(module_name)
-    if not callable(getattr(module, name, None)):
+    function = getattr(module, name, None)
+    if not callable(function):
         raise InputError(
             f"{spec}: '{module_name}' has no function '{name}'{nearest(name, vars(module))}"
         )
     with passed_on(f"{spec}: cannot be called"):
-        made = getattr(module, name)()
+        made = function()
     network, facts = made if isinstance(made, tuple) and len(made) == 2 else (made, {})
     if not isinstance(network, nn.Module) or not isinstance(facts, Mapping):
         kind = type(made).__name__
@@ -83,7 +86,7 @@ def _called_function(spec: str) -> tuple[nn.Module, Mapping[str, Any]]:
     return network, facts
 
 
-def _stated(facts: Mapping[str, Any], network: nn.Module, notes: tuple[str, ...]) -> Description:
+def _stated(facts: Settings, network: nn.Module, notes: Notes) -> Description:
     """The description that a function states; ImageNet's normalisation where it states none."""
     known = [*_NORMALISATION, *_FIELDS]
     for fact in facts:
@@ -91,7 +94,10 @@ def _stated(facts: Mapping[str, Any], network: nn.Module, notes: tuple[str, ...]
     mean, std, channels, scale = (facts.get(name) for name in _NORMALISATION)
     if (mean is None) != (std is None):
         raise InputError("the facts 'mean' and 'std' are stated together; state both or none")
-    fields: dict[str, Any] = {"multiple": _multiple_of(network), "align_corners": False}
+    fields: Document = {"align_corners": False}
+    # how segmentation-models-pytorch says that sides are multiples
+    if getattr(network, "requires_divisible_input_shape", False):
+        fields["multiple"] = network.get_submodule("encoder").output_stride
     fields |= {name: facts[name] for name in _FIELDS if facts.get(name) is not None}
     if "classes" in fields:
         fields["classes"] = named_classes(fields["classes"])
@@ -99,13 +105,6 @@ def _stated(facts: Mapping[str, Any], network: nn.Module, notes: tuple[str, ...]
         fields["size"] = tuple(fields["size"])
     description = Description(**fields, notes=notes, origin=f"{GUESS}{ASSUMED['assumed']}")
     return description.told(mean, std, channels, scale, "the function's facts")
-
-
-def _multiple_of(network: nn.Module) -> int:
-    """The multiple that segmentation-models-pytorch asks of sides; 1 for other networks."""
-    if getattr(network, "requires_divisible_input_shape", False):
-        return int(network.encoder.output_stride)  # type: ignore[union-attr,arg-type]
-    return 1
 
 
 def _tried(network: nn.Module, description: Description, size: Size | None) -> Any:
@@ -121,19 +120,14 @@ def _tried(network: nn.Module, description: Description, size: Size | None) -> A
             f"the network takes no image of {width} × {height} ({first_words(error)}); give another size by --size "
             "W,H or by the fact 'size', or pad it by the fact 'multiple'"
         ) from error
-    _check_map(find_logits(output), height, width)
-    return output
-
-
-def _check_map(values: Tensor, height: int, width: int) -> None:
-    """Refuse what is no map of logits (B, C, h, w) of an image of H × W."""
+    values = find_logits(output)
     shape = tuple(values.shape)
     if len(shape) == 4 and values.is_floating_point():
         stride = max(1, round(height / shape[2]))
         missing = max(abs(height - stride * shape[2]), abs(width - stride * shape[3]))
         is_ids = shape[1] == 1 and bool((values == values.round()).all())
         if missing <= 2 * stride and not is_ids:
-            return
+            return output
     raise InputError(
         f"the network's output for an image of {width} × {height} is {values.dtype} of shape {shape}; return logits "
         "(B, C, h, w) of the whole image, floating point, without argmax, with padded convolutions"
@@ -151,20 +145,20 @@ def number_and_classes(classes: str | None) -> tuple[int, ClassSet | None]:
 
 
 def read_weights(
-    file: Path, architecture: str, encoder: str, number: int, classes: ClassSet | None
+    file: Path, settings: NetworkSettings, number: int, classes: ClassSet | None
 ) -> TrainedNetwork:
     """Open a network of segmentation-models-pytorch with the weights of a file.
 
     Args:
         file: the weights.
-        architecture: as the library spells it.
-        encoder: by the library's name.
+        settings: name architecture and encoder as the library spells them.
         number: of the network's outputs.
         classes: their meaning; None is what the file ``classes.json`` beside the weights says.
 
     Raises:
         InputError: a name that is not known, or weights that do not fit.
     """
+    architecture, encoder = str(settings.architecture), settings.encoder or "resnet34"
     name = one_of("--architecture", architecture.lower(), [*smp_network.SMP_NETWORKS])
     with passed_on(f"--architecture {architecture}, --encoder {encoder}"):
         network = build_model(name, encoder, number)
@@ -173,8 +167,8 @@ def read_weights(
     load_weights(network, read.tensors, fits)
     guess = smp_network.preprocessing(encoder)
     description = Description.read(file.parent, guess, notes=read.notes)
-    description = dataclasses.replace(description, classes=classes or description.classes)
-    whole = network if number > 1 else PlainLogits(network, description)
+    description = replace(description, classes=classes or description.classes)
+    whole = network if number > 1 else PlainLogits(network)
 
     def write(new: Path, description: Description) -> None:
         _write_weights(network, list(network.state_dict()), file.name, read, new, description)

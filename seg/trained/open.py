@@ -7,9 +7,9 @@ network here, as ``seg.export_model`` writes it, what ``seg.adapt`` wrote, a fil
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ import torch
 
 from dem_apps.errors import InputError, passed_on
 from dem_apps.runtime.device import torch_device
-from dem_apps.runtime.documents import read_json, required
+from dem_apps.runtime.documents import Document, read_json, required
 from dem_apps.runtime.setting_checks import check_settings
 from seg.data.files import checked_size
-from seg.data.labels import ClassSet, named_classes
+from seg.data.labels import named_classes
 from seg.data.pixel_format import PIXELS_FILE
 from seg.models import smp_network, transformers_network
 from seg.models.network import OUR_KEY, OUR_VERSION, SegmentationNetwork
@@ -34,11 +34,12 @@ from seg.trained.description import (
     PREPROCESSOR_FILE,
     Description,
     PlainLogits,
+    Triple,
     copy_files,
 )
 from seg.trained.function_network import number_and_classes, read_function, read_weights
 from seg.trained.run_network import open_run
-from seg.trained.settings import ADAPT_FILE, ADAPTED, NetworkSettings, is_function
+from seg.trained.settings import ADAPT_FILE, ADAPTED, NetworkSettings, PredictSettings, is_function
 from seg.trained.trained_network import TrainedNetwork
 
 CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
@@ -55,8 +56,8 @@ def load(
     architecture: str | None = None,
     encoder: str | None = None,
     classes: str | Sequence[str] | int | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
+    mean: Triple | None = None,
+    std: Triple | None = None,
     channels: str | None = None,
     scale: int | None = None,
 ) -> TrainedNetwork:
@@ -97,7 +98,7 @@ def load(
         classes = str(classes)
     elif classes is not None and not isinstance(classes, str):
         classes = ",".join(classes)
-    settings = NetworkSettings(
+    settings = PredictSettings(
         model=str(spec),
         weights=None if weights is None else str(weights),
         architecture=architecture,
@@ -109,8 +110,10 @@ def load(
         channels=channels,  # type: ignore[arg-type]
         scale=scale,
         size=_as_list(size),
+        tile=tile,
+        device=device,
     )
-    trained = open_to_predict(settings, None, tile, device)
+    trained = open_to_predict(settings)
     for note in trained.description.notes:
         warnings.warn(note, stacklevel=2)
     if trained.description.guessed:
@@ -126,12 +129,10 @@ def _as_list(values: Any) -> Any:
     return values if values is None or isinstance(values, str) else np.asarray(values).tolist()
 
 
-def open_to_predict(
-    settings: NetworkSettings, run: str | None, tile: int | None, device: str
-) -> TrainedNetwork:
+def open_to_predict(settings: PredictSettings) -> TrainedNetwork:
     """The network of ``--model``, or of ``--run``, on a device, seeing images at their ``--size`` or by tiles."""
-    trained = open_network(settings, run).seeing(settings.size, tile)
-    trained.network.to(torch_device(device))
+    trained = open_network(settings).seeing(settings.size, settings.tile)
+    trained.network.to(torch_device(settings.device))
     return trained
 
 
@@ -141,21 +142,23 @@ def open_trained(spec: str, weights: str | None = None) -> TrainedNetwork:
 
 
 @torch.inference_mode(False)
-def open_network(settings: NetworkSettings, run: str | None = None) -> TrainedNetwork:
+def open_network(settings: NetworkSettings) -> TrainedNetwork:
     """The network of ``--model``, or of ``--run``, on the CPU and in ``eval()`` mode, with what the user says of it.
 
     Nothing is downloaded, and no code of a file is run.
     """
     check_settings(settings)
-    settings.check_network(run)
-    path = Path(settings.model or str(run))
+    path = Path(settings.check_network())
     size = None if isinstance(settings.size, str) else checked_size(settings.size, "--size")
     number, classes = number_and_classes(settings.classes)
     if path.is_file():
-        architecture, encoder = str(settings.architecture), settings.encoder or "resnet34"
-        trained = read_weights(path, architecture, encoder, number, classes)
+        trained = read_weights(path, settings, number, classes)
+    elif (path / ADAPT_FILE).is_file():
+        trained = _read_adapted(path)
+    elif (path / "config.yaml").is_file():
+        trained = open_run(path, settings.checkpoint)
     elif path.is_dir():
-        trained = _read_folder(path, settings.checkpoint)
+        trained = _read_saved(path)
     else:
         trained = read_function(str(path), settings.weights, size)
     if classes is None and number not in (0, 1, trained.num_classes):
@@ -163,9 +166,9 @@ def open_network(settings: NetworkSettings, run: str | None = None) -> TrainedNe
             f"--classes: {path} predicts {trained.num_classes} classes, not {number}; leave the flag out"
         )
     description = trained.description
-    return dataclasses.replace(
+    return replace(
         trained,
-        description=dataclasses.replace(
+        description=replace(
             description.told(settings.mean, settings.std, settings.channels, settings.scale),
             classes=classes or description.classes,
             size=size or description.size,
@@ -173,49 +176,40 @@ def open_network(settings: NetworkSettings, run: str | None = None) -> TrainedNe
     )
 
 
-def _read_folder(folder: Path, checkpoint: str) -> TrainedNetwork:
-    """The network of a folder that seg.adapt wrote, of a run, or of ``save_pretrained``."""
-    if (folder / ADAPT_FILE).is_file():
-        return _read_adapted(folder)
-    if (folder / "config.yaml").is_file():
-        return open_run(folder, checkpoint)
-    return _read_saved(folder)
-
-
 def _read_adapted(out: Path) -> TrainedNetwork:
     """The network in the folder that seg.adapt wrote, as a whole."""
     inner, file = out / ADAPTED, out / ADAPT_FILE
     if any((inner / name).is_file() for name in ("config.yaml", CONFIG_FILE)):
-        return dataclasses.replace(open_trained(str(inner)), spec=str(out))
+        return replace(open_trained(str(inner)), spec=str(out))
     document = required(read_json(file), str(file), settings=dict)
-    adapted = required(document["settings"], f"{file}, settings", model=str, weights=Any)
-    model, weights = adapted["model"], inner / Path(adapted["model"]).name
+    adapted = required(document["settings"], f"{file}, settings", model=str)
+    model = adapted["model"]
     if is_function(model):  # no code runs that a file names
-        weights = inner / Path(adapted["weights"] or "weights.safetensors").name
+        weights = next(inner.glob("*"), inner)
         raise InputError(
             f"{out}: has the weights of a function alone; give --model {model} --weights {weights}"
         )
     classes = inner / CLASSES_FILE  # the file that was given may be gone, or another
     settings = NetworkSettings(
-        model=str(weights),
+        model=str(inner / Path(model).name),
         architecture=adapted.get("architecture"),
         encoder=adapted.get("encoder"),
         classes=str(classes) if classes.is_file() else adapted.get("classes"),
     )
-    return dataclasses.replace(open_network(settings), spec=str(out))
+    return replace(open_network(settings), spec=str(out))
 
 
 def _read_saved(folder: Path) -> TrainedNetwork:
     """A folder of ``save_pretrained``, a library's or ours. One output per pixel becomes two classes, no and yes."""
     file = folder / CONFIG_FILE
     config = required(read_json(file), str(file))
-    read: Callable[[Path, dict[str, Any]], _Read] = _read_smp
+    read = _read_smp
     if OUR_KEY in config:
         read = _read_ours
     elif "model_type" in config:
         read = _read_transformers
     network, outputs, description = read(folder, config)
-    whole = network if outputs > 1 else PlainLogits(network, description)
+    whole = network if outputs > 1 else PlainLogits(network)
     write = partial(_write_saved, network, folder, description)
     return TrainedNetwork(str(folder), whole, max(outputs, 2), description, write)
 
@@ -224,7 +218,7 @@ def _read_saved(folder: Path) -> TrainedNetwork:
 _Read = tuple[SegmentationNetwork, int, Description]
 
 
-def _read_ours(folder: Path, config: dict[str, Any]) -> _Read:
+def _read_ours(folder: Path, config: Document) -> _Read:
     """Read a folder whose network :func:`seg.build_model` builds, by its ``config.json``."""
     file, weights = str(folder / CONFIG_FILE), folder / WEIGHTS_FILE
     config = {"align_corners": True, **config}
@@ -242,21 +236,27 @@ def _read_ours(folder: Path, config: dict[str, Any]) -> _Read:
     return network, config["num_classes"], description
 
 
-def _read_transformers(folder: Path, config: Mapping[str, Any]) -> _Read:
-    """The network and the image processor of a folder of transformers."""
+def _read_transformers(folder: Path, config: Document) -> _Read:
+    """The network, the image processor and the class names of a folder of transformers."""
     network = transformers_network.network_of_folder(folder)
     outputs: int = network.network.config.num_labels
+    labels = config.get("id2label") or {}
+    names = [str(labels.get(str(index), "LABEL_")) for index in range(outputs)]
+    classes = None
+    # the library gives such names where there are none
+    if outputs > 1 and not any(name.startswith("LABEL_") for name in names):
+        classes = named_classes(names)
     description = Description.read(
         folder,
         transformers_network.processor_of_folder(folder),
         outputs,
         align_corners=False,
-        classes=_classes_of_labels(config, outputs),
+        classes=classes,
     )
     return network, outputs, description
 
 
-def _read_smp(folder: Path, config: Mapping[str, Any]) -> _Read:
+def _read_smp(folder: Path, config: Document) -> _Read:
     """The network of a folder of segmentation-models-pytorch, with its encoder's normalisation as a guess."""
     outputs, bands = config.get("classes", 1), config.get("in_channels", 3)
     description = Description.read(
@@ -278,12 +278,3 @@ def _write_saved(
     copy_files(DESCRIPTION_FILES, folder, new)
     if changed != read or not (new / PREPROCESSOR_FILE).is_file():
         changed.write(new)
-
-
-def _classes_of_labels(config: Mapping[str, Any], outputs: int) -> ClassSet | None:
-    """Classes of transformers' ``id2label``, unless these are the names that it gives where there are none."""
-    labels = config.get("id2label") or {}
-    names = [str(labels.get(str(index), "LABEL_")) for index in range(outputs)]
-    if outputs < 2 or any(name.startswith("LABEL_") for name in names):
-        return None
-    return named_classes(names)

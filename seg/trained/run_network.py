@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
@@ -13,11 +12,10 @@ from torch import Tensor, nn
 
 from dem_apps.errors import InputError
 from dem_apps.runtime.checkpoint import load_checkpoint, save_checkpoint
-from dem_apps.runtime.documents import required
+from dem_apps.runtime.documents import Document, required
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.run_reader import read_config
 from dem_apps.runtime.settings import from_dict
-from dem_apps.test_time_methods.normalisation import tracking
 from seg.config import TrainConfig
 from seg.data.files import checked_size
 from seg.data.labels import ClassSet, load_classes
@@ -26,6 +24,7 @@ from seg.models.network import SegmentationNetwork
 from seg.models.networks import NETWORK_FILE, build_model
 from seg.models.settings import ModelConfig
 from seg.models.weights_file import Tensors, load_weights
+from seg.scores.checkpoints import chosen_by
 from seg.trained.description import CLASSES_FILE, PREPROCESSOR_FILE, Description, copy_files
 from seg.trained.trained_network import RE_ESTIMATED_ON, TrainedNetwork, Training
 
@@ -54,9 +53,7 @@ def build_network(
     return build_model(**architecture, num_classes=num_classes, weights=weights, bands=bands)
 
 
-def saved_run(
-    run: Path, checkpoint: str = "auto"
-) -> tuple[TrainConfig, ClassSet, str, dict[str, Any]]:
+def saved_run(run: Path, checkpoint: str = "auto") -> tuple[TrainConfig, ClassSet, str, Document]:
     """The settings of a run, its classes, and the name and content of a checkpoint; ``auto`` is best, else last."""
     config = from_dict(TrainConfig, read_config(run), str(run / "config.yaml"))
     if checkpoint == "auto":
@@ -78,11 +75,10 @@ def classes_of_run(run: Path, file: str | None) -> str | None:
 
 
 def input_of_run(run: Path) -> Description:
-    """Normalisation of a run's images, and nothing else; that of an adapted one may be another than it trained with."""
+    """Normalisation of a run's images; that of an adapted run may be another than it trained with."""
     if not (run / PREPROCESSOR_FILE).is_file():
         return Description(read_format(run), origin=RUN_ORIGIN)
-    saved = Description.read(run)
-    return Description(saved.pixels, saved.order, saved.origin)
+    return Description.read(run)
 
 
 def open_run(run: Path, checkpoint: str = "auto") -> TrainedNetwork:
@@ -99,7 +95,7 @@ def open_run(run: Path, checkpoint: str = "auto") -> TrainedNetwork:
     config = config.for_network(network)
     load_weights(network, state["model"], where)
     training = Training(run, checkpoint, state["step"], state.get(RE_ESTIMATED_ON))
-    description = dataclasses.replace(
+    description = replace(
         input_of_run(run),
         size=checked_size(config.target.size, f"{run}, target.size"),
         classes=classes,
@@ -107,13 +103,14 @@ def open_run(run: Path, checkpoint: str = "auto") -> TrainedNetwork:
     )
     # a copy of the whole writes the copied network, which a closure would not
     write = partial(_write_run, network, config, training, _running_means(network))
-    spec = f"{run}, {training.described}"
+    spec = f"{where} ({chosen_by(checkpoint)}), step {training.step:,}"
     return TrainedNetwork(spec, network, len(classes), description, write, training, config)
 
 
 def _running_means(network: nn.Module) -> Tensor:
-    means = [layer.running_mean for layer in tracking(network)]
-    return torch.cat([torch.zeros(0), *(mean.detach().cpu() for mean in means if mean is not None)])
+    buffers = network.named_buffers()
+    means = [mean.cpu() for name, mean in buffers if name.endswith("running_mean")]
+    return torch.cat([torch.zeros(0), *means])
 
 
 def _write_run(
@@ -125,17 +122,16 @@ def _write_run(
     description: Description,
 ) -> None:
     """Write a run folder with a checkpoint ``last`` and nothing that was logged; ``means`` are those that were read."""
-    state = {"model": network.state_dict(), "step": training.step}
+    re_estimated_on = training.re_estimated_on
     if not torch.equal(means, _running_means(network)):
-        state[RE_ESTIMATED_ON] = "the images that it was adapted to"
-    elif training.re_estimated_on is not None:
-        state[RE_ESTIMATED_ON] = training.re_estimated_on
+        re_estimated_on = "the images that it was adapted to"
+    state = {"model": network.state_dict(), "step": training.step, RE_ESTIMATED_ON: re_estimated_on}
     save_checkpoint(new / "checkpoints", "last", state)
     copy_files((PIXELS_FILE, NETWORK_FILE), training.run, new)
     if description.origin != RUN_ORIGIN:
         description.write(new)
     elif description.classes is not None:
         write_json(new / CLASSES_FILE, description.classes.document())
-    settings = dataclasses.asdict(config) | {"run_dir": None, "resume": False}
+    settings = asdict(config) | {"run_dir": None, "resume": False}
     settings["target"]["size"] = description.size and list(description.size)
     (new / "config.yaml").write_text(yaml.safe_dump(settings, sort_keys=False))

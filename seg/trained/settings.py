@@ -10,6 +10,7 @@ from typing import Literal
 from dem_apps.errors import InputError
 from dem_apps.runtime.settings import option
 from seg.data.files import checked_size
+from seg.models.settings import LEAST_TILE
 from seg.scores.checkpoints import CHECKPOINT_HELP, CHECKPOINTS
 
 #: The file that seg.adapt writes, and the folder of adapted weights beside it.
@@ -78,15 +79,16 @@ class NetworkSettings:
         value="W,H",
     )
 
-    def check_network(self, run: str | None = None) -> None:
+    def check_network(self) -> str:
         """Check that the settings name one network, before torch is imported.
 
-        Args:
-            run: the run folder of ``--run``, in place of ``--model``.
+        Returns:
+            The network's SPEC, of ``--model`` or ``--run``.
 
         Raises:
             InputError: a setting that is missing or does not fit.
         """
+        run: str | None = getattr(self, "run", None)
         if (self.model is None) == (run is None):
             raise InputError(
                 "--model: is missing, or beside --run; give --model SPEC, or --run RUN where there is one"
@@ -97,6 +99,7 @@ class NetworkSettings:
         self._check_normalisation()
         if self.size not in ("auto", "own"):
             checked_size(self.size, "--size")
+        return spec
 
     def _check_weights(self, spec: str) -> None:
         """Raises an InputError for flags that belong to another kind of SPEC."""
@@ -126,6 +129,26 @@ class NetworkSettings:
                 raise InputError(f"--{name}: expected three numbers R,G,B, got {len(numbers)}")
         if self.scale not in (None, 1, 255):
             raise InputError(f"--scale: expected 255 or 1, got {self.scale}")
+
+
+@dataclass(frozen=True)
+class RunSettings(NetworkSettings):
+    """A trained network, or the one of a run."""
+
+    run: str | None = option(None, "run folder in place of --model", value="RUN", exists=True)
+
+
+@dataclass(frozen=True)
+class PredictSettings(RunSettings):
+    """A trained network that predicts on a device."""
+
+    tile: int | None = option(
+        None,
+        "side of the tiles that a larger image is predicted by; default: the whole image at once",
+        at_least=LEAST_TILE,
+        group="how",
+    )
+    device: str = option("auto", "cpu, cuda, or auto")
 
 
 def is_function(spec: str) -> bool:

@@ -6,7 +6,7 @@ file, a state dict as ``.pth`` or ``.safetensors``. C, C' are numbers of classes
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -113,7 +113,7 @@ def _read_weights(source: Path, model: nn.Module) -> tuple[FoundWeights, ClassSe
             f"{FLAG}: {source} saw images as {description.numbers}; training here has ImageNet's in RGB"
         )
     read = fitted(weights, model)
-    return dataclasses.replace(read, notes=(*read.notes, *notes)), classes
+    return replace(read, notes=(*read.notes, *notes)), classes
 
 
 def _other_heads(weights: Tensors, initial: Tensors) -> list[str]:

@@ -5,9 +5,8 @@ Shapes: B batch, C classes, h × w the logits' own resolution, H × W the images
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -26,12 +25,10 @@ from seg.data.files import Size
 from seg.data.labels import ClassSet, named_classes
 from seg.data.pixel_format import PixelFormat, kind_of
 from seg.data.read_images import ImagePixels, Scene, picture_pixels, pixels_and_mask, read_image
-from seg.maps.entropy_maps import Part, Prediction
+from seg.maps.entropy_maps import Part, Picture, Prediction
 from seg.maps.run_pictures import map_pictures
 from seg.models.network import continued, finite, upsampled, upsampled_bands
-from seg.models.settings import LEAST_TILE
 from seg.models.tiles import TiledLogits
-from seg.scores.checkpoints import chosen_by
 from seg.scores.evidence import Forward
 from seg.trained.description import Description
 
@@ -50,11 +47,6 @@ class Training:
     step: int
     re_estimated_on: str | None = None  #: images of the AdaBN statistics; None without any
 
-    @property
-    def described(self) -> str:
-        """The checkpoint, the score that chose it, and its step."""
-        return f"checkpoint {self.checkpoint} ({chosen_by(self.checkpoint)}), step {self.step:,}"
-
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedImage(Prediction):
@@ -71,7 +63,7 @@ class PredictedImage(Prediction):
     (2, 4, 6)
     """
 
-    image: NDArray[np.uint8]  #: (H, W, 3) uint8 RGB; of other bands what is shown of them
+    image: Picture  #: (H, W, 3) uint8 RGB; of other bands what is shown of them
     logits: Tensor  #: (1, C, h, w) float32, on the CPU
     class_set: ClassSet  #: names and colours of the C classes
     align_corners: bool  #: whether upsampling of the logits aligns corners
@@ -84,8 +76,8 @@ class PredictedImage(Prediction):
     @cached_property
     def probabilities(self) -> NDArray[np.float32]:
         """(C, H, W) float32 softmax; made when it is asked for."""
-        height, width = self.classes.shape
-        return np.asarray(upsampled(self.logits, (height, width), self.align_corners).softmax(1)[0])
+        logits = upsampled(self.logits, self.classes.shape, self.align_corners)
+        return np.asarray(logits.softmax(1)[0])
 
     def panel(self) -> Image.Image:
         """Image, prediction and entropy side by side, entropy on the scale from 0 to 1, with the classes' names."""
@@ -139,11 +131,6 @@ class TrainedNetwork:
         self.network.eval()
 
     @property
-    def checkpoint(self) -> str | None:
-        """Name of a run's checkpoint; None for other networks."""
-        return None if self.training is None else self.training.checkpoint
-
-    @property
     def class_set(self) -> ClassSet:
         """Classes of the outputs; numbered where they are not known."""
         return self.description.classes or named_classes(self.num_classes)
@@ -159,16 +146,9 @@ class TrainedNetwork:
         Args:
             size: None is the images' own size, and so is ``auto`` with tiles.
             tile: side of the tiles; None is the whole image.
-
-        Raises:
-            InputError: a side that is too small.
         """
-        if tile is not None and tile < LEAST_TILE:
-            raise InputError(f"--tile: expected {LEAST_TILE} pixels or more, got {tile}")
         at_own_size = size is None or (size == "auto" and tile is not None)
-        return dataclasses.replace(
-            self, size=None if at_own_size else self.description.size, tile=tile
-        )
+        return replace(self, size=None if at_own_size else self.description.size, tile=tile)
 
     def logits(self, images: Tensor, forward: Forward | None = None) -> Tensor:
         """Compute the logits of images at their size.
@@ -183,9 +163,9 @@ class TrainedNetwork:
         height, width = images.shape[2:]
         below, right = (-side % self.description.multiple for side in (height, width))
         padded = continued(images, below, right)
-        size = (padded.shape[2], padded.shape[3])
         logits = (forward or self.raw_logits)(padded)
-        return upsampled(logits, size, self.description.align_corners)[:, :, :height, :width]
+        whole = upsampled(logits, padded.shape[2:], self.description.align_corners)
+        return whole[:, :, :height, :width]
 
     def raw_logits(self, images: Tensor) -> Tensor:
         """(B, C, h, w) at the network's own resolution; an InputError for images that it does not take."""
@@ -198,8 +178,7 @@ class TrainedNetwork:
                 f"{self.spec}: the network cannot take images of {images.shape[3]} × {images.shape[2]} "
                 f"({first_words(error)}); give another size by --size W,H, or pad by a function's fact 'multiple'"
             ) from error
-        logits: Tensor = find_logits(output)
-        return logits
+        return find_logits(output)
 
     def predict(self, image: Any) -> PredictedImage:
         """Predict one image.
@@ -219,9 +198,7 @@ class TrainedNetwork:
         strips = upsampled_bands([logits], logits.shape[2], size, align_corners)
         maps = Prediction.of_parts(strips, size, read.valid)
         return PredictedImage(
-            maps.classes,
-            maps.entropy,
-            maps.valid,
+            **vars(maps),
             image=pixels.preview(read.values, read.valid),
             logits=logits,
             class_set=self.class_set,
@@ -257,8 +234,7 @@ class TrainedNetwork:
             values, valid = pixels_and_mask(image.window(rows, columns), description.pixels, None)
             return description.normalised(values, valid)[None].to(self.device)
 
-        height, width, _ = image.shape
-        return TiledLogits(lambda images: finite(forward(images)), (height, width), read, self.tile)
+        return TiledLogits(lambda images: finite(forward(images)), image.shape[:2], read, self.tile)
 
     def save(self, folder: Path | str) -> None:
         """Write the network as it is now to a new folder, in the format that it came in; of a function its weights."""

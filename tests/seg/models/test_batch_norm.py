@@ -193,7 +193,6 @@ def test_statistics_are_of_pixels_that_hold_data():
         batches(),
         "the network has no batch normalisation",
     ),
-    (network(), [], "--batch-norm-after: there is no image to re-estimate"),
 )
 def test_what_cannot_be_is_one_sentence(model, images, sentence):
     refuses(sentence, re_estimated, model, images)
