@@ -16,7 +16,7 @@ from dem_apps.test_time_methods import METHODS, method_class
 from dem_apps.test_time_methods.normalisation import affine_parameters
 from seg.adaptation.adaptation import Adaptation, colours_of
 from seg.adaptation.demo import demo_network, foggy_target
-from seg.adaptation.images import ImageFolder, Predictions
+from seg.adaptation.images import Batches, ImageFolder, Predictions
 from seg.adaptation.normalisation import check_normalisation
 from seg.adaptation.page import adaptation_page
 from seg.adaptation.result import Result, write_result
@@ -125,7 +125,7 @@ def _source_images(config: AdaptConfig, trained: TrainedNetwork) -> list[Tensor]
     return _folder(trained, config.source).spread_batches(SOURCE_IMAGES, config.batch_size)
 
 
-def _batches(config: AdaptConfig, folder: ImageFolder) -> list[list[int]]:
+def _batches(config: AdaptConfig, folder: ImageFolder) -> Batches:
     """The images to learn from, in order, over all passes; a step has batches of its own."""
     if not METHODS[config.adapter_method].learns or config.method == STEP:
         return []

@@ -9,18 +9,19 @@ Shapes: C classes, N labelled images.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
-from torch import Tensor
 
 from dem_apps.errors import NotFiniteError
 from dem_apps.report.intervals import LEVEL
+from dem_apps.test_time_methods.copies import Values
+from seg.adaptation.settings import Options
+from seg.data.pixel_format import Counts
 from seg.scores.evidence import Evidence, Forward, Probe
+from seg.scores.segmentation_scores import Tables
 
 #: The score of a network on labelled images.
 Scorer = Callable[[Forward], "LabelScore"]
@@ -95,7 +96,7 @@ class Check:
     verdict: Verdict  #: whether it is accepted in place of the unadapted network
     score: LabelScore | None = None  #: on labelled images, where there are any
     #: objective, average and rate of a step
-    learning: dict[str, Any] | None = None
+    learning: Options | None = None
 
 
 def decide(before: Evidence, after: Evidence) -> Verdict:
@@ -133,9 +134,7 @@ def decide_with_labels(label_free: Verdict, score: LabelScore) -> Verdict:
     return label_free
 
 
-def label_score(
-    before: Sequence[NDArray[np.int64]], after: Sequence[NDArray[np.int64]]
-) -> LabelScore:
+def label_score(before: Tables, after: Tables) -> LabelScore:
     """Score two networks on the same labelled images.
 
     The CI of the difference is Student's t over the jackknife's pseudo-values, each of which leaves one image out
@@ -157,7 +156,7 @@ def label_score(
     )
 
 
-def mean_iou(confusion: NDArray[np.int64]) -> float:
+def mean_iou(confusion: Counts) -> float:
     """mIoU of a confusion matrix (C, C) over the classes that labels or predictions contain; 0 without any."""
     hits = np.diag(confusion)
     union = confusion.sum(0) + confusion.sum(1) - hits
@@ -177,10 +176,10 @@ class AcceptanceMonitor:
     planned: int = 0  #: batches to learn from
     batches: int = 0  #: learnt from so far
     #: tables (C, C) of the labelled images by the unadapted network, where there are any
-    baseline: list[NDArray[np.int64]] = field(default_factory=list)
+    baseline: Tables = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)  #: the looks so far
     used: Check | None = None  #: the look whose network is used; None for the unadapted one
-    best: dict[str, Tensor] | None = None  #: weights of that network
+    best: Values | None = None  #: weights of that network
     kept_before: tuple[int, ...] = ()  #: images whose prediction from before stays
     stopped: str = ""  #: why learning has ended early, as a clause; empty otherwise
     #: the share that each half of the images chooses by itself
@@ -191,8 +190,8 @@ class AcceptanceMonitor:
     def check(
         self,
         forward: Forward,
-        state: dict[str, Tensor] | None = None,
-        learning: dict[str, Any] | None = None,
+        state: Values | None = None,
+        learning: Options | None = None,
         evidence: Evidence | None = None,
     ) -> bool:
         """Look at a network, and record the look.

@@ -9,6 +9,7 @@ import copy
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, product
@@ -17,7 +18,6 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
@@ -25,7 +25,7 @@ from dem_apps.errors import InputError
 from seg.data.files import Size, evenly, find_images, output_names, refuse_long_name
 from seg.data.labels import IGNORE_INDEX, ClassSet, Ids
 from seg.data.layouts.layout import OWN_IDS, Layout
-from seg.data.pixel_format import Mask, resized_mask
+from seg.data.pixel_format import Counts, Mask, resized_mask
 from seg.data.read_images import ImagePixels, Scene, opened_picture, read_image, seen, whole_header
 from seg.data.read_labels import read_label
 from seg.maps.entropy_maps import Part
@@ -37,16 +37,18 @@ from seg.maps.run_pictures import (
     write_maps,
 )
 from seg.models.network import finite, upsampled
-from seg.scores.evidence import Forward
-from seg.scores.segmentation_scores import confusion
+from seg.scores.evidence import Forward, MaskedBatch
+from seg.scores.segmentation_scores import Tables, confusion
 from seg.trained.description import Description
 from seg.trained.trained_network import TrainedNetwork
 
 #: Most bytes of decoded pictures that are kept.
 MOST_BYTES = 1 << 28
 STAGES = ("before", "after")
+#: Rows and columns of an image.
 Window = tuple[slice, slice]
-"""Rows and columns of an image."""
+#: The images of each batch, or their windows, by number.
+Batches = list[list[int]]
 
 
 @dataclass(eq=False)
@@ -126,26 +128,27 @@ class ImageFolder:
         """A part as it was read; the latest ones are not read again."""
         if index not in self._held:
             self._held[index] = self._read(index)
-            while len(self._held) > 1 and self._bytes > MOST_BYTES:
-                del self._held[next(iter(self._held))]
+            size = sum(picture.values.nbytes for picture in self._held.values())
+            while len(self._held) > 1 and size > MOST_BYTES:
+                size -= self._held.pop(next(iter(self._held))).values.nbytes
         return self._held[index]
 
     def _read(self, index: int) -> ImagePixels:
         image, window = self.parts[index]
         if self.tile is None:
             return read_image(self.files[image], self.description.pixels)
-        with opened_picture(self.files[image], self.description.pixels) as picture:
+        with self.opened(image) as picture:
             return picture.window(*window)
 
-    @property
-    def _bytes(self) -> int:
-        return sum(picture.values.nbytes for picture in self._held.values())
+    def opened(self, image: int) -> AbstractContextManager[ImagePixels | Scene]:
+        """Open an image."""
+        return opened_picture(self.files[image], self.description.pixels)
 
     def shown(self, image: int) -> ImagePixels:
         """An image for the page; a scene is reduced."""
         if self.tile is None:
             return self.picture(image)
-        with opened_picture(self.files[image], self.description.pixels) as picture:
+        with self.opened(image) as picture:
             return picture.reduced(MOST_SHOWN)
 
     def seen(self, index: int) -> tuple[Tensor, Mask]:
@@ -157,7 +160,7 @@ class ImageFolder:
         values, valid = seen(self.picture(index), self.description.pixels, self.sizes[index])
         return self.description.normalised(values, valid).to(self.device), valid
 
-    def batch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+    def batch(self, indices: Sequence[int]) -> MaskedBatch:
         """Return parts of one size as a batch.
 
         Returns:
@@ -171,7 +174,7 @@ class ImageFolder:
         valid = torch.stack([whole if mask is None else torch.from_numpy(mask) for mask in masks])
         return batch, valid.to(self.device)
 
-    def batches(self, batch_size: int, seed: tuple[int, int] | None = None) -> list[list[int]]:
+    def batches(self, batch_size: int, seed: tuple[int, int] | None = None) -> Batches:
         """Return batches of one size each that hold every part once.
 
         A batch holds neighbours; with a seed, parts and batches are shuffled.
@@ -187,26 +190,26 @@ class ImageFolder:
     def _by_size(self, parts: Iterable[int]) -> list[int]:
         return sorted(parts, key=self.sizes.__getitem__)
 
-    def spread(self, most: int) -> list[int]:
-        """At most so many parts, evenly from the whole folder."""
+    def _spread(self, most: int) -> list[int]:
+        """Return at most so many parts, evenly from the whole folder."""
         return evenly(range(len(self.parts)), most)
 
     def spread_batches(self, most: int, batch_size: int) -> list[Tensor]:
-        """The parts of :meth:`spread` as batches of one size each."""
-        batches = self._of_one_size(self._by_size(self.spread(most)), batch_size)
+        """Return at most so many parts, evenly from the folder, as batches of one size each."""
+        batches = self._of_one_size(self._by_size(self._spread(most)), batch_size)
         return [self.batch(members)[0] for members in batches]
 
-    def halves(self, most: int, batch_size: int) -> list[list[list[int]]]:
-        """Split the parts of :meth:`spread` into two interleaved halves.
+    def halves(self, most: int, batch_size: int) -> list[Batches]:
+        """Split at most so many parts, evenly from the folder, into two interleaved halves.
 
         Each half is a list of batches of one size each. A single part is both halves.
         """
-        chosen = self.spread(most)
+        chosen = self._spread(most)
         halves = chosen[0::2], chosen[1::2] or chosen
         return [self._of_one_size(self._by_size(half), batch_size) for half in halves]
 
-    def _of_one_size(self, order: Iterable[int], batch_size: int) -> list[list[int]]:
-        batches: list[list[int]] = []
+    def _of_one_size(self, order: Iterable[int], batch_size: int) -> Batches:
+        batches = Batches()
         for _, same in groupby(order, key=self.sizes.__getitem__):
             run = list(same)
             batches += [run[first : first + batch_size] for first in range(0, len(run), batch_size)]
@@ -241,7 +244,7 @@ def confusion_with(
     predicted: Ids,
     valid: Mask,
     layout: Layout = OWN_IDS,
-) -> NDArray[np.int64]:
+) -> Counts:
     """Count pixels by label and predicted train id at the label's size.
 
     Returns:
@@ -266,10 +269,14 @@ def confusion_with(
 class ImageNumbers:
     """Numbers of one image."""
 
-    pixels: NDArray[np.int64]  #: (C,) predicted as each class
+    pixels: Counts  #: (C,) predicted as each class
     entropy: float  #: mean over its pixels, / log C
     #: (C, C) pixels by label and prediction, of a labelled image
-    confusion: NDArray[np.int64] | None
+    confusion: Counts | None
+
+
+#: The numbers of all images, by stage and image path.
+Rows = dict[str, dict[str, ImageNumbers]]
 
 
 @dataclass(frozen=True)
@@ -285,9 +292,7 @@ class Predictions:
     labels: Mapping[Path, Path]  #: the label images, by their images' paths below the folder
     trained: TrainedNetwork
     layout: Layout = OWN_IDS  #: the numbering of the labels
-    rows: dict[str, dict[str, ImageNumbers]] = field(
-        default_factory=lambda: {stage: {} for stage in STAGES}
-    )
+    rows: Rows = field(default_factory=lambda: {stage: {} for stage in STAGES})
 
     def write(self, stage: str, index: int, logits: Tensor) -> None:
         """Write or replace the files and the row of an image's logits (C, h, w)."""
@@ -306,7 +311,7 @@ class Predictions:
         if folder.tile is None:
             self.write(stage, index, forward(folder.seen(index)[0][None])[0])
             return
-        with opened_picture(folder.files[index], folder.description.pixels) as picture:
+        with folder.opened(index) as picture:
             self._write(stage, index, picture, self._tiled.parts(picture, forward))
 
     def _write(
@@ -326,7 +331,7 @@ class Predictions:
         mean = float(entropy.sum() / max(pixels.sum(), 1))
         self.rows[stage][relative.as_posix()] = ImageNumbers(pixels, mean, table)
 
-    def _confusion(self, index: int, predicted: Ids, valid: Mask) -> NDArray[np.int64]:
+    def _confusion(self, index: int, predicted: Ids, valid: Mask) -> Counts:
         image, label = self.folder.files[index], self.labels[self.folder.relative[index]]
         return confusion_with(label, image, self.classes, predicted, valid, self.layout)
 
@@ -335,16 +340,15 @@ class Predictions:
         before, after = (self.out / stage for stage in STAGES)
         shutil.rmtree(after, ignore_errors=True)
         shutil.copytree(before, after)
-        self.rows["after"].clear()
-        self.rows["after"].update(self.rows["before"])
+        self.rows["after"] = self.rows["before"].copy()
 
     @torch.no_grad()
-    def confusions(self, forward: Forward) -> list[NDArray[np.int64]]:
+    def confusions(self, forward: Forward) -> Tables:
         """Return the confusion matrix (C, C) of each labelled image by a network.
 
         The network is called with images as it sees them. Images are read whole.
         """
-        folder, tables = self.folder, list[NDArray[np.int64]]()
+        folder, tables = self.folder, Tables()
         for index, relative in enumerate(folder.relative):
             if relative not in self.labels:
                 continue

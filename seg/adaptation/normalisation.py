@@ -113,7 +113,7 @@ def conclusion(assumed: Candidate, nearest: Candidate) -> NormalisationCheck:
 
 def _evidence(trained: TrainedNetwork, folder: ImageFolder) -> Evidence:
     """The evidence on the folder's images by the whole network."""
-    batches = folder.spread_batches(_MOST_IMAGES, _BATCH)
+    batches = [(batch, None) for batch in folder.spread_batches(_MOST_IMAGES, _BATCH)]
     probe = Probe.of(trained.network, batches, trained.description.multiple)
     return probe.look(trained.raw_logits)
 

@@ -7,12 +7,11 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dem_apps.report.tables import write_csv
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.progress import print_table
 from seg.adaptation.decision import (
@@ -23,10 +22,11 @@ from seg.adaptation.decision import (
     LabelScore,
     label_score,
 )
-from seg.adaptation.images import ImageNumbers
+from seg.adaptation.images import Rows
 from seg.adaptation.normalisation import NormalisationCheck
 from seg.data.files import evenly
 from seg.data.labels import ClassSet
+from seg.data.pixel_format import Counts
 from seg.trained.description import Description
 from seg.trained.settings import ADAPTED, is_function
 from seg.trained.trained_network import TrainedNetwork
@@ -41,11 +41,11 @@ _TO_LABEL, _MOST_LETTERS = 8, 200
 class Result:
     """The answer and its numbers."""
 
-    settings: dict[str, Any]  #: of the command, resolved
+    settings: Document  #: of the command, resolved
     classes: ClassSet
     outcome: AcceptanceMonitor
     #: By image: "before" of the unadapted network, "after" of what stands.
-    rows: Mapping[str, Mapping[str, ImageNumbers]]
+    rows: Rows
     skipped: Mapping[str, str]  #: why an image was left out, by its path
     description: Description  #: how the network sees images
     normalisation: NormalisationCheck
@@ -191,7 +191,7 @@ class Result:
         tables = [table for table in new if table is not None]
         return label_score(self.outcome.baseline, tables) if tables else None
 
-    def shares(self) -> list[dict[str, Any]]:
+    def shares(self) -> list[Document]:
         """A row per class, the largest before first: its share of the pixels before and after."""
         old, new = (
             class_shares(np.sum([row.pixels for row in rows.values()], 0))
@@ -213,11 +213,11 @@ class Result:
                 table.append([name, *numbers, f"{100 * difference:+.1f}"])
         return table
 
-    def images(self) -> list[dict[str, Any]]:
+    def images(self) -> list[Document]:
         """A row per image: its mean entropy before and after, and the share of the class predicted most."""
         table = []
         for name in self.rows["before"]:
-            row: dict[str, Any] = {"image": name}
+            row: Document = {"image": name}
             for stage, rows in self.rows.items():
                 row[f"entropy_{stage}"] = rows[name].entropy
                 row[f"largest_share_{stage}"] = max(class_shares(rows[name].pixels))
@@ -232,7 +232,7 @@ class Result:
             for stage, rows in self.rows.items()
         }
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """``adapt.json``."""
         outcome, score = self.outcome, self.score
         return {
@@ -303,7 +303,7 @@ class Result:
         print(*lines, sep="\n")
 
 
-def class_shares(pixels: NDArray[np.int64]) -> list[float]:
+def class_shares(pixels: Counts) -> list[float]:
     """Return the share of each class from its pixels (C,)."""
     shares: list[float] = (pixels / max(pixels.sum(), 1)).tolist()
     return shares

@@ -82,16 +82,13 @@ class Prediction:
             valid: as in :meth:`of`.
             least: as in :meth:`of`.
         """
-        if least > 0:
-            valid = np.ones(size, bool) if valid is None else valid.copy()
-        whole = cls(np.empty(size, np.uint8), np.empty(size, np.float32), valid)
+        counted = np.ones(size, bool) if valid is None else valid.copy()
+        classes, entropy = np.empty(size, np.uint8), np.empty(size, np.float32)
         for top, left, logits in parts:
-            part = cls.of(logits[0], least=least)
             place = np.s_[top : top + logits.shape[2], left : left + logits.shape[3]]
-            whole.classes[place], whole.entropy[place] = part.classes, part.entropy
-            if whole.valid is not None and part.valid is not None:
-                whole.valid[place] &= part.valid
-        return whole
+            part = cls.of(logits[0], counted[place], least)
+            classes[place], entropy[place], counted[place] = part.classes, part.entropy, part.valid
+        return cls(classes, entropy, None if counted.all() else counted)
 
     @property
     def caption(self) -> str:
@@ -171,10 +168,10 @@ def wrong_pixels(
     grey = Image.fromarray(image).convert("L")
     grey = grey.resize(label.shape[::-1], Image.Resampling.BILINEAR)
     black, white = _FADED
-    light = (black + np.asarray(grey) / 255 * (white - black)).astype(np.uint8)
-    wrong = (prediction.classes != label) & (label != IGNORE_INDEX)
-    certain = wrong & (prediction.entropy < CERTAIN)
+    light = (black + np.asarray(grey)[..., None] / 255 * (white - black)).astype(np.uint8)
+    wrong = ((prediction.classes != label) & (label != IGNORE_INDEX))[..., None]
+    certain = wrong & (prediction.entropy < CERTAIN)[..., None]
     return {
-        name: np.where(shown[..., None], coloured, light[..., None])
-        for name, shown in (("wrong", wrong), ("confidently-wrong", certain))
+        "wrong": np.where(wrong, coloured, light),
+        "confidently-wrong": np.where(certain, coloured, light),
     }

@@ -7,16 +7,17 @@ marginals, of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from dem_apps import build_objective
+from dem_apps.entropy import Mask
 from dem_apps.objectives import objective_class
+from dem_apps.runtime.documents import Settings
 from seg.methods.method import Method
-from seg.methods.optimization import MicroBatch, Values, valid_pixels
+from seg.methods.optimization import HeadLogits, Loss, MicroBatch
+from seg.methods.settings import Weights
 
 
 class HeadObjectives(nn.Module):
@@ -30,9 +31,9 @@ class HeadObjectives(nn.Module):
         self,
         loss: str,
         num_classes: int,
-        weights: Mapping[str, float],
+        weights: Weights,
         reduction: str,
-        options: dict[str, Any],
+        options: Settings,
     ) -> None:
         super().__init__()
         self.weights, self.reduction, self.scale = weights, reduction, 1.0
@@ -44,9 +45,7 @@ class HeadObjectives(nn.Module):
             for head in weights:
                 self.objectives[head] = build_objective(loss, num_classes, **options)
 
-    def forward(
-        self, logits: Mapping[str, Tensor], mask: Tensor | None = None
-    ) -> tuple[Tensor | None, Values]:
+    def forward(self, logits: HeadLogits, mask: Mask = None) -> Loss:
         """Return the weighted loss and values to log.
 
         Args:
@@ -73,8 +72,8 @@ class MinEnt(Method):
         self.objectives = self.make_objectives().to(self.device)
         self.modules["minent"] = self.objectives
 
-    def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
+    def target_loss(self, batch: MicroBatch) -> Loss:
         """See :meth:`HeadObjectives.forward`."""
         logits = self.network(batch.target["image"], "target")
-        loss, values = self.objectives(logits, valid_pixels(batch.target, self.device))
-        return loss, values
+        loss: Loss = self.objectives(logits, batch.target.get("valid"))
+        return loss

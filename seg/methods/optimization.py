@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,9 +17,17 @@ from dem_apps.reduction import all_finite, summed_over_processes, world_size
 
 #: Seconds after which gloo's threads have let go of their last tensors.
 _GLOO_LETS_GO = 0.5
+#: The parts of a batch whose pixels the network reads.
+_PIXELS = ("image", "label", "valid")
 Batch = dict[str, Any]
 Values = dict[str, Tensor]
 """Scalars to log by name. Those that begin with ``source/`` or ``target/`` come from images of that domain alone."""
+#: Their means over micro-batches and processes.
+Means = dict[str, float]
+#: A loss with its graph, or None for none, and values to log.
+Loss = tuple[Tensor | None, Values]
+#: (B, C, H, W) logits by head.
+HeadLogits = Mapping[str, Tensor]
 
 
 class MicroBatch(NamedTuple):
@@ -35,15 +43,13 @@ class MicroBatch(NamedTuple):
     target: Batch
 
 
-def valid_pixels(batch: Batch, device: torch.device) -> Tensor | None:
-    """Return the mask of the pixels that hold data.
+MicroBatches = Sequence[MicroBatch]
 
-    Returns:
-        (B, H, W) bool, False where an image of the batch holds no data. None if all of them hold
-        data everywhere.
-    """
-    valid: Tensor | None = batch.get("valid")
-    return None if valid is None else valid.to(device, non_blocking=True)
+
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """Return the batch with its pixels on the device."""
+    pixels = {name: batch[name].to(device, non_blocking=True) for name in _PIXELS if name in batch}
+    return batch | pixels
 
 
 @dataclass(frozen=True)
@@ -66,9 +72,9 @@ def update(
     module: nn.Module,
     optimizer: Any,
     logged: Sequence[Values],
-    batches: Sequence[MicroBatch],
+    batches: MicroBatches,
     step: int,
-) -> dict[str, float]:
+) -> Means:
     """Make the optimiser's step after the backward of every micro-batch.
 
     Args:
@@ -97,17 +103,13 @@ def update(
     if not wrong and not scaled and not all_finite(gradients):
         wrong = ["the gradient"]
     if wrong:
+        images = [name for batch in batches for part in batch for name in part.get("name", ())]
         raise NotFiniteError(
             f"step {step}: no finite number for {' and '.join(wrong)}; training has stopped before this step; "
-            f"the images of this process: {', '.join(_names(batches))}"
+            f"the images of this process: {', '.join(images)}"
         )
     optimizer.step()
     return means
-
-
-def _names(batches: Sequence[MicroBatch]) -> list[str]:
-    """Return the names of all images."""
-    return [name for batch in batches for part in batch for name in part.get("name", ())]
 
 
 def _average(gradients: Sequence[Tensor]) -> None:

@@ -7,13 +7,13 @@ every pixel whose label is not ignored. Shapes: C classes, h × w feature resolu
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from dem_apps.reduction import summed_over_processes, world_size
+from dem_apps.runtime.documents import Document
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
@@ -36,7 +36,7 @@ def evaluate(
     tile: int | None = None,
     on_sample: OnSample | None = None,
     forward: Forward | None = None,
-) -> dict[str, Any]:
+) -> Document:
     """Score a network on a data set.
 
     Each of n processes scores every n-th image, and all return the joined scores.
@@ -78,9 +78,9 @@ def evaluate(
         joined = summed_over_processes(scores.sums.to(device), label_free.sums.to(device))
         scores.sums, label_free.sums = (part.cpu() for part in joined)
     shares = dict(zip(classes.names, label_free.predicted_shares(), strict=True))
-    result = {**scores.result(), "label_free": label_free.result(), "predicted_share": shares}
+    result = scores.result() | {"label_free": label_free.result(), "predicted_share": shares}
     numbering = other_numbering(scores.confusion.numpy(), classes.ids)
-    return result if numbering is None else {**result, "numbering": numbering}
+    return result if numbering is None else result | {"numbering": numbering}
 
 
 def _label(sample: Sample) -> Tensor:

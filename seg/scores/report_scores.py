@@ -7,32 +7,20 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
 
 from dem_apps.report.runs import at
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.metrics_info import Metric, MetricsInfo, Score, View
 from dem_apps.runtime.progress import print_table
 from seg.scores.checkpoints import chosen_by
 
 _OBJECTIVE = "values of different objectives cannot be compared"
-_LOG_C = "entropy / log C"
+_ENTROPY, _LOG_C = "Mean entropy on the target", "entropy / log C"
 METRICS = (
     Metric("val/miou", "mean IoU", "Target mean IoU", "0 to 1"),
     Metric("val/pixel_accuracy", "pixel accuracy", "Target pixel accuracy", "0 to 1"),
-    Metric(
-        "val/mean_entropy",
-        "validation",
-        "Mean entropy on the target",
-        _LOG_C,
-        label_free=True,
-    ),
-    Metric(
-        "target/entropy",
-        "training",
-        "Mean entropy on the target",
-        _LOG_C,
-        label_free=True,
-    ),
+    Metric("val/mean_entropy", "validation", _ENTROPY, _LOG_C, label_free=True),
+    Metric("target/entropy", "training", _ENTROPY, _LOG_C, label_free=True),
     Metric("val/calibration_error", "calibration error"),
     Metric("label_free/im", "information maximisation", label_free=True),
     Metric("label_free/entropy", "entropy", unit="minus entropy / log C", label_free=True),
@@ -123,14 +111,14 @@ def report_info(num_classes: int, summary: str = "", has_objective: bool = True)
     )
 
 
-def main_score(result: dict[str, Any]) -> str:
+def main_score(result: Document) -> str:
     """Return mIoU in words, or the mean entropy where there are no labels."""
     if result["miou"] is None:
         return f"mean entropy {result['mean_entropy_normalised']:.3f} of log C, without labels,"
     return f"mIoU {100 * result['miou']:.1f} %"
 
 
-def print_scores(result: dict[str, Any], title: str) -> None:
+def print_scores(result: Document, title: str) -> None:
     """Print the available scores of :func:`seg.scores.evaluation.evaluate`."""
     classes = result["per_class_iu"] if result["miou"] is not None else {}
     rows = [[name, _text(CLASSES[0], iou)] for name, iou in classes.items()]
@@ -142,7 +130,7 @@ def print_scores(result: dict[str, Any], title: str) -> None:
     print_table(title, ["score", "value"], rows, caption=result.get("numbering"))
 
 
-def print_checkpoints(rows: dict[str, dict[str, Any]]) -> None:
+def print_checkpoints(rows: dict[str, Document]) -> None:
     """Print a run's checkpoints: by name ``step``, ``miou`` (None for all without labels) and ``chosen_by``."""
     header = ["checkpoint", "step", "chosen by"]
     texts = [[name, str(row["step"]), row["chosen_by"]] for name, row in rows.items()]

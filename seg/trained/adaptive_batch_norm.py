@@ -141,9 +141,8 @@ def _scores(statistics: TargetStatistics) -> list[float]:
     """The stability score of each of ``SHARES`` on this process's first images; 0 without any."""
     if not statistics.first:
         return [0.0] * len(SHARES)
-    images, masks = zip(*statistics.first, strict=True)
     network = statistics.network(0.0)
-    probe = Probe.of(network, images, masks=masks)
+    probe = Probe.of(network, statistics.first)
     before = probe.look(plain_forward(network))
     others = [probe.look(plain_forward(statistics.network(share))) for share in SHARES[1:]]
     return [look.stability_score(before) for look in (before, *others)]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import InitVar, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
 from torch import Tensor
 
 from dem_apps.reduction import world_size
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.signals import StopRequest, resume_command
@@ -20,6 +21,7 @@ from seg.data.files import flat_names
 from seg.data.pixel_format import resized_mask
 from seg.maps.entropy_maps import Prediction
 from seg.maps.run_pictures import map_pictures, save_panel
+from seg.methods.optimization import Means
 from seg.scores.checkpoints import CRITERION, CheckpointSelector
 from seg.scores.evaluation import OnSample, evaluate
 from seg.training.step import TrainState
@@ -45,9 +47,9 @@ class TrainingRun:
     pair: DomainPair  #: its target validation images are scored
     path: Path  #: of the run folder
     folder: RunFolder | None  #: the open run folder; None in all processes but the main one
-    saved: InitVar[dict[str, Any] | None]  #: the checkpoint that the run continues from
+    saved: InitVar[Document | None]  #: the checkpoint that the run continues from
 
-    def __post_init__(self, saved: dict[str, Any] | None) -> None:
+    def __post_init__(self, saved: Document | None) -> None:
         self.selector = CheckpointSelector()  #: which checkpoints are kept besides the last
         self.progress, resume = None, ""
         if self.folder is not None:
@@ -62,7 +64,7 @@ class TrainingRun:
             self.selector.restore(saved.get("choice"))
             self.scored, self.saved_step = saved.get("scored", True), self.state.step
 
-    def report(self, values: dict[str, float]) -> None:
+    def report(self, values: Means) -> None:
         """Advance the progress bar, and log the values of a step where they are due."""
         step = self.state.step
         self.scored = False
@@ -92,7 +94,7 @@ class TrainingRun:
         if not self.scored and step % schedule.eval_every == 0 and step < schedule.max_steps:
             self._score_and_save()
 
-    def final_scores(self) -> dict[str, Any]:
+    def final_scores(self) -> Document:
         """Score the last state and write its entropy maps."""
         # a resumed run that had come to its end has its scores in the log
         score = self._scores if self.scored else self._score_and_save
@@ -109,7 +111,7 @@ class TrainingRun:
         if self.folder is not None:
             self.folder.close()
 
-    def _score_and_save(self, write_maps: bool = False) -> dict[str, Any]:
+    def _score_and_save(self, write_maps: bool = False) -> Document:
         """Score on the target's validation set, log the scores, save the selected checkpoints and the state."""
         result = self._scores(write_maps)
         alarm = self.selector.alarm(result, self.state.source_shares(self.pair.classes.names))
@@ -122,7 +124,7 @@ class TrainingRun:
         self.save()
         return result
 
-    def _log_scores(self, folder: RunFolder, result: dict[str, Any], alarm: str | None) -> None:
+    def _log_scores(self, folder: RunFolder, result: Document, alarm: str | None) -> None:
         """Log the scores and show the most important one."""
         step, label_free = self.state.step, result["label_free"]
         scores = {f"val/{name}": result[name] for name in _LOGGED_SCORES}
@@ -145,7 +147,7 @@ class TrainingRun:
             self.folder.save_checkpoint("last", state)
         self.saved_step = self.state.step
 
-    def _scores(self, write_maps: bool) -> dict[str, Any]:
+    def _scores(self, write_maps: bool) -> Document:
         predict = self.state.predict
         return evaluate(
             self.state.scored_model(),

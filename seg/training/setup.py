@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice, repeat
@@ -20,6 +20,7 @@ from torch.utils.data import ConcatDataset
 from dem_apps.errors import InputError
 from dem_apps.reduction import world_size
 from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import new_run_dir
 from dem_apps.runtime.reproducibility import seed_everything
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume
@@ -31,11 +32,10 @@ from seg.data.loader import batches, target_style
 from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
 from seg.data.samplers import Sampler, labelled_sampler
 from seg.data.settings import SourceConfig
-from seg.inference.protocol import protocol
 from seg.methods import METHODS
 from seg.methods.method import Method
 from seg.methods.minent import HeadObjectives
-from seg.methods.optimization import MicroBatch, PolySchedule
+from seg.methods.optimization import MicroBatch, MicroBatches, PolySchedule
 from seg.methods.settings import OptimizerConfig
 from seg.models.batch_norm import set_up_batch_norm
 from seg.models.network import Predictor, SegmentationNetwork, parameter_groups
@@ -60,16 +60,14 @@ class Before(NamedTuple):
     classes: str | None  #: file of the classes
     folder: Path | None = None  #: of the run
     pixels: PixelFormat | None = None  #: None where the images decide it
-    state: dict[str, Any] | None = None  #: the checkpoint to continue from
+    state: Document | None = None  #: the checkpoint to continue from
 
 
-def set_up(
-    config: TrainConfig,
-) -> tuple[TrainingRun, Iterator[list[MicroBatch]], Callable[..., dict[str, Any]]]:
+def set_up(config: TrainConfig) -> tuple[TrainConfig, TrainingRun, Iterator[MicroBatches]]:
     """Build a training by its checked settings, and open its run folder.
 
     Returns:
-        The run, the micro-batches of each remaining step, and :func:`seg.inference.protocol.protocol` of the settings.
+        The settings with all defaults, the run, and the micro-batches of each remaining step.
     """
     accelerator = _accelerator(config.device, config.precision)
     config, before = _settled(config, accelerator)
@@ -95,8 +93,7 @@ def set_up(
     schedule = Schedule(config.max_steps, config.log_every, config.eval_every, config.maps)
     run = TrainingRun(schedule, state, pair, path, folder, saved)
     steps = range(state.step, config.max_steps)
-    batches_of_steps = _micro_batches(config, pair, sampler, accelerator, steps)
-    return run, batches_of_steps, partial(protocol, config)
+    return config, run, _micro_batches(config, pair, sampler, accelerator, steps)
 
 
 def _settled(config: TrainConfig, accelerator: Accelerator) -> tuple[TrainConfig, Before]:
@@ -204,7 +201,7 @@ def _opened(
     pair: DomainPair,
     accelerator: Accelerator,
     model: nn.Module,
-    saved: dict[str, Any] | None,
+    saved: Document | None,
 ) -> tuple[Path, RunFolder | None]:
     """Open the run folder in the main process, which prints the summary.
 
@@ -220,10 +217,10 @@ def _opened(
         if config.resume:
             folder = RunFolder.resume(Path(path), None if saved is None else saved["step"])
         else:
-            title, has_objective = config.title, METHODS[config.method].loss is not None
-            info = report_info(len(pair.classes), title, has_objective)
-            settings, seed = asdict(config), config.seed
-            folder = RunFolder.create(Path(path), settings, seed, str(accelerator.device), info)
+            has_objective = METHODS[config.method].loss is not None
+            info = report_info(len(pair.classes), config.title, has_objective)
+            device = str(accelerator.device)
+            folder = RunFolder.create(Path(path), asdict(config), config.seed, device, info)
         if saved is None:
             _describe(folder, config, pair)
         print(*summary(config, pair, path, model, accelerator), sep="\n", flush=True)
@@ -249,20 +246,20 @@ def _micro_batches(
     sampler: Sampler,
     accelerator: Accelerator,
     steps: range,
-) -> Iterator[list[MicroBatch]]:
+) -> Iterator[MicroBatches]:
     """Return the micro-batches of each step; ``sampler`` draws the labelled images."""
     source, target, seed, number = config.source, config.target, config.seed, config.accumulate
     positions = range(steps.start * number, steps.stop * number)
-    common: dict[str, Any] = {
-        "batch_size": config.batch_size,
-        "steps": positions,
-        "workers": config.workers,
-        "process": (accelerator.process_index, accelerator.num_processes),
-        "pixels": pair.pixels,
-    }
-    labelled = batches(
+    read = partial(
+        batches,
+        batch_size=config.batch_size,
+        steps=positions,
+        workers=config.workers,
+        process=(accelerator.process_index, accelerator.num_processes),
+        pixels=pair.pixels,
+    )
+    labelled = read(
         ConcatDataset(pair.labelled),
-        **common,
         seed=(seed, _SOURCE_STREAM),
         augmentation=source.augmentation,
         sampler=sampler,
@@ -270,23 +267,14 @@ def _micro_batches(
     )
     unlabelled: Iterator[Any] = repeat({}, len(positions))
     if METHODS[config.method].uses_target:
-        unlabelled = batches(
-            pair.target_train,
-            **common,
-            seed=(seed, _TARGET_STREAM),
-            augmentation=target.augmentation,
+        unlabelled = read(
+            pair.target_train, seed=(seed, _TARGET_STREAM), augmentation=target.augmentation
         )
-    return _grouped(map(MicroBatch, labelled, unlabelled), number, steps)
+    micro_batches = map(MicroBatch, labelled, unlabelled)
+    return (list(islice(micro_batches, number)) for _ in steps)
 
 
-def _grouped(
-    micro_batches: Iterator[MicroBatch], number: int, steps: range
-) -> Iterator[list[MicroBatch]]:
-    for _ in steps:
-        yield list(islice(micro_batches, number))
-
-
-def _style(source: SourceConfig, pair: DomainPair) -> dict[str, Any]:
+def _style(source: SourceConfig, pair: DomainPair) -> Document:
     """Arguments of :func:`batches` that give source images the target's style."""
     if pair.source_train is None or source.style == "none":
         return {}
