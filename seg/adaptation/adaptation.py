@@ -17,7 +17,7 @@ from statistics import fmean
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
@@ -29,7 +29,7 @@ from seg.adaptation.decision import AcceptanceMonitor, LabelScore, decide, label
 from seg.adaptation.images import Batches, Predictions
 from seg.adaptation.settings import Options
 from seg.models.batch_norm import batch_norm_normalises
-from seg.scores.evidence import Evidence, Forward, Probe, Views, plain_forward
+from seg.scores.evidence import Forward, Probe, Views, plain_forward
 from seg.scores.segmentation_scores import Tables
 from seg.trained.adaptive_batch_norm import SHARES, TargetStatistics, best_share
 from seg.trained.trained_network import TrainedNetwork
@@ -56,15 +56,15 @@ class Adaptation:
     make: Callable[..., TestTimeAdapter]  #: an adapter of the network
     #: the images to learn from, in order, over all passes; none of a method without learning
     batches: Batches
-    mode: str = "epochs"
-    epochs: int = 1
-    prepare: Forward | None = None  #: changes images before the network sees them
+    mode: str
+    epochs: int
+    prepare: Forward | None  #: changes images before the network sees them
     #: whether a share of the images' statistics is taken once, which the rest begins from
-    statistics: bool = False
-    bn_alpha: float | None = None  #: the share; None for the best
-    accept: bool = False  #: whether the user takes what the evidence speaks against
+    statistics: bool
+    bn_alpha: float | None  #: the share; None for the best
+    accept: bool  #: whether the user takes what the evidence speaks against
     #: arguments of the adapters that a step tries; none of other methods
-    steps: Sequence[Options] = ()
+    steps: list[Options]
 
     def run(self) -> AcceptanceMonitor:
         """Write all predictions; afterwards the network holds the weights that are used."""
@@ -76,7 +76,7 @@ class Adaptation:
         batches = [(self._prepared(images), valid) for images, valid in self._probe.batches]
         self._probe = replace(self._probe, batches=batches)
         monitor = self._monitor()
-        views = evidence = None
+        views = None
         # one batch norm among layer norms, as in SegFormer's head, is late, and other statistics there only harm
         mostly = batch_norm_normalises(network) or not self.batches
         if self.statistics and tracking(network) and mostly:
@@ -85,15 +85,16 @@ class Adaptation:
             self._adapt_to_each(monitor)
             return monitor
         if views is not None:
-            evidence = views.evidence(self._halves[1])
+            monitor.known = views.evidence(self._halves[1])
         learn = self._take_step if self.steps else self._learn
-        learn(monitor, evidence)
+        learn(monitor)
         self._use_best(monitor, views)
         return monitor
 
     def _open_probe(self) -> Probe:
         """Read the images that statistics and evidence are taken on, in two halves."""
-        folder, trained = self.predictions.folder, self.trained
+        folder = self.predictions.folder
+        trained = self.trained
         first, second = folder.halves(PROBE_IMAGES, STEP_IMAGES)
         batches = first + second
         #: the parts of the folder in the probe
@@ -115,10 +116,13 @@ class Adaptation:
     def _monitor(self) -> AcceptanceMonitor:
         rows = self.predictions.rows["before"].values()
         baseline = [row.confusion for row in rows if row.confusion is not None]
-        score = partial(self._score, baseline) if baseline else None
-        before = self._before.evidence(self._halves[1])
-        probe = replace(self._probe, batches=self._probe.batches[self._first_batches :])
-        return AcceptanceMonitor(probe, before, score, self.accept, baseline=baseline)
+        return AcceptanceMonitor(
+            replace(self._probe, batches=self._probe.batches[self._first_batches :]),
+            self._before.evidence(self._halves[1]),
+            partial(self._score, baseline) if baseline else None,
+            self.accept,
+            baseline=baseline,
+        )
 
     def _score(self, tables: Tables, forward: Forward) -> LabelScore:
         """Score a network on the labelled images against the ``tables`` of another."""
@@ -139,8 +143,8 @@ class Adaptation:
         elif monitor.score is not None:
             monitor.share = best_share([monitor.score(forward).after for forward in forwards])
         else:
-            others = islice(forwards, 1, None)  # the predictions with share 0 are known
-            by_share = [self._before, *map(self._views, others)]
+            # the predictions with share 0 are known
+            by_share = [self._before, *map(self._views, islice(forwards, 1, None))]
             monitor.share = self._share_by_halves(monitor, by_share)
             views = by_share[SHARES.index(monitor.share)]
         put_values(network, statistics.network(monitor.share).state_dict())
@@ -158,8 +162,7 @@ class Adaptation:
             chosen = best_share(each)
             monitor.share_by_halves.append(chosen)
             if chosen and share:
-                verdict = decide(looks[0], looks[SHARES.index(chosen)])
-                monitor.verdict_by_halves.append(verdict)
+                monitor.verdict_by_halves.append(decide(looks[0], looks[SHARES.index(chosen)]))
         return share
 
     def _use_best(self, monitor: AcceptanceMonitor, views: Views | None) -> None:
@@ -167,7 +170,8 @@ class Adaptation:
 
         ``views`` are the predictions of the network with the share that was chosen.
         """
-        network, best = self.trained.network, monitor.best
+        network = self.trained.network
+        best = monitor.best
         put_values(network, self._first)
         if monitor.used is None or best is None or not self._differs(best):
             monitor.used = monitor.best = None
@@ -240,15 +244,14 @@ class Adaptation:
         adapter.reset()
         adapter.close()
 
-    def _take_step(self, monitor: AcceptanceMonitor, evidence: Evidence | None) -> None:
+    def _take_step(self, monitor: AcceptanceMonitor) -> None:
         """Try each of ``steps`` on a few batches of one half of the images.
 
         The monitor looks at the other half. There is no step without an accepted share.
-        ``evidence`` belongs to the current network, where it is known.
         """
         network = self.trained.network
         state = copy.deepcopy(network.state_dict())
-        if not monitor.check(plain_forward(network), state, evidence=evidence):
+        if not monitor.check(plain_forward(network), state):
             return
         tables = self.predictions.confusions(self._of_prepared(plain_forward(network)))
         monitor.score = partial(self._score, tables)
@@ -260,7 +263,8 @@ class Adaptation:
 
     def _try_step(self, monitor: AcceptanceMonitor, options: Options) -> None:
         """Learn from a few batches and look; afterwards the network is as it was."""
-        network, pairs = self.trained.network, self._probe.batches[: self._first_batches]
+        network = self.trained.network
+        pairs = self._probe.batches[: self._first_batches]
         with self._adapter(**options) as adapter:
             try:
                 for images, valid in pairs:
@@ -274,14 +278,15 @@ class Adaptation:
             state = copy.deepcopy(network.eval().state_dict())
             monitor.check(plain_forward(network), state, options)
 
-    def _learn(self, monitor: AcceptanceMonitor, evidence: Evidence | None) -> None:
+    def _learn(self, monitor: AcceptanceMonitor) -> None:
         """Learn from the batches while the monitor looks; the first look ends nothing."""
-        folder, batches = self.predictions.folder, self.batches
+        folder = self.predictions.folder
+        batches = self.batches
         monitor.planned = len(batches)
         looks = min(MOST_CHECKS, max(FEWEST_CHECKS, len(folder.parts) // IMAGES_PER_CHECK))
         every = -(-len(batches) // (self.epochs * looks)) or 1
         with self._adapter() as adapter:
-            self._check(adapter, monitor, evidence)
+            self._check(adapter, monitor)
             for indices in track(batches, len(batches), "adapting", "batches"):
                 images, valid = folder.batch(indices)
                 try:
@@ -297,12 +302,7 @@ class Adaptation:
                 if due and not self._check(adapter, monitor):
                     break
 
-    def _check(
-        self,
-        adapter: TestTimeAdapter,
-        monitor: AcceptanceMonitor,
-        evidence: Evidence | None = None,
-    ) -> bool:
+    def _check(self, adapter: TestTimeAdapter, monitor: AcceptanceMonitor) -> bool:
         """Look at a copy of the adapted network in ``eval()`` mode.
 
         Where adapting normalises by the batch, its stored statistics are re-estimated on the probe.
@@ -317,16 +317,34 @@ class Adaptation:
                 share = SHARES[1] if adapter.bn_alpha is None else adapter.bn_alpha
                 network = TargetStatistics(network, self._probe.batches).network(share)
             network = deep_copy(network).eval()
-        return monitor.check(plain_forward(network), network.state_dict(), evidence=evidence)
+        return monitor.check(plain_forward(network), network.state_dict())
 
     def _adapt_to_each(self, monitor: AcceptanceMonitor) -> None:
         """Adapt to every image alone; afterwards the network is the unadapted one."""
         with self._adapter() as adapter:
-            forward = _each_anew(adapter, self.trained.network, self.epochs)
+            forward = self._each_anew(adapter)
             if monitor.check(forward):
                 self._predict("after", self._of_prepared(forward))
             else:
                 self.predictions.keep_before()
+
+    def _each_anew(self, adapter: TestTimeAdapter) -> Forward:
+        """Return a function that adapts to each image of a batch alone.
+
+        The unadapted network predicts an image with a loss that is not finite.
+        """
+
+        def one(image: Tensor) -> Tensor:
+            adapter.reset()
+            try:
+                for _ in range(self.epochs - 1):
+                    adapter(image)
+                return adapter(image)
+            except NotFiniteError:
+                adapter.reset()
+                return plain_forward(self.trained.network.eval())(image)
+
+        return lambda images: torch.cat([one(image[None]) for image in images])
 
     @torch.no_grad()
     def _predict(
@@ -340,7 +358,8 @@ class Adaptation:
 
         They come from the ``views`` where these are known.
         """
-        folder, logits = self.predictions.folder, dict[int, Tensor]()
+        folder = self.predictions.folder
+        logits = dict[int, Tensor]()
         if views is not None and folder.tile is None:
             logits = dict(zip(self._order, chain(*views.logits), strict=False))
         for index in track(range(len(folder)), len(folder), f"predicting {stage}"):
@@ -350,25 +369,6 @@ class Adaptation:
                 self.predictions.write(stage, index, logits[index])
             else:
                 self.predictions.predict(stage, index, forward)
-
-
-def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forward:
-    """Return a function that adapts to each image of a batch alone.
-
-    The unadapted network predicts an image with a loss that is not finite.
-    """
-
-    def one(image: Tensor) -> Tensor:
-        adapter.reset()
-        try:
-            for _ in range(steps - 1):
-                adapter(image)
-            return adapter(image)
-        except NotFiniteError:
-            adapter.reset()
-            return plain_forward(network.eval())(image)
-
-    return lambda images: torch.cat([one(image[None]) for image in images])
 
 
 def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:
@@ -384,6 +384,8 @@ def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:
         raise InputError(
             f"--method: lab needs 8-bit RGB, and {trained.spec} sees {description.pixels.described}"
         )
-    mean, std, rgb = description.pixels.mean, description.pixels.std, description.reordered
+    mean = description.pixels.mean
+    std = description.pixels.std
+    rgb = description.reordered
     transfer = LabTransfer(**lab_statistics(map(rgb, batches), mean, std), mean=mean, std=std)
     return lambda images: rgb(transfer.transferred(rgb(images)))

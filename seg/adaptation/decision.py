@@ -78,8 +78,10 @@ class LabelScore:
         interval = ""
         if self.low is not None and self.high is not None:
             interval = f" [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
-        scores = f"{100 * self.before:.1f} → {100 * self.after:.1f} %"
-        return f"mIoU {scores}, {100 * self.gain:+.1f}{interval}"
+        return (
+            f"mIoU {100 * self.before:.1f} → {100 * self.after:.1f} %, "
+            f"{100 * self.gain:+.1f}{interval}"
+        )
 
     @property
     def sentence(self) -> str:
@@ -101,10 +103,10 @@ class Check:
 
 def decide(before: Evidence, after: Evidence) -> Verdict:
     """The label-free verdict on an adapted network; both on the same images."""
-    old, new = before.stability_on(before), after.stability_on(before)
     ratio = after.effective_classes / before.effective_classes
     numbers = (
-        f"stability {old:.2f} → {new:.2f}, effective number of classes {before.effective_classes:.1f} → "
+        f"stability {before.stability_on(before):.2f} → {after.stability_on(before):.2f}, "
+        f"effective number of classes {before.effective_classes:.1f} → "
         f"{after.effective_classes:.1f}, mean entropy {before.entropy:.3f} → {after.entropy:.3f}"
     )
     harm = ""
@@ -144,9 +146,12 @@ def label_score(before: Tables, after: Tables) -> LabelScore:
         before: N confusion matrices (C, C), one for each image.
         after: N confusion matrices of the other network.
     """
-    old, new, count = np.stack(before), np.stack(after), len(before)
-    first, second = mean_iou(old.sum(0)), mean_iou(new.sum(0))
-    if count < 2:
+    old = np.stack(before)
+    new = np.stack(after)
+    count = len(before)
+    first = mean_iou(old.sum(0))
+    second = mean_iou(new.sum(0))
+    if count == 1:
         return LabelScore(count, first, second, None, None)
     without = [mean_iou(new.sum(0) - new[i]) - mean_iou(old.sum(0) - old[i]) for i in range(count)]
     values = count * (second - first) - (count - 1) * np.asarray(without)
@@ -170,8 +175,9 @@ class AcceptanceMonitor:
 
     probe: Probe
     before: Evidence  #: of the unadapted network
-    score: Scorer | None = None  #: of a network on labelled images, where there are any
-    accept: bool = False  #: the user's word, which decides unless the output is not finite
+    score: Scorer | None  #: of a network on labelled images, where there are any
+    accept: bool  #: the user's word, which decides unless the output is not finite
+    known: Evidence | None = None  #: of the network that is looked at next, where it is known
     share: float | None = None  #: of the images' batch norm statistics, where they are taken once
     planned: int = 0  #: batches to learn from
     batches: int = 0  #: learnt from so far
@@ -192,7 +198,6 @@ class AcceptanceMonitor:
         forward: Forward,
         state: Values | None = None,
         learning: Options | None = None,
-        evidence: Evidence | None = None,
     ) -> bool:
         """Look at a network, and record the look.
 
@@ -200,12 +205,13 @@ class AcceptanceMonitor:
             forward: the network.
             state: its weights.
             learning: objective and rate of a step.
-            evidence: on the probe, where it is known.
 
         Returns:
             Whether the network is accepted.
         """
         score = None
+        evidence = self.known
+        self.known = None
         try:
             evidence = evidence or self.probe.look(forward)
             score = None if self.score is None else self.score(forward)
@@ -218,7 +224,8 @@ class AcceptanceMonitor:
             if self.batches:
                 self.stopped = f"after batch {self.batches} {verdict.reason}"
         elif self.accept or self.used is None or self._worth(check) >= self._worth(self.used):
-            self.used, self.best = check, state
+            self.used = check
+            self.best = state
         return verdict.adapt
 
     def _verdict(self, evidence: Evidence, score: LabelScore | None, of_step: bool) -> Verdict:

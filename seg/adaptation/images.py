@@ -18,14 +18,13 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError
 from seg.data.files import Size, evenly, find_images, output_names, refuse_long_name
 from seg.data.labels import IGNORE_INDEX, ClassSet, Ids
 from seg.data.layouts.layout import OWN_IDS, Layout
-from seg.data.pixel_format import Counts, Mask, resized_mask
+from seg.data.pixel_format import Counts, Floats, Mask, resized_mask
 from seg.data.read_images import ImagePixels, Scene, opened_picture, read_image, seen, whole_header
 from seg.data.read_labels import read_label
 from seg.maps.entropy_maps import Part
@@ -74,24 +73,25 @@ class ImageFolder:
         self.files: list[Path] = []
         self.parts: list[tuple[int, Window]] = []  # what batches hold: an image's index, and where
         self.sizes: list[Size] = []  # of the parts
+        self.relative: list[Path] = []  # the images' paths below the folder
         self._held: dict[int, ImagePixels] = {}
         self.root = self.source if self.source.is_dir() else self.source.parent
         for file in find_images(self.source):
+            name = file.relative_to(self.root)
             try:
                 windows = self._windows(file)
             except InputError as error:
                 print(f"skipped: {error}", file=sys.stderr, flush=True)
-                name = file.relative_to(self.root).as_posix()
-                self.skipped[name] = str(error).removeprefix(f"{file}: ")
+                self.skipped[name.as_posix()] = str(error).removeprefix(f"{file}: ")
                 continue
             for window in windows:
                 self.parts.append((len(self.files), window))
                 self.sizes.append(self._size_of(*window))
             self.files.append(file)
+            self.relative.append(name)
         if not self.parts:
             reason = "holds data" if self.files else "can be read"
             raise InputError(f"--images: no image in {self.source} {reason}")
-        self.relative = [file.relative_to(self.root) for file in self.files]
         self.names = output_names(self.relative)  # begin the names of what is written of each
 
     def __len__(self) -> int:
@@ -184,11 +184,11 @@ class ImageFolder:
             return self._of_one_size(order, batch_size)
         generator = np.random.default_rng(seed)
         order = generator.permutation(len(order)).tolist()
-        batches = self._of_one_size(self._by_size(order), batch_size)
+        batches = self._by_size(order, batch_size)
         return [batches[place] for place in generator.permutation(len(batches))]
 
-    def _by_size(self, parts: Iterable[int]) -> list[int]:
-        return sorted(parts, key=self.sizes.__getitem__)
+    def _by_size(self, parts: Iterable[int], batch_size: int) -> Batches:
+        return self._of_one_size(sorted(parts, key=self.sizes.__getitem__), batch_size)
 
     def _spread(self, most: int) -> list[int]:
         """Return at most so many parts, evenly from the whole folder."""
@@ -196,8 +196,8 @@ class ImageFolder:
 
     def spread_batches(self, most: int, batch_size: int) -> list[Tensor]:
         """Return at most so many parts, evenly from the folder, as batches of one size each."""
-        batches = self._of_one_size(self._by_size(self._spread(most)), batch_size)
-        return [self.batch(members)[0] for members in batches]
+        members = self._by_size(self._spread(most), batch_size)
+        return [self.batch(each)[0] for each in members]
 
     def halves(self, most: int, batch_size: int) -> list[Batches]:
         """Split at most so many parts, evenly from the folder, into two interleaved halves.
@@ -206,7 +206,7 @@ class ImageFolder:
         """
         chosen = self._spread(most)
         halves = chosen[0::2], chosen[1::2] or chosen
-        return [self._of_one_size(self._by_size(half), batch_size) for half in halves]
+        return [self._by_size(half, batch_size) for half in halves]
 
     def _of_one_size(self, order: Iterable[int], batch_size: int) -> Batches:
         batches = Batches()
@@ -226,7 +226,8 @@ def _windows_with_data(picture: ImagePixels | Scene, side: int) -> list[Window]:
     """
     ranges = []
     for length in picture.shape[:2]:
-        last, number = max(0, length - side), -(-length // side)
+        last = max(0, length - side)
+        number = -(-length // side)
         firsts = [place * last // max(1, number - 1) for place in range(number)]
         ranges.append([slice(first, min(first + side, length)) for first in firsts])
     windows = []
@@ -254,11 +255,12 @@ def confusion_with(
         InputError: see ``read_label``.
     """
     label = read_label(label_file, classes, layout, image=image)
-    size = (label.shape[1], label.shape[0])
+    size = label.shape[::-1]
     predicted = np.asarray(
         cv2.resize(predicted, size, interpolation=cv2.INTER_NEAREST_EXACT), np.uint8
     )
-    counted, with_data = label != IGNORE_INDEX, resized_mask(valid, size)
+    counted = label != IGNORE_INDEX
+    with_data = resized_mask(valid, size)
     if with_data is not None:
         counted &= with_data
     rows, columns = (torch.from_numpy(ids[counted]).long() for ids in (label, predicted))
@@ -269,7 +271,7 @@ def confusion_with(
 class ImageNumbers:
     """Numbers of one image."""
 
-    pixels: Counts  #: (C,) predicted as each class
+    pixels: Floats  #: (C,) predicted as each class
     entropy: float  #: mean over its pixels, / log C
     #: (C, C) pixels by label and prediction, of a labelled image
     confusion: Counts | None
@@ -290,7 +292,7 @@ class Predictions:
     folder: ImageFolder
     classes: ClassSet
     labels: Mapping[Path, Path]  #: the label images, by their images' paths below the folder
-    trained: TrainedNetwork
+    trained: TrainedNetwork  #: sees images as the folder does
     layout: Layout = OWN_IDS  #: the numbering of the labels
     rows: Rows = field(default_factory=lambda: {stage: {} for stage in STAGES})
 
@@ -312,17 +314,18 @@ class Predictions:
             self.write(stage, index, forward(folder.seen(index)[0][None])[0])
             return
         with folder.opened(index) as picture:
-            self._write(stage, index, picture, self._tiled.parts(picture, forward))
+            self._write(stage, index, picture, self.trained.parts(picture, forward))
 
     def _write(
         self, stage: str, index: int, picture: ImagePixels | Scene, parts: Iterable[Part]
     ) -> None:
         """Write pictures, GeoTIFF and row of an image's prediction from its parts' logits."""
-        relative, path = self.folder.relative[index], partial(self.file, stage, index)
+        relative = self.folder.relative[index]
+        path = partial(self.file, stage, index)
         prediction, (pixels, entropy) = write_maps(path, parts, picture, self.classes)
         ids = self.classes.to_ids(prediction.classes, prediction.valid)
         for kind, tile in {**prediction.tiles(self.classes.colors), "pred_labelIds": ids}.items():
-            save_panel(path(f"{kind}.png"), Image.fromarray(tile))
+            save_panel(path(f"{kind}.png"), tile)
         table = None
         if relative in self.labels:
             if isinstance(picture, Scene):
@@ -332,14 +335,18 @@ class Predictions:
         self.rows[stage][relative.as_posix()] = ImageNumbers(pixels, mean, table)
 
     def _confusion(self, index: int, predicted: Ids, valid: Mask) -> Counts:
-        image, label = self.folder.files[index], self.labels[self.folder.relative[index]]
-        return confusion_with(label, image, self.classes, predicted, valid, self.layout)
+        return confusion_with(
+            self.labels[self.folder.relative[index]],
+            self.folder.files[index],
+            self.classes,
+            predicted,
+            valid,
+            self.layout,
+        )
 
     def keep_before(self) -> None:
         """Copy the files and rows of the stage ``before`` to the stage ``after``."""
-        before, after = (self.out / stage for stage in STAGES)
-        shutil.rmtree(after, ignore_errors=True)
-        shutil.copytree(before, after)
+        shutil.copytree(self.out / "before", self.out / "after", dirs_exist_ok=True)
         self.rows["after"] = self.rows["before"].copy()
 
     @torch.no_grad()
@@ -348,7 +355,8 @@ class Predictions:
 
         The network is called with images as it sees them. Images are read whole.
         """
-        folder, tables = self.folder, Tables()
+        folder = self.folder
+        tables = Tables()
         for index, relative in enumerate(folder.relative):
             if relative not in self.labels:
                 continue
@@ -358,13 +366,9 @@ class Predictions:
                 classes = logits[0].argmax(0).to(torch.uint8).cpu().numpy()
             else:
                 picture = read_image(folder.files[index], folder.description.pixels)
-                classes = self._tiled.maps(picture, forward).classes
+                classes = self.trained.maps(picture, forward).classes
             tables.append(self._confusion(index, classes, picture.valid))
         return tables
-
-    @property
-    def _tiled(self) -> TrainedNetwork:
-        return self.trained.seeing(None, self.folder.tile)
 
     def file(self, stage: str, index: int, kind: str) -> Path:
         """Return the path of an image's file of a kind."""

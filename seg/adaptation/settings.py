@@ -32,7 +32,7 @@ AUTO = "auto"
 #: Defaults of methods that learn.
 LEARNING: Options = {"loss": "entropy", "reduction": "balanced", "lr": 1e-2}
 #: Objectives, averages and rates, by Adam, of the step that labels choose from; docs/adaptation.md compares them.
-STEP_CHOICES: dict[str, tuple[Any, ...]] = {
+STEP_CHOICES: Options = {
     "objective": ("adadem", "entropy"),
     "reduction": AVERAGES,
     "lr": (3e-4, 1e-4),

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from dem_apps.errors import InputError, NotWritten
 from dem_apps.report.tables import write_csv
@@ -25,10 +24,11 @@ from dem_apps.runtime.files import new_folder, refuse_used_folder, whole_file
 from dem_apps.runtime.progress import track
 from seg.data.files import find_images, left_out, output_names, refuse_long_name
 from seg.data.label_map import write_label_map, write_mask
+from seg.data.pixel_format import Floats
 from seg.data.rasters import new_geotiff
 from seg.data.read_images import ImagePixels, Scene, opened_picture
 from seg.inference.settings import ExportConfig, next_command
-from seg.maps.entropy_maps import Part, Prediction, Sums
+from seg.maps.entropy_maps import Part, Prediction
 from seg.maps.run_pictures import (
     MOST_SHOWN,
     FileOf,
@@ -124,7 +124,7 @@ class Export:
         if self.label_ids:
             pictures["pred_labelIds"] = classes.to_ids(prediction.classes, prediction.valid)
         for kind, picture in pictures.items():
-            save_panel(path(f"{kind}.png"), Image.fromarray(picture))
+            save_panel(path(f"{kind}.png"), picture)
         save_panel(path("panel.png"), panel)
         if "npz" in self.raw:
             nats = prediction.entropy * np.float32(math.log(len(classes)))
@@ -136,7 +136,7 @@ class Export:
             with whole_file(path("entropy.npz")) as temporary:
                 np.savez_compressed(temporary, **numbers)  # type: ignore[arg-type]
 
-    def _add_row(self, image: str, shape: tuple[int, ...], counted: Sums) -> None:
+    def _add_row(self, image: str, shape: tuple[int, ...], counted: Floats) -> None:
         names, (height, width, *_), (pixels, sums) = self.trained.class_set.names, shape, counted
         top, size = int(pixels.argmax()), max(int(pixels.sum()), 1)
         self.per_image.append(

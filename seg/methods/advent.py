@@ -6,9 +6,7 @@ Source: Vu et al., ADVENT, CVPR 2019, Sec. 3.3: the network is trained so that m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +21,9 @@ from seg.methods.optimization import (
     Means,
     MicroBatch,
     MicroBatches,
-    Values,
+    Summed,
     update,
+    weighted_sum,
 )
 from seg.methods.settings import DiscriminatorConfig, Weights
 
@@ -50,7 +49,8 @@ class AdvEnt(MinEnt):
         self.optimizer = self.network.accelerator.prepare_optimizer(adam)
         self.modules["adversary"] = self.adversary
         self.optimizers["adversary_optimizer"] = self.optimizer
-        self._source, self._target = list[HeadLogits](), list[HeadLogits]()
+        self._source = list[HeadLogits]()
+        self._target = list[HeadLogits]()
 
     def after_source(self, logits: HeadLogits) -> None:
         """Keep the source maps for the discriminators' step."""
@@ -77,21 +77,22 @@ class AdvEnt(MinEnt):
                 loss, losses = self.adversary.discriminator_loss(source, target, *valid)
             accelerator.backward(loss / len(batches))
             logged.append(losses)
-        self._source, self._target = [], []
+        self._source = []
+        self._target = []
         return update(self.adversary, self.optimizer, logged, batches, step)
 
 
 class Adversary(nn.Module):
     """The discriminators of the heads and their two losses; ``weights`` are of the fooling loss per head."""
 
-    def __init__(self, num_classes: int, weights: Weights, channels: int = 64) -> None:
+    def __init__(self, num_classes: int, weights: Weights, channels: int) -> None:
         super().__init__()
         self.weights = weights
         self.discriminators = nn.ModuleDict(
             {head: build_discriminator(num_classes, channels) for head in weights}
         )
 
-    def fooling_loss(self, logits: HeadLogits, valid: Mask = None) -> tuple[Tensor, Values]:
+    def fooling_loss(self, logits: HeadLogits, valid: Mask = None) -> Summed:
         """Fooling loss of the network: target maps classified as source. Discriminators get no gradient.
 
         Args:
@@ -104,14 +105,13 @@ class Adversary(nn.Module):
         Raises:
             InputError: images too small to judge a region of.
         """
-        losses, values = [], {}
-        for head, discriminator in self.discriminators.items():
-            fixed = {name: each.detach() for name, each in discriminator.named_parameters()}
-            judge = partial(torch.func.functional_call, discriminator, fixed)
-            loss = _loss(judge, logits[head], "target", valid, _SOURCE)
-            losses.append(self.weights[head] * loss)
-            values[f"target/fooling_{head}"] = loss.detach()
-        return torch.stack(losses).sum(), values
+        self.requires_grad_(False)
+        losses = {
+            head: _loss(judge, logits[head], "target", valid, _SOURCE)
+            for head, judge in self.discriminators.items()
+        }
+        self.requires_grad_(True)
+        return weighted_sum(losses, self.weights, "target/fooling")
 
     def discriminator_loss(
         self,
@@ -119,7 +119,7 @@ class Adversary(nn.Module):
         target: HeadLogits,
         valid_source: Mask = None,
         valid_target: Mask = None,
-    ) -> tuple[Tensor, Values]:
+    ) -> Summed:
         """Loss of the discriminators: source 0, target 1, each domain counts half. The network gets no gradient.
 
         Args:
@@ -131,13 +131,12 @@ class Adversary(nn.Module):
         Returns:
             The sum over heads, and the losses per head to log.
         """
-        losses, values = [], {}
+        losses = {}
         for head, judge in self.discriminators.items():
             on_source = _loss(judge, source[head].detach(), "source", valid_source, _SOURCE)
             on_target = _loss(judge, target[head].detach(), "target", valid_target, _TARGET)
-            losses.append((on_source + on_target) / 2)
-            values[f"discriminator/loss_{head}"] = losses[-1].detach()
-        return torch.stack(losses).sum(), values
+            losses[head] = (on_source + on_target) / 2
+        return weighted_sum(losses, dict.fromkeys(losses, 1.0), "discriminator/loss")
 
 
 def build_discriminator(num_classes: int, channels: int) -> nn.Sequential:
@@ -164,7 +163,7 @@ def weighted_self_information(logits: Tensor) -> Tensor:
 
 
 def _loss(
-    judge: Callable[[Tensor], Tensor],
+    judge: nn.Module,
     logits: Tensor,
     domain: str,
     valid: Mask,

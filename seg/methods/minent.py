@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import nn
 
 from dem_apps import build_objective
@@ -16,7 +15,7 @@ from dem_apps.entropy import Mask
 from dem_apps.objectives import objective_class
 from dem_apps.runtime.documents import Settings
 from seg.methods.method import Method
-from seg.methods.optimization import HeadLogits, Loss, MicroBatch
+from seg.methods.optimization import HeadLogits, Loss, MicroBatch, weighted_sum
 from seg.methods.settings import Weights
 
 
@@ -36,7 +35,9 @@ class HeadObjectives(nn.Module):
         options: Settings,
     ) -> None:
         super().__init__()
-        self.weights, self.reduction, self.scale = weights, reduction, 1.0
+        self.weights = weights
+        self.reduction = reduction
+        self.scale = 1.0
         self.entropy = build_objective("entropy", num_classes)
         self.objectives = nn.ModuleDict()
         if loss != "none":
@@ -56,12 +57,14 @@ class HeadObjectives(nn.Module):
             The loss, or None without an objective, and the values.
         """
         values = {"target/entropy": self.entropy(logits["main"].detach(), dim=1, mask=mask)}
-        losses = []
-        for head, objective in self.objectives.items():
-            value = self.scale * objective(logits[head], dim=1, mask=mask, reduction=self.reduction)
-            losses.append(self.weights[head] * value)
-            values[f"target/objective_{head}"] = value.detach()
-        return (torch.stack(losses).sum() if losses else None), values
+        losses = {
+            head: self.scale * objective(logits[head], dim=1, mask=mask, reduction=self.reduction)
+            for head, objective in self.objectives.items()
+        }
+        if not losses:
+            return None, values
+        total, of_heads = weighted_sum(losses, self.weights, "target/objective")
+        return total, values | of_heads
 
 
 class MinEnt(Method):

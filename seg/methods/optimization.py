@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from dem_apps.errors import NotFiniteError
 from dem_apps.reduction import all_finite, summed_over_processes, world_size
+from seg.methods.settings import Weights
 
 #: Seconds after which gloo's threads have let go of their last tensors.
 _GLOO_LETS_GO = 0.5
@@ -26,6 +27,8 @@ Values = dict[str, Tensor]
 Means = dict[str, float]
 #: A loss with its graph, or None for none, and values to log.
 Loss = tuple[Tensor | None, Values]
+#: The sum of the heads' losses, and the losses to log.
+Summed = tuple[Tensor, Values]
 #: (B, C, H, W) logits by head.
 HeadLogits = Mapping[str, Tensor]
 
@@ -50,6 +53,12 @@ def on_device(batch: Batch, device: torch.device) -> Batch:
     """Return the batch with its pixels on the device."""
     pixels = {name: batch[name].to(device, non_blocking=True) for name in _PIXELS if name in batch}
     return batch | pixels
+
+
+def weighted_sum(losses: Values, weights: Weights, name: str) -> Summed:
+    """Return the weighted sum of the heads' losses, and each loss to log as ``name_head``."""
+    total = torch.stack([weights[head] * loss for head, loss in losses.items()]).sum()
+    return total, {f"{name}_{head}": loss.detach() for head, loss in losses.items()}
 
 
 @dataclass(frozen=True)

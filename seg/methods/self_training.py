@@ -19,7 +19,7 @@ from dem_apps.test_time_methods.copies import deep_copy
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.methods.minent import MinEnt
-from seg.methods.optimization import HeadLogits, Loss, Means, MicroBatch, MicroBatches, Values
+from seg.methods.optimization import HeadLogits, Loss, Means, MicroBatch, MicroBatches, Summed
 from seg.methods.settings import SelfTrainingConfig, Weights
 
 #: Purposes of the draws of one sample.
@@ -54,10 +54,12 @@ class SelfTraining(MinEnt):
     def target_loss(self, batch: MicroBatch) -> Loss:
         """The student's loss on its views of the micro-batch's target images."""
         settings = self.self_training
-        images, valid = batch.target["image"], batch.target.get("valid")
+        images = batch.target["image"]
+        valid = batch.target.get("valid")
         label, sure = self._labels(images, valid)
         weight = settings.pseudo_weight * sure
-        losses, values = list[Tensor](), {"target/pseudo_label_weight": sure.mean()}
+        losses = list[Tensor]()
+        values = {"target/pseudo_label_weight": sure.mean()}
         # without any pixel or objective that counts in a view the teacher is an average alone
         if settings.mix != "none" or settings.pseudo_weight > 0 or self.objectives.objectives:
             loss, of_view = self._view_loss(batch, images, label, weight, valid)
@@ -107,7 +109,7 @@ class SelfTraining(MinEnt):
         label: Tensor,
         weight: Tensor,
         counted: Mask,
-    ) -> tuple[Tensor, Values]:
+    ) -> Summed:
         """Loss of one strong view of the target ``images``, and values to log.
 
         Args:
@@ -119,7 +121,8 @@ class SelfTraining(MinEnt):
         """
         draws = batch.target["draw"]
         if self.self_training.mix != "none":
-            source, source_label = batch.source["image"], batch.source["label"]
+            source = batch.source["image"]
+            source_label = batch.source["label"]
             if source.shape != images.shape:
                 sizes = " and ".join(
                     f"{each.shape[3]} × {each.shape[2]}" for each in (source, images)
@@ -229,7 +232,8 @@ def hidden(images: Tensor, ratio: float, draws: Draws) -> Tensor:
     """
     height, width = images.shape[-2:]
     side = max(1, min(height, width) // 8)  # as 64 of 512 in the paper
-    rows, columns = -(-height // side), -(-width // side)
+    rows = -(-height // side)
+    columns = -(-width // side)
     shown = torch.stack([torch.rand(rows, columns, generator=draw) >= ratio for draw in draws])
     shown = shown.to(images.device).repeat_interleave(side, 1).repeat_interleave(side, 2)
     return images * shown[:, None, :height, :width]

@@ -67,12 +67,14 @@ class CheckpointSelector:
             result: of :func:`seg.scores.evaluation.evaluate`.
             source_share: each class's share of the source's labels seen.
         """
-        predicted, entropy = result["predicted_share"], result["mean_entropy_normalised"]
+        predicted = result["predicted_share"]
+        entropy = result["mean_entropy_normalised"]
         name, share = max(predicted.items(), key=lambda each: each[1])
         # cracks are few of the pixels in the labels as well
         if share > _ONE_CLASS and 1 - share < (1 - source_share.get(name, 0.0)) / _TIMES_FEWER:
             return f"{100 * share:.1f} % of the pixels are predicted as one class"
-        before, current = self._previous, result["label_free"][CRITERION]
+        before = self._previous
+        current = result["label_free"][CRITERION]
         if before is not None and current < before and entropy < _NO_ENTROPY:
             falls = f"label-free score '{CRITERION}' falls ({before:.4f} to {current:.4f})"
             return f"entropy is {entropy:.4f} of log C while the {falls}"
@@ -105,7 +107,8 @@ class CheckpointSelector:
         from dem_apps.runtime.checkpoint import fitting
 
         with fitting("--resume: the checkpoint's 'choice'"):
-            self._rows, self._previous = dict(state["chosen"]), state["current"]
+            self._rows = dict(state["chosen"])
+            self._previous = state["current"]
 
 
 def _swelling(predicted: Shares, source_share: Shares) -> str | None:

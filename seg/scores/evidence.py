@@ -82,10 +82,12 @@ class Views:
 
     def evidence(self, images: slice = slice(None)) -> Evidence:
         """The evidence on some of the images, counted in the order of the batches."""
-        sums, agreements = self.sums[images], self.agreements[images]
+        sums = self.sums[images]
+        agreements = self.agreements[images]
         scores = LabelFreeScores(agreements.shape[-1])
         scores.sums = sums.sum(0)
-        entropy, stability = -scores.result()["entropy"], _stability(agreements.sum(0))
+        entropy = -scores.result()["entropy"]
+        stability = _stability(agreements.sum(0))
         return Evidence(len(sums), tuple(scores.predicted_shares()), entropy, stability)
 
 
@@ -111,7 +113,8 @@ class Probe:
         Sides of the smaller view are multiples of the grid on which encoders halve their features, as the looks are
         that chose the thresholds; views between add noise of their own. Small images keep the network's multiple.
         """
-        grid, first = math.lcm(GRID, multiple), batches[0][0][:1]
+        grid = math.lcm(GRID, multiple)
+        first = batches[0][0][:1]
         whole = cls(batches, grid if min(first.shape[2:]) > 2 * grid else multiple)
         smaller = whole._smaller(first)
         return replace(whole, resizes=smaller.shape != first.shape and takes(network, smaller))
@@ -126,7 +129,9 @@ class Probe:
         Raises:
             NotFiniteError: a prediction is NaN or infinite.
         """
-        predicted, sums, agreements = list[Tensor](), list[Tensor](), list[Tensor]()
+        predicted = list[Tensor]()
+        sums = list[Tensor]()
+        agreements = list[Tensor]()
         for batch, valid in self.batches:
             logits = finite(forward(batch))
             others = [forward(batch.flip(3)).flip(3)]
@@ -177,12 +182,14 @@ def _agreements(logits: Tensor, other: Tensor, valid: Mask) -> Tensor:
         other = F.interpolate(other.float(), size=size, mode="bilinear", align_corners=False)
     images, classes = logits.shape[:2]
     firsts = torch.arange(0, images * classes, classes, device=logits.device)
-    rows, columns = logits.argmax(1) + firsts[:, None, None], other.argmax(1)
+    rows = logits.argmax(1) + firsts[:, None, None]
+    columns = other.argmax(1)
     if valid is not None:
         counted = at_size(valid, size)
-        rows, columns = rows[counted], columns[counted]
-    tables = confusion(rows, columns, classes, images * classes)
-    return tables.view(images, classes, classes).cpu().double()
+        rows = rows[counted]
+        columns = columns[counted]
+    tables = confusion(rows, columns, classes, images * classes).cpu().double()
+    return tables.view(images, classes, classes)
 
 
 def _stability(tables: Tensor) -> tuple[float | None, ...]:

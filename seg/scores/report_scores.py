@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 
 from dem_apps.report.runs import at
 from dem_apps.runtime.documents import Document
@@ -39,43 +40,27 @@ METRICS = (
     Metric("discriminator/loss_main", "main", "Discriminator", "nats"),
     Metric("discriminator/loss_aux", "auxiliary", "Discriminator", "nats"),
 )
+#: A score in per cent, and a share of one class in per cent.
+_Percent = partial(Score, better="higher", scale=100, digits=2)
+_Share = partial(Score, scale=100, digits=1)
 SCORES = (
-    Score("miou", "mean IoU %, last", "higher", "end of training", scale=100, digits=2),
-    Score(
-        "checkpoints.selected.miou",
-        "mean IoU %, selected",
-        "higher",
-        chosen_by("selected"),
-        scale=100,
-        digits=2,
+    _Percent("miou", "mean IoU %, last", note="end of training"),
+    _Percent("checkpoints.selected.miou", "mean IoU %, selected", note=chosen_by("selected")),
+    _Percent(
+        "checkpoints.best.miou", "mean IoU %, best", note="chosen with target labels", warning=True
     ),
-    Score(
-        "checkpoints.best.miou",
-        "mean IoU %, best",
-        "higher",
-        "chosen with target labels",
-        True,
-        100,
-        2,
-    ),
-    Score("pixel_accuracy", "pixel accuracy %", "higher", scale=100, digits=2),
+    _Percent("pixel_accuracy", "pixel accuracy %"),
     Score("mean_entropy_normalised", "mean entropy / log C", note="0 is certain, 1 is uniform"),
     Score("calibration_error", "calibration error", "lower"),
     Score("label_free.entropy", "label-free: entropy", note="minus mean entropy / log C"),
     Score("label_free.im", "label-free: information maximisation"),
-    Score(
-        "label_free.largest_class_share",
-        "largest class %",
-        note="an alarm, no score",
-        scale=100,
-        digits=1,
-    ),
+    _Share("label_free.largest_class_share", "largest class %", note="an alarm, no score"),
 )
 CLASSES = (
-    Score("per_class_iu", "IoU %", scale=100, digits=1),
-    Score("predicted_share", "predicted share %", scale=100, digits=1),
-    Score("per_class_label_share", "in target %", scale=100, digits=1),
-    Score("source_label_share", "in source %", scale=100, digits=1),
+    _Share("per_class_iu", "IoU %"),
+    _Share("predicted_share", "predicted share %"),
+    _Share("per_class_label_share", "in target %"),
+    _Share("source_label_share", "in source %"),
     Score("per_class_entropy", "entropy / log C"),
 )
 VIEWS = (
@@ -122,11 +107,11 @@ def print_scores(result: Document, title: str) -> None:
     """Print the available scores of :func:`seg.scores.evaluation.evaluate`."""
     classes = result["per_class_iu"] if result["miou"] is not None else {}
     rows = [[name, _text(CLASSES[0], iou)] for name, iou in classes.items()]
-    known = [(score, value) for score in SCORES if (value := at(result, score.key)) is not None]
-    rows += [
-        [],
-        *([score.title.removesuffix(", last"), score.text(value)] for score, value in known),
-    ]
+    rows.append([])
+    for score in SCORES:
+        value = at(result, score.key)
+        if value is not None:
+            rows.append([score.title.removesuffix(", last"), score.text(value)])
     print_table(title, ["score", "value"], rows, caption=result.get("numbering"))
 
 

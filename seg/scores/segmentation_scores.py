@@ -43,7 +43,9 @@ class SegmentationScores:
     """
 
     def __init__(self, class_names: tuple[str, ...], ignore_index: int) -> None:
-        self.class_names, self.ignore_index, classes = class_names, ignore_index, len(class_names)
+        self.class_names = class_names
+        self.ignore_index = ignore_index
+        classes = len(class_names)
         self._sizes = [(classes + 1) * classes, classes, _CONFIDENCE_BINS, _CONFIDENCE_BINS]
         self.sums = torch.zeros(sum(self._sizes), dtype=torch.float64)
 
@@ -89,8 +91,11 @@ class SegmentationScores:
         ``calibration_error`` is the expected calibration error over 15 equal bins of confidence.
         """
         table, entropies, confidence, right = self._parts()
-        confusion, predicted = table[:-1], table.sum(0)
-        hits, labelled, pixels = confusion.diag(), confusion.sum(1), confusion.sum()
+        confusion = table[:-1]
+        predicted = table.sum(0)
+        hits = confusion.diag()
+        labelled = confusion.sum(1)
+        pixels = confusion.sum()
         iou = self._by_class(hits / (confusion.sum(0) + labelled - hits))
         present = [value for value in iou.values() if value is not None]
         entropy = float(entropies.sum() / predicted.sum().clamp_min(1))
@@ -247,8 +252,9 @@ class LabelFreeScores:
 
     def _means(self) -> tuple[Tensor, ...]:
         """Return the mean over the pixels of probabilities (C,), predicted classes (C,) and entropy (1,)."""
-        sizes = [self.num_classes, self.num_classes, 1, 1]
-        marginal, predicted, pixels, entropy = self.sums.split(sizes)
+        marginal, predicted, pixels, entropy = self.sums.split(
+            [self.num_classes, self.num_classes, 1, 1]
+        )
         return tuple(part / pixels.clamp_min(1) for part in (marginal, predicted, entropy))
 
     def result(self) -> dict[str, float]:
@@ -259,7 +265,8 @@ class LabelFreeScores:
           log C; 0 to 1.
         - ``largest_class_share``: the share of pixels in the largest predicted class; no criterion.
         """
-        (marginal, predicted, entropy), scale = self._means(), math.log(self.num_classes)
+        marginal, predicted, entropy = self._means()
+        scale = math.log(self.num_classes)
         return {
             "entropy": -float(entropy) / scale,
             "im": float(torch.special.entr(marginal).sum() - entropy) / scale,

@@ -55,8 +55,8 @@ def _closed_at_the_end(run: TrainingRun) -> Iterator[None]:
 
 def _finish(run: TrainingRun, folder: RunFolder, result: Document, config: TrainConfig) -> None:
     """Write ``eval.json``, with the protocol of the scores, and print tables and answer."""
-    run.close_progress()
-    state, pair = run.state, run.pair
+    state = run.state
+    pair = run.pair
     checkpoints = run.selector.table(state.step, result["miou"])
     training = Training(run.path, "last", state.step, state.result().get(RE_ESTIMATED_ON))
     labelled = {
@@ -71,12 +71,13 @@ def _finish(run: TrainingRun, folder: RunFolder, result: Document, config: Train
         "protocol": how,
     }
     folder.write_json("eval.json", result | more)
+    run.close()
     images = f"{len(pair.target_val)} images"
     print_scores(result, f"target validation, {images}, last checkpoint")
     print_checkpoints(checkpoints)
     print(f"Trained: {main_score(result)} on {images} of the target")
     print(f"assumes:      last checkpoint, batch norm {how['batch_norm']}")
-    if run.schedule.maps:
+    if run.maps:
         print(f"entropy maps: {run.path / 'entropy_maps'}")
     print(f"scores:       {run.path / 'eval.json'}")
     print(f"report:       {command_line('dem_apps.report', [str(run.path)])}")

@@ -22,9 +22,11 @@ from seg.methods.optimization import (
     MicroBatch,
     MicroBatches,
     PolySchedule,
+    Summed,
     Values,
     on_device,
     update,
+    weighted_sum,
 )
 from seg.methods.settings import Weights
 from seg.models.network import Predictor
@@ -45,7 +47,7 @@ class TrainState:
     #: (C,) int64, pixels per class of the labels that were trained on, of all processes
     label_counts: Tensor
     #: what the method adds counts times the source's cross-entropy, of the main head, at most 1
-    relative: bool = False
+    relative: bool
     step: int = 0
     #: Returns a copy of a network with statistics of other images (``--batch-norm-after``); every process calls it.
     re_estimate: Callable[[nn.Module], Estimated] | None = None
@@ -103,7 +105,8 @@ class TrainState:
 
     def _parts(self) -> Document:
         """Return the state to resume from, by its names in a checkpoint; ``model`` is the scored network."""
-        scored, scaler = self.method.scored_model(), self.predict.accelerator.scaler
+        scored = self.method.scored_model()
+        scaler = self.predict.accelerator.scaler
         # re-estimated statistics are not those that the scored network goes on with
         name = "model" if self.re_estimate is None else "scored_model"
         parts: Document = {} if scored is self.model else {name: scored}
@@ -164,7 +167,7 @@ def _add_gradients(state: TrainState, batch: MicroBatch, share: float) -> Values
     return values | of_target
 
 
-def supervised_loss(logits: HeadLogits, label: Tensor, weights: Weights) -> tuple[Tensor, Values]:
+def supervised_loss(logits: HeadLogits, label: Tensor, weights: Weights) -> Summed:
     """Weighted cross-entropy of the heads, the mean over labelled pixels or 0 without any, and values to log.
 
     ``logits`` are (B, C, H, W) per head, ``label`` (B, H, W) train ids. Labelled pixels of every process are counted,
@@ -174,12 +177,10 @@ def supervised_loss(logits: HeadLogits, label: Tensor, weights: Weights) -> tupl
     share = (world_size() / labelled.clamp_min(1)).float()
     # on a GPU torch adds up the pixels of an image in an order that differs from run to run, or refuses to
     reduction = "none" if torch.are_deterministic_algorithms_enabled() else "sum"
-    losses, values = [], {}
-    for head, weight in weights.items():
+    losses = {}
+    for head in weights:
         pixels = F.cross_entropy(
             logits[head], label, ignore_index=IGNORE_INDEX, reduction=reduction
         )
-        loss = share * pixels.sum()
-        losses.append(weight * loss)
-        values[f"source/cross_entropy_{head}"] = loss.detach()
-    return torch.stack(losses).sum(), values
+        losses[head] = share * pixels.sum()
+    return weighted_sum(losses, weights, "source/cross_entropy")
