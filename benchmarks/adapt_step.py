@@ -136,7 +136,7 @@ class Pair:
         #: (N, C, C), of logits of the first half and then of the second.
         self.scored = partial(ours.confusions_of, labels=[*labels[0::2], *labels[1::2]])
         self.first, self.second = self.images[0::2], self.images[1::2]
-        self.held = Probe(batched(self.second), 32)
+        self.held = Probe([(batch, None) for batch in batched(self.second)], 32)
         images = [*self.first, *self.second]
         self.shared = copy.deepcopy(re_estimated(network, batched(self.images), SHARE).network)
         self.own, seen = ours.predicted(self.shared, torch.cat(images)), list[Tensor]()
@@ -147,7 +147,7 @@ class Pair:
 
         self.look = self.held.look(forward)
         held, seen = seen, list[Tensor]()
-        self.other = Probe(batched(self.first), 32).look(forward)
+        self.other = Probe([(batch, None) for batch in batched(self.first)], 32).look(forward)
         # of the first half, as images are; every third is of the images as they are
         views = [each for number, each in enumerate([*seen, *held]) if number % 3]
         logits = {"source": ours.predicted(network, torch.cat(images)), "share": self.own}

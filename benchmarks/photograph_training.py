@@ -225,7 +225,7 @@ def scores(config: TrainConfig) -> dict[str, Any]:
     result["source"] = miou(trained.network, source_val)[0]
     if not batch_norm_normalises(trained.network):
         return result
-    probe = Probe(list(itertools.islice(images, 2)), 32)
+    probe = Probe([(batch, None) for batch in itertools.islice(images, 2)], 32)
     before = probe.look(plain_forward(trained.network))
     result["worths"] = [before.stability_score(before)]
     for share in SHARES[1:]:

@@ -12,25 +12,25 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from statistics import fmean
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from dem_apps import TestTimeAdapter
 from dem_apps.errors import InputError, NotFiniteError
 from dem_apps.runtime.progress import track
-from dem_apps.test_time_methods.copies import deep_copy, put_values
+from dem_apps.test_time_methods.copies import Values, deep_copy, put_values
 from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
 from dem_apps.test_time_methods.normalisation import tracking
 from seg.adaptation.decision import AcceptanceMonitor, LabelScore, decide, label_score
-from seg.adaptation.images import Predictions
+from seg.adaptation.images import Batches, Predictions
+from seg.adaptation.settings import Options
 from seg.models.batch_norm import batch_norm_normalises
-from seg.scores.evidence import Evidence, Forward, Probe, Views, plain_forward
+from seg.scores.evidence import Forward, Probe, Views, plain_forward
+from seg.scores.segmentation_scores import Tables
 from seg.trained.adaptive_batch_norm import SHARES, TargetStatistics, best_share
 from seg.trained.trained_network import TrainedNetwork
 
@@ -55,16 +55,16 @@ class Adaptation:
     predictions: Predictions
     make: Callable[..., TestTimeAdapter]  #: an adapter of the network
     #: the images to learn from, in order, over all passes; none of a method without learning
-    batches: list[list[int]]
-    mode: str = "epochs"
-    epochs: int = 1
-    prepare: Forward | None = None  #: changes images before the network sees them
+    batches: Batches
+    mode: str
+    epochs: int
+    prepare: Forward | None  #: changes images before the network sees them
     #: whether a share of the images' statistics is taken once, which the rest begins from
-    statistics: bool = False
-    bn_alpha: float | None = None  #: the share; None for the best
-    accept: bool = False  #: whether the user takes what the evidence speaks against
+    statistics: bool
+    bn_alpha: float | None  #: the share; None for the best
+    accept: bool  #: whether the user takes what the evidence speaks against
     #: arguments of the adapters that a step tries; none of other methods
-    steps: Sequence[dict[str, Any]] = ()
+    steps: list[Options]
 
     def run(self) -> AcceptanceMonitor:
         """Write all predictions; afterwards the network holds the weights that are used."""
@@ -73,9 +73,10 @@ class Adaptation:
         self._probe = self._open_probe()
         self._before = self._views(self.trained.raw_logits)
         self._predict("before", self.trained.raw_logits, self._before)
-        self._probe = replace(self._probe, batches=list(map(self._prepared, self._probe.batches)))
+        batches = [(self._prepared(images), valid) for images, valid in self._probe.batches]
+        self._probe = replace(self._probe, batches=batches)
         monitor = self._monitor()
-        views = evidence = None
+        views = None
         # one batch norm among layer norms, as in SegFormer's head, is late, and other statistics there only harm
         mostly = batch_norm_normalises(network) or not self.batches
         if self.statistics and tracking(network) and mostly:
@@ -84,25 +85,27 @@ class Adaptation:
             self._adapt_to_each(monitor)
             return monitor
         if views is not None:
-            evidence = views.evidence(self._second)
+            monitor.known = views.evidence(self._halves[1])
         learn = self._take_step if self.steps else self._learn
-        learn(monitor, evidence)
+        learn(monitor)
         self._use_best(monitor, views)
         return monitor
 
     def _open_probe(self) -> Probe:
         """Read the images that statistics and evidence are taken on, in two halves."""
         folder = self.predictions.folder
+        trained = self.trained
         first, second = folder.halves(PROBE_IMAGES, STEP_IMAGES)
+        batches = first + second
         #: the parts of the folder in the probe
-        self._order = [index for batch in (*first, *second) for index in batch]
-        # batches and images of both halves; the second is looked at while the network learns
-        self._first_batches, self._second_batches = slice(len(first)), slice(len(first), None)
+        self._order = list(chain(*batches))
+        #: batches of the first half; the second is looked at while the network learns
+        self._first_batches = len(first)
         images = sum(map(len, first))
-        self._first_half, self._second = slice(images), slice(images, None)
-        batches, masks = zip(*map(folder.batch, (*first, *second)), strict=True)
-        multiple = self.trained.description.multiple
-        return Probe.of(self.trained.network, batches, multiple, masks)
+        self._halves = slice(images), slice(images, None)
+        return Probe.of(
+            trained.network, list(map(folder.batch, batches)), trained.description.multiple
+        )
 
     def _views(self, forward: Forward) -> Views:
         """The views of a network, without logits where they are large."""
@@ -113,12 +116,15 @@ class Adaptation:
     def _monitor(self) -> AcceptanceMonitor:
         rows = self.predictions.rows["before"].values()
         baseline = [row.confusion for row in rows if row.confusion is not None]
-        score = partial(self._score, baseline) if baseline else None
-        before = self._before.evidence(self._second)
-        probe = self._probe.part(self._second_batches)
-        return AcceptanceMonitor(probe, before, score, self.accept, baseline=baseline)
+        return AcceptanceMonitor(
+            replace(self._probe, batches=self._probe.batches[self._first_batches :]),
+            self._before.evidence(self._halves[1]),
+            partial(self._score, baseline) if baseline else None,
+            self.accept,
+            baseline=baseline,
+        )
 
-    def _score(self, tables: list[NDArray[np.int64]], forward: Forward) -> LabelScore:
+    def _score(self, tables: Tables, forward: Forward) -> LabelScore:
         """Score a network on the labelled images against the ``tables`` of another."""
         return label_score(tables, self.predictions.confusions(self._of_prepared(forward)))
 
@@ -130,15 +136,15 @@ class Adaptation:
         """
         network = self.trained.network
         views: Views | None = None
-        statistics = TargetStatistics(network, self._probe.pairs)
+        statistics = TargetStatistics(network, self._probe.batches)
         forwards = (plain_forward(statistics.network(share)) for share in SHARES)
         if self.bn_alpha is not None:
             monitor.share = self.bn_alpha
         elif monitor.score is not None:
             monitor.share = best_share([monitor.score(forward).after for forward in forwards])
         else:
-            others = islice(forwards, 1, None)  # the predictions with share 0 are known
-            by_share = [self._before, *map(self._views, others)]
+            # the predictions with share 0 are known
+            by_share = [self._before, *map(self._views, islice(forwards, 1, None))]
             monitor.share = self._share_by_halves(monitor, by_share)
             views = by_share[SHARES.index(monitor.share)]
         put_values(network, statistics.network(monitor.share).state_dict())
@@ -149,18 +155,14 @@ class Adaptation:
 
         Each half also looks at the share that the other one would choose.
         """
-        halves = [
-            [views.evidence(half) for views in by_share]
-            for half in (self._first_half, self._second)
-        ]
+        halves = [[views.evidence(half) for views in by_share] for half in self._halves]
         scores = [[look.stability_score(looks[0]) for look in looks] for looks in halves]
         share = best_share([fmean(pair) for pair in zip(*scores, strict=True)])
         for each, looks in zip(scores, reversed(halves), strict=True):
             chosen = best_share(each)
             monitor.share_by_halves.append(chosen)
             if chosen and share:
-                verdict = decide(looks[0], looks[SHARES.index(chosen)])
-                monitor.verdict_by_halves.append(verdict)
+                monitor.verdict_by_halves.append(decide(looks[0], looks[SHARES.index(chosen)]))
         return share
 
     def _use_best(self, monitor: AcceptanceMonitor, views: Views | None) -> None:
@@ -168,7 +170,8 @@ class Adaptation:
 
         ``views`` are the predictions of the network with the share that was chosen.
         """
-        network, best = self.trained.network, monitor.best
+        network = self.trained.network
+        best = monitor.best
         put_values(network, self._first)
         if monitor.used is None or best is None or not self._differs(best):
             monitor.used = monitor.best = None
@@ -183,12 +186,10 @@ class Adaptation:
         if leave:
             self.predictions.keep_before()
         if self.mode == "online":
-            leave = self._written_online(monitor.used.step if monitor.stopped else monitor.batches)
+            # the predictions of the first batches stand: they precede the restored state
+            batches = monitor.used.step if monitor.stopped else monitor.batches
+            leave = set(chain(*self.batches[:batches]))
         self._predict("after", self._of_prepared(plain_forward(network)), views, leave)
-
-    def _written_online(self, batches: int) -> set[int]:
-        """Return the images of the first batches, whose predictions stand: they precede the restored state."""
-        return {index for batch in self.batches[:batches] for index in batch}
 
     def _less_stable(self, monitor: AcceptanceMonitor, views: Views) -> tuple[int, ...]:
         """Return the images with a lower stability score of their own with the share than before.
@@ -214,12 +215,11 @@ class Adaptation:
         }
         for index in range(len(self.predictions.folder)):
             if index not in looks:
-                images, valid = self.predictions.folder.batch([index])
-                probe = replace(monitor.probe, batches=[images], masks=[valid])
+                probe = replace(monitor.probe, batches=[self.predictions.folder.batch([index])])
                 looks[index] = probe.look(plain_forward(self.trained.network))
         return {index: look.stability_score(monitor.before) for index, look in looks.items()}
 
-    def _differs(self, best: dict[str, Tensor]) -> bool:
+    def _differs(self, best: Values) -> bool:
         """Return whether the best state differs from the unadapted network.
 
         The state of the first look may be the unadapted network.
@@ -244,15 +244,14 @@ class Adaptation:
         adapter.reset()
         adapter.close()
 
-    def _take_step(self, monitor: AcceptanceMonitor, evidence: Evidence | None) -> None:
+    def _take_step(self, monitor: AcceptanceMonitor) -> None:
         """Try each of ``steps`` on a few batches of one half of the images.
 
         The monitor looks at the other half. There is no step without an accepted share.
-        ``evidence`` belongs to the current network, where it is known.
         """
         network = self.trained.network
         state = copy.deepcopy(network.state_dict())
-        if not monitor.check(plain_forward(network), state, evidence=evidence):
+        if not monitor.check(plain_forward(network), state):
             return
         tables = self.predictions.confusions(self._of_prepared(plain_forward(network)))
         monitor.score = partial(self._score, tables)
@@ -262,9 +261,10 @@ class Adaptation:
         if monitor.used is not None and monitor.used.step:  # another of the steps was refused
             monitor.stopped = ""
 
-    def _try_step(self, monitor: AcceptanceMonitor, options: dict[str, Any]) -> None:
+    def _try_step(self, monitor: AcceptanceMonitor, options: Options) -> None:
         """Learn from a few batches and look; afterwards the network is as it was."""
-        network, pairs = self.trained.network, self._probe.part(self._first_batches).pairs
+        network = self.trained.network
+        pairs = self._probe.batches[: self._first_batches]
         with self._adapter(**options) as adapter:
             try:
                 for images, valid in pairs:
@@ -278,14 +278,15 @@ class Adaptation:
             state = copy.deepcopy(network.eval().state_dict())
             monitor.check(plain_forward(network), state, options)
 
-    def _learn(self, monitor: AcceptanceMonitor, evidence: Evidence | None) -> None:
+    def _learn(self, monitor: AcceptanceMonitor) -> None:
         """Learn from the batches while the monitor looks; the first look ends nothing."""
-        folder, batches = self.predictions.folder, self.batches
+        folder = self.predictions.folder
+        batches = self.batches
         monitor.planned = len(batches)
         looks = min(MOST_CHECKS, max(FEWEST_CHECKS, len(folder.parts) // IMAGES_PER_CHECK))
         every = -(-len(batches) // (self.epochs * looks)) or 1
         with self._adapter() as adapter:
-            self._check(adapter, monitor, evidence)
+            self._check(adapter, monitor)
             for indices in track(batches, len(batches), "adapting", "batches"):
                 images, valid = folder.batch(indices)
                 try:
@@ -301,12 +302,7 @@ class Adaptation:
                 if due and not self._check(adapter, monitor):
                     break
 
-    def _check(
-        self,
-        adapter: TestTimeAdapter,
-        monitor: AcceptanceMonitor,
-        evidence: Evidence | None = None,
-    ) -> bool:
+    def _check(self, adapter: TestTimeAdapter, monitor: AcceptanceMonitor) -> bool:
         """Look at a copy of the adapted network in ``eval()`` mode.
 
         Where adapting normalises by the batch, its stored statistics are re-estimated on the probe.
@@ -319,18 +315,36 @@ class Adaptation:
         with torch.no_grad():
             if adapter.batch_norm != "stored" and tracking(network):
                 share = SHARES[1] if adapter.bn_alpha is None else adapter.bn_alpha
-                network = TargetStatistics(network, self._probe.pairs).network(share)
+                network = TargetStatistics(network, self._probe.batches).network(share)
             network = deep_copy(network).eval()
-        return monitor.check(plain_forward(network), network.state_dict(), evidence=evidence)
+        return monitor.check(plain_forward(network), network.state_dict())
 
     def _adapt_to_each(self, monitor: AcceptanceMonitor) -> None:
         """Adapt to every image alone; afterwards the network is the unadapted one."""
         with self._adapter() as adapter:
-            forward = _each_anew(adapter, self.trained.network, self.epochs)
+            forward = self._each_anew(adapter)
             if monitor.check(forward):
                 self._predict("after", self._of_prepared(forward))
             else:
                 self.predictions.keep_before()
+
+    def _each_anew(self, adapter: TestTimeAdapter) -> Forward:
+        """Return a function that adapts to each image of a batch alone.
+
+        The unadapted network predicts an image with a loss that is not finite.
+        """
+
+        def one(image: Tensor) -> Tensor:
+            adapter.reset()
+            try:
+                for _ in range(self.epochs - 1):
+                    adapter(image)
+                return adapter(image)
+            except NotFiniteError:
+                adapter.reset()
+                return plain_forward(self.trained.network.eval())(image)
+
+        return lambda images: torch.cat([one(image[None]) for image in images])
 
     @torch.no_grad()
     def _predict(
@@ -344,34 +358,17 @@ class Adaptation:
 
         They come from the ``views`` where these are known.
         """
-        folder, logits = self.predictions.folder, dict[int, Tensor]()
+        folder = self.predictions.folder
+        logits = dict[int, Tensor]()
         if views is not None and folder.tile is None:
-            images = (image for batch in views.logits for image in batch)
-            logits = dict(zip(self._order, images, strict=False))
+            logits = dict(zip(self._order, chain(*views.logits), strict=False))
         for index in track(range(len(folder)), len(folder), f"predicting {stage}"):
-            if index in logits and index not in leave:
+            if index in leave:
+                continue
+            if index in logits:
                 self.predictions.write(stage, index, logits[index])
-            elif index not in leave:
+            else:
                 self.predictions.predict(stage, index, forward)
-
-
-def _each_anew(adapter: TestTimeAdapter, network: nn.Module, steps: int) -> Forward:
-    """Return a function that adapts to each image of a batch alone.
-
-    The unadapted network predicts an image with a loss that is not finite.
-    """
-
-    def one(image: Tensor) -> Tensor:
-        adapter.reset()
-        try:
-            for _ in range(steps - 1):
-                adapter(image)
-            return adapter(image)
-        except NotFiniteError:
-            adapter.reset()
-            return plain_forward(network.eval())(image)
-
-    return lambda images: torch.cat([one(image[None]) for image in images])
 
 
 def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:
@@ -387,6 +384,8 @@ def colours_of(batches: Sequence[Tensor], trained: TrainedNetwork) -> Forward:
         raise InputError(
             f"--method: lab needs 8-bit RGB, and {trained.spec} sees {description.pixels.described}"
         )
-    mean, std, rgb = description.pixels.mean, description.pixels.std, description.reordered
+    mean = description.pixels.mean
+    std = description.pixels.std
+    rgb = description.reordered
     transfer = LabTransfer(**lab_statistics(map(rgb, batches), mean, std), mean=mean, std=std)
     return lambda images: rgb(transfer.transferred(rgb(images)))

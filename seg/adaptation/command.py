@@ -16,7 +16,7 @@ from dem_apps.test_time_methods import METHODS, method_class
 from dem_apps.test_time_methods.normalisation import affine_parameters
 from seg.adaptation.adaptation import Adaptation, colours_of
 from seg.adaptation.demo import demo_network, foggy_target
-from seg.adaptation.images import ImageFolder, Predictions
+from seg.adaptation.images import Batches, ImageFolder, Predictions
 from seg.adaptation.normalisation import check_normalisation
 from seg.adaptation.page import adaptation_page
 from seg.adaptation.result import Result, write_result
@@ -41,8 +41,8 @@ def adapt_folder(config: AdaptConfig) -> Result:
         config = replace(config, model=str(demo_network()), images=images, labels=labels)
     trained = open_network(config).seeing(config.size, config.tile)
     config = config.resolved(batch_norm_normalises(trained.network))
-    needs_layers = method_class(config.adapter_method).parameters == "normalisation"
-    if needs_layers and not affine_parameters(trained.network):
+    parameters = method_class(config.adapter_method).parameters
+    if parameters == "normalisation" and not affine_parameters(trained.network):
         raise InputError(
             f"--method {config.method}: learns scale and shift of normalisation layers, and {trained.spec} has none; "
             "cotta learns all weights, lab changes colours alone"
@@ -56,9 +56,9 @@ def adapt_folder(config: AdaptConfig) -> Result:
         if normalisation.sentence:
             warning = "warning: " if normalisation.warns else ""
             print(f"tried:    {warning}{normalisation.sentence}")
-        number = f"{len(folder)} of {len(folder) + len(folder.skipped)} images"
+        total = len(folder) + len(folder.skipped)
         others = left_out([Path(str(config.images))])
-        print(f"adapting: {number}{others}, results in {out}", flush=True)
+        print(f"adapting: {len(folder)} of {total} images{others}, results in {out}", flush=True)
         outcome = _adaptation(config, trained, predictions).run()
         settings = {"method": config.method, **asdict(config)}
         del settings["out"], settings["device"]
@@ -78,11 +78,15 @@ def adapt_folder(config: AdaptConfig) -> Result:
 
 def _predictions(config: AdaptConfig, trained: TrainedNetwork, out: Path) -> Predictions:
     """The images and their labels, for predictions that are written into ``out``; prints what is known of them."""
-    classes, folder = trained.class_set.ignoring(config.ignore), _folder(trained, config.images)
-    labels, layout, notes = dict[Path, Path](), OWN_IDS, list(trained.description.notes)
+    classes = trained.class_set.ignoring(config.ignore)
+    folder = _folder(trained, config.images)
+    labels = dict[Path, Path]()
+    layout = OWN_IDS
+    notes = list(trained.description.notes)
     if config.labels is not None:
-        place = Path(config.labels)
-        labels, layout, about = labels_of(place, folder.relative, folder.root, classes)
+        labels, layout, about = labels_of(
+            Path(config.labels), folder.relative, folder.root, classes
+        )
         notes += about
     print(
         *notes, f"network:  {trained.spec}", f"seen as:  {trained.description.described}", sep="\n"
@@ -100,12 +104,14 @@ def _adaptation(
     config: AdaptConfig, trained: TrainedNetwork, predictions: Predictions
 ) -> Adaptation:
     """The adaptation by the values of the settings."""
-    method, prepare = config.adapter_method, None
+    method = config.adapter_method
+    prepare = None
     options = config.adapter_options(trained.num_classes)
     if method == "eata":
         options["source_images"] = _source_images(config, trained)
     if method == "lab":
-        method, prepare = "none", colours_of(_source_images(config, trained), trained)
+        method = "none"
+        prepare = colours_of(_source_images(config, trained), trained)
     return Adaptation(
         trained,
         predictions,
@@ -125,7 +131,7 @@ def _source_images(config: AdaptConfig, trained: TrainedNetwork) -> list[Tensor]
     return _folder(trained, config.source).spread_batches(SOURCE_IMAGES, config.batch_size)
 
 
-def _batches(config: AdaptConfig, folder: ImageFolder) -> list[list[int]]:
+def _batches(config: AdaptConfig, folder: ImageFolder) -> Batches:
     """The images to learn from, in order, over all passes; a step has batches of its own."""
     if not METHODS[config.adapter_method].learns or config.method == STEP:
         return []

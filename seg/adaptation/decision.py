@@ -9,18 +9,19 @@ Shapes: C classes, N labelled images.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
-from torch import Tensor
 
 from dem_apps.errors import NotFiniteError
 from dem_apps.report.intervals import LEVEL
+from dem_apps.test_time_methods.copies import Values
+from seg.adaptation.settings import Options
+from seg.data.pixel_format import Counts
 from seg.scores.evidence import Evidence, Forward, Probe
+from seg.scores.segmentation_scores import Tables
 
 #: The score of a network on labelled images.
 Scorer = Callable[[Forward], "LabelScore"]
@@ -77,8 +78,10 @@ class LabelScore:
         interval = ""
         if self.low is not None and self.high is not None:
             interval = f" [{100 * self.low:+.1f}, {100 * self.high:+.1f}]"
-        scores = f"{100 * self.before:.1f} → {100 * self.after:.1f} %"
-        return f"mIoU {scores}, {100 * self.gain:+.1f}{interval}"
+        return (
+            f"mIoU {100 * self.before:.1f} → {100 * self.after:.1f} %, "
+            f"{100 * self.gain:+.1f}{interval}"
+        )
 
     @property
     def sentence(self) -> str:
@@ -95,15 +98,15 @@ class Check:
     verdict: Verdict  #: whether it is accepted in place of the unadapted network
     score: LabelScore | None = None  #: on labelled images, where there are any
     #: objective, average and rate of a step
-    learning: dict[str, Any] | None = None
+    learning: Options | None = None
 
 
 def decide(before: Evidence, after: Evidence) -> Verdict:
     """The label-free verdict on an adapted network; both on the same images."""
-    old, new = before.stability_on(before), after.stability_on(before)
     ratio = after.effective_classes / before.effective_classes
     numbers = (
-        f"stability {old:.2f} → {new:.2f}, effective number of classes {before.effective_classes:.1f} → "
+        f"stability {before.stability_on(before):.2f} → {after.stability_on(before):.2f}, "
+        f"effective number of classes {before.effective_classes:.1f} → "
         f"{after.effective_classes:.1f}, mean entropy {before.entropy:.3f} → {after.entropy:.3f}"
     )
     harm = ""
@@ -133,9 +136,7 @@ def decide_with_labels(label_free: Verdict, score: LabelScore) -> Verdict:
     return label_free
 
 
-def label_score(
-    before: Sequence[NDArray[np.int64]], after: Sequence[NDArray[np.int64]]
-) -> LabelScore:
+def label_score(before: Tables, after: Tables) -> LabelScore:
     """Score two networks on the same labelled images.
 
     The CI of the difference is Student's t over the jackknife's pseudo-values, each of which leaves one image out
@@ -145,9 +146,12 @@ def label_score(
         before: N confusion matrices (C, C), one for each image.
         after: N confusion matrices of the other network.
     """
-    old, new, count = np.stack(before), np.stack(after), len(before)
-    first, second = mean_iou(old.sum(0)), mean_iou(new.sum(0))
-    if count < 2:
+    old = np.stack(before)
+    new = np.stack(after)
+    count = len(before)
+    first = mean_iou(old.sum(0))
+    second = mean_iou(new.sum(0))
+    if count == 1:
         return LabelScore(count, first, second, None, None)
     without = [mean_iou(new.sum(0) - new[i]) - mean_iou(old.sum(0) - old[i]) for i in range(count)]
     values = count * (second - first) - (count - 1) * np.asarray(without)
@@ -157,7 +161,7 @@ def label_score(
     )
 
 
-def mean_iou(confusion: NDArray[np.int64]) -> float:
+def mean_iou(confusion: Counts) -> float:
     """mIoU of a confusion matrix (C, C) over the classes that labels or predictions contain; 0 without any."""
     hits = np.diag(confusion)
     union = confusion.sum(0) + confusion.sum(1) - hits
@@ -171,16 +175,17 @@ class AcceptanceMonitor:
 
     probe: Probe
     before: Evidence  #: of the unadapted network
-    score: Scorer | None = None  #: of a network on labelled images, where there are any
-    accept: bool = False  #: the user's word, which decides unless the output is not finite
+    score: Scorer | None  #: of a network on labelled images, where there are any
+    accept: bool  #: the user's word, which decides unless the output is not finite
+    known: Evidence | None = None  #: of the network that is looked at next, where it is known
     share: float | None = None  #: of the images' batch norm statistics, where they are taken once
     planned: int = 0  #: batches to learn from
     batches: int = 0  #: learnt from so far
     #: tables (C, C) of the labelled images by the unadapted network, where there are any
-    baseline: list[NDArray[np.int64]] = field(default_factory=list)
+    baseline: Tables = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)  #: the looks so far
     used: Check | None = None  #: the look whose network is used; None for the unadapted one
-    best: dict[str, Tensor] | None = None  #: weights of that network
+    best: Values | None = None  #: weights of that network
     kept_before: tuple[int, ...] = ()  #: images whose prediction from before stays
     stopped: str = ""  #: why learning has ended early, as a clause; empty otherwise
     #: the share that each half of the images chooses by itself
@@ -191,9 +196,8 @@ class AcceptanceMonitor:
     def check(
         self,
         forward: Forward,
-        state: dict[str, Tensor] | None = None,
-        learning: dict[str, Any] | None = None,
-        evidence: Evidence | None = None,
+        state: Values | None = None,
+        learning: Options | None = None,
     ) -> bool:
         """Look at a network, and record the look.
 
@@ -201,12 +205,13 @@ class AcceptanceMonitor:
             forward: the network.
             state: its weights.
             learning: objective and rate of a step.
-            evidence: on the probe, where it is known.
 
         Returns:
             Whether the network is accepted.
         """
         score = None
+        evidence = self.known
+        self.known = None
         try:
             evidence = evidence or self.probe.look(forward)
             score = None if self.score is None else self.score(forward)
@@ -219,7 +224,8 @@ class AcceptanceMonitor:
             if self.batches:
                 self.stopped = f"after batch {self.batches} {verdict.reason}"
         elif self.accept or self.used is None or self._worth(check) >= self._worth(self.used):
-            self.used, self.best = check, state
+            self.used = check
+            self.best = state
         return verdict.adapt
 
     def _verdict(self, evidence: Evidence, score: LabelScore | None, of_step: bool) -> Verdict:

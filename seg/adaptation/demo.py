@@ -11,8 +11,6 @@ import json
 from pathlib import Path
 
 import albumentations
-import numpy as np
-from PIL import Image
 
 from dem_apps.runtime.files import cache_dir, new_folder
 from dem_apps.runtime.progress import track
@@ -20,6 +18,7 @@ from seg.config import TrainConfig
 from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.data.street.figures import target_look
 from seg.data.street.world import WORLD_VERSION, draw_street
+from seg.maps.run_pictures import save_panel
 from seg.training.loop import train
 
 #: Training steps, on source images alone, and the images' width and height: about a minute.
@@ -63,14 +62,12 @@ def foggy_target() -> tuple[Path, Path]:
     place = cache_dir() / "adapt" / f"foggy-v{WORLD_VERSION}-{IMAGES}-{_FOG[0]:g}"
     if not place.is_dir():
         with new_folder(place, "cache") as folder:
-            for name in ("images", "labels"):
-                (folder / name).mkdir()
             for index in track(range(IMAGES), IMAGES, "drawing the foggy target"):
                 picture, label = draw_street(
                     target_look(0, 1.0), "val", 1000 + index, seed=0, size=SIZE
                 )
                 fog = albumentations.RandomFog(fog_coef_range=_FOG, alpha_coef=0.1, p=1)
                 foggy = albumentations.Compose([fog], seed=index)(image=picture)["image"]
-                Image.fromarray(foggy).save(folder / "images" / f"{index:03d}.png")
-                Image.fromarray(label.astype(np.uint8)).save(folder / "labels" / f"{index:03d}.png")
+                save_panel(folder / "images" / f"{index:03d}.png", foggy)
+                save_panel(folder / "labels" / f"{index:03d}.png", label)
     return place / "images", place / "labels"

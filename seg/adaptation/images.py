@@ -9,6 +9,7 @@ import copy
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, product
@@ -17,15 +18,13 @@ from pathlib import Path
 import cv2
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 from dem_apps.errors import InputError
 from seg.data.files import Size, evenly, find_images, output_names, refuse_long_name
 from seg.data.labels import IGNORE_INDEX, ClassSet, Ids
 from seg.data.layouts.layout import OWN_IDS, Layout
-from seg.data.pixel_format import Mask, resized_mask
+from seg.data.pixel_format import Counts, Floats, Mask, resized_mask
 from seg.data.read_images import (
     ImagePixels,
     Scene,
@@ -44,16 +43,18 @@ from seg.maps.run_pictures import (
     write_maps,
 )
 from seg.models.network import finite, upsampled
-from seg.scores.evidence import Forward
-from seg.scores.segmentation_scores import confusion
+from seg.scores.evidence import Forward, MaskedBatch
+from seg.scores.segmentation_scores import Tables, confusion
 from seg.trained.description import Description
 from seg.trained.trained_network import TrainedNetwork
 
 #: Most bytes of decoded pictures that are kept.
 MOST_BYTES = 1 << 28
 STAGES = ("before", "after")
+#: Rows and columns of an image.
 Window = tuple[slice, slice]
-"""Rows and columns of an image."""
+#: The images of each batch, or their windows, by number.
+Batches = list[list[int]]
 
 
 @dataclass(eq=False)
@@ -79,24 +80,25 @@ class ImageFolder:
         self.files: list[Path] = []
         self.parts: list[tuple[int, Window]] = []  # what batches hold: an image's index, and where
         self.sizes: list[Size] = []  # of the parts
+        self.relative: list[Path] = []  # the images' paths below the folder
         self._held: dict[int, ImagePixels] = {}
         self.root = self.source if self.source.is_dir() else self.source.parent
         for file in find_images(self.source):
+            name = file.relative_to(self.root)
             try:
                 windows = self._windows(file)
             except InputError as error:
                 print(f"skipped: {error}", file=sys.stderr, flush=True)
-                name = file.relative_to(self.root).as_posix()
-                self.skipped[name] = str(error).removeprefix(f"{file}: ")
+                self.skipped[name.as_posix()] = str(error).removeprefix(f"{file}: ")
                 continue
             for window in windows:
                 self.parts.append((len(self.files), window))
                 self.sizes.append(self._size_of(*window))
             self.files.append(file)
+            self.relative.append(name)
         if not self.parts:
             reason = "holds data" if self.files else "can be read"
             raise InputError(f"--images: no image in {self.source} {reason}")
-        self.relative = [file.relative_to(self.root) for file in self.files]
         self.names = output_names(self.relative)  # begin the names of what is written of each
 
     def __len__(self) -> int:
@@ -133,26 +135,27 @@ class ImageFolder:
         """A part as it was read; the latest ones are not read again."""
         if index not in self._held:
             self._held[index] = self._read(index)
-            while len(self._held) > 1 and self._bytes > MOST_BYTES:
-                del self._held[next(iter(self._held))]
+            size = sum(picture.values.nbytes for picture in self._held.values())
+            while len(self._held) > 1 and size > MOST_BYTES:
+                size -= self._held.pop(next(iter(self._held))).values.nbytes
         return self._held[index]
 
     def _read(self, index: int) -> ImagePixels:
         image, window = self.parts[index]
         if self.tile is None:
             return read_image(self.files[image], self.description.pixels)
-        with opened_picture(self.files[image], self.description.pixels) as picture:
+        with self.opened(image) as picture:
             return picture.window(*window)
 
-    @property
-    def _bytes(self) -> int:
-        return sum(picture.values.nbytes for picture in self._held.values())
+    def opened(self, image: int) -> AbstractContextManager[ImagePixels | Scene]:
+        """Open an image."""
+        return opened_picture(self.files[image], self.description.pixels)
 
     def shown(self, image: int) -> ImagePixels:
         """An image for the page; a scene is reduced."""
         if self.tile is None:
             return self.picture(image)
-        with opened_picture(self.files[image], self.description.pixels) as picture:
+        with self.opened(image) as picture:
             return picture.reduced(MOST_SHOWN)
 
     def seen(self, index: int) -> tuple[Tensor, Mask]:
@@ -166,7 +169,7 @@ class ImageFolder:
         )
         return self.description.normalised(values, valid).to(self.device), valid
 
-    def batch(self, indices: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+    def batch(self, indices: Sequence[int]) -> MaskedBatch:
         """Return parts of one size as a batch.
 
         Returns:
@@ -180,7 +183,7 @@ class ImageFolder:
         valid = torch.stack([whole if mask is None else torch.from_numpy(mask) for mask in masks])
         return batch, valid.to(self.device)
 
-    def batches(self, batch_size: int, seed: tuple[int, int] | None = None) -> list[list[int]]:
+    def batches(self, batch_size: int, seed: tuple[int, int] | None = None) -> Batches:
         """Return batches of one size each that hold every part once.
 
         A batch holds neighbours; with a seed, parts and batches are shuffled.
@@ -190,32 +193,32 @@ class ImageFolder:
             return self._of_one_size(order, batch_size)
         generator = np.random.default_rng(seed)
         order = generator.permutation(len(order)).tolist()
-        batches = self._of_one_size(self._by_size(order), batch_size)
+        batches = self._by_size(order, batch_size)
         return [batches[place] for place in generator.permutation(len(batches))]
 
-    def _by_size(self, parts: Iterable[int]) -> list[int]:
-        return sorted(parts, key=self.sizes.__getitem__)
+    def _by_size(self, parts: Iterable[int], batch_size: int) -> Batches:
+        return self._of_one_size(sorted(parts, key=self.sizes.__getitem__), batch_size)
 
-    def spread(self, most: int) -> list[int]:
-        """At most so many parts, evenly from the whole folder."""
+    def _spread(self, most: int) -> list[int]:
+        """Return at most so many parts, evenly from the whole folder."""
         return evenly(range(len(self.parts)), most)
 
     def spread_batches(self, most: int, batch_size: int) -> list[Tensor]:
-        """The parts of :meth:`spread` as batches of one size each."""
-        batches = self._of_one_size(self._by_size(self.spread(most)), batch_size)
-        return [self.batch(members)[0] for members in batches]
+        """Return at most so many parts, evenly from the folder, as batches of one size each."""
+        members = self._by_size(self._spread(most), batch_size)
+        return [self.batch(each)[0] for each in members]
 
-    def halves(self, most: int, batch_size: int) -> list[list[list[int]]]:
-        """Split the parts of :meth:`spread` into two interleaved halves.
+    def halves(self, most: int, batch_size: int) -> list[Batches]:
+        """Split at most so many parts, evenly from the folder, into two interleaved halves.
 
         Each half is a list of batches of one size each. A single part is both halves.
         """
-        chosen = self.spread(most)
+        chosen = self._spread(most)
         halves = chosen[0::2], chosen[1::2] or chosen
-        return [self._of_one_size(self._by_size(half), batch_size) for half in halves]
+        return [self._by_size(half, batch_size) for half in halves]
 
-    def _of_one_size(self, order: Iterable[int], batch_size: int) -> list[list[int]]:
-        batches: list[list[int]] = []
+    def _of_one_size(self, order: Iterable[int], batch_size: int) -> Batches:
+        batches = Batches()
         for _, same in groupby(order, key=self.sizes.__getitem__):
             run = list(same)
             batches += [run[first : first + batch_size] for first in range(0, len(run), batch_size)]
@@ -232,7 +235,8 @@ def _windows_with_data(picture: ImagePixels | Scene, side: int) -> list[Window]:
     """
     ranges = []
     for length in picture.shape[:2]:
-        last, number = max(0, length - side), -(-length // side)
+        last = max(0, length - side)
+        number = -(-length // side)
         firsts = [place * last // max(1, number - 1) for place in range(number)]
         ranges.append([slice(first, min(first + side, length)) for first in firsts])
     windows = []
@@ -250,7 +254,7 @@ def confusion_with(
     predicted: Ids,
     valid: Mask,
     layout: Layout = OWN_IDS,
-) -> NDArray[np.int64]:
+) -> Counts:
     """Count pixels by label and predicted train id at the label's size.
 
     Returns:
@@ -260,11 +264,12 @@ def confusion_with(
         InputError: see ``read_label``.
     """
     label = read_label(label_file, classes, layout, image=image)
-    size = (label.shape[1], label.shape[0])
+    size = label.shape[::-1]
     predicted = np.asarray(
         cv2.resize(predicted, size, interpolation=cv2.INTER_NEAREST_EXACT), np.uint8
     )
-    counted, with_data = label != IGNORE_INDEX, resized_mask(valid, size)
+    counted = label != IGNORE_INDEX
+    with_data = resized_mask(valid, size)
     if with_data is not None:
         counted &= with_data
     rows, columns = (torch.from_numpy(ids[counted]).long() for ids in (label, predicted))
@@ -275,10 +280,14 @@ def confusion_with(
 class ImageNumbers:
     """Numbers of one image."""
 
-    pixels: NDArray[np.int64]  #: (C,) predicted as each class
+    pixels: Floats  #: (C,) predicted as each class
     entropy: float  #: mean over its pixels, / log C
     #: (C, C) pixels by label and prediction, of a labelled image
-    confusion: NDArray[np.int64] | None
+    confusion: Counts | None
+
+
+#: The numbers of all images, by stage and image path.
+Rows = dict[str, dict[str, ImageNumbers]]
 
 
 @dataclass(frozen=True)
@@ -292,11 +301,9 @@ class Predictions:
     folder: ImageFolder
     classes: ClassSet
     labels: Mapping[Path, Path]  #: the label images, by their images' paths below the folder
-    trained: TrainedNetwork
+    trained: TrainedNetwork  #: sees images as the folder does
     layout: Layout = OWN_IDS  #: the numbering of the labels
-    rows: dict[str, dict[str, ImageNumbers]] = field(
-        default_factory=lambda: {stage: {} for stage in STAGES}
-    )
+    rows: Rows = field(default_factory=lambda: {stage: {} for stage in STAGES})
 
     def write(self, stage: str, index: int, logits: Tensor) -> None:
         """Write or replace the files and the row of an image's logits (C, h, w)."""
@@ -315,18 +322,19 @@ class Predictions:
         if folder.tile is None:
             self.write(stage, index, forward(folder.seen(index)[0][None])[0])
             return
-        with opened_picture(folder.files[index], folder.description.pixels) as picture:
-            self._write(stage, index, picture, self._tiled.parts(picture, forward))
+        with folder.opened(index) as picture:
+            self._write(stage, index, picture, self.trained.parts(picture, forward))
 
     def _write(
         self, stage: str, index: int, picture: ImagePixels | Scene, parts: Iterable[Part]
     ) -> None:
         """Write pictures, GeoTIFF and row of an image's prediction from its parts' logits."""
-        relative, path = self.folder.relative[index], partial(self.file, stage, index)
+        relative = self.folder.relative[index]
+        path = partial(self.file, stage, index)
         prediction, (pixels, entropy) = write_maps(path, parts, picture, self.classes)
         ids = self.classes.to_ids(prediction.classes, prediction.valid)
         for kind, tile in {**prediction.tiles(self.classes.colors), "pred_labelIds": ids}.items():
-            save_panel(path(f"{kind}.png"), Image.fromarray(tile))
+            save_panel(path(f"{kind}.png"), tile)
         table = None
         if relative in self.labels:
             if isinstance(picture, Scene):
@@ -335,25 +343,29 @@ class Predictions:
         mean = float(entropy.sum() / max(pixels.sum(), 1))
         self.rows[stage][relative.as_posix()] = ImageNumbers(pixels, mean, table)
 
-    def _confusion(self, index: int, predicted: Ids, valid: Mask) -> NDArray[np.int64]:
-        image, label = self.folder.files[index], self.labels[self.folder.relative[index]]
-        return confusion_with(label, image, self.classes, predicted, valid, self.layout)
+    def _confusion(self, index: int, predicted: Ids, valid: Mask) -> Counts:
+        return confusion_with(
+            self.labels[self.folder.relative[index]],
+            self.folder.files[index],
+            self.classes,
+            predicted,
+            valid,
+            self.layout,
+        )
 
     def keep_before(self) -> None:
         """Copy the files and rows of the stage ``before`` to the stage ``after``."""
-        before, after = (self.out / stage for stage in STAGES)
-        shutil.rmtree(after, ignore_errors=True)
-        shutil.copytree(before, after)
-        self.rows["after"].clear()
-        self.rows["after"].update(self.rows["before"])
+        shutil.copytree(self.out / "before", self.out / "after", dirs_exist_ok=True)
+        self.rows["after"] = self.rows["before"].copy()
 
     @torch.no_grad()
-    def confusions(self, forward: Forward) -> list[NDArray[np.int64]]:
+    def confusions(self, forward: Forward) -> Tables:
         """Return the confusion matrix (C, C) of each labelled image by a network.
 
         The network is called with images as it sees them. Images are read whole.
         """
-        folder, tables = self.folder, list[NDArray[np.int64]]()
+        folder = self.folder
+        tables = Tables()
         for index, relative in enumerate(folder.relative):
             if relative not in self.labels:
                 continue
@@ -363,13 +375,9 @@ class Predictions:
                 classes = logits[0].argmax(0).to(torch.uint8).cpu().numpy()
             else:
                 picture = read_image(folder.files[index], folder.description.pixels)
-                classes = self._tiled.maps(picture, forward).classes
+                classes = self.trained.maps(picture, forward).classes
             tables.append(self._confusion(index, classes, picture.valid))
         return tables
-
-    @property
-    def _tiled(self) -> TrainedNetwork:
-        return self.trained.seeing(None, self.folder.tile)
 
     def file(self, stage: str, index: int, kind: str) -> Path:
         """Return the path of an image's file of a kind."""

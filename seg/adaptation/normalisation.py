@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
 
+from dem_apps.test_time_methods.copies import Values
 from dem_apps.test_time_methods.normalisation import tracking
 from seg.adaptation.images import ImageFolder
 from seg.data.pixel_format import IMAGENET_MEAN, IMAGENET_STD, rgb_format
@@ -113,7 +114,7 @@ def conclusion(assumed: Candidate, nearest: Candidate) -> NormalisationCheck:
 
 def _evidence(trained: TrainedNetwork, folder: ImageFolder) -> Evidence:
     """The evidence on the folder's images by the whole network."""
-    batches = folder.spread_batches(_MOST_IMAGES, _BATCH)
+    batches = [(batch, None) for batch in folder.spread_batches(_MOST_IMAGES, _BATCH)]
     probe = Probe.of(trained.network, batches, trained.description.multiple)
     return probe.look(trained.raw_logits)
 
@@ -143,7 +144,7 @@ def distance(trained: TrainedNetwork, folder: ImageFolder) -> float:
     """
     sums = dict[Any, InputSums]()
 
-    def add(layer: Any, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+    def add(layer: Any, inputs: tuple[Tensor, ...], named: Values) -> None:
         sums.setdefault(layer, InputSums(layer)).add(inputs, named)
         if len(sums) == _LAYERS and layer is [*sums][-1]:
             raise _Reached

@@ -22,8 +22,10 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
     header, *rows = result.shown_shares()
     shares = [(name, list(map(Cell, texts))) for name, *texts in rows]
     skipped = [f"{name}: {why}" for name, why in sorted(result.skipped.items())]
-    colours = zip(result.classes.names, result.classes.colors, strict=True)
-    legend = [(name, "#{:02x}{:02x}{:02x}".format(*rgb)) for name, rgb in colours]
+    legend = [
+        (name, "#{:02x}{:02x}{:02x}".format(*rgb))
+        for name, rgb in zip(result.classes.names, result.classes.colors, strict=True)
+    ]
     sections = [
         Section("Answer", "notes", [result.answer]),
         Section("Labels of these images would measure it (--labels)", "notes", result.to_label),
@@ -39,13 +41,14 @@ def adaptation_page(result: Result, predictions: Predictions) -> bytes:
 
 
 def _facts(result: Result) -> list[tuple[str, str]]:
-    entropy, outcome = result.mean_entropy, result.outcome
+    entropy = result.mean_entropy
+    outcome = result.outcome
     facts = {
         "network": str(result.settings["model"]),
-        "images": str(len(result.rows["before"])),
+        "images": str(len(result.names)),
         "assumed": result.assumed,
         "normalisations compared": result.normalisation.sentence,
-        "method": result.settings["method"],
+        "method": result.method,
         "mean entropy": f"{entropy['before']:.3f} → {entropy['after']:.3f}",
     }
     if outcome.planned:
@@ -55,7 +58,8 @@ def _facts(result: Result) -> list[tuple[str, str]]:
 
 
 def _gallery(predictions: Predictions) -> Gallery:
-    folder, pictures = predictions.folder, list[Picture]()
+    folder = predictions.folder
+    pictures = list[Picture]()
     for index in evenly(range(len(folder)), _IMAGES):
         name = folder.relative[index].as_posix()
         picture = folder.shown(index)

@@ -7,12 +7,11 @@ import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dem_apps.report.tables import write_csv
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.progress import print_table
 from seg.adaptation.decision import (
@@ -23,10 +22,11 @@ from seg.adaptation.decision import (
     LabelScore,
     label_score,
 )
-from seg.adaptation.images import ImageNumbers
+from seg.adaptation.images import Rows
 from seg.adaptation.normalisation import NormalisationCheck
 from seg.data.files import evenly
 from seg.data.labels import ClassSet
+from seg.data.pixel_format import Floats
 from seg.trained.description import Description
 from seg.trained.settings import ADAPTED, is_function
 from seg.trained.trained_network import TrainedNetwork
@@ -41,24 +41,35 @@ _TO_LABEL, _MOST_LETTERS = 8, 200
 class Result:
     """The answer and its numbers."""
 
-    settings: dict[str, Any]  #: of the command, resolved
+    settings: Document  #: of the command, resolved
     classes: ClassSet
     outcome: AcceptanceMonitor
     #: By image: "before" of the unadapted network, "after" of what stands.
-    rows: Mapping[str, Mapping[str, ImageNumbers]]
+    rows: Rows
     skipped: Mapping[str, str]  #: why an image was left out, by its path
     description: Description  #: how the network sees images
     normalisation: NormalisationCheck
 
     @property
+    def names(self) -> list[str]:
+        """Paths of the images."""
+        return [*self.rows["before"]]
+
+    @property
+    def method(self) -> str:
+        """The method, resolved."""
+        return str(self.settings["method"])
+
+    @property
     def adapted(self) -> bool:
         """True where the adapted network is used."""
-        return self.outcome.used is not None and self.settings["method"] != "none"
+        return self.outcome.used is not None and self.method != "none"
 
     @property
     def answer(self) -> str:
         """The sentences that say what was done and why."""
-        used, last = self.outcome.used, self.outcome.checks[-1]
+        used = self.outcome.used
+        last = self.outcome.checks[-1]
         if used is not None and self.adapted:
             sentences = [self._adapted(used), *self._doubts(used)]
         else:
@@ -74,12 +85,14 @@ class Result:
     @property
     def headline(self) -> str:
         """The answer in a few words, with its score or, where it is not measured, the stability of the predictions."""
-        score, verdict = self.score, "Adapted" if self.adapted else "Not adapted"
-        if self.settings["method"] == "none":
+        score = self.score
+        verdict = "Adapted" if self.adapted else "Not adapted"
+        if self.method == "none":
             return verdict
         if score is not None:
             return f"{verdict}: {'' if self.adapted else 'it would be '}{score.short}"
-        before, check = self.outcome.before, self.outcome.used or self.outcome.checks[-1]
+        before = self.outcome.before
+        check = self.outcome.used or self.outcome.checks[-1]
         if check.evidence is None:
             return f"{verdict}, not measured"
         old, new = (each.stability_on(before) for each in (before, check.evidence))
@@ -95,20 +108,21 @@ class Result:
     @property
     def to_label(self) -> list[str]:
         """Images, evenly from the folder, whose labels would measure the result; none where it is measured."""
-        names = [*self.rows["before"]]
-        if self.score is not None or self.settings["method"] == "none":
+        names = self.names
+        if self.score is not None or self.method == "none":
             return []
         return evenly(names, _TO_LABEL) if len(names) >= LEAST_LABELLED else []
 
     @property
     def _weak(self) -> str:
-        number = len(self.rows["before"])
+        number = len(self.names)
         few = f", on {number} image{'s' * (number != 1)} only, which is weak evidence"
         return few if number < _FEW_IMAGES else ""
 
     def _why_not(self, last: Check) -> str:
-        outcome, why = self.outcome, last.verdict.reason
-        if self.settings["method"] == "none":
+        outcome = self.outcome
+        why = last.verdict.reason
+        if self.method == "none":
             return "the method is none"
         if outcome.stopped:
             why = outcome.stopped
@@ -123,7 +137,8 @@ class Result:
 
     def _adapted(self, used: Check) -> str:
         """Return the sentence on the extent of the adaptation and the reason for it."""
-        why, stopped = used.verdict.reason + self._weak, self.outcome.stopped
+        why = used.verdict.reason + self._weak
+        stopped = self.outcome.stopped
         if stopped:
             state = "the statistics alone, before the first batch"
             if used.step:
@@ -133,13 +148,14 @@ class Result:
 
     def _extent(self, used: Check) -> str:
         """Return the extent of the adaptation; empty where it has learnt from all batches."""
-        outcome, share = self.outcome, self.outcome.share
+        outcome = self.outcome
+        share = outcome.share
         part = "" if share is None else f"a share of {share:g} of "
         statistics = f" by {'all of ' if share == 1 else part}these images' batch norm statistics"
         if used.learning is not None:
             return f"{statistics} and a step of {self.learning(used)}"
         finished = not outcome.stopped and used.step == outcome.batches
-        if finished and self.settings["method"] not in ("bn", "step"):
+        if finished and self.method not in ("bn", "step"):
             return ""
         if not used.step:
             return f"{statistics} alone"
@@ -148,12 +164,13 @@ class Result:
 
     def _doubts(self, used: Check) -> list[str]:
         """Return sentences on images that are left as they were, and on the uncertainty without labels."""
-        outcome, sentences = self.outcome, list[str]()
+        outcome = self.outcome
+        sentences = list[str]()
         number = len(outcome.kept_before)
         if number:
             keep = "keeps" if number == 1 else "keep"
             sentences.append(
-                f"Of {len(self.rows['before'])} images {number} {keep} the prediction from before, more stable there."
+                f"Of {len(self.names)} images {number} {keep} the prediction from before, more stable there."
             )
         if len(set(outcome.share_by_halves)) > 1:
             first, second = outcome.share_by_halves
@@ -187,11 +204,11 @@ class Result:
         """
         if not self.adapted:
             return self.outcome.checks[-1].score
-        new = [self.rows["after"][name].confusion for name in self.rows["before"]]
+        new = [self.rows["after"][name].confusion for name in self.names]
         tables = [table for table in new if table is not None]
         return label_score(self.outcome.baseline, tables) if tables else None
 
-    def shares(self) -> list[dict[str, Any]]:
+    def shares(self) -> list[Document]:
         """A row per class, the largest before first: its share of the pixels before and after."""
         old, new = (
             class_shares(np.sum([row.pixels for row in rows.values()], 0))
@@ -213,11 +230,11 @@ class Result:
                 table.append([name, *numbers, f"{100 * difference:+.1f}"])
         return table
 
-    def images(self) -> list[dict[str, Any]]:
+    def images(self) -> list[Document]:
         """A row per image: its mean entropy before and after, and the share of the class predicted most."""
         table = []
-        for name in self.rows["before"]:
-            row: dict[str, Any] = {"image": name}
+        for name in self.names:
+            row: Document = {"image": name}
             for stage, rows in self.rows.items():
                 row[f"entropy_{stage}"] = rows[name].entropy
                 row[f"largest_share_{stage}"] = max(class_shares(rows[name].pixels))
@@ -232,14 +249,15 @@ class Result:
             for stage, rows in self.rows.items()
         }
 
-    def document(self) -> dict[str, Any]:
+    def document(self) -> Document:
         """``adapt.json``."""
-        outcome, score = self.outcome, self.score
+        outcome = self.outcome
+        score = self.score
         return {
             "adapted": self.adapted,
             "answer": self.answer,
             "settings": self.settings,
-            "images": len(self.rows["before"]),
+            "images": len(self.names),
             "skipped": [
                 {"image": name, "reason": reason} for name, reason in sorted(self.skipped.items())
             ],
@@ -248,7 +266,7 @@ class Result:
             "stopped": outcome.stopped,
             "share_of_statistics": outcome.share,
             "share_by_halves": outcome.share_by_halves,
-            "kept_before": [[*self.rows["before"]][index] for index in outcome.kept_before],
+            "kept_before": [self.names[index] for index in outcome.kept_before],
             "used_after_batch": outcome.used and outcome.used.step,
             "evidence": {
                 "before": asdict(outcome.before),
@@ -296,14 +314,14 @@ class Result:
             )
             lines.insert(3, f"to be sure:  label these {len(names)} and add --labels: {listed}")
         if self.skipped:
-            total = len(self.rows["before"]) + len(self.skipped)
+            total = len(self.names) + len(self.skipped)
             lines.append(
                 f"skipped:     {len(self.skipped)} of {total} images, which cannot be read; see {out / 'adapt.json'}"
             )
         print(*lines, sep="\n")
 
 
-def class_shares(pixels: NDArray[np.int64]) -> list[float]:
+def class_shares(pixels: Floats) -> list[float]:
     """Return the share of each class from its pixels (C,)."""
     shares: list[float] = (pixels / max(pixels.sum(), 1)).tolist()
     return shares

@@ -18,6 +18,8 @@ from seg.config import BN_ALPHA_HELP
 from seg.models.settings import LEAST_TILE
 from seg.trained.settings import IGNORE_HELP, NetworkSettings
 
+#: Arguments of :class:`dem_apps.TestTimeAdapter`, by name.
+Options = dict[str, Any]
 MODES = ("epochs", "online", "episodic")
 #: Methods that need source images.
 NEED_SOURCE = ("lab", "eata")
@@ -28,9 +30,9 @@ STEP = "step"
 #: bn for networks with batch norm, with labels step, of which they decide; else tent.
 AUTO = "auto"
 #: Defaults of methods that learn.
-LEARNING: dict[str, Any] = {"loss": "entropy", "reduction": "balanced", "lr": 1e-2}
+LEARNING: Options = {"loss": "entropy", "reduction": "balanced", "lr": 1e-2}
 #: Objectives, averages and rates, by Adam, of the step that labels choose from; docs/adaptation.md compares them.
-STEP_CHOICES: dict[str, tuple[Any, ...]] = {
+STEP_CHOICES: Options = {
     "objective": ("adadem", "entropy"),
     "reduction": AVERAGES,
     "lr": (3e-4, 1e-4),
@@ -197,7 +199,7 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
         missing = {name: LEARNING[name] for name in LEARNING if getattr(self, name) is None}
         return replace(config, **missing)
 
-    def steps(self) -> list[dict[str, Any]]:
+    def steps(self) -> list[Options]:
         """Return the arguments of the adapters that a step tries; none for other methods."""
         if self.method != STEP:
             return []
@@ -215,9 +217,9 @@ class AdaptConfig(ObjectiveSettings, NetworkSettings):
             return False
         return self.method in ("bn", STEP) or self.bn_alpha != 1.0
 
-    def adapter_options(self, num_classes: int) -> dict[str, Any]:
+    def adapter_options(self, num_classes: int) -> Options:
         """Arguments of :class:`dem_apps.TestTimeAdapter` besides the method."""
-        options: dict[str, Any] = {}
+        options: Options = {}
         if self.mode == "episodic":
             options["predict"] = "after"
         if self.takes_statistics_first():

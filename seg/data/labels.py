@@ -78,7 +78,7 @@ class ClassSet:
         table = np.zeros(256, np.uint8)
         table[: len(self)] = self.ids
         # as table[predicted], without its eight bytes a pixel
-        ids: Ids = cv2.LUT(predicted, table)
+        ids: Ids = np.asarray(cv2.LUT(predicted, table), np.uint8)
         return ids if valid is None else np.where(valid, ids, self.no_data)
 
     def ignoring(self, ids: Sequence[int]) -> ClassSet:
@@ -107,7 +107,9 @@ class ClassSet:
 
 
 CITYSCAPES_CLASSES = ClassSet(
-    *zip(*((label.name, label.color, label.id) for label in _TRAIN_LABELS), strict=True),
+    tuple(label.name for label in _TRAIN_LABELS),
+    tuple(label.color for label in _TRAIN_LABELS),
+    tuple(label.id for label in _TRAIN_LABELS),
     ignored=tuple(label.id for label in LABELS if label.train_id == IGNORE_INDEX),
 )
 #: Classes of pictures in Cityscapes' colours; GTA5 has a colour of its own for static.

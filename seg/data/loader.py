@@ -233,7 +233,8 @@ def fourier(image: Numbers, reference: Numbers, beta: float) -> Numbers:
     result = scipy.fft.irfft2(spectrum, s=(height, width), axes=(0, 1))
     if image.dtype == np.uint8:
         result = np.rint(result).clip(0, 255)
-    return result.astype(image.dtype)
+    styled: Numbers = result.astype(image.dtype)
+    return styled
 
 
 def target_style(

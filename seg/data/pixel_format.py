@@ -167,7 +167,9 @@ def read_format(folder: Path) -> PixelFormat:
 def _table(mean: tuple[float, ...], std: tuple[float, ...]) -> NDArray[np.float32]:
     """(1, 256, 3): what each of the 256 values of a channel becomes."""
     levels = np.arange(256, dtype=np.float32)[None, :, None] / np.float32(255)
-    return (levels - np.asarray(mean, np.float32)) / np.asarray(std, np.float32)
+    table: NDArray[np.float32] = levels - np.asarray(mean, np.float32)
+    table /= np.asarray(std, np.float32)
+    return table
 
 
 def kind_of(dtype: str) -> str:

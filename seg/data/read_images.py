@@ -244,7 +244,7 @@ def picture_pixels(picture: Image.Image, file: Path, wanted: PixelFormat = RGB) 
 
 def _decoded(picture: Image.Image, header: Header, wanted: PixelFormat) -> ImagePixels:
     mode = "L" if header.bands == 1 and not wanted.is_rgb else "RGB"
-    values = np.atleast_3d(picture.convert(f"{mode}A" if header.alpha else mode))
+    values = np.atleast_3d(np.asarray(picture.convert(f"{mode}A" if header.alpha else mode)))
     values = upright(values, header.orientation)
     if not header.alpha or values.shape[2] == wanted.bands:
         return ImagePixels(values)

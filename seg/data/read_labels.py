@@ -115,7 +115,7 @@ def train_ids(label: LabelPixels, classes: ClassSet, layout: Layout) -> Ids:
     They are 255 where nothing counts.
     """
     table, _ = id_tables(classes, layout.ids)
-    return ignored_outside(cv2.LUT(label.ids, table), label.valid)
+    return ignored_outside(np.asarray(cv2.LUT(label.ids, table), np.uint8), label.valid)
 
 
 def ignored_outside(ids: Ids, valid: Mask) -> Ids:

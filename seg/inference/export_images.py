@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from dem_apps.errors import InputError, NotWritten
 from dem_apps.report.tables import write_csv
@@ -129,7 +128,7 @@ class Export:
         if self.config.label_ids:
             pictures["pred_labelIds"] = classes.to_ids(prediction.classes, prediction.valid)
         for kind, picture in pictures.items():
-            save_panel(path(f"{kind}.png"), Image.fromarray(picture))
+            save_panel(path(f"{kind}.png"), picture)
         save_panel(path("panel.png"), panel)
         if "npz" in self.config.raw:
             with whole_file(path("entropy.npz")) as temporary:

@@ -18,10 +18,8 @@ from torch import Tensor
 
 from dem_apps.entropy import shannon_entropy
 from seg.data.labels import IGNORE_INDEX, Color, Ids
-from seg.data.pixel_format import Mask
+from seg.data.pixel_format import Floats, Mask
 
-#: :meth:`Prediction.sums`.
-Sums = tuple[NDArray[np.int64], NDArray[np.float64]]
 #: (1, C, ·, ·) logits of a part of an image, behind their first row and column.
 Part = tuple[int, int, Tensor]
 
@@ -82,16 +80,16 @@ class Prediction:
             valid: as in :meth:`of`.
             least: as in :meth:`of`.
         """
-        if least > 0:
-            valid = np.ones(size, bool) if valid is None else valid.copy()
-        whole = cls(np.empty(size, np.uint8), np.empty(size, np.float32), valid)
+        counted = np.ones(size, bool) if valid is None else valid.copy()
+        classes = np.empty(size, np.uint8)
+        entropy = np.empty(size, np.float32)
         for top, left, logits in parts:
-            part = cls.of(logits[0], least=least)
             place = np.s_[top : top + logits.shape[2], left : left + logits.shape[3]]
-            whole.classes[place], whole.entropy[place] = part.classes, part.entropy
-            if whole.valid is not None and part.valid is not None:
-                whole.valid[place] &= part.valid
-        return whole
+            part = cls.of(logits[0], counted[place], least)
+            classes[place] = part.classes
+            entropy[place] = part.entropy
+            counted[place] = part.valid
+        return cls(classes, entropy, None if counted.all() else counted)
 
     @property
     def caption(self) -> str:
@@ -99,17 +97,17 @@ class Prediction:
         pixels, entropy = self.sums(256)
         return f"mean {entropy.sum() / pixels.sum():.2f}" if pixels.sum() else "no data"
 
-    def sums(self, num_classes: int) -> Sums:
-        """Return the number of counted pixels and their summed entropy by class, (C,) each."""
-        pixels, entropy = np.zeros(num_classes, np.int64), np.zeros(num_classes)
+    def sums(self, num_classes: int) -> Floats:
+        """Return the number of counted pixels and their summed entropy by class, (2, C)."""
+        sums = np.zeros((2, num_classes))
         for top in range(0, len(self.classes), _ROWS_AT_ONCE):  # numpy counts in 16 bytes a pixel
             rows = slice(top, top + _ROWS_AT_ONCE)
             counted = ... if self.valid is None else self.valid[rows]
             classes = self.classes[rows][counted].ravel()
             values = self.entropy[rows][counted].ravel()
-            pixels += np.bincount(classes, minlength=num_classes)
-            entropy += np.bincount(classes, values, num_classes)
-        return pixels, entropy
+            sums[0] += np.bincount(classes, minlength=num_classes)
+            sums[1] += np.bincount(classes, values, num_classes)
+        return sums
 
     def tiles(self, palette: Sequence[Color]) -> Tiles:
         """Return ``prediction`` and ``entropy`` in colours, (H, W, 3) each.
@@ -171,10 +169,10 @@ def wrong_pixels(
     grey = Image.fromarray(image).convert("L")
     grey = grey.resize(label.shape[::-1], Image.Resampling.BILINEAR)
     black, white = _FADED
-    light = (black + np.asarray(grey) / 255 * (white - black)).astype(np.uint8)
-    wrong = (prediction.classes != label) & (label != IGNORE_INDEX)
-    certain = wrong & (prediction.entropy < CERTAIN)
+    light = (black + np.asarray(grey)[..., None] / 255 * (white - black)).astype(np.uint8)
+    wrong = ((prediction.classes != label) & (label != IGNORE_INDEX))[..., None]
+    certain = wrong & (prediction.entropy < CERTAIN)[..., None]
     return {
-        name: np.where(shown[..., None], coloured, light[..., None])
-        for name, shown in (("wrong", wrong), ("confidently-wrong", certain))
+        "wrong": np.where(wrong, coloured, light),
+        "confidently-wrong": np.where(certain, coloured, light),
     }

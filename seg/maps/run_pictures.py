@@ -8,7 +8,7 @@ Shapes: C classes, H × W pixels.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,14 @@ from matplotlib.patches import Patch
 from PIL import Image
 
 from dem_apps.runtime.files import whole_file
-from seg.data.labels import ClassSet, Color, Ids
+from seg.data.labels import ClassSet, Ids
+from seg.data.pixel_format import Floats, Numbers
 from seg.data.rasters import Georeference, averaging, new_geotiff, opened
 from seg.data.read_images import ImagePixels, Scene
 from seg.maps.entropy_maps import (
     Part,
     Picture,
     Prediction,
-    Sums,
     Tiles,
     coloured_label,
     wrong_pixels,
@@ -48,7 +48,7 @@ def map_pictures(
     label: Ids | None,
     prediction: Prediction,
     classes: ClassSet,
-) -> tuple[Tiles, Image.Image]:
+) -> tuple[Tiles, Picture]:
     """Draw the tiles and the panel of an image.
 
     Args:
@@ -69,59 +69,45 @@ def map_pictures(
         tiles["label"] = coloured_label(label, classes.colors)
         tiles |= wrong_pixels(image, label, prediction, tiles["prediction"])
     pixels, _ = prediction.sums(len(classes))
-    order = [index for index in pixels.argsort(kind="stable")[::-1].tolist() if pixels[index]]
-    legend = [(classes.names[index], classes.colors[index]) for index in order]
-    shown = (image, tiles["prediction"], tiles["entropy"])
-    return tiles, panel(shown, prediction.caption, legend)
+    legend = [
+        Patch(
+            facecolor=tuple(np.divide(classes.colors[index], 255)),
+            edgecolor="grey",
+            label=classes.names[index],
+        )
+        for index in pixels.argsort(kind="stable")[::-1]
+        if pixels[index]
+    ]
+    return tiles, _panel(tiles, prediction.caption, legend)
 
 
-def panel(
-    tiles: tuple[Picture, ...], caption: str, legend: Sequence[tuple[str, Color]] = ()
-) -> Image.Image:
-    """Draw image | prediction | entropy, (H, W, 3) each, with the scale of the entropy.
-
-    The names and colours of the ``legend`` are below.
-    """
-    height, width, _ = tiles[0].shape
+def _panel(tiles: Tiles, caption: str, legend: list[Patch]) -> Picture:
+    """Draw image | prediction | entropy with the scale of the entropy, above the legend."""
+    height, width, _ = tiles["image"].shape
     lines = -(-len(legend) // _LEGEND_COLUMNS)
     side = min(_LARGEST, max(_SMALLEST, _WIDTH / 3 * height / width))
     figure = Figure((_WIDTH, side + 0.5 + 0.25 * lines), layout="constrained")
     axes = figure.subplots(1, 3)
-    titles = ("image", "prediction", f"entropy, {caption}")
-    for axis, tile, title in zip(axes, tiles, titles, strict=True):
+    titles = {"image": "image", "prediction": "prediction", "entropy": f"entropy, {caption}"}
+    for axis, name in zip(axes, titles, strict=True):
         # colours of classes cannot be averaged
-        axis.imshow(tile, interpolation="nearest")
-        axis.set_title(title, fontsize=11)
+        axis.imshow(tiles[name], interpolation="nearest")
+        axis.set_title(titles[name], fontsize=11)
         axis.set_axis_off()
     figure.colorbar(ScalarMappable(Normalize(0, 1), "magma"), ax=axes[2], ticks=[0, 0.5, 1])
-    handles = [
-        Patch(facecolor=tuple(np.divide(colour, 255)), edgecolor="grey", label=name)
-        for name, colour in legend
-    ]
     figure.legend(
-        handles=handles, loc="outside lower left", ncols=_LEGEND_COLUMNS, frameon=False, fontsize=9
+        handles=legend, loc="outside lower left", ncols=_LEGEND_COLUMNS, frameon=False, fontsize=9
     )
     canvas: Any = FigureCanvasAgg(figure)  # matplotlib's canvas has no annotations
     canvas.draw()
-    return Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
+    return np.array(canvas.buffer_rgba())[..., :3]
 
 
-def save_panel(path: Path, picture: Image.Image) -> None:
-    """Write a PNG in one step."""
+def save_panel(path: Path, picture: Numbers) -> None:
+    """Write a picture, (H, W, 3) or (H, W), as a PNG in one step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as temporary:
-        picture.save(temporary)
-
-
-def write_geotiffs(
-    path: FileOf, prediction: Prediction, classes: ClassSet, place: Georeference
-) -> None:
-    """Write label ids and entropy as GeoTIFF, with ``no_data`` and NaN outside.
-
-    ``path`` gives the file of a kind.
-    """
-    with _geotiffs(path, prediction.classes.shape, classes, place) as write:
-        write(0, 0, prediction)
+        Image.fromarray(picture).save(temporary)
 
 
 def write_maps(
@@ -130,7 +116,7 @@ def write_maps(
     picture: ImagePixels | Scene,
     classes: ClassSet,
     least: float = 0.0,
-) -> tuple[Prediction, Sums]:
+) -> tuple[Prediction, Floats]:
     """Predict an image by the logits of its parts, and write its GeoTIFF.
 
     Both GeoTIFF are written for an image with coordinates, and for every scene. The prediction of a
@@ -144,24 +130,24 @@ def write_maps(
         least: as in :meth:`Prediction.of`.
 
     Returns:
-        The prediction, and its sums.
+        The prediction, and its :meth:`Prediction.sums`.
     """
     size = picture.shape[:2]
     if isinstance(picture, ImagePixels):
         prediction = Prediction.of_parts(parts, size, picture.valid, least)
         if picture.place is not None:
-            write_geotiffs(path, prediction, classes, picture.place)
+            with geotiffs(path, size, classes, picture.place) as write:
+                write(0, 0, prediction)
         return prediction, prediction.sums(len(classes))
-    pixels, sums = np.zeros(len(classes), np.int64), np.zeros(len(classes))
-    with _geotiffs(path, size, classes, picture.header.place) as write:
+    sums = np.zeros((2, len(classes)))
+    with geotiffs(path, size, classes, picture.header.place) as write:
         for top, left, logits in parts:
             rows = slice(top, top + logits.shape[2])
             columns = slice(left, left + logits.shape[3])
             part = Prediction.of(logits[0], picture.window(rows, columns).valid, least)
             write(top, left, part)
-            counted, entropy = part.sums(len(classes))
-            pixels, sums = pixels + counted, sums + entropy
-    return shown_prediction(path, picture.within(MOST_SHOWN), classes), (pixels, sums)
+            sums += part.sums(len(classes))
+    return shown_prediction(path, picture.within(MOST_SHOWN), classes), sums
 
 
 def shown_prediction(path: FileOf, size: tuple[int, int] | None, classes: ClassSet) -> Prediction:
@@ -182,14 +168,17 @@ def shown_prediction(path: FileOf, size: tuple[int, int] | None, classes: ClassS
 
 
 @contextmanager
-def _geotiffs(
+def geotiffs(
     path: FileOf, size: tuple[int, int], classes: ClassSet, place: Georeference | None
 ) -> Iterator[Callable[[int, int, Prediction], None]]:
-    """Yield a function that writes a prediction from its first row and column on."""
+    """Open the GeoTIFF of label ids, with ``no_data`` outside, and of entropy, with NaN outside.
+
+    Yields:
+        A function that writes a prediction from its first row and column on.
+    """
     colours = np.zeros((256, 3), int)
     colours[list(classes.ids)] = classes.colors
-    parts = zip(classes.ids, classes.names, strict=True)
-    names = ", ".join(f"{label_id} {name}" for label_id, name in parts)
+    names = ", ".join(map("{} {}".format, classes.ids, classes.names))
     nats = "Shannon entropy / log of the number of classes"
     with (
         new_geotiff(

@@ -6,19 +6,26 @@ Source: Vu et al., ADVENT, CVPR 2019, Sec. 3.3: the network is trained so that m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dem_apps.entropy import computed_in
+from dem_apps.entropy import Mask, computed_in
 from dem_apps.errors import InputError
 from seg.methods.minent import MinEnt
-from seg.methods.optimization import MicroBatch, Values, update, valid_pixels
-from seg.methods.settings import DiscriminatorConfig
+from seg.methods.optimization import (
+    HeadLogits,
+    Loss,
+    Means,
+    MicroBatch,
+    MicroBatches,
+    Summed,
+    update,
+    weighted_sum,
+)
+from seg.methods.settings import DiscriminatorConfig, Weights
 
 _SOURCE, _TARGET = 0.0, 1.0
 #: Five convolutions of stride 2 leave one region of this many pixels.
@@ -30,7 +37,7 @@ class AdvEnt(MinEnt):
     """The objective and the fooling loss on target; after the network's step the discriminators make theirs."""
 
     discriminator: DiscriminatorConfig
-    weights: Mapping[str, float]  #: of the fooling loss per head
+    weights: Weights  #: of the fooling loss per head
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,51 +49,50 @@ class AdvEnt(MinEnt):
         self.optimizer = self.network.accelerator.prepare_optimizer(adam)
         self.modules["adversary"] = self.adversary
         self.optimizers["adversary_optimizer"] = self.optimizer
-        self._source: list[dict[str, Tensor]] = []
-        self._target: list[dict[str, Tensor]] = []
+        self._source = list[HeadLogits]()
+        self._target = list[HeadLogits]()
 
-    def after_source(self, logits: dict[str, Tensor]) -> None:
+    def after_source(self, logits: HeadLogits) -> None:
         """Keep the source maps for the discriminators' step."""
         self._source.append(logits)
 
-    def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
+    def target_loss(self, batch: MicroBatch) -> Loss:
         """The objective and the fooling loss, which share a forward."""
         logits = self.network(batch.target["image"], "target")
         self._target.append({head: values.detach() for head, values in logits.items()})
-        valid = valid_pixels(batch.target, self.device)
+        valid = batch.target.get("valid")
         objective, values = self.objectives(logits, valid)
         with self.network.accelerator.autocast():
             fooling, losses = self.adversary.fooling_loss(logits, valid)
         return fooling if objective is None else objective + fooling, values | losses
 
-    def after_step(self, batches: Sequence[MicroBatch], step: int) -> dict[str, float]:
+    def after_step(self, batches: MicroBatches, step: int) -> Means:
         """The discriminators' step: with fp16 each optimiser undoes the loss scale its gradients were made with."""
         accelerator = self.network.accelerator
         self.optimizer.zero_grad()
         logged = []
         for batch, source, target in zip(batches, self._source, self._target, strict=True):
             with accelerator.autocast():
-                valid = [valid_pixels(domain, self.device) for domain in batch]
+                valid = (domain.get("valid") for domain in batch)
                 loss, losses = self.adversary.discriminator_loss(source, target, *valid)
             accelerator.backward(loss / len(batches))
             logged.append(losses)
-        self._source, self._target = [], []
+        self._source = []
+        self._target = []
         return update(self.adversary, self.optimizer, logged, batches, step)
 
 
 class Adversary(nn.Module):
     """The discriminators of the heads and their two losses; ``weights`` are of the fooling loss per head."""
 
-    def __init__(self, num_classes: int, weights: Mapping[str, float], channels: int = 64) -> None:
+    def __init__(self, num_classes: int, weights: Weights, channels: int) -> None:
         super().__init__()
         self.weights = weights
         self.discriminators = nn.ModuleDict(
             {head: build_discriminator(num_classes, channels) for head in weights}
         )
 
-    def fooling_loss(
-        self, logits: Mapping[str, Tensor], valid: Tensor | None = None
-    ) -> tuple[Tensor, Values]:
+    def fooling_loss(self, logits: HeadLogits, valid: Mask = None) -> Summed:
         """Fooling loss of the network: target maps classified as source. Discriminators get no gradient.
 
         Args:
@@ -99,22 +105,21 @@ class Adversary(nn.Module):
         Raises:
             InputError: images too small to judge a region of.
         """
-        total, values = torch.zeros((), device=logits["main"].device), {}
-        for head, discriminator in self.discriminators.items():
-            fixed = {name: each.detach() for name, each in discriminator.named_parameters()}
-            judge = partial(torch.func.functional_call, discriminator, fixed)
-            loss = _loss(judge, logits[head], "target", valid, _SOURCE)
-            values[f"target/fooling_{head}"] = loss.detach()
-            total = total + self.weights[head] * loss
-        return total, values
+        self.requires_grad_(False)
+        losses = {
+            head: _loss(judge, logits[head], "target", valid, _SOURCE)
+            for head, judge in self.discriminators.items()
+        }
+        self.requires_grad_(True)
+        return weighted_sum(losses, self.weights, "target/fooling")
 
     def discriminator_loss(
         self,
-        source: Mapping[str, Tensor],
-        target: Mapping[str, Tensor],
-        valid_source: Tensor | None = None,
-        valid_target: Tensor | None = None,
-    ) -> tuple[Tensor, Values]:
+        source: HeadLogits,
+        target: HeadLogits,
+        valid_source: Mask = None,
+        valid_target: Mask = None,
+    ) -> Summed:
         """Loss of the discriminators: source 0, target 1, each domain counts half. The network gets no gradient.
 
         Args:
@@ -126,13 +131,12 @@ class Adversary(nn.Module):
         Returns:
             The sum over heads, and the losses per head to log.
         """
-        losses, values = [], {}
+        losses = {}
         for head, judge in self.discriminators.items():
             on_source = _loss(judge, source[head].detach(), "source", valid_source, _SOURCE)
             on_target = _loss(judge, target[head].detach(), "target", valid_target, _TARGET)
-            losses.append((on_source + on_target) / 2)
-            values[f"discriminator/loss_{head}"] = losses[-1].detach()
-        return torch.stack(losses).sum(), values
+            losses[head] = (on_source + on_target) / 2
+        return weighted_sum(losses, dict.fromkeys(losses, 1.0), "discriminator/loss")
 
 
 def build_discriminator(num_classes: int, channels: int) -> nn.Sequential:
@@ -159,10 +163,10 @@ def weighted_self_information(logits: Tensor) -> Tensor:
 
 
 def _loss(
-    judge: Callable[[Tensor], Tensor],
+    judge: nn.Module,
     logits: Tensor,
     domain: str,
-    valid: Tensor | None,
+    valid: Mask,
     label: float,
 ) -> Tensor:
     """Return the cross-entropy of a discriminator's verdicts on the images of a domain.

@@ -6,7 +6,7 @@ import torch
 
 from dem_apps import build_objective
 from seg.methods.method import Method
-from seg.methods.optimization import MicroBatch, Values, valid_pixels
+from seg.methods.optimization import Loss, MicroBatch
 
 #: Batch norm policies under which target images move no statistics.
 _STATISTICS_OF_SOURCE = ("source", "frozen")
@@ -20,10 +20,10 @@ class Control(Method):
         self.entropy = build_objective("entropy", self.num_classes).to(self.device)
 
     @torch.no_grad()
-    def target_loss(self, batch: MicroBatch) -> tuple[None, Values]:
+    def target_loss(self, batch: MicroBatch) -> Loss:
         """Pass the target images, if they move statistics, and return their entropy to log."""
         if self.network.batch_norm in _STATISTICS_OF_SOURCE:
             return None, {}
-        mask = valid_pixels(batch.target, self.device)
         logits = self.network(batch.target["image"], "target")["main"]
-        return None, {"target/entropy": self.entropy(logits, dim=1, mask=mask)}
+        entropy = self.entropy(logits, dim=1, mask=batch.target.get("valid"))
+        return None, {"target/entropy": entropy}

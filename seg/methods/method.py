@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from seg.methods.optimization import MicroBatch, Values
+from seg.methods.optimization import HeadLogits, Loss, Means, MicroBatch, MicroBatches
 from seg.models.network import Predictor
 
 
@@ -43,21 +43,20 @@ class Method:
     @property
     def device(self) -> torch.device:
         """The device of the network."""
-        device: torch.device = self.network.accelerator.device
-        return device
+        return torch.device(self.network.accelerator.device)
 
     def prepare(self, batch: MicroBatch) -> MicroBatch:
         """Return the micro-batch to train on, such as one with mixed images."""
         return batch
 
-    def after_source(self, logits: dict[str, Tensor]) -> None:
+    def after_source(self, logits: HeadLogits) -> None:
         """Take the detached source predictions, (B, C, H, W) per head; keeping them costs their memory."""
 
-    def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
+    def target_loss(self, batch: MicroBatch) -> Loss:
         """Return the loss on target, or None, and detached values to log under the same names at every step."""
         return None, {}
 
-    def after_step(self, batches: Sequence[MicroBatch], step: int) -> dict[str, float]:
+    def after_step(self, batches: MicroBatches, step: int) -> Means:
         """Train discriminators, or move a teacher, after the network's step.
 
         Args:

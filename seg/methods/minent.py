@@ -7,16 +7,16 @@ marginals, of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from dem_apps import build_objective
+from dem_apps.entropy import Mask
 from dem_apps.objectives import objective_class
+from dem_apps.runtime.documents import Settings
 from seg.methods.method import Method
-from seg.methods.optimization import MicroBatch, Values, valid_pixels
+from seg.methods.optimization import HeadLogits, Loss, MicroBatch, weighted_sum
+from seg.methods.settings import Weights
 
 
 class HeadObjectives(nn.Module):
@@ -30,12 +30,14 @@ class HeadObjectives(nn.Module):
         self,
         loss: str,
         num_classes: int,
-        weights: Mapping[str, float],
+        weights: Weights,
         reduction: str,
-        options: dict[str, Any],
+        options: Settings,
     ) -> None:
         super().__init__()
-        self.weights, self.reduction, self.scale = weights, reduction, 1.0
+        self.weights = weights
+        self.reduction = reduction
+        self.scale = 1.0
         self.entropy = build_objective("entropy", num_classes)
         self.objectives = nn.ModuleDict()
         if loss != "none":
@@ -44,9 +46,7 @@ class HeadObjectives(nn.Module):
             for head in weights:
                 self.objectives[head] = build_objective(loss, num_classes, **options)
 
-    def forward(
-        self, logits: Mapping[str, Tensor], mask: Tensor | None = None
-    ) -> tuple[Tensor | None, Values]:
+    def forward(self, logits: HeadLogits, mask: Mask = None) -> Loss:
         """Return the weighted loss and values to log.
 
         Args:
@@ -57,12 +57,14 @@ class HeadObjectives(nn.Module):
             The loss, or None without an objective, and the values.
         """
         values = {"target/entropy": self.entropy(logits["main"].detach(), dim=1, mask=mask)}
-        losses = []
-        for head, objective in self.objectives.items():
-            value = self.scale * objective(logits[head], dim=1, mask=mask, reduction=self.reduction)
-            losses.append(self.weights[head] * value)
-            values[f"target/objective_{head}"] = value.detach()
-        return (torch.stack(losses).sum() if losses else None), values
+        losses = {
+            head: self.scale * objective(logits[head], dim=1, mask=mask, reduction=self.reduction)
+            for head, objective in self.objectives.items()
+        }
+        if not losses:
+            return None, values
+        total, of_heads = weighted_sum(losses, self.weights, "target/objective")
+        return total, values | of_heads
 
 
 class MinEnt(Method):
@@ -73,8 +75,8 @@ class MinEnt(Method):
         self.objectives = self.make_objectives().to(self.device)
         self.modules["minent"] = self.objectives
 
-    def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
+    def target_loss(self, batch: MicroBatch) -> Loss:
         """See :meth:`HeadObjectives.forward`."""
         logits = self.network(batch.target["image"], "target")
-        loss, values = self.objectives(logits, valid_pixels(batch.target, self.device))
-        return loss, values
+        loss: Loss = self.objectives(logits, batch.target.get("valid"))
+        return loss

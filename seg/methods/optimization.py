@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,12 +14,23 @@ from torch import Tensor, nn
 
 from dem_apps.errors import NotFiniteError
 from dem_apps.reduction import all_finite, summed_over_processes, world_size
+from seg.methods.settings import Weights
 
 #: Seconds after which gloo's threads have let go of their last tensors.
 _GLOO_LETS_GO = 0.5
+#: The parts of a batch whose pixels the network reads.
+_PIXELS = ("image", "label", "valid")
 Batch = dict[str, Any]
 Values = dict[str, Tensor]
 """Scalars to log by name. Those that begin with ``source/`` or ``target/`` come from images of that domain alone."""
+#: Their means over micro-batches and processes.
+Means = dict[str, float]
+#: A loss with its graph, or None for none, and values to log.
+Loss = tuple[Tensor | None, Values]
+#: The sum of the heads' losses, and the losses to log.
+Summed = tuple[Tensor, Values]
+#: (B, C, H, W) logits by head.
+HeadLogits = Mapping[str, Tensor]
 
 
 class MicroBatch(NamedTuple):
@@ -35,15 +46,19 @@ class MicroBatch(NamedTuple):
     target: Batch
 
 
-def valid_pixels(batch: Batch, device: torch.device) -> Tensor | None:
-    """Return the mask of the pixels that hold data.
+MicroBatches = Sequence[MicroBatch]
 
-    Returns:
-        (B, H, W) bool, False where an image of the batch holds no data. None if all of them hold
-        data everywhere.
-    """
-    valid: Tensor | None = batch.get("valid")
-    return None if valid is None else valid.to(device, non_blocking=True)
+
+def on_device(batch: Batch, device: torch.device) -> Batch:
+    """Return the batch with its pixels on the device."""
+    pixels = {name: batch[name].to(device, non_blocking=True) for name in _PIXELS if name in batch}
+    return batch | pixels
+
+
+def weighted_sum(losses: Values, weights: Weights, name: str) -> Summed:
+    """Return the weighted sum of the heads' losses, and each loss to log as ``name_head``."""
+    total = torch.stack([weights[head] * loss for head, loss in losses.items()]).sum()
+    return total, {f"{name}_{head}": loss.detach() for head, loss in losses.items()}
 
 
 @dataclass(frozen=True)
@@ -66,9 +81,9 @@ def update(
     module: nn.Module,
     optimizer: Any,
     logged: Sequence[Values],
-    batches: Sequence[MicroBatch],
+    batches: MicroBatches,
     step: int,
-) -> dict[str, float]:
+) -> Means:
     """Make the optimiser's step after the backward of every micro-batch.
 
     Args:
@@ -97,17 +112,13 @@ def update(
     if not wrong and not scaled and not all_finite(gradients):
         wrong = ["the gradient"]
     if wrong:
+        images = [name for batch in batches for part in batch for name in part.get("name", ())]
         raise NotFiniteError(
             f"step {step}: no finite number for {' and '.join(wrong)}; training has stopped before this step; "
-            f"the images of this process: {', '.join(_names(batches))}"
+            f"the images of this process: {', '.join(images)}"
         )
     optimizer.step()
     return means
-
-
-def _names(batches: Sequence[MicroBatch]) -> list[str]:
-    """Return the names of all images."""
-    return [name for batch in batches for part in batch for name in part.get("name", ())]
 
 
 def _average(gradients: Sequence[Tensor]) -> None:

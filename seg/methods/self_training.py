@@ -6,7 +6,6 @@ et al., CVPR 2023): masked consistency, here of the image as it is, where MIC fi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -14,16 +13,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchvision.transforms import v2
 
+from dem_apps.entropy import Mask
 from dem_apps.errors import InputError
 from dem_apps.test_time_methods.copies import deep_copy
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.methods.minent import MinEnt
-from seg.methods.optimization import MicroBatch, Values, valid_pixels
-from seg.methods.settings import SelfTrainingConfig
+from seg.methods.optimization import HeadLogits, Loss, Means, MicroBatch, MicroBatches, Summed
+from seg.methods.settings import SelfTrainingConfig, Weights
 
 #: Purposes of the draws of one sample.
 _MASK, _PASTE, _COLOUR = 1, 2, 3
+#: A generator for each image of a batch.
+Draws = list[torch.Generator]
 #: Blur, and colour jitter before it, of DACS and DAFormer.
 _BLUR = v2.RandomApply([v2.GaussianBlur(5, (0.15, 1.15))], 0.5)
 _STRONG = v2.Compose([v2.RandomApply([v2.ColorJitter(0.2, 0.2, 0.2, 0.2)], 0.8), _BLUR])
@@ -39,7 +41,7 @@ class SelfTraining(MinEnt):
     """
 
     self_training: SelfTrainingConfig
-    weights: Mapping[str, float]  #: of the cross-entropy per head
+    weights: Weights  #: of the cross-entropy per head
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,14 +51,15 @@ class SelfTraining(MinEnt):
             averaged = deep_copy(self.network.model).requires_grad_(False)
             self.teacher = replace(self.network, model=averaged, batch_norm=policy)
 
-    def target_loss(self, batch: MicroBatch) -> tuple[Tensor | None, Values]:
+    def target_loss(self, batch: MicroBatch) -> Loss:
         """The student's loss on its views of the micro-batch's target images."""
         settings = self.self_training
-        images = batch.target["image"].to(self.device, non_blocking=True)
-        valid = valid_pixels(batch.target, self.device)
+        images = batch.target["image"]
+        valid = batch.target.get("valid")
         label, sure = self._labels(images, valid)
         weight = settings.pseudo_weight * sure
-        losses, values = list[Tensor](), {"target/pseudo_label_weight": sure.mean()}
+        losses = list[Tensor]()
+        values = {"target/pseudo_label_weight": sure.mean()}
         # without any pixel or objective that counts in a view the teacher is an average alone
         if settings.mix != "none" or settings.pseudo_weight > 0 or self.objectives.objectives:
             loss, of_view = self._view_loss(batch, images, label, weight, valid)
@@ -70,7 +73,7 @@ class SelfTraining(MinEnt):
         return (torch.stack(losses).sum() if losses else None), values
 
     @torch.no_grad()
-    def after_step(self, batches: Sequence[MicroBatch], step: int) -> dict[str, float]:
+    def after_step(self, batches: MicroBatches, step: int) -> Means:
         """Move the teacher once a step, whatever the number of micro-batches."""
         if self.teacher is self.network:
             return {}
@@ -91,7 +94,7 @@ class SelfTraining(MinEnt):
         return self.teacher.model
 
     @torch.no_grad()
-    def _labels(self, images: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor]:
+    def _labels(self, images: Tensor, valid: Mask) -> tuple[Tensor, Tensor]:
         """The teacher's labels of images and how much they count, see :func:`pseudo_labels`."""
         was_training = self.teacher.model.training
         self.teacher.model.eval()  # no dropout; batch normalisation is set by the policy
@@ -105,8 +108,8 @@ class SelfTraining(MinEnt):
         images: Tensor,
         label: Tensor,
         weight: Tensor,
-        counted: Tensor | None,
-    ) -> tuple[Tensor, Values]:
+        counted: Mask,
+    ) -> Summed:
         """Loss of one strong view of the target ``images``, and values to log.
 
         Args:
@@ -118,9 +121,8 @@ class SelfTraining(MinEnt):
         """
         draws = batch.target["draw"]
         if self.self_training.mix != "none":
-            source, source_label = (
-                batch.source[name].to(self.device, non_blocking=True) for name in ("image", "label")
-            )
+            source = batch.source["image"]
+            source_label = batch.source["label"]
             if source.shape != images.shape:
                 sizes = " and ".join(
                     f"{each.shape[3]} × {each.shape[2]}" for each in (source, images)
@@ -141,7 +143,7 @@ class SelfTraining(MinEnt):
         values["target/pseudo_label_loss"] = loss.detach()
         return (loss if objective is None else loss + objective), values
 
-    def _cross_entropy(self, logits: Mapping[str, Tensor], label: Tensor, weight: Tensor) -> Tensor:
+    def _cross_entropy(self, logits: HeadLogits, label: Tensor, weight: Tensor) -> Tensor:
         """Weighted over heads and pixels, the mean over all pixels, so that unsure images count less."""
         losses = [
             self.weights[head] * (weight * F.cross_entropy(values, label, reduction="none")).mean()
@@ -151,9 +153,7 @@ class SelfTraining(MinEnt):
 
 
 @torch.no_grad()
-def pseudo_labels(
-    logits: Tensor, threshold: float, valid: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def pseudo_labels(logits: Tensor, threshold: float, valid: Mask = None) -> tuple[Tensor, Tensor]:
     """Return the most probable class of each pixel and its weight.
 
     Every pixel of an image counts as the share of its pixels whose confidence is at least the threshold (DACS,
@@ -170,7 +170,7 @@ def pseudo_labels(
     return label, (sure * valid).sum((1, 2), keepdim=True) / pixels * valid
 
 
-def generators(draws: Tensor, purpose: int) -> list[torch.Generator]:
+def generators(draws: Tensor, purpose: int) -> Draws:
     """Return a generator per sample from the batch's ``draw`` (B,).
 
     Draws of one ``purpose`` do not depend on another's.
@@ -178,7 +178,7 @@ def generators(draws: Tensor, purpose: int) -> list[torch.Generator]:
     return [torch.Generator().manual_seed((int(draw) + 7919 * purpose) % 2**63) for draw in draws]
 
 
-def pasted_pixels(label: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
+def pasted_pixels(label: Tensor, draws: Draws) -> Tensor:
     """Choose the pixels to paste from source.
 
     Half of the classes in the label are pasted, rounded up (ClassMix, Olsson et al., WACV 2021).
@@ -200,9 +200,7 @@ def pasted_pixels(label: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
     return torch.stack(masks)
 
 
-def recoloured(
-    images: Tensor, draws: Sequence[torch.Generator], pixels: PixelFormat = RGB
-) -> Tensor:
+def recoloured(images: Tensor, draws: Draws, pixels: PixelFormat = RGB) -> Tensor:
     """Jitter images (B, 3, H, W) in colour and blur them, as in DACS and DAFormer.
 
     Each image has its own draws. Bands other than RGB are blurred alone.
@@ -217,7 +215,7 @@ def recoloured(
     return (_transformed(_STRONG, plain, draws) - mean) / std
 
 
-def _transformed(transform: nn.Module, images: Tensor, draws: Sequence[torch.Generator]) -> Tensor:
+def _transformed(transform: nn.Module, images: Tensor, draws: Draws) -> Tensor:
     """Each image by a transform that draws from its own generator."""
     changed = []
     with torch.random.fork_rng(devices=[]):
@@ -227,14 +225,15 @@ def _transformed(transform: nn.Module, images: Tensor, draws: Sequence[torch.Gen
     return torch.stack(changed)
 
 
-def hidden(images: Tensor, ratio: float, draws: Sequence[torch.Generator]) -> Tensor:
+def hidden(images: Tensor, ratio: float, draws: Draws) -> Tensor:
     """Hide a share of the blocks of images (B, 3, H, W).
 
     The blocks become the mean (MIC, Hoyer et al., CVPR 2023).
     """
     height, width = images.shape[-2:]
     side = max(1, min(height, width) // 8)  # as 64 of 512 in the paper
-    rows, columns = -(-height // side), -(-width // side)
+    rows = -(-height // side)
+    columns = -(-width // side)
     shown = torch.stack([torch.rand(rows, columns, generator=draw) >= ratio for draw in draws])
     shown = shown.to(images.device).repeat_interleave(side, 1).repeat_interleave(side, 2)
     return images * shown[:, None, :height, :width]

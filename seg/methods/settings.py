@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from dem_apps.runtime.settings import option
 
+#: The weight of each head, such as ``{"main": 1.0, "aux": 0.1}``.
+Weights = Mapping[str, float]
 #: Learning rates from random and from pretrained weights of the encoder.
 RANDOM_RATE, PRETRAINED_RATE = 3e-3, 5e-4
 
@@ -98,9 +100,7 @@ class WeightConfig:
         "factor on the target loss: the source's cross-entropy, at most 1 (default: true for minent, false for others)",
     )
 
-    def on_target(
-        self, name: str | None, heads: Sequence[str] = ("main", "aux")
-    ) -> dict[str, float]:
+    def on_target(self, name: str | None, heads: Sequence[str] = ("main", "aux")) -> Weights:
         """Weights by head of the part ``name``, such as ``target``; without a name the main head's is 1."""
         main: float = 1.0 if name is None else getattr(self, f"{name}_main")
         weights = {"main": main, "aux": main * float(self.aux or 0)}

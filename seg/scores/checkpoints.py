@@ -6,6 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from dem_apps.runtime.documents import Document
+
+#: The share of the pixels that each class has.
+Shares = Mapping[str, float]
 CHECKPOINTS = ("auto", "last", "selected", "best")
 #: The label-free score that selects a checkpoint: information maximisation.
 CRITERION = "im"
@@ -34,10 +38,10 @@ class CheckpointSelector:
     """The checkpoint that the label-free score selects, and the best one by labels."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, dict[str, Any]] = {}
+        self._rows: dict[str, Document] = {}
         self._previous: float | None = None
 
-    def update(self, step: int, result: dict[str, Any], alarm: str | None) -> list[str]:
+    def update(self, step: int, result: Document, alarm: str | None) -> list[str]:
         """Return the checkpoints to replace.
 
         ``selected`` is among them only without an ``alarm``, ``best`` only with target labels.
@@ -52,7 +56,7 @@ class CheckpointSelector:
                 improved.append(name)
         return improved
 
-    def alarm(self, result: dict[str, Any], source_share: Mapping[str, float]) -> str | None:
+    def alarm(self, result: Document, source_share: Shares) -> str | None:
         """Return a sentence when predictions collapse.
 
         They collapse into one class, in certainty, or into rare classes. A target that holds that
@@ -63,18 +67,20 @@ class CheckpointSelector:
             result: of :func:`seg.scores.evaluation.evaluate`.
             source_share: each class's share of the source's labels seen.
         """
-        predicted, entropy = result["predicted_share"], result["mean_entropy_normalised"]
+        predicted = result["predicted_share"]
+        entropy = result["mean_entropy_normalised"]
         name, share = max(predicted.items(), key=lambda each: each[1])
         # cracks are few of the pixels in the labels as well
         if share > _ONE_CLASS and 1 - share < (1 - source_share.get(name, 0.0)) / _TIMES_FEWER:
             return f"{100 * share:.1f} % of the pixels are predicted as one class"
-        before, current = self._previous, result["label_free"][CRITERION]
+        before = self._previous
+        current = result["label_free"][CRITERION]
         if before is not None and current < before and entropy < _NO_ENTROPY:
             falls = f"label-free score '{CRITERION}' falls ({before:.4f} to {current:.4f})"
             return f"entropy is {entropy:.4f} of log C while the {falls}"
         return _swelling(predicted, source_share)
 
-    def table(self, last_step: int, last_miou: float | None) -> dict[str, dict[str, Any]]:
+    def table(self, last_step: int, last_miou: float | None) -> dict[str, Document]:
         """Last, selected and best side by side: step, mIoU and whether target labels chose it."""
         rows = {"last": {"step": last_step, "miou": last_miou}, **self._rows}
         return {
@@ -87,7 +93,7 @@ class CheckpointSelector:
             for name, row in rows.items()
         }
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Document:
         """Return the state for a checkpoint."""
         return {"chosen": dict(self._rows), "current": self._previous}
 
@@ -101,10 +107,11 @@ class CheckpointSelector:
         from dem_apps.runtime.checkpoint import fitting
 
         with fitting("--resume: the checkpoint's 'choice'"):
-            self._rows, self._previous = dict(state["chosen"]), state["current"]
+            self._rows = dict(state["chosen"])
+            self._previous = state["current"]
 
 
-def _swelling(predicted: Mapping[str, float], source_share: Mapping[str, float]) -> str | None:
+def _swelling(predicted: Shares, source_share: Shares) -> str | None:
     """Return a sentence if rare classes of the source's labels fill many predicted pixels."""
     swollen = {
         name: share

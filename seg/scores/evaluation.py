@@ -7,13 +7,14 @@ every pixel whose label is not ignored. Shapes: C classes, h × w feature resolu
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from dem_apps.reduction import summed_over_processes, world_size
+from dem_apps.runtime.documents import Document
 from seg.data.datasets import Sample, SegmentationDataset
 from seg.data.labels import IGNORE_INDEX, ClassSet
 from seg.data.pixel_format import resized_mask
@@ -36,7 +37,7 @@ def evaluate(
     tile: int | None = None,
     on_sample: OnSample | None = None,
     forward: Forward | None = None,
-) -> dict[str, Any]:
+) -> Document:
     """Score a network on a data set.
 
     Each of n processes scores every n-th image, and all return the joined scores.
@@ -55,21 +56,23 @@ def evaluate(
         The scores of ``SegmentationScores.result``, ``label_free`` of the plain prediction, and ``predicted_share`` by
         class.
     """
-    was_training, forward = model.training, forward or plain_forward(model)
+    was_training = model.training
+    forward = forward or plain_forward(model)
     model.eval()
     scores = SegmentationScores(classes.names, IGNORE_INDEX)
     label_free = LabelFreeScores(len(classes))
     rank = dist.get_rank() if world_size() > 1 else 0
     for index in range(rank, len(dataset), world_size()):
         sample = dataset[index]
-        label = _label(sample)
-        size = (label.shape[0], label.shape[1])
+        label = sample.label
+        if label is None:
+            label = np.full(sample.image.shape[:2], IGNORE_INDEX, np.uint8)
         features = _features(sample, forward, device, tile)
-        mask = resized_mask(sample.valid, size[::-1])
+        mask = resized_mask(sample.valid, label.shape[::-1])
         valid = None if mask is None else torch.from_numpy(mask)[None]
         label_free.update(features, valid)
-        logits = upsampled(features, size, align_corners)
-        scores.update(logits, label[None], valid)
+        logits = upsampled(features, label.shape, align_corners)
+        scores.update(logits, torch.from_numpy(label)[None], valid)
         if on_sample is not None:
             on_sample(index, sample, logits[0])
     model.train(was_training)
@@ -78,16 +81,9 @@ def evaluate(
         joined = summed_over_processes(scores.sums.to(device), label_free.sums.to(device))
         scores.sums, label_free.sums = (part.cpu() for part in joined)
     shares = dict(zip(classes.names, label_free.predicted_shares(), strict=True))
-    result = {**scores.result(), "label_free": label_free.result(), "predicted_share": shares}
+    result = scores.result() | {"label_free": label_free.result(), "predicted_share": shares}
     numbering = other_numbering(scores.confusion.numpy(), classes.ids)
-    return result if numbering is None else {**result, "numbering": numbering}
-
-
-def _label(sample: Sample) -> Tensor:
-    """Return the train ids (H, W); all are ignored where there is no label."""
-    if sample.label is None:
-        return torch.full(sample.image.shape[:2], IGNORE_INDEX, dtype=torch.uint8)
-    return torch.from_numpy(sample.label)
+    return result if numbering is None else result | {"numbering": numbering}
 
 
 def _features(sample: Sample, forward: Forward, device: torch.device, tile: int | None) -> Tensor:

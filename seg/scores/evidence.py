@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from dem_apps.entropy import Mask
 from dem_apps.test_time_methods.network import find_logits, takes
 from seg.models.network import finite
 from seg.models.tiles import GRID
@@ -21,6 +23,8 @@ from seg.scores.segmentation_scores import LabelFreeScores, at_size, confusion
 #: A network as a function from images (B, 3, H, W), as it takes them,
 #: to logits (B, C, h, w).
 Forward = Callable[[Tensor], Tensor]
+#: Images (B, 3, H, W), and (B, H, W) bool where they hold data; None is everywhere.
+MaskedBatch = tuple[Tensor, Mask]
 
 
 def plain_forward(network: nn.Module) -> Forward:
@@ -78,32 +82,31 @@ class Views:
 
     def evidence(self, images: slice = slice(None)) -> Evidence:
         """The evidence on some of the images, counted in the order of the batches."""
-        sums, agreements = self.sums[images], self.agreements[images]
+        sums = self.sums[images]
+        agreements = self.agreements[images]
         scores = LabelFreeScores(agreements.shape[-1])
         scores.sums = sums.sum(0)
-        shares, stability = tuple(scores.predicted_shares()), _stability(agreements.sum(0))
-        return Evidence(len(sums), shares, -scores.result()["entropy"], stability)
+        entropy = -scores.result()["entropy"]
+        stability = _stability(agreements.sum(0))
+        return Evidence(len(sums), tuple(scores.predicted_shares()), entropy, stability)
 
 
 @dataclass(frozen=True)
 class Probe:
     """The images that evidence, and statistics of batch norm, are taken on."""
 
-    batches: Sequence[Tensor]  #: (B, 3, H, W) each, as the network takes them; at least one
+    batches: Sequence[MaskedBatch]  #: as the network takes them; at least one
     multiple: int = 1  #: the network takes sides that are multiples of this
     resizes: bool = (
         True  #: whether it takes smaller images; else the mirrored ones are the only view
     )
-    #: (B, H, W) bool each, where images hold data; () and None are everywhere
-    masks: Sequence[Tensor | None] = ()
 
     @classmethod
     def of(
         cls,
         network: nn.Module,
-        batches: Sequence[Tensor],
+        batches: Sequence[MaskedBatch],
         multiple: int = 1,
-        masks: Sequence[Tensor | None] = (),
     ) -> Probe:
         """Return a probe with views that a network takes.
 
@@ -111,21 +114,10 @@ class Probe:
         that chose the thresholds; views between add noise of their own. Small images keep the network's multiple.
         """
         grid = math.lcm(GRID, multiple)
-        whole = cls(
-            batches, grid if min(batches[0].shape[2:]) > 2 * grid else multiple, masks=masks
-        )
-        first = batches[0][:1]
+        first = batches[0][0][:1]
+        whole = cls(batches, grid if min(first.shape[2:]) > 2 * grid else multiple)
         smaller = whole._smaller(first)
         return replace(whole, resizes=smaller.shape != first.shape and takes(network, smaller))
-
-    def part(self, batches: slice) -> Probe:
-        """Return a probe with only some of the batches."""
-        return replace(self, batches=self.batches[batches], masks=self.masks[batches])
-
-    @property
-    def pairs(self) -> list[tuple[Tensor, Tensor | None]]:
-        """The batches with their masks."""
-        return list(zip(self.batches, self.masks or [None] * len(self.batches), strict=True))
 
     @torch.no_grad()
     def views(self, forward: Forward) -> Views:
@@ -137,8 +129,10 @@ class Probe:
         Raises:
             NotFiniteError: a prediction is NaN or infinite.
         """
-        predicted, sums, agreements = list[Tensor](), list[Tensor](), list[Tensor]()
-        for batch, valid in self.pairs:
+        predicted = list[Tensor]()
+        sums = list[Tensor]()
+        agreements = list[Tensor]()
+        for batch, valid in self.batches:
             logits = finite(forward(batch))
             others = [forward(batch.flip(3)).flip(3)]
             if self.resizes:
@@ -165,18 +159,17 @@ class Probe:
         return F.interpolate(batch, size=size, mode="bilinear", align_corners=False, antialias=True)
 
 
-def _sums_by_image(logits: Tensor, valid: Tensor | None) -> list[Tensor]:
+def _sums_by_image(logits: Tensor, valid: Mask) -> list[Tensor]:
     """Return the sums of :class:`LabelFreeScores` for each image."""
     sums = []
-    for index in range(len(logits)):
-        image = slice(index, index + 1)
+    for image, mask in zip_longest(logits.split(1), () if valid is None else valid.split(1)):
         scores = LabelFreeScores(logits.shape[1])
-        scores.update(logits[image], None if valid is None else valid[image])
+        scores.update(image, mask)
         sums.append(scores.sums)
     return sums
 
 
-def _agreements(logits: Tensor, other: Tensor, valid: Tensor | None) -> Tensor:
+def _agreements(logits: Tensor, other: Tensor, valid: Mask) -> Tensor:
     """Count valid pixels by their class in two views.
 
     The other view is brought to the size of the first.
@@ -187,13 +180,16 @@ def _agreements(logits: Tensor, other: Tensor, valid: Tensor | None) -> Tensor:
     size = logits.shape[2:]
     if other.shape[2:] != size:
         other = F.interpolate(other.float(), size=size, mode="bilinear", align_corners=False)
-    counted = None if valid is None else at_size(valid, size)
-    tables = []
-    for index, (first, second) in enumerate(zip(logits.argmax(1), other.argmax(1), strict=True)):
-        if counted is not None:
-            first, second = first[counted[index]], second[counted[index]]
-        tables.append(confusion(first, second, logits.shape[1]))
-    return torch.stack(tables).cpu().double()
+    images, classes = logits.shape[:2]
+    firsts = torch.arange(0, images * classes, classes, device=logits.device)
+    rows = logits.argmax(1) + firsts[:, None, None]
+    columns = other.argmax(1)
+    if valid is not None:
+        counted = at_size(valid, size)
+        rows = rows[counted]
+        columns = columns[counted]
+    tables = confusion(rows, columns, classes, images * classes).cpu().double()
+    return tables.view(images, classes, classes)
 
 
 def _stability(tables: Tensor) -> tuple[float | None, ...]:

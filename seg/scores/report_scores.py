@@ -7,32 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from functools import partial
 
 from dem_apps.report.runs import at
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.metrics_info import Metric, MetricsInfo, Score, View
 from dem_apps.runtime.progress import print_table
 from seg.scores.checkpoints import chosen_by
 
 _OBJECTIVE = "values of different objectives cannot be compared"
-_LOG_C = "entropy / log C"
+_ENTROPY, _LOG_C = "Mean entropy on the target", "entropy / log C"
 METRICS = (
     Metric("val/miou", "mean IoU", "Target mean IoU", "0 to 1"),
     Metric("val/pixel_accuracy", "pixel accuracy", "Target pixel accuracy", "0 to 1"),
-    Metric(
-        "val/mean_entropy",
-        "validation",
-        "Mean entropy on the target",
-        _LOG_C,
-        label_free=True,
-    ),
-    Metric(
-        "target/entropy",
-        "training",
-        "Mean entropy on the target",
-        _LOG_C,
-        label_free=True,
-    ),
+    Metric("val/mean_entropy", "validation", _ENTROPY, _LOG_C, label_free=True),
+    Metric("target/entropy", "training", _ENTROPY, _LOG_C, label_free=True),
     Metric("val/calibration_error", "calibration error"),
     Metric("label_free/im", "information maximisation", label_free=True),
     Metric("label_free/entropy", "entropy", unit="minus entropy / log C", label_free=True),
@@ -51,43 +40,27 @@ METRICS = (
     Metric("discriminator/loss_main", "main", "Discriminator", "nats"),
     Metric("discriminator/loss_aux", "auxiliary", "Discriminator", "nats"),
 )
+#: A score in per cent, and a share of one class in per cent.
+_Percent = partial(Score, better="higher", scale=100, digits=2)
+_Share = partial(Score, scale=100, digits=1)
 SCORES = (
-    Score("miou", "mean IoU %, last", "higher", "end of training", scale=100, digits=2),
-    Score(
-        "checkpoints.selected.miou",
-        "mean IoU %, selected",
-        "higher",
-        chosen_by("selected"),
-        scale=100,
-        digits=2,
+    _Percent("miou", "mean IoU %, last", note="end of training"),
+    _Percent("checkpoints.selected.miou", "mean IoU %, selected", note=chosen_by("selected")),
+    _Percent(
+        "checkpoints.best.miou", "mean IoU %, best", note="chosen with target labels", warning=True
     ),
-    Score(
-        "checkpoints.best.miou",
-        "mean IoU %, best",
-        "higher",
-        "chosen with target labels",
-        True,
-        100,
-        2,
-    ),
-    Score("pixel_accuracy", "pixel accuracy %", "higher", scale=100, digits=2),
+    _Percent("pixel_accuracy", "pixel accuracy %"),
     Score("mean_entropy_normalised", "mean entropy / log C", note="0 is certain, 1 is uniform"),
     Score("calibration_error", "calibration error", "lower"),
     Score("label_free.entropy", "label-free: entropy", note="minus mean entropy / log C"),
     Score("label_free.im", "label-free: information maximisation"),
-    Score(
-        "label_free.largest_class_share",
-        "largest class %",
-        note="an alarm, no score",
-        scale=100,
-        digits=1,
-    ),
+    _Share("label_free.largest_class_share", "largest class %", note="an alarm, no score"),
 )
 CLASSES = (
-    Score("per_class_iu", "IoU %", scale=100, digits=1),
-    Score("predicted_share", "predicted share %", scale=100, digits=1),
-    Score("per_class_label_share", "in target %", scale=100, digits=1),
-    Score("source_label_share", "in source %", scale=100, digits=1),
+    _Share("per_class_iu", "IoU %"),
+    _Share("predicted_share", "predicted share %"),
+    _Share("per_class_label_share", "in target %"),
+    _Share("source_label_share", "in source %"),
     Score("per_class_entropy", "entropy / log C"),
 )
 VIEWS = (
@@ -123,26 +96,26 @@ def report_info(num_classes: int, summary: str = "", has_objective: bool = True)
     )
 
 
-def main_score(result: dict[str, Any]) -> str:
+def main_score(result: Document) -> str:
     """Return mIoU in words, or the mean entropy where there are no labels."""
     if result["miou"] is None:
         return f"mean entropy {result['mean_entropy_normalised']:.3f} of log C, without labels,"
     return f"mIoU {100 * result['miou']:.1f} %"
 
 
-def print_scores(result: dict[str, Any], title: str) -> None:
+def print_scores(result: Document, title: str) -> None:
     """Print the available scores of :func:`seg.scores.evaluation.evaluate`."""
     classes = result["per_class_iu"] if result["miou"] is not None else {}
     rows = [[name, _text(CLASSES[0], iou)] for name, iou in classes.items()]
-    known = [(score, value) for score in SCORES if (value := at(result, score.key)) is not None]
-    rows += [
-        [],
-        *([score.title.removesuffix(", last"), score.text(value)] for score, value in known),
-    ]
+    rows.append([])
+    for score in SCORES:
+        value = at(result, score.key)
+        if value is not None:
+            rows.append([score.title.removesuffix(", last"), score.text(value)])
     print_table(title, ["score", "value"], rows, caption=result.get("numbering"))
 
 
-def print_checkpoints(rows: dict[str, dict[str, Any]]) -> None:
+def print_checkpoints(rows: dict[str, Document]) -> None:
     """Print a run's checkpoints: by name ``step``, ``miou`` (None for all without labels) and ``chosen_by``."""
     header = ["checkpoint", "step", "chosen by"]
     texts = [[name, str(row["step"]), row["chosen_by"]] for name, row in rows.items()]

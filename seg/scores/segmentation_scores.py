@@ -12,9 +12,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from dem_apps.entropy import probabilities, shannon_entropy
+from dem_apps.entropy import Mask, probabilities, shannon_entropy
 from dem_apps.reduction import sums_in
+from dem_apps.runtime.documents import Document
+from seg.data.pixel_format import Counts
 
+#: Confusion matrices (C, C), pixels by label and prediction, one for each image.
+Tables = list[Counts]
 #: Two shares of labelled pixels. Labels seem to be numbered otherwise where at most the first share
 #: agrees with the predictions, and at least the second share agrees after a shift of the ids.
 _LITTLE, _MOST = 0.1, 0.5
@@ -39,11 +43,13 @@ class SegmentationScores:
     """
 
     def __init__(self, class_names: tuple[str, ...], ignore_index: int) -> None:
-        self.class_names, self.ignore_index, classes = class_names, ignore_index, len(class_names)
+        self.class_names = class_names
+        self.ignore_index = ignore_index
+        classes = len(class_names)
         self._sizes = [(classes + 1) * classes, classes, _CONFIDENCE_BINS, _CONFIDENCE_BINS]
         self.sums = torch.zeros(sum(self._sizes), dtype=torch.float64)
 
-    def update(self, logits: Tensor, label: Tensor, valid: Tensor | None = None) -> None:
+    def update(self, logits: Tensor, label: Tensor, valid: Mask = None) -> None:
         """Add logits and a label of train ids.
 
         Pixels with an ignored label count in entropy and predictions.
@@ -58,7 +64,10 @@ class SegmentationScores:
         """
         rows = max(1, _CHUNK.get(logits.device.type, _CHUNK_ELSEWHERE) // logits.shape[3])
         for index, image in enumerate(logits.detach()):
-            parts = [_predicted(part) for part in image.split(rows, dim=1)]
+            parts = [
+                (part.max(0).indices, probabilities(part, 0).amax(0), shannon_entropy(part, 0))
+                for part in image.split(rows, dim=1)
+            ]
             maps = [torch.cat(part).flatten() for part in zip(*parts, strict=True)]
             maps.append(label[index].to(logits.device).long().flatten())
             if valid is not None:
@@ -71,7 +80,7 @@ class SegmentationScores:
         """Pixels by label (row) and prediction, (C, C) float64."""
         return self._parts()[0][:-1]
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> Document:
         """Return the scores by name, such as ``miou``, ``per_class_iu`` and ``mean_entropy``.
 
         ``pixel_accuracy`` is from 0 to 1. docs/metrics.md has all of them.
@@ -82,29 +91,30 @@ class SegmentationScores:
         ``calibration_error`` is the expected calibration error over 15 equal bins of confidence.
         """
         table, entropies, confidence, right = self._parts()
-        confusion, predicted, names = table[:-1], table.sum(0), self.class_names
-        hits, labelled, pixels = confusion.diag(), confusion.sum(1), confusion.sum()
-        iou = _known(hits / (confusion.sum(0) + labelled - hits))
-        present = [value for value in iou if value is not None]
+        confusion = table[:-1]
+        predicted = table.sum(0)
+        hits = confusion.diag()
+        labelled = confusion.sum(1)
+        pixels = confusion.sum()
+        iou = self._by_class(hits / (confusion.sum(0) + labelled - hits))
+        present = [value for value in iou.values() if value is not None]
         entropy = float(entropies.sum() / predicted.sum().clamp_min(1))
-        scale = math.log(len(names))
-        scores = {
+        scale = math.log(len(self.class_names))
+        of_labels = torch.stack([hits.sum(), (confidence - right).abs().sum()]) / pixels
+        accuracy, calibration_error = _known(of_labels)
+        return {
             "miou": sum(present) / len(present) if present else None,
-            "per_class_iu": dict(zip(names, iou, strict=True)),
+            "per_class_iu": iou,
             "mean_entropy": entropy,
             "mean_entropy_normalised": entropy / scale,
-            "per_class_entropy": dict(
-                zip(names, _known(entropies / predicted / scale), strict=True)
-            ),
+            "per_class_entropy": self._by_class(entropies / predicted / scale),
+            "pixel_accuracy": accuracy,
+            "calibration_error": calibration_error,
+            "per_class_label_share": self._by_class(labelled / pixels) if pixels else None,
         }
-        if not pixels:
-            need_labels = ("pixel_accuracy", "calibration_error", "per_class_label_share")
-            return scores | dict.fromkeys(need_labels)
-        return scores | {
-            "pixel_accuracy": float(hits.sum() / pixels),
-            "calibration_error": float((confidence - right).abs().sum() / pixels),
-            "per_class_label_share": dict(zip(names, (labelled / pixels).tolist(), strict=True)),
-        }
+
+    def _by_class(self, values: Tensor) -> dict[str, float | None]:
+        return dict(zip(self.class_names, _known(values), strict=True))
 
     def _parts(self) -> list[Tensor]:
         """Split ``sums`` into its parts.
@@ -138,11 +148,6 @@ class SegmentationScores:
             torch.bincount(right, minlength=_CONFIDENCE_BINS),
         ]
         return torch.cat(parts)
-
-
-def _predicted(logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Class, confidence and entropy of (C, H, W) logits."""
-    return logits.max(0).indices, probabilities(logits, 0).amax(0), shannon_entropy(logits, 0)
 
 
 def _known(values: Tensor) -> list[float | None]:
@@ -217,7 +222,7 @@ class LabelFreeScores:
         self.num_classes = num_classes
         self.sums = torch.zeros(2 * num_classes + 2, dtype=torch.float64)
 
-    def update(self, logits: Tensor, valid: Tensor | None = None) -> None:
+    def update(self, logits: Tensor, valid: Mask = None) -> None:
         """Add the main head's logits.
 
         Args:
@@ -247,8 +252,9 @@ class LabelFreeScores:
 
     def _means(self) -> tuple[Tensor, ...]:
         """Return the mean over the pixels of probabilities (C,), predicted classes (C,) and entropy (1,)."""
-        sizes = [self.num_classes, self.num_classes, 1, 1]
-        marginal, predicted, pixels, entropy = self.sums.split(sizes)
+        marginal, predicted, pixels, entropy = self.sums.split(
+            [self.num_classes, self.num_classes, 1, 1]
+        )
         return tuple(part / pixels.clamp_min(1) for part in (marginal, predicted, entropy))
 
     def result(self) -> dict[str, float]:
@@ -259,7 +265,8 @@ class LabelFreeScores:
           log C; 0 to 1.
         - ``largest_class_share``: the share of pixels in the largest predicted class; no criterion.
         """
-        (marginal, predicted, entropy), scale = self._means(), math.log(self.num_classes)
+        marginal, predicted, entropy = self._means()
+        scale = math.log(self.num_classes)
         return {
             "entropy": -float(entropy) / scale,
             "im": float(torch.special.entr(marginal).sum() - entropy) / scale,

@@ -135,8 +135,7 @@ def _scores(statistics: TargetStatistics) -> list[float]:
     """The stability score of each of ``SHARES`` on this process's first images; 0 without any."""
     if not statistics.first:
         return [0.0] * len(SHARES)
-    images, masks = zip(*statistics.first, strict=True)
-    probe = Probe.of(statistics.network(0.0), images, masks=masks)
+    probe = Probe.of(statistics.network(0.0), statistics.first)
     looks = [probe.look(plain_forward(statistics.network(share))) for share in SHARES]
     return [look.stability_score(looks[0]) for look in looks]
 

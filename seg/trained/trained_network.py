@@ -81,7 +81,7 @@ class PredictedImage(Prediction):
 
     def panel(self) -> Image.Image:
         """Image, prediction and entropy side by side, entropy on the scale from 0 to 1, with the classes' names."""
-        return map_pictures(self.image, None, self, self.class_set)[1]
+        return Image.fromarray(map_pictures(self.image, None, self, self.class_set)[1])
 
     def __repr__(self) -> str:
         height, width = self.classes.shape

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from dem_apps.errors import NotFiniteError
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.signals import command_line, going_on_with, resume_command
 from seg.config import TrainConfig
+from seg.inference.protocol import protocol
 from seg.methods.optimization import leave_group
-from seg.scores.report_scores import print_checkpoints, print_scores
+from seg.scores.report_scores import main_score, print_checkpoints, print_scores
 from seg.trained.trained_network import RE_ESTIMATED_ON, Training
 from seg.training.run import TrainingRun
 from seg.training.setup import set_up
@@ -21,7 +22,7 @@ from seg.training.step import training_step
 
 def train(config: TrainConfig) -> Path:
     """Run one training of checked settings and return its run folder."""
-    run, steps, protocol = set_up(config)
+    config, run, steps = set_up(config)
     with _closed_at_the_end(run):
         if run.saved_step is None:
             run.save()  # a run can be resumed from its first step on
@@ -32,7 +33,7 @@ def train(config: TrainConfig) -> Path:
             run.score_if_due()
         result = run.final_scores()
         if run.folder is not None:
-            _finish(run, run.folder, result, protocol)
+            _finish(run, run.folder, result, config)
     leave_group()
     return run.path
 
@@ -52,41 +53,31 @@ def _closed_at_the_end(run: TrainingRun) -> Iterator[None]:
         run.close()
 
 
-def _finish(
-    run: TrainingRun,
-    folder: RunFolder,
-    result: dict[str, Any],
-    protocol: Callable[..., dict[str, Any]],
-) -> None:
+def _finish(run: TrainingRun, folder: RunFolder, result: Document, config: TrainConfig) -> None:
     """Write ``eval.json``, with the protocol of the scores, and print tables and answer."""
-    run.close_progress()
-    state, pair = run.state, run.pair
+    state = run.state
+    pair = run.pair
     checkpoints = run.selector.table(state.step, result["miou"])
     training = Training(run.path, "last", state.step, state.result().get(RE_ESTIMATED_ON))
     labelled = {
         "source": len(pair.source_train or ()),
         "target": len(pair.target_labelled or ()),
     }
-    how = protocol(training, state.model) | {"labelled_images": labelled}
-    document = {
-        **result,
+    how = protocol(config, training, state.model) | {"labelled_images": labelled}
+    more = {
         "source_label_share": state.source_shares(pair.classes.names),
         "checkpoint": "last",
         "checkpoints": checkpoints,
         "protocol": how,
     }
-    folder.write_json("eval.json", document)
+    folder.write_json("eval.json", result | more)
+    run.close()
     images = f"{len(pair.target_val)} images"
     print_scores(result, f"target validation, {images}, last checkpoint")
     print_checkpoints(checkpoints)
-    answer = (
-        f"mean entropy {result['mean_entropy_normalised']:.3f} of log C on {images} without labels"
-    )
-    if result["miou"] is not None:
-        answer = f"mIoU {100 * result['miou']:.1f} % on {images} of the target"
-    print(f"Trained: {answer}")
+    print(f"Trained: {main_score(result)} on {images} of the target")
     print(f"assumes:      last checkpoint, batch norm {how['batch_norm']}")
-    if run.schedule.maps:
+    if run.maps:
         print(f"entropy maps: {run.path / 'entropy_maps'}")
     print(f"scores:       {run.path / 'eval.json'}")
     print(f"report:       {command_line('dem_apps.report', [str(run.path)])}")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import InitVar, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
-from PIL import Image
 from torch import Tensor
 
 from dem_apps.reduction import world_size
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.progress import Progress
 from dem_apps.runtime.run_folder import RunFolder
 from dem_apps.runtime.signals import StopRequest, resume_command
@@ -20,6 +19,7 @@ from seg.data.files import flat_names
 from seg.data.pixel_format import resized_mask
 from seg.maps.entropy_maps import Prediction
 from seg.maps.run_pictures import map_pictures, save_panel
+from seg.methods.optimization import Means
 from seg.scores.checkpoints import CRITERION, CheckpointSelector
 from seg.scores.evaluation import OnSample, evaluate
 from seg.training.step import TrainState
@@ -27,31 +27,26 @@ from seg.training.step import TrainState
 _LOGGED_SCORES = ("miou", "pixel_accuracy", "mean_entropy", "calibration_error")
 
 
-class Schedule(NamedTuple):
-    """The steps at which a training logs, scores and ends."""
+@dataclass
+class TrainingRun:
+    """The train state with the run folder that it is written to."""
 
     max_steps: int
     log_every: int  #: steps between lines in the log
     eval_every: int  #: steps between scores and checkpoints
     maps: int  #: validation images whose entropy maps are shown
-
-
-@dataclass
-class TrainingRun:
-    """The train state with the run folder that it is written to."""
-
-    schedule: Schedule  #: when it logs, scores and ends
     state: TrainState  #: is moved on by :func:`seg.training.step.training_step`
     pair: DomainPair  #: its target validation images are scored
     path: Path  #: of the run folder
     folder: RunFolder | None  #: the open run folder; None in all processes but the main one
-    saved: InitVar[dict[str, Any] | None]  #: the checkpoint that the run continues from
+    saved: InitVar[Document | None]  #: the checkpoint that the run continues from
 
-    def __post_init__(self, saved: dict[str, Any] | None) -> None:
+    def __post_init__(self, saved: Document | None) -> None:
         self.selector = CheckpointSelector()  #: which checkpoints are kept besides the last
-        self.progress, resume = None, ""
+        self.progress = None
+        resume = ""
         if self.folder is not None:
-            self.progress = Progress(self.schedule.max_steps, self.state.step)
+            self.progress = Progress(self.max_steps, self.state.step)
             resume = resume_command("seg.train", self.path)
         self.stop = StopRequest(resume)
         #: whether the scores of this step are in the log, if it is one that has scores
@@ -60,15 +55,16 @@ class TrainingRun:
         self.saved_step: int | None = None
         if saved is not None:
             self.selector.restore(saved.get("choice"))
-            self.scored, self.saved_step = saved.get("scored", True), self.state.step
+            self.scored = saved.get("scored", True)
+            self.saved_step = self.state.step
 
-    def report(self, values: dict[str, float]) -> None:
+    def report(self, values: Means) -> None:
         """Advance the progress bar, and log the values of a step where they are due."""
         step = self.state.step
         self.scored = False
         if self.progress is not None:
             self.progress.update(step)
-        is_due = step % self.schedule.log_every == 0 or step == self.schedule.max_steps
+        is_due = step % self.log_every == 0 or step == self.max_steps
         if self.folder is not None and is_due:
             self.folder.log(step, **values)
 
@@ -88,28 +84,23 @@ class TrainingRun:
 
         :meth:`final_scores` follows the last step.
         """
-        step, schedule = self.state.step, self.schedule
-        if not self.scored and step % schedule.eval_every == 0 and step < schedule.max_steps:
+        step = self.state.step
+        if not self.scored and step % self.eval_every == 0 and step < self.max_steps:
             self._score_and_save()
 
-    def final_scores(self) -> dict[str, Any]:
+    def final_scores(self) -> Document:
         """Score the last state and write its entropy maps."""
         # a resumed run that had come to its end has its scores in the log
         score = self._scores if self.scored else self._score_and_save
         return score(write_maps=True)
 
-    def close_progress(self) -> None:
-        """End the progress bar; safe to call twice."""
-        if self.progress is not None:
-            self.progress.close()
-
     def close(self) -> None:
-        """Close the run folder; safe to call twice."""
-        self.close_progress()
-        if self.folder is not None:
-            self.folder.close()
+        """End the progress bar and close the run folder; safe to call twice."""
+        for part in (self.progress, self.folder):
+            if part is not None:
+                part.close()
 
-    def _score_and_save(self, write_maps: bool = False) -> dict[str, Any]:
+    def _score_and_save(self, write_maps: bool = False) -> Document:
         """Score on the target's validation set, log the scores, save the selected checkpoints and the state."""
         result = self._scores(write_maps)
         alarm = self.selector.alarm(result, self.state.source_shares(self.pair.classes.names))
@@ -122,9 +113,10 @@ class TrainingRun:
         self.save()
         return result
 
-    def _log_scores(self, folder: RunFolder, result: dict[str, Any], alarm: str | None) -> None:
+    def _log_scores(self, folder: RunFolder, result: Document, alarm: str | None) -> None:
         """Log the scores and show the most important one."""
-        step, label_free = self.state.step, result["label_free"]
+        step = self.state.step
+        label_free = result["label_free"]
         scores = {f"val/{name}": result[name] for name in _LOGGED_SCORES}
         scores |= {f"label_free/{name}": value for name, value in label_free.items()}
         known = {name: value for name, value in scores.items() if value is not None}
@@ -145,7 +137,7 @@ class TrainingRun:
             self.folder.save_checkpoint("last", state)
         self.saved_step = self.state.step
 
-    def _scores(self, write_maps: bool) -> dict[str, Any]:
+    def _scores(self, write_maps: bool) -> Document:
         predict = self.state.predict
         return evaluate(
             self.state.scored_model(),
@@ -159,17 +151,16 @@ class TrainingRun:
     def _on_map_sample(self, write: bool) -> OnSample:
         """Shows validation images spread over the set in TensorBoard; with ``write`` they become files as well."""
         images = len(self.pair.target_val)
-        shown = np.linspace(0, images - 1, min(self.schedule.maps, images)).round().astype(int)
+        shown = np.linspace(0, images - 1, min(self.maps, images)).round()
         names = flat_names([self.pair.target_val.name(index) for index in range(images)])
-        shown_as = {index: f"entropy_maps/{names[index]}" for index in shown}
 
         def on_sample(index: int, sample: Sample, logits: Tensor) -> None:
             if self.progress is not None:
                 self.progress.between_steps(f"scoring, image {index + 1:,} of {images:,}")
             if world_size() == 1:  # several processes can agree to stop between two steps alone
                 self.stop_if_asked()
-            if index in shown_as and (write or self.folder is not None):
-                self._show(shown_as[index], sample, logits, write)
+            if index in shown and (write or self.folder is not None):
+                self._show(f"entropy_maps/{names[index]}", sample, logits, write)
 
         return on_sample
 
@@ -181,6 +172,6 @@ class TrainingRun:
         if write:
             save_panel(self.path / f"{name}.png", picture)
             for view, tile in tiles.items():
-                save_panel(self.path / name / f"{view}.png", Image.fromarray(tile))
+                save_panel(self.path / name / f"{view}.png", tile)
         if self.folder is not None:
-            self.folder.log_image(name, np.asarray(picture), self.state.step)
+            self.folder.log_image(name, picture, self.state.step)

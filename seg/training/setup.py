@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import islice, repeat
@@ -20,6 +20,7 @@ from torch.utils.data import ConcatDataset
 from dem_apps.errors import InputError
 from dem_apps.reduction import world_size
 from dem_apps.runtime.device import torch_device
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import new_run_dir
 from dem_apps.runtime.reproducibility import seed_everything
 from dem_apps.runtime.run_folder import RunFolder, checkpoint_to_resume
@@ -30,12 +31,10 @@ from seg.data.domains import DomainPair, open_pair
 from seg.data.loader import batches, target_style
 from seg.data.pixel_format import PIXELS_FILE, RGB, PixelFormat, read_format
 from seg.data.samplers import Sampler, labelled_sampler
-from seg.data.settings import SourceConfig
-from seg.inference.protocol import protocol
 from seg.methods import METHODS
 from seg.methods.method import Method
 from seg.methods.minent import HeadObjectives
-from seg.methods.optimization import MicroBatch, PolySchedule
+from seg.methods.optimization import MicroBatch, MicroBatches, PolySchedule
 from seg.methods.settings import OptimizerConfig
 from seg.models.batch_norm import set_up_batch_norm
 from seg.models.network import Predictor, SegmentationNetwork, parameter_groups
@@ -45,7 +44,7 @@ from seg.trained.adaptive_batch_norm import check_there_are_statistics, re_estim
 from seg.trained.description import CLASSES_FILE
 from seg.trained.run_network import build_network, classes_of_run
 from seg.trained.start_from import normalisation, start_from
-from seg.training.run import Schedule, TrainingRun
+from seg.training.run import TrainingRun
 from seg.training.step import TrainState
 from seg.training.summary import summary
 
@@ -60,21 +59,21 @@ class Before(NamedTuple):
     classes: str | None  #: file of the classes
     folder: Path | None = None  #: of the run
     pixels: PixelFormat | None = None  #: None where the images decide it
-    state: dict[str, Any] | None = None  #: the checkpoint to continue from
+    state: Document | None = None  #: the checkpoint to continue from
 
 
-def set_up(
-    config: TrainConfig,
-) -> tuple[TrainingRun, Iterator[list[MicroBatch]], Callable[..., dict[str, Any]]]:
+def set_up(config: TrainConfig) -> tuple[TrainConfig, TrainingRun, Iterator[MicroBatches]]:
     """Build a training by its checked settings, and open its run folder.
 
     Returns:
-        The run, the micro-batches of each remaining step, and :func:`seg.inference.protocol.protocol` of the settings.
+        The settings with all defaults, the run, and the micro-batches of each remaining step.
     """
     accelerator = _accelerator(config.device, config.precision)
     config, before = _settled(config, accelerator)
     pair, sampler = _data(config, accelerator, before)
-    model, saved, num_classes = config.model, before.state, len(pair.classes)
+    model = config.model
+    saved = before.state
+    num_classes = len(pair.classes)
     # after the data: what is drawn and counted into a cache the first time must not move the weights
     seed_everything(config.seed)
     network = build_network(model, num_classes, pair.pixels.bands, before.folder, saved is None)
@@ -85,18 +84,28 @@ def set_up(
     state = build_state(config, network, num_classes, accelerator, pair.pixels)
     if config.batch_norm_after == "target":
         check_there_are_statistics(state.model)
-        images, share = pair.target_train, config.bn_alpha
         state.re_estimate = partial(
-            re_estimated_on, images, device=accelerator.device, bn_alpha=share
+            re_estimated_on,
+            pair.target_train,
+            device=accelerator.device,
+            bn_alpha=config.bn_alpha,
         )
     if saved is not None:
         state.restore(saved)
     path, folder = _opened(config, pair, accelerator, state.model, saved)
-    schedule = Schedule(config.max_steps, config.log_every, config.eval_every, config.maps)
-    run = TrainingRun(schedule, state, pair, path, folder, saved)
+    run = TrainingRun(
+        config.max_steps,
+        config.log_every,
+        config.eval_every,
+        config.maps,
+        state,
+        pair,
+        path,
+        folder,
+        saved,
+    )
     steps = range(state.step, config.max_steps)
-    batches_of_steps = _micro_batches(config, pair, sampler, accelerator, steps)
-    return run, batches_of_steps, partial(protocol, config)
+    return config, run, _micro_batches(config, pair, sampler, accelerator, steps)
 
 
 def _settled(config: TrainConfig, accelerator: Accelerator) -> tuple[TrainConfig, Before]:
@@ -105,17 +114,19 @@ def _settled(config: TrainConfig, accelerator: Accelerator) -> tuple[TrainConfig
     A run to continue has the ones that were filled in at its start.
     """
     if config.resume:
-        path, classes = Path(str(config.run_dir)), config.classes
+        path = Path(str(config.run_dir))
         saved = checkpoint_to_resume(path)
         was = from_dict(TrainConfig, read_config(path), str(path))
         config = replace(config, **{name: getattr(was, name) for name in _FILLED_IN})
         pixels = read_format(path) if (path / CLASSES_FILE).is_file() else None
-        return config, Before(classes_of_run(path, classes), path, pixels, saved)
+        return config, Before(classes_of_run(path, config.classes), path, pixels, saved)
     config, lines = resolve(config, accelerator.device.type)
     for line in lines:
         accelerator.print(line)
-    model, starts_anew = config.model, config.model.start_from is None
-    check_network(str(model.name), str(model.encoder), model.encoder_weights, starts_anew)
+    model = config.model
+    check_network(
+        str(model.name), str(model.encoder), model.encoder_weights, model.start_from is None
+    )
     return config, Before(config.classes)
 
 
@@ -124,14 +135,19 @@ def _data(
 ) -> tuple[DomainPair, Sampler]:
     """The images of both domains, and the order of the labelled ones."""
     data = config.data() | {"classes_file": before.classes, "pixels": before.pixels}
-    source, model, workers = config.source, config.model, config.workers
-    seed = (config.seed, _SOURCE_STREAM)
+    source = config.source
+    workers = config.workers
     with accelerator.main_process_first():
-        pair = open_pair(**data, workers=workers, rgb=normalisation(model))
+        pair = open_pair(**data, workers=workers, rgb=normalisation(config.model))
         for line in pair.look_at_labels():
             accelerator.print(line)
-        temperature, enough = source.rare_class_temperature, source.rare_class_pixels
-        return pair, labelled_sampler(pair.labelled, seed, temperature, enough, workers)
+        return pair, labelled_sampler(
+            pair.labelled,
+            (config.seed, _SOURCE_STREAM),
+            source.rare_class_temperature,
+            source.rare_class_pixels,
+            workers,
+        )
 
 
 def _accelerator(device_name: str, precision: str) -> Accelerator:
@@ -156,7 +172,9 @@ def build_state(
     pixels: PixelFormat = RGB,
 ) -> TrainState:
     """The network, its optimiser and the method, on their device."""
-    settings, rates, weights = config.model, config.optimizer, config.weights
+    settings = config.model
+    rates = config.optimizer
+    weights = config.weights
     policy = str(settings.batch_norm)
     network.to(accelerator.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
     model = set_up_batch_norm(network, policy, synchronised=world_size() > 1)
@@ -187,11 +205,16 @@ def _optimizer(model: nn.Module, rates: OptimizerConfig) -> torch.optim.Optimize
 
 def _method(config: TrainConfig, predict: Predictor, num_classes: int) -> Method:
     """The method of ``--method``, with the objectives of ``--loss``."""
-    row, loss, reduction = METHODS[config.method], str(config.loss), config.reduction
-    weights, options = config.weights, config.method_options()
-    on_target = weights.on_target("target", predict.heads)
+    row = METHODS[config.method]
+    weights = config.weights
+    options = config.method_options()
     make_objectives = partial(
-        HeadObjectives, loss, num_classes, on_target, reduction, config.objective_options()
+        HeadObjectives,
+        str(config.loss),
+        num_classes,
+        weights.on_target("target", predict.heads),
+        config.reduction,
+        config.objective_options(),
     )
     if options:
         options["weights"] = weights.on_target(row.weight, predict.heads)
@@ -204,14 +227,15 @@ def _opened(
     pair: DomainPair,
     accelerator: Accelerator,
     model: nn.Module,
-    saved: dict[str, Any] | None,
+    saved: Document | None,
 ) -> tuple[Path, RunFolder | None]:
     """Open the run folder in the main process, which prints the summary.
 
     Returns:
         The folder's path, which every process gets from the main one, and the open folder or None.
     """
-    path, folder = config.run_dir, None
+    path = config.run_dir
+    folder = None
     # a resumed run folder drops what came after the checkpoint, which every process has to have read
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
@@ -220,10 +244,14 @@ def _opened(
         if config.resume:
             folder = RunFolder.resume(Path(path), None if saved is None else saved["step"])
         else:
-            title, has_objective = config.title, METHODS[config.method].loss is not None
-            info = report_info(len(pair.classes), title, has_objective)
-            settings, seed = asdict(config), config.seed
-            folder = RunFolder.create(Path(path), settings, seed, str(accelerator.device), info)
+            has_objective = METHODS[config.method].loss is not None
+            folder = RunFolder.create(
+                Path(path),
+                asdict(config),
+                config.seed,
+                str(accelerator.device),
+                report_info(len(pair.classes), config.title, has_objective),
+            )
         if saved is None:
             _describe(folder, config, pair)
         print(*summary(config, pair, path, model, accelerator), sep="\n", flush=True)
@@ -249,46 +277,38 @@ def _micro_batches(
     sampler: Sampler,
     accelerator: Accelerator,
     steps: range,
-) -> Iterator[list[MicroBatch]]:
+) -> Iterator[MicroBatches]:
     """Return the micro-batches of each step; ``sampler`` draws the labelled images."""
-    source, target, seed, number = config.source, config.target, config.seed, config.accumulate
+    source = config.source
+    number = config.accumulate
     positions = range(steps.start * number, steps.stop * number)
-    common: dict[str, Any] = {
-        "batch_size": config.batch_size,
-        "steps": positions,
-        "workers": config.workers,
-        "process": (accelerator.process_index, accelerator.num_processes),
-        "pixels": pair.pixels,
-    }
-    labelled = batches(
+    read = partial(
+        batches,
+        batch_size=config.batch_size,
+        steps=positions,
+        workers=config.workers,
+        process=(accelerator.process_index, accelerator.num_processes),
+        pixels=pair.pixels,
+    )
+    style = None
+    if source.style != "none":
+        style = partial(
+            target_style, pair.target_train, source.style_beta, source.style_probability
+        )
+    labelled = read(
         ConcatDataset(pair.labelled),
-        **common,
-        seed=(seed, _SOURCE_STREAM),
+        seed=(config.seed, _SOURCE_STREAM),
         augmentation=source.augmentation,
         sampler=sampler,
-        **_style(source, pair),
+        style=style,
+        styled=len(pair.source_train or ()),
     )
     unlabelled: Iterator[Any] = repeat({}, len(positions))
     if METHODS[config.method].uses_target:
-        unlabelled = batches(
+        unlabelled = read(
             pair.target_train,
-            **common,
-            seed=(seed, _TARGET_STREAM),
-            augmentation=target.augmentation,
+            seed=(config.seed, _TARGET_STREAM),
+            augmentation=config.target.augmentation,
         )
-    return _grouped(map(MicroBatch, labelled, unlabelled), number, steps)
-
-
-def _grouped(
-    micro_batches: Iterator[MicroBatch], number: int, steps: range
-) -> Iterator[list[MicroBatch]]:
-    for _ in steps:
-        yield list(islice(micro_batches, number))
-
-
-def _style(source: SourceConfig, pair: DomainPair) -> dict[str, Any]:
-    """Arguments of :func:`batches` that give source images the target's style."""
-    if pair.source_train is None or source.style == "none":
-        return {}
-    style = partial(target_style, pair.target_train, source.style_beta, source.style_probability)
-    return {"style": style, "styled": len(pair.source_train)}
+    micro_batches = map(MicroBatch, labelled, unlabelled)
+    return (list(islice(micro_batches, number)) for _ in steps)

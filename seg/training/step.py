@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,10 +12,23 @@ from torch.nn import functional as F
 
 from dem_apps.reduction import summed_over_processes, sums_in, world_size
 from dem_apps.runtime.checkpoint import fitting, load_state
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.reproducibility import random_states, restore_random_states
 from seg.data.labels import IGNORE_INDEX
 from seg.methods.method import Method
-from seg.methods.optimization import MicroBatch, PolySchedule, Values, update
+from seg.methods.optimization import (
+    HeadLogits,
+    Means,
+    MicroBatch,
+    MicroBatches,
+    PolySchedule,
+    Summed,
+    Values,
+    on_device,
+    update,
+    weighted_sum,
+)
+from seg.methods.settings import Weights
 from seg.models.network import Predictor
 from seg.trained.adaptive_batch_norm import Estimated
 from seg.trained.trained_network import RE_ESTIMATED_ON
@@ -29,12 +42,12 @@ class TrainState:
     optimizer: Any  #: the network's optimiser, prepared by accelerate
     method: Method  #: what is added to the source loss, with modules and optimisers of its own
     #: weights of the cross-entropy per head, such as ``{"main": 1.0, "aux": 0.1}``
-    source_weights: dict[str, float]
+    source_weights: Weights
     schedule: PolySchedule  #: learning rates of every optimiser
     #: (C,) int64, pixels per class of the labels that were trained on, of all processes
     label_counts: Tensor
     #: what the method adds counts times the source's cross-entropy, of the main head, at most 1
-    relative: bool = False
+    relative: bool
     step: int = 0
     #: Returns a copy of a network with statistics of other images (``--batch-norm-after``); every process calls it.
     re_estimate: Callable[[nn.Module], Estimated] | None = None
@@ -59,7 +72,7 @@ class TrainState:
             self._adapted = self.re_estimate(self.method.scored_model())
         return self._adapted.network
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> Document:
         """The part of a checkpoint that is scored, exported and started from; one process may ask for it alone.
 
         It has the re-estimated statistics of :meth:`scored_model` if they were made at this step, and says so.
@@ -70,17 +83,13 @@ class TrainState:
             result[RE_ESTIMATED_ON] = f"target images (share {self._adapted.share:g})"
         return result
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> Document:
         """Return the state for a checkpoint."""
         parts = {name: part.state_dict() for name, part in self._parts().items()}
-        return {
-            **self.result(),
-            **parts,
-            "label_counts": self.label_counts,
-            "random": random_states(),
-        }
+        others = {"label_counts": self.label_counts, "random": random_states()}
+        return self.result() | parts | others
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: Document) -> None:
         """Continue where :meth:`state` was taken.
 
         Raises:
@@ -94,18 +103,19 @@ class TrainState:
             self.label_counts.copy_(state["label_counts"])
             restore_random_states(state["random"])
 
-    def _parts(self) -> dict[str, Any]:
+    def _parts(self) -> Document:
         """Return the state to resume from, by its names in a checkpoint; ``model`` is the scored network."""
-        scored, scaler = self.method.scored_model(), self.predict.accelerator.scaler
+        scored = self.method.scored_model()
+        scaler = self.predict.accelerator.scaler
         # re-estimated statistics are not those that the scored network goes on with
         name = "model" if self.re_estimate is None else "scored_model"
-        parts: dict[str, Any] = {} if scored is self.model else {name: scored}
+        parts: Document = {} if scored is self.model else {name: scored}
         parts["trained_model" if parts or self.re_estimate else "model"] = self.model
         parts |= {"optimizer": self.optimizer, **self.method.modules, **self.method.optimizers}
         return parts if scaler is None else parts | {"scaler": scaler}
 
 
-def training_step(state: TrainState, batches: Sequence[MicroBatch]) -> dict[str, float]:
+def training_step(state: TrainState, batches: MicroBatches) -> Means:
     """Make one step of the network and then of the method.
 
     The micro-batches' gradients are averaged.
@@ -116,6 +126,8 @@ def training_step(state: TrainState, batches: Sequence[MicroBatch]) -> dict[str,
     Raises:
         NotFiniteError: a loss is not finite, before its step.
     """
+    device = state.predict.accelerator.device
+    batches = [MicroBatch(*(on_device(domain, device) for domain in batch)) for batch in batches]
     state.schedule.set_rates((state.optimizer, *state.method.optimizers.values()), state.step)
     state.model.train()
     state.optimizer.zero_grad()
@@ -135,7 +147,7 @@ def _add_gradients(state: TrainState, batch: MicroBatch, share: float) -> Values
     accelerator = state.predict.accelerator
     batch = state.method.prepare(batch)
     logits = state.predict(batch.source["image"], "source")
-    label = batch.source["label"].to(accelerator.device, non_blocking=True)
+    label = batch.source["label"]
     (counts,) = summed_over_processes(
         torch.bincount(label[label != IGNORE_INDEX], minlength=len(state.label_counts))
     )
@@ -155,9 +167,7 @@ def _add_gradients(state: TrainState, batch: MicroBatch, share: float) -> Values
     return values | of_target
 
 
-def supervised_loss(
-    logits: Mapping[str, Tensor], label: Tensor, weights: Mapping[str, float]
-) -> tuple[Tensor, Values]:
+def supervised_loss(logits: HeadLogits, label: Tensor, weights: Weights) -> Summed:
     """Weighted cross-entropy of the heads, the mean over labelled pixels or 0 without any, and values to log.
 
     ``logits`` are (B, C, H, W) per head, ``label`` (B, H, W) train ids. Labelled pixels of every process are counted,
@@ -167,12 +177,10 @@ def supervised_loss(
     share = (world_size() / labelled.clamp_min(1)).float()
     # on a GPU torch adds up the pixels of an image in an order that differs from run to run, or refuses to
     reduction = "none" if torch.are_deterministic_algorithms_enabled() else "sum"
-    losses, values = [], {}
-    for head, weight in weights.items():
+    losses = {}
+    for head in weights:
         pixels = F.cross_entropy(
             logits[head], label, ignore_index=IGNORE_INDEX, reduction=reduction
         )
-        loss = share * pixels.sum()
-        losses.append(weight * loss)
-        values[f"source/cross_entropy_{head}"] = loss.detach()
-    return torch.stack(losses).sum(), values
+        losses[head] = share * pixels.sum()
+    return weighted_sum(losses, weights, "source/cross_entropy")

@@ -40,7 +40,8 @@ def summary(
 
 def _about_pixels(pair: DomainPair) -> list[str]:
     """Layouts that were found, and the bands and normalisation of images unlike ImageNet's, a line each."""
-    pixels, lines = pair.pixels, list[str]()
+    pixels = pair.pixels
+    lines = list[str]()
     if pair.layouts_found():
         lines.append(f"layout   {pair.layouts_found()}")
     if pixels != RGB:

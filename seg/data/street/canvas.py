@@ -72,7 +72,8 @@ class Canvas:
     def color(self, paint: str) -> Array:
         """Return one of a paint's colours, varied in brightness and less in hue."""
         shift = self.rng.normal(0, 8) + self.rng.normal(0, 4, 3)
-        return shift + self.rng.choice(self._paints[paint])
+        color: Array = shift + self.rng.choice(self._paints[paint])
+        return color
 
     def ground(self, label: str, outlines: Outlines, color: Array) -> None:
         """Paint outlines by x and depth on the ground."""
@@ -129,7 +130,8 @@ class Canvas:
         scale = self.focal / depth
         columns = self._center + (x + self._bend * depth**2) * scale
         rows = self.horizon + (self.camera_height - y) * scale
-        return np.rint(np.stack((columns, rows), -1)).astype(np.int32)
+        pixels: Array = np.rint(np.stack((columns, rows), -1)).astype(np.int32)
+        return pixels
 
     def _lit(self, painted: Array, depths: Sequence[float], colors: Sequence[Array]) -> Array:
         """Return the painted canvas in the surfaces' colours, in shadow and haze."""
@@ -146,7 +148,8 @@ class Canvas:
         low_sky = self._paints["low sky"][0].astype(np.float32)
         # channel by channel, which is four times as fast
         channels = zip(tones, low_sky, strict=True)
-        return cv2.merge([far + visible * (tone[painted] * shade - far) for tone, far in channels])
+        lit = [far + visible * (tone[painted] * shade - far) for tone, far in channels]
+        return np.asarray(cv2.merge(lit))
 
     def _sensed(self, picture: Array, grain: Array) -> Array:
         """Return the picture after texture, lens and sensor."""
@@ -170,5 +173,5 @@ class Canvas:
         if numbers["jpeg quality"] < 100:
             quality = round(numbers["jpeg quality"])
             _, stream = cv2.imencode(".jpg", picture, [cv2.IMWRITE_JPEG_QUALITY, quality])
-            picture = cv2.imdecode(stream, cv2.IMREAD_COLOR)
+            picture = np.asarray(cv2.imdecode(stream, cv2.IMREAD_COLOR))
         return picture

@@ -144,7 +144,7 @@ def test_an_image_that_becomes_less_stable_keeps_its_prediction(config, accepted
     ]
     less_stable = set()
     for name in ("0", "1", "2", "3", "4", "5", "6", "7", "deep/8"):
-        probe = Probe([as_seen(config, name)], networks[0].description.multiple)
+        probe = Probe([(as_seen(config, name), None)], networks[0].description.multiple)
         old, new = (
             probe.look(plain_forward(each.network)).stability_score(result.outcome.before)
             for each in networks

@@ -20,7 +20,7 @@ from seg.data.read_labels import read_index_image, read_label
 from seg.data.settings import SourceConfig, TargetDataConfig
 from seg.data.statistics import class_pixels
 from seg.maps.entropy_maps import Prediction
-from seg.maps.run_pictures import write_geotiffs
+from seg.maps.run_pictures import geotiffs
 
 rasterio = pytest.importorskip("rasterio")
 main_group = pytest.importorskip("rasterio.rio.main").main_group
@@ -224,7 +224,8 @@ def test_no_data_and_a_class_never_share_a_value_in_what_is_written(tmp_path):
         np.tile(np.arange(6, dtype=np.uint8) % 2, (4, 1)), np.zeros((4, 6), np.float32), valid
     )
     place = {"crs": "EPSG:32632", "transform": rasterio.Affine(1, 0, 0, 0, -1, 0)}
-    write_geotiffs(lambda kind: tmp_path / kind, prediction, classes, place)
+    with geotiffs(lambda kind: tmp_path / kind, valid.shape, classes, place) as write:
+        write(0, 0, prediction)
     with rasterio.open(tmp_path / "prediction.tif") as file:
         np.testing.assert_array_equal(file.read_masks(1) > 0, valid)
         assert set(np.unique(file.read(1)[1:])) == {0, 255}

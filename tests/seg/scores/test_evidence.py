@@ -40,7 +40,7 @@ def iou(first, second):
 
 def test_the_numbers_are_their_definitions():
     model, batch = network(), images()
-    evidence = Probe([batch[:2], batch[2:]]).look(model)
+    evidence = Probe([(batch[:2], None), (batch[2:], None)]).look(model)
     with torch.no_grad():
         p = model(batch).softmax(1).double().numpy()
         classes = p.argmax(1)
@@ -69,21 +69,19 @@ def test_pixels_without_data_are_no_evidence():
     valid[:, :, 12:] = False
     filled = torch.where(valid[:, None], batch, 3.0)
     for resizes in (True, False):
-        looks = [
-            Probe([each], resizes=resizes, masks=[valid]).look(model) for each in (batch, filled)
-        ]
-        expected = Probe([batch[..., :12]], resizes=resizes).look(model)
+        looks = [Probe([(each, valid)], resizes=resizes).look(model) for each in (batch, filled)]
+        expected = Probe([(batch[..., :12], None)], resizes=resizes).look(model)
         assert looks[0].shares == looks[1].shares == expected.shares
         assert looks[1].entropy == pytest.approx(expected.entropy)
-        assert looks[1].shares != Probe([filled], resizes=resizes).look(model).shares
+        assert looks[1].shares != Probe([(filled, None)], resizes=resizes).look(model).shares
 
 
 def test_a_collapse_is_certain_and_steady_and_seen_all_the_same():
     model = network()
-    before = Probe([images()]).look(model)
+    before = Probe([(images(), None)]).look(model)
     with torch.no_grad():
         model.bias[2] += 100
-    after = Probe([images()]).look(model)
+    after = Probe([(images(), None)]).look(model)
     assert max(after.shares) == 1.0
     assert after.effective_classes == pytest.approx(1.0)
     assert after.stability == (None, None, 1.0, None)
@@ -105,7 +103,7 @@ def test_rare_classes_are_left_out_of_stability():
 )
 def test_smaller_views_lie_on_the_grid_of_the_encoders(size, multiple, smaller):
     seen = list[tuple[int, ...]]()
-    batches, model = [torch.randn(1, 3, *size)], network()
+    batches, model = [(torch.randn(1, 3, *size), None)], network()
     Probe.of(model, batches, multiple).look(
         lambda batch: seen.append(tuple(batch.shape[2:])) or model(batch)
     )
@@ -114,7 +112,7 @@ def test_smaller_views_lie_on_the_grid_of_the_encoders(size, multiple, smaller):
 
 def test_nan_is_refused():
     with pytest.raises(NotFiniteError):
-        Probe([images(1)]).look(lambda batch: torch.full((1, CLASSES, 4, 4), float("nan")))
+        Probe([(images(1), None)]).look(lambda batch: torch.full((1, CLASSES, 4, 4), float("nan")))
 
 
 C = 5
