@@ -40,7 +40,7 @@ class GridConfig(ExecutorConfig):
 
     arms: dict[str, Any] = option(
         {},
-        "arms to compare, each a name with its settings, such as {none: {loss: none}}; null leaves an arm out",
+        "arms to compare, by name, such as {none: {loss: none}} (null leaves an arm out)",
         value="{ARM: {}}",
         group="grid",
     )

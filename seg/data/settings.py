@@ -126,8 +126,7 @@ class BandConfig:
     )
     shown: list[int] | None = option(
         None,
-        "bands shown as red, green and blue, counted from 1, such as 3,2,1 (default: those that "
-        "the file names, else the first ones)",
+        "bands shown as red, green and blue, such as 3,2,1 (default: the named ones, else the first)",
         at_least=1,
         value="R,G,B",
     )

@@ -143,7 +143,7 @@ def finite(logits: Tensor, of: str = "") -> Tensor:
     """The logits; a NotFiniteError for NaN or infinite ones, which would look like class 0 everywhere."""
     if not bool(logits.isfinite().all()):
         raise NotFiniteError(
-            f"{of and f'{of}: '}the network's output is not finite; its weights are no use"
+            f"{of and f'{of}: '}the network's output is not finite; check its weights"
         )
     return logits
 

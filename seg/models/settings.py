@@ -68,8 +68,8 @@ class ModelConfig:
     )
     batch_norm: BatchNormPolicy | None = option(
         None,
-        "what of batch norm trains and which batches update its statistics; default: source, or target where "
-        "--batch-norm-after none keeps target images from it",
+        "layers of batch norm that train, and images that update their statistics; default: source, "
+        "or target with --batch-norm-after none",
     )
     align_corners: bool = option(
         True, "whether upsampling aligns the corners of features and pixels, as ADVENT does"

@@ -17,6 +17,7 @@ import claims
 import imagenet_corruptions
 import photograph_training
 import pytest
+import rates_figure
 import stream_tables
 from csv_rows import RESULTS, CsvRows
 from support import ROOT, pages, result_tables
@@ -26,6 +27,7 @@ from dem_apps.report.tables import markdown
 from seg.adaptation.decision import RECORD
 
 README, ADAPTATION, APPENDIX = "README.md", "docs/adaptation.md", "docs/appendix.md"
+TEST_TIME = "docs/test_time.md"
 METHOD, BENCHMARKS, RL_ANSWER = "docs/method.md", "docs/benchmarks.md", "docs/rl_answer.md"
 
 
@@ -43,6 +45,10 @@ ONE_PHOTOGRAPH = keyed("tpt_photographs", imagenet_corruptions.KEYS)
 def streams(table):
     beds = ("cifar", "cifar_group_norm", "imagenet")
     return table([row for bed in beds for row in rows(f"{bed}_streams")])
+
+
+def rates_table():
+    return rates_figure.table(rates_figure.curves(RESULTS / "cifar_rates.csv"))
 
 
 def tent_table():
@@ -93,6 +99,7 @@ TABLES = [
     Compared(APPENDIX, result_tables.fresh_seeds_table),
     Compared(APPENDIX, camvid_table),
     Compared(METHOD, claims.table),
+    Compared(TEST_TIME, rates_table),
     Compared(BENCHMARKS, result_tables.objectives_table),
     Compared(BENCHMARKS, result_tables.gpu_table),
     Compared(BENCHMARKS, result_tables.step_table),
@@ -103,6 +110,7 @@ TABLES = [
 WITHOUT_RESULTS = {
     (APPENDIX, "authors' code"),
     (METHOD, "paper"),
+    (TEST_TIME, "method="),
     (DEMO, "command"),
     (DEMO, "policy"),
     (DEMO, "--self-training.…"),

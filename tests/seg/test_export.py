@@ -205,7 +205,7 @@ def test_what_is_not_finite_is_not_published(draw, tmp_path, capsys):
     save_checkpoint(second / "checkpoints", "last", state)
     assert export(settings(second, tmp_path)) == 1
     printed = capsys.readouterr()
-    assert "a.png: the network's output is not finite; its weights are no use" in printed.err
+    assert "a.png: the network's output is not finite; check its weights" in printed.err
     assert "exported 0 of 1 images" in printed.out
     assert not list((tmp_path / "out").rglob("*.png"))
     assert all(
