@@ -1,4 +1,4 @@
-"""CIFAR-10 under the corruptions of CIFAR-10-C: the beds of corruption_streams.py whose names begin with ``cifar``.
+"""CIFAR-10 under the corruptions of CIFAR-10-C: the beds ``cifar*`` and ``long*`` of corruption_streams.py.
 
     python benchmarks/cifar_corruptions.py --clones CLONES --norm group
 

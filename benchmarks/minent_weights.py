@@ -12,7 +12,7 @@ Processes that make rows side by side have ``--seeds`` of their own, and an ``--
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -45,7 +45,7 @@ for _loss in OBJECTIVES:
             "weights": _arm["weights"] | {"relative": False}
         }
 CHOSEN_ON, CONFIRMED_ON = ("dusk", "chase"), ("dusk", "dusk → 0016E5", "Seq05VD → 0006R0")
-ADVENT_ON, TAIL_ON = "dusk", ("dusk", "dusk → 0016E5", "Seq05VD → 0006R0")
+ADVENT_ON = "dusk"
 CONFIRM_SEEDS = range(3, 11)
 Key = tuple[str, int]
 
@@ -90,7 +90,7 @@ class Rows:
         halved = self.halved()
         return {each: self.best(each, halved, range(3), 1)[0] for each in OBJECTIVES}
 
-    def asked(self, stage: str, seeds: range) -> list[tuple[str, str, int]]:
+    def asked(self, stage: str, seeds: Sequence[int]) -> list[tuple[str, str, int]]:
         """Arm, pair and seed of a stage's runs, seed by seed."""
         weighed = [arm for arm in ARMS if arm.startswith(OBJECTIVES)]
         if stage == "choose":
@@ -167,7 +167,7 @@ def main() -> None:
         print(choice_table(rows), confirmed_table(rows), sep="\n")
         return
     seeds = [int(seed) for seed in options.seeds.split(",")]
-    for arm, pair, seed in rows.asked(options.stage, range(min(seeds), max(seeds) + 1)):
+    for arm, pair, seed in rows.asked(options.stage, seeds):
         row = _row(arm, pair, seed)
         if rows.own.get(row) or rows.older.get(row):
             continue

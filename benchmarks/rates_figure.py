@@ -5,14 +5,14 @@
 The rows are those of ``benchmarks/corruption_streams.py --out docs/results/cifar_rates.csv``.
 """
 
-import csv
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 
 import numpy as np
-from csv_rows import RESULTS, interval, parser_of
+from csv_rows import RESULTS, CsvRows, interval, parser_of
 from matplotlib.figure import Figure
+from stream_tables import KEYS
 
 from dem_apps.report.intervals import difference_interval
 from dem_apps.report.tables import markdown
@@ -32,12 +32,11 @@ Curve = dict[float, dict[str, float]]
 
 
 def curves(file: Path) -> dict[str, Curve]:
-    """The curve of each objective that has every corruption and order at each rate."""
+    """The curve of each objective that the rows have."""
     orders: dict[tuple[str, float, str], list[float]] = {}
-    with file.open(newline="", encoding="utf-8") as opened:
-        for row in csv.DictReader(opened):
-            key = row["objective"], float(row["rate"]), row["corruption"]
-            orders.setdefault(key, []).append(float(row["accuracy"]))
+    for row in CsvRows(file, KEYS).rows.values():
+        key = row["objective"], float(row["rate"]), row["corruption"]
+        orders.setdefault(key, []).append(float(row["accuracy"]))
     found: dict[str, Curve] = {}
     for (objective, rate, corruption), accuracies in orders.items():
         found.setdefault(objective, {}).setdefault(rate, {})[corruption] = fmean(accuracies)

@@ -29,7 +29,7 @@ from seg.adaptation.decision import AcceptanceMonitor, LabelScore, decide, label
 from seg.adaptation.images import Batches, Predictions
 from seg.adaptation.settings import Options
 from seg.models.batch_norm import batch_norm_normalises
-from seg.scores.evidence import Forward, Probe, Views, plain_forward
+from seg.scores.evidence import Evidence, Forward, Probe, Views, plain_forward
 from seg.scores.segmentation_scores import Tables
 from seg.trained.adaptive_batch_norm import SHARES, TargetStatistics, best_share
 from seg.trained.trained_network import TrainedNetwork
@@ -84,10 +84,9 @@ class Adaptation:
         if self.mode == "episodic":
             self._adapt_to_each(monitor)
             return monitor
-        if views is not None:
-            monitor.known = views.evidence(self._halves[1])
+        known = None if views is None else views.evidence(self._halves[1])
         learn = self._take_step if self.steps else self._learn
-        learn(monitor)
+        learn(monitor, known)
         self._use_best(monitor, views)
         return monitor
 
@@ -244,14 +243,14 @@ class Adaptation:
         adapter.reset()
         adapter.close()
 
-    def _take_step(self, monitor: AcceptanceMonitor) -> None:
+    def _take_step(self, monitor: AcceptanceMonitor, known: Evidence | None) -> None:
         """Try each of ``steps`` on a few batches of one half of the images.
 
-        The monitor looks at the other half. There is no step without an accepted share.
+        The monitor looks at the other half. There is no step without an accepted share; ``known`` is its evidence.
         """
         network = self.trained.network
         state = copy.deepcopy(network.state_dict())
-        if not monitor.check(plain_forward(network), state):
+        if not monitor.check(plain_forward(network), state, evidence=known):
             return
         tables = self.predictions.confusions(self._of_prepared(plain_forward(network)))
         monitor.score = partial(self._score, tables)
@@ -278,15 +277,15 @@ class Adaptation:
             state = copy.deepcopy(network.eval().state_dict())
             monitor.check(plain_forward(network), state, options)
 
-    def _learn(self, monitor: AcceptanceMonitor) -> None:
-        """Learn from the batches while the monitor looks; the first look ends nothing."""
+    def _learn(self, monitor: AcceptanceMonitor, known: Evidence | None) -> None:
+        """Learn from the batches while the monitor looks; the first look, with ``known`` evidence, ends nothing."""
         folder = self.predictions.folder
         batches = self.batches
         monitor.planned = len(batches)
         looks = min(MOST_CHECKS, max(FEWEST_CHECKS, len(folder.parts) // IMAGES_PER_CHECK))
         every = -(-len(batches) // (self.epochs * looks)) or 1
         with self._adapter() as adapter:
-            self._check(adapter, monitor)
+            self._check(adapter, monitor, known)
             for indices in track(batches, len(batches), "adapting", "batches"):
                 images, valid = folder.batch(indices)
                 try:
@@ -302,7 +301,12 @@ class Adaptation:
                 if due and not self._check(adapter, monitor):
                     break
 
-    def _check(self, adapter: TestTimeAdapter, monitor: AcceptanceMonitor) -> bool:
+    def _check(
+        self,
+        adapter: TestTimeAdapter,
+        monitor: AcceptanceMonitor,
+        known: Evidence | None = None,
+    ) -> bool:
         """Look at a copy of the adapted network in ``eval()`` mode.
 
         Where adapting normalises by the batch, its stored statistics are re-estimated on the probe.
@@ -317,7 +321,7 @@ class Adaptation:
                 share = SHARES[1] if adapter.bn_alpha is None else adapter.bn_alpha
                 network = TargetStatistics(network, self._probe.batches).network(share)
             network = deep_copy(network).eval()
-        return monitor.check(plain_forward(network), network.state_dict())
+        return monitor.check(plain_forward(network), network.state_dict(), evidence=known)
 
     def _adapt_to_each(self, monitor: AcceptanceMonitor) -> None:
         """Adapt to every image alone; afterwards the network is the unadapted one."""

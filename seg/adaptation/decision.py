@@ -177,7 +177,6 @@ class AcceptanceMonitor:
     before: Evidence  #: of the unadapted network
     score: Scorer | None  #: of a network on labelled images, where there are any
     accept: bool  #: the user's word, which decides unless the output is not finite
-    known: Evidence | None = None  #: of the network that is looked at next, where it is known
     share: float | None = None  #: of the images' batch norm statistics, where they are taken once
     planned: int = 0  #: batches to learn from
     batches: int = 0  #: learnt from so far
@@ -198,6 +197,7 @@ class AcceptanceMonitor:
         forward: Forward,
         state: Values | None = None,
         learning: Options | None = None,
+        evidence: Evidence | None = None,
     ) -> bool:
         """Look at a network, and record the look.
 
@@ -205,13 +205,12 @@ class AcceptanceMonitor:
             forward: the network.
             state: its weights.
             learning: objective and rate of a step.
+            evidence: on the probe, where it is known.
 
         Returns:
             Whether the network is accepted.
         """
         score = None
-        evidence = self.known
-        self.known = None
         try:
             evidence = evidence or self.probe.look(forward)
             score = None if self.score is None else self.score(forward)

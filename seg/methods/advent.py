@@ -16,7 +16,6 @@ from dem_apps.entropy import Mask, computed_in
 from dem_apps.errors import InputError
 from seg.methods.minent import MinEnt
 from seg.methods.optimization import (
-    HeadLogits,
     Loss,
     Means,
     MicroBatch,
@@ -26,6 +25,7 @@ from seg.methods.optimization import (
     weighted_sum,
 )
 from seg.methods.settings import DiscriminatorConfig, Weights
+from seg.models.network import HeadLogits
 
 _SOURCE, _TARGET = 0.0, 1.0
 #: Five convolutions of stride 2 leave one region of this many pixels.
@@ -51,6 +51,7 @@ class AdvEnt(MinEnt):
         self.optimizers["adversary_optimizer"] = self.optimizer
         self._source = list[HeadLogits]()
         self._target = list[HeadLogits]()
+        self._valid = list[tuple[Mask, Mask]]()
 
     def after_source(self, logits: HeadLogits) -> None:
         """Keep the source maps for the discriminators' step."""
@@ -61,6 +62,7 @@ class AdvEnt(MinEnt):
         logits = self.network(batch.target["image"], "target")
         self._target.append({head: values.detach() for head, values in logits.items()})
         valid = batch.target.get("valid")
+        self._valid.append((batch.source.get("valid"), valid))
         objective, values = self.objectives(logits, valid)
         with self.network.accelerator.autocast():
             fooling, losses = self.adversary.fooling_loss(logits, valid)
@@ -71,14 +73,14 @@ class AdvEnt(MinEnt):
         accelerator = self.network.accelerator
         self.optimizer.zero_grad()
         logged = []
-        for batch, source, target in zip(batches, self._source, self._target, strict=True):
+        for source, target, valid in zip(self._source, self._target, self._valid, strict=True):
             with accelerator.autocast():
-                valid = (domain.get("valid") for domain in batch)
                 loss, losses = self.adversary.discriminator_loss(source, target, *valid)
             accelerator.backward(loss / len(batches))
             logged.append(losses)
         self._source = []
         self._target = []
+        self._valid = []
         return update(self.adversary, self.optimizer, logged, batches, step)
 
 

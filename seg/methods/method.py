@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from seg.methods.optimization import HeadLogits, Loss, Means, MicroBatch, MicroBatches
-from seg.models.network import Predictor
+from seg.methods.optimization import Loss, Means, MicroBatch, MicroBatches
+from seg.models.network import HeadLogits, Predictor
 
 
 @dataclass(eq=False)

@@ -15,8 +15,9 @@ from dem_apps.entropy import Mask
 from dem_apps.objectives import objective_class
 from dem_apps.runtime.documents import Settings
 from seg.methods.method import Method
-from seg.methods.optimization import HeadLogits, Loss, MicroBatch, weighted_sum
+from seg.methods.optimization import Loss, MicroBatch, weighted_sum
 from seg.methods.settings import Weights
+from seg.models.network import HeadLogits
 
 
 class HeadObjectives(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,8 +29,6 @@ Means = dict[str, float]
 Loss = tuple[Tensor | None, Values]
 #: The sum of the heads' losses, and the losses to log.
 Summed = tuple[Tensor, Values]
-#: (B, C, H, W) logits by head.
-HeadLogits = Mapping[str, Tensor]
 
 
 class MicroBatch(NamedTuple):

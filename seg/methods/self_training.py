@@ -19,8 +19,9 @@ from dem_apps.test_time_methods.copies import deep_copy
 from seg.data.labels import IGNORE_INDEX
 from seg.data.pixel_format import RGB, PixelFormat
 from seg.methods.minent import MinEnt
-from seg.methods.optimization import HeadLogits, Loss, Means, MicroBatch, MicroBatches, Summed
+from seg.methods.optimization import Loss, Means, MicroBatch, MicroBatches, Summed
 from seg.methods.settings import SelfTrainingConfig, Weights
+from seg.models.network import HeadLogits
 
 #: Purposes of the draws of one sample.
 _MASK, _PASTE, _COLOUR = 1, 2, 3

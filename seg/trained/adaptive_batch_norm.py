@@ -25,7 +25,7 @@ from dem_apps.test_time_methods.normalisation import Moments, mixed, moments, tr
 from seg.data.datasets import SegmentationDataset
 from seg.data.files import evenly
 from seg.data.statistics import spread_batches
-from seg.scores.evidence import Probe, plain_forward
+from seg.scores.evidence import MaskedBatch, Probe, plain_forward
 from seg.scores.segmentation_scores import at_size
 
 #: The shares that are compared, and the least stability score of the best over that of none.
@@ -34,10 +34,8 @@ SHARES, LEAST_GAIN = (0.0, 0.3, 0.5, 1.0), 1.01
 _COMPARED_ON, _MOST_IMAGES = 16, 64
 
 
-#: Images (B, 3, H, W), and (B, H, W) bool where they hold data; None is everywhere.
-Masked = tuple[Tensor, Tensor | None]
 #: Images with their masks, or alone.
-Batches = Iterable[Tensor | Masked]
+Batches = Iterable[Tensor | MaskedBatch]
 
 
 class Estimated(NamedTuple):
@@ -68,7 +66,7 @@ class TargetStatistics:
         check_there_are_statistics(self._network)
         self.parts = [InputSums(layer) for layer in tracking(self._network)]
         #: the first batches, to compare shares on
-        self.first: list[Masked] = []
+        self.first: list[MaskedBatch] = []
         self._gather(batches)
         joined = summed_over_processes(*(part.sums for part in self.parts))
         for part, total in zip(self.parts, joined, strict=True):
@@ -166,7 +164,7 @@ def re_estimated_on(
         # a mask is a further band on the way
         return torch.cat([image, torch.from_numpy(sample.valid)[None].to(image)])
 
-    def with_mask(batch: Tensor) -> Masked:
+    def with_mask(batch: Tensor) -> MaskedBatch:
         return batch[:, :bands], batch[:, bands].bool() if batch.shape[1] > bands else None
 
     batches = spread_batches(read, len(chosen), device, process)

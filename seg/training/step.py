@@ -17,7 +17,6 @@ from dem_apps.runtime.reproducibility import random_states, restore_random_state
 from seg.data.labels import IGNORE_INDEX
 from seg.methods.method import Method
 from seg.methods.optimization import (
-    HeadLogits,
     Means,
     MicroBatch,
     MicroBatches,
@@ -29,7 +28,7 @@ from seg.methods.optimization import (
     weighted_sum,
 )
 from seg.methods.settings import Weights
-from seg.models.network import Predictor
+from seg.models.network import HeadLogits, Predictor
 from seg.trained.adaptive_batch_norm import Estimated
 from seg.trained.trained_network import RE_ESTIMATED_ON
 
@@ -126,8 +125,6 @@ def training_step(state: TrainState, batches: MicroBatches) -> Means:
     Raises:
         NotFiniteError: a loss is not finite, before its step.
     """
-    device = state.predict.accelerator.device
-    batches = [MicroBatch(*(on_device(domain, device) for domain in batch)) for batch in batches]
     state.schedule.set_rates((state.optimizer, *state.method.optimizers.values()), state.step)
     state.model.train()
     state.optimizer.zero_grad()
@@ -145,7 +142,8 @@ def _add_gradients(state: TrainState, batch: MicroBatch, share: float) -> Values
     ``share`` of its gradient goes into the step.
     """
     accelerator = state.predict.accelerator
-    batch = state.method.prepare(batch)
+    pixels = (on_device(domain, accelerator.device) for domain in batch)
+    batch = state.method.prepare(MicroBatch(*pixels))
     logits = state.predict(batch.source["image"], "source")
     label = batch.source["label"]
     (counts,) = summed_over_processes(
