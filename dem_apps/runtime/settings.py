@@ -170,14 +170,16 @@ def _read_line(
     if unknown:
         name = unknown[0].partition("=")[0]
         only = line_only(config_class)
-        # keys of a mapping keep their underscores
+        # keys of a mapping keep their underscores, and a group is no flag
         known = [
             flag(only.get(key, key)) if key in hints else f"--{key}"
             for key in _known_keys(config_class)
+            if not dataclasses.is_dataclass(hints.get(key))
         ]
-        close = (
-            nearest(name, [*known, "--config", "--help"]) or "; values follow a flag, see --help"
-        )
+        # who names a group means its first setting: ``--source GTA5``
+        first = [each for each in known if each.startswith(f"{name}.")][:1]
+        close = nearest(name, first or [*known, "--config", "--help"])
+        close = close or "; values follow a flag, see --help"
         raise InputError(f"unknown argument '{name}'{close}")
     line = vars(read)
     if line.get("resume", "true") not in ("true", "false"):

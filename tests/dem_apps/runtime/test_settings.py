@@ -121,6 +121,10 @@ def test_spellings_of_flags(arguments, changes):
         r"^unknown argument '--crop-size'; did you mean '--source.crop-size'\?$",
     ),
     (
+        ["--source", "GTA5"],
+        r"^unknown argument '--source'; did you mean '--source\.root'\?$",
+    ),
+    (
         ["stray"],
         r"^unknown argument 'stray'; .*--help",
     ),
