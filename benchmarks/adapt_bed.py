@@ -1,0 +1,212 @@
+"""Records what seg.adapt sees of folders that it could be given, and what labels say, so that any rule is replayed.
+
+    CLONES=… PYTHONPATH=benchmarks python benchmarks/adapt_bed.py --photographs PHOTOGRAPHS --work WORK
+        [--only NAME …]
+
+PHOTOGRAPHS is of ``benchmarks/photographs.py``, CLONES as in ``benchmarks/public_networks.py``; WORK gets networks, and
+a file below ``bed`` for each pair of a network and a folder of at least 24 images. Rules, and what would decide between
+them, are registered in ``docs/results/adapt_rules_registration.txt``; ``benchmarks/adapt_rules.py`` replays them. The
+same command continues.
+
+Shapes of a file: S shares of batch norm's statistics, N images in the order in which seg.adapt reads its probe (its
+first half, then its second), V views, C classes.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import albumentations as A
+import cv2
+import numpy as np
+import photograph_networks as ours
+import public_networks
+import torch
+from adapt_harm import CHANGES, FAMILIES, PUBLIC, SEQUENCES, SETS, STEPS, parts
+from csv_rows import parser_of
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from seg.scores.evidence import Probe, Views, plain_forward
+from seg.scores.segmentation_scores import confusion
+from seg.trained.adaptive_batch_norm import SHARES, TargetStatistics
+
+#: Our networks, trained for this bed: number → family and set, each combination once.
+OURS = {
+    f"net{number}": (FAMILIES[number % 8], SETS[number % 10], number) for number in range(40, 80)
+}
+NETWORKS = [*OURS, *PUBLIC]
+#: Images of a folder, those in a batch of the probe, and the multiple of the sides that networks take.
+IMAGES, BATCH, MULTIPLE = 24, 4, 32
+#: Averages of the shares' probabilities, recorded after the shares: each alike, and by the image's own scores.
+AVERAGES = ("average", "average by image")
+
+
+class Folder(NamedTuple):
+    """Images of a folder, evenly ``IMAGES`` of the files, changed or not."""
+
+    name: str
+    files: Sequence[Path]
+    shifted: bool = True
+    change: A.BasicTransform | None = None
+
+
+class Pair(NamedTuple):
+    """A recorded pair of a network and a folder."""
+
+    views: list[Views]  #: of each share, without logits
+    tables: NDArray[
+        np.int64
+    ]  #: (S + 2, N, C, C) by label and prediction, of the shares and :data:`AVERAGES`
+    family: str
+    network: str
+    folder: str
+    shifted: bool
+
+
+def folders_of(name: str, root: Path) -> Iterator[Folder]:
+    """The folders of a network that have enough images."""
+    return (each for each in _folders(name, root) if len(each.files) >= IMAGES)
+
+
+def _folders(name: str, root: Path) -> Iterator[Folder]:
+    if name in PUBLIC:
+        for domain in SEQUENCES:
+            yield from _halves(domain, sorted((root / "camvid" / domain / "images").iterdir()))
+        return
+    _, (group, source, targets, *_), number = OURS[name]
+    unseen = sorted(parts(root / group, source, number)[1])
+    yield from _halves("unshifted", unseen, shifted=False)
+    for target in targets:
+        yield from _halves(target, sorted((root / group / target / "images").iterdir()))
+    for place in (number, number + 4, number + 8):
+        change = [*CHANGES][place % len(CHANGES)]
+        yield Folder(change, unseen, change=CHANGES[change])
+
+
+def _halves(name: str, files: Sequence[Path], shifted: bool = True) -> list[Folder]:
+    """Two folders of a large set, each of every second image; a smaller set whole."""
+    if len(files) < 2 * IMAGES:
+        return [Folder(name, files, shifted)]
+    return [Folder(f"{name} {half + 1}", files[half::2], shifted) for half in range(2)]
+
+
+def opened(
+    name: str, photographs: Path, networks: Path
+) -> tuple[nn.Module, tuple[int, int], Tensor]:
+    """A network, trained where it is one of ours and not there yet; width and height, and moments of its images."""
+    if name in PUBLIC:
+        network = getattr(public_networks, name)()[0].eval()
+        return network, (256, 192), public_networks.IMAGENET
+    (head, encoder), (group, source, _, classes, size), number = OURS[name]
+    files = parts(photographs / group, source, number)[0]
+    network = ours.kept(networks / name, head, classes, files, size, STEPS, 100 + number, encoder)
+    return network, size, ours.MOMENTS
+
+
+def probe_order(images: int) -> list[int]:
+    """The images' places in the order of seg.adapt's probe: every second one, then the others."""
+    return [*range(0, images, 2), *range(1, images, 2)]
+
+
+def probe_batches(images: Tensor) -> list[tuple[Tensor, None]]:
+    """Images in the order of the probe, as its batches."""
+    half = -(-len(images) // 2)
+    return [(batch, None) for part in (images[:half], images[half:]) for batch in part.split(BATCH)]
+
+
+@torch.no_grad()
+def recorded(
+    network: nn.Module, images: Tensor, labels: Sequence[NDArray[np.uint8]]
+) -> dict[str, Any]:
+    """The arrays of a file, of (N, 3, H, W) images and their labels (H, W), in the order of the probe."""
+    batches = probe_batches(images)
+    probe = Probe.of(network, batches, MULTIPLE)
+    statistics = TargetStatistics(network, batches)
+    views = [probe.views(plain_forward(statistics.network(share))) for share in SHARES]
+    before = views[0].evidence()
+    size = images.shape[2:]
+    probabilities = torch.stack(
+        [
+            F.interpolate(torch.cat([*each.logits]), size, mode="bilinear").softmax(1)
+            for each in views
+        ]
+    )
+    own = [
+        [
+            each.evidence(slice(place, place + 1)).stability_score(before)
+            for place in range(len(images))
+        ]
+        for each in views
+    ]
+    weights = torch.tensor(own)[..., None, None, None]
+    arms = [*probabilities, probabilities.mean(0), (weights * probabilities).sum(0)]
+    number = probabilities.shape[2]
+    return {
+        "sums": np.stack([each.sums for each in views]).astype(np.float32),
+        "agreements": np.stack([each.agreements for each in views]).astype(np.int32),
+        "tables": np.stack([_tables(arm.argmax(1), labels, number) for arm in arms]).astype(
+            np.int32
+        ),
+    }
+
+
+def _tables(found: Tensor, labels: Sequence[NDArray[np.uint8]], number: int) -> NDArray[np.int64]:
+    """(N, C, C) of predicted classes (N, H, W)."""
+    tables = []
+    for own, label in zip(found, labels, strict=True):
+        known = torch.from_numpy(label < number)
+        tables.append(confusion(torch.from_numpy(label).long()[known], own[known], number).numpy())
+    return np.stack(tables)
+
+
+def read_pair(file: Path) -> Pair:
+    """A recorded pair."""
+    with np.load(file) as saved:
+        sums, agreements = (
+            torch.from_numpy(saved[name]).double() for name in ("sums", "agreements")
+        )
+        facts = [str(saved[name]) for name in ("family", "network", "folder")]
+        views = [Views((), *each) for each in zip(sums, agreements, strict=True)]
+        return Pair(views, saved["tables"].astype(np.int64), *facts, bool(saved["shifted"]))
+
+
+def main() -> None:
+    """Record what is missing."""
+    parser = parser_of(__doc__, "photographs", "work")
+    parser.add_argument("--only", nargs="*", default=NETWORKS)
+    options = parser.parse_args()
+    bed = options.work / "bed"
+    bed.mkdir(parents=True, exist_ok=True)
+    for name in options.only:
+        network, size, moments = opened(name, options.photographs, options.work / "networks")
+        family = (
+            " ".join((OURS[name][0][0], OURS[name][0][1][-5:]))
+            if name in OURS
+            else name.split("_")[0]
+        )
+        for folder in folders_of(name, options.photographs):
+            file = bed / f"{name} {folder.name}.npz"
+            if file.exists():
+                continue
+            images, labels = ours.pictures(folder.files, IMAGES, folder.change, size)
+            order = probe_order(len(images))
+            seen = ours.normalised([images[place] for place in order], moments).contiguous()
+            there = [
+                cv2.resize(labels[place], size, interpolation=cv2.INTER_NEAREST) for place in order
+            ]
+            facts = {
+                "family": family,
+                "network": name,
+                "folder": folder.name,
+                "shifted": folder.shifted,
+            }
+            part = file.with_suffix(".part.npz")
+            np.savez_compressed(part, **facts, **recorded(network, seen, there))
+            part.rename(file)
+            print(file.stem, flush=True)
+
+
+if __name__ == "__main__":
+    main()
