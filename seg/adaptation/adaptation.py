@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, cycle, islice
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -25,7 +24,7 @@ from dem_apps.runtime.progress import track
 from dem_apps.test_time_methods.copies import Values, deep_copy, put_values
 from dem_apps.test_time_methods.lab import LabTransfer, lab_statistics
 from dem_apps.test_time_methods.normalisation import tracking
-from seg.adaptation.decision import AcceptanceMonitor, LabelScore, decide, label_score
+from seg.adaptation.decision import AcceptanceMonitor, LabelScore, choose_share, label_score
 from seg.adaptation.images import Batches, Predictions
 from seg.adaptation.settings import Options
 from seg.models.batch_norm import batch_norm_normalises
@@ -144,25 +143,14 @@ class Adaptation:
         else:
             # the predictions with share 0 are known
             by_share = [self._before, *map(self._views, islice(forwards, 1, None))]
-            monitor.share = self._share_by_halves(monitor, by_share)
+            halves = [[views.evidence(half) for views in by_share] for half in self._halves]
+            choice = choose_share(halves)
+            monitor.share = choice.share
+            monitor.share_by_halves = choice.by_halves
+            monitor.verdict_by_halves = choice.verdicts
             views = by_share[SHARES.index(monitor.share)]
         put_values(network, statistics.network(monitor.share).state_dict())
         return views
-
-    def _share_by_halves(self, monitor: AcceptanceMonitor, by_share: Sequence[Views]) -> float:
-        """Return the share with the highest stability score, averaged over both halves.
-
-        Each half also looks at the share that the other one would choose.
-        """
-        halves = [[views.evidence(half) for views in by_share] for half in self._halves]
-        scores = [[look.stability_score(looks[0]) for look in looks] for looks in halves]
-        share = best_share([fmean(pair) for pair in zip(*scores, strict=True)])
-        for each, looks in zip(scores, reversed(halves), strict=True):
-            chosen = best_share(each)
-            monitor.share_by_halves.append(chosen)
-            if chosen and share:
-                monitor.verdict_by_halves.append(decide(looks[0], looks[SHARES.index(chosen)]))
-        return share
 
     def _use_best(self, monitor: AcceptanceMonitor, views: Views | None) -> None:
         """Restore the best state, else the first weights, and predict what is not predicted yet.

@@ -9,8 +9,10 @@ Shapes: C classes, N labelled images.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -22,6 +24,7 @@ from seg.adaptation.settings import Options
 from seg.data.pixel_format import Counts
 from seg.scores.evidence import Evidence, Forward, Probe
 from seg.scores.segmentation_scores import Tables
+from seg.trained.adaptive_batch_norm import SHARES, best_share
 
 #: The score of a network on labelled images.
 Scorer = Callable[[Forward], "LabelScore"]
@@ -122,6 +125,33 @@ def decide(before: Evidence, after: Evidence) -> Verdict:
     if harm:
         return Verdict(False, f"signs of harm: {harm} ({numbers})")
     return Verdict(True, f"no sign of harm: {merit} ({numbers})")
+
+
+class ShareChoice(NamedTuple):
+    """A share of the images' statistics that two halves of them choose."""
+
+    share: float
+    by_halves: list[float]  #: the share that each half chooses by itself
+    verdicts: list[Verdict]  #: of each half on the other's choice, where both choices are above 0
+
+
+def choose_share(halves: Sequence[Sequence[Evidence]]) -> ShareChoice:
+    """Choose the share with the highest stability score, averaged over both halves.
+
+    Each half also looks at the share that the other one would choose.
+
+    Args:
+        halves: the evidence of each half at each of :data:`SHARES`.
+    """
+    scores = [[look.stability_score(looks[0]) for look in looks] for looks in halves]
+    share = best_share([fmean(pair) for pair in zip(*scores, strict=True)])
+    by_halves = [best_share(each) for each in scores]
+    verdicts = [
+        decide(looks[0], looks[SHARES.index(chosen)])
+        for chosen, looks in zip(by_halves, reversed(halves), strict=True)
+        if chosen and share
+    ]
+    return ShareChoice(share, by_halves, verdicts)
 
 
 def decide_with_labels(label_free: Verdict, score: LabelScore) -> Verdict:

@@ -145,8 +145,8 @@ def test_labels_choose_objective_and_rate_of_a_step(step, accepted):
 def test_each_half_of_the_images_looks_at_the_share_that_the_other_chooses(config, monkeypatch):
     shares = iter([0.3, 0.5, 0.3])
     verdicts = iter([Verdict(True, "yes"), Verdict(False, "the second half says no")])
-    monkeypatch.setattr("seg.adaptation.adaptation.best_share", lambda scores: next(shares))
-    monkeypatch.setattr("seg.adaptation.adaptation.decide", lambda *_: next(verdicts))
+    monkeypatch.setattr("seg.adaptation.decision.best_share", lambda scores: next(shares))
+    monkeypatch.setattr("seg.adaptation.decision.decide", lambda *_: next(verdicts))
     result = adapt(replace(config, method="bn"))
     assert (result.outcome.share_by_halves, result.outcome.share) == ([0.5, 0.3], 0.3)
     assert not result.adapted

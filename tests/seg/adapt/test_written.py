@@ -132,7 +132,7 @@ def test_the_answer_has_four_lines_and_then_its_details(config, accepted, tmp_pa
 
 
 def test_an_image_that_becomes_less_stable_keeps_its_prediction(config, accepted, monkeypatch):
-    monkeypatch.setattr("seg.adaptation.adaptation.best_share", lambda scores: 1.0)
+    monkeypatch.setattr("seg.adaptation.decision.best_share", lambda scores: 1.0)
     for name in ("1", "6"):  # unlike the others, whose statistics do not suit them
         save(Path(str(config.images)) / f"{name}.png", noise(0, 24, 16) // 16)
     result = adapt(replace(config, method="bn"))
@@ -351,7 +351,7 @@ def test_every_look_serves_the_predictions_and_images_are_decoded_once(
 ):
     """Three views by four shares, once the statistics; predictions, vote by image and check add none."""
     read, seen, forward = [], [], networks.Own.forward
-    monkeypatch.setattr("seg.adaptation.adaptation.best_share", lambda scores: 0.3)
+    monkeypatch.setattr("seg.adaptation.decision.best_share", lambda scores: 0.3)
     read_image = importlib.import_module("seg.adaptation.images").read_image
     noting = lambda file, pixels: read.append(file) or read_image(file, pixels)  # noqa: E731
     monkeypatch.setattr("seg.adaptation.images.read_image", noting)
