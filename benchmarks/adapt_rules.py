@@ -1,0 +1,263 @@
+"""Rules of seg.adapt without labels, and with few, replayed on recordings: tables of README and docs/adaptation.md.
+
+    python benchmarks/adapt_rules.py [--bed WORK/bed]
+
+Prints the tables of the rows in ``docs/results/adapt_rules.csv``; with the files of ``benchmarks/adapt_bed.py`` it
+writes these rows anew, which takes a minute. Rules, draws and decision are registered in
+``docs/results/adapt_rules_registration.txt``. A row is a pair of a network and a folder, and a rule; mIoU in per cent.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+import photograph_networks as ours
+from adapt_bed import PUBLIC, Pair, read_pair
+from csv_rows import RESULTS, CsvRows, Row, parser_of
+from numpy.typing import NDArray
+from scipy import stats
+
+from dem_apps.report.tables import markdown
+from seg.adaptation.decision import choose_share, decide, decide_with_labels, label_score
+from seg.scores.evidence import Evidence
+from seg.trained.adaptive_batch_norm import SHARES, best_share
+
+Tables = NDArray[np.int64]
+#: Labelled images of a draw, and draws.
+LABELLED, DRAWS = (0, 4, 8), 20
+#: Networks of at most so many classes have few; a change below −HARM is harm.
+FEW_CLASSES, HARM = 3, 0.5
+BOOTSTRAPS, ONE_SIDED = 10_000, 0.95
+KEYS = ("network", "folder", "rule")
+SCORES = (
+    *("family", "shifted", "classes", "share", "accepted", "before", "after", "best"),
+    *("draws accepted", "draws harmed", "mean change", "mean best"),
+)
+
+
+class Looks:
+    """The evidence of a recorded pair at every share: by halves, on all images, and of each image."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.pair = pair
+        number = pair.tables.shape[1]
+        middle = -(-number // 2)
+        self.halves = [
+            [views.evidence(half) for views in pair.views]
+            for half in (slice(middle), slice(middle, None))
+        ]
+        self.whole = [views.evidence() for views in pair.views]
+        self.own = [
+            [views.evidence(slice(place, place + 1)) for place in range(number)]
+            for views in pair.views
+        ]
+
+    def by_image(self, share: float, reference: Evidence) -> Tables:
+        """(N, C, C) of a share, where an image's own stability score does not fall; else of the network as it is."""
+        before, after = self.own[0], self.own[SHARES.index(share)]
+        falls = [
+            new.stability_score(reference) < old.stability_score(reference)
+            for old, new in zip(before, after, strict=True)
+        ]
+        tables = self.pair.tables
+        return np.where(np.array(falls)[:, None, None], tables[0], tables[SHARES.index(share)])
+
+
+class Outcome(NamedTuple):
+    """What a rule does."""
+
+    share: float
+    accepted: bool
+    tables: Tables  #: (N, C, C) of the predictions that stand
+
+
+def _today(looks: Looks, refuses: bool = True, between: bool = False) -> Outcome:
+    choice, second = choose_share(looks.halves), looks.halves[1]
+    apart = len(set(choice.by_halves)) == 2 and min(choice.by_halves) > 0
+    verdicts = [*choice.verdicts, decide(second[0], second[SHARES.index(choice.share)])]
+    accepted = choice.share > 0
+    if refuses and not (between and apart):
+        accepted = accepted and all(verdict.adapt for verdict in verdicts)
+    return _standing(looks, choice.share, accepted, second[0])
+
+
+def _whole(looks: Looks) -> Outcome:
+    scores = [look.stability_score(looks.whole[0]) for look in looks.whole]
+    share = best_share(scores)
+    accepted = share > 0 and decide(looks.whole[0], looks.whole[SHARES.index(share)]).adapt
+    return _standing(looks, share, accepted, looks.whole[0])
+
+
+def _average(looks: Looks) -> Outcome:
+    outcome, tables = _today(looks), looks.pair.tables
+    if outcome.accepted and tables.shape[-1] <= FEW_CLASSES:
+        return outcome._replace(tables=tables[-1])
+    return outcome
+
+
+def _standing(looks: Looks, share: float, accepted: bool, reference: Evidence) -> Outcome:
+    tables = looks.by_image(share, reference) if accepted else looks.pair.tables[0]
+    return Outcome(share, accepted, tables)
+
+
+RULES: dict[str, Callable[[Looks], Outcome]] = {
+    "today": _today,
+    "whole": _whole,
+    "no test": lambda looks: _today(looks, refuses=False),
+    "between": lambda looks: _today(looks, between=True),
+    "average": _average,
+}
+
+
+def with_labels(looks: Looks, labelled: Sequence[int]) -> Outcome:
+    """What ``seg.adapt --method bn --labels`` does with labels of some images."""
+    tables, second = looks.pair.tables, looks.halves[1]
+    own = [[*tables[place, labelled]] for place in range(len(SHARES))]
+    share = best_share([label_score(own[0], each).after for each in own])
+    place = SHARES.index(share)
+    verdict = decide_with_labels(decide(second[0], second[place]), label_score(own[0], own[place]))
+    accepted = share > 0 and verdict.adapt
+    return Outcome(share, accepted, tables[place if accepted else 0])
+
+
+def scores(outcome: Outcome, tables: Tables, images: Sequence[int] | slice) -> dict[str, Any]:
+    """The scores of an outcome on some of the images."""
+    each = [ours.miou(tables[place][images]) for place in range(len(SHARES))]
+    return {
+        "share": outcome.share,
+        "accepted": outcome.accepted,
+        "before": each[0],
+        "after": ours.miou(outcome.tables[images]),
+        "best": max(each),
+    }
+
+
+def replayed(pair: Pair) -> Iterator[dict[str, Any]]:
+    """The rows of a pair."""
+    looks, tables = Looks(pair), pair.tables
+    for rule, decided in RULES.items():
+        yield {"rule": rule, **scores(decided(looks), tables, slice(None))}
+    number, without = tables.shape[1], _today(looks)
+    for count in LABELLED:
+        draws = []
+        for draw in range(DRAWS):
+            order = np.random.default_rng(draw).permutation(number)
+            outcome = with_labels(looks, order[:count]) if count else without
+            draws.append(scores(outcome, tables, order[count or max(LABELLED) :]))
+        yield {"rule": f"{count} labels", **draws[0], **over_draws(draws)}
+
+
+def over_draws(draws: Sequence[Row]) -> dict[str, Any]:
+    """What the rows of all draws say together."""
+    return {
+        "draws accepted": sum(row["accepted"] for row in draws),
+        "draws harmed": sum(row["accepted"] and change(row) < -HARM for row in draws),
+        "mean change": fmean(map(change, draws)),
+        "mean best": fmean(row["best"] - row["before"] for row in draws),
+    }
+
+
+def change(row: Row) -> float:
+    """Of mIoU."""
+    return float(row["after"]) - float(row["before"])
+
+
+def accepts(row: Row) -> bool:
+    """Whether the adaptation of a row was accepted."""
+    return str(row["accepted"]) == "True"
+
+
+def confirms(row: Row) -> bool:
+    """Whether a row is of a network that decides between the rules."""
+    name = str(row["network"])
+    return "_10" in name if name in PUBLIC else int(name[3:]) % 2 == 1
+
+
+def bounds(accepted: Sequence[Row]) -> tuple[int, float, float]:
+    """Harmful ones, and one-sided bounds of their rate: Clopper and Pearson's, and by a bootstrap of families."""
+    harmful = np.array([change(row) < -HARM for row in accepted])
+    test = stats.binomtest(int(harmful.sum()), len(harmful), alternative="less")
+    _, families = np.unique([row["family"] for row in accepted], return_inverse=True)
+    inside, lost = np.bincount(families), np.bincount(families, harmful)
+    drawn = np.random.default_rng(0).integers(len(inside), size=(BOOTSTRAPS, len(inside)))
+    rates = lost[drawn].sum(1) / inside[drawn].sum(1)
+    exact = float(test.proportion_ci(ONE_SIDED).high)
+    return int(harmful.sum()), exact, float(np.quantile(rates, ONE_SIDED))
+
+
+def cells(rows: Sequence[Row]) -> list[str]:
+    """Accepted, harmed, bounds in per cent, per cent kept, and the mean change (worst) of a rule's rows."""
+    accepted = [row for row in rows if accepts(row)]
+    count, exact, by_family = bounds(accepted)
+    changes = [change(row) for row in rows]
+    kept = sum(changes) / sum(float(row["best"]) - float(row["before"]) for row in rows)
+    return [
+        f"{len(accepted)} of {len(rows)}",
+        f"{count}",
+        f"{100 * count / len(accepted):.1f}",
+        f"{100 * exact:.1f}, {100 * by_family:.1f}",
+        f"{100 * kept:.0f}",
+        f"{fmean(changes):+.1f} ({min(changes):+.1f})",
+    ]
+
+
+HEADS = ["accepted", "harmed", "%", "bound %, by families", "kept %", "mean (worst)"]
+
+
+def rules_table(rows: Mapping[str, Sequence[Row]]) -> str:
+    """Of each rule without labels what it accepts, harms and keeps, on the pairs that decide and on the others."""
+    lines = []
+    for title, counts in (
+        ("decide", confirms),
+        ("decide, few classes", lambda row: confirms(row) and int(row["classes"]) <= FEW_CLASSES),
+        ("others", lambda row: not confirms(row)),
+    ):
+        lines += [
+            [title, rule, *cells([row for row in rows[rule] if counts(row)])] for rule in RULES
+        ]
+    return markdown(["pairs", "rule", *HEADS], lines)
+
+
+def labels_table(rows: Mapping[str, Sequence[Row]]) -> str:
+    """The same of 0, 4 and 8 labelled images, all pairs, draw 0; and the rate of harm and what is kept in all draws."""
+    lines = []
+    for count in LABELLED:
+        own = rows[f"{count} labels"]
+        accepted, harmed, gained, best = (
+            sum(float(row[name]) for row in own)
+            for name in ("draws accepted", "draws harmed", "mean change", "mean best")
+        )
+        every = [f"{100 * harmed / accepted:.1f}", f"{100 * gained / best:.0f}"]
+        lines.append([f"{count}", *cells(own), *every])
+    return markdown(["labels", *HEADS, "all draws %", "kept %"], lines)
+
+
+def main() -> None:
+    """Replay the recordings where they are given, and print the tables."""
+    parser = parser_of(__doc__, out=RESULTS / "adapt_rules.csv")
+    parser.add_argument("--bed", type=Path)
+    options = parser.parse_args()
+    if options.bed is not None:
+        options.out.unlink(missing_ok=True)
+        rows = CsvRows(options.out, KEYS, SCORES)
+        for file in sorted(options.bed.glob("*.npz")):
+            pair = read_pair(file)
+            facts = {
+                "family": pair.family,
+                "network": pair.network,
+                "folder": pair.folder,
+                "shifted": pair.shifted,
+                "classes": pair.tables.shape[-1],
+            }
+            for row in replayed(pair):
+                rows.add({**facts, **row})
+    found: dict[str, list[Row]] = {}
+    for row in CsvRows(options.out, KEYS).rows.values():
+        found.setdefault(str(row["rule"]), []).append(row)
+    print(rules_table(found), labels_table(found), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
