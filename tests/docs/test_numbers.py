@@ -15,6 +15,7 @@ import adapt_step
 import cifar_labels
 import claims
 import imagenet_corruptions
+import minent_weights
 import photograph_training
 import pytest
 import rates_figure
@@ -36,6 +37,7 @@ def keyed(name, keys):
 
 
 TRAINING = keyed("photograph_training", photograph_training.KEYS)
+WEIGHTS = minent_weights.Rows(RESULTS / "minent_weights.csv")
 HARM, LATER = (keyed(name, adapt_harm.KEYS) for name in ("adapt_harm", "adapt_harm_later"))
 STEP, BALANCED = (keyed(name, adapt_step.KEYS) for name in ("adapt_step", "adapt_step_balanced"))
 LABELS = keyed("cifar_labels", cifar_labels.KEYS)
@@ -89,6 +91,7 @@ TABLES = [
     Compared(APPENDIX, partial(photograph_training.table, TRAINING, most=False)),
     Compared(APPENDIX, partial(photograph_training.claim_table, TRAINING)),
     Compared(APPENDIX, partial(photograph_training.networks_table, TRAINING)),
+    Compared(APPENDIX, partial(minent_weights.choice_table, WEIGHTS)),
     Compared(APPENDIX, partial(imagenet_corruptions.table, ONE_PHOTOGRAPH)),
     Compared(APPENDIX, partial(streams, stream_tables.summary)),
     Compared(APPENDIX, partial(streams, stream_tables.controls_table)),
