@@ -1,0 +1,116 @@
+"""What ``seg.adapt --labels`` adds by its short training to the share alone, with eight labels, for docs/adaptation.md.
+
+    CLONES=… PYTHONPATH=benchmarks python benchmarks/adapt_labelled.py --photographs PHOTOGRAPHS --work WORK
+        [--out docs/results/adapt_labelled.csv]
+
+The command adapts every eighth pair of ``benchmarks/adapt_bed.py``, whose recordings are in WORK, as a user calls it.
+The labels are those of draw 0 in ``benchmarks/adapt_rules.py``; changes of mIoU are of the other images. The same
+command continues.
+"""
+
+import itertools
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import photograph_networks as ours
+import torch
+from adapt_bed import IMAGES, NETWORKS, OURS, Folder, folders_of, opened, probe_order, read_pair
+from adapt_rules import LABELLED, Looks, with_labels
+from csv_rows import RESULTS, CsvRows, interval, parser_of
+
+from dem_apps.report.intervals import mean_interval
+from seg.adapt import AdaptConfig, adapt
+
+KEYS = ("network", "folder")
+SCORES = ("share replayed", "share", "accepted replayed", "accepted", "step")
+CHANGES = ("before", "share alone", "after")
+EVERY = 8
+
+
+def adapted(name: str, folder: Folder, photographs: Path, work: Path) -> dict[str, Any]:
+    """The row of a pair."""
+    _, size, _ = opened(name, photographs, work / "networks")
+    pair = read_pair(work / "bed" / f"{name} {folder.name}.npz")
+    number = pair.tables.shape[-1]
+    images, labels = ours.pictures(folder.files, IMAGES, folder.change, size)
+    labels = [cv2.resize(label, size, interpolation=cv2.INTER_NEAREST) for label in labels]
+    drawn = np.random.default_rng(0).permutation(len(images))
+    chosen, others = drawn[: max(LABELLED)], drawn[max(LABELLED) :]
+    replayed = with_labels(Looks(pair), chosen)
+    order = probe_order(len(images))
+    root, out = work / "labelled", work / "labelled_adapted"
+    for place in (root, out):
+        shutil.rmtree(place, ignore_errors=True)
+    (root / "images").mkdir(parents=True)
+    (root / "labels").mkdir()
+    for index, image in enumerate(images):
+        cv2.imwrite(str(root / "images" / f"{index:02}.png"), image[..., ::-1])
+    for index in (order[place] for place in chosen):
+        ids = np.where(labels[index] < number, labels[index], 255)
+        cv2.imwrite(str(root / "labels" / f"{index:02}.png"), ids)
+    own = name in OURS
+    seen = {"mean": [0.5] * 3, "std": [0.5] * 3} if own else {}
+    spec = str(work / "networks" / name) if own else f"public_networks:{name}"
+    adapt(
+        AdaptConfig(
+            model=spec,
+            images=str(root / "images"),
+            labels=str(root / "labels"),
+            out=str(out),
+            **seen,
+        )
+    )
+    answer = json.loads((out / "adapt.json").read_text())
+    files = [out / "after" / f"{order[place]:02}_pred_labelIds.png" for place in others]
+    found = [torch.from_numpy(cv2.imread(str(file), cv2.IMREAD_GRAYSCALE)) for file in files]
+    tables = ours.confusions(found, [labels[order[place]] for place in others], number)
+    return {
+        "share replayed": replayed.share,
+        "share": answer["share_of_statistics"],
+        "accepted replayed": replayed.accepted,
+        "accepted": answer["adapted"],
+        "step": answer["used_after_batch"] or 0,
+        "before": ours.miou(pair.tables[0][others]),
+        "share alone": ours.miou(replayed.tables[others]),
+        "after": ours.miou(tables),
+    }
+
+
+def summary(rows: CsvRows) -> str:
+    """How often the replay is the command's choice, how often the short training stands, and what it adds."""
+    found = [*rows.rows.values()]
+    same = sum(
+        float(row["share"] or 0) == float(row["share replayed"])
+        and (str(row["accepted"]) == str(row["accepted replayed"]) or float(row["step"]) > 0)
+        for row in found
+    )
+    stands = [row for row in found if float(row["step"]) > 0]
+    adds = mean_interval([float(row["after"]) - float(row["share alone"]) for row in found])
+    return (
+        f"{len(found)} pairs; the share and its verdict as replayed in {same}; the training stands in {len(stands)}; "
+        f"it adds {interval(adds)} mIoU points"
+    )
+
+
+def main() -> None:
+    """Adapt what is missing, and print the summary."""
+    parser = parser_of(__doc__, "photographs", "work", out=RESULTS / "adapt_labelled.csv")
+    options = parser.parse_args()
+    rows = CsvRows(options.out, KEYS, (*SCORES, *CHANGES))
+    every = (
+        (name, folder) for name in NETWORKS for folder in folders_of(name, options.photographs)
+    )
+    for name, folder in itertools.islice(every, 0, None, EVERY):
+        keys = {"network": name, "folder": folder.name}
+        if rows.get(keys) is None:
+            row = adapted(name, folder, options.photographs, options.work)
+            print(rows.add({**keys, **row}), flush=True)
+    print(summary(rows))
+
+
+if __name__ == "__main__":
+    main()
