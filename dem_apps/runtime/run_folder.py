@@ -29,7 +29,7 @@ from dem_apps.errors import InputError, NotWritten, passed_on
 from dem_apps.runtime.checkpoint import SUFFIX, load_checkpoint, save_checkpoint
 from dem_apps.runtime.device import processor
 from dem_apps.runtime.documents import Document
-from dem_apps.runtime.files import sweep, write_atomically, write_json
+from dem_apps.runtime.files import DRAFT, sweep, write_atomically, write_json
 from dem_apps.runtime.metrics_info import FILE as METRICS_INFO
 from dem_apps.runtime.metrics_info import MetricsInfo
 from dem_apps.runtime.run_reader import LOCK, read_config, read_metrics
@@ -62,7 +62,7 @@ class RunFolder:
         self.saved_step = start_step
         self._lock = lock
         with self._writing():
-            for folder in {left.parent for left in path.rglob(".*.tmp*")}:
+            for folder in {left.parent for left in path.rglob(f"{DRAFT}*")}:
                 sweep(folder)
             log = path / "metrics.jsonl"
             if log.is_file():  # the run repeats later steps
@@ -182,7 +182,7 @@ def _refuse_used(path: Path) -> None:
             "give another --run-dir, or continue it with --resume"
         )
     for entry in path.iterdir() if path.is_dir() else ():
-        if entry.name not in _NO_RUN_YET and ".tmp" not in entry.suffixes:
+        if entry.name not in _NO_RUN_YET and not entry.name.startswith(DRAFT):
             raise InputError(
                 f"{path}: holds other files, which are never overwritten; give another --run-dir"
             )
