@@ -30,7 +30,6 @@ from torch import Tensor, nn
 
 from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
 from dem_apps.errors import InputError, one_of
-from dem_apps.test_time_methods.network import refuse_quantised
 from rl.hook import contrib
 from rl.hook.logits import Made, acting_heads, action_sizes, distributions_made
 from rl.hook.terms import AdaptiveEntropy
@@ -269,8 +268,6 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
             values, log_prob, entropy = super().evaluate_actions(obs, actions, *args, **kwargs)  # type: ignore[misc]
         if not (self.training and torch.is_grad_enabled()):
             return values, log_prob, entropy
-        if not log_prob.requires_grad:
-            refuse_quantised(self, name="policy")
         term = self._entropy_term([self._made, *made], actions, log_prob, entropy)
         if term is not None and entropy is not None:
             self.entropy_totals += (self._mean(term), self._mean(entropy), 1)
