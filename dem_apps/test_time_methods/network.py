@@ -108,7 +108,7 @@ class AdaptedNetwork:
         parameters: str | None,
         batch_norm: str,
         logits_of: Callable[[Any], Any],
-        bn_alpha: float | None = None,
+        bn_alpha: float | None,
     ) -> None:
         if not isinstance(model, nn.Module) or isinstance(model, _NOT_ADAPTED):
             raise InputError(

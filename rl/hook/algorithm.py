@@ -115,7 +115,6 @@ def _hooked(
     """``base`` with the mixin before it; the same class for the same parts, out of a pickle too."""
     attributes = {
         "objective": objective,
-        "objective_options": dict(options),
         "__doc__": base.__doc__,
         "__module__": __name__,
         "__qualname__": f"{base.__qualname__}_{objective.replace('-', '_')}",
@@ -137,7 +136,6 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
     """Mixin for the algorithm: it gives the policy class its objective and logs what the policy recorded."""
 
     objective: ClassVar[str]
-    objective_options: ClassVar[dict[str, Any]]
     made_of: ClassVar[tuple[Any, ...]]
     policy: EntropyObjectivePolicy  # type: ignore[assignment]
 
@@ -218,7 +216,6 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
     """
 
     objective: ClassVar[str]
-    objective_options: ClassVar[dict[str, Any]]
     made_of: ClassVar[tuple[Any, ...]]
     action_dist: Distribution
 
@@ -228,7 +225,7 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
         sizes = [] if self.objective in (NONE, STOCK) else action_sizes(self.action_space)
         #: One objective per action dimension that has a choice.
         self.entropy_objective = nn.ModuleList(
-            build_term(self.objective, num_classes=size, **self.objective_options)
+            build_term(self.objective, num_classes=size, **dict(self.made_of[3:]))
             for size in sizes
             if size > 1
         )

@@ -187,7 +187,7 @@ def test_arms_are_named_after_what_tells_them_apart(tmp_path):
 
 
 @cases(
-    ([], "RUN: name one or more run folders"),
+    (["--out", "x"], "RUN: name one or more run folders"),
     (["{runs}/nothing", "--out", "x"], "no finished run of rl.train in or below it"),
     (
         ["{runs}", "--out", "{runs}/r", "--baseline", "nne"],
