@@ -76,8 +76,8 @@ def search_plan(config: TrainConfig, trials: int) -> Plan:
     options = given_options(config)
     # rl's own terms have none to set
     known = objective_options(config.loss) if config.loss in OBJECTIVE_NAMES else []
-    searched = [LOG_COEFFICIENT, *(name for name in ("tau", "alpha") if name in known)]
-    ranges = {name: _RANGES[name] for name in searched if name not in options}
+    searched = {LOG_COEFFICIENT, *known} - options.keys()
+    ranges = {name: bounds for name, bounds in _RANGES.items() if name in searched}
     first = {name: _FIRST[name] for name in ranges}
     plan = Plan(ranges, first, trials, config.seed, "return")
     if config.loss == "dem":

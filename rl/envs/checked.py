@@ -123,6 +123,4 @@ def read_by_sb3(space: spaces.Space[Any]) -> spaces.Space[Any]:
         return space
     if space.dtype in (np.float32, np.float64):
         return space
-    return spaces.Box(
-        space.low.astype(np.float32), space.high.astype(np.float32), space.shape, np.float32
-    )
+    return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32))
