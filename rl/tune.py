@@ -91,8 +91,8 @@ def tune(
     train_flags: Sequence[str],
     arguments: Sequence[str] = (),
     module: str = "rl.train",
-) -> Path:
-    """Run or continue a study, train the choice with fresh seeds, and return the study's folder.
+) -> None:
+    """Run or continue a study, then train the choice with fresh seeds.
 
     Args:
         config: the search.
@@ -148,7 +148,6 @@ def tune(
         remark = "The best trial of the search that final.json describes."
         choice = {"loss": train.loss, **settings}
         write_choice(path, remark, choice, "rl.train", train_flags)
-    return path
 
 
 def _jobs(

@@ -134,24 +134,21 @@ class RunFolder:
         with self._writing():
             self._tensorboard.add_image(name, image_hwc, step, dataformats="HWC")
 
-    def write_json(self, name: str, document: Document) -> Path:
+    def write_json(self, name: str, document: Document) -> None:
         """Write ``document`` as ``name`` in the folder, in one step."""
-        path = self.path / name
         with self._writing():
-            write_json(path, document)
-        return path
+            write_json(self.path / name, document)
 
-    def save_checkpoint(self, name: str, state: Document) -> Path:
+    def save_checkpoint(self, name: str, state: Document) -> None:
         """Save a checkpoint, after the metrics so far are on the disk.
 
         See :func:`dem_apps.runtime.checkpoint.save_checkpoint`.
         """
         with self._writing():
             os.fsync(self._metrics.fileno())
-            file = save_checkpoint(self.checkpoints, name, state)
+            save_checkpoint(self.checkpoints, name, state)
         if name == "last":
             self.saved_step = state["step"]
-        return file
 
     def close(self) -> None:
         """Close the files; safe to call twice."""

@@ -235,7 +235,8 @@ def search(folder, **changes):
     config = TuneConfig(
         **{"trials": 12, "seeds": 2, "final_seeds": 2, "study_dir": str(folder), **changes}
     )
-    return tune(config, TrainConfig(env=ENV, timesteps=64), TRAIN_FLAGS, module="stand_in")
+    tune(config, TrainConfig(env=ENV, timesteps=64), TRAIN_FLAGS, module="stand_in")
+    return folder
 
 
 @pytest.mark.usefixtures("_stand_in")

@@ -52,7 +52,8 @@ def test_a_new_run(tmp_path):
     run.log(1, loss=0.5, lr=1, note="warm-up", other=math.nan)
     line = {"step": 1, "loss": 0.5, "lr": 1, "note": "warm-up", "other": None}
     assert read_metrics(run.path) == [line]  # on the disk at once
-    assert json.loads(run.write_json("eval.json", {"miou": 0.5}).read_text()) == {"miou": 0.5}
+    run.write_json("eval.json", {"miou": 0.5})
+    assert json.loads((run.path / "eval.json").read_text()) == {"miou": 0.5}
     run.close()
     run.close()
     assert read_config(run.path) == CONFIG
