@@ -161,13 +161,8 @@ def cadf_reward(logits: Tensor, dim: int = -1, class_mask: Mask = None) -> Tenso
     return p * (_surplus(logits, p, dim, class_mask) + 1)
 
 
-def gmc_reward(logits: Tensor, dim: int = -1, class_mask: Mask = None) -> Tensor:
-    """R_Q = −∂Q/∂zᵢ = −pᵢ, shape of the logits (Eq. 6)."""
-    return -probabilities(logits, dim, class_mask=class_mask)
-
-
 def entropy_reward(logits: Tensor, dim: int = -1, class_mask: Mask = None) -> Tensor:
-    """−∂H/∂zᵢ = R_T + R_Q = pᵢ (zᵢ + T), shape of the logits; sums to 0 over the classes.
+    """−∂H/∂zᵢ = R_T + R_Q = pᵢ (zᵢ + T) with R_Q = −pᵢ (Eq. 6), shape of the logits; sums to 0 over the classes.
 
     At certain predictions the reward of the leading class goes to 0, and CADF's goes to 1.
 

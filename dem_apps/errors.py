@@ -11,6 +11,7 @@ import math
 import re
 import reprlib
 import sys
+import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -79,11 +80,10 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
-def first_words(error: BaseException, most: int = 120) -> str:
+def first_words(error: BaseException) -> str:
     """A library's message on one short line; the error's class where there is none."""
     text = str(getattr(error, "strerror", None) or error) or type(error).__name__
-    line = " ".join(text.split())
-    return line if len(line) <= most else line[:most] + "…"
+    return textwrap.shorten(text, 300, placeholder="…")
 
 
 @contextmanager
@@ -95,7 +95,7 @@ def refused(sentence: Callable[[str], str], *kinds: type[BaseException]) -> Iter
     try:
         yield
     except kinds as error:
-        words = str(error) if isinstance(error, InputError) else first_words(error, 300)
+        words = str(error) if isinstance(error, InputError) else first_words(error)
         raise InputError(sentence(words)) from error
 
 

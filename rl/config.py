@@ -11,7 +11,7 @@ from dem_apps.errors import InputError, passed_on
 from dem_apps.objectives import OBJECTIVE_NAMES
 from dem_apps.objectives.flags import ObjectiveSettings, check_options
 from dem_apps.runtime.run_reader import read_config
-from dem_apps.runtime.setting_checks import check_paths, check_settings
+from dem_apps.runtime.setting_checks import check_paths
 from dem_apps.runtime.settings import LARGEST_SEED, from_dict, option
 
 LOSSES = (*OBJECTIVE_NAMES, "adaptive-entropy", "none")
@@ -238,9 +238,7 @@ def import_environments(config: TrainConfig) -> None:
     """
     from rl.envs.family import import_modules
 
-    import_modules(
-        [] if config.import_modules is None else config.import_modules.split(","), "--import"
-    )
+    import_modules(filter(None, (config.import_modules or "").split(",")), "--import")
 
 
 def _check_flags(config: TrainConfig) -> None:
@@ -248,7 +246,6 @@ def _check_flags(config: TrainConfig) -> None:
     from rl.envs.entries import check_values, wrong_value
     from rl.envs.make import check_env_id
 
-    check_settings(config)
     if (problem := wrong_value("ent_coef", config.ent_coef, None)) is not None:
         raise InputError(f"--ent-coef: {problem}")
     if "ent_coef" in config.hyperparameters:

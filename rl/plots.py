@@ -39,11 +39,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """The command; ``arguments`` are those of the process when None."""
     line = sys.argv[1:] if arguments is None else arguments
     paths = list(takewhile(lambda argument: not argument.startswith("-"), line))
-    if not paths and not {"-h", "--help"} & set(line):
-        raise InputError("RUN: name one or more run folders, or folders of runs, before the flags")
     config = parse_config(
         PlotsConfig, "python -m rl.plots RUN [RUN ...]", _EXAMPLES, line[len(paths) :]
     )
+    if not paths:
+        raise InputError("RUN: name one or more run folders, or folders of runs, before the flags")
     from rl.results.comparison import arm_names, find_runs, write_report
 
     runs = find_runs(list(map(Path, paths)))

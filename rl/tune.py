@@ -10,6 +10,7 @@ import statistics
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from dem_apps.objectives import OBJECTIVE_NAMES, objective_options
 from dem_apps.objectives.flags import given_options
 from dem_apps.runtime.arguments import flags, of_machine
 from dem_apps.runtime.command import run_command
+from dem_apps.runtime.documents import Document
 from dem_apps.runtime.files import write_json
 from dem_apps.runtime.settings import option
 from rl.config import TrainConfig, resolve
@@ -74,8 +76,8 @@ def search_plan(config: TrainConfig, trials: int) -> Plan:
     options = given_options(config)
     # rl's own terms have none to set
     known = objective_options(config.loss) if config.loss in OBJECTIVE_NAMES else []
-    searched = [LOG_COEFFICIENT, *(name for name in ("tau", "alpha") if name in known)]
-    ranges = {name: _RANGES[name] for name in searched if name not in options}
+    searched = {LOG_COEFFICIENT, *known} - options.keys()
+    ranges = {name: bounds for name, bounds in _RANGES.items() if name in searched}
     first = {name: _FIRST[name] for name in ranges}
     plan = Plan(ranges, first, trials, config.seed, "return")
     if config.loss == "dem":
@@ -89,8 +91,8 @@ def tune(
     train_flags: Sequence[str],
     arguments: Sequence[str] = (),
     module: str = "rl.train",
-) -> Path:
-    """Run or continue a study, train the choice with fresh seeds, and return the study's folder.
+) -> None:
+    """Run or continue a study, then train the choice with fresh seeds.
 
     Args:
         config: the search.
@@ -108,15 +110,7 @@ def tune(
     resolved, plan = resolve(train), search_plan(train, config.trials)
     seeds = range(train.seed, train.seed + config.seeds)
     fresh = range(train.seed + _FRESH, train.seed + _FRESH + config.final_seeds)
-
-    def trial_jobs(folder: Path, values: dict[str, float], seeds: range = seeds) -> list[Job]:
-        jobs = []
-        for seed in seeds:
-            line = (*train_flags, *flags(settings_of(values) | {"seed": seed}))
-            run = folder / f"seed{seed}"
-            jobs.append(Job(f"{folder.name} seed{seed}", module, line, run, "mean_return"))
-        return jobs
-
+    jobs = partial(_jobs, seeds=seeds, module=module, train_flags=train_flags)
     print(
         f"search   {', '.join(plan.ranges)} of {train.loss} on {train.env}, {config.trials} trials of "
         f"{config.seeds} seeds, {resolved.timesteps:,} steps each",
@@ -129,46 +123,65 @@ def tune(
         plan,
         {"seeds": config.seeds, "train": asdict(resolved)},
         of_machine(TrainConfig),
-        trial_jobs,
+        jobs,
         ONE_THREAD,
     ) as (path, study):
         best = study.best_trial
-        final_jobs = trial_jobs(path / "final" / f"{best.number:04d}", best.params, fresh)
-        run_jobs(final_jobs, config, ONE_THREAD)
-        for job in final_jobs:
-            if not job.finished:
-                raise InputError(
-                    f"{job.run}: this fresh seed of the choice has no return; {job.log} says why, and the same "
-                    "command tries again"
-                )
         settings = settings_of(best.params)
-        returns = [score for job in final_jobs if (score := job.score()) is not None]
-        mean = statistics.fmean(returns)
-        final = {
+        final_jobs = jobs(path / "final" / f"{best.number:04d}", best.params, seeds=fresh)
+        run_jobs(final_jobs, config, ONE_THREAD)
+        result = {
             "trial": best.number,
             **settings,
             "search_return": best.value,
             "search_seeds": config.seeds,
             "trials": len(study.trials),
             "fresh_seeds": list(fresh),
-            "fresh_returns": returns,
-            "fresh_mean_return": mean,
-            "fresh_std_return": statistics.stdev(returns) if len(returns) > 1 else None,
+            **_fresh_returns(final_jobs),
         }
-        write_json(path / "final.json", final)
+        write_json(path / "final.json", result)
         print(
             f"choice   {settings}\n"
             f"search   return {best.value:.4f} (the highest of {len(study.trials)} trials, so too high)\n"
-            f"fresh    return {mean:.4f} over {len(fresh)} new seeds (final.json)"
+            f"fresh    return {result['fresh_mean_return']:.4f} over {len(fresh)} new seeds (final.json)"
         )
-        write_choice(
-            path,
-            "The best trial of the search that final.json describes.",
-            {"loss": train.loss, **settings},
-            "rl.train",
-            train_flags,
-        )
-    return path
+        remark = "The best trial of the search that final.json describes."
+        choice = {"loss": train.loss, **settings}
+        write_choice(path, remark, choice, "rl.train", train_flags)
+
+
+def _jobs(
+    folder: Path,
+    values: dict[str, float],
+    seeds: Sequence[int],
+    module: str,
+    train_flags: Sequence[str],
+) -> list[Job]:
+    """Make a training at a point of the search for each seed."""
+    jobs = []
+    for seed in seeds:
+        line = (*train_flags, *flags({**settings_of(values), "seed": seed}))
+        name, run = f"{folder.name} seed{seed}", folder / f"seed{seed}"
+        jobs.append(Job(name, module, line, run, "mean_return"))
+    return jobs
+
+
+def _fresh_returns(jobs: Sequence[Job]) -> Document:
+    """Return what ``final.json`` holds of the finished trainings with fresh seeds."""
+    returns = list[float]()
+    for job in jobs:
+        score = job.score() if job.finished else None
+        if score is None:
+            raise InputError(
+                f"{job.run}: this fresh seed of the choice has no return; {job.log} says why, and the same "
+                "command tries again"
+            )
+        returns.append(score)
+    return {
+        "fresh_returns": returns,
+        "fresh_mean_return": statistics.fmean(returns),
+        "fresh_std_return": statistics.stdev(returns) if len(returns) > 1 else None,
+    }
 
 
 def settings_of(values: dict[str, float]) -> dict[str, float]:

@@ -18,8 +18,9 @@ from pathlib import Path
 
 import numpy as np
 
+from dem_apps.errors import NotWritten
 from dem_apps.runtime.device import processor
-from dem_apps.runtime.files import cache_dir
+from dem_apps.runtime.files import cache_dir, whole_file
 
 #: The one pass over an objective's logits, :mod:`dem_apps.fused.kernel`.
 ONE_PASS = Path(__file__).with_name("one_pass.cpp")
@@ -49,7 +50,7 @@ def load_kernel(source: Path = ONE_PASS) -> ctypes.CDLL | None:
         return None
     try:
         return ctypes.CDLL(str(_built(source, compiler)))
-    except (OSError, subprocess.SubprocessError) as error:
+    except (OSError, subprocess.SubprocessError, NotWritten) as error:
         reason = getattr(error, "stderr", None) or error  # what the compiler said
         _log.warning(
             "the kernel %s could not be built, and PyTorch is used instead: %.500s",
@@ -79,14 +80,7 @@ def _built(source: Path, compiler: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:  # a read-only home: build for this process alone
         folder = Path(tempfile.mkdtemp(prefix="dem-apps-"))
-    return _build(source, compiler, folder / name)
-
-
-def _build(source: Path, compiler: str, library: Path) -> Path:
-    """Compile beside the library and rename, so that no process loads half a file; the library."""
-    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
-        built = Path(folder) / library.name
-        command = [*compiler.split(), *_FLAGS, str(source), "-o", str(built)]
+    with whole_file(folder / name) as library:  # no process loads half a file
+        command = [*compiler.split(), *_FLAGS, str(source), "-o", str(library)]
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
-        os.replace(built, library)
-    return library
+    return folder / name

@@ -318,7 +318,7 @@ class RayExecutor(Executor):
             if isinstance(cause, JobFailed):
                 raise cause from error
             # it was cancelled, or its node is gone
-            raise JobKilled(first_words(error, 200)) from error
+            raise JobKilled(first_words(error)) from error
 
 
 def build_executor(config: ExecutorConfig, environment: Variables) -> Executor:

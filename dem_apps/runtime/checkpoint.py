@@ -86,7 +86,7 @@ def fitting(where: str) -> Iterator[None]:
     except (InputError, OSError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # of any library, such as an environment's
-        reason = f"{type(error).__name__}: {first_words(error, 300)}"
+        reason = f"{type(error).__name__}: {first_words(error)}"
         raise InputError(f"{where}: a value does not fit this run ({reason})") from error
 
 

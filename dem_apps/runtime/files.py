@@ -13,11 +13,10 @@ import itertools
 import json
 import math
 import os
-import re
 import shutil
 import stat
+import tempfile
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,8 +26,8 @@ from dem_apps.errors import DISK_FULL, InputError, NotWritten, refused
 
 #: Bytes of a text that is read at most.
 LARGEST_TEXT = 1 << 30
-#: Names of this module's temporary files and folders.
-_TEMPORARY = re.compile(r"\.[0-9a-f]{32}\.tmp")
+#: Beginning of the names of folders with a file or folder that is not whole yet.
+DRAFT = ".dem-apps-"
 
 
 def regular_file(file: Path, inside: Path | None = None, most: float = math.inf) -> Path:
@@ -80,17 +79,17 @@ def whole_file(path: Path, flag: str | None = None) -> Iterator[Path]:
     Raises:
         InputError: there is another file of that name, or the disk is full.
     """
-    with _writing(path), _temporary(path, path.suffix) as temporary:
-        yield temporary
+    with _writing(path), _draft(path) as draft:
+        yield draft
         # else a loss of power may leave an empty file of that name
-        with open(temporary, "rb") as written:
+        with open(draft, "rb") as written:
             os.fsync(written.fileno())
         # a killed command may have left the same file
-        if flag and path.exists() and not filecmp.cmp(temporary, path, shallow=False):
+        if flag and path.exists() and not filecmp.cmp(draft, path, shallow=False):
             raise InputError(
                 f"{flag}: {path} exists already and is never overwritten; give another name"
             )
-        os.replace(temporary, path)
+        os.replace(draft, path)
 
 
 @contextmanager
@@ -111,50 +110,38 @@ def new_folder(path: Path, flag: str) -> Iterator[Path]:
     path = Path(os.path.realpath(path))  # a link is kept
     with _writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _temporary(path, "", folder=True) as temporary:
-            yield temporary
+        with _draft(path) as draft:
+            draft.mkdir()
+            yield draft
             refuse_used_folder(path, flag)
-            os.replace(temporary, path)
+            os.replace(draft, path)
 
 
 @contextmanager
-def _temporary(path: Path, suffix: str, folder: bool = False) -> Iterator[Path]:
-    """Make a file or folder beside ``path``, and remove it if it is left at the end.
+def _draft(path: Path) -> Iterator[Path]:
+    """Yield a free path of the same name in a new folder beside ``path``, which is removed at the end.
 
-    Its lock tells :func:`sweep` that it is in use.
+    The folder's lock tells :func:`sweep` that it is in use.
     """
     _swept_once(path.parent)
-    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp{suffix}")
-    temporary.mkdir() if folder else temporary.touch()
-    held = os.open(temporary, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(held, fcntl.LOCK_EX)
-        yield temporary
-    finally:
-        _remove(temporary)
-        os.close(held)
-
-
-def _remove(path: Path) -> None:
-    """Remove a file or a folder, if it is there."""
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix=DRAFT, suffix=".tmp", dir=path.parent) as folder:
+        held = os.open(folder, os.O_RDONLY)
+        try:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(held, fcntl.LOCK_EX)
+            yield Path(folder, path.name)
+        finally:
+            os.close(held)
 
 
 def sweep(folder: Path) -> None:
-    """Remove the temporary files and folders that killed processes left in a folder."""
-    for left in folder.glob(".*.tmp*"):
-        # a pipe of such a name is not ours, and would hang
-        if not _TEMPORARY.match(left.name) or not (left.is_file() or left.is_dir()):
-            continue
+    """Remove the drafts that killed processes left in a folder."""
+    for left in folder.glob(f"{DRAFT}*.tmp/"):
         with suppress(OSError):  # gone meanwhile, another user's, or in use
-            held = os.open(left, os.O_RDONLY | os.O_NONBLOCK)
+            held = os.open(left, os.O_RDONLY)
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _remove(left)
+                shutil.rmtree(left, ignore_errors=True)
             finally:
                 os.close(held)
 
@@ -179,8 +166,8 @@ def write_atomically(path: Path, content: bytes, flag: str | None = None) -> Non
 
     ``flag`` is described at :func:`whole_file`.
     """
-    with whole_file(path, flag) as temporary:
-        temporary.write_bytes(content)
+    with whole_file(path, flag) as draft:
+        draft.write_bytes(content)
 
 
 def write_json(path: Path, document: Any, flag: str | None = None) -> None:

@@ -29,12 +29,12 @@ class _Console(Console):
         return super().render_str(printable_lines(text), **options)
 
 
-def console(**options: Any) -> Console:
+def console() -> Console:
     """Return a console of the standard output.
 
     ``[red]`` and ``:car:`` in a name are that name and nothing else.
     """
-    return _Console(file=getattr(sys.stdout, "stream", None), markup=False, emoji=False, **options)
+    return _Console(file=getattr(sys.stdout, "stream", None), markup=False, emoji=False)
 
 
 def print_table(
@@ -43,7 +43,6 @@ def print_table(
     rows: Iterable[Sequence[str]],
     left: Collection[str] = (),
     caption: str | None = None,
-    screen: Console | None = None,
 ) -> None:
     """Print a table, columns of words (the first, and those named ``left``) left-aligned; an empty row is a line."""
     table = Table(title=title, caption=caption)
@@ -51,7 +50,7 @@ def print_table(
         table.add_column(name, justify="left" if name in (header[0], *left) else "right")
     for row in rows:
         table.add_row(*row) if row else table.add_section()
-    (screen or console()).print(table)
+    console().print(table)
 
 
 class Progress:

@@ -29,7 +29,7 @@ from dem_apps.errors import InputError, NotWritten, passed_on
 from dem_apps.runtime.checkpoint import SUFFIX, load_checkpoint, save_checkpoint
 from dem_apps.runtime.device import processor
 from dem_apps.runtime.documents import Document
-from dem_apps.runtime.files import sweep, write_atomically, write_json
+from dem_apps.runtime.files import DRAFT, sweep, write_atomically, write_json
 from dem_apps.runtime.metrics_info import FILE as METRICS_INFO
 from dem_apps.runtime.metrics_info import MetricsInfo
 from dem_apps.runtime.run_reader import LOCK, read_config, read_metrics
@@ -62,7 +62,7 @@ class RunFolder:
         self.saved_step = start_step
         self._lock = lock
         with self._writing():
-            for folder in {left.parent for left in path.rglob(".*.tmp*")}:
+            for folder in {left.parent for left in path.rglob(f"{DRAFT}*")}:
                 sweep(folder)
             log = path / "metrics.jsonl"
             if log.is_file():  # the run repeats later steps
@@ -134,24 +134,21 @@ class RunFolder:
         with self._writing():
             self._tensorboard.add_image(name, image_hwc, step, dataformats="HWC")
 
-    def write_json(self, name: str, document: Document) -> Path:
+    def write_json(self, name: str, document: Document) -> None:
         """Write ``document`` as ``name`` in the folder, in one step."""
-        path = self.path / name
         with self._writing():
-            write_json(path, document)
-        return path
+            write_json(self.path / name, document)
 
-    def save_checkpoint(self, name: str, state: Document) -> Path:
+    def save_checkpoint(self, name: str, state: Document) -> None:
         """Save a checkpoint, after the metrics so far are on the disk.
 
         See :func:`dem_apps.runtime.checkpoint.save_checkpoint`.
         """
         with self._writing():
             os.fsync(self._metrics.fileno())
-            file = save_checkpoint(self.checkpoints, name, state)
+            save_checkpoint(self.checkpoints, name, state)
         if name == "last":
             self.saved_step = state["step"]
-        return file
 
     def close(self) -> None:
         """Close the files; safe to call twice."""
@@ -182,7 +179,7 @@ def _refuse_used(path: Path) -> None:
             "give another --run-dir, or continue it with --resume"
         )
     for entry in path.iterdir() if path.is_dir() else ():
-        if entry.name not in _NO_RUN_YET and ".tmp" not in entry.suffixes:
+        if entry.name not in _NO_RUN_YET and not entry.name.startswith(DRAFT):
             raise InputError(
                 f"{path}: holds other files, which are never overwritten; give another --run-dir"
             )

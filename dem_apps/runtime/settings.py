@@ -168,25 +168,22 @@ def _read_line(
         spelled.append(f"{name}{equals}{value}")
     read, unknown = parser.parse_known_args(spelled)
     if unknown:
-        name = unknown[0].partition("=")[0]
-        only = line_only(config_class)
-        # keys of a mapping keep their underscores, and a group is no flag
-        known = [
-            flag(only.get(key, key)) if key in hints else f"--{key}"
-            for key in _known_keys(config_class)
-            if not dataclasses.is_dataclass(hints.get(key))
-        ]
-        # who names a group means its first setting: ``--source GTA5``
-        first = [each for each in known if each.startswith(f"{name}.")][:1]
-        close = nearest(name, first or [*known, "--config", "--help"])
-        close = close or "; values follow a flag, see --help"
-        raise InputError(f"unknown argument '{name}'{close}")
+        inner = [f"--{key}" for key in _known_keys(config_class) if key not in hints]
+        _refuse_unknown(unknown[0], [*parser._option_string_actions, *inner])
     line = vars(read)
     if line.get("resume", "true") not in ("true", "false"):
         line |= {"run_dir": line["resume"], "resume": "true"}
     for key in line.keys() - {"config"}:
         line[key] = text_value(line[key], hints.get(key), flag(key))
     return line
+
+
+def _refuse_unknown(argument: str, known: Sequence[str]) -> NoReturn:
+    """Name the nearest known flag; that of a group is its first setting's, as for ``--source GTA5``."""
+    name = argument.partition("=")[0]
+    first = [each for each in known if each.startswith(f"{name}.")][:1]
+    close = nearest(name, first or known) or "; values follow a flag, see --help"
+    raise InputError(f"unknown argument '{name}'{close}")
 
 
 def from_dict(

@@ -48,7 +48,7 @@ class Learner:
         reduction: str,
         num_classes: int | None,
         seed: int,
-        marginals: str | None = None,
+        marginals: str | None,
     ) -> None:
         self.network = network
         self.reduction = one_of("reduction", reduction, AVERAGES)
@@ -241,12 +241,10 @@ def _optimizer(
     lr = number("lr", lr, 0.0)
     if isinstance(optimizer, str):
         known: Any = OPTIMIZERS[one_of("optimizer", optimizer, list(OPTIMIZERS))]
-        make: OptimizerBuilder = partial(known, lr=lr)
-    elif callable(optimizer):
-        make = optimizer
-    else:
+        optimizer = partial(known, lr=lr)
+    if not callable(optimizer):
         raise InputError(
             f"optimizer: expected one of {', '.join(OPTIMIZERS)}, or a function that makes one, such as "
             "lambda parameters: torch.optim.SGD(parameters, lr=0.01)"
         )
-    return make(network.weights.values()) if network.weights else None
+    return optimizer(network.weights.values()) if network.weights else None

@@ -65,9 +65,7 @@ def refuse_probabilities(output: Tensor, name: str = "model") -> None:
     )
 
 
-def refuse_quantised(
-    model: nn.Module, kind: type[nn.Module] = nn.Module, name: str = "model"
-) -> None:
+def refuse_quantised(model: nn.Module, kind: type[nn.Module] = nn.Module) -> None:
     """Refuse a network with a quantised module of a kind.
 
     Raises:
@@ -77,7 +75,7 @@ def refuse_quantised(
         place = type(module).__module__
         if isinstance(module, kind) and place.startswith("torch.ao.nn") and "quantized" in place:
             raise InputError(
-                f"{name}: its module '{path}' is quantised ({type(module).__name__}); quantised modules pass no "
+                f"model: its module '{path}' is quantised ({type(module).__name__}); quantised modules pass no "
                 "gradient and hold no parameters that can learn, so use the float network"
             )
 
@@ -110,7 +108,7 @@ class AdaptedNetwork:
         parameters: str | None,
         batch_norm: str,
         logits_of: Callable[[Any], Any],
-        bn_alpha: float | None = None,
+        bn_alpha: float | None,
     ) -> None:
         if not isinstance(model, nn.Module) or isinstance(model, _NOT_ADAPTED):
             raise InputError(

@@ -53,13 +53,9 @@ class CheckedEnv(gym.Wrapper[Any, Any, Any, Any]):
             self.observation_space = (
                 spaces.Dict(taken) if isinstance(space, spaces.Dict) else taken[""]
             )
-        #: The arrays, and the first number of the choices that do not count from 0, by key.
+        #: The arrays, and the first number of the choices, by key.
         self._arrays = {key: part for key, part in taken.items() if isinstance(part, spaces.Box)}
-        self._starts = {
-            key: part.start
-            for key, part in parts.items()
-            if isinstance(part, COUNTED) and taken[key] != part
-        }
+        self._starts = {key: part.start for key, part in parts.items() if isinstance(part, COUNTED)}
         #: The latest ``is_success`` of the episode; None if there was none.
         self._success: float | None = None
 
@@ -127,6 +123,4 @@ def read_by_sb3(space: spaces.Space[Any]) -> spaces.Space[Any]:
         return space
     if space.dtype in (np.float32, np.float64):
         return space
-    return spaces.Box(
-        space.low.astype(np.float32), space.high.astype(np.float32), space.shape, np.float32
-    )
+    return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32))

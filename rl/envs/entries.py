@@ -169,7 +169,7 @@ def hyperparameter(key: str, value: Any) -> Any:
     if isinstance(value, float) and key in _WHOLE_NUMBERS:
         return int(value)
     if key == "policy_kwargs":
-        parsed = parsed_expression(value) if isinstance(value, str) else value
+        parsed = parsed_expression(value)
         if not isinstance(parsed, dict):
             raise InputError(f"expected a mapping or dict(…), not {value!r}")
         if isinstance(activation := parsed.get("activation_fn"), str):  # in a mapping of YAML
@@ -187,7 +187,7 @@ def normalisation(value: Any) -> tuple[bool, bool] | None:
     Raises:
         InputError: another value than true, false or ``dict(norm_obs=…, norm_reward=…)``.
     """
-    parsed = parsed_expression(value) if isinstance(value, str) else value
+    parsed = parsed_expression(value)
     if isinstance(parsed, bool):
         return (True, True) if parsed else None
     if not isinstance(parsed, dict) or not set(parsed) <= {"norm_obs", "norm_reward"}:
@@ -196,8 +196,8 @@ def normalisation(value: Any) -> tuple[bool, bool] | None:
     return wanted if any(wanted) else None
 
 
-def parsed_expression(text: str) -> Any:
-    """Evaluate an expression without running code.
+def parsed_expression(text: Any) -> Any:
+    """Evaluate an expression without running code; what is no text is a value already.
 
     Args:
         text: numbers, strings, lists, tuples, ``dict(…)``, ``{…}`` and :data:`NAMES`.
@@ -205,6 +205,8 @@ def parsed_expression(text: str) -> Any:
     Raises:
         InputError: any other expression.
     """
+    if not isinstance(text, str):
+        return text
     names = ", ".join(f"nn.{name}" for name in NAMES)
     wrong = f"'{text:.200}' is not an expression of numbers, strings, lists, dict(…) and {names}"
     with refused(lambda _: wrong, SyntaxError, ValueError, TypeError, RecursionError, MemoryError):

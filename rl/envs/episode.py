@@ -71,7 +71,7 @@ class RestorableEpisode(gym.Wrapper[Any, Any, Any, Any]):
         # With a seed the environment makes a new generator from it; the present one does not matter.
         generator = self.unwrapped.np_random.bit_generator.state if seed is None else None
         start = {"seed": seed, "options": options, "generator": generator}
-        episode = _Episode({**start, "statistics": self.statistics()})
+        episode = _Episode(start | {"statistics": self.statistics()})
         self._episodes.append(episode)
         observation, info = self.env.reset(seed=seed, options=options)
         episode.note(observation)

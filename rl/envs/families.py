@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import gymnasium
 
 from rl.envs.family import Family
@@ -38,7 +36,7 @@ def own_id(env_id: str) -> str:
 def goal_return(env_id: str) -> float | None:
     """The mean return at which a task counts as reached: its family's or gymnasium's ``reward_threshold``, or None."""
     goals, name = family_of(env_id).goals, own_id(env_id)
-    if (prefix := _longest(goals, name)) is not None:
+    if prefix := max(filter(name.startswith, goals), key=len, default=None):
         return goals[prefix]
     spec = gymnasium.registry.get(name)
     return None if spec is None else spec.reward_threshold
@@ -59,11 +57,5 @@ def counts_as_success(env_id: str, episode_return: float, goal: float | None) ->
 def family_of(env_id: str) -> Family:
     """The family with the longest prefix that fits the id."""
     by_prefix = {prefix: family for family in FAMILIES.values() for prefix in family.prefixes}
-    prefix = _longest(by_prefix, own_id(env_id))
-    assert prefix is not None  # that of gymnasium is empty
-    return by_prefix[prefix]
-
-
-def _longest(prefixes: Iterable[str], name: str) -> str | None:
-    fits = [prefix for prefix in prefixes if name.startswith(prefix)]
-    return max(fits, key=len, default=None)
+    # that of gymnasium is empty, and always fits
+    return by_prefix[max(filter(own_id(env_id).startswith, by_prefix), key=len)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,7 @@ class Family:
     unit_returns: bool = False
 
 
-def import_modules(names: Sequence[str], flag: str) -> None:
+def import_modules(names: Iterable[str], flag: str) -> None:
     """Import modules that register environments, which runs their code; an InputError naming ``flag`` if one fails."""
     for name in names:
         # the module's own code may raise anything

@@ -64,7 +64,7 @@ class Chain:
         weights: Tensor,
         gradient: Tensor,
     ) -> None:
-        self._kernel, self._is_tanh = kernel, is_tanh
+        self._kernel = kernel
         self._widths, self._layers = np.array(widths, np.int64), len(widths) - 1
         self._tensors = weights, gradient  # whose memory is pointed to
         self._units, self._out = sum(widths[1:-1]), widths[-1]

@@ -30,7 +30,6 @@ from torch import Tensor, nn
 
 from dem_apps import OBJECTIVE_NAMES, EntropyObjective, build_objective
 from dem_apps.errors import InputError, one_of
-from dem_apps.test_time_methods.network import refuse_quantised
 from rl.hook import contrib
 from rl.hook.logits import Made, acting_heads, action_sizes, distributions_made
 from rl.hook.terms import AdaptiveEntropy
@@ -116,7 +115,6 @@ def _hooked(
     """``base`` with the mixin before it; the same class for the same parts, out of a pickle too."""
     attributes = {
         "objective": objective,
-        "objective_options": dict(options),
         "__doc__": base.__doc__,
         "__module__": __name__,
         "__qualname__": f"{base.__qualname__}_{objective.replace('-', '_')}",
@@ -138,7 +136,6 @@ class _EntropyObjectiveAlgorithm(OnPolicyAlgorithm, metaclass=_Hooked):
     """Mixin for the algorithm: it gives the policy class its objective and logs what the policy recorded."""
 
     objective: ClassVar[str]
-    objective_options: ClassVar[dict[str, Any]]
     made_of: ClassVar[tuple[Any, ...]]
     policy: EntropyObjectivePolicy  # type: ignore[assignment]
 
@@ -219,7 +216,6 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
     """
 
     objective: ClassVar[str]
-    objective_options: ClassVar[dict[str, Any]]
     made_of: ClassVar[tuple[Any, ...]]
     action_dist: Distribution
 
@@ -229,7 +225,7 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
         sizes = [] if self.objective in (NONE, STOCK) else action_sizes(self.action_space)
         #: One objective per action dimension that has a choice.
         self.entropy_objective = nn.ModuleList(
-            build_term(self.objective, num_classes=size, **self.objective_options)
+            build_term(self.objective, num_classes=size, **dict(self.made_of[3:]))
             for size in sizes
             if size > 1
         )
@@ -269,8 +265,6 @@ class EntropyObjectivePolicy(BasePolicy, metaclass=_Hooked):
             values, log_prob, entropy = super().evaluate_actions(obs, actions, *args, **kwargs)  # type: ignore[misc]
         if not (self.training and torch.is_grad_enabled()):
             return values, log_prob, entropy
-        if not log_prob.requires_grad:
-            refuse_quantised(self, name="policy")
         term = self._entropy_term([self._made, *made], actions, log_prob, entropy)
         if term is not None and entropy is not None:
             self.entropy_totals += (self._mean(term), self._mean(entropy), 1)

@@ -27,19 +27,14 @@ _CURVES = {
     "returns_greedy": ("eval/mean_return_greedy", "return, greedy actions"),
     "policy_entropy": ("train/policy_entropy", "policy entropy, nats"),
 }
-#: Settings that do not make two runs different arms.
+#: Settings that do not make two runs of one loss and environment different arms.
 _NOT_OF_THE_ARM = (
-    "env",
-    "seed",
     "timesteps",
     "eval_freq",
     "eval_episodes",
     "final_episodes",
-    "run_dir",
-    "resume",
     "device",
     "threads",
-    "loss",
     "video",
     "goal_return",
     "import_modules",
@@ -74,8 +69,8 @@ def arm_names(runs: Sequence[Run]) -> list[str]:
     names = []
     settings = [flat(run.config) for run in runs]
     for mine in settings:
-        same = [each for each in settings if each["loss"] == mine["loss"]]
-        alike = [each for each in same if each["env"] == mine["env"]]
+        task = {"loss": mine["loss"], "env": mine["env"]}.items()
+        alike = [each for each in settings if task <= each.items()]
         keys = [key for key in differing(alike) if key.partition(".")[0] not in _NOT_OF_THE_ARM]
         options = [f"{key.replace('_', '-')} {mine.get(key)}" for key in keys]
         names.append(", ".join([mine["loss"], *options]))

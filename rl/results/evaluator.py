@@ -113,23 +113,30 @@ def play(
 ) -> list[Episode]:
     """Play one episode per seed, each to its end; returned in the seeds' order.
 
-    Together they take ``length`` steps per episode at most, short ones leaving theirs to long ones; what has not ended
-    then, or after :data:`LONGEST_EPISODE` steps, is cut. Training's normalisation is used and not moved. Actions that
-    are not greedy use torch's global generator.
+    There are no more environments than seeds. Together they take ``length`` steps per episode at most, short ones
+    leaving theirs to long ones; what has not ended then, or after :data:`LONGEST_EPISODE` steps, is cut. Training's
+    normalisation is used and not moved. Actions that are not greedy use torch's global generator.
     """
     episodes = [Episode(seed) for seed in seeds]
-    playing, waiting = episodes[: len(envs)], iter(episodes[len(envs) :])
-    for place, episode in enumerate(playing):
-        episode.place = place
-    observations = [envs[episode.place].reset(seed=episode.seed)[0] for episode in playing]
+    waiting = iter(episodes)
     act, budget, unended = Acting(model), length * len(seeds), len(seeds)
+    # by the place of an environment that plays
+    playing, observations = dict[int, Episode](), dict[int, Any]()
+
+    def begin(place: int) -> None:
+        """Let an environment begin the next episode, or rest where none is left."""
+        if episode := next(waiting, None):
+            episode.place, playing[place] = place, episode
+            observations[place] = envs[place].reset(seed=episode.seed)[0]
+        else:
+            del playing[place], observations[place]
+
+    for place in range(len(envs)):
+        begin(place)
     while playing:
-        actions = act(stacked(observations), greedy)
-        still: list[Episode] = []
-        observations = []
-        for episode, action in zip(playing, actions, strict=True):
-            env = envs[episode.place]
-            observation, reward, terminated, truncated, info = env.step(action)
+        actions = act(stacked([*observations.values()]), greedy)
+        for (place, episode), action in zip([*playing.items()], actions, strict=True):
+            observations[place], reward, terminated, truncated, info = envs[place].step(action)
             episode.actions.append(action)
             episode.rewards.append(float(reward))
             longest = min(LONGEST_EPISODE, max(budget // unended, 1))
@@ -137,14 +144,7 @@ def play(
             if terminated or truncated or episode.cut:
                 episode.success = info.get("is_success")
                 budget, unended = budget - episode.length, unended - 1
-                following = next(waiting, None)
-                if following is None:
-                    continue
-                following.place = episode.place
-                observation, episode = env.reset(seed=following.seed)[0], following
-            still.append(episode)
-            observations.append(observation)
-        playing = still
+                begin(place)
     return episodes
 
 

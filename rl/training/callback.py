@@ -65,15 +65,18 @@ class TrainingCallback(BaseCallback):
                 raise self._not_finite(
                     f"the {what} of an environment is NaN or infinite; training has stopped before it learnt from it"
                 )
+        self._count_failures()
+        return True
+
+    def _count_failures(self) -> None:
+        """An episode that ends without ``is_success``, where another has had one, is a failure."""
         ended = [self.locals["infos"][index] for index in np.flatnonzero(self.locals["dones"])]
         successes = self.model.ep_success_buffer
         assert successes is not None
         if not successes and any("is_success" in info for info in ended):
             successes.extend([0.0] * len(self.model.ep_info_buffer or ()))
-        # where others have it, an episode without has failed
         for info in ended if successes else ():
             info.setdefault("is_success", 0.0)
-        return True
 
     def _on_rollout_start(self) -> None:
         trained = self.model.num_timesteps > self._done_step

@@ -44,9 +44,7 @@ def train(config: TrainConfig) -> None:
     """Set up → loop → save, for a resolved configuration."""
     with deterministic_algorithms(config.deterministic):
         torch.set_num_threads(config.threads)
-        checkpoint = (
-            checkpoint_to_resume(Path(config.run_dir)) if config.resume and config.run_dir else None
-        )
+        checkpoint = checkpoint_to_resume(Path(str(config.run_dir))) if config.resume else None
         model = untrained_model(config)
         # before the run folder is touched, which a checkpoint that does not fit must leave as it is
         if checkpoint is not None:

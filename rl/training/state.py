@@ -158,23 +158,24 @@ def _moments(envs: VecNormalize) -> dict[str, State]:
     """Mean, variance and count of the returns and, where these are normalised, of each array of the observations."""
     return {
         name: {part: np.asarray(value) for part, value in vars(moments).items()}
-        for name, moments in _running(envs, envs.obs_rms if envs.norm_obs else {}).items()
+        for name, moments in _running(envs).items()
     }
 
 
-def _running(envs: VecNormalize, of_observations: Any) -> dict[str, Any]:
-    """Running moments by key; SB3 has one of the observations per key of a dictionary."""
-    if not isinstance(of_observations, dict):
-        of_observations = {"": of_observations}
-    return {"returns": envs.ret_rms, **of_observations}
+def _running(envs: VecNormalize) -> dict[str, Any]:
+    """Running moments by key; the observations have one, or one per key of a dictionary."""
+    observations: Any = envs.obs_rms if envs.norm_obs else {}
+    if not isinstance(observations, dict):
+        observations = {"": observations}
+    return {"returns": envs.ret_rms, **observations}
 
 
 def _restore_moments(envs: VecNormalize, moments: dict[str, State]) -> None:
-    of_observations = envs.obs_rms if envs.norm_obs else {}
-    for name, running in _running(envs, of_observations).items():
-        vars(running).update(moments[name])
-    if envs.norm_obs:
-        envs.obs_rms = of_observations  # of which a CompactNormalize has given a copy
+    running = _running(envs)
+    for name, values in running.items():
+        vars(values).update(moments[name])
+    if "" in running:
+        envs.obs_rms = running[""]  # a CompactNormalize has given a copy
 
 
 def _restore_episodes(model: OnPolicyAlgorithm, records: list[list[State]]) -> None:

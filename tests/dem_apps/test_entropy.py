@@ -52,7 +52,6 @@ def test_rewards_are_negative_gradients(class_mask):
     logits = logits_of(8, C)
     for reward, of in (
         (entropy.cadf_reward, entropy.cadf),
-        (entropy.gmc_reward, entropy.gmc),
         (entropy.entropy_reward, entropy.shannon_entropy),
     ):
         expected = -gradient_of(of, logits, class_mask=class_mask)

@@ -187,7 +187,7 @@ def test_arms_are_named_after_what_tells_them_apart(tmp_path):
 
 
 @cases(
-    ([], "RUN: name one or more run folders"),
+    (["--out", "x"], "RUN: name one or more run folders"),
     (["{runs}/nothing", "--out", "x"], "no finished run of rl.train in or below it"),
     (
         ["{runs}", "--out", "{runs}/r", "--baseline", "nne"],
@@ -235,7 +235,8 @@ def search(folder, **changes):
     config = TuneConfig(
         **{"trials": 12, "seeds": 2, "final_seeds": 2, "study_dir": str(folder), **changes}
     )
-    return tune(config, TrainConfig(env=ENV, timesteps=64), TRAIN_FLAGS, module="stand_in")
+    tune(config, TrainConfig(env=ENV, timesteps=64), TRAIN_FLAGS, module="stand_in")
+    return folder
 
 
 @pytest.mark.usefixtures("_stand_in")

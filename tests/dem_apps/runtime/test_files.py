@@ -149,21 +149,17 @@ def test_a_new_file_never_overwrites(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_temporaries_of_killed_processes_are_swept_and_those_in_use_are_not(tmp_path):
-    left = [
-        tmp_path / f".{number * 32}.tmp{suffix}"
-        for number, suffix in (("0", ""), ("1", ".json"), ("2", ".png"))
-    ]
-    left[0].mkdir()
-    (left[0] / "a").touch()
-    left[1].touch()
-    left[2].mkdir()
-    (tmp_path / ".mine.tmp").touch()
-    pipe = tmp_path / f".{'3' * 32}.tmp"  # in a folder of everybody's, such as /tmp
+def test_drafts_of_killed_processes_are_swept_and_those_in_use_are_not(tmp_path):
+    (tmp_path / ".dem-apps-0.tmp" / "new").mkdir(parents=True)
+    (tmp_path / ".dem-apps-0.tmp" / "new" / "a").touch()
+    (tmp_path / ".mine.tmp").mkdir()
+    pipe = tmp_path / ".dem-apps-1.tmp"  # in a folder of everybody's, such as /tmp
     os.mkfifo(pipe)
     with new_folder(tmp_path / "new", "--out") as used, whole_file(tmp_path / "a") as also:
+        also.touch()
         sweep(tmp_path)
-        assert sorted(tmp_path.iterdir()) == sorted([tmp_path / ".mine.tmp", pipe, used, also])
+        kept = [tmp_path / ".mine.tmp", pipe, used.parent, also.parent]
+        assert sorted(tmp_path.iterdir()) == sorted(kept)
 
 
 def test_a_folder_appears_whole(tmp_path):

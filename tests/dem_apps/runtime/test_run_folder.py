@@ -52,7 +52,8 @@ def test_a_new_run(tmp_path):
     run.log(1, loss=0.5, lr=1, note="warm-up", other=math.nan)
     line = {"step": 1, "loss": 0.5, "lr": 1, "note": "warm-up", "other": None}
     assert read_metrics(run.path) == [line]  # on the disk at once
-    assert json.loads(run.write_json("eval.json", {"miou": 0.5}).read_text()) == {"miou": 0.5}
+    run.write_json("eval.json", {"miou": 0.5})
+    assert json.loads((run.path / "eval.json").read_text()) == {"miou": 0.5}
     run.close()
     run.close()
     assert read_config(run.path) == CONFIG
@@ -77,7 +78,8 @@ def test_what_is_there_is_never_overwritten(ran, tmp_path):
 
 
 def test_what_a_start_left_that_was_killed_is_taken_over(tmp_path):
-    for name in ("environment.json", ".0123.tmp.json", FILE, ".0123.tmp.yaml", "run.lock"):
+    (tmp_path / ".dem-apps-0.tmp").mkdir()
+    for name in ("environment.json", FILE, ".dem-apps-0.tmp/config.yaml", "run.lock"):
         (tmp_path / name).write_text("{")
     create(tmp_path).close()
     assert json.loads((tmp_path / "environment.json").read_text())["seed"] == 3
@@ -87,8 +89,10 @@ def test_resume_drops_what_will_be_repeated_and_what_a_kill_left(ran):
     with open(ran / "metrics.jsonl", "a") as file:
         file.write('{"step": 6, "lo')  # as a kill leaves it
     (ran / "entropy_maps").mkdir()
-    left = [ran / place / f".{32 * '0'}.tmp.png" for place in (".", "checkpoints", "entropy_maps")]
+    places = (".", "checkpoints", "entropy_maps")
+    left = [ran / place / ".dem-apps-0.tmp" / "half.png" for place in places]
     for file in left:
+        file.parent.mkdir()
         file.write_bytes(b"half")
     saved = checkpoint_to_resume(ran)
     assert saved is not None
@@ -102,7 +106,7 @@ def test_resume_drops_what_will_be_repeated_and_what_a_kill_left(ran):
     run.close()
     assert steps(ran) == [1, 2, 3, 4]
     assert sorted(path.name for path in (ran / "checkpoints").iterdir()) == ["best.pt", "last.pt"]
-    assert not any(file.exists() for file in left)
+    assert not any(file.parent.exists() for file in left)
 
 
 @pytest.mark.parametrize("fails", ["SummaryWriter", "write_json"])

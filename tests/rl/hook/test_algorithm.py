@@ -12,8 +12,6 @@ from stable_baselines3 import A2C, DQN, PPO
 from stable_baselines3.common.utils import LinearSchedule
 from support import cases, refuses
 from support.toy_env import TABLE, ToyEnv, make, same_weights
-from torch import nn
-from torch.ao.quantization import quantize_dynamic
 from torch.distributions import Categorical
 
 from dem_apps import build_objective
@@ -225,17 +223,6 @@ def test_logits_that_no_distribution_shows_are_refused():
         model.learn,
         64,
     )
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_quantised_policy_is_named():
-    class Quantised(Mlp):
-        def _build(self, lr_schedule):
-            super()._build(lr_schedule)
-            quantize_dynamic(self, {nn.Linear}, inplace=True)
-
-    model = make(with_entropy_objective(PPO, "adadem"), policy=Quantised)
-    refuses(r"^policy: its module 'mlp_extractor\.policy_net\.0' is quantised", model.learn, 64)
 
 
 @pytest.mark.parametrize("weight", ["auto", "lin_0.01", None, math.nan])
